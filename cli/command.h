@@ -1,0 +1,53 @@
+#pragma once
+// The commands of cellc: what each is asked, and what the process then says and returns.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cellc {
+
+/// Exit statuses, as scripts rely on them.
+enum ExitStatus {
+  kDone = 0,
+  kWrongInput = 1,    ///< the cell file, an array or a check is wrong; an input is missing
+  kWrongUsage = 2,
+  kNotConverged = 3,  ///< and repair was switched off
+  kDeviceFailed = 4,  ///< device, code generator or writing
+  kInternalFault = 5,
+};
+
+struct CellOptions {
+  std::string file;
+  std::string cell;  ///< --cell, or empty
+  bool json = false;
+};
+
+struct InspectOptions : CellOptions {
+  bool latex = false;
+  std::string stage;
+  std::string dtype = "f32";
+};
+
+struct RunOptions : CellOptions {
+  std::vector<std::string> inputs, params, states, dims;  ///< NAME=VALUE
+  std::string offsets, dtype, device = "auto", solver = "auto", out, plan, cache_dir;
+  std::vector<std::string> cotangents;
+  std::optional<std::uint64_t> random;
+  std::optional<std::int64_t> batch, length;
+  std::optional<double> tolerance;
+  std::optional<std::int64_t> max_iterations, fixed_iterations;
+  bool no_repair = false, verify = false, reverse = false;
+  int threads = 0;
+};
+
+struct CheckOptions : CellOptions {
+  std::uint64_t seed = 1;
+};
+
+// Each returns an exit status, or throws RequestError (1), UsageError (2) or DeviceError (4).
+int command_inspect(const InspectOptions& options);
+int command_run(const RunOptions& options);
+int command_check(const CheckOptions& options);
+
+}  // namespace cellc

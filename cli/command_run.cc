@@ -1,0 +1,117 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cli/command.h"
+#include "cli/fault.h"
+#include "cli/load.h"
+#include "cli/names.h"
+#include "cli/report.h"
+#include "runtime/bind.h"
+#include "runtime/npy.h"
+#include "runtime/reference.h"
+#include "runtime/write_files.h"
+
+namespace cellc {
+namespace {
+
+/// What this version does not do is refused before anything is read.
+void refuse_unavailable(const RunOptions& options) {
+  if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
+    throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", options.device));
+  if (options.solver != "auto" && options.solver != "sequential") {
+    for (const char* name : {"segmented", "shooting", "newton", "scan", "relaxation", "persistent"})
+      if (options.solver == name)
+        throw UsageError(fmt::format("--solver {}: not available in this version, which runs cells sequentially",
+                                     options.solver));
+    throw UsageError(fmt::format("--solver {}: expected auto or sequential", options.solver));
+  }
+  if (!options.plan.empty())
+    throw UsageError("--plan: not available in this version; the sequential solver has no plan to pin");
+  if (!options.cotangents.empty()) throw UsageError("--cotangent: gradients are not available in this version");
+  if (options.max_iterations && options.fixed_iterations)
+    throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
+  if (options.device == "cuda") throw DeviceError("no CUDA device support in this version; use --device cpu");
+}
+
+void read_arrays(const std::string& option, const std::vector<std::string>& given,
+                 std::map<std::string, GivenArray>& arrays) {
+  for (const std::string& text : given) {
+    const auto [name, path] = split_assignment(option, text);
+    if (arrays.count(name)) throw UsageError(fmt::format("{} {} is given twice", option, name));
+    arrays[name] = {path, read_npy(path)};
+  }
+}
+
+bool is_number(const std::string& text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  struct stat status {};
+  // A file that is called "2" is a file.
+  return end == text.c_str() + text.size() && stat(text.c_str(), &status) != 0;
+}
+
+BindRequest read_request(const RunOptions& options) {
+  BindRequest request;
+  if (!options.dtype.empty()) request.dtype = dtype_named(options.dtype);
+  for (const std::string& text : options.dims) {
+    const auto [name, number] = split_assignment("--dim", text);
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (error != std::errc() || end != number.data() + number.size() || value < 1)
+      throw UsageError(fmt::format("--dim {}: expected a length of at least 1", text));
+    if (!request.dims.emplace(name, value).second) throw UsageError(fmt::format("--dim {} is given twice", name));
+  }
+  std::vector<std::string> param_files;
+  for (const std::string& text : options.params) {
+    const auto [name, value] = split_assignment("--param", text);
+    double number = 0;
+    if (!is_number(value, number)) param_files.push_back(text);
+    else if (!request.param_numbers.emplace(name, number).second)
+      throw UsageError(fmt::format("--param {} is given twice", name));
+  }
+  request.batch = options.batch;
+  request.length = options.length;
+  request.random_seed = options.random;
+  request.reverse = options.reverse;
+  request.threads = options.threads;
+  read_arrays("--input", options.inputs, request.inputs);
+  read_arrays("--param", param_files, request.params);
+  read_arrays("--state", options.states, request.states);
+  if (!options.offsets.empty()) request.offsets = GivenArray{options.offsets, read_npy(options.offsets)};
+  return request;
+}
+
+}  // namespace
+
+int command_run(const RunOptions& options) {
+  refuse_unavailable(options);
+  LoadedCell loaded = load_cell(options.file, options.cell);
+  enter_stage("bind");
+  const Binding binding = bind(loaded.cell, read_request(options));
+  enter_stage("compile");
+  CompileOptions compile;
+  compile.dtype = binding.dtype;
+  const Program program = Program::compile(loaded.cell, loaded.structure, compile);
+  enter_stage("run");
+  const RunOutput output = program.run(binding.run);
+
+  RunReport report{loaded, binding, output, program.compile_ms(), written_arrays(loaded.cell, binding, output),
+                   options.out, first_nonfinite(loaded.cell, binding.run, output), {}};
+  if (options.verify) {
+    enter_stage("verify");
+    report.verified = compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run));
+  }
+  if (!options.out.empty()) {
+    enter_stage("write");
+    write_arrays(options.out, report.arrays);
+  }
+  std::fputs((options.json ? run_json(report) : run_text(report)).c_str(), stdout);
+  return kDone;
+}
+
+}  // namespace cellc

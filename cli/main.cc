@@ -1,0 +1,179 @@
+// cellc: arguments -> a command, and what it throws -> an exit status.
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/fault.h"
+#include "cli/load.h"
+#include "runtime/bind.h"
+#include "runtime/write_files.h"
+
+namespace cellc {
+namespace {
+
+constexpr const char* kVersion = "cellc 0.1.0";
+
+/// With --json the failure is the one object on standard output; people read standard error.
+int report(bool json, int status, const std::string& message, const CellFileError* file_error = nullptr) {
+  if (json) {
+    nlohmann::json object = {{"error", message}, {"exit_status", status}};
+    if (file_error) {
+      object["diagnostics"] = nlohmann::json::array();
+      for (const Diagnostic& d : file_error->diagnostics.list()) {
+        const Position at = file_error->source.position(d.span.offset);
+        object["diagnostics"].push_back(
+            {{"line", at.line}, {"column", at.column}, {"message", d.message}, {"note", d.note}});
+      }
+    }
+    // Messages quote file names and cell text, which need not be UTF-8.
+    std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
+  }
+  if (file_error) std::fputs(file_error->text.c_str(), stderr);
+  else std::fputs(fmt::format("cellc: error: {}\n", message).c_str(), stderr);
+  return status;
+}
+
+template <class Command>
+int guarded(bool json, Command command) {
+  try {
+    return command();
+  } catch (const CellFileError& e) {
+    return report(json, kWrongInput, e.text, &e);
+  } catch (const UsageError& e) {
+    return report(json, kWrongUsage, e.what());
+  } catch (const RequestError& e) {
+    return report(json, kWrongInput, e.what());
+  } catch (const DeviceError& e) {
+    return report(json, kDeviceFailed, e.what());
+  } catch (const std::bad_alloc&) {
+    return report(json, kDeviceFailed, fmt::format("out of memory in stage '{}'", current_stage()));
+  } catch (const std::exception& e) {
+    return report(json, kInternalFault, dump_fault(e.what()));
+  } catch (...) {
+    return report(json, kInternalFault, dump_fault("an exception of unknown type"));
+  }
+}
+
+/// Standard output may be a full disk; a reader that went away (| head) has what it wanted.
+int flushed(int status) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
+  if (errno == EPIPE) return status;
+  std::fputs(fmt::format("cellc: error: cannot write to standard output: {}\n", std::strerror(errno)).c_str(),
+             stderr);
+  return status == kDone ? kDeviceFailed : status;
+}
+
+void add_cell_options(CLI::App& command, CellOptions& options) {
+  command.add_option("FILE", options.file, "the cell file")->required();
+  command.add_option("--cell", options.cell, "which cell, where the file has several");
+  command.add_flag("--json", options.json, "one JSON object on standard output");
+  command.set_version_flag("--version", kVersion);
+}
+
+void add_inspect(CLI::App& app, InspectOptions& options) {
+  CLI::App* command = app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
+  add_cell_options(*command, options);
+  auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
+  auto* stage = command->add_option("--stage", options.stage,
+                                    "one stage of the compiler: tree, graph, jacobian, structure, plan, llvm, asm");
+  command->add_option("--dtype", options.dtype, "storage for the stages llvm and asm: f32, f64, bf16, f16");
+  auto* json = command->get_option("--json");
+  latex->excludes(stage)->excludes(json);
+  stage->excludes(json);
+}
+
+void add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
+  add_cell_options(*command, options);
+  const auto many = [&](const char* name, std::vector<std::string>& values, const char* help) {
+    command->add_option(name, values, help)->allow_extra_args(false)->type_name("NAME=FILE");
+  };
+  many("--input", options.inputs, "an input, [B, T, a...] or [T, a...]; x.lag=FILE: its history");
+  many("--param", options.params, "a param, [a...], or a number for every entry");
+  many("--state", options.states, "an initial state, [B, a...]; h.lag=FILE: its history");
+  command->add_option("--offsets", options.offsets, "packed sequences: int64 [N+1]")->type_name("FILE");
+  command->add_option("--random", options.random, "fill what is not given, from this seed")->type_name("SEED");
+  command->add_option("--batch", options.batch, "number of sequences, where no array says it")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--length", options.length, "number of steps, where no input says it")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--dim", options.dims, "length of an axis, where no array says it")
+      ->allow_extra_args(false)
+      ->type_name("AXIS=N");
+  command->add_option("--device", options.device, "auto, cpu or cuda");
+  command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
+  command->add_option("--solver", options.solver, "auto or sequential");
+  command->add_option("--tolerance", options.tolerance, "what counts as converged")->check(CLI::NonNegativeNumber);
+  command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
+  command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
+  command->add_option("--threads", options.threads, "threads; all cores by default")->check(CLI::Range(1, 4096));
+  many("--cotangent", options.cotangents, "gradients for this cotangent");
+  command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
+  command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
+  command->add_flag("--reverse", options.reverse, "from the last step to the first");
+  command->add_option("--cache-dir", options.cache_dir, "where compiled kernels are kept")->type_name("DIR");
+}
+
+void add_check(CLI::App& app, CheckOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("check", "try what was derived, and the kernels, against numbers on small random data");
+  add_cell_options(*command, options);
+  command->add_option("--seed", options.seed, "seed of the random data");
+}
+
+int main_of(int count, char** arguments) {
+  // Parsing may fail before options are stored, and the answer has to be JSON even so.
+  bool json = false;
+  for (int i = 1; i < count; ++i) json |= std::strcmp(arguments[i], "--json") == 0;
+
+  InspectOptions inspect;
+  RunOptions run;
+  CheckOptions check;
+  CLI::App app("cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
+               "cellc");
+  app.set_version_flag("--version", kVersion);
+  app.require_subcommand(1);
+  add_inspect(app, inspect);
+  add_run(app, run);
+  add_check(app, check);
+  app.footer(
+      "Exit status: 0 done, 1 the cell or an array is wrong, 2 wrong usage, 3 not converged,\n"
+      "4 device or writing failed, 5 internal fault.");
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
+      return report(json, kWrongUsage,
+                    fmt::format("there is no command '{}'; the commands are inspect, run and check", arguments[1]));
+    return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
+  }
+  return guarded(json, [&] {
+    if (app.got_subcommand("inspect")) return command_inspect(inspect);
+    if (app.got_subcommand("run")) return command_run(run);
+    return command_check(check);
+  });
+}
+
+}  // namespace
+}  // namespace cellc
+
+int main(int count, char** arguments) {
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write, met while files are cleaned up
+  signal(SIGXFSZ, SIG_IGN);  // so is a file that grows past the user's limit
+  cellc::remove_temporaries_on_signals();
+  cellc::remember_arguments(count, arguments);
+  return cellc::flushed(cellc::guarded(false, [&] { return cellc::main_of(count, arguments); }));
+}

@@ -1,0 +1,28 @@
+#pragma once
+// What a run did, for people and for programs.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/load.h"
+#include "runtime/bind.h"
+#include "runtime/reference.h"
+
+namespace cellc {
+
+struct RunReport {
+  const LoadedCell& loaded;
+  const Binding& binding;
+  const RunOutput& output;
+  double compile_ms;
+  std::vector<std::pair<std::string, Array>> arrays;
+  std::string out;  ///< directory written to, or empty
+  std::optional<NonFinite> nonfinite;
+  std::optional<Deviation> verified;
+};
+
+std::string run_text(const RunReport& report);
+std::string run_json(const RunReport& report);
+
+}  // namespace cellc

@@ -1,0 +1,296 @@
+// Forward-mode symbolic differentiation in index notation (jacobian.h).
+//
+// Each node carries, per state t, its derivative as a list of terms; a term keeps its identities
+// apart from its coefficient, so that "diagonal" is never multiplied out into a matrix and found
+// again. The rules are the chain rule plus three that act on identities: a sum over a bound axis
+// that is tied to a column replaces the axis by the column; a reindexing moves the row side of an
+// identity; a literal index turns an identity into a one-hot factor.
+//
+// Kinks (documented in docs/language.md): relu'(0) = 0, abs'(0) = sign(0) = 0; max and min at a
+// tie give the slope to their first operand; clip has slope 1 on the closed interval; a maximum
+// over an axis shares the slope among equal entries. Comparisons and sign have slope 0, or with
+// SlopeRule::Structural an opaque one, namely their own value: a factor that depends on what they
+// depend on and cannot be proved zero, so that no dependence is lost.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "compiler/jacobian.h"
+#include "compiler/simplify.h"
+
+namespace cellc {
+
+namespace {
+
+using Identities = std::vector<std::pair<int, AxisId>>;
+using Terms = std::map<Identities, NodeId>;
+
+class Differentiator {
+ public:
+  Differentiator(CellGraph& cell, SlopeRule rule)
+      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), rule_(rule) {}
+
+  Jacobian run() {
+    std::vector<NodeId> roots;
+    for (const StateUpdate& u : cell_.updates) roots.push_back(u.value);
+    const std::vector<NodeId> order = reachable(g_, roots);
+    Jacobian jacobian;
+    std::vector<std::vector<JacobianBlock>> rows(cell_.updates.size());
+    for (int column = 0; column < static_cast<int>(cell_.updates.size()); ++column) {
+      symbol_ = cell_.updates[column].symbol;
+      columns_ = column_axes(symbol_);
+      derivatives_.clear();
+      for (NodeId n : order) {
+        Terms t = derive(n);
+        if (!t.empty()) derivatives_.emplace(n, std::move(t));
+      }
+      for (int row = 0; row < static_cast<int>(cell_.updates.size()); ++row) {
+        auto it = derivatives_.find(cell_.updates[row].value);
+        if (it == derivatives_.end()) continue;
+        JacobianBlock block{row, column, columns_, {}};
+        for (const auto& [identities, coefficient] : it->second) {
+          const NodeId simple = simplifier_.simplify(coefficient);
+          if (!g_.is_constant(simple, 0)) block.terms.push_back({simple, identities});
+        }
+        if (!block.terms.empty()) rows[row].push_back(std::move(block));
+      }
+    }
+    for (auto& row : rows)
+      for (auto& block : row) jacobian.blocks.push_back(std::move(block));
+    return jacobian;
+  }
+
+ private:
+  // One index variable per place of the state, shared by all states that have the place: the
+  // copy of its axis numbered from kColumnCopy on, far from the copies that contractions bind.
+  std::vector<AxisId> column_axes(int symbol) {
+    std::vector<AxisId> result;
+    for (AxisId place : cell_.symbols[symbol].index)
+      result.push_back(g_.copy_axis(place, kColumnCopy + g_.axis(place).copy_number));
+    return result;
+  }
+
+  const Terms* of(NodeId n) const {
+    auto it = derivatives_.find(n);
+    return it == derivatives_.end() ? nullptr : &it->second;
+  }
+
+  NodeId op(Op o, std::vector<NodeId> args) { return g_.op(o, std::move(args)); }
+  NodeId number(double v) { return g_.constant(v); }
+  NodeId times(NodeId a, NodeId b) {
+    if (g_.is_constant(a, 1)) return b;
+    if (g_.is_constant(b, 1)) return a;
+    if (g_.is_constant(a, 0) || g_.is_constant(b, 0)) return number(0);
+    return op(Op::Mul, {a, b});
+  }
+
+  void add(Terms& terms, const Identities& identities, NodeId coefficient) {
+    if (g_.is_constant(coefficient, 0)) return;
+    auto [it, fresh] = terms.emplace(identities, coefficient);
+    if (!fresh) it->second = op(Op::Add, {it->second, coefficient});
+  }
+
+  /// ∂node/∂(its i-th operand), elementwise.
+  NodeId slope(NodeId node, int i) {
+    const Node n = g_[node];
+    const NodeId x = n.args[0];
+    const bool structural = rule_ == SlopeRule::Structural;
+    switch (n.op) {
+      case Op::Add: return number(1);
+      case Op::Sub: return number(i == 0 ? 1 : -1);
+      case Op::Neg: return number(-1);
+      case Op::Mul: return n.args[1 - i];
+      case Op::Div:
+        return i == 0 ? op(Op::Div, {number(1), n.args[1]}) : op(Op::Neg, {op(Op::Div, {node, n.args[1]})});
+      case Op::Pow: {
+        const NodeId y = n.args[1];
+        if (i == 1) return times(node, op(Op::Log, {x}));
+        if (g_[y].op == Op::Constant)
+          return times(y, op(Op::Pow, {x, number(g_[y].number - 1)}));
+        return times(y, op(Op::Pow, {x, op(Op::Sub, {y, number(1)})}));
+      }
+      case Op::Square: return times(number(2), x);
+      case Op::Exp: return node;
+      case Op::Log: return op(Op::Div, {number(1), x});
+      case Op::Sqrt: return op(Op::Div, {number(0.5), node});
+      case Op::Rsqrt: return times(number(-0.5), op(Op::Pow, {node, number(3)}));
+      case Op::Sin: return op(Op::Cos, {x});
+      case Op::Cos: return op(Op::Neg, {op(Op::Sin, {x})});
+      case Op::Tanh: return op(Op::Sub, {number(1), op(Op::Square, {node})});
+      case Op::Sigmoid: return times(node, op(Op::Sub, {number(1), node}));
+      case Op::Silu: {
+        const NodeId s = op(Op::Sigmoid, {x});
+        return op(Op::Add, {s, times(node, op(Op::Sub, {number(1), s}))});
+      }
+      case Op::Gelu: {
+        const NodeId cdf = times(number(0.5), op(Op::Add, {number(1), op(Op::Erf, {times(number(M_SQRT1_2), x)})}));
+        const NodeId pdf = times(number(1 / std::sqrt(2 * M_PI)), op(Op::Exp, {times(number(-0.5), op(Op::Square, {x}))}));
+        return op(Op::Add, {cdf, times(x, pdf)});
+      }
+      case Op::Softplus: return op(Op::Sigmoid, {x});
+      case Op::Erf: return times(number(M_2_SQRTPI), op(Op::Exp, {op(Op::Neg, {op(Op::Square, {x})})}));
+      case Op::Abs: return op(Op::Sign, {x});
+      case Op::Relu: return op(Op::Gt, {x, number(0)});
+      case Op::Max: return op(i == 0 ? Op::Ge : Op::Lt, {x, n.args[1]});
+      case Op::Min: return op(i == 0 ? Op::Le : Op::Gt, {x, n.args[1]});
+      case Op::Clip: {
+        const NodeId low = n.args[1], high = n.args[2];
+        if (i == 0) return times(op(Op::Le, {low, x}), op(Op::Le, {x, high}));
+        if (i == 1) return times(op(Op::Lt, {x, low}), op(Op::Le, {low, high}));
+        return op(Op::Gt, {op(Op::Max, {x, low}), high});
+      }
+      case Op::Where:
+        if (i == 0) return structural ? node : number(0);
+        return op(Op::Where, {n.args[0], number(i == 1 ? 1 : 0), number(i == 2 ? 1 : 0)});
+      case Op::StopGradient: return number(1);
+      default: return structural ? node : number(0);  // comparisons and sign
+    }
+  }
+
+  Terms derive(NodeId node) {
+    const Node n = g_[node];
+    Terms result;
+    switch (n.op) {
+      case Op::Read: {
+        if (n.symbol != symbol_) return result;
+        Identities identities;
+        NodeId coefficient = number(1);
+        for (std::size_t place = 0; place < n.index.size(); ++place) {
+          if (n.index[place].is_axis())
+            identities.emplace_back(static_cast<int>(place), n.index[place].axis);
+          else
+            coefficient = times(coefficient, g_.eye({columns_[place], 0}, n.index[place]));
+        }
+        result.emplace(std::move(identities), coefficient);
+        return result;
+      }
+      case Op::Reindex: {
+        const Terms* inner = of(n.args[0]);
+        if (!inner) return result;
+        for (const auto& [identities, coefficient] : *inner) {
+          NodeId moved = g_.reindex(coefficient, n.map);
+          Identities kept;
+          for (const auto& [place, axis] : identities) {
+            Index to{axis, 0};
+            for (const auto& [from, target] : n.map)
+              if (from == axis) to = target;
+            if (to.is_axis())
+              kept.emplace_back(place, to.axis);
+            else
+              moved = times(moved, g_.eye({columns_[place], 0}, to));
+          }
+          add(result, kept, moved);
+        }
+        return result;
+      }
+      case Op::ReduceSum: {
+        const Terms* inner = of(n.args[0]);
+        if (inner) sum_over(result, *inner, n.bound);
+        return result;
+      }
+      case Op::ReduceMax: {
+        const Terms* inner = of(n.args[0]);
+        if (!inner) return result;
+        const NodeId hit = op(Op::Eq, {n.args[0], node});
+        const NodeId share = op(Op::Div, {hit, g_.reduce_sum(n.bound, hit)});
+        sum_over(result, scaled(*inner, share), n.bound);
+        return result;
+      }
+      case Op::Softmax: {
+        // ∂s = s (∂e − Σ s ∂e)
+        const Terms* inner = of(n.args[0]);
+        if (!inner) return result;
+        const Terms weighted = scaled(*inner, node);
+        for (const auto& [identities, coefficient] : weighted) add(result, identities, coefficient);
+        Terms mean;
+        sum_over(mean, weighted, n.bound);
+        for (const auto& [identities, coefficient] : mean)
+          add(result, identities, op(Op::Neg, {times(node, coefficient)}));
+        return result;
+      }
+      case Op::Surrogate: {
+        const Terms* inner = of(n.args[0]);  // the value's own derivative: slopes are for gradients
+        if (inner) result = *inner;
+        return result;
+      }
+      default: break;
+    }
+    if (!is_elementwise(n.op)) return result;
+    for (int i = 0; i < static_cast<int>(n.args.size()); ++i) {
+      const Terms* inner = of(n.args[i]);
+      if (!inner) continue;
+      // The same operand twice (h*h) is met at both places; each contributes its own slope.
+      const NodeId factor = slope(node, i);
+      for (const auto& [identities, coefficient] : *inner) add(result, identities, times(factor, coefficient));
+    }
+    return result;
+  }
+
+  Terms scaled(const Terms& terms, NodeId factor) {
+    Terms result;
+    for (const auto& [identities, coefficient] : terms) result.emplace(identities, times(factor, coefficient));
+    return result;
+  }
+
+  void sum_over(Terms& result, const Terms& terms, const std::vector<AxisId>& bound) {
+    for (const auto& [identities, coefficient] : terms) {
+      std::vector<AxisId> left = bound;
+      Identities kept;
+      NodeId value = coefficient;
+      std::map<AxisId, AxisId> column_for;
+      for (const auto& [place, axis] : identities) {
+        auto tied = column_for.find(axis);
+        if (tied != column_for.end()) {
+          // A diagonal read: two columns tied to one bound axis are tied to each other.
+          value = times(value, g_.eye({tied->second, 0}, {columns_[place], 0}));
+          continue;
+        }
+        auto it = std::find(left.begin(), left.end(), axis);
+        if (it == left.end()) {
+          kept.emplace_back(place, axis);
+          continue;
+        }
+        left.erase(it);
+        column_for[axis] = columns_[place];
+      }
+      std::vector<std::pair<AxisId, Index>> map;
+      for (const auto& [axis, column] : column_for) map.emplace_back(axis, Index{column, 0});
+      value = g_.reindex(value, map);
+      add(result, kept, g_.reduce_sum(left, value));
+    }
+  }
+
+  CellGraph& cell_;
+  Graph& g_;
+  Simplifier simplifier_;
+  SlopeRule rule_;
+  int symbol_ = -1;
+  std::vector<AxisId> columns_;
+  std::unordered_map<NodeId, Terms> derivatives_;
+};
+
+}  // namespace
+
+const JacobianBlock* Jacobian::find(int row, int column) const {
+  for (const JacobianBlock& b : blocks)
+    if (b.row == row && b.column == column) return &b;
+  return nullptr;
+}
+
+Jacobian differentiate(CellGraph& cell, SlopeRule rule) { return Differentiator(cell, rule).run(); }
+
+NodeId block_as_node(CellGraph& cell, const JacobianBlock& block) {
+  Graph& g = cell.graph;
+  NodeId total = kNoNode;
+  for (const JacobianTerm& term : block.terms) {
+    NodeId value = term.coefficient;
+    for (const auto& [place, axis] : term.identities) {
+      const NodeId e = g.eye({axis, 0}, {block.column_axes[place], 0});
+      value = g.is_constant(value, 1) ? e : g.op(Op::Mul, {value, e});
+    }
+    total = total == kNoNode ? value : g.op(Op::Add, {total, value});
+  }
+  return total;
+}
+
+}  // namespace cellc

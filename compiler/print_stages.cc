@@ -1,0 +1,175 @@
+// Dumps of the graph, Jacobian and structure stages: `inspect --stage`, and the golden files.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/inspect.h"
+#include "compiler/print_expression.h"
+#include "compiler/simplify.h"
+
+namespace cellc {
+
+namespace {
+
+std::string index_text(const Graph& g, const Index& i) {
+  return i.is_axis() ? g.axis(i.axis).name : std::to_string(i.literal);
+}
+
+std::string axes_text(const Graph& g, const std::vector<AxisId>& axes) {
+  std::string text;
+  for (AxisId a : axes) text += (text.empty() ? "" : ",") + g.axis(a).name;
+  return "[" + text + "]";
+}
+
+std::string op_name(Op op) {
+  if (is_elementwise(op)) return op_info(op).name;
+  switch (op) {
+    case Op::Constant: return "Constant";
+    case Op::Size: return "Size";
+    case Op::Read: return "Read";
+    case Op::Eye: return "Eye";
+    case Op::OneHot: return "OneHot";
+    case Op::ReduceSum: return "ReduceSum";
+    case Op::ReduceMax: return "ReduceMax";
+    case Op::Softmax: return "Softmax";
+    case Op::Reindex: return "Reindex";
+    default: return "Surrogate";
+  }
+}
+
+const char* kind_text(SymbolKind k) {
+  return k == SymbolKind::State ? "state" : k == SymbolKind::Input ? "input" : "param";
+}
+
+}  // namespace
+
+std::string print_graph(const CellGraph& cell) {
+  const Graph& g = cell.graph;
+  std::string text = "cell " + cell.name + axes_text(g, cell.header) + "\n";
+  std::vector<NodeId> roots;
+  for (const Symbol& s : cell.symbols) {
+    std::string declared;
+    for (AxisId a : s.axes) declared += (declared.empty() ? "" : ",") + g.axis(a).name;
+    text += fmt::format("{} {}[{}]", kind_text(s.kind), s.name, declared);
+    if (s.initial != kNoNode) {
+      text += fmt::format(" = %{}", s.initial);
+      roots.push_back(s.initial);
+    }
+    if (s.range) text += fmt::format(" in ({}, {})", s.range->low, s.range->high);
+    if (s.max_lag) text += fmt::format(" lag {}", s.max_lag);
+    text += "\n";
+  }
+  for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
+  for (const Out& o : cell.outs) roots.push_back(o.value);
+  for (NodeId id : reachable(g, roots)) {
+    const Node& n = g[id];
+    text += fmt::format("%{} = {}", id, op_name(n.op));
+    if (n.op == Op::Constant) text += fmt::format(" {}", n.number);
+    if (n.op == Op::Read) text += " " + cell.symbols[n.symbol].name;
+    if (!n.index.empty()) {
+      text += "[";
+      for (std::size_t i = 0; i < n.index.size(); ++i) text += (i ? "," : "") + index_text(g, n.index[i]);
+      text += "]";
+    }
+    if (n.lag) text += fmt::format(" lag {}", n.lag);
+    if (n.lag_axis != kNoAxis) text += " lag along " + g.axis(n.lag_axis).name;
+    if (!n.bound.empty()) text += axes_text(g, n.bound);
+    for (const auto& [from, to] : n.map) text += " " + g.axis(from).name + "->" + index_text(g, to);
+    for (NodeId a : n.args) text += fmt::format(" %{}", a);
+    text += " : " + axes_text(g, n.axes) + "\n";
+  }
+  for (const StateUpdate& u : cell.updates)
+    text += fmt::format("{}'{} = %{}\n", cell.symbols[u.symbol].name, axes_text(g, cell.symbols[u.symbol].index), u.value);
+  for (const Out& o : cell.outs) text += fmt::format("out {}{} = %{}\n", o.name, axes_text(g, o.index), o.value);
+  return text;
+}
+
+std::string print_jacobian(CellGraph& cell, const Jacobian& jacobian) {
+  ExpressionPrinter printer(cell, Notation::Language, true);
+  std::string text;
+  for (const JacobianBlock& b : jacobian.blocks) {
+    const Symbol &row = cell.symbol_of(cell.updates[b.row]), &column = cell.symbol_of(cell.updates[b.column]);
+    text += fmt::format("d {}'{} / d {}{}\n", row.name, printer.index_list(row.index), column.name,
+                        printer.index_list(b.column_axes));
+    for (const JacobianTerm& t : b.terms) {
+      text += "  ";
+      for (const auto& [place, axis] : t.identities)
+        text += fmt::format("[{}={}] ", printer.axis_name(axis), printer.axis_name(b.column_axes[place]));
+      const std::string coefficient = printer.print_within(t.coefficient, 4096);
+      text += (coefficient.empty() ? fmt::format("%{}", t.coefficient) : coefficient) + "\n";
+    }
+  }
+  return text;
+}
+
+std::string print_structure(const CellGraph& cell, const Structure& s) {
+  const Graph& g = cell.graph;
+  std::string text;
+  auto names = [&](const std::vector<AxisId>& axes) {
+    std::string t;
+    for (AxisId a : axes) t += (t.empty() ? "" : ",") + g.axis(g.axis(a).extent_of).name;
+    return t.empty() ? "none" : t;
+  };
+  for (std::size_t i = 0; i < s.stages.size(); ++i) {
+    const Stage& t = s.stages[i];
+    std::string states, mask, inputs;
+    for (int u : t.states) states += (states.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
+    for (const std::string& row : t.mask) mask += (mask.empty() ? "" : "; ") + row;
+    for (const StageInput& in : t.inputs_from) inputs += fmt::format(" {}:{}", in.stage, to_string(in.kind));
+    static const char* const scans[] = {"no", "affine", "clip", "moebius"};
+    text += fmt::format("stage {} {{{}}}{}\n", i, states, static_cast<int>(i) == s.widest ? "  widest" : "");
+    text += fmt::format("  class {}, block {}{}\n", to_string(t.kind), t.block.text, t.rank ? ", rank " + *t.rank : "");
+    text += fmt::format("  {}{}; scannable {}\n", t.linear ? "linear" : "nonlinear",
+                        t.time_invariant ? ", time-invariant" : "", scans[static_cast<int>(t.scannable)]);
+    text += fmt::format("  lanes {}; mixed {}; mask [{}]; coefficients {}\n", names(t.channel_axes),
+                        names(t.mixed_axes), mask, names(t.coefficient_axes));
+    if (!inputs.empty()) text += "  inputs from" + inputs + "\n";
+    if (t.rotation) text += "  scaled rotation\n";
+    if (t.norm_bound) text += fmt::format("  norm of the block at most {:.6g}\n", *t.norm_bound);
+    ExpressionPrinter printer(cell, Notation::Language, false);
+    for (NodeId h : t.hoisted) {
+      const std::string e = printer.print_within(h, 2048);
+      text += "  before: " + (e.empty() ? fmt::format("%{}", h) : e) + "\n";
+    }
+  }
+  return text;
+}
+
+std::string flops_per_step(const CellGraph& cell) {
+  const Graph& g = cell.graph;
+  std::vector<NodeId> roots;
+  for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
+  for (const Out& o : cell.outs) roots.push_back(o.value);
+  std::map<std::vector<AxisId>, std::int64_t> terms;
+  for (NodeId id : reachable(g, roots)) {
+    const Node& n = g[id];
+    const bool reduces = !n.bound.empty();
+    if (!reduces && (!is_elementwise(n.op) || n.op == Op::StopGradient)) continue;
+    std::int64_t number = n.op == Op::Softmax ? 4 : 1;  // maximum, exp, sum, division
+    std::vector<AxisId> symbolic;
+    for (AxisId a : reduces ? g[n.args[0]].axes : n.axes) {
+      if (const auto fixed = g.axis(a).fixed) number *= *fixed;
+      else symbolic.push_back(g.axis(a).extent_of);
+    }
+    std::sort(symbolic.begin(), symbolic.end());
+    terms[symbolic] += number;
+  }
+  std::string text;
+  std::vector<std::pair<std::vector<AxisId>, std::int64_t>> order(terms.begin(), terms.end());
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  for (const auto& [axes, number] : order) {
+    if (!text.empty()) text += " + ";
+    if (number != 1 || axes.empty()) text += std::to_string(number) + (axes.empty() ? "" : "*");
+    for (std::size_t i = 0; i < axes.size();) {
+      std::size_t j = i;
+      while (j < axes.size() && axes[j] == axes[i]) ++j;
+      text += (i ? "*" : "") + g.axis(axes[i]).name;
+      if (j - i > 1) text += "^" + std::to_string(j - i);
+      i = j;
+    }
+  }
+  return text.empty() ? "0" : text;
+}
+
+}  // namespace cellc

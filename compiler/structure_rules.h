@@ -1,0 +1,45 @@
+#pragma once
+// The decisions that structure.cc puts together, one file each. Each takes the *structural*
+// Jacobian (differentiate.h, SlopeRule::Structural), in which a step counts as a dependence.
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/simplify.h"
+#include "compiler/structure.h"
+
+namespace cellc {
+
+/// What the classifiers share about the stage at hand.
+struct StageView {
+  CellGraph& cell;
+  const Jacobian& jacobian;           ///< structural
+  Simplifier& simplifier;
+  std::vector<int> states;            ///< positions in updates
+  std::vector<AxisId> channel_axes;   ///< index variables of the states
+  bool contains(int update) const;
+  bool is_channel(AxisId axis) const;
+};
+
+/// Does the value of `node` depend on one of these state symbols?
+bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols);
+
+// structure_lowrank.cc
+struct LowRank {
+  bool applies = false;
+  bool uniform = false;       ///< the diagonal is constant along the mixed axes
+  std::string rank;
+  Reason why_not;
+};
+LowRank classify_low_rank(const StageView& stage);
+
+// structure_scannable.cc: closed under composition though not affine
+Scannable classify_scannable(const StageView& stage);
+
+// interval.cc
+/// Bound on the infinity norm of the stage's block of the *true* Jacobian under the ranges that
+/// the cell states; nullopt where no finite bound follows.
+std::optional<double> norm_bound(const StageView& stage, const Jacobian& true_jacobian);
+
+}  // namespace cellc

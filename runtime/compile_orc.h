@@ -1,0 +1,43 @@
+#pragma once
+// LLVM IR text becomes callable machine code of this process.
+#include <map>
+#include <memory>
+#include <string>
+
+namespace cellc {
+
+/// Code of one module, alive as long as this object.
+class CompiledModule {
+ public:
+  ~CompiledModule();
+  CompiledModule(const CompiledModule&) = delete;
+  CompiledModule& operator=(const CompiledModule&) = delete;
+
+  /// Address of a function that the module defines and exports; nullptr if there is none.
+  void* symbol(const std::string& name) const;
+  /// Assembly text of the whole module. Compiles again.
+  std::string assembly() const;
+
+  double compile_ms = 0;   ///< text to callable code
+
+ private:
+  struct Impl;
+  explicit CompiledModule(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+  friend std::unique_ptr<CompiledModule> compile_orc(const std::string&, const std::string&,
+                                                     const std::map<std::string, void*>&);
+};
+
+/// Compiles for `cpu` ("native" or LLVM's name of one, which this machine must be able to run and
+/// which must have fused multiply-add). The module may call what it defines, memcpy, memmove, memset
+/// and `callbacks`, nothing else: a function of libm that slipped in is an error, not a slow answer.
+/// Throws DeviceError with LLVM's message and the line of the text that it is about.
+std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const std::string& cpu,
+                                            const std::map<std::string, void*>& callbacks = {});
+
+/// Widest vectors of `cpu` in bits: 512, 256 or 128.
+int host_vector_bits(const std::string& cpu);
+/// LLVM's name of this machine's processor.
+std::string host_cpu_name();
+
+}  // namespace cellc

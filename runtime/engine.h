@@ -1,0 +1,71 @@
+#pragma once
+// The public door of the runtime: a cell graph becomes a callable that runs whole sequences.
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "compiler/graph.h"
+#include "compiler/structure.h"
+#include "runtime/array.h"
+
+namespace cellc {
+
+/// The user's arrays or request are wrong (exit 1): the message names the array, what was
+/// expected and what was found.
+struct RequestError : std::runtime_error { using runtime_error::runtime_error; };
+/// The device, the code generator or the file system failed (exit 4).
+struct DeviceError : std::runtime_error { using runtime_error::runtime_error; };
+
+struct CompileOptions {
+  Dtype dtype = Dtype::F32;       ///< storage; arithmetic is f32, or f64 for f64
+  std::string cpu = "native";     ///< "native", or a name such as "x86-64-v3"
+  int vector_bits = 0;            ///< 0: the host's widest
+};
+
+/// Arrays of one run, all bound: shapes agree, defaults are filled in. Built by bind.h.
+/// Layout, for every array, row-major:
+///   input x[a…] : [rows, a…]; state start h[a…] : [N, a…]; history : [N, n, a…]; param : [a…]
+/// where rows = B*T for a plain batch (sequence b owns rows b*T … b*T+T-1) and N = B, or the total
+/// of packed steps and N sequences.
+/// Inputs, params and histories of inputs have the storage dtype; starts of states (companions
+/// included) have arithmetic precision: f64 for f64 storage, f32 for every other, so that a 16-bit
+/// run resumed from its f32 `h.final` equals the whole.
+struct BoundRun {
+  std::map<AxisId, std::int64_t> sizes;         ///< by header axis
+  std::vector<Array> symbols;                   ///< by symbol: input, param or state start
+  std::vector<Array> histories;                 ///< by symbol, for lagged inputs: [N, max_lag, a…],
+                                                ///< entry j is the value j+1 steps before the start
+  std::vector<std::int64_t> offsets;            ///< N+1 row offsets of the sequences
+  bool reverse = false;
+  int threads = 0;                              ///< 0: all cores
+};
+
+/// What a run wrote. Companion states are written like the others.
+struct RunOutput {
+  std::vector<Array> states;   ///< by position in updates: [rows, a…], storage dtype
+  std::vector<Array> finals;   ///< by position in updates: [N, a…], storage dtype, or f32 for 16 bits
+  std::vector<Array> outs;     ///< by out: [rows, a…]
+  double run_ms = 0;
+};
+
+class Program {
+ public:
+  /// Emits, compiles and links the sequential CPU kernel. Throws DeviceError.
+  static Program compile(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+  ~Program();
+  Program(Program&&) noexcept;
+  RunOutput run(const BoundRun& run) const;
+  double compile_ms() const;
+  const std::string& llvm_ir() const;     ///< text handed to LLVM
+  std::string assembly() const;           ///< of the optimised module
+
+ private:
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellc

@@ -1,0 +1,30 @@
+#pragma once
+// Hoisted products through BLAS.
+#include <cstdint>
+#include <map>
+
+#include "compiler/plan.h"
+#include "runtime/array.h"
+
+namespace cellc {
+
+/// A product's matrices as BLAS sees them: for each entry of the batch, operand [rows, depth] times a
+/// matrix of params gives [rows, width].
+struct ProductShape {
+  std::int64_t batch, width, depth;
+};
+ProductShape product_shape(const Plan& plan, const Product& product, const std::map<AxisId, std::int64_t>& sizes);
+
+/// Rows that one call of BLAS multiplies, always: what BLAS adds in which order may follow from the
+/// shape of the call, so every call has the same, and the bits of a row depend neither on the
+/// threads nor on how a sequence was cut.
+inline constexpr std::int64_t kProductRows = 64;
+
+/// Rows [0, rows) with rows <= kProductRows. Rows are contiguous in both.
+void multiply_rows(const ProductShape& shape, bool sum_last, Dtype dtype, const void* matrix, const void* operand,
+                   void* result, std::int64_t rows);
+
+/// Products are cut among our own threads; a BLAS that starts more would disturb them.
+void use_one_blas_thread();
+
+}  // namespace cellc

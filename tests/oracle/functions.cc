@@ -1,0 +1,85 @@
+#include "tests/oracle/functions.h"
+
+#include <cmath>
+#include <map>
+
+namespace cellc::oracle {
+namespace {
+
+using Args = const std::vector<double>&;
+
+double sigmoid(double x) {
+  // Each branch takes the exponential of a number below zero, so neither overflows.
+  if (x >= 0) return 1 / (1 + std::exp(-x));
+  const double e = std::exp(x);
+  return std::isnan(x) ? x : e / (1 + e);
+}
+
+// A NaN goes through min, max, clip and relu: std::max would drop it on one side.
+double maximum(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  return a > b ? a : b;
+}
+
+double minimum(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  return a < b ? a : b;
+}
+
+struct Function {
+  std::size_t arity;
+  double (*f)(Args);
+};
+
+const std::map<std::string, Function>& table() {
+  static const std::map<std::string, Function> functions = {
+      {"+", {2, [](Args a) { return a[0] + a[1]; }}},
+      {"-", {2, [](Args a) { return a[0] - a[1]; }}},
+      {"*", {2, [](Args a) { return a[0] * a[1]; }}},
+      {"/", {2, [](Args a) { return a[0] / a[1]; }}},
+      {"neg", {1, [](Args a) { return -a[0]; }}},
+      {"<", {2, [](Args a) { return a[0] < a[1] ? 1.0 : 0.0; }}},
+      {"<=", {2, [](Args a) { return a[0] <= a[1] ? 1.0 : 0.0; }}},
+      {">", {2, [](Args a) { return a[0] > a[1] ? 1.0 : 0.0; }}},
+      {">=", {2, [](Args a) { return a[0] >= a[1] ? 1.0 : 0.0; }}},
+      {"==", {2, [](Args a) { return a[0] == a[1] ? 1.0 : 0.0; }}},
+      {"!=", {2, [](Args a) { return a[0] != a[1] ? 1.0 : 0.0; }}},
+      {"where", {3, [](Args a) { return a[0] != 0 ? a[1] : a[2]; }}},
+      {"pow", {2, [](Args a) { return std::pow(a[0], a[1]); }}},
+      {"square", {1, [](Args a) { return a[0] * a[0]; }}},
+      {"exp", {1, [](Args a) { return std::exp(a[0]); }}},
+      {"log", {1, [](Args a) { return std::log(a[0]); }}},
+      {"sqrt", {1, [](Args a) { return std::sqrt(a[0]); }}},
+      {"rsqrt", {1, [](Args a) { return 1 / std::sqrt(a[0]); }}},
+      {"sin", {1, [](Args a) { return std::sin(a[0]); }}},
+      {"cos", {1, [](Args a) { return std::cos(a[0]); }}},
+      {"tanh", {1, [](Args a) { return std::tanh(a[0]); }}},
+      {"sigmoid", {1, [](Args a) { return sigmoid(a[0]); }}},
+      {"silu", {1, [](Args a) { return a[0] * sigmoid(a[0]); }}},
+      {"gelu", {1, [](Args a) { return 0.5 * a[0] * std::erfc(-a[0] / std::sqrt(2.0)); }}},
+      {"softplus", {1, [](Args a) { return maximum(a[0], 0) + std::log1p(std::exp(-std::fabs(a[0]))); }}},
+      {"erf", {1, [](Args a) { return std::erf(a[0]); }}},
+      {"abs", {1, [](Args a) { return std::fabs(a[0]); }}},
+      {"relu", {1, [](Args a) { return maximum(a[0], 0); }}},
+      {"min", {2, [](Args a) { return minimum(a[0], a[1]); }}},
+      {"max", {2, [](Args a) { return maximum(a[0], a[1]); }}},
+      {"clip", {3, [](Args a) { return minimum(maximum(a[0], a[1]), a[2]); }}},
+      {"sign", {1, [](Args a) { return std::isnan(a[0]) ? a[0] : double(a[0] > 0) - double(a[0] < 0); }}},
+      {"stop_gradient", {1, [](Args a) { return a[0]; }}},
+  };
+  return functions;
+}
+
+}  // namespace
+
+bool is_function(const std::string& f, std::size_t arity) {
+  const auto found = table().find(f);
+  return found != table().end() && found->second.arity == arity;
+}
+
+std::optional<double> apply(const std::string& f, const std::vector<double>& args) {
+  if (!is_function(f, args.size())) return std::nullopt;
+  return table().at(f).f(args);
+}
+
+}  // namespace cellc::oracle

@@ -1,0 +1,119 @@
+// `check` must be able to fail: every kind of false claim is noticed.
+#include <gtest/gtest.h>
+
+#include "compiler/lower.h"
+#include "compiler/parse.h"
+#include "runtime/check_claims.h"
+
+namespace cellc {
+namespace {
+
+struct Derived {
+  CellGraph cell;
+  Jacobian jacobian;
+  Structure structure;
+};
+
+Derived derive(const std::string& text) {
+  const SourceText source("test.cell", text);
+  Diagnostics diagnostics;
+  const File file = parse(source, diagnostics);
+  std::vector<CellGraph> cells = lower_all(file, diagnostics);
+  EXPECT_TRUE(diagnostics.empty()) << diagnostics.format(source);
+  Derived derived;
+  derived.cell = std::move(cells.at(0));
+  derived.jacobian = differentiate(derived.cell);
+  derived.structure = analyse(derived.cell, derived.jacobian);
+  return derived;
+}
+
+/// Texts of the claims that fail.
+std::string failures(Derived& d) {
+  BindRequest request;
+  for (const AxisId a : d.cell.header) request.dims[d.cell.graph.axis(a).name] = a == d.cell.header[0] ? 5 : 7;
+  request.length = 12;
+  request.random_seed = 3;
+  request.dtype = Dtype::F64;
+  std::vector<CheckItem> items;
+  check_claims(d.cell, d.jacobian, d.structure, bind(d.cell, request), 3, items);
+  std::string text;
+  for (const CheckItem& item : items)
+    if (!item.passed) text += item.what + "; ";
+  return text;
+}
+
+const char* kGru = R"(cell c[d] {
+  state h[d], g[d]
+  input x[d]
+  param a[d]
+  h' = tanh(a*h + g + x)
+  g' = 0.5*g + x*h
+}
+)";
+
+TEST(Check, TrueClaimsHold) {
+  Derived d = derive(kGru);
+  EXPECT_EQ(failures(d), "");
+}
+
+TEST(Check, ALeftOutBlockIsNoticed) {
+  Derived d = derive(kGru);
+  d.jacobian.blocks.erase(d.jacobian.blocks.begin());
+  EXPECT_NE(failures(d).find("blocks proved zero are zero"), std::string::npos);
+}
+
+TEST(Check, AWrongBlockIsNoticed) {
+  Derived d = derive(kGru);
+  d.jacobian.blocks[0].terms[0].coefficient = d.jacobian.blocks[1].terms[0].coefficient;
+  EXPECT_NE(failures(d).find("d h'/d h"), std::string::npos);
+}
+
+TEST(Check, AFalseMaskOrClassIsNoticed) {
+  Derived d = derive(kGru);
+  ASSERT_EQ(d.structure.stages.size(), 1u);
+  d.structure.stages[0].mask = {"d0", "dd"};
+  EXPECT_NE(failures(d).find("has the mask"), std::string::npos);
+  d = derive(kGru);
+  d.structure.stages[0].linear = true;
+  EXPECT_NE(failures(d).find("is linear"), std::string::npos);
+  d = derive(kGru);
+  d.structure.stages[0].time_invariant = true;
+  EXPECT_NE(failures(d).find("is time-invariant"), std::string::npos);
+}
+
+TEST(Check, FalseLanesAndRanksAreNoticed) {
+  const char* mixing = "cell c[d, k] {\n  state S[d,k]\n  input x[k]\n  param W[k,k]\n  S' = S@W + x\n}\n";
+  Derived d = derive(mixing);
+  EXPECT_EQ(failures(d), "");
+  d.structure.stages[0].channel_axes = d.cell.header;
+  EXPECT_NE(failures(d).find("moves nothing along d, k"), std::string::npos);
+
+  d = derive(mixing);
+  d.structure.stages[0].kind = StructureClass::DiagonalPlusLowRank;
+  d.structure.stages[0].rank = "1";
+  EXPECT_NE(failures(d).find("is diagonal plus rank 1"), std::string::npos);
+
+  const char* delta = "cell c[v, k] {\n  state S[v,k]\n  input key[k], w[k]\n  S' = S*w - (S@key)*key\n}\n";
+  d = derive(delta);
+  EXPECT_EQ(failures(d), "");
+  d.structure.stages[0].kind = StructureClass::IdentityPlusLowRank;
+  EXPECT_NE(failures(d).find("is identity plus rank 1"), std::string::npos);
+}
+
+TEST(Check, FalseScansAreNoticed) {
+  const char* logistic = "cell c {\n  state x = 0.4\n  param r\n  x' = r*x*(1 - x)\n}\n";
+  for (const Scannable claim : {Scannable::Clip, Scannable::Moebius}) {
+    Derived d = derive(logistic);
+    d.structure.stages[0].scannable = claim;
+    EXPECT_NE(failures(d), "");
+  }
+}
+
+// At a kink a difference quotient has no meaning; elsewhere it counts.
+TEST(Check, KinksAreSkippedNotFailed) {
+  Derived d = derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");
+  EXPECT_EQ(failures(d), "");
+}
+
+}  // namespace
+}  // namespace cellc
