@@ -36,7 +36,7 @@ double apply(Op op, const double* x) {
       const double e = std::exp(-std::fabs(x[0]));
       return x[0] * ((std::signbit(x[0]) ? e : 1.0) / (1 + e));
     }
-    case Op::Gelu: return 0.5 * x[0] * std::erfc(-x[0] / std::sqrt(2.0));
+    case Op::Gelu: return 0.5 * x[0] * std::erfc(-x[0] * M_SQRT1_2);
     case Op::Softplus:
       if (std::isnan(x[0])) return x[0];
       return std::fmax(x[0], 0.0) + std::log1p(std::exp(-std::fabs(x[0])));

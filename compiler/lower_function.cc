@@ -92,6 +92,7 @@ std::vector<Value> Lowering::function_body(const Function& function, const std::
   for (const Line& line : function.lines) lower_line(line, scope);
   std::vector<Value> results;
   for (const ExprPtr& result : function.results) {
+    learn_index_names(*result, scope);
     Value value = lower(*result, scope);
     if (value.poisoned) {
       results.push_back(poison());
@@ -134,6 +135,7 @@ Value Lowering::with_slopes(const Function& function, const Value& value, const 
   bool good = !value.poisoned, varies = false;
   for (std::size_t i = 0; i < function.derivative.size(); ++i) {
     const Expr& e = *function.derivative[i];
+    learn_index_names(e, scope);
     const Value slope = lower(e, scope);
     if (i >= args.size() || args[i].poisoned || !plain(slope, e.span, scope) || !plain(args[i], span, scope) ||
         value.poisoned) {

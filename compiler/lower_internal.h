@@ -27,7 +27,7 @@ inline constexpr int kMaxCallDepth = 64;          ///< functions that call funct
 inline constexpr int kMaxDepth = 600;             ///< nesting of expressions through inlined functions
 inline constexpr std::size_t kMaxSymbols = 4096;  ///< states (lagged ones too), inputs and params of one cell
 inline constexpr std::size_t kMaxAxes = 1024;     ///< index variables of one cell
-inline constexpr std::size_t kMaxWork = 20 * kMaxNodes;  ///< steps of inlining and lagging in one file
+inline constexpr std::size_t kMaxWork = 3 * kMaxNodes;  ///< steps of inlining and lagging in one file
 
 /// A value during lowering. `order` names every axis that the value has in the sense of the
 /// language; its node may lack some, along which it is then constant.

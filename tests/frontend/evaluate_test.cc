@@ -184,7 +184,7 @@ TEST(Evaluate, AgreesWithConstantFolding) {
         EXPECT_TRUE(folded == run || (std::isnan(folded) && std::isnan(run))) << #Name << ' ' << x << ' ' << y \
                                                                               << ": " << folded << ' ' << run; \
       else                                                                                              \
-        EXPECT_NEAR(folded, run, 1e-15 * std::fabs(folded)) << #Name << ' ' << x << ' ' << y;           \
+        EXPECT_NEAR(folded, run, 4e-15 * std::fabs(folded)) << #Name << ' ' << x << ' ' << y;           \
     }
 #include "compiler/ops.def"
 #undef CELLC_OP
