@@ -64,10 +64,11 @@ std::string run_text(const RunReport& report) {
   };
   line("cell", fmt::format("{}: {}", cell.name, sizes_text(report)));
   for (const Stage& stage : report.loaded.structure.stages)
-    line("derived", fmt::format("{{{}}} {}, N {}{}{}, {}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
+    line("derived", fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
                                 stage.block.text, stage.rank ? ", rank " + *stage.rank : "",
-                                stage.linear ? ", linear" : ", nonlinear",
-                                stage.time_invariant ? "time-invariant" : "time-varying",
+                                !stage.linear          ? ", nonlinear"
+                                : stage.time_invariant ? ", linear, time-invariant"
+                                                       : ", linear",
                                 axis_names(cell, stage.channel_axes)));
   const double work = step_channels(report);
   line("ran", fmt::format("sequential on cpu, {}, {} thread{}; compiled in {:.1f} ms", to_string(report.binding.dtype),

@@ -7,60 +7,11 @@
 #include <limits>
 #include <stdexcept>
 
+#include "compiler/operator_value.h"
+
 namespace cellc {
 
 namespace {
-
-double apply(Op op, const double* x) {
-  switch (op) {
-    case Op::Add: return x[0] + x[1];
-    case Op::Sub: return x[0] - x[1];
-    case Op::Mul: return x[0] * x[1];
-    case Op::Div: return x[0] / x[1];
-    case Op::Neg: return -x[0];
-    case Op::Pow: return std::pow(x[0], x[1]);
-    case Op::Square: return x[0] * x[0];
-    case Op::Exp: return std::exp(x[0]);
-    case Op::Log: return std::log(x[0]);
-    case Op::Sqrt: return std::sqrt(x[0]);
-    case Op::Rsqrt: return 1 / std::sqrt(x[0]);
-    case Op::Sin: return std::sin(x[0]);
-    case Op::Cos: return std::cos(x[0]);
-    case Op::Tanh: return std::tanh(x[0]);
-    // exp of a negative number only: nothing overflows to inf/inf.
-    case Op::Sigmoid: {
-      const double e = std::exp(-std::fabs(x[0]));
-      return (std::signbit(x[0]) ? e : 1.0) / (1 + e);
-    }
-    case Op::Silu: {
-      const double e = std::exp(-std::fabs(x[0]));
-      return x[0] * ((std::signbit(x[0]) ? e : 1.0) / (1 + e));
-    }
-    case Op::Gelu: return 0.5 * x[0] * std::erfc(-x[0] * M_SQRT1_2);
-    case Op::Softplus:
-      if (std::isnan(x[0])) return x[0];
-      return std::fmax(x[0], 0.0) + std::log1p(std::exp(-std::fabs(x[0])));
-    case Op::Erf: return std::erf(x[0]);
-    case Op::Abs: return std::fabs(x[0]);
-    case Op::Relu: return std::isnan(x[0]) ? x[0] : x[0] > 0 ? x[0] : 0.0;
-    case Op::Min: return x[0] < x[1] || std::isnan(x[0]) ? x[0] : x[1];
-    case Op::Max: return x[0] > x[1] || std::isnan(x[0]) ? x[0] : x[1];
-    case Op::Clip: {
-      const double low = x[0] > x[1] || std::isnan(x[0]) ? x[0] : x[1];
-      return low < x[2] || std::isnan(low) ? low : x[2];
-    }
-    case Op::Sign: return std::isnan(x[0]) ? x[0] : (x[0] > 0) - (x[0] < 0);
-    case Op::Lt: return x[0] < x[1];
-    case Op::Le: return x[0] <= x[1];
-    case Op::Gt: return x[0] > x[1];
-    case Op::Ge: return x[0] >= x[1];
-    case Op::Eq: return x[0] == x[1];
-    case Op::Ne: return x[0] != x[1];
-    case Op::Where: return x[0] != 0 ? x[1] : x[2];
-    case Op::StopGradient: return x[0];
-    default: throw std::logic_error("evaluate: not an elementwise operator");
-  }
-}
 
 std::int64_t volume(const std::vector<std::int64_t>& shape) {
   std::int64_t n = 1;
@@ -116,7 +67,8 @@ std::int64_t Evaluator::length(AxisId axis) const {
   if (a.fixed) return *a.fixed;
   const auto found = environment_.sizes.find(a.extent_of);
   if (found == environment_.sizes.end())
-    throw std::invalid_argument(fmt::format("the length of axis '{}' is not given", cell_.graph.axis(a.extent_of).name));
+    throw std::invalid_argument(
+        fmt::format("the length of axis '{}' is not given", cell_.graph.axis(a.extent_of).name));
   return found->second;
 }
 
@@ -159,14 +111,18 @@ const Tensor& Evaluator::value(NodeId root) {
       for (std::int64_t e = 0; e < count; ++e, walk.next()) {
         double x[3] = {};
         for (std::size_t i = 0; i < n.args.size(); ++i) x[i] = arg(i).data[walk.offset[i]];
-        t.data[e] = apply(n.op, x);
+        t.data[e] = operator_value(n.op, x);
       }
       memo_[id] = std::move(t);
       continue;
     }
     switch (n.op) {
-      case Op::Constant: t.data[0] = n.number; break;
-      case Op::Size: t.data[0] = static_cast<double>(length(n.index[0].axis)); break;
+      case Op::Constant:
+        t.data[0] = n.number;
+        break;
+      case Op::Size:
+        t.data[0] = static_cast<double>(length(n.index[0].axis));
+        break;
       case Op::Surrogate: {
         t = arg(0);
         break;
@@ -189,8 +145,8 @@ const Tensor& Evaluator::value(NodeId root) {
         Walk walk(t.shape, {});
         for (std::int64_t e = 0; e < count; ++e, walk.next()) {
           const std::int64_t a = walk.position[place(n.index[0].axis)];
-          const std::int64_t b = n.op == Op::Eye ? walk.position[place(n.index[1].axis)]
-                                                 : checked(n.index[1], n.index[0].axis);
+          const std::int64_t b =
+              n.op == Op::Eye ? walk.position[place(n.index[1].axis)] : checked(n.index[1], n.index[0].axis);
           t.data[e] = a == b;
         }
         break;
@@ -244,13 +200,14 @@ const Tensor& Evaluator::value(NodeId root) {
         for (std::int64_t e = 0; e < count; ++e, walk.next()) {
           std::int64_t at = 0;
           for (std::size_t p = 0; p < source.size(); ++p)
-            at = at * body.shape[p] +
-                 (source[p].is_axis() ? walk.position[place(source[p].axis)] : checked(source[p], body.axes[p]));
+            at = at * body.shape[p] + (source[p].is_axis() ? walk.position[place(source[p].axis)]
+                                                           : checked(source[p], body.axes[p]));
           t.data[e] = body.data[at];
         }
         break;
       }
-      default: throw std::logic_error("evaluate: unknown operator");
+      default:
+        throw std::logic_error("evaluate: unknown operator");
     }
     memo_[id] = std::move(t);
   }

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <stdexcept>
+
+#include "compiler/operator_value.h"
 
 namespace cellc {
 
@@ -48,49 +49,6 @@ void sort_unique(std::vector<AxisId>& axes) {
 
 bool contains(const std::vector<AxisId>& sorted, AxisId axis) {
   return std::binary_search(sorted.begin(), sorted.end(), axis);
-}
-
-double fold(Op op, const double* x) {
-  switch (op) {
-    case Op::Add: return x[0] + x[1];
-    case Op::Sub: return x[0] - x[1];
-    case Op::Mul: return x[0] * x[1];
-    case Op::Div: return x[0] / x[1];
-    case Op::Neg: return -x[0];
-    case Op::Pow: return std::pow(x[0], x[1]);
-    case Op::Square: return x[0] * x[0];
-    case Op::Exp: return std::exp(x[0]);
-    case Op::Log: return std::log(x[0]);
-    case Op::Sqrt: return std::sqrt(x[0]);
-    case Op::Rsqrt: return 1 / std::sqrt(x[0]);
-    case Op::Sin: return std::sin(x[0]);
-    case Op::Cos: return std::cos(x[0]);
-    case Op::Tanh: return std::tanh(x[0]);
-    case Op::Sigmoid: return x[0] >= 0 ? 1 / (1 + std::exp(-x[0])) : std::exp(x[0]) / (1 + std::exp(x[0]));
-    case Op::Silu: return x[0] >= 0 ? x[0] / (1 + std::exp(-x[0])) : x[0] * std::exp(x[0]) / (1 + std::exp(x[0]));
-    case Op::Gelu: return 0.5 * x[0] * std::erfc(-x[0] * M_SQRT1_2);
-    case Op::Softplus: return std::max(x[0], 0.0) + std::log1p(std::exp(-std::fabs(x[0])));
-    case Op::Erf: return std::erf(x[0]);
-    case Op::Abs: return std::fabs(x[0]);
-    case Op::Relu: return x[0] > 0 || std::isnan(x[0]) ? x[0] : 0;
-    case Op::Min: return x[0] < x[1] || std::isnan(x[0]) ? x[0] : x[1];
-    case Op::Max: return x[0] > x[1] || std::isnan(x[0]) ? x[0] : x[1];
-    case Op::Clip: {
-      const double low[] = {x[0], x[1]};
-      const double high[] = {fold(Op::Max, low), x[2]};
-      return fold(Op::Min, high);
-    }
-    case Op::Sign: return std::isnan(x[0]) ? x[0] : static_cast<double>((x[0] > 0) - (x[0] < 0));
-    case Op::Lt: return x[0] < x[1];
-    case Op::Le: return x[0] <= x[1];
-    case Op::Gt: return x[0] > x[1];
-    case Op::Ge: return x[0] >= x[1];
-    case Op::Eq: return x[0] == x[1];
-    case Op::Ne: return x[0] != x[1];
-    case Op::Where: return x[0] != 0 ? x[1] : x[2];
-    case Op::StopGradient: return x[0];
-    default: throw std::logic_error("graph: no constant rule for this operator");
-  }
 }
 
 }  // namespace
@@ -211,7 +169,7 @@ NodeId Graph::op(Op op, std::vector<NodeId> args, Span span) {
   if (std::all_of(args.begin(), args.end(), [&](NodeId a) { return nodes_[a].op == Op::Constant; })) {
     double x[3] = {};
     for (std::size_t i = 0; i < args.size(); ++i) x[i] = nodes_[args[i]].number;
-    return constant(fold(op, x), span);
+    return constant(operator_value(op, x), span);
   }
   Node n;
   n.op = op;

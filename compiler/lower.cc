@@ -14,9 +14,10 @@ namespace {
 
 void for_each_call(const Function& function, const auto& visit) {
   const auto look = [&](const ExprPtr& e) {
-    if (e) walk(*e, [&](const Expr& x) {
-      if (x.kind == ExprKind::Call) visit(x.name);
-    });
+    if (e)
+      walk(*e, [&](const Expr& x) {
+        if (x.kind == ExprKind::Call) visit(x.name);
+      });
   };
   for (const Line& line : function.lines) look(line.value);
   for (const ExprPtr& e : function.results) look(e);
@@ -36,7 +37,8 @@ void find_cycles(FileContext& file) {
     std::set<const Function*> seen;
     for_each_call(*f, [&](const std::string& name) {
       const auto found = file.functions.find(name);
-      if (found != file.functions.end() && seen.insert(found->second).second) frame.calls.push_back(found->second);
+      if (found != file.functions.end() && seen.insert(found->second).second)
+        frame.calls.push_back(found->second);
     });
     return frame;
   };
@@ -62,8 +64,8 @@ void find_cycles(FileContext& file) {
         for (std::size_t i = static_cast<std::size_t>(found->second); i < path.size(); ++i)
           if (way.size() < 200) way += path[i].function->name + " calls ";
         for (std::size_t i = static_cast<std::size_t>(found->second); i < path.size(); ++i)
-          file.recursive.emplace(path[i].function, fmt::format("function '{}' needs itself: {}{}", path[i].function->name,
-                                                               way, callee->name));
+          file.recursive.emplace(path[i].function, fmt::format("function '{}' needs itself: {}{}",
+                                                               path[i].function->name, way, callee->name));
       }
     }
   }
@@ -123,7 +125,8 @@ std::vector<CellGraph> lower_all(const File& file, Diagnostics& diagnostics) {
   for (const Function& f : file.functions) lowering::Lowering(context).check_function(f);
   std::vector<CellGraph> cells;
   for (const Cell& c : file.cells)
-    if (std::optional<CellGraph> graph = lowering::Lowering(context).cell(c)) cells.push_back(std::move(*graph));
+    if (std::optional<CellGraph> graph = lowering::Lowering(context).cell(c))
+      cells.push_back(std::move(*graph));
   return cells;
 }
 

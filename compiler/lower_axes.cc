@@ -43,7 +43,8 @@ AxisId Lowering::new_index_axis(const std::string& name, AxisId like, Span span,
   // to call the same.
   std::string display = name;
   if (scope.caller)
-    for (int n = 1; is_taken(display, *scope.caller) || (known.empty() && scope.displayed.contains(display)); ++n)
+    for (int n = 1; is_taken(display, *scope.caller) || (known.empty() && scope.displayed.contains(display));
+         ++n)
       display = fmt::format("{}_{}", name, n);
   const AxisId axis = graph_.renamed_axis(display, graph_.axis(like).extent_of);
   known.push_back(axis);
@@ -64,8 +65,9 @@ AxisId Lowering::index_axis(const IndexEntry& entry, AxisId like, const std::str
        fmt::format("'{}' is an axis{} of the {}: it cannot rename the axis '{}'{} of {}", entry.name,
                    length(own->second), scope.function ? "function" : "header", list_of({like}), length(like),
                    what),
-       scope, fmt::format("write the axis '{}' itself, or a name that the {} does not use", list_of({like}),
-                          scope.function ? "function's axis list" : "header"));
+       scope,
+       fmt::format("write the axis '{}' itself, or a name that the {} does not use", list_of({like}),
+                   scope.function ? "function's axis list" : "header"));
   return kNoAxis;
 }
 
@@ -88,6 +90,10 @@ AxisId Lowering::known_axis(const IndexEntry& entry, const std::vector<AxisId>* 
   }
   // An index name without a length: what it indexes is wrong, and that is or will be said.
   if (partial_ || scope.mentioned.contains(entry.name)) return kNoAxis;
+  if (!may_suggest()) {
+    fail(entry.span, fmt::format("unknown axis '{}'", entry.name), scope);
+    return kNoAxis;
+  }
   std::vector<std::string> names;
   for (const auto& [name, axis] : scope.axes) names.push_back(name);
   for (const auto& [name, axes] : scope.index_names) names.push_back(name);
@@ -98,7 +104,8 @@ AxisId Lowering::known_axis(const IndexEntry& entry, const std::vector<AxisId>* 
   } else if (scope.values.contains(entry.name)) {
     note = fmt::format("'{}' is a value; only axis names stand inside [ ]", entry.name);
   } else if (scope.function) {
-    note = fmt::format("a function knows only its own axes: write fn {}[{}](…)", scope.function->name, entry.name);
+    note = fmt::format("a function knows only its own axes: write fn {}[{}](…)", scope.function->name,
+                       entry.name);
   } else if (!names.empty() && names.size() < 12) {
     note = "the axes here are ";
     for (std::size_t i = 0; i < names.size(); ++i) note += (i ? ", " : "") + names[i];
@@ -120,9 +127,10 @@ Value Lowering::index_value(const Value& value, const std::vector<IndexEntry>& e
                             list_of(value.shown)),
                 scope, fmt::format("list them where it is given: {}[{}] = …", what, list_of(value.shown)));
   if (entries.size() != value.order.size())
-    return fail(span, fmt::format("{} has {} {}, and {} {} given", describe(value), value.order.size(),
-                                  value.order.size() == 1 ? "axis" : "axes", entries.size(),
-                                  entries.size() == 1 ? "is" : "are"),
+    return fail(span,
+                fmt::format("{} has {} {}, and {} {} given", describe(value), value.order.size(),
+                            value.order.size() == 1 ? "axis" : "axes", entries.size(),
+                            entries.size() == 1 ? "is" : "are"),
                 scope);
   std::vector<std::pair<AxisId, Index>> map;
   Value result;

@@ -11,9 +11,12 @@ namespace {
 
 const char* kind_name(SymbolKind kind) {
   switch (kind) {
-    case SymbolKind::State: return "a state";
-    case SymbolKind::Input: return "an input";
-    case SymbolKind::Param: return "a param";
+    case SymbolKind::State:
+      return "a state";
+    case SymbolKind::Input:
+      return "an input";
+    case SymbolKind::Param:
+      return "a param";
   }
   return "";
 }
@@ -32,7 +35,8 @@ void Lowering::declare_axes(const std::vector<HeaderAxis>& axes, Scope& scope) {
       continue;
     }
     if (axis.length && *axis.length < 1)
-      fail(axis.span, fmt::format("axis '{}' has the length {}; a length is 1 or more", axis.name, *axis.length), scope);
+      fail(axis.span,
+           fmt::format("axis '{}' has the length {}; a length is 1 or more", axis.name, *axis.length), scope);
     scope.axes[axis.name] = graph_.add_header_axis(axis.name, axis.length);
     scope.displayed.insert(axis.name);
   }
@@ -44,15 +48,16 @@ bool Lowering::check_new_name(const std::string& name, Span span, const Scope& s
     return false;
   }
   if (is_builtin(name)) {
-    fail(span, fmt::format("'{}' is a built-in function and cannot name a value", name), scope, "choose another name");
+    fail(span, fmt::format("'{}' is a built-in function and cannot name a value", name), scope,
+         "choose another name");
     return false;
   }
   const auto found = scope.values.find(name);
   if (found == scope.values.end()) return true;
   const int symbol = found->second.value.symbol;
   if (symbol >= 0 && scope.kind == Scope::Kind::Cell)
-    fail(span, fmt::format("'{}' is {} already", name, kind_name(base_symbol(symbol).kind)), scope, "declared here",
-         found->second.span);
+    fail(span, fmt::format("'{}' is {} already", name, kind_name(base_symbol(symbol).kind)), scope,
+         "declared here", found->second.span);
   else
     fail(span, fmt::format("'{}' is given twice", name), scope, "first given here", found->second.span);
   return false;
@@ -77,7 +82,8 @@ void Lowering::declare(const Declaration& d, Scope& scope) {
   }
   if (d.range) {
     if (!(d.range->low < d.range->high))
-      fail(d.span, fmt::format("the range of '{}' is empty: {} is not below {}", d.name, d.range->low, d.range->high),
+      fail(d.span,
+           fmt::format("the range of '{}' is empty: {} is not below {}", d.name, d.range->low, d.range->high),
            scope, "write in (low, high)");
     symbol.range = d.range;
   }
@@ -130,19 +136,24 @@ void Lowering::lower_start(const Declaration& d, int index, Scope& scope) {
   const char* what = d.kind == SymbolKind::State ? "start" : "default";
   for (AxisId a : value.order)
     if (std::find(symbol.index.begin(), symbol.index.end(), a) == symbol.index.end()) {
-      fail(d.initial->span, fmt::format("the {} of '{}' has the axis '{}', which '{}' lacks", what, d.name,
-                                        list_of({a}), d.name), scope);
+      fail(d.initial->span,
+           fmt::format("the {} of '{}' has the axis '{}', which '{}' lacks", what, d.name, list_of({a}),
+                       d.name),
+           scope);
       return;
     }
   // A vector over d does not say along which of the two places of P[d,d] it lies.
   for (AxisId a : value.order)
     for (std::size_t p = 0; p < symbol.index.size(); ++p) {
       const bool same_axis = symbol.axes[p] == a || symbol.axes[p] == graph_.axis(a).copy_of;
-      if (same_axis && std::find(value.order.begin(), value.order.end(), symbol.index[p]) == value.order.end()) {
-        fail(d.initial->span, fmt::format("'{}' has the axis '{}' more than once, and its {} once", d.name,
-                                          list_of({a}), what),
-             scope, fmt::format("give a {} with the axes [{}], such as eye, or one without axes", what,
-                                list_of(symbol.axes)));
+      if (same_axis &&
+          std::find(value.order.begin(), value.order.end(), symbol.index[p]) == value.order.end()) {
+        fail(
+            d.initial->span,
+            fmt::format("'{}' has the axis '{}' more than once, and its {} once", d.name, list_of({a}), what),
+            scope,
+            fmt::format("give a {} with the axes [{}], such as eye, or one without axes", what,
+                        list_of(symbol.axes)));
         return;
       }
     }
@@ -188,13 +199,16 @@ void Lowering::lower_line(const Line& line, Scope& scope) {
   std::vector<Value> results(line.targets.size(), poison());
   if (function == file_.functions.end()) {
     lower(*line.value, scope);
-    fail(line.value->span, fmt::format("{} names are given at once, and this is one value", line.targets.size()), scope,
+    fail(line.value->span,
+         fmt::format("{} names are given at once, and this is one value", line.targets.size()), scope,
          "only a function with as many results gives several names a value");
   } else if (function->second->results.size() != line.targets.size()) {
     const std::size_t count = function->second->results.size();
     lower_args(*line.value, scope);
-    fail(line.value->span, fmt::format("'{}' gives {} result{}, and {} names are given", line.value->name, count,
-                                       count == 1 ? "" : "s", line.targets.size()), scope);
+    fail(line.value->span,
+         fmt::format("'{}' gives {} result{}, and {} names are given", line.value->name, count,
+                     count == 1 ? "" : "s", line.targets.size()),
+         scope);
   } else {
     results = call_function(*line.value, *function->second, scope);
   }
@@ -204,8 +218,8 @@ void Lowering::lower_line(const Line& line, Scope& scope) {
 void Lowering::assign(const Line& line, const Target& target, const Value& value, Scope& scope) {
   if (scope.kind != Scope::Kind::Cell) {
     if (target.primed || line.is_out) {
-      fail(target.span, target.primed ? "a function has no states to assign" : "a function has no outs", scope,
-           "give the value a plain name");
+      fail(target.span, target.primed ? "a function has no states to assign" : "a function has no outs",
+           scope, "give the value a plain name");
       return;
     }
     assign_value(line, target, value, scope);
@@ -218,13 +232,15 @@ void Lowering::assign(const Line& line, const Target& target, const Value& value
       std::vector<std::string> states;
       for (const Symbol& s : symbols_)
         if (s.kind == SymbolKind::State) states.push_back(s.name);
-      const std::string near = symbol < 0 ? closest_name(target.name, states) : "";
-      fail(target.span, symbol < 0 ? fmt::format("'{}' is not a declared state", target.name)
-                                   : fmt::format("'{}' is {}, not a state: it has no value after the step", target.name,
-                                                 kind_name(symbols_[symbol].kind)),
-           scope, symbol >= 0     ? "choose another name, or declare it as a state"
-                  : near.empty() ? fmt::format("declare it: state {}", target.name)
-                                 : fmt::format("did you mean {}'?", near));
+      const std::string near = symbol < 0 && may_suggest() ? closest_name(target.name, states) : "";
+      fail(target.span,
+           symbol < 0 ? fmt::format("'{}' is not a declared state", target.name)
+                      : fmt::format("'{}' is {}, not a state: it has no value after the step", target.name,
+                                    kind_name(symbols_[symbol].kind)),
+           scope,
+           symbol >= 0    ? "choose another name, or declare it as a state"
+           : near.empty() ? fmt::format("declare it: state {}", target.name)
+                          : fmt::format("did you mean {}'?", near));
       return;
     }
     if (line.is_out) {
@@ -240,11 +256,13 @@ void Lowering::assign(const Line& line, const Target& target, const Value& value
   if (symbol >= 0) {
     const bool state = symbols_[symbol].kind == SymbolKind::State;
     fail(target.span,
-         line.is_out ? fmt::format("the out '{}' has the name of {}", target.name, kind_name(symbols_[symbol].kind))
-                     : fmt::format("'{}' is {} and is not assigned", target.name, kind_name(symbols_[symbol].kind)),
+         line.is_out
+             ? fmt::format("the out '{}' has the name of {}", target.name, kind_name(symbols_[symbol].kind))
+             : fmt::format("'{}' is {} and is not assigned", target.name, kind_name(symbols_[symbol].kind)),
          scope,
-         !line.is_out && state ? fmt::format("declared here; the value after the step is {}' = …", target.name)
-                               : "declared here; choose another name",
+         !line.is_out && state
+             ? fmt::format("declared here; the value after the step is {}' = …", target.name)
+             : "declared here; choose another name",
          symbols_[symbol].span);
     // The line was most likely meant for the state: one error for it is enough.
     if (state && !line.is_out && !assigned_[symbol] && !line_of_.contains(target.name + "'")) {
@@ -313,18 +331,22 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
   if (target.has_index) {
     places.clear();
     if (target.index.size() != symbol.axes.size()) {
-      fail(target.span, fmt::format("{} has {} {}, and {} {} listed", shown, symbol.axes.size(),
-                                    symbol.axes.size() == 1 ? "axis" : "axes", target.index.size(),
-                                    target.index.size() == 1 ? "is" : "are"), scope);
+      fail(target.span,
+           fmt::format("{} has {} {}, and {} {} listed", shown, symbol.axes.size(),
+                       symbol.axes.size() == 1 ? "axis" : "axes", target.index.size(),
+                       target.index.size() == 1 ? "is" : "are"),
+           scope);
       return bind();
     }
     for (std::size_t p = 0; p < target.index.size(); ++p) {
       const IndexEntry& entry = target.index[p];
       if (entry.integer) {
-        fail(entry.span, fmt::format("all entries of '{}' are assigned at once, not entry {}", target.name,
-                                     *entry.integer),
-             scope, fmt::format("use where(eye[{},{}], …, …) to treat one entry apart", list_of({symbol.axes[p]}),
-                                *entry.integer));
+        fail(entry.span,
+             fmt::format("all entries of '{}' are assigned at once, not entry {}", target.name,
+                         *entry.integer),
+             scope,
+             fmt::format("use where(eye[{},{}], …, …) to treat one entry apart", list_of({symbol.axes[p]}),
+                         *entry.integer));
         return bind();
       }
       const AxisId axis = index_axis(entry, symbol.axes[p], shown, scope);
@@ -342,8 +364,9 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
     std::string names;
     for (std::size_t p = 0; p < symbol.axes.size(); ++p)
       names += (p ? "," : "") + std::string(1, static_cast<char>('i' + p % 18));
-    fail(target.span, fmt::format("{} has the axis '{}' more than once, so the line must say which place is which",
-                                  shown, list_of({symbol.axes.back()})),
+    fail(target.span,
+         fmt::format("{} has the axis '{}' more than once, so the line must say which place is which", shown,
+                     list_of({symbol.axes.back()})),
          scope, fmt::format("write {}'[{}] = …", target.name, names));
     return bind();
   }
@@ -351,20 +374,25 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
   for (AxisId a : value.order)
     if (std::find(places.begin(), places.end(), a) == places.end()) {
       const std::string from = source_of_axis(*line.value, a, scope);
-      fail(line.value->span, fmt::format("the value of {}' has the axis '{}', which {} lacks", target.name, axis_name(a),
-                                         shown),
-           scope, from.empty() ? fmt::format("sum over it, sum[{}](…), or contract it with '@'", axis_name(a))
-                               : fmt::format("'{}' comes from {}: contract it, W@{}, or sum over it, sum[{}](…)",
-                                             axis_name(a), from, from.substr(0, from.find('[')), axis_name(a)));
+      fail(
+          line.value->span,
+          fmt::format("the value of {}' has the axis '{}', which {} lacks", target.name, axis_name(a), shown),
+          scope,
+          from.empty() ? fmt::format("sum over it, sum[{}](…), or contract it with '@'", axis_name(a))
+                       : fmt::format("'{}' comes from {}: contract it, W@{}, or sum over it, sum[{}](…)",
+                                     axis_name(a), from, from.substr(0, from.find('[')), axis_name(a)));
       return bind();
     }
   for (AxisId a : places)
     if (std::find(value.order.begin(), value.order.end(), a) == value.order.end()) missing.push_back(a);
   if (!missing.empty() && !is_fixed_number(value.node)) {
-    fail(line.value->span, fmt::format("the value of {}' lacks the axis '{}': a state takes all of its axes or a constant",
-                                       target.name, list_of(missing)),
-         scope, fmt::format("if all entries are meant to be equal, say so on a line of its own: a[{}] = …, then {}' = a",
-                            list_of(symbol.axes), target.name));
+    fail(line.value->span,
+         fmt::format("the value of {}' lacks the axis '{}': a state takes all of its axes or a constant",
+                     target.name, list_of(missing)),
+         scope,
+         fmt::format(
+             "if all entries are meant to be equal, say so on a line of its own: a[{}] = …, then {}' = a",
+             list_of(symbol.axes), target.name));
     return bind();
   }
   std::vector<std::pair<AxisId, Index>> map;
@@ -375,12 +403,15 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
   bind();
 }
 
-std::optional<std::vector<AxisId>> Lowering::listed_axes(const Target& target, const Value& value, Scope& scope) {
+std::optional<std::vector<AxisId>> Lowering::listed_axes(const Target& target, const Value& value,
+                                                         Scope& scope) {
   std::vector<AxisId> listed;
   bool good = true;
   for (const IndexEntry& entry : target.index) {
     if (entry.integer) {
-      fail(entry.span, fmt::format("the axes of '{}' are listed here by name, not {}", target.name, *entry.integer), scope);
+      fail(entry.span,
+           fmt::format("the axes of '{}' are listed here by name, not {}", target.name, *entry.integer),
+           scope);
       good = false;
       continue;
     }
@@ -415,17 +446,20 @@ void Lowering::assign_value(const Line& line, const Target& target, Value value,
     for (AxisId a : order)
       if (std::find(listed->begin(), listed->end(), a) == listed->end()) {
         const std::string from = source_of_axis(*line.value, a, scope);
-        fail(line.value->span, fmt::format("the value of '{}' has the axis '{}', which is not listed", target.name,
-                                           axis_name(a)),
-             scope, from.empty() ? fmt::format("list it, or sum over it: sum[{}](…)", axis_name(a))
-                                 : fmt::format("'{}' comes from {}: list it, or sum over it, sum[{}](…)", axis_name(a),
-                                               from, axis_name(a)));
+        fail(line.value->span,
+             fmt::format("the value of '{}' has the axis '{}', which is not listed", target.name,
+                         axis_name(a)),
+             scope,
+             from.empty() ? fmt::format("list it, or sum over it: sum[{}](…)", axis_name(a))
+                          : fmt::format("'{}' comes from {}: list it, or sum over it, sum[{}](…)",
+                                        axis_name(a), from, axis_name(a)));
         return bind_poison();
       }
     order = *listed;
   } else if (line.is_out && order.size() >= 2) {
-    fail(target.span, fmt::format("the out '{}' has {} axes and must say in which order they are written", target.name,
-                                  order.size()),
+    fail(target.span,
+         fmt::format("the out '{}' has {} axes and must say in which order they are written", target.name,
+                     order.size()),
          scope, fmt::format("write out {}[{}] = …", target.name, list_of(order)));
     return bind_poison();
   }
@@ -451,17 +485,20 @@ void Lowering::report_unassigned(const Cell& cell) {
       fail(symbols_[s].span, fmt::format("state '{}' is never assigned", symbols_[s].name), scope,
            fmt::format("add a line {}' = …", symbols_[s].name));
   }
-  if (!any) fail(cell.span, fmt::format("the cell '{}' has no state", cell.name), scope, "declare one: state h[…]");
+  if (!any)
+    fail(cell.span, fmt::format("the cell '{}' has no state", cell.name), scope, "declare one: state h[…]");
 }
 
 std::optional<CellGraph> Lowering::cell(const Cell& cell) {
+  if (file_.errors > kMaxErrors) return std::nullopt;
   cell_ = &cell;
   partial_ = file_.is_partial(cell.span.offset);
   const std::size_t errors_before = file_.errors;
   Scope scope;
   declare_axes(cell.axes, scope);
   if (cell.declarations.size() > kMaxSymbols) {
-    fail(cell.declarations[kMaxSymbols].span, fmt::format("more than {} declared names in one cell", kMaxSymbols), scope);
+    fail(cell.declarations[kMaxSymbols].span,
+         fmt::format("more than {} declared names in one cell", kMaxSymbols), scope);
     return std::nullopt;
   }
   for (const Declaration& d : cell.declarations) declare(d, scope);

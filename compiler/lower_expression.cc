@@ -25,13 +25,15 @@ Value Lowering::fail(Span span, std::string message, const Scope& scope, std::st
     note = note.empty() ? "in " + where : note + " (in " + where + ")";
   }
   file_.error(span, std::move(message), std::move(note), related);
+  stopped_ = stopped_ || file_.errors > kMaxErrors;
   return poison();
 }
 
 bool Lowering::too_large(Span span, const Scope& scope) {
   if (graph_.size() <= kMaxNodes) return false;
   if (!stopped_)
-    fail(span, fmt::format("the cell has more than {} operations once functions are inlined", kMaxNodes), scope);
+    fail(span, fmt::format("the cell has more than {} operations once functions are inlined", kMaxNodes),
+         scope);
   return stopped_ = true;
 }
 
@@ -54,12 +56,24 @@ Value Lowering::lower(const Expr& e, Scope& scope) {
   ++depth_;
   Value result;
   switch (e.kind) {
-    case ExprKind::Number: result = expression_value(graph_.constant(e.number, e.span), {}); break;
-    case ExprKind::Name: result = lower_name(e, scope); break;
-    case ExprKind::Call: result = lower_call(e, scope); break;
-    case ExprKind::Binary: result = lower_binary(e, scope); break;
-    case ExprKind::Negate: result = elementwise(Op::Neg, {lower(*e.args[0], scope)}, {e.args[0]->span}, e.span, scope); break;
-    case ExprKind::Power: result = lower_power(e, scope); break;
+    case ExprKind::Number:
+      result = expression_value(graph_.constant(e.number, e.span), {});
+      break;
+    case ExprKind::Name:
+      result = lower_name(e, scope);
+      break;
+    case ExprKind::Call:
+      result = lower_call(e, scope);
+      break;
+    case ExprKind::Binary:
+      result = lower_binary(e, scope);
+      break;
+    case ExprKind::Negate:
+      result = elementwise(Op::Neg, {lower(*e.args[0], scope)}, {e.args[0]->span}, e.span, scope);
+      break;
+    case ExprKind::Power:
+      result = lower_power(e, scope);
+      break;
   }
   --depth_;
   return result;
@@ -85,11 +99,13 @@ Value Lowering::lower_name(const Expr& e, Scope& scope) {
   if (value.symbol >= 0) {
     const Symbol& symbol = base_symbol(value.symbol);
     if (scope.kind == Scope::Kind::Start && symbol.kind != SymbolKind::Param)
-      return fail(e.span, fmt::format("a start is made of numbers, size, eye and params; '{}' is {}", e.name,
-                                      symbol.kind == SymbolKind::State ? "a state" : "an input"),
+      return fail(e.span,
+                  fmt::format("a start is made of numbers, size, eye and params; '{}' is {}", e.name,
+                              symbol.kind == SymbolKind::State ? "a state" : "an input"),
                   scope);
     if (scope.kind == Scope::Kind::Default)
-      return fail(e.span, fmt::format("a default is made of numbers, size and eye; '{}' is declared", e.name), scope);
+      return fail(e.span, fmt::format("a default is made of numbers, size and eye; '{}' is declared", e.name),
+                  scope);
     std::vector<Index> index;
     for (AxisId a : value.order) index.push_back({a, 0});
     value.node = graph_.read(value.symbol, std::move(index), e.span);
@@ -100,7 +116,8 @@ Value Lowering::lower_name(const Expr& e, Scope& scope) {
 bool Lowering::plain(const Value& value, Span span, Scope& scope) {
   if (value.poisoned) return false;
   // A start is laid out like the state itself, so that there the places do stay apart.
-  if (!value.repeated() || scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default) return true;
+  if (!value.repeated() || scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default)
+    return true;
   std::string twice, named;
   char letter = 'i';
   for (std::size_t p = 0; p < value.shown.size(); ++p) {
@@ -109,8 +126,9 @@ bool Lowering::plain(const Value& value, Span span, Scope& scope) {
     named += (p ? "," : "") + (repeats ? std::string(1, letter++) : axis_name(value.shown[p]));
   }
   const std::string name = value.name.empty() ? "A" : value.name;
-  fail(span, fmt::format("{} has the axis '{}' more than once, so its places cannot be told apart here",
-                         describe(value), twice),
+  fail(span,
+       fmt::format("{} has the axis '{}' more than once, so its places cannot be told apart here",
+                   describe(value), twice),
        scope, fmt::format("write {}[{}] …, or use it in {}@x", name, named, name));
   return false;
 }
@@ -121,8 +139,9 @@ bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more,
     for (AxisId other : axes)
       if (axis_name(other) == axis_name(a)) {
         const auto like = [&](AxisId axis) { return axis_name(graph_.axis(axis).extent_of); };
-        fail(span, fmt::format("'{}' has the length of '{}' on one side and of '{}' on the other", axis_name(a),
-                               like(other), like(a)),
+        fail(span,
+             fmt::format("'{}' has the length of '{}' on one side and of '{}' on the other", axis_name(a),
+                         like(other), like(a)),
              scope, "use one index name for one length");
         return false;
       }
@@ -161,7 +180,7 @@ namespace {
 
 Op binary_op(const std::string& sign) {
   static const std::map<std::string, Op> ops = {
-      {"+", Op::Add}, {"-", Op::Sub}, {"*", Op::Mul},  {"/", Op::Div},  {"<", Op::Lt},
+      {"+", Op::Add}, {"-", Op::Sub}, {"*", Op::Mul}, {"/", Op::Div}, {"<", Op::Lt},
       {"<=", Op::Le}, {">", Op::Gt},  {">=", Op::Ge}, {"==", Op::Eq}, {"!=", Op::Ne}};
   const auto found = ops.find(sign);
   if (found == ops.end()) throw std::logic_error("lower: unknown operator sign " + sign);
@@ -224,19 +243,25 @@ Value Lowering::missing_axis(const Expr& at, const Value& a, const Value& b, Sco
   }
   const bool one = b.order.size() == 1;
   const std::string b_name = b.name.empty() ? "the right side" : b.name;
-  if (note.empty() && one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) != a.shown.end() && !a.name.empty())
-    note = fmt::format("{}@{} contracts the axis '{}'", b.name.empty() ? "x" : b.name, a.name, list_of(b.shown));
+  if (note.empty() && one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) != a.shown.end() &&
+      !a.name.empty())
+    note =
+        fmt::format("{}@{} contracts the axis '{}'", b.name.empty() ? "x" : b.name, a.name, list_of(b.shown));
   if (b.order.empty()) {
     if (note.empty()) note = "a value without axes is multiplied by '*'";
-    return fail(at.name_span, fmt::format("{} has no axes: '@' has nothing to contract with {}", b_name, describe(a)),
+    return fail(at.name_span,
+                fmt::format("{} has no axes: '@' has nothing to contract with {}", b_name, describe(a)),
                 scope, note);
   }
   if (one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) == a.shown.end())
-    return fail(at.name_span, fmt::format("axis '{}' of {} is not an axis of {}", list_of(b.shown), b_name, describe(a)),
+    return fail(at.name_span,
+                fmt::format("axis '{}' of {} is not an axis of {}", list_of(b.shown), b_name, describe(a)),
                 scope, note);
-  return fail(at.name_span, fmt::format("'@' contracts the last axis of {}, '{}', which {} lacks", describe(a),
-                                        list_of({last}), b.name.empty() ? "the right side [" + list_of(b.shown) + "]" : describe(b)),
-              scope, note);
+  return fail(
+      at.name_span,
+      fmt::format("'@' contracts the last axis of {}, '{}', which {} lacks", describe(a), list_of({last}),
+                  b.name.empty() ? "the right side [" + list_of(b.shown) + "]" : describe(b)),
+      scope, note);
 }
 
 Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& scope) {
@@ -247,10 +272,11 @@ Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& 
     return fail(at.args[0]->span,
                 fmt::format("the left side of '@' has the axes {} in no order, so it has no last axis",
                             list_of(a.shown)),
-                scope, fmt::format("write sum[k](a*b) over the axis k that is meant, or list the axes where {} is "
-                                   "given: {}[{}] = …",
-                                   a.name.empty() ? "the left side" : a.name, a.name.empty() ? "a" : a.name,
-                                   list_of(a.shown)));
+                scope,
+                fmt::format("write sum[k](a*b) over the axis k that is meant, or list the axes where {} is "
+                            "given: {}[{}] = …",
+                            a.name.empty() ? "the left side" : a.name, a.name.empty() ? "a" : a.name,
+                            list_of(a.shown)));
   const AxisId last = a.shown.back();
   const auto found = std::find(b.shown.begin(), b.shown.end(), last);
   if (found == b.shown.end()) return missing_axis(at, a, b, scope);
@@ -262,8 +288,9 @@ Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& 
     for (std::size_t i = 0; i < side->size(); ++i)
       for (std::size_t j = 0; j < i; ++j)
         if ((*side)[i] == (*side)[j])
-          return fail(at.span, fmt::format("what is left of {} has the axis '{}' more than once",
-                                           describe(side == &rest_a ? a : b), list_of({(*side)[i]})),
+          return fail(at.span,
+                      fmt::format("what is left of {} has the axis '{}' more than once",
+                                  describe(side == &rest_a ? a : b), list_of({(*side)[i]})),
                       scope, fmt::format("name its places: {}[i,j,…]", side == &rest_a ? a.name : b.name));
   std::vector<AxisId> axes = rest_a;
   if (!unite(axes, rest_b, at.span, scope)) return poison();
@@ -276,7 +303,8 @@ Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& 
 
   // The contracted axis is bound under its own name unless that name stays free beside it.
   AxisId bound = last;
-  for (int n = 1; std::find(axes.begin(), axes.end(), bound) != axes.end(); ++n) bound = graph_.copy_axis(last, n);
+  for (int n = 1; std::find(axes.begin(), axes.end(), bound) != axes.end(); ++n)
+    bound = graph_.copy_axis(last, n);
   std::vector<std::pair<AxisId, Index>> map_a, map_b;
   for (std::size_t p = 0; p < rest_a.size(); ++p) map_a.emplace_back(a.order[p], Index{rest_a[p], 0});
   map_a.emplace_back(a.order.back(), Index{bound, 0});

@@ -57,8 +57,10 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
   for (std::size_t s = 0; s < symbols_.size(); ++s)
     if (symbols_[s].kind == SymbolKind::State) symbol_count += static_cast<std::size_t>(depth[s]);
   if (symbol_count > kMaxSymbols) {
-    fail(cell.span, fmt::format("'{}' has more than {} states, inputs and params, lagged states included", cell.name,
-                                kMaxSymbols), {});
+    fail(cell.span,
+         fmt::format("'{}' has more than {} states, inputs and params, lagged states included", cell.name,
+                     kMaxSymbols),
+         {});
     return std::nullopt;
   }
 
@@ -135,7 +137,8 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
       const int s = node.symbol % static_cast<int>(symbols_.size());
       if (is_prime(node.symbol)) {
         std::vector<std::pair<AxisId, Index>> map;
-        for (std::size_t p = 0; p < node.index.size(); ++p) map.emplace_back(symbols_[s].index[p], node.index[p]);
+        for (std::size_t p = 0; p < node.index.size(); ++p)
+          map.emplace_back(symbols_[s].index[p], node.index[p]);
         image[id] = result.graph.reindex(image[updates_[s]], std::move(map), node.span);
         continue;
       }
@@ -164,7 +167,8 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
   }
   for (const Out& out : outs_) result.outs.push_back({out.name, out.index, image[out.value], out.span});
   for (const NamedValue& v : named_)
-    if (image[v.node] != kNoNode && !too_deep[v.node]) result.named.push_back({v.name, image[v.node], v.index, v.span});
+    if (image[v.node] != kNoNode && !too_deep[v.node])
+      result.named.push_back({v.name, image[v.node], v.index, v.span});
   return result;
 }
 

@@ -18,9 +18,10 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
   if (args.size() != function.params.size()) {
     std::string list;
     for (const auto& [name, span] : function.params) list += (list.empty() ? "" : ", ") + name;
-    fail(e.span, fmt::format("'{}({})' takes {} argument{}, and {} {} given", function.name, list,
-                             function.params.size(), function.params.size() == 1 ? "" : "s", args.size(),
-                             args.size() == 1 ? "is" : "are"),
+    fail(e.span,
+         fmt::format("'{}({})' takes {} argument{}, and {} {} given", function.name, list,
+                     function.params.size(), function.params.size() == 1 ? "" : "s", args.size(),
+                     args.size() == 1 ? "is" : "are"),
          scope);
     good = false;
   }
@@ -33,8 +34,9 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
              : fmt::format("'{}[{}]' takes {} {}, and {} {} given", function.name, list, function.axes.size(),
                            function.axes.size() == 1 ? "axis" : "axes", e.index.size(),
                            e.index.size() == 1 ? "is" : "are"),
-         scope, function.axes.empty() ? fmt::format("write {}(…)", function.name)
-                                      : fmt::format("write {}[{}](…)", function.name, list));
+         scope,
+         function.axes.empty() ? fmt::format("write {}(…)", function.name)
+                               : fmt::format("write {}[{}](…)", function.name, list));
     good = false;
   }
   std::vector<AxisId> among;
@@ -54,8 +56,9 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
     const auto& wanted = function.axes[i].length;
     const auto& fixed = graph_.axis(axis).fixed;
     if (wanted && fixed && *wanted != *fixed) {
-      fail(e.index[i].span, fmt::format("'{}' has an axis '{}' of length {}, and '{}' has length {}", function.name,
-                                        function.axes[i].name, *wanted, e.index[i].name, *fixed),
+      fail(e.index[i].span,
+           fmt::format("'{}' has an axis '{}' of length {}, and '{}' has length {}", function.name,
+                       function.axes[i].name, *wanted, e.index[i].name, *fixed),
            scope);
       good = false;
     }
@@ -78,8 +81,8 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
   return function_body(function, args, e.span, body);
 }
 
-std::vector<Value> Lowering::function_body(const Function& function, const std::vector<Value>& args, Span span,
-                                           Scope& scope) {
+std::vector<Value> Lowering::function_body(const Function& function, const std::vector<Value>& args,
+                                           Span span, Scope& scope) {
   for (std::size_t i = 0; i < function.params.size(); ++i) {
     const auto& [name, at] = function.params[i];
     if (!check_new_name(name, at, scope)) continue;
@@ -103,9 +106,11 @@ std::vector<Value> Lowering::function_body(const Function& function, const std::
         std::string name = axis_name(a);
         for (const auto& [text, ids] : scope.index_names)
           if (std::find(ids.begin(), ids.end(), a) != ids.end()) name = text;
-        value = fail(result->span, fmt::format("the result of '{}' has the axis '{}', which exists only inside it",
-                                               function.name, name),
-                     scope, fmt::format("make it an axis of the function: fn {}[{}](…)", function.name, name));
+        value =
+            fail(result->span,
+                 fmt::format("the result of '{}' has the axis '{}', which exists only inside it",
+                             function.name, name),
+                 scope, fmt::format("make it an axis of the function: fn {}[{}](…)", function.name, name));
         break;
       }
     if (!value.poisoned && !value.repeated()) value = expression_value(value.node, value.order);
@@ -129,26 +134,28 @@ std::vector<Value> Lowering::function_body(const Function& function, const std::
   return results;
 }
 
-Value Lowering::with_slopes(const Function& function, const Value& value, const std::vector<Value>& args, Span span,
-                            Scope& scope) {
+Value Lowering::with_slopes(const Function& function, const Value& value, const std::vector<Value>& args,
+                            Span span, Scope& scope) {
   std::vector<NodeId> arguments, slopes;
   bool good = !value.poisoned, varies = false;
   for (std::size_t i = 0; i < function.derivative.size(); ++i) {
     const Expr& e = *function.derivative[i];
     learn_index_names(e, scope);
     const Value slope = lower(e, scope);
-    if (i >= args.size() || args[i].poisoned || !plain(slope, e.span, scope) || !plain(args[i], span, scope) ||
-        value.poisoned) {
+    if (i >= args.size() || args[i].poisoned || !plain(slope, e.span, scope) ||
+        !plain(args[i], span, scope) || value.poisoned) {
       good = false;
       continue;
     }
     // A slope says how an entry of the result follows the same entry of an argument, so neither
     // may have an axis along which the result has one entry only.
-    for (const auto& [node, what] : {std::pair{args[i].node, "parameter"}, std::pair{slope.node, "slope for"}})
+    for (const auto& [node, what] :
+         {std::pair{args[i].node, "parameter"}, std::pair{slope.node, "slope for"}})
       for (AxisId a : graph_[node].axes)
         if (good && !graph_.has_axis(value.node, a)) {
-          fail(e.span, fmt::format("the {} '{}' of '{}' has the axis '{}', which its result lacks", what,
-                                   function.params[i].first, function.name, axis_name(a)),
+          fail(e.span,
+               fmt::format("the {} '{}' of '{}' has the axis '{}', which its result lacks", what,
+                           function.params[i].first, function.name, axis_name(a)),
                scope, "a declared derivative belongs to a function that works entry by entry");
           good = false;
         }
@@ -158,10 +165,12 @@ Value Lowering::with_slopes(const Function& function, const Value& value, const 
   }
   if (!good) return poison();
   if (!varies) return value;
-  return expression_value(graph_.surrogate(value.node, std::move(arguments), std::move(slopes), span), value.order);
+  return expression_value(graph_.surrogate(value.node, std::move(arguments), std::move(slopes), span),
+                          value.order);
 }
 
 void Lowering::check_function(const Function& function) {
+  if (file_.errors > kMaxErrors) return;
   standalone_ = true;
   partial_ = file_.is_partial(function.span.offset);
   Scope scope;

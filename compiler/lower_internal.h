@@ -27,18 +27,20 @@ inline constexpr int kMaxCallDepth = 64;          ///< functions that call funct
 inline constexpr int kMaxDepth = 600;             ///< nesting of expressions through inlined functions
 inline constexpr std::size_t kMaxSymbols = 4096;  ///< states (lagged ones too), inputs and params of one cell
 inline constexpr std::size_t kMaxAxes = 1024;     ///< index variables of one cell
+inline constexpr std::size_t kMaxErrors = 1000;   ///< a hostile file must not cost a search per error
+inline constexpr std::size_t kMaxSuggestions = 60;  ///< nobody reads further, and each looks at every name
 inline constexpr std::size_t kMaxWork = 3 * kMaxNodes;  ///< steps of inlining and lagging in one file
 
 /// A value during lowering. `order` names every axis that the value has in the sense of the
 /// language; its node may lack some, along which it is then constant.
 struct Value {
   NodeId node = kNoNode;
-  int symbol = -1;             ///< a declared tensor or a prime: read anew at each use, for its span
-  std::vector<AxisId> order;   ///< index variable of each place
-  std::vector<AxisId> shown;   ///< axis that the text names at each place: d where `order` has d#1
-  bool ordered = false;        ///< the order of places means something
-  bool poisoned = false;       ///< an error was reported: uses give no further ones
-  std::string name;            ///< as the text calls it; empty for an expression
+  int symbol = -1;            ///< a declared tensor or a prime: read anew at each use, for its span
+  std::vector<AxisId> order;  ///< index variable of each place
+  std::vector<AxisId> shown;  ///< axis that the text names at each place: d where `order` has d#1
+  bool ordered = false;       ///< the order of places means something
+  bool poisoned = false;      ///< an error was reported: uses give no further ones
+  std::string name;           ///< as the text calls it; empty for an expression
   bool repeated() const { return order != shown; }
 };
 
@@ -54,10 +56,10 @@ struct Scope {
   std::map<std::string, AxisId> axes;                      ///< header axes, or a function's own
   std::map<std::string, std::vector<AxisId>> index_names;  ///< introduced by index lists, one a length
   std::map<std::string, Binding> values;
-  std::map<std::string, Binding> primes;                   ///< of a cell: states that have their line
-  std::set<std::string> mentioned;                         ///< in index lists, with a length or without
-  std::set<std::string> displayed;                         ///< names of axes made here
-  std::set<AxisId> own_axes;                               ///< of a function: may not leave it
+  std::map<std::string, Binding> primes;  ///< of a cell: states that have their line
+  std::set<std::string> mentioned;        ///< in index lists, with a length or without
+  std::set<std::string> displayed;        ///< names of axes made here
+  std::set<AxisId> own_axes;              ///< of a function: may not leave it
   const Function* function = nullptr;
   const Scope* caller = nullptr;
   Span call_span;
@@ -130,7 +132,7 @@ class Lowering {
   Value undefined_name(const Expr& e, Scope& scope);
   bool defined_later(const Expr& e);
   void collect_definitions(const Cell& cell);
-  std::vector<int> path_between_lines(int from, int to) const;
+  std::vector<int> path_between_lines(int from, int to);
 
   // lower_expression.cc
   Value lower(const Expr& e, Scope& scope);
@@ -140,7 +142,8 @@ class Lowering {
   Value contract(const Expr& at, const Value& a, const Value& b, Scope& scope);
   Value missing_axis(const Expr& at, const Value& a, const Value& b, Scope& scope);
   /// `places`: where each operand stands.
-  Value elementwise(Op op, const std::vector<Value>& args, const std::vector<Span>& places, Span span, Scope& scope);
+  Value elementwise(Op op, const std::vector<Value>& args, const std::vector<Span>& places, Span span,
+                    Scope& scope);
   /// False, with an error, where the value cannot stand in an elementwise place.
   bool plain(const Value& value, Span span, Scope& scope);
   /// Unites axes into `axes`; an error where one name stands for two lengths.
@@ -191,6 +194,7 @@ class Lowering {
   int find_symbol(const std::string& name) const;  ///< -1 if there is none
   const Symbol& base_symbol(int symbol) const { return symbols_[symbol % symbols_.size()]; }
 
+  bool may_suggest() const { return file_.errors < kMaxSuggestions; }
   Value fail(Span span, std::string message, const Scope& scope, std::string note = {},
              std::optional<Span> related = {});
   static Value poison();
@@ -200,22 +204,23 @@ class Lowering {
   FileContext& file_;
   Graph graph_;
   std::vector<Symbol> symbols_;
-  std::map<std::string, int> symbol_of_;      ///< by name: its first declaration
-  std::vector<NodeId> updates_;               ///< by symbol; kNoNode where there is none
-  std::vector<std::optional<Span>> assigned_; ///< by symbol: where the state got its line
+  std::map<std::string, int> symbol_of_;       ///< by name: its first declaration
+  std::vector<NodeId> updates_;                ///< by symbol; kNoNode where there is none
+  std::vector<std::optional<Span>> assigned_;  ///< by symbol: where the state got its line
   std::vector<Span> update_spans_;
   std::vector<Out> outs_;
   std::vector<NamedValue> named_;
-  std::vector<char> varies_;                  ///< by scratch node: reads a state or an input
+  std::vector<char> varies_;                                   ///< by scratch node: reads a state or an input
   std::map<int, std::unordered_map<NodeId, NodeId>> shifted_;  ///< by steps
   const Cell* cell_ = nullptr;
-  std::map<std::string, int> line_of_;        ///< "z" or "h'" -> first line that gives it
-  std::set<int> told_cycle_;                  ///< lines already said to need each other
+  std::map<std::string, int> line_of_;  ///< "z" or "h'" -> first line that gives it
+  std::set<int> told_cycle_;            ///< lines already said to need each other
+  std::size_t searched_ = 0;            ///< lines visited in search of cycles
   int line_ = -1;
   int depth_ = 0;
-  bool standalone_ = false;                   ///< check_function: calls are not inlined
-  bool partial_ = false;                      ///< a syntax error took lines from the tree
-  bool stopped_ = false;                      ///< a limit was passed; everything is poison from here
+  bool standalone_ = false;  ///< check_function: calls are not inlined
+  bool partial_ = false;     ///< a syntax error took lines from the tree
+  bool stopped_ = false;     ///< a limit was passed; everything is poison from here
 };
 
 /// `node` of some graph rebuilt in `to` over other operands; axes keep their numbers.

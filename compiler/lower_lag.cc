@@ -10,20 +10,29 @@ namespace cellc::lowering {
 
 NodeId rebuild(Graph& to, const Node& node, std::vector<NodeId> args) {
   switch (node.op) {
-    case Op::Constant: return to.constant(node.number, node.span);
-    case Op::Size: return to.size(node.index[0].axis, node.span);
-    case Op::Read: return to.read(node.symbol, node.index, node.span, node.lag, node.lag_axis);
+    case Op::Constant:
+      return to.constant(node.number, node.span);
+    case Op::Size:
+      return to.size(node.index[0].axis, node.span);
+    case Op::Read:
+      return to.read(node.symbol, node.index, node.span, node.lag, node.lag_axis);
     case Op::Eye:
-    case Op::OneHot: return to.eye(node.index[0], node.index[1], node.span);
-    case Op::ReduceSum: return to.reduce_sum(node.bound, args[0], node.span);
-    case Op::ReduceMax: return to.reduce_max(node.bound, args[0], node.span);
-    case Op::Softmax: return to.softmax(node.bound, args[0], node.span);
-    case Op::Reindex: return to.reindex(args[0], node.map, node.span);
+    case Op::OneHot:
+      return to.eye(node.index[0], node.index[1], node.span);
+    case Op::ReduceSum:
+      return to.reduce_sum(node.bound, args[0], node.span);
+    case Op::ReduceMax:
+      return to.reduce_max(node.bound, args[0], node.span);
+    case Op::Softmax:
+      return to.softmax(node.bound, args[0], node.span);
+    case Op::Reindex:
+      return to.reindex(args[0], node.map, node.span);
     case Op::Surrogate: {
       const auto half = args.begin() + 1 + static_cast<std::ptrdiff_t>(args.size() - 1) / 2;
       return to.surrogate(args[0], {args.begin() + 1, half}, {half, args.end()}, node.span);
     }
-    default: return to.op(node.op, std::move(args), node.span);
+    default:
+      return to.op(node.op, std::move(args), node.span);
   }
 }
 
@@ -68,8 +77,9 @@ NodeId Lowering::shift(NodeId root, int steps, Span span, Scope& scope) {
         node.lag -= 1;
       }
       if (node.lag > kMaxLag) {
-        fail(span, fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(node.symbol).name,
-                               node.lag, kMaxLag),
+        fail(span,
+             fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(node.symbol).name,
+                         node.lag, kMaxLag),
              scope);
         return kNoNode;
       }
@@ -92,7 +102,8 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
   auto occurs = [&](AxisId a) {
     for (NodeId id : nodes) {
       const Node& n = graph_[id];
-      if (graph_.has_axis(id, a) || std::find(n.bound.begin(), n.bound.end(), a) != n.bound.end()) return true;
+      if (graph_.has_axis(id, a) || std::find(n.bound.begin(), n.bound.end(), a) != n.bound.end())
+        return true;
       for (const auto& [from, to] : n.map)
         if (from == a || to.axis == a) return true;
     }
@@ -122,9 +133,12 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
       continue;
     }
     if (!fixed || *fixed > kMaxStateLagAxis) {
-      fail(span, fmt::format("lags of the state '{}' along '{}' need a length that the header fixes, {} at most",
-                             symbol.name, axis_name(axis), kMaxStateLagAxis),
-           scope, fmt::format("write {}=4 in the header: each lag of a state is a state of its own", axis_name(axis)));
+      fail(span,
+           fmt::format("lags of the state '{}' along '{}' need a length that the header fixes, {} at most",
+                       symbol.name, axis_name(axis), kMaxStateLagAxis),
+           scope,
+           fmt::format("write {}=4 in the header: each lag of a state is a state of its own",
+                       axis_name(axis)));
       return kNoNode;
     }
     NodeId line_up = kNoNode;
@@ -145,8 +159,9 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
   if (e.has_index) return lag_along_axis(e, scope);
   const std::vector<Value> args = lower_args(e, scope);
   if (args.size() != 2)
-    return fail(e.span, fmt::format("lag takes a value and a number of steps, and {} argument{} given", args.size(),
-                                    args.size() == 1 ? " is" : "s are"),
+    return fail(e.span,
+                fmt::format("lag takes a value and a number of steps, and {} argument{} given", args.size(),
+                            args.size() == 1 ? " is" : "s are"),
                 scope, "write lag(x, 1), or lag[w](x) for lags 0, 1, … along an axis w");
   if (args[0].poisoned || args[1].poisoned) return poison();
   const Node& count = graph_[args[1].node];
@@ -154,7 +169,8 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
     return fail(e.args[1]->span, "the steps of a lag are a whole number, 0 or more, known in the text", scope,
                 "write lag(x, 2), or give the number a name on a line of its own");
   if (count.number > kMaxLag)
-    return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", count.number, kMaxLag), scope);
+    return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", count.number, kMaxLag),
+                scope);
   const int steps = static_cast<int>(count.number);
   Value value = args[0];
   value.node = shift(value.node, steps, e.span, scope);
@@ -173,8 +189,9 @@ Value Lowering::lag_along_axis(const Expr& e, Scope& scope) {
   const Value& value = args[0];
   if (!plain(value, e.args[0]->span, scope)) return poison();
   if (std::find(value.order.begin(), value.order.end(), axis) != value.order.end())
-    return fail(e.args[0]->span, fmt::format("{} has the axis '{}' already, along which its lags would be lined up",
-                                             describe(value), axis_name(axis)),
+    return fail(e.args[0]->span,
+                fmt::format("{} has the axis '{}' already, along which its lags would be lined up",
+                            describe(value), axis_name(axis)),
                 scope, "use an axis of its own for the lags");
   const NodeId node = shift_along(value.node, axis, e.span, scope);
   if (node == kNoNode) return poison();

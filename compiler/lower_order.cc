@@ -21,10 +21,11 @@ void Lowering::collect_definitions(const Cell& cell) {
 }
 
 // The lines from `from` to `to`, each needing what the next one gives; empty if there is no such way.
-std::vector<int> Lowering::path_between_lines(int from, int to) const {
+// Every line of a hostile file may ask, so that all searches of a cell share one budget.
+std::vector<int> Lowering::path_between_lines(int from, int to) {
   std::map<int, int> reached_from{{from, -1}};
   std::deque<int> queue{from};
-  while (!queue.empty()) {
+  while (!queue.empty() && ++searched_ < kMaxNodes) {
     const int line = queue.front();
     queue.pop_front();
     if (line == to) {
@@ -37,7 +38,8 @@ std::vector<int> Lowering::path_between_lines(int from, int to) const {
     walk(*cell_->lines[line].value, [&](const Expr& e) {
       if (e.kind != ExprKind::Name) return;
       const auto found = line_of_.find(key_of(e.name, e.primed));
-      if (found != line_of_.end() && reached_from.emplace(found->second, line).second) queue.push_back(found->second);
+      if (found != line_of_.end() && reached_from.emplace(found->second, line).second)
+        queue.push_back(found->second);
     });
   }
   return {};
@@ -49,12 +51,13 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
     const auto given = line_of_.find(key);
     const int symbol = find_symbol(e.name);
     if (e.primed && symbol >= 0 && symbols_[symbol].kind != SymbolKind::State)
-      return fail(e.span, fmt::format("'{}' is {}: only a state has a value after the step", e.name,
-                                      symbols_[symbol].kind == SymbolKind::Input ? "an input" : "a param"),
+      return fail(e.span,
+                  fmt::format("'{}' is {}: only a state has a value after the step", e.name,
+                              symbols_[symbol].kind == SymbolKind::Input ? "an input" : "a param"),
                   scope, fmt::format("write {}", e.name));
     if (e.primed && symbol < 0 && (line_of_.contains(e.name) || scope.values.contains(e.name)))
-      return fail(e.span, fmt::format("'{}' is not a state: only a state has a value after the step", e.name), scope,
-                  fmt::format("write {}", e.name));
+      return fail(e.span, fmt::format("'{}' is not a state: only a state has a value after the step", e.name),
+                  scope, fmt::format("write {}", e.name));
     // The state that has no line gets an error of its own.
     if (e.primed && symbol >= 0 && given == line_of_.end()) return poison();
     if (given != line_of_.end()) {
@@ -65,27 +68,33 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
         return fail(e.span, fmt::format("cyclic definition: '{}' is given by itself", key), scope,
                     e.primed ? fmt::format("the value before the step is {}", e.name)
                              : "only a state has a value from before");
-      // Every hostile line may ask; the search is linear in the cell, so it is done a few times only.
-      const std::vector<int> path = told_cycle_.size() < 200 ? path_between_lines(later, line_) : std::vector<int>{};
+      const std::vector<int> path = path_between_lines(later, line_);
       if (!path.empty()) {
         std::string way = key_of(cell_->lines[line_].targets[0].name, cell_->lines[line_].targets[0].primed);
-        for (int l : path) {
-          told_cycle_.insert(l);
-          const Target& t = cell_->lines[l].targets[0];
-          way += " needs " + key_of(t.name, t.primed) + (l == line_ ? "" : ", which");
+        for (std::size_t i = 0; i < path.size(); ++i) {
+          told_cycle_.insert(path[i]);
+          const bool last = i + 1 == path.size();
+          if (i >= 6 && !last) {
+            if (i == 6) way += " needs …, which";
+            continue;
+          }
+          const Target& t = cell_->lines[path[i]].targets[0];
+          way += " needs " + key_of(t.name, t.primed) + (last ? "" : ", which");
         }
         return fail(e.span, fmt::format("cyclic definition: {}", way), scope,
                     "a state's value from before the step is written without '", place);
       }
       const char* how = e.primed ? "read before the line that gives it" : "used before it is given";
-      return fail(e.span, fmt::format("'{}' is {}", key, how), scope, "it is given here; move that line up", place);
+      return fail(e.span, fmt::format("'{}' is {}", key, how), scope, "it is given here; move that line up",
+                  place);
     }
   }
   if (scope.kind == Scope::Kind::Function && e.primed)
-    return fail(e.span, fmt::format("'{}': a function has no states; it sees its parameters only", key), scope,
-                "pass the value as an argument");
+    return fail(e.span, fmt::format("'{}': a function has no states; it sees its parameters only", key),
+                scope, "pass the value as an argument");
 
   if (partial_) return poison();
+  if (!may_suggest()) return fail(e.span, fmt::format("unknown name '{}'", key), scope);
   std::vector<std::string> known;
   for (const auto& [name, binding] : e.primed ? scope.primes : scope.values) known.push_back(name);
   if (scope.kind == Scope::Kind::Cell && e.primed) {

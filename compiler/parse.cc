@@ -324,6 +324,9 @@ void Parser::parse_function(File& file) {
     if (!at(TokenKind::LeftParen)) fail_expected("'(' and the function's arguments", "write: fn f(x, y) = …");
     const Token open = take();
     ++brackets_;
+    if (at(TokenKind::RightParen)) {
+      fail_expected("the name of an argument", "a constant needs no function: give it a name in the cell");
+    }
     do {
       const Token argument = expect_name("the name of an argument");
       function.params.emplace_back(std::string(argument.text), argument.span);

@@ -343,7 +343,7 @@ void Parser::parse_arguments(Expr& call, int& depth) {
     call.args.push_back(std::move(argument.expr));
   } while (accept(TokenKind::Comma));
   if (!at(TokenKind::RightParen)) {
-    if (at(TokenKind::Assign))
+    if (at(TokenKind::Assign) && line_begun_before(at_) == 0)
       fail_expected("an operator, ',' or ')'", "arguments are given by place, without names; '==' compares");
     fail_unclosed(open, "an operator, ',' or ')'");
   }

@@ -70,9 +70,9 @@ std::string Parser::hint(const Token& found) const {
     case TokenKind::LeftBrace:
       return "braces enclose the lines of a cell or of a function";
     case TokenKind::RightParen:
-      return "there is a ')' without its '('";
+      return brackets_ > 0 ? "" : "there is a ')' without its '('";
     case TokenKind::RightBracket:
-      return "there is a ']' without its '['";
+      return brackets_ > 0 ? "" : "there is a ']' without its '['";
     case TokenKind::LeftParen:
     case TokenKind::Number:
       return "multiplication is written with '*'";
@@ -81,7 +81,9 @@ std::string Parser::hint(const Token& found) const {
     case TokenKind::Star:
     case TokenKind::Slash:
     case TokenKind::At:
-      return "a line goes on after an operator at its end: put the operator on the line before";
+      return starts_line(position)
+                 ? "a line goes on after an operator at its end: put the operator on the line before"
+                 : "";
     case TokenKind::Keyword:
       if (found.text == "in") return "a range belongs to a declaration: state h[d] in (-1, 1)";
       if (found.text == "reverse")

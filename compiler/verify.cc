@@ -59,8 +59,10 @@ class Verifier {
     for (std::size_t p = 0; p < s.axes.size(); ++p) {
       known_axis(s.axes[p]);
       known_axis(s.index[p]);
-      require(graph_.axis(s.axes[p]).extent_of == s.axes[p], "declared over something that is no header axis");
-      require(s.index[p] == s.axes[p] || graph_.axis(s.index[p]).copy_of == s.axes[p], "index is not a copy of its axis");
+      require(graph_.axis(s.axes[p]).extent_of == s.axes[p],
+              "declared over something that is no header axis");
+      require(s.index[p] == s.axes[p] || graph_.axis(s.index[p]).copy_of == s.axes[p],
+              "index is not a copy of its axis");
       require(seen.insert(s.index[p]).second, "its places are not distinct");
     }
     if (s.initial != kNoNode) {
@@ -92,7 +94,8 @@ class Verifier {
     for (const Index& i : n.index) index(i);
     for (AxisId a : n.axes) known_axis(a);
     const std::set<AxisId> free = free_axes(n);
-    require(std::equal(free.begin(), free.end(), n.axes.begin(), n.axes.end()), "free axes are not what it defines");
+    require(std::equal(free.begin(), free.end(), n.axes.begin(), n.axes.end()),
+            "free axes are not what it defines");
   }
 
   // The free axes by the definition, which also checks the number and the kind of its parts.
@@ -105,12 +108,16 @@ class Verifier {
       return free;
     }
     switch (n.op) {
-      case Op::Constant: require(n.args.empty(), "a constant with operands"); break;
+      case Op::Constant:
+        require(n.args.empty(), "a constant with operands");
+        break;
       case Op::Size:
         require(n.index.size() == 1 && n.index[0].is_axis(), "size of no axis");
         require(!graph_.axis(n.index[0].axis).fixed, "size of a fixed axis is a constant");
         break;
-      case Op::Read: read(n, free); break;
+      case Op::Read:
+        read(n, free);
+        break;
       case Op::Eye:
         require(n.index.size() == 2 && n.index[0].is_axis() && n.index[1].is_axis(), "eye needs two axes");
         require(n.index[0].axis < n.index[1].axis, "eye's axes are not in order");
@@ -118,7 +125,8 @@ class Verifier {
         free = {n.index[0].axis, n.index[1].axis};
         break;
       case Op::OneHot:
-        require(n.index.size() == 2 && n.index[0].is_axis() && !n.index[1].is_axis(), "one-hot needs axis and place");
+        require(n.index.size() == 2 && n.index[0].is_axis() && !n.index[1].is_axis(),
+                "one-hot needs axis and place");
         free = {n.index[0].axis};
         break;
       case Op::ReduceSum:
@@ -131,7 +139,9 @@ class Verifier {
           if (n.op != Op::Softmax) free.erase(b);
         }
         break;
-      case Op::Reindex: reindex(n, free); break;
+      case Op::Reindex:
+        reindex(n, free);
+        break;
       case Op::Surrogate:
         require(n.args.size() >= 3 && n.args.size() % 2 == 1, "a surrogate needs one slope per argument");
         take(n.args[0]);
@@ -139,7 +149,8 @@ class Verifier {
           for (AxisId a : graph_[n.args[i]].axes)
             require(free.contains(a), "a slope or argument has an axis that the value lacks");
         break;
-      default: fail("unknown operator");
+      default:
+        fail("unknown operator");
     }
     return free;
   }
@@ -156,7 +167,8 @@ class Verifier {
         require(!fixed || n.index[p].literal < *fixed, "reads past the end of an axis");
         continue;
       }
-      require(graph_.same_length(n.index[p].axis, s.axes[p]), "an index of another length than the declared axis");
+      require(graph_.same_length(n.index[p].axis, s.axes[p]),
+              "an index of another length than the declared axis");
       free.insert(n.index[p].axis);
     }
     if (n.lag_axis == kNoAxis) return;

@@ -136,7 +136,7 @@ class SequentialRun {
       }
       Array history;
       std::int64_t depth = symbol.max_lag;
-      if (symbol.kind == SymbolKind::Input && depth > 0) {
+      if (symbol.kind == SymbolKind::Input && depth != 0) {
         const Array none;
         const Array& past = s < run_.histories.size() ? run_.histories[s] : none;
         if (past.shape().size() >= 2) depth = past.shape()[1];

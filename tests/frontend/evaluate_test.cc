@@ -134,8 +134,9 @@ double run_op(Op op, const Data& numbers) {
 }
 
 TEST(Evaluate, NotANumber) {
-  for (Op op : {Op::Neg, Op::Square, Op::Exp, Op::Log, Op::Sqrt, Op::Rsqrt, Op::Sin, Op::Cos, Op::Tanh, Op::Sigmoid,
-                Op::Silu, Op::Gelu, Op::Softplus, Op::Erf, Op::Abs, Op::Relu, Op::Sign, Op::StopGradient})
+  for (Op op :
+       {Op::Neg, Op::Square, Op::Exp, Op::Log, Op::Sqrt, Op::Rsqrt, Op::Sin, Op::Cos, Op::Tanh, Op::Sigmoid,
+        Op::Silu, Op::Gelu, Op::Softplus, Op::Erf, Op::Abs, Op::Relu, Op::Sign, Op::StopGradient})
     EXPECT_TRUE(std::isnan(run_op(op, {kNan}))) << op_info(op).name;
   for (Op op : {Op::Add, Op::Sub, Op::Mul, Op::Div, Op::Min, Op::Max}) {
     EXPECT_TRUE(std::isnan(run_op(op, {kNan, 1}))) << op_info(op).name;
@@ -171,20 +172,20 @@ TEST(Evaluate, FarOut) {
 // Folding at compile time and running must not differ.
 TEST(Evaluate, AgreesWithConstantFolding) {
   const Data numbers = {-3, -0.5, 0, 0.25, 1, 40, -800, 800, kInf, -kInf, kNan};
-#define CELLC_OP(Name, text, arity, call, slope, latex)                                                 \
-  for (double x : numbers)                                                                              \
-    for (double y : numbers) {                                                                          \
-      Data args = {x, y, 1.5};                                                                          \
-      args.resize(arity);                                                                               \
-      Graph graph;                                                                                      \
-      std::vector<NodeId> nodes;                                                                        \
-      for (double a : args) nodes.push_back(graph.constant(a));                                         \
-      const double folded = graph[graph.op(Op::Name, nodes)].number, run = run_op(Op::Name, args);       \
-      if (std::isnan(folded) || std::isnan(run) || std::isinf(folded) || std::isinf(run))               \
-        EXPECT_TRUE(folded == run || (std::isnan(folded) && std::isnan(run))) << #Name << ' ' << x << ' ' << y \
-                                                                              << ": " << folded << ' ' << run; \
-      else                                                                                              \
-        EXPECT_NEAR(folded, run, 4e-15 * std::fabs(folded)) << #Name << ' ' << x << ' ' << y;           \
+#define CELLC_OP(Name, text, arity, call, slope, latex)                                            \
+  for (double x : numbers)                                                                         \
+    for (double y : numbers) {                                                                     \
+      Data args = {x, y, 1.5};                                                                     \
+      args.resize(arity);                                                                          \
+      Graph graph;                                                                                 \
+      std::vector<NodeId> nodes;                                                                   \
+      for (double a : args) nodes.push_back(graph.constant(a));                                    \
+      const double folded = graph[graph.op(Op::Name, nodes)].number, run = run_op(Op::Name, args); \
+      if (std::isnan(folded) || std::isnan(run) || std::isinf(folded) || std::isinf(run))          \
+        EXPECT_TRUE(folded == run || (std::isnan(folded) && std::isnan(run)))                      \
+            << #Name << ' ' << x << ' ' << y << ": " << folded << ' ' << run;                      \
+      else                                                                                         \
+        EXPECT_NEAR(folded, run, 4e-15 * std::fabs(folded)) << #Name << ' ' << x << ' ' << y;      \
     }
 #include "compiler/ops.def"
 #undef CELLC_OP

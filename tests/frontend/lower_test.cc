@@ -28,7 +28,8 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-std::vector<fs::path> files_of(const fs::path& folder, const std::string& prefix, const std::string& extension) {
+std::vector<fs::path> files_of(const fs::path& folder, const std::string& prefix,
+                               const std::string& extension) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == extension && entry.path().filename().string().starts_with(prefix))
@@ -83,14 +84,16 @@ class Numbers {
       if (sizes.contains(cell.graph.axis(a).name)) environment.sizes[a] = sizes.at(cell.graph.axis(a).name);
     environment.read = [&cell](int symbol, const std::vector<std::int64_t>& position, int lag) {
       const Symbol& s = cell.symbols[symbol];
-      return entry(s.lag_of >= 0 ? cell.symbols[s.lag_of].name : s.name, position, s.lag_of >= 0 ? s.lag : lag);
+      return entry(s.lag_of >= 0 ? cell.symbols[s.lag_of].name : s.name, position,
+                   s.lag_of >= 0 ? s.lag : lag);
     };
     evaluator_.emplace(cell, std::move(environment));
   }
   /// Of a state after the step, or of an out, laid out as it is written.
   Tensor operator()(const std::string& name) {
     for (const StateUpdate& u : cell_.updates)
-      if (cell_.symbol_of(u).name + "'" == name) return evaluator_->value_over(u.value, cell_.symbol_of(u).index);
+      if (cell_.symbol_of(u).name + "'" == name)
+        return evaluator_->value_over(u.value, cell_.symbol_of(u).index);
     for (const Out& out : cell_.outs)
       if (out.name == name) return evaluator_->value_over(out.value, out.index);
     throw std::runtime_error("no value " + name);
@@ -172,8 +175,13 @@ TEST(Lower, ContractionBindsTheLastAxis) {
     return sum_to(3, [&](auto i) { return entry("h", {i}) * entry("U", {i, d}); });
   };
   expect_entries(at("h'"), [&](const Place& p) {
-    return sum_to(3, [&](auto i) { return entry("U", {p[0], i}) * entry("h", {i}); }) +
-           sum_to(2, [&](auto i) { return entry("W", {p[0], i}) * entry("x", {i}); });
+    return sum_to(3,
+                  [&](auto i) {
+                    return entry("U", {p[0], i}) * entry("h", {i});
+                  }) +
+           sum_to(2, [&](auto i) {
+             return entry("W", {p[0], i}) * entry("x", {i});
+           });
   });
   expect_entries(at("y"), [&](const Place& p) { return column(p[0]); });
   expect_entries(at("t"), [&](const Place& p) {
@@ -206,7 +214,9 @@ TEST(Lower, ContractionGroupsToTheRight) {
   Numbers at(cell, {{"n", 3}});
   const auto m = [](std::int64_t i, std::int64_t j) {
     return entry("Q", {j, i}) + sum_to(3, [&](auto k) {
-             return sum_to(3, [&](auto l) { return entry("F", {i, k}) * entry("P", {k, l}) * entry("F", {j, l}); });
+             return sum_to(3, [&](auto l) {
+               return entry("F", {i, k}) * entry("P", {k, l}) * entry("F", {j, l});
+             });
            });
   };
   expect_entries(at("P'"), [&](const Place& p) { return m(p[0], p[1]) - 2 * m(p[1], p[0]); });
@@ -215,7 +225,8 @@ TEST(Lower, ContractionGroupsToTheRight) {
 
 TEST(Lower, EqualContractionsAreOneNode) {
   const CellGraph cell = good(
-      "cell c[d] {\n state h[d], g[d]\n param U[d,d]\n h' = tanh(U@h)\n g' = tanh(U@h) + g\n out y = U[d,j]@h[j]\n}\n");
+      "cell c[d] {\n state h[d], g[d]\n param U[d,d]\n h' = tanh(U@h)\n g' = tanh(U@h) + g\n out y = "
+      "U[d,j]@h[j]\n}\n");
   const Graph& graph = cell.graph;
   const NodeId tanh = cell.updates[0].value;
   EXPECT_EQ(graph[cell.updates[1].value].args[0], tanh);
@@ -229,14 +240,18 @@ TEST(Lower, EqualContractionsAreOneNode) {
 TEST(Lower, RenamingDiagonalsAndPickedEntries) {
   const CellGraph cell = good(
       "cell c[n=3, d] {\n state h[n], P[n,n], q[d]\n input x[n], key[n,d]\n param A[n,n]\n"
-      " h' = A[n,n] + x[i]@A[i,n]\n P'[a,b] = x[a]*h[b] + A[b,a] + eye[a,b]*x[b]\n q' = key[1,d] + x[2]*key[0,d]\n"
+      " h' = A[n,n] + x[i]@A[i,n]\n P'[a,b] = x[a]*h[b] + A[b,a] + eye[a,b]*x[b]\n q' = key[1,d] + "
+      "x[2]*key[0,d]\n"
       " out g = h'[1]\n out t[j,i] = A[i,j]\n out e = eye[n,1]\n}\n");
   Numbers at(cell, {{"d", 2}});
   expect_entries(at("h'"), [&](const Place& p) {
-    return entry("A", {p[0], p[0]}) + sum_to(3, [&](auto i) { return entry("A", {i, p[0]}) * entry("x", {i}); });
+    return entry("A", {p[0], p[0]}) + sum_to(3, [&](auto i) {
+             return entry("A", {i, p[0]}) * entry("x", {i});
+           });
   });
   expect_entries(at("P'"), [&](const Place& p) {
-    return entry("x", {p[0]}) * entry("h", {p[1]}) + entry("A", {p[1], p[0]}) + (p[0] == p[1]) * entry("x", {p[1]});
+    return entry("x", {p[0]}) * entry("h", {p[1]}) + entry("A", {p[1], p[0]}) +
+           (p[0] == p[1]) * entry("x", {p[1]});
   });
   expect_entries(at("q'"), [&](const Place& p) {
     return entry("key", {1, p[0]}) + entry("x", {2}) * entry("key", {0, p[0]});
@@ -247,7 +262,8 @@ TEST(Lower, RenamingDiagonalsAndPickedEntries) {
 
 TEST(Lower, UpdateNamedByPlaces) {
   const CellGraph cell = good(
-      "cell c[s, a] {\n state q[s]\n input u[a]\n param T[s,s,a]\n D[i,j] = T[i,j,a]@u\n q'[i] = D[i,j]@q[j]\n}\n");
+      "cell c[s, a] {\n state q[s]\n input u[a]\n param T[s,s,a]\n D[i,j] = T[i,j,a]@u\n q'[i] = "
+      "D[i,j]@q[j]\n}\n");
   Numbers at(cell, {{"s", 3}, {"a", 2}});
   expect_entries(at("q'"), [&](const Place& p) {
     return sum_to(3, [&](auto j) {
@@ -289,17 +305,20 @@ TEST(Lower, CompanionsAreAsManyAsNeeded) {
             (Names{"y", "lag(y, 1)", "lag(y, 2)", "lag(y, 3)", "g", "lag(g, 1)"}));
   // lag(h', 1) is h, and lag(h', 2) the state one step before.
   EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 1)\n}\n")), (Names{"h"}));
-  EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 2)\n}\n")), (Names{"h", "lag(h, 1)"}));
+  EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 2)\n}\n")),
+            (Names{"h", "lag(h, 1)"}));
   // Nested lags add up; a lag of a value is the value of lagged leaves.
-  EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n z = h*lag(x, 1)\n h' = lag(lag(z, 1), 1) + x\n}\n")),
-            (Names{"h", "lag(h, 1)", "lag(h, 2)"}));
+  EXPECT_EQ(
+      state_names(good("cell c {\n state h\n input x\n z = h*lag(x, 1)\n h' = lag(lag(z, 1), 1) + x\n}\n")),
+      (Names{"h", "lag(h, 1)", "lag(h, 2)"}));
   // A line that nothing uses adds no state.
   EXPECT_EQ(state_names(good("cell c {\n state h\n z = lag(h, 3)\n h' = 0.5*h\n}\n")), (Names{"h"}));
 }
 
 TEST(Lower, LagOfAnUpdateIsNotTheLagOfItsExpression) {
   // h' = x is the input, yet lag(h', 1) is the state, whose start may differ from the history of x.
-  const CellGraph cell = good("cell c {\n state h = 3\n input x\n h' = x\n out y = lag(h', 1)\n out z = lag(x, 1)\n}\n");
+  const CellGraph cell =
+      good("cell c {\n state h = 3\n input x\n h' = x\n out y = lag(h', 1)\n out z = lag(x, 1)\n}\n");
   EXPECT_EQ(cell.symbols[cell.graph[cell.outs[0].value].symbol].name, "h");
   EXPECT_EQ(cell.symbols[cell.graph[cell.outs[1].value].symbol].name, "x");
   EXPECT_EQ(cell.symbols[cell.find_symbol("x")].max_lag, 1);
@@ -327,17 +346,21 @@ TEST(Lower, LagsAlongAnAxis) {
   EXPECT_EQ(cell.symbols[cell.find_symbol("x")].max_lag, -1 + 3 + 2);
   Numbers at(cell, {{"d", 2}});
   const auto u = [](std::int64_t d, int lag) {
-    return sum_to(3, [&](auto w) { return entry("conv", {d, w}) * entry("x", {d}, static_cast<int>(w) + lag); });
+    return sum_to(3, [&](auto w) {
+      return entry("conv", {d, w}) * entry("x", {d}, static_cast<int>(w) + lag);
+    });
   };
   expect_entries(at("h'"), [&](const Place& p) {
-    return u(p[0], 0) +
-           sum_to(3, [&](auto w) { return entry("conv", {p[0], w}) * entry("h", {p[0]}, static_cast<int>(w)); });
+    return u(p[0], 0) + sum_to(3, [&](auto w) {
+             return entry("conv", {p[0], w}) * entry("h", {p[0]}, static_cast<int>(w));
+           });
   });
 }
 
 TEST(Lower, LagAlongAnAxisOfUnknownLength) {
   const CellGraph cell = good(
-      "cell c[d, w] {\n state h[d]\n input x[d]\n param conv[d,w]\n h' = sum[w](conv*lag[w](x)) + 0.5*h\n}\n");
+      "cell c[d, w] {\n state h[d]\n input x[d]\n param conv[d,w]\n h' = sum[w](conv*lag[w](x)) + "
+      "0.5*h\n}\n");
   EXPECT_EQ(cell.symbols[cell.find_symbol("x")].max_lag, -1);
 }
 
@@ -395,7 +418,8 @@ TEST(Lower, StartsAndDefaults) {
 }
 
 TEST(Lower, NamedValuesInOrder) {
-  const CellGraph cell = good("cell c[d, k] {\n state h[d]\n input x[k]\n b = x + h\n a[k,d] = b\n h' = h\n out y = h'\n}\n");
+  const CellGraph cell =
+      good("cell c[d, k] {\n state h[d]\n input x[k]\n b = x + h\n a[k,d] = b\n h' = h\n out y = h'\n}\n");
   Names names;
   for (const NamedValue& v : cell.named) names.push_back(v.name);
   EXPECT_EQ(names, (Names{"b", "a", "y"}));
@@ -417,7 +441,8 @@ TEST(Lower, LongChainsOfOperators) {
   for (int i = 0; i < 900; ++i) sum += i % 2 ? " + h*h" : " - h";
   for (int i = 0; i < 900; ++i) product += "@W";
   std::string lines;
-  for (int i = 0; i < 20; ++i) lines += " v" + std::to_string(i) + " = " + sum + " + " + std::to_string(i) + "\n";
+  for (int i = 0; i < 20; ++i)
+    lines += " v" + std::to_string(i) + " = " + sum + " + " + std::to_string(i) + "\n";
   const Lowered a = lower_text("cell c[d] {\n state h[d]\n" + lines + " h' = v19\n}\n");
   EXPECT_EQ(a.errors, "");
   const Lowered b = lower_text("cell c[d] {\n state h[d]\n param W[d,d]\n h' = " + product + "@h\n}\n");
@@ -436,7 +461,8 @@ TEST(Lower, ExplodingFunctionsStop) {
   // Few nodes, many calls.
   text = "fn f0(x) = x + 1\n";
   for (int i = 1; i < 60; ++i)
-    text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x) + f" + std::to_string(i - 1) + "(x)\n";
+    text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x) + f" +
+            std::to_string(i - 1) + "(x)\n";
   const Lowered b = lower_text(text + "cell c {\n state h\n h' = f59(h)\n}\n");
   EXPECT_NE(b.errors.find("too long to inline"), std::string::npos) << b.errors;
 }
@@ -444,7 +470,8 @@ TEST(Lower, ExplodingFunctionsStop) {
 TEST(Lower, DeepCallsStop) {
   std::string text = "fn f0(x) = x\n", nested = "x";
   for (int i = 0; i < 90; ++i) nested = "-(" + nested + ")";
-  for (int i = 1; i < 5000; ++i) text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x)\n";
+  for (int i = 1; i < 5000; ++i)
+    text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x)\n";
   const Lowered a = lower_text(text + "cell c {\n state h\n h' = f4999(h)\n}\n");
   EXPECT_NE(a.errors.find("more than 64 deep"), std::string::npos) << a.errors;
   text = "fn f0(x) = x\n";
@@ -457,9 +484,24 @@ TEST(Lower, DeepCallsStop) {
   EXPECT_NE(b.errors.find("nested too deeply"), std::string::npos) << b.errors;
 }
 
+TEST(Lower, FilesFullOfErrorsEndSoon) {
+  std::string unknown, circle, backwards;
+  for (int i = 0; i < 20000; ++i) {
+    const std::string n = std::to_string(i), next = std::to_string((i + 1) % 20000);
+    unknown += " value_" + n + " = nothing_" + n + "\n";
+    circle += " value_" + n + " = value_" + next + "\n";
+    backwards += i + 1 < 20000 ? " value_" + n + " = h + value_" + next + "\n" : " value_" + n + " = h\n";
+  }
+  for (const std::string& lines : {unknown, circle, backwards})
+    EXPECT_NE(lower_text("cell c {\n state h\n" + lines + " h' = h\n}\n").errors, "");
+}
+
 TEST(Lower, ManyStatesByLags) {
   EXPECT_EQ(lower_text("cell c {\n state h\n h' = lag(h, 1000)\n}\n").cells.at(0).updates.size(), 1001u);
-  EXPECT_NE(lower_text("cell c {\n state a, b, e\n a' = lag(a, 4000)\n b' = lag(b, 4000)\n e' = lag(a, 1)\n}\n").errors, "");
+  EXPECT_NE(
+      lower_text("cell c {\n state a, b, e\n a' = lag(a, 4000)\n b' = lag(b, 4000)\n e' = lag(a, 1)\n}\n")
+          .errors,
+      "");
 }
 
 }  // namespace

@@ -393,6 +393,7 @@ TEST(SyntaxErrors, Notes) {
   EXPECT_EQ(note_of(in_cell("y = a @\n z = b")), "the line above ends in '@' and so goes on here");
   EXPECT_EQ(note_of(in_cell("y = a\n  + b")),
             "a line goes on after an operator at its end: put the operator on the line before");
+  EXPECT_EQ(note_of(in_cell("y = f(a,\n h'[i] = b")), "expected ')', found 'h' on line 3");
   EXPECT_EQ(note_of(in_cell("y = (a +\n z = b")), "expected ')', found 'z' on line 3");
 }
 

@@ -2,6 +2,7 @@
 // Compiles our functions into loops over arrays, and measures errors in units of the last place.
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ struct Tested {
   double ulp_f64;
   bool bounded = false;   ///< also within 4e-7 absolute in f32
 };
+inline void PrintTo(const Tested& entry, std::ostream* stream) { *stream << entry.name; }
 const std::vector<Tested>& tested();
 const Tested& tested(Op op);
 

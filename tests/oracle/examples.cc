@@ -27,6 +27,8 @@ void read_head(Example& example) {
         facts[word.substr(0, equals)] = word.substr(equals + 1);
       }
       example.expectations.push_back(facts);
+    } else if (line.starts_with("# amplifies: ")) {
+      example.amplifies.insert(line.substr(13));
     } else if (line.starts_with("# data: ")) {
       char name[64];
       Range range{};

@@ -3,7 +3,9 @@
 //
 //   # expect: cell=NAME class=… block=… linear=… stages={a},{b*} lanes=d,n mask=[dd;0d] rank=… …
 //   # data: NAME in (low, high)       values for which the cell makes sense
+//   # amplifies: CELL                 errors grow along a run: compare it one step at a time
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ struct Example {
   File tree;
   std::vector<std::map<std::string, std::string>> expectations;  ///< key -> value, one map a cell
   Ranges ranges;
+  std::set<std::string> amplifies;
 };
 
 /// All examples of a folder, by name. Throws if one does not parse.

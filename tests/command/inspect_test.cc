@@ -1,0 +1,122 @@
+// `inspect` and `check`, and what is said of wrong cell files.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "harness.h"
+
+namespace cellc {
+namespace {
+
+using nlohmann::json;
+
+class CommandInspect : public CommandTest {};
+
+TEST_F(CommandInspect, EveryStageSaysSomething) {
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "llvm", "asm"}) {
+    const Outcome outcome = cellc({"inspect", example("02_para_lstm.cell"), "--stage", stage});
+    EXPECT_EQ(outcome.status, 0) << stage << outcome.err;
+    EXPECT_GT(outcome.out.size(), 40u) << stage;
+    EXPECT_EQ(outcome.err, "") << stage;
+  }
+  EXPECT_HAS(cellc({"inspect", example("02_para_lstm.cell"), "--stage", "llvm", "--dtype", "f64"}).out, "double");
+  EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0) << "a tree is of a whole file";
+}
+
+TEST_F(CommandInspect, TextAndLatex) {
+  const Outcome text = cellc({"inspect", example("02_para_lstm.cell")});
+  EXPECT_HAS(text.out, "block-diagonal");
+  const Outcome latex = cellc({"inspect", example("02_para_lstm.cell"), "--latex"});
+  EXPECT_HAS(latex.out, "\\documentclass");
+  EXPECT_HAS(latex.out, "\\end{document}");
+}
+
+TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
+  const Outcome outcome = cellc({"inspect", example("04_lstm.cell"), "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json object = json::parse(outcome.out);
+  for (const char* key : {"cell", "axes", "states", "inputs", "params", "outs", "structure", "stages", "linear",
+                          "hoisted", "jacobian", "why", "flops_per_step"})
+    EXPECT_TRUE(object.contains(key)) << key;
+  for (const char* key : {"class", "block", "rank", "channel_axes", "mixed_axes", "mask", "coefficient_axes"}) {
+    EXPECT_TRUE(object["structure"].contains(key)) << key;
+    EXPECT_TRUE(object["stages"][0].contains(key)) << key;
+  }
+  for (const char* key : {"states", "linear", "time_invariant", "scannable", "inputs_from"})
+    EXPECT_TRUE(object["stages"][0].contains(key)) << key;
+  EXPECT_EQ(object["structure"]["class"], "dense");
+  EXPECT_EQ(object["structure"]["block"], "2*d");
+  EXPECT_EQ(object["structure"]["mask"], json({"dF", "dF"}));
+  for (const char* key : {"row", "col", "text", "latex"}) EXPECT_TRUE(object["jacobian"][0].contains(key)) << key;
+  for (const char* key : {"line", "column", "text"}) EXPECT_TRUE(object["why"][0].contains(key)) << key;
+}
+
+TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {
+  const struct {
+    const char* text;
+    std::vector<const char*> expected;
+  } cases[] = {
+      {"cell c[d] {\n  state h[d]\n  input gate[d]\n  h' = tanh(gata + h)\n}\n", {":4:13: error: ", "'gata'", "'gate'"}},
+      {"cell c[d, m] {\n  state h[d]\n  input x[m]\n  param U[d,d]\n  h' = U@x\n}\n", {":5:", "error: ", "'m'"}},
+      {"cell c[d] {\n  state h[d]\n  h' = h\n  h' = 2*h\n}\n", {":4:3: error: ", "h'"}},
+      {"cell c[d] {\n  state h[d], g[d]\n  h' = h\n}\n", {"error: ", "g"}},
+      {"cell c[d] {\n  state h[d]\n  a = b + h\n  b = a\n  h' = a\n}\n", {":3:", "error: "}},
+      {"cell c[d] {\n  state h[d]\n  h' = (h\n}\n", {":3:", "error: "}},
+      {"", {"holds no cell"}},
+  };
+  for (const auto& c : cases) {
+    const std::string file = write("bad.cell", c.text);
+    const Outcome outcome = cellc({"inspect", file});
+    EXPECT_EQ(outcome.status, 1) << c.text;
+    for (const char* part : c.expected) EXPECT_HAS(outcome.err, part);
+    EXPECT_HAS(outcome.err, "bad.cell");
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(cellc({"run", file, "--random", "1"}).status, 1);
+    EXPECT_EQ(cellc({"check", file}).status, 1);
+  }
+}
+
+TEST_F(CommandInspect, AllErrorsOfAFileAtOnce) {
+  const std::string file = write("two.cell",
+                                 "cell a[d] {\n  state h[d]\n  h' = nope1*h\n}\ncell b[d] {\n  state h[d]\n  h' = "
+                                 "nope2*h\n}\n");
+  const Outcome outcome = cellc({"inspect", file, "--cell", "a", "--json"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_HAS(outcome.err, "nope1");
+  EXPECT_HAS(outcome.err, "nope2");
+  const json object = json::parse(outcome.out);
+  ASSERT_EQ(object["diagnostics"].size(), 2u);
+  EXPECT_EQ(object["diagnostics"][1]["line"], 7);
+  EXPECT_EQ(object["diagnostics"][1]["column"], 8);
+}
+
+TEST_F(CommandInspect, UnreadableFiles) {
+  EXPECT_HAS(cellc({"inspect", path("none.cell")}).err, "none.cell: cannot open: No such file");
+  EXPECT_EQ(cellc({"inspect", path("")}).status, 1);
+  const std::string large = write("large.cell", std::string(2 << 20, '#'));
+  EXPECT_HAS(cellc({"inspect", large}).err, "is larger than");
+  const std::string binary = write("binary.cell", std::string("cell \xff\xfe\0[d] {", 13));
+  const Outcome outcome = cellc({"inspect", binary, "--json"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(json::parse(outcome.out, nullptr, false).is_object()) << outcome.out;
+}
+
+TEST_F(CommandInspect, CheckPassesAndSaysWhatItTried) {
+  for (const char* file : {"01_para_gru.cell", "18_delta_net.cell", "34_narx3.cell", "e_mamba_mixer.cell"}) {
+    const Outcome outcome = cellc({"check", example(file), "--seed", "5"});
+    EXPECT_EQ(outcome.status, 0) << outcome.out;
+    EXPECT_HAS(outcome.out, "seed 5");
+    EXPECT_HAS(outcome.out, "sequential f32, each step against the f64 reference");
+  }
+  const json object = json::parse(cellc({"check", example("43_peak_hold.cell"), "--json"}).out);
+  EXPECT_EQ(object["passed"], true);
+  bool clip = false;
+  for (const auto& check : object["checks"]) {
+    EXPECT_GT(check["tried"], 0) << check["what"];
+    clip |= check["what"].get<std::string>().find("clipped") != std::string::npos;
+  }
+  EXPECT_TRUE(clip);
+}
+
+}  // namespace
+}  // namespace cellc

@@ -1,0 +1,335 @@
+// `run`: values, shapes, what is written and what is refused.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "harness.h"
+#include "runtime/npy.h"
+
+namespace cellc {
+namespace {
+
+using nlohmann::json;
+using Shape = std::vector<std::int64_t>;
+
+const char* kLeaky = R"(cell leaky[d] {
+  state h[d] = 1
+  input x[d]
+  param a[d]
+  h' = a*h + x
+  out y = 2*h'
+}
+)";
+
+const char* kLagged = R"(cell narx[d] {
+  state h[d]
+  input x[d]
+  h' = tanh(0.5*h + 0.25*lag(h, 2) + x - 0.5*lag(x, 3))
+}
+)";
+
+double wave(std::int64_t i) { return std::sin(0.7 * static_cast<double>(i)); }
+double half(std::int64_t) { return 0.5; }
+double number(std::int64_t i) { return static_cast<double>(i); }
+
+class CommandRun : public CommandTest {
+ protected:
+  /// cellc run FILE arguments… --out out, expected to succeed.
+  json run(const std::string& file, std::vector<std::string> arguments, const std::string& out = "out") const {
+    arguments.insert(arguments.begin(), {"run", file, "--json", "--out", path(out)});
+    const Outcome outcome = cellc(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  }
+  void expect_same(const std::string& a, const std::string& b) const {
+    const Array left = load(a), right = load(b);
+    ASSERT_EQ(left.shape(), right.shape());
+    EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<std::size_t>(left.count()) * size_of(left.dtype())), 0)
+        << a << " and " << b;
+  }
+  /// Rows [begin, end) of the second axis of a [B, T, …] array.
+  Array steps(const Array& array, std::int64_t begin, std::int64_t end) const {
+    Shape shape = array.shape();
+    const std::int64_t whole = shape[1], tail = array.count() / (shape[0] * whole);
+    shape[1] = end - begin;
+    Array part(array.dtype(), shape);
+    for (std::int64_t b = 0; b < shape[0]; ++b)
+      for (std::int64_t i = 0; i < (end - begin) * tail; ++i)
+        part.set(b * (end - begin) * tail + i, array.get((b * whole + begin) * tail + i));
+    return part;
+  }
+};
+
+TEST_F(CommandRun, ValuesAndShapes) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {2, 5, 3}, wave);
+  array("a.npy", {3}, half);
+  const json report = run(cell, {"--input", "x=x.npy", "--param", "a=a.npy", "--verify"});
+  const Array h = load("out/h.npy"), y = load("out/y.npy"), last = load("out/h.final.npy");
+  EXPECT_EQ(h.shape(), (Shape{2, 5, 3}));
+  EXPECT_EQ(y.shape(), (Shape{2, 5, 3}));
+  EXPECT_EQ(last.shape(), (Shape{2, 3}));
+  for (int b = 0; b < 2; ++b)
+    for (int c = 0; c < 3; ++c) {
+      double state = 1;
+      for (int t = 0; t < 5; ++t) {
+        const int at = (b * 5 + t) * 3 + c;
+        state = 0.5 * state + wave(at);
+        EXPECT_NEAR(h.get(at), state, 1e-6);
+        EXPECT_NEAR(y.get(at), 2 * state, 2e-6);
+      }
+      EXPECT_NEAR(last.get(b * 3 + c), state, 1e-6);
+    }
+  EXPECT_EQ(listing("out"), (std::vector<std::string>{"h.final.npy", "h.npy", "y.npy"}));
+  for (const char* key : {"device", "dtype", "solver", "iterations", "plan", "converged", "max_residual",
+                          "error_estimate", "repaired", "unconverged", "compile_ms", "cache", "run_ms", "arrays",
+                          "verify"})
+    EXPECT_TRUE(report.contains(key)) << key;
+  EXPECT_EQ(report["arrays"]["h"], json({2, 5, 3}));
+  EXPECT_EQ(report["device"], "cpu");
+  EXPECT_EQ(report["dtype"], "f32");
+  EXPECT_EQ(report["cache"], "off");
+  EXPECT_LT(report["verify"]["max_error"], 1e-6);
+  EXPECT_FALSE(report.contains("first_nonfinite"));
+  const Outcome text = cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--verify"});
+  EXPECT_HAS(text.out, "diagonal, N 1, linear");
+  EXPECT_HAS(text.out, "largest error");
+}
+
+TEST_F(CommandRun, OneSequenceWithoutBatch) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {5, 3}, wave);
+  run(cell, {"--input", "x=x.npy", "--param", "a=0.5"});
+  EXPECT_EQ(load("out/h.npy").shape(), (Shape{5, 3}));
+  EXPECT_EQ(load("out/h.final.npy").shape(), (Shape{1, 3}));
+}
+
+TEST_F(CommandRun, EmptyRunsAreValid) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("none.npy", {2, 0, 3}, wave);
+  array("h0.npy", {2, 3}, number);
+  run(cell, {"--input", "x=none.npy", "--param", "a=0.5", "--state", "h=h0.npy", "--verify"});
+  EXPECT_EQ(load("out/h.npy").shape(), (Shape{2, 0, 3}));
+  expect_same("out/h.final.npy", "h0.npy");
+  array("nobody.npy", {0, 5, 3}, wave);
+  run(cell, {"--input", "x=nobody.npy", "--param", "a=0.5", "--verify"});
+  EXPECT_EQ(load("out/h.npy").shape(), (Shape{0, 5, 3}));
+  EXPECT_EQ(load("out/h.final.npy").shape(), (Shape{0, 3}));
+}
+
+TEST_F(CommandRun, PackedSequences) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {7, 3}, wave);
+  Array offsets(Dtype::I64, {4});
+  const std::int64_t values[] = {0, 3, 3, 7};
+  std::memcpy(offsets.data(), values, sizeof values);
+  save("o.npy", offsets);
+  run(cell, {"--input", "x=x.npy", "--param", "a=0.5", "--offsets", "o.npy", "--verify"});
+  EXPECT_EQ(load("out/h.npy").shape(), (Shape{7, 3}));
+  const Array h = load("out/h.npy"), last = load("out/h.final.npy");
+  EXPECT_EQ(last.shape(), (Shape{3, 3}));
+  EXPECT_NEAR(h.get(9), 0.5 + wave(9), 1e-6) << "the state starts anew with the third sequence";
+  EXPECT_EQ(last.get(3), 1) << "an empty sequence ends as it started";
+  EXPECT_EQ(last.get(8), h.get(20));
+  const Outcome bad = cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--offsets", "x.npy"});
+  EXPECT_EQ(bad.status, 1);
+  EXPECT_HAS(bad.err, "expected int64");
+}
+
+TEST_F(CommandRun, Reverse) {
+  const std::string cell = write("lagged.cell", kLagged);
+  array("x.npy", {1, 9, 2}, wave);
+  const Array x = load("x.npy");
+  Array flipped(Dtype::F32, {1, 9, 2});
+  for (int t = 0; t < 9; ++t)
+    for (int c = 0; c < 2; ++c) flipped.set(t * 2 + c, x.get((8 - t) * 2 + c));
+  save("flipped.npy", flipped);
+  run(cell, {"--input", "x=x.npy", "--reverse", "--verify"}, "back");
+  run(cell, {"--input", "x=flipped.npy"}, "forth");
+  const Array back = load("back/h.npy"), forth = load("forth/h.npy");
+  for (int t = 0; t < 9; ++t)
+    for (int c = 0; c < 2; ++c) EXPECT_EQ(back.get(t * 2 + c), forth.get((8 - t) * 2 + c));
+  for (const char* name : {"h.final.npy", "h.lag.npy", "x.lag.npy"})
+    expect_same(std::string("back/") + name, std::string("forth/") + name);
+}
+
+TEST_F(CommandRun, AResumedRunEqualsTheWhole) {
+  const std::string cell = write("lagged.cell", kLagged);
+  array("x.npy", {2, 11, 3}, wave);
+  for (const char* dtype : {"f32", "f64", "f16", "bf16"}) {
+    const std::vector<std::string> common = {"--dtype", dtype};
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), common.begin(), common.end());
+      return more;
+    };
+    run(cell, with({"--input", "x=x.npy"}), "whole");
+    for (const std::int64_t cut : {1, 2, 5}) {
+      const Array x = load("x.npy");
+      save("x1.npy", steps(x, 0, cut));
+      save("x2.npy", steps(x, cut, 11));
+      run(cell, with({"--input", "x=x1.npy"}), "first");
+      run(cell, with({"--input", "x=x2.npy", "--state", "h=first/h.final.npy", "--state", "h.lag=first/h.lag.npy",
+                      "--input", "x.lag=first/x.lag.npy"}),
+          "second");
+      for (const char* name : {"h.final.npy", "h.lag.npy", "x.lag.npy"})
+        expect_same(std::string("whole/") + name, std::string("second/") + name);
+      Array whole = load("whole/h.npy"), second = load("second/h.npy");
+      if (std::string(dtype) == "bf16") {
+        whole.reinterpret(Dtype::BF16);
+        second.reinterpret(Dtype::BF16);
+      }
+      const Array rest = steps(whole, cut, 11);
+      for (std::int64_t i = 0; i < rest.count(); ++i) ASSERT_EQ(rest.get(i), second.get(i)) << dtype << cut << " " << i;
+    }
+  }
+}
+
+TEST_F(CommandRun, SixteenBitStorage) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {1, 20, 4}, wave, Dtype::F16);
+  array("a.npy", {4}, half, Dtype::F16);
+  const json f16 = run(cell, {"--input", "x=x.npy", "--param", "a=a.npy", "--verify"});
+  EXPECT_EQ(f16["dtype"], "f16");
+  EXPECT_EQ(load("out/h.npy").dtype(), Dtype::F16);
+  EXPECT_EQ(load("out/h.final.npy").dtype(), Dtype::F32);
+  EXPECT_LT(f16["verify"]["max_error"], 1e-3);
+
+  array("b.npy", {1, 20, 4}, wave, Dtype::BF16);
+  const Outcome unclear = cellc({"run", cell, "--input", "x=b.npy", "--param", "a=0.5"});
+  EXPECT_EQ(unclear.status, 1);
+  EXPECT_HAS(unclear.err, "--dtype bf16");
+  const json bf16 = run(cell, {"--input", "x=b.npy", "--param", "a=0.5", "--dtype", "bf16", "--verify"});
+  EXPECT_EQ(bf16["dtype"], "bf16");
+  EXPECT_EQ(load("out/h.npy").dtype(), Dtype::U16);
+  EXPECT_LT(bf16["verify"]["max_error"], 8e-3);
+}
+
+TEST_F(CommandRun, RandomDataIsReproducible) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  const std::vector<std::string> same = {"--random", "3", "--dim", "d=5", "--batch", "2", "--length", "9"};
+  const json report = run(cell, same, "one");
+  EXPECT_EQ(report["random"], json({"a", "x"}));
+  run(cell, same, "two");
+  expect_same("one/h.npy", "two/h.npy");
+  run(cell, {"--random", "4", "--dim", "d=5", "--batch", "2", "--length", "9"}, "three");
+  EXPECT_NE(load("one/h.npy").get(0), load("three/h.npy").get(0));
+}
+
+TEST_F(CommandRun, ThreadsDoNotChangeBits) {
+  const std::vector<std::string> same = {"--random", "3", "--dim", "d=130", "--batch", "3", "--length", "50"};
+  for (const char* threads : {"1", "2", "5"}) {
+    std::vector<std::string> arguments = same;
+    arguments.insert(arguments.end(), {"--threads", threads});
+    run(example("01_para_gru.cell"), arguments, threads);
+  }
+  expect_same("1/h.npy", "2/h.npy");
+  expect_same("1/h.npy", "5/h.npy");
+}
+
+TEST_F(CommandRun, CellsWithoutInputsRunForALength) {
+  const std::string lorenz = example("35_lorenz.cell");
+  run(lorenz, {"--cell", "lorenz_rk4", "--length", "100", "--dtype", "f64", "--verify"});
+  EXPECT_EQ(load("out/x.npy").shape(), (Shape{1, 100}));
+  EXPECT_EQ(load("out/x.npy").dtype(), Dtype::F64);
+  const Outcome none = cellc({"run", lorenz, "--cell", "lorenz_rk4"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_HAS(none.err, "--length");
+}
+
+TEST_F(CommandRun, LagsAlongAnAxisThatArraysSize) {
+  const std::string cell = write("fir.cell",
+                                 "cell fir[d, w] {\n  state h[d]\n  input x[d]\n  param k[d,w]\n  h' = sum[w](k*lag[w](x)) + "
+                                 "0*h\n}\n");
+  array("x.npy", {1, 6, 1}, number);
+  array("k.npy", {1, 3}, number);
+  const json report = run(cell, {"--input", "x=x.npy", "--param", "k=k.npy", "--verify"});
+  EXPECT_EQ(report["arrays"]["x.lag"], json({1, 2, 1}));
+  const Array h = load("out/h.npy");
+  for (int t = 0; t < 6; ++t) EXPECT_NEAR(h.get(t), std::max(0, t - 1) + 2 * std::max(0, t - 2), 1e-6);
+}
+
+TEST_F(CommandRun, WhatIsNotFiniteIsReported) {
+  const std::string cell = write("square.cell", "cell s {\n  state x = 10\n  input u\n  x' = x^2 + 0*u\n}\n");
+  array("u.npy", {2, 12}, half);
+  const json report = run(cell, {"--input", "u=u.npy", "--verify"});
+  EXPECT_EQ(report["first_nonfinite"], json({{"state", "x"}, {"sequence", 0}, {"step", 5}}));
+  EXPECT_HAS(cellc({"run", cell, "--input", "u=u.npy"}).out, "x is not finite from sequence 0, step 5 on");
+}
+
+TEST_F(CommandRun, WrongArraysAreStatus1AndNamed) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {2, 5, 3}, wave);
+  array("x64.npy", {2, 5, 3}, wave, Dtype::F64);
+  array("a.npy", {3}, half);
+  array("a4.npy", {4}, half);
+  write("text.npy", "this is no array");
+  const struct {
+    std::vector<std::string> arguments;
+    const char* message;
+  } cases[] = {
+      {{"--param", "a=a.npy"}, "cell leaky needs 1 more array: input x[B, T, d] (--input x=FILE.npy)"},
+      {{"--input", "x=x.npy"}, "param a[d] (--param a=FILE.npy)"},
+      {{"--input", "x=x.npy", "--param", "a=a4.npy"},
+       "param a (a4.npy): axis d has length 4; expected 3, as input x (x.npy) has it"},
+      {{"--input", "x=a.npy", "--param", "a=a.npy"}, "input x (a.npy) has the shape [3]; expected [B, T, d] or [T, d]"},
+      {{"--input", "x=x.npy", "--param", "a=x.npy"}, "param a (x.npy) has the shape [2, 5, 3]; expected [d]"},
+      {{"--input", "x=none.npy"}, "none.npy: cannot open: No such file or directory"},
+      {{"--input", "x=text.npy"}, "text.npy: is not a .npy file"},
+      {{"--input", "x=x64.npy", "--param", "a=a.npy"}, "is f32, but input x (x64.npy) is f64"},
+      {{"--input", "z=x.npy", "--param", "a=a.npy"}, "cell leaky has no input 'z'"},
+      {{"--input", "h=x.npy"}, "'h' is a state of cell leaky; give it with --state"},
+      {{"--input", "x=x.npy", "--param", "a=a.npy", "--state", "h=x.npy"}, "expected [B, d]"},
+      {{"--input", "x=x.npy", "--param", "a=a.npy", "--dim", "d=4"}, "expected 4, as --dim d=4 has it"},
+  };
+  for (const auto& c : cases) {
+    std::vector<std::string> arguments = {"run", cell, "--out", "out"};
+    arguments.insert(arguments.end(), c.arguments.begin(), c.arguments.end());
+    const Outcome outcome = cellc(arguments);
+    EXPECT_EQ(outcome.status, 1) << c.message;
+    EXPECT_HAS(outcome.err, c.message);
+    EXPECT_TRUE(listing("out").empty());
+  }
+  EXPECT_EQ(cellc({"run", cell, "--input", "x=x64.npy", "--param", "a=a.npy", "--dtype", "f32"}).status, 0);
+}
+
+TEST_F(CommandRun, AFullDiskLeavesNothing) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {1, 5000, 3}, wave);
+  ProcessOptions full;
+  full.file_size_limit = 16384;
+  const Outcome outcome = cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "out", "--json"}, full);
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_HAS(outcome.err, "out/h.npy: cannot write: File too large");
+  EXPECT_TRUE(json::parse(outcome.out, nullptr, false).contains("error"));
+  EXPECT_TRUE(listing("out").empty());
+  write("afile", "");
+  EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "afile/out"}).status, 4);
+  EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "/proc/none/such"}).status, 4);
+}
+
+TEST_F(CommandRun, MoreThanMemoryIsRefused) {
+  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=1000000", "--length",
+                                 "1000000000", "--batch", "1000"});
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_HAS(outcome.err, "of memory");
+}
+
+TEST_F(CommandRun, AnInterruptLeavesNothing) {
+  ProcessOptions interrupt;
+  interrupt.signal_after_ms = 300;
+  for (const int signal : {SIGINT, SIGTERM}) {
+    interrupt.signal = signal;
+    // The reference takes far longer than the interrupt lets it.
+    const Outcome outcome = cellc({"run", example("04_lstm.cell"), "--random", "1", "--dim", "d=64", "--dim", "m=64",
+                                   "--length", "100000", "--verify", "--out", "out"},
+                                  interrupt);
+    EXPECT_EQ(outcome.status, 128 + signal);
+    EXPECT_TRUE(listing("out").empty());
+  }
+}
+
+}  // namespace
+}  // namespace cellc

@@ -1,0 +1,131 @@
+// Statuses, help, and what goes to which stream.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "harness.h"
+
+namespace cellc {
+namespace {
+
+using nlohmann::json;
+
+class CommandUsage : public CommandTest {};
+
+TEST_F(CommandUsage, HelpAndVersionEverywhere) {
+  const Outcome help = cellc({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* command : {"inspect", "run", "check"}) EXPECT_HAS(help.out, command);
+  for (const char* absent : {"bench", "tune", "build "}) EXPECT_EQ(help.out.find(absent), std::string::npos);
+  EXPECT_EQ(cellc({"--version"}).out, "cellc 0.1.0\n");
+  for (const char* command : {"inspect", "run", "check"}) {
+    EXPECT_EQ(cellc({command, "--help"}).status, 0);
+    EXPECT_HAS(cellc({command, "--help"}).out, "FILE");
+    EXPECT_EQ(cellc({command, "--version"}).out, "cellc 0.1.0\n");
+  }
+}
+
+TEST_F(CommandUsage, WrongUsageIsStatus2) {
+  const std::string gru = example("01_para_gru.cell");
+  const struct {
+    std::vector<std::string> arguments;
+    const char* message;
+  } cases[] = {
+      {{}, "subcommand"},
+      {{"bogus"}, "there is no command 'bogus'"},
+      {{"bench", gru}, "there is no command 'bench'"},
+      {{"inspect"}, "FILE"},
+      {{"inspect", gru, "--nonsense"}, "--nonsense"},
+      {{"inspect", gru, "--stage", "soup"}, "the stages are tree, graph"},
+      {{"inspect", gru, "--stage", "cuda"}, "no CUDA back end in this version"},
+      {{"inspect", gru, "--stage", "ptx"}, "no CUDA back end in this version"},
+      {{"inspect", gru, "--stage", "graph", "--latex"}, "excludes"},
+      {{"inspect", example("25_ltc.cell")}, "holds 2 cells: say which with --cell (ltc, lrc_ssm)"},
+      {{"inspect", example("25_ltc.cell"), "--cell", "ltd"}, "did you mean 'ltc'?"},
+      {{"run", gru, "--input", "x"}, "expected NAME=VALUE"},
+      {{"run", gru, "--dim", "d=x"}, "expected a length"},
+      {{"run", gru, "--dim", "d=0"}, "expected a length"},
+      {{"run", gru, "--random", "x"}, "x"},
+      {{"run", gru, "--batch", "-1"}, "-1"},
+      {{"run", gru, "--dtype", "f31", "--random", "1"}, "expected f32, f64, bf16 or f16"},
+      {{"run", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
+      {{"run", gru, "--solver", "newton"}, "not available in this version"},
+      {{"run", gru, "--solver", "scan"}, "not available in this version"},
+      {{"run", gru, "--solver", "magic"}, "expected auto or sequential"},
+      {{"run", gru, "--cotangent", "h=x.npy"}, "gradients are not available in this version"},
+      {{"run", gru, "--plan", "p.json"}, "not available in this version"},
+      {{"run", gru, "--tolerance", "-1"}, "-1"},
+      {{"run", gru, "--random", "1", "--dim", "q=3", "--length", "1"}, "has no axis 'q'"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = cellc(c.arguments);
+    EXPECT_EQ(outcome.status, 2) << c.message << "\n" << outcome.err;
+    EXPECT_HAS(outcome.err, c.message);
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST_F(CommandUsage, JsonWhateverTheStatus) {
+  const std::string gru = example("01_para_gru.cell");
+  const std::vector<std::pair<int, std::vector<std::string>>> cases = {
+      {0, {"inspect", gru, "--json"}},
+      {0, {"run", gru, "--random", "1", "--dim", "d=3", "--length", "4", "--json"}},
+      {0, {"check", gru, "--json"}},
+      {1, {"inspect", path("none.cell"), "--json"}},
+      {1, {"run", gru, "--json"}},
+      {2, {"run", gru, "--json", "--bogus"}},
+      {2, {"bogus", "--json"}},
+      {4, {"run", gru, "--json", "--device", "cuda"}},
+  };
+  for (const auto& [status, arguments] : cases) {
+    const Outcome outcome = cellc(arguments);
+    EXPECT_EQ(outcome.status, status) << outcome.err;
+    const json object = json::parse(outcome.out, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << outcome.out;
+    EXPECT_EQ(object.contains("error"), status != 0) << outcome.out;
+  }
+}
+
+TEST_F(CommandUsage, CudaIsADeviceFailure) {
+  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--device", "cuda"});
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_HAS(outcome.err, "no CUDA device support in this version");
+}
+
+TEST_F(CommandUsage, AnInternalFaultLeavesADump) {
+  for (const char* stage : {"parse", "structure", "compile"}) {
+    ProcessOptions options;
+    options.environment = {{"CELLC_FAULT", stage}, {"TMPDIR", path("")}};
+    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length", "2",
+                                   "--out", "an out"},
+                                  options);
+    EXPECT_EQ(outcome.status, 5);
+    EXPECT_HAS(outcome.err, std::string("internal fault in stage '") + stage + "'");
+    EXPECT_HAS(outcome.err, "replay: cd ");
+    EXPECT_HAS(outcome.err, "--out 'an out'");
+    const std::size_t at = outcome.err.find("dump:   ") + 8;
+    const std::string dump = outcome.err.substr(at, outcome.err.find('\n', at) - at);
+    std::stringstream cell;
+    cell << std::ifstream(dump + "/cell.cell").rdbuf();
+    EXPECT_HAS(cell.str(), "cell para_gru[d]");
+    std::stringstream fault;
+    fault << std::ifstream(dump + "/fault.txt").rdbuf();
+    EXPECT_HAS(fault.str(), std::string("stage: ") + stage);
+    EXPECT_TRUE(listing("an out").empty());
+  }
+}
+
+TEST_F(CommandUsage, AFullDiskUnderStandardOutput) {
+  ProcessOptions options;
+  options.stdout_path = "/dev/full";
+  const Outcome outcome = cellc({"inspect", example("01_para_gru.cell")}, options);
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_HAS(outcome.err, "cannot write to standard output");
+}
+
+}  // namespace
+}  // namespace cellc
