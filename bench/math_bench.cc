@@ -1,11 +1,10 @@
 // Throughput of our elementary functions, one core, and of a diagonal GRU step made of them. Time per
 // item is what counts: an element for the functions, a step of one channel for the GRU.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "compiler/llvm_math.h"
 #include "runtime/compile_orc.h"
@@ -15,7 +14,9 @@ namespace {
 using cellc::Op;
 using cellc::llvm_math::Request;
 
-std::string vector_type(bool f64, int lanes) { return fmt::format("<{} x {}>", lanes, f64 ? "double" : "float"); }
+std::string vector_type(bool f64, int lanes) {
+  return fmt::format("<{} x {}>", lanes, f64 ? "double" : "float");
+}
 
 /// out[i] = f(x[i]) over an array in cache.
 std::string function_loop(Op op, bool f64, int lanes) {
@@ -51,20 +52,23 @@ void function(benchmark::State& state, Op op, bool f64) {
   std::vector<double> xd(n), outd(n);
   for (std::int64_t k = 0; k < n; ++k) xd[k] = x[k] = 0.01f + 5.0f * (k % 997) / 997;
   for (auto _ : state) {
-    if (f64) run(xd.data(), outd.data(), n);
-    else run(x.data(), out.data(), n);
+    if (f64)
+      run(xd.data(), outd.data(), n);
+    else
+      run(x.data(), out.data(), n);
     benchmark::ClobberMemory();
   }
-  state.counters["per_element"] =
-      benchmark::Counter(static_cast<double>(state.iterations() * n),
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per_element"] = benchmark::Counter(
+      static_cast<double>(state.iterations() * n), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 /// Time outermost, channels inside; the state in memory, which is in cache.
 std::string gru_text(int lanes) {
   const std::string type = vector_type(false, lanes);
   std::string text = cellc::llvm_math::definitions({{Op::Sigmoid, false, lanes}, {Op::Tanh, false, lanes}});
-  text += fmt::format(R"(define void @gru(ptr noalias %x, ptr noalias %a, ptr noalias %h, ptr noalias %out, i64 %steps, i64 %d) {{
+  text += fmt::format(
+      R"(define void @gru(ptr noalias %x, ptr noalias %a, ptr noalias %h, ptr noalias %out,
+                 i64 %steps, i64 %d) {{
 entry:
   br label %time
 time:
@@ -76,8 +80,9 @@ loop:
   %i = phi i64 [ 0, %time ], [ %next, %loop ]
 )");
   const auto load = [&](const char* name, const char* base, const std::string& index) {
-    text += fmt::format("  %p{0} = getelementptr float, ptr {1}, i64 {2}\n  %{0} = load {3}, ptr %p{0}, align 4\n", name,
-                        base, index, type);
+    text += fmt::format(
+        "  %p{0} = getelementptr float, ptr {1}, i64 {2}\n  %{0} = load {3}, ptr %p{0}, align 4\n", name,
+        base, index, type);
   };
   const auto line = [&](const std::string& instruction) { text += "  " + instruction + "\n"; };
   line("%i0 = add i64 %row, %i");
@@ -93,7 +98,8 @@ loop:
   load("a2", "%a", "%j2");
   load("hv", "%h", "%i");
   const std::string fma = fmt::format("@llvm.fma.v{}f32", lanes);
-  const auto call = [&](const std::string& result, const std::string& name, std::vector<std::string> arguments) {
+  const auto call = [&](const std::string& result, const std::string& name,
+                        std::vector<std::string> arguments) {
     std::string list;
     for (const std::string& argument : arguments) list += (list.empty() ? "" : ", ") + type + " " + argument;
     line(fmt::format("{} = call {} {}({})", result, type, name, list));
@@ -129,8 +135,9 @@ exit:
 
 void gru(benchmark::State& state) {
   const auto module = cellc::compile_orc(gru_text(cellc::host_vector_bits("native") / 32), "native");
-  const auto run = reinterpret_cast<void (*)(const float*, const float*, float*, float*, std::int64_t, std::int64_t)>(
-      module->symbol("gru"));
+  const auto run =
+      reinterpret_cast<void (*)(const float*, const float*, float*, float*, std::int64_t, std::int64_t)>(
+          module->symbol("gru"));
   const std::int64_t d = state.range(0);
   const std::int64_t steps = state.range(1);
   std::vector<float> x(steps * 3 * d), a(3 * d), h(d), out(steps * d);
@@ -151,9 +158,9 @@ BENCHMARK(gru)->Args({1024, 8})->Args({1024, 512})->Unit(benchmark::kMicrosecond
 
 int main(int argc, char** argv) {
   const std::vector<std::pair<Op, std::string>> functions = {
-      {Op::Exp, "exp"},   {Op::Log, "log"},   {Op::Sin, "sin"},           {Op::Cos, "cos"},
-      {Op::Tanh, "tanh"}, {Op::Sigmoid, "sigmoid"}, {Op::Silu, "silu"},   {Op::Gelu, "gelu"},
-      {Op::Softplus, "softplus"}, {Op::Erf, "erf"}, {Op::Rsqrt, "rsqrt"}, {Op::Pow, "pow"}};
+      {Op::Exp, "exp"},           {Op::Log, "log"},         {Op::Sin, "sin"},     {Op::Cos, "cos"},
+      {Op::Tanh, "tanh"},         {Op::Sigmoid, "sigmoid"}, {Op::Silu, "silu"},   {Op::Gelu, "gelu"},
+      {Op::Softplus, "softplus"}, {Op::Erf, "erf"},         {Op::Rsqrt, "rsqrt"}, {Op::Pow, "pow"}};
   for (const bool f64 : {false, true}) {
     for (const auto& [op, name] : functions) {
       benchmark::RegisterBenchmark(fmt::format("{}/{}", name, f64 ? "f64" : "f32").c_str(),

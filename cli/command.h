@@ -10,7 +10,7 @@ namespace cellc {
 /// Exit statuses, as scripts rely on them.
 enum ExitStatus {
   kDone = 0,
-  kWrongInput = 1,    ///< the cell file, an array or a check is wrong; an input is missing
+  kWrongInput = 1,  ///< the cell file, an array or a check is wrong; an input is missing
   kWrongUsage = 2,
   kNotConverged = 3,  ///< and repair was switched off
   kDeviceFailed = 4,  ///< device, code generator or writing

@@ -44,8 +44,8 @@ int command_inspect(const InspectOptions& options) {
   for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "llvm", "asm"})
     known |= options.stage == name;
   if (!known)
-    throw UsageError(fmt::format("--stage {}: the stages are tree, graph, jacobian, structure, plan, llvm, asm",
-                                 options.stage));
+    throw UsageError(fmt::format(
+        "--stage {}: the stages are tree, graph, jacobian, structure, plan, llvm, asm", options.stage));
   dtype_named(options.dtype);
 
   if (options.stage == "tree") {
@@ -54,10 +54,14 @@ int command_inspect(const InspectOptions& options) {
   }
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("inspect");
-  if (!options.stage.empty()) print(stage_text(loaded, options));
-  else if (options.latex) print(inspect_latex(loaded.cell, loaded.jacobian, loaded.structure));
-  else if (options.json) print(inspect_json(loaded.cell, loaded.jacobian, loaded.structure, loaded.source));
-  else print(inspect_text(loaded.cell, loaded.jacobian, loaded.structure, loaded.source));
+  if (!options.stage.empty())
+    print(stage_text(loaded, options));
+  else if (options.latex)
+    print(inspect_latex(loaded.cell, loaded.jacobian, loaded.structure));
+  else if (options.json)
+    print(inspect_json(loaded.cell, loaded.jacobian, loaded.structure, loaded.source));
+  else
+    print(inspect_text(loaded.cell, loaded.jacobian, loaded.structure, loaded.source));
   return kDone;
 }
 

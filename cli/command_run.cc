@@ -26,13 +26,14 @@ void refuse_unavailable(const RunOptions& options) {
   if (options.solver != "auto" && options.solver != "sequential") {
     for (const char* name : {"segmented", "shooting", "newton", "scan", "relaxation", "persistent"})
       if (options.solver == name)
-        throw UsageError(fmt::format("--solver {}: not available in this version, which runs cells sequentially",
-                                     options.solver));
+        throw UsageError(fmt::format(
+            "--solver {}: not available in this version, which runs cells sequentially", options.solver));
     throw UsageError(fmt::format("--solver {}: expected auto or sequential", options.solver));
   }
   if (!options.plan.empty())
     throw UsageError("--plan: not available in this version; the sequential solver has no plan to pin");
-  if (!options.cotangents.empty()) throw UsageError("--cotangent: gradients are not available in this version");
+  if (!options.cotangents.empty())
+    throw UsageError("--cotangent: gradients are not available in this version");
   if (options.max_iterations && options.fixed_iterations)
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
   if (options.device == "cuda") throw DeviceError("no CUDA device support in this version; use --device cpu");
@@ -64,13 +65,15 @@ BindRequest read_request(const RunOptions& options) {
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     if (error != std::errc() || end != number.data() + number.size() || value < 1)
       throw UsageError(fmt::format("--dim {}: expected a length of at least 1", text));
-    if (!request.dims.emplace(name, value).second) throw UsageError(fmt::format("--dim {} is given twice", name));
+    if (!request.dims.emplace(name, value).second)
+      throw UsageError(fmt::format("--dim {} is given twice", name));
   }
   std::vector<std::string> param_files;
   for (const std::string& text : options.params) {
     const auto [name, value] = split_assignment("--param", text);
     double number = 0;
-    if (!is_number(value, number)) param_files.push_back(text);
+    if (!is_number(value, number))
+      param_files.push_back(text);
     else if (!request.param_numbers.emplace(name, number).second)
       throw UsageError(fmt::format("--param {} is given twice", name));
   }
@@ -100,8 +103,14 @@ int command_run(const RunOptions& options) {
   enter_stage("run");
   const RunOutput output = program.run(binding.run);
 
-  RunReport report{loaded, binding, output, program.compile_ms(), written_arrays(loaded.cell, binding, output),
-                   options.out, first_nonfinite(loaded.cell, binding.run, output), {}};
+  RunReport report{loaded,
+                   binding,
+                   output,
+                   program.compile_ms(),
+                   written_arrays(loaded.cell, binding, output),
+                   options.out,
+                   first_nonfinite(loaded.cell, binding.run, output),
+                   {}};
   if (options.verify) {
     enter_stage("verify");
     report.verified = compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run));

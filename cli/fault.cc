@@ -52,7 +52,8 @@ std::string dump_fault(const std::string& what) {
   std::string where = "could not be written";
   if (mkdtemp(directory.data())) {
     std::ofstream(directory + "/cell.cell") << source;
-    std::ofstream(directory + "/fault.txt") << "stage: " << stage << "\nwhat: " << what << "\nreplay: " << replay << "\n";
+    std::ofstream(directory + "/fault.txt")
+        << "stage: " << stage << "\nwhat: " << what << "\nreplay: " << replay << "\n";
     where = directory;
   }
   return fmt::format(

@@ -32,8 +32,8 @@ SourceText read_source(const std::string& path) {
   close(fd);
   if (error != 0) throw RequestError(fmt::format("{}: cannot read: {}", path, std::strerror(error)));
   if (have > kMaxFileBytes)
-    throw RequestError(fmt::format("{}: is larger than {} bytes, the most that a cell file may have", path,
-                                   kMaxFileBytes));
+    throw RequestError(
+        fmt::format("{}: is larger than {} bytes, the most that a cell file may have", path, kMaxFileBytes));
   text.resize(have);
   remember_source(text);
   return SourceText(path, text);

@@ -34,8 +34,10 @@ int report(bool json, int status, const std::string& message, const CellFileErro
     // Messages quote file names and cell text, which need not be UTF-8.
     std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
   }
-  if (file_error) std::fputs(file_error->text.c_str(), stderr);
-  else std::fputs(fmt::format("cellc: error: {}\n", message).c_str(), stderr);
+  if (file_error)
+    std::fputs(file_error->text.c_str(), stderr);
+  else
+    std::fputs(fmt::format("cellc: error: {}\n", message).c_str(), stderr);
   return status;
 }
 
@@ -78,11 +80,13 @@ void add_cell_options(CLI::App& command, CellOptions& options) {
 }
 
 void add_inspect(CLI::App& app, InspectOptions& options) {
-  CLI::App* command = app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
+  CLI::App* command =
+      app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
   add_cell_options(*command, options);
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
-  auto* stage = command->add_option("--stage", options.stage,
-                                    "one stage of the compiler: tree, graph, jacobian, structure, plan, llvm, asm");
+  auto* stage =
+      command->add_option("--stage", options.stage,
+                          "one stage of the compiler: tree, graph, jacobian, structure, plan, llvm, asm");
   command->add_option("--dtype", options.dtype, "storage for the stages llvm and asm: f32, f64, bf16, f16");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
@@ -99,7 +103,8 @@ void add_run(CLI::App& app, RunOptions& options) {
   many("--param", options.params, "a param, [a...], or a number for every entry");
   many("--state", options.states, "an initial state, [B, a...]; h.lag=FILE: its history");
   command->add_option("--offsets", options.offsets, "packed sequences: int64 [N+1]")->type_name("FILE");
-  command->add_option("--random", options.random, "fill what is not given, from this seed")->type_name("SEED");
+  command->add_option("--random", options.random, "fill what is not given, from this seed")
+      ->type_name("SEED");
   command->add_option("--batch", options.batch, "number of sequences, where no array says it")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--length", options.length, "number of steps, where no input says it")
@@ -110,14 +115,16 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_option("--device", options.device, "auto, cpu or cuda");
   command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
   command->add_option("--solver", options.solver, "auto or sequential");
-  command->add_option("--tolerance", options.tolerance, "what counts as converged")->check(CLI::NonNegativeNumber);
+  command->add_option("--tolerance", options.tolerance, "what counts as converged")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
-  command->add_option("--threads", options.threads, "threads; all cores by default")->check(CLI::Range(1, 4096));
+  command->add_option("--threads", options.threads, "threads; all cores by default")
+      ->check(CLI::Range(1, 4096));
   many("--cotangent", options.cotangents, "gradients for this cotangent");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
@@ -126,8 +133,8 @@ void add_run(CLI::App& app, RunOptions& options) {
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("check", "try what was derived, and the kernels, against numbers on small random data");
+  CLI::App* command = app.add_subcommand(
+      "check", "try what was derived, and the kernels, against numbers on small random data");
   add_cell_options(*command, options);
   command->add_option("--seed", options.seed, "seed of the random data");
 }
@@ -140,8 +147,9 @@ int main_of(int count, char** arguments) {
   InspectOptions inspect;
   RunOptions run;
   CheckOptions check;
-  CLI::App app("cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
-               "cellc");
+  CLI::App app(
+      "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
+      "cellc");
   app.set_version_flag("--version", kVersion);
   app.require_subcommand(1);
   add_inspect(app, inspect);
@@ -156,8 +164,9 @@ int main_of(int count, char** arguments) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
-      return report(json, kWrongUsage,
-                    fmt::format("there is no command '{}'; the commands are inspect, run and check", arguments[1]));
+      return report(
+          json, kWrongUsage,
+          fmt::format("there is no command '{}'; the commands are inspect, run and check", arguments[1]));
     return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
   }
   return guarded(json, [&] {

@@ -5,26 +5,24 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "runtime/npy.h"
+#include "runtime/threads.h"
 
 namespace cellc {
 namespace {
 
 const CellGraph& cell_of(const RunReport& report) { return report.loaded.cell; }
 
-int threads_of(const Binding& binding) {
-  if (binding.run.threads > 0) return binding.run.threads;
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
+int threads_of(const Binding& binding) { return thread_count(binding.run.threads); }
 
 /// Steps times the entries of the largest state: what a time per step and channel divides by.
 double step_channels(const RunReport& report) {
   double channels = 0;
   for (const StateUpdate& u : cell_of(report).updates) {
     double entries = 1;
-    for (const std::int64_t n : lengths(cell_of(report), report.binding.run, cell_of(report).symbol_of(u).axes))
+    for (const std::int64_t n :
+         lengths(cell_of(report), report.binding.run, cell_of(report).symbol_of(u).axes))
       entries *= static_cast<double>(n);
     channels = std::max(channels, entries);
   }
@@ -48,7 +46,8 @@ std::string sizes_text(const RunReport& report) {
   for (const AxisId a : cell_of(report).header)
     parts.push_back(fmt::format("{}={}", cell_of(report).graph.axis(a).name, report.binding.run.sizes.at(a)));
   if (report.binding.packed)
-    parts.push_back(fmt::format("{} sequences of {} steps together", report.binding.batch, report.binding.length));
+    parts.push_back(
+        fmt::format("{} sequences of {} steps together", report.binding.batch, report.binding.length));
   else
     parts.push_back(fmt::format("B={}, T={}", report.binding.batch, report.binding.length));
   return fmt::format("{}", fmt::join(parts, ", "));
@@ -64,15 +63,17 @@ std::string run_text(const RunReport& report) {
   };
   line("cell", fmt::format("{}: {}", cell.name, sizes_text(report)));
   for (const Stage& stage : report.loaded.structure.stages)
-    line("derived", fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
-                                stage.block.text, stage.rank ? ", rank " + *stage.rank : "",
-                                !stage.linear          ? ", nonlinear"
-                                : stage.time_invariant ? ", linear, time-invariant"
-                                                       : ", linear",
-                                axis_names(cell, stage.channel_axes)));
+    line("derived",
+         fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
+                     stage.block.text, stage.rank ? ", rank " + *stage.rank : "",
+                     !stage.linear          ? ", nonlinear"
+                     : stage.time_invariant ? ", linear, time-invariant"
+                                            : ", linear",
+                     axis_names(cell, stage.channel_axes)));
   const double work = step_channels(report);
-  line("ran", fmt::format("sequential on cpu, {}, {} thread{}; compiled in {:.1f} ms", to_string(report.binding.dtype),
-                          threads_of(report.binding), threads_of(report.binding) == 1 ? "" : "s", report.compile_ms));
+  line("ran", fmt::format("sequential on cpu, {}, {} thread{}; compiled in {:.1f} ms",
+                          to_string(report.binding.dtype), threads_of(report.binding),
+                          threads_of(report.binding) == 1 ? "" : "s", report.compile_ms));
   line("time", work > 0 ? fmt::format("{:.3f} ms, {:.3f} ns per step and channel", report.output.run_ms,
                                       report.output.run_ms * 1e6 / work)
                         : fmt::format("{:.3f} ms", report.output.run_ms));
@@ -83,15 +84,17 @@ std::string run_text(const RunReport& report) {
                                 report.nonfinite->sequence, report.nonfinite->step));
   if (report.verified) {
     const Deviation& d = *report.verified;
-    line("verified", d.array.empty() ? std::string("nothing to compare")
-                                     : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
-                                                   "against the sequential f64 reference",
-                                                   d.error, d.array, d.sequence, d.step));
+    line("verified", d.array.empty()
+                         ? std::string("nothing to compare")
+                         : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
+                                       "against the sequential f64 reference",
+                                       d.error, d.array, d.sequence, d.step));
   }
   for (const auto& [name, array] : report.arrays)
     line(report.out.empty() ? "result" : "wrote",
-         fmt::format("{}{} {} {}", report.out.empty() ? "" : report.out + "/", name + (report.out.empty() ? "" : ".npy"),
-                     shape_text(array.shape()), to_string(array.dtype())));
+         fmt::format("{}{} {} {}", report.out.empty() ? "" : report.out + "/",
+                     name + (report.out.empty() ? "" : ".npy"), shape_text(array.shape()),
+                     to_string(array.dtype())));
   return text;
 }
 

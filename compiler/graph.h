@@ -181,6 +181,7 @@ struct NamedValue {
   NodeId node;
   std::vector<AxisId> index;
   Span span;
+  bool ordered = false;  ///< the cell orders its places (one axis at most, or listed): `name[i,j]` is legal
 };
 
 /// One cell, lowered. Updates stand in the order of the states' declarations, a companion state

@@ -65,7 +65,7 @@ std::vector<Shared> shared_values(const CellGraph& cell, const Jacobian& jacobia
   for (Shared& s : result) {
     do s.name = "t" + std::to_string(++number);
     while (taken.count(s.name));
-    printer.add_name(s.node, s.name, g[s.node].axes);
+    printer.add_name(s.node, s.name, g[s.node].axes, false);
   }
   return result;
 }
@@ -75,11 +75,12 @@ std::vector<Shared> shared_values(const CellGraph& cell, const Jacobian& jacobia
 std::set<NodeId> register_names(CellGraph& cell, ExpressionPrinter& printer) {
   Simplifier simplifier(cell.graph);
   std::set<NodeId> named;
-  auto add = [&](NodeId node, const std::string& name, const std::vector<AxisId>& index) {
+  auto add = [&](NodeId node, const std::string& name, const std::vector<AxisId>& index, bool ordered) {
     named.insert(node);
     const NodeId simple = simplifier.simplify(node);
-    printer.add_name(simple, name, index);
+    printer.add_name(simple, name, index, ordered);
     if (!cell.graph[simple].args.empty()) named.insert(simple);
+    if (!ordered) return;
     // The value as contractions and columns read it: r[d1] instead of its formula at d1.
     for (std::size_t place = 0; place < index.size(); ++place)
       for (AxisId a = 0; a < cell.graph.axis_count(); ++a) {
@@ -87,14 +88,14 @@ std::set<NodeId> register_names(CellGraph& cell, ExpressionPrinter& printer) {
         const NodeId moved = simplifier.simplify(cell.graph.reindex(node, {{index[place], Index{a, 0}}}));
         std::vector<AxisId> at = index;
         at[place] = a;
-        printer.add_name(moved, name, at);
+        printer.add_name(moved, name, at, true);
         if (!cell.graph[moved].args.empty()) named.insert(moved);
       }
   };
   for (const StateUpdate& u : cell.updates)
     if (cell.symbols[u.symbol].lag_of < 0)
-      add(u.value, cell.symbols[u.symbol].name + "'", cell.symbols[u.symbol].index);
-  for (const NamedValue& n : cell.named) add(n.node, n.name, n.index);
+      add(u.value, cell.symbols[u.symbol].name + "'", cell.symbols[u.symbol].index, true);
+  for (const NamedValue& n : cell.named) add(n.node, n.name, n.index, n.ordered);
   return named;
 }
 
@@ -246,7 +247,7 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
     for (const Shared& s : shared) {
       named.forget(s.node);
       j["definitions"].push_back({{"name", s.name}, {"text", named.print_within(s.node, kMaxPrinted)}});
-      named.add_name(s.node, s.name, cell.graph[s.node].axes);
+      named.add_name(s.node, s.name, cell.graph[s.node].axes, false);
     }
   j["why"] = Json::array();
   for (const Reason& r : structure.why) {
@@ -314,7 +315,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   for (const Shared& s : shared) {
     printer.forget(s.node);
     const std::string e = printer.print_within(s.node, kMaxPrinted);
-    printer.add_name(s.node, s.name, cell.graph[s.node].axes);
+    printer.add_name(s.node, s.name, cell.graph[s.node].axes, false);
     text += fmt::format("  {} = {}\n", s.name, e);
   }
   text += formulas;
@@ -345,7 +346,7 @@ std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Struc
     // The definition itself is spelled out; everything in it keeps its name.
     printer.forget(node);
     const std::string right = printer.print_within(node, kMaxPrinted);
-    printer.add_name(node, name, index);
+    printer.add_name(node, name, index, true);
     std::string base = name;
     if (!base.empty() && base.back() == '\'') base.pop_back();
     text += equation(latex_name(base) + "^{(t)}", right);

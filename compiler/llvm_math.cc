@@ -1,8 +1,8 @@
 #include "compiler/llvm_math.h"
 
-#include <stdexcept>
-
 #include <fmt/format.h>
+
+#include <stdexcept>
 
 #include "compiler/llvm_math_body.h"
 
@@ -17,9 +17,10 @@ struct Function {
 };
 
 constexpr Function kFunctions[] = {
-    {Op::Exp, "exp", 1},       {Op::Log, "log", 1},           {Op::Sin, "sin", 1},   {Op::Cos, "cos", 1},
-    {Op::Tanh, "tanh", 1},     {Op::Sigmoid, "sigmoid", 1},   {Op::Silu, "silu", 1}, {Op::Gelu, "gelu", 1},
-    {Op::Softplus, "softplus", 1}, {Op::Erf, "erf", 1},       {Op::Rsqrt, "rsqrt", 1}, {Op::Pow, "pow", 2},
+    {Op::Exp, "exp", 1},   {Op::Log, "log", 1},     {Op::Sin, "sin", 1},
+    {Op::Cos, "cos", 1},   {Op::Tanh, "tanh", 1},   {Op::Sigmoid, "sigmoid", 1},
+    {Op::Silu, "silu", 1}, {Op::Gelu, "gelu", 1},   {Op::Softplus, "softplus", 1},
+    {Op::Erf, "erf", 1},   {Op::Rsqrt, "rsqrt", 1}, {Op::Pow, "pow", 2},
 };
 
 const Function* find(Op op) {
@@ -31,25 +32,39 @@ const Function* find(Op op) {
 
 const Function& need(Op op) {
   const Function* function = find(op);
-  if (!function) throw std::logic_error(fmt::format("llvm_math: no function for operator {}", static_cast<int>(op)));
+  if (!function)
+    throw std::logic_error(fmt::format("llvm_math: no function for operator {}", static_cast<int>(op)));
   return *function;
 }
 
 Term compute(Op op, const Term& x, const Term& y) {
   switch (op) {
-    case Op::Exp: return exp(x);
-    case Op::Log: return log(x);
-    case Op::Sin: return sine(x, false);
-    case Op::Cos: return sine(x, true);
-    case Op::Tanh: return tanh(x);
-    case Op::Sigmoid: return sigmoid(x);
-    case Op::Silu: return silu(x);
-    case Op::Gelu: return gelu(x);
-    case Op::Softplus: return softplus(x);
-    case Op::Erf: return erf(x);
-    case Op::Rsqrt: return rsqrt(x);
-    case Op::Pow: return pow(x, y);
-    default: throw std::logic_error("llvm_math: function named but not defined");
+    case Op::Exp:
+      return exp(x);
+    case Op::Log:
+      return log(x);
+    case Op::Sin:
+      return sine(x, false);
+    case Op::Cos:
+      return sine(x, true);
+    case Op::Tanh:
+      return tanh(x);
+    case Op::Sigmoid:
+      return sigmoid(x);
+    case Op::Silu:
+      return silu(x);
+    case Op::Gelu:
+      return gelu(x);
+    case Op::Softplus:
+      return softplus(x);
+    case Op::Erf:
+      return erf(x);
+    case Op::Rsqrt:
+      return rsqrt(x);
+    case Op::Pow:
+      return pow(x, y);
+    default:
+      throw std::logic_error("llvm_math: function named but not defined");
   }
 }
 
@@ -72,9 +87,10 @@ std::string definitions(const std::set<Request>& functions) {
     const Term y = body.argument("%y", body.real());
     const Term result = compute(request.op, x, y);
     const std::string type = body.type(body.real());
-    text += fmt::format("define internal {0} {1}({0} %x{2}) alwaysinline nounwind {{\nentry:\n{3}  ret {0} {4}\n}}\n\n",
-                        type, function_name(request.op, request.f64, request.lanes),
-                        function.arity == 2 ? fmt::format(", {} %y", type) : "", body.code(), result.text);
+    text += fmt::format(
+        "define internal {0} {1}({0} %x{2}) alwaysinline nounwind {{\nentry:\n{3}  ret {0} {4}\n}}\n\n", type,
+        function_name(request.op, request.f64, request.lanes),
+        function.arity == 2 ? fmt::format(", {} %y", type) : "", body.code(), result.text);
     if (request.op != Op::Sin && request.op != Op::Cos) continue;
     const bool cosine = request.op == Op::Cos;
     text += trig_lanes(cosine, request.f64, request.lanes) + "\n";

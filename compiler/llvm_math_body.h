@@ -15,7 +15,7 @@ enum class Kind { F32, F64, I32, I64, Bit };
 struct Term {
   Body* body = nullptr;
   Kind kind = Kind::F32;
-  std::string text;   ///< "%t3" or a constant, without its type
+  std::string text;  ///< "%t3" or a constant, without its type
 };
 
 /// Instructions in program order. Every operation is elementwise on `lanes` elements.
@@ -113,8 +113,8 @@ Term exp_of_sum(const Term& hi, const Term& lo);
 /// exp of a reduced argument, held back by a power of two: value = mantissa · scale · 2^-held.
 /// With it a caller may finish a product before the one rounding into the subnormal range.
 struct HeldExp {
-  Term mantissa;   ///< in [0.7, 1.42]
-  Term scale;      ///< 2^(n + held), always normal
+  Term mantissa;  ///< in [0.7, 1.42]
+  Term scale;     ///< 2^(n + held), always normal
 };
 /// exp(y + lo) for y in a range where n + held stays a normal exponent. `lo` may be null.
 HeldExp held_exp(const Term& y, const Term* lo, int held);

@@ -12,8 +12,8 @@ namespace cellc::llvm_math {
 namespace {
 
 struct Format {
-  int mantissa;      ///< explicit fraction bits
-  int bias;          ///< exponent bias
+  int mantissa;  ///< explicit fraction bits
+  int bias;      ///< exponent bias
   double log2e;
   double ln2_high;
   double ln2_low;
@@ -24,8 +24,8 @@ struct Format {
 };
 
 constexpr Format kF32{23, 127, 0x1.715476p+0, 0x1.62e430p-1, -0x1.05c610p-29, 0x1.8p+23, 89, -105, 40};
-constexpr Format kF64{52, 1023, 0x1.71547652b82fep+0, 0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56, 0x1.8p+52,
-                      710, -746, 80};
+constexpr Format kF64{
+    52, 1023, 0x1.71547652b82fep+0, 0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56, 0x1.8p+52, 710, -746, 80};
 
 const Format& format(const Term& x) { return x.kind == Kind::F64 ? kF64 : kF32; }
 
@@ -34,15 +34,16 @@ Term tail(const Term& r) {
   if (r.kind == Kind::F32) {
     return polynomial(r, {0x1.fffffcp-2, 0x1.555492p-3, 0x1.5558b0p-5, 0x1.123992p-7, 0x1.6a4d94p-10});
   }
-  return polynomial(r, {0x1.000000000000ap-1, 0x1.5555555555504p-3, 0x1.55555555506a7p-5, 0x1.1111111125571p-7,
-                        0x1.6c16c1847e513p-10, 0x1.a01a0136d41a7p-13, 0x1.a01999464b82dp-16,
-                        0x1.71df0a394d7b5p-19, 0x1.28ae16f1bc6a6p-22, 0x1.ada9737624b34p-26});
+  return polynomial(
+      r, {0x1.000000000000ap-1, 0x1.5555555555504p-3, 0x1.55555555506a7p-5, 0x1.1111111125571p-7,
+          0x1.6c16c1847e513p-10, 0x1.a01a0136d41a7p-13, 0x1.a01999464b82dp-16, 0x1.71df0a394d7b5p-19,
+          0x1.28ae16f1bc6a6p-22, 0x1.ada9737624b34p-26});
 }
 
 Term exp_reduced(const Term& r) { return fma(fma(tail(r), r, 1.0), r, 1.0); }
 
 struct Reduction {
-  Term rounded;   ///< n + magic + offset
+  Term rounded;  ///< n + magic + offset
   Term r;
 };
 
@@ -60,7 +61,7 @@ Term scaled_by_halves(const Reduction& reduction) {
   // 2^n may be outside the normal range on both sides, so it is applied as 2^(n/2)·2^(n - n/2):
   // the first product is exact and the second rounds once, into subnormals or infinity.
   const Format& f = format(reduction.r);
-  const Term sum = bits_of(reduction.rounded);   // n + 2·bias in the low bits
+  const Term sum = bits_of(reduction.rounded);  // n + 2·bias in the low bits
   const Term half = lshr(sum, 1);
   const Term first = real_of(shl(half, f.mantissa));
   const Term second = real_of(shl(sum - half, f.mantissa));

@@ -12,8 +12,8 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct Split {
-  Term k;   ///< as a real
-  Term m;   ///< in [sqrt(1/2), sqrt(2))
+  Term k;  ///< as a real
+  Term m;  ///< in [sqrt(1/2), sqrt(2))
 };
 
 /// x = 2^k·m for finite x > 0, subnormals included; other x give some finite k and m.
@@ -31,9 +31,11 @@ Split split(const Term& x) {
   const Term exponent = ashr(from_root, mantissa);
   const Term m = real_of(bits - shl(exponent, mantissa));
   // Integer to real through the bits of 1.5·2^52: AVX2 has no conversion from 64-bit integers.
-  const Term k = wide ? real_of(exponent + body.constant(integer, std::int64_t{0x4338000000000000})) - 0x1.8p+52
-                      : body.cast("sitofp", exponent, Kind::F32);
-  const Term offset = body.pick(tiny, body.constant(x.kind, wide ? -54.0 : -23.0), body.constant(x.kind, 0.0));
+  const Term k =
+      wide ? real_of(exponent + body.constant(integer, std::int64_t{0x4338000000000000})) - 0x1.8p+52
+           : body.cast("sitofp", exponent, Kind::F32);
+  const Term offset =
+      body.pick(tiny, body.constant(x.kind, wide ? -54.0 : -23.0), body.constant(x.kind, 0.0));
   return {k + offset, m};
 }
 
@@ -57,16 +59,16 @@ Term log(const Term& x) {
     // enough that k·ln2_high is exact.
     const Term s = f / (f + 2.0);
     const Term z = s * s;
-    const Term series = polynomial(z, {0x1.5555555555592p-1, 0x1.999999997ff1bp-2, 0x1.24924941e1608p-2,
-                                       0x1.c71c52141b983p-3, 0x1.74663d01f9175p-3, 0x1.39a1e5c4bf6efp-3,
-                                       0x1.2f03e1b24837ap-3});
+    const Term series =
+        polynomial(z, {0x1.5555555555592p-1, 0x1.999999997ff1bp-2, 0x1.24924941e1608p-2, 0x1.c71c52141b983p-3,
+                       0x1.74663d01f9175p-3, 0x1.39a1e5c4bf6efp-3, 0x1.2f03e1b24837ap-3});
     const Term half_square = f * f * 0.5;
     const Term inner = fma(s, fma(z, series, half_square), parts.k * 0x1.ef35793c76730p-45);
     result = fma(parts.k, 0x1.62e42fefa3800p-1, f - (half_square - inner));
   }
   result = body.pick(equal(x, kInf), x, result);
   const Term outside = body.pick(equal(x, 0.0), body.constant(x.kind, -kInf), body.constant(x.kind, kNaN));
-  return body.pick(greater(x, 0.0), result, outside);   // false for NaN too
+  return body.pick(greater(x, 0.0), result, outside);  // false for NaN too
 }
 
 namespace {
@@ -87,7 +89,7 @@ Pair fast_sum(const Term& a, const Term& b) {
 Pair log_pair(const Term& magnitude) {
   Body& body = *magnitude.body;
   const Split parts = split(magnitude);
-  const Term f = parts.m - 1.0;                  // exact
+  const Term f = parts.m - 1.0;  // exact
   const Term d = f + 2.0;
   const Term d_low = f - (d - 2.0);
   const Term s = f / d;
@@ -118,7 +120,7 @@ Pair log_pair(const Term& magnitude) {
 /// 2^-30 for |y·log x| < 104.
 Term log_wide(const Term& magnitude) {
   Body& body = *magnitude.body;
-  const Term bits = bits_of(magnitude);   // never subnormal in f64, but for zero
+  const Term bits = bits_of(magnitude);  // never subnormal in f64, but for zero
   const Term exponent = ashr(bits - body.constant(Kind::I64, std::int64_t{0x3FE6A09E667F3BCD}), 52);
   const Term m = real_of(bits - shl(exponent, 52));
   const Term k = real_of(exponent + body.constant(Kind::I64, std::int64_t{0x4338000000000000})) - 0x1.8p+52;
@@ -167,7 +169,7 @@ Term pow(const Term& x, const Term& y) {
     const Term low = body.pick(less(abs(product), 1000.0), product_low, body.c(0.0));
     power = exp_of_sum(product, low);
   }
-  const Term whole = body.compare("oeq", body.intrinsic("trunc", {y}), y);   // infinities count
+  const Term whole = body.compare("oeq", body.intrinsic("trunc", {y}), y);  // infinities count
   const Term half = y * 0.5;
   const Term half_whole = body.compare("oeq", body.intrinsic("trunc", {half}), half);
   const Term even = body.binary("and", whole, half_whole);

@@ -3,11 +3,11 @@
 // |x| = k·pi/2 + r by three FMAs with pi/2 in three parts (Cody and Waite) while k·(first part) is
 // exact; beyond, Payne and Hanek's method on integers, one element at a time, in a function that is
 // called only when an element needs it.
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "compiler/llvm_math_body.h"
 
@@ -15,7 +15,7 @@ namespace cellc::llvm_math {
 
 namespace {
 
-constexpr double kFarF32 = 1e5;   // k < 2^16, and k·(first part) has 24 + 16 bits: exact in the FMA
+constexpr double kFarF32 = 1e5;  // k < 2^16, and k·(first part) has 24 + 16 bits: exact in the FMA
 constexpr double kFarF64 = 1e6;
 
 /// 64 zero bits, then the first 1216 bits of 2/pi: as many as the largest double needs.
@@ -69,7 +69,7 @@ Term sine(const Term& x, bool cosine) {
   if (cosine) index = index + body.n(1);
   Term near;
   if (wide) {
-    const Term first = fma(k, -0x1.921fb54442d18p+0, a);   // exact
+    const Term first = fma(k, -0x1.921fb54442d18p+0, a);  // exact
     // Near a multiple of pi/2 most of it cancels, so the next product is kept whole: first - p is
     // taken with its rounding error (Knuth's two-sum), and p's own error goes into the tail.
     const Term p = k * 0x1.1a62633145c07p-54;
@@ -80,7 +80,7 @@ Term sine(const Term& x, bool cosine) {
     const Term low = fma(k, 0x1.f1976b7ed8fbcp-110, error - p_low);
     near = quadrant(r, &low, index);
   } else {
-    const Term first = fma(k, -0x1.921fb6p+0, a);          // exact
+    const Term first = fma(k, -0x1.921fb6p+0, a);  // exact
     const Term r = fma(k, 0x1.ee59dap-50, fma(k, 0x1.777a5cp-25, first));
     near = quadrant(r, nullptr, index);
   }
@@ -97,12 +97,13 @@ Term sine(const Term& x, bool cosine) {
   const std::string type = body.type(x.kind);
   body.line(fmt::format("br i1 {}, label %huge, label %done", any));
   body.label("huge");
-  const Term slow = body.call(fmt::format("@cellc.{}.huge.{}", name_of(cosine), body.suffix(x.kind)), x.kind,
-                              {x, near});
+  const Term slow =
+      body.call(fmt::format("@cellc.{}.huge.{}", name_of(cosine), body.suffix(x.kind)), x.kind, {x, near});
   body.line("br label %done");
   body.label("done");
   const Term result{&body, x.kind, body.fresh()};
-  body.line(fmt::format("{} = phi {} [ {}, %entry ], [ {}, %huge ]", result.text, type, near.text, slow.text));
+  body.line(
+      fmt::format("{} = phi {} [ {}, %entry ], [ {}, %huge ]", result.text, type, near.text, slow.text));
   return result;
 }
 
@@ -116,8 +117,9 @@ std::string trig_lanes(bool cosine, bool f64, int lanes) {
   const std::string wide = f64 ? one : "%wide";
   const std::string narrow = f64 ? "%value" : "%narrow";
   const std::string put = scalar ? narrow : "%put";
-  std::string text = fmt::format("define internal {0} @cellc.{1}.huge.{2}({0} %x, {0} %near) noinline cold nounwind {{\n",
-                                 type, name_of(cosine), shape.suffix(shape.real()));
+  std::string text =
+      fmt::format("define internal {0} @cellc.{1}.huge.{2}({0} %x, {0} %near) noinline cold nounwind {{\n",
+                  type, name_of(cosine), shape.suffix(shape.real()));
   text += "entry:\n  br label %loop\nloop:\n";
   text += "  %i = phi i32 [ 0, %entry ], [ %next, %join ]\n";
   text += fmt::format("  %sofar = phi {} [ %near, %entry ], [ %merged, %join ]\n", type);
@@ -152,7 +154,8 @@ std::string trig_scalar(bool cosine) {
   const std::string name = name_of(cosine);
   std::string text = fmt::format("@cellc.{}.two_over_pi = internal constant [{} x i64] [{}]\n", name,
                                  kTwoOverPi.size(), table);
-  text += fmt::format("define internal double @cellc.{}.huge(double %x) noinline cold nounwind {{\nentry:\n", name);
+  text += fmt::format("define internal double @cellc.{}.huge(double %x) noinline cold nounwind {{\nentry:\n",
+                      name);
   text += R"(  %a = call double @llvm.fabs.f64(double %x)
   %bits = bitcast double %a to i64
   %biased = lshr i64 %bits, 52
@@ -164,8 +167,8 @@ std::string trig_scalar(bool cosine) {
 )";
   for (int k = 0; k < 4; ++k) {
     text += fmt::format("  %i{0} = add i64 %word, {0}\n", k);
-    text += fmt::format("  %p{0} = getelementptr [{2} x i64], ptr @cellc.{1}.two_over_pi, i64 0, i64 %i{0}\n", k, name,
-                        kTwoOverPi.size());
+    text += fmt::format("  %p{0} = getelementptr [{2} x i64], ptr @cellc.{1}.two_over_pi, i64 0, i64 %i{0}\n",
+                        k, name, kTwoOverPi.size());
     text += fmt::format("  %w{0} = load i64, ptr %p{0}\n", k);
   }
   text += R"(  %v0 = call i64 @llvm.fshl.i64(i64 %w0, i64 %w1, i64 %shift)

@@ -470,7 +470,7 @@ void Lowering::assign_value(const Line& line, const Target& target, Value value,
   value.name = target.name;
   if (scope.kind == Scope::Kind::Cell) {
     if (line.is_out) outs_.push_back({target.name, order, value.node, line.span});
-    named_.push_back({target.name, value.node, order, line.span});
+    named_.push_back({target.name, value.node, order, line.span, value.ordered});
   }
   scope.values[target.name] = {std::move(value), target.span};
 }

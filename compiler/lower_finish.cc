@@ -168,7 +168,7 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
   for (const Out& out : outs_) result.outs.push_back({out.name, out.index, image[out.value], out.span});
   for (const NamedValue& v : named_)
     if (image[v.node] != kNoNode && !too_deep[v.node])
-      result.named.push_back({v.name, image[v.node], v.index, v.span});
+      result.named.push_back({v.name, image[v.node], v.index, v.span, v.ordered});
   return result;
 }
 

@@ -51,11 +51,11 @@ ExpressionPrinter::ExpressionPrinter(const CellGraph& cell, Notation notation, b
   if (!use_names) return;
   for (const StateUpdate& u : cell.updates)
     if (cell.symbols[u.symbol].lag_of < 0)
-      add_name(u.value, cell.symbols[u.symbol].name + "'", cell.symbols[u.symbol].index);
-  for (const NamedValue& n : cell.named) add_name(n.node, n.name, n.index);
+      add_name(u.value, cell.symbols[u.symbol].name + "'", cell.symbols[u.symbol].index, true);
+  for (const NamedValue& n : cell.named) add_name(n.node, n.name, n.index, n.ordered);
 }
 
-void ExpressionPrinter::add_name(NodeId node, const std::string& name, std::vector<AxisId> index) {
+void ExpressionPrinter::add_name(NodeId node, const std::string& name, std::vector<AxisId> index, bool ordered) {
   // Leaves and numbers read better as they are; the first name of a value wins.
   const Node& n = cell_.graph[node];
   if (n.args.empty()) return;
@@ -63,7 +63,7 @@ void ExpressionPrinter::add_name(NodeId node, const std::string& name, std::vect
   std::vector<AxisId> sorted = index;
   std::sort(sorted.begin(), sorted.end());
   if (sorted != n.axes) return;
-  names_.emplace(node, Named{name, std::move(index)});
+  names_.emplace(node, Named{name, std::move(index), ordered});
 }
 
 std::string ExpressionPrinter::axis_name(AxisId axis) {
@@ -169,34 +169,40 @@ std::string ExpressionPrinter::operand(NodeId node, const Renaming& renaming, in
   return notation_ == Notation::Latex ? "\\left(" + p.text + "\\right)" : "(" + p.text + ")";
 }
 
+bool ExpressionPrinter::named_piece(NodeId node, const Renaming& renaming, Piece& out) {
+  auto it = names_.find(node);
+  if (it == names_.end()) return false;
+  const Named& named = it->second;
+  std::vector<std::string> places;
+  bool natural = true;
+  for (AxisId a : named.index) {
+    const Index i = through({a, 0}, renaming);
+    natural &= i == Index{a, 0} && cell_.graph.axis(a).copy_of == kNoAxis;
+    places.push_back(index_text(i));
+  }
+  std::string text = named.name;
+  if (notation_ == Notation::Latex) {
+    if (text.back() == '\'') text.pop_back();
+    text = latex_name(text) + "^{(t)}";
+    if (!natural) {
+      std::string list;
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      text = "{" + text + "}_{" + list + "}";
+    }
+  } else if (!natural) {
+    if (!named.ordered) return false;  // only a formula can say it at these indices
+    text = indexed(text, places);
+  }
+  out = {text, kPrimary};
+  return true;
+}
+
 ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& renaming) {
   const Node& n = cell_.graph[node];
-  if (auto it = names_.find(node); it != names_.end()) {
-    const Named& named = it->second;
-    std::vector<std::string> places;
-    bool natural = true;
-    for (AxisId a : named.index) {
-      const Index i = through({a, 0}, renaming);
-      natural &= i == Index{a, 0} && cell_.graph.axis(a).copy_of == kNoAxis;
-      places.push_back(index_text(i));
-    }
-    std::string text = named.name;
-    if (notation_ == Notation::Latex) {
-      const bool next = text.back() == '\'';
-      if (next) text.pop_back();
-      text = latex_name(text) + "^{(t)}";
-      if (!natural) {
-        std::string list;
-        for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
-        text = "{" + text + "}_{" + list + "}";
-      }
-      return {text, kPrimary};
-    }
-    return {natural ? text : indexed(text, places), kPrimary};
-  }
+  Piece result;
+  if (named_piece(node, renaming, result)) return result;
   if (limit_ != ~std::size_t{0} && (++produced_ > limit_ || depth_ > kMaxDepth)) throw TooLong{};
   ++depth_;
-  Piece result;
   switch (n.op) {
     case Op::Constant:
       result = {number_text(n.number), n.number < 0 || std::signbit(n.number) ? kNegate : kPrimary};

@@ -18,7 +18,9 @@ class ExpressionPrinter {
   /// inputs and params.
   ExpressionPrinter(const CellGraph& cell, Notation notation, bool use_names);
 
-  void add_name(NodeId node, const std::string& name, std::vector<AxisId> index);
+  /// `ordered`: the language lets the name be indexed (z[d1]); otherwise it stands only for the
+  /// value at its own axes.
+  void add_name(NodeId node, const std::string& name, std::vector<AxisId> index, bool ordered);
   /// Names of a node that must not stand for themselves (a definition's own right-hand side).
   void forget(NodeId node) { names_.erase(node); }
 
@@ -38,9 +40,11 @@ class ExpressionPrinter {
   struct Named {
     std::string name;
     std::vector<AxisId> index;
+    bool ordered;
   };
 
   Piece piece(NodeId node, const Renaming& renaming);
+  bool named_piece(NodeId node, const Renaming& renaming, Piece& out);
   std::string operand(NodeId node, const Renaming& renaming, int at_least);
   Piece elementwise(NodeId node, const Renaming& renaming);
   Piece reduction(NodeId node, const Renaming& renaming);

@@ -54,8 +54,9 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
   for (const char* name : {"xz", "xr", "xc"}) {
     const int symbol = loaded.cell.find_symbol(name);
     if (symbol < 0 || loaded.cell.symbols[symbol].kind != SymbolKind::Input)
-      throw RequestError(fmt::format("{}: the demonstration feeds the inputs xz, xr and xc; cell {} has no {}",
-                                     cell_path, loaded.cell.name, name));
+      throw RequestError(
+          fmt::format("{}: the demonstration feeds the inputs xz, xr and xc; cell {} has no {}", cell_path,
+                      loaded.cell.name, name));
     request.inputs[name] = gate_array(name, signal.samples);
   }
   request.random_seed = 1;  // the three recurrent weights
@@ -69,7 +70,12 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
 
   fmt::print("signal      {}: {}\n", signal_path, signal.description);
   std::fflush(stdout);  // the reference takes seconds
-  const RunReport report{loaded, binding, output, program.compile_ms(), {}, "",
+  const RunReport report{loaded,
+                         binding,
+                         output,
+                         program.compile_ms(),
+                         {},
+                         "",
                          first_nonfinite(loaded.cell, binding.run, output),
                          compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run))};
   std::fputs(run_text(report).c_str(), stdout);
@@ -77,8 +83,9 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
   const std::string& state = loaded.cell.symbol_of(loaded.cell.updates[0]).name;
   fmt::print("\n  the signal\n");
   std::fputs(plot({signal.samples.begin(), signal.samples.end()}, kColumns, 6, 2).c_str(), stdout);
-  for (const auto& [channel, what] : {std::pair<std::int64_t, const char*>{kChannels * 3 / 4, "follows quickly"},
-                                      {kChannels / 4, "follows slowly"}}) {
+  for (const auto& [channel, what] :
+       {std::pair<std::int64_t, const char*>{kChannels * 3 / 4, "follows quickly"},
+        {kChannels / 4, "follows slowly"}}) {
     fmt::print("  {}[{}], which {}\n", state, channel, what);
     std::fputs(plot(channel_of(output.states[0], channel), kColumns, 5, 2).c_str(), stdout);
   }

@@ -16,7 +16,8 @@ namespace {
 
 std::uint32_t little_endian(const std::string& bytes, std::size_t at, int count) {
   std::uint32_t value = 0;
-  for (int i = 0; i < count; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
+  for (int i = 0; i < count; ++i)
+    value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
   return value;
 }
 
@@ -27,7 +28,8 @@ Signal read_wave(const std::string& path, const std::string& bytes) {
   for (std::size_t at = 12; at + 8 <= bytes.size();) {
     const std::size_t size = std::min<std::size_t>(little_endian(bytes, at + 4, 4), bytes.size() - at - 8);
     if (bytes.compare(at, 4, "fmt ") == 0 && size >= 16) {
-      if (little_endian(bytes, at + 8, 2) != 1) throw RequestError(fmt::format("{}: is compressed; plain PCM is read", path));
+      if (little_endian(bytes, at + 8, 2) != 1)
+        throw RequestError(fmt::format("{}: is compressed; plain PCM is read", path));
       channels = little_endian(bytes, at + 10, 2);
       signal.rate = little_endian(bytes, at + 12, 4);
       bits = little_endian(bytes, at + 22, 2);
@@ -42,11 +44,12 @@ Signal read_wave(const std::string& path, const std::string& bytes) {
   for (std::size_t frame = 0; (frame + 1) * channels * 2 <= data_size; ++frame) {
     float sum = 0;
     for (std::size_t c = 0; c < channels; ++c)
-      sum += static_cast<float>(static_cast<std::int16_t>(little_endian(bytes, data + (frame * channels + c) * 2, 2)));
+      sum += static_cast<float>(
+          static_cast<std::int16_t>(little_endian(bytes, data + (frame * channels + c) * 2, 2)));
     signal.samples.push_back(sum / (32768.0f * static_cast<float>(channels)));
   }
-  signal.description = fmt::format("{} samples of sound at {} Hz, {:.2f} s", signal.samples.size(), signal.rate,
-                                   static_cast<double>(signal.samples.size()) / signal.rate);
+  signal.description = fmt::format("{} samples of sound at {} Hz, {:.2f} s", signal.samples.size(),
+                                   signal.rate, static_cast<double>(signal.samples.size()) / signal.rate);
   return signal;
 }
 
@@ -60,7 +63,8 @@ Signal read_signal(const std::string& path) {
   if (bytes.size() >= 12 && bytes.compare(0, 4, "RIFF") == 0 && bytes.compare(8, 4, "WAVE") == 0)
     return read_wave(path, bytes);
   Signal signal;
-  for (const char c : bytes) signal.samples.push_back(static_cast<float>(static_cast<unsigned char>(c)) / 128.0f - 1.0f);
+  for (const char c : bytes)
+    signal.samples.push_back(static_cast<float>(static_cast<unsigned char>(c)) / 128.0f - 1.0f);
   signal.description = fmt::format("the {} bytes of the file", bytes.size());
   return signal;
 }

@@ -17,9 +17,12 @@ namespace {
 
 const char* kind_name(SymbolKind kind) {
   switch (kind) {
-    case SymbolKind::State: return "state";
-    case SymbolKind::Input: return "input";
-    case SymbolKind::Param: return "param";
+    case SymbolKind::State:
+      return "state";
+    case SymbolKind::Input:
+      return "input";
+    case SymbolKind::Param:
+      return "param";
   }
   throw std::logic_error("bind: no such kind of symbol");
 }
@@ -70,8 +73,7 @@ class Binder {
     for (const auto& [name, number] : request_.param_numbers) {
       (void)number;
       find(name, SymbolKind::Param, "--param");
-      if (request_.params.count(name))
-        throw UsageError(fmt::format("--param {} is given twice", name));
+      if (request_.params.count(name)) throw UsageError(fmt::format("--param {} is given twice", name));
     }
     std::vector<std::string> names;
     for (const AxisId a : cell_.header) names.push_back(cell_.graph.axis(a).name);
@@ -79,9 +81,9 @@ class Binder {
       (void)length;
       if (std::find(names.begin(), names.end(), name) != names.end()) continue;
       const std::string near = closest_name(name, names);
-      throw UsageError(fmt::format("--dim {}: cell {} has no axis '{}'{}", name, cell_.name, name,
-                                   near.empty() ? listed("axes", names)
-                                                : fmt::format("; did you mean '{}'?", near)));
+      throw UsageError(
+          fmt::format("--dim {}: cell {} has no axis '{}'{}", name, cell_.name, name,
+                      near.empty() ? listed("axes", names) : fmt::format("; did you mean '{}'?", near)));
     }
   }
 
@@ -103,10 +105,10 @@ class Binder {
       if (symbol.kind == kind) names.push_back(symbol.name);
     }
     const std::string near = closest_name(name, names);
-    throw RequestError(fmt::format(
-        "{} {}: cell {} has no {} '{}'{}", option, name, cell_.name, kind_name(kind), name,
-        near.empty() ? listed((std::string(kind_name(kind)) + "s").c_str(), names)
-                     : fmt::format("; did you mean '{}'?", near)));
+    throw RequestError(fmt::format("{} {}: cell {} has no {} '{}'{}", option, name, cell_.name,
+                                   kind_name(kind), name,
+                                   near.empty() ? listed((std::string(kind_name(kind)) + "s").c_str(), names)
+                                                : fmt::format("; did you mean '{}'?", near)));
   }
 
   void match_all(const std::map<std::string, GivenArray>& given, SymbolKind kind, const char* option) {
@@ -119,8 +121,9 @@ class Binder {
           if (s.name == base && s.lag_of < 0 && s.kind != SymbolKind::Param) wanted = s.kind;
       const int symbol = find(base, wanted, option);
       if (lagged && (kind == SymbolKind::Param || cell_.symbols[symbol].max_lag == 0))
-        throw RequestError(fmt::format("{} {}: cell {} never reads {} at a lag, so there is no history to give",
-                                       option, name, cell_.name, base));
+        throw RequestError(
+            fmt::format("{} {}: cell {} never reads {} at a lag, so there is no history to give", option,
+                        name, cell_.name, base));
       matched_.push_back({name, symbol, lagged, &array});
     }
   }
@@ -157,11 +160,13 @@ class Binder {
     for (const Matched& m : matched_) {
       const Dtype dtype = m.given->array.dtype();
       if (dtype == Dtype::I64)
-        throw RequestError(fmt::format("{} holds int64 numbers; expected f32, f64 or f16 (or raw bf16)", label(m)));
+        throw RequestError(
+            fmt::format("{} holds int64 numbers; expected f32, f64 or f16 (or raw bf16)", label(m)));
       if (dtype == Dtype::U16 && request_.dtype != Dtype::BF16)
-        throw RequestError(fmt::format("{} holds raw 16-bit numbers: pass --dtype bf16 if they are bfloat16, "
-                                       "or save it as float32",
-                                       label(m)));
+        throw RequestError(
+            fmt::format("{} holds raw 16-bit numbers: pass --dtype bf16 if they are bfloat16, "
+                        "or save it as float32",
+                        label(m)));
     }
     if (request_.dtype) {
       binding_.dtype = *request_.dtype;
@@ -192,7 +197,8 @@ class Binder {
 
   static void settle(std::optional<Known>& known, std::int64_t value, const std::string& from,
                      const std::string& what) {
-    if (!known) known = Known{value, from};
+    if (!known)
+      known = Known{value, from};
     else if (known->value != value)
       throw RequestError(fmt::format("{} has {} {}; expected {}, {} of {}", from, what, value, known->value,
                                      what, known->from));
@@ -202,15 +208,16 @@ class Binder {
     const Axis& a = cell_.graph.axis(axis);
     const AxisId header = a.extent_of;
     const std::string& name = cell_.graph.axis(header).name;
-    if (value < 1) throw RequestError(fmt::format("{}: axis {} has length {}; at least 1 is needed", from, name, value));
+    if (value < 0)
+      throw RequestError(fmt::format("{}: axis {} has length {}; it cannot be negative", from, name, value));
     const auto known = sizes_.find(header);
     if (known == sizes_.end()) {
       sizes_[header] = {value, from};
       return;
     }
     if (known->second.value != value)
-      throw RequestError(fmt::format("{}: axis {} has length {}; expected {}, as {} has it", from, name, value,
-                                     known->second.value, known->second.from));
+      throw RequestError(fmt::format("{}: axis {} has length {}; expected {}, as {} has it", from, name,
+                                     value, known->second.value, known->second.from));
   }
 
   std::string axes_text(const Symbol& symbol, const std::string& before) const {
@@ -235,16 +242,20 @@ class Binder {
 
   void find_sizes() {
     for (const AxisId a : cell_.header)
-      if (cell_.graph.axis(a).fixed) sizes_[a] = {*cell_.graph.axis(a).fixed, fmt::format("cell {}", cell_.name)};
+      if (cell_.graph.axis(a).fixed)
+        sizes_[a] = {*cell_.graph.axis(a).fixed, fmt::format("cell {}", cell_.name)};
     for (const AxisId a : cell_.header)
       if (const auto dim = request_.dims.find(cell_.graph.axis(a).name); dim != request_.dims.end())
         settle_axis(a, dim->second, fmt::format("--dim {}={}", dim->first, dim->second));
 
     binding_.packed = request_.offsets.has_value();
     std::optional<Known> batch, length;
-    if (binding_.packed) read_offsets(batch, length);
-    else if (request_.length) length = Known{*request_.length, fmt::format("--length {}", *request_.length)};
-    if (request_.batch) settle(batch, *request_.batch, fmt::format("--batch {}", *request_.batch), "the batch size");
+    if (binding_.packed)
+      read_offsets(batch, length);
+    else if (request_.length)
+      length = Known{*request_.length, fmt::format("--length {}", *request_.length)};
+    if (request_.batch)
+      settle(batch, *request_.batch, fmt::format("--batch {}", *request_.batch), "the batch size");
 
     bool any_batched = false, any_plain = false;
     for (const Matched& m : matched_) {
@@ -295,8 +306,8 @@ class Binder {
 
     for (const Matched& m : matched_)
       if (m.history && m.given->array.shape()[1] != depth(m.symbol))
-        throw RequestError(fmt::format("{} has {} steps of history; the cell reads {} (newest first)", label(m),
-                                       m.given->array.shape()[1], depth(m.symbol)));
+        throw RequestError(fmt::format("{} has {} steps of history; the cell reads {} (newest first)",
+                                       label(m), m.given->array.shape()[1], depth(m.symbol)));
     report_missing();
     if (!length)
       throw RequestError("the number of steps is not known: no input is given; state it with --length");
@@ -313,8 +324,9 @@ class Binder {
       const auto known = sizes_.find(a);
       if (known == sizes_.end()) {
         const std::string& name = cell_.graph.axis(a).name;
-        throw RequestError(fmt::format("the length of axis {} is not known: no given array has it; state it with --dim {}=N",
-                                       name, name));
+        throw RequestError(
+            fmt::format("the length of axis {} is not known: no given array has it; state it with --dim {}=N",
+                        name, name));
       }
       binding_.run.sizes[a] = known->second.value;
     }
@@ -335,14 +347,17 @@ class Binder {
     if (given.array.dtype() != Dtype::I64)
       throw RequestError(fmt::format("{} are {}; expected int64", who, to_string(given.array.dtype())));
     if (given.array.shape().size() != 1 || given.array.count() < 1)
-      throw RequestError(fmt::format("{} have the shape {}; expected [N+1], from 0 to the total number of steps",
-                                     who, shape_text(given.array.shape())));
+      throw RequestError(
+          fmt::format("{} have the shape {}; expected [N+1], from 0 to the total number of steps", who,
+                      shape_text(given.array.shape())));
     const auto* values = static_cast<const std::int64_t*>(given.array.data());
     const std::int64_t count = given.array.count();
-    if (values[0] != 0) throw RequestError(fmt::format("{} begin with {}; the first must be 0", who, values[0]));
+    if (values[0] != 0)
+      throw RequestError(fmt::format("{} begin with {}; the first must be 0", who, values[0]));
     for (std::int64_t i = 1; i < count; ++i)
       if (values[i] < values[i - 1])
-        throw RequestError(fmt::format("{} decrease from {} to {} at entry {}", who, values[i - 1], values[i], i));
+        throw RequestError(
+            fmt::format("{} decrease from {} to {} at entry {}", who, values[i - 1], values[i], i));
     binding_.run.offsets.assign(values, values + count);
     batch = Known{count - 1, who};
     length = Known{values[count - 1], who};
@@ -364,16 +379,15 @@ class Binder {
       if (symbol.kind == SymbolKind::State || symbol.initial != kNoNode || given(s, false) ||
           request_.param_numbers.count(symbol.name))
         continue;
-      missing.push_back(fmt::format("{} {}{} (--{} {}=FILE.npy)", kind_name(symbol.kind), symbol.name,
-                                    axes_text(symbol, symbol.kind == SymbolKind::Input
-                                                          ? (binding_.packed ? "total" : "B, T")
-                                                          : ""),
-                                    kind_name(symbol.kind), symbol.name));
+      missing.push_back(fmt::format(
+          "{} {}{} (--{} {}=FILE.npy)", kind_name(symbol.kind), symbol.name,
+          axes_text(symbol, symbol.kind == SymbolKind::Input ? (binding_.packed ? "total" : "B, T") : ""),
+          kind_name(symbol.kind), symbol.name));
     }
     if (missing.empty()) return;
-    throw RequestError(fmt::format("cell {} needs {} more array{}: {}; or --random SEED fills what is missing",
-                                   cell_.name, missing.size(), missing.size() == 1 ? "" : "s",
-                                   fmt::join(missing, ", ")));
+    throw RequestError(
+        fmt::format("cell {} needs {} more array{}: {}; or --random SEED fills what is missing", cell_.name,
+                    missing.size(), missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")));
   }
 
   // Memory -----------------------------------------------------------------------------------
@@ -392,7 +406,8 @@ class Binder {
       std::int64_t bytes = count;
       overflow |= __builtin_mul_overflow(bytes, static_cast<std::int64_t>(size_of(dtype)), &bytes);
       for (const AxisId a : axes)
-        overflow |= __builtin_mul_overflow(bytes, binding_.run.sizes.at(cell_.graph.axis(a).extent_of), &bytes);
+        overflow |=
+            __builtin_mul_overflow(bytes, binding_.run.sizes.at(cell_.graph.axis(a).extent_of), &bytes);
       overflow |= __builtin_add_overflow(total, bytes, &total);
     };
     for (const Symbol& s : cell_.symbols) {
@@ -403,9 +418,10 @@ class Binder {
     }
     for (const Out& out : cell_.outs) add(rows(), out.index, binding_.dtype);
     if (overflow || total > physical_memory())
-      throw DeviceError(fmt::format("the arrays of this run take {} of memory; the machine has {:.1f} GB",
-                                    overflow ? "more than can be counted" : fmt::format("{:.1f} GB", total / 1e9),
-                                    physical_memory() / 1e9));
+      throw DeviceError(
+          fmt::format("the arrays of this run take {} of memory; the machine has {:.1f} GB",
+                      overflow ? "more than can be counted" : fmt::format("{:.1f} GB", total / 1e9),
+                      physical_memory() / 1e9));
   }
 
   // Values -----------------------------------------------------------------------------------
@@ -451,7 +467,8 @@ class Binder {
       array = Array(dtype, shape);
       const Tensor value = evaluate_initial(symbol);
       const auto count = static_cast<std::int64_t>(value.data.size());
-      for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, value.data[static_cast<std::size_t>(i % count)]);
+      for (std::int64_t i = 0; i < array.count(); ++i)
+        array.set(i, value.data[static_cast<std::size_t>(i % count)]);
     } else if (state) {
       array = Array(dtype, shape);
     } else {
@@ -509,31 +526,6 @@ class Binder {
   std::map<AxisId, Known> sizes_;
 };
 
-/// The history of an input after the run: entry j is what was read j+1 steps before the next step.
-Array final_history(const Binding& binding, int symbol) {
-  const Array& before = binding.run.histories[symbol];
-  const Array& input = binding.run.symbols[symbol];
-  Array after(before.dtype(), before.shape());
-  const std::int64_t depth = before.shape()[1];
-  std::int64_t entries = 1;
-  for (std::size_t i = 2; i < before.shape().size(); ++i) entries *= before.shape()[i];
-  const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(before.dtype());
-  const auto at = [bytes](const void* data, std::int64_t i) {
-    return static_cast<const std::byte*>(data) + static_cast<std::size_t>(i) * bytes;
-  };
-  for (std::int64_t b = 0; b < binding.batch; ++b) {
-    const std::int64_t begin = binding.run.offsets[b], end = binding.run.offsets[b + 1];
-    for (std::int64_t j = 0; j < depth; ++j) {
-      const std::byte* from = j >= end - begin      ? at(before.data(), b * depth + j - (end - begin))
-                              : binding.run.reverse ? at(input.data(), begin + j)
-                                                    : at(input.data(), end - 1 - j);
-      std::memcpy(static_cast<std::byte*>(after.data()) + static_cast<std::size_t>(b * depth + j) * bytes, from,
-                  bytes);
-    }
-  }
-  return after;
-}
-
 }  // namespace
 
 Binding bind(const CellGraph& cell, const BindRequest& request) { return Binder(cell, request).bind(); }
@@ -548,50 +540,11 @@ Array convert(const Array& array, Dtype dtype) {
   return result;
 }
 
-std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run, const std::vector<AxisId>& axes) {
+std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run,
+                                  const std::vector<AxisId>& axes) {
   std::vector<std::int64_t> result;
   for (const AxisId a : axes) result.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
   return result;
-}
-
-std::vector<std::pair<std::string, Array>> written_arrays(const CellGraph& cell, const Binding& binding,
-                                                          const RunOutput& output) {
-  std::vector<std::pair<std::string, Array>> arrays;
-  const auto per_step = [&](const Array& array, const std::vector<AxisId>& axes) {
-    std::vector<std::int64_t> shape;
-    if (binding.packed || !binding.batched) shape = {binding.length};
-    else shape = {binding.batch, binding.length};
-    for (const std::int64_t n : lengths(cell, binding.run, axes)) shape.push_back(n);
-    return array.with_shape(shape);
-  };
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    const int s = cell.updates[u].symbol;
-    const Symbol& symbol = cell.symbols[s];
-    if (symbol.lag_of >= 0) continue;
-    arrays.emplace_back(symbol.name, per_step(output.states[u], symbol.axes));
-    arrays.emplace_back(symbol.name + ".final", output.finals[u]);
-    // The companions follow their state, lag 1 first.
-    std::vector<const Array*> history;
-    for (std::size_t v = 0; v < cell.updates.size(); ++v)
-      if (cell.symbols[cell.updates[v].symbol].lag_of == s) history.push_back(&output.finals[v]);
-    if (history.empty()) continue;
-    std::vector<std::int64_t> shape = history[0]->shape();
-    const std::int64_t entries = binding.batch > 0 ? history[0]->count() / binding.batch : 0;
-    const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(history[0]->dtype());
-    shape.insert(shape.begin() + 1, static_cast<std::int64_t>(history.size()));
-    Array joined(history[0]->dtype(), shape);
-    for (std::int64_t b = 0; b < binding.batch; ++b)
-      for (std::size_t j = 0; j < history.size(); ++j)
-        std::memcpy(static_cast<std::byte*>(joined.data()) + (static_cast<std::size_t>(b) * history.size() + j) * bytes,
-                    static_cast<const std::byte*>(history[j]->data()) + static_cast<std::size_t>(b) * bytes, bytes);
-    arrays.emplace_back(symbol.name + ".lag", joined);
-  }
-  for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)
-    if (cell.symbols[s].kind == SymbolKind::Input && cell.symbols[s].max_lag != 0)
-      arrays.emplace_back(cell.symbols[s].name + ".lag", final_history(binding, s));
-  for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    arrays.emplace_back(cell.outs[o].name, per_step(output.outs[o], cell.outs[o].index));
-  return arrays;
 }
 
 }  // namespace cellc

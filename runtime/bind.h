@@ -17,7 +17,9 @@
 namespace cellc {
 
 /// The request itself cannot be meant (exit 2), whatever the arrays hold.
-struct UsageError : std::runtime_error { using runtime_error::runtime_error; };
+struct UsageError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
 
 /// An array and where it came from, for messages.
 struct GivenArray {
@@ -40,9 +42,9 @@ struct BindRequest {
 struct Binding {
   BoundRun run;
   Dtype dtype = Dtype::F32;
-  bool batched = true;       ///< false: inputs came as [T, a…], states are written so
-  bool packed = false;       ///< offsets were given; `length` then is the total
-  std::int64_t batch = 0;    ///< number of sequences
+  bool batched = true;     ///< false: inputs came as [T, a…], states are written so
+  bool packed = false;     ///< offsets were given; `length` then is the total
+  std::int64_t batch = 0;  ///< number of sequences
   std::int64_t length = 0;
   std::vector<std::string> filled;  ///< names that --random filled
 };
@@ -57,7 +59,8 @@ Dtype arithmetic_of(Dtype storage);
 Array convert(const Array& array, Dtype dtype);
 
 /// Lengths of `axes` in this run.
-std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run, const std::vector<AxisId>& axes);
+std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run,
+                                  const std::vector<AxisId>& axes);
 
 /// Everything that a run writes, by file name without ".npy": each state, out, NAME.final and
 /// NAME.lag. Shapes as inputs have them. Memory is shared with `output`.

@@ -13,12 +13,12 @@
 namespace cellc {
 
 struct CheckItem {
-  std::string what;        ///< the claim, e.g. "d h'/d c" or "stage {c, h} is linear"
+  std::string what;  ///< the claim, e.g. "d h'/d c" or "stage {c, h} is linear"
   bool passed = true;
-  double worst = 0;        ///< largest error over what was allowed: at most 1 where it passed
-  std::int64_t tried = 0;  ///< numbers compared
+  double worst = 0;          ///< largest error over what was allowed: at most 1 where it passed
+  std::int64_t tried = 0;    ///< numbers compared
   std::int64_t skipped = 0;  ///< at kinks, or not finite
-  std::string detail;      ///< where it failed, or what was special
+  std::string detail;        ///< where it failed, or what was special
 };
 
 struct CheckReport {

@@ -3,22 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <memory>
-#include <numeric>
 
-#include "compiler/evaluate.h"
+#include "runtime/check_step.h"
 #include "runtime/random_fill.h"
 #include "runtime/reference.h"
 
 namespace cellc {
 namespace {
-
-using Values = std::vector<double>;
-using States = std::vector<Values>;  // by position in updates
 
 /// Collects one claim's comparisons.
 class Tally {
@@ -43,145 +38,16 @@ class Tally {
   CheckItem item_;
 };
 
-/// The step as a function of the states, at one time of one sequence.
-class Step {
- public:
-  Step(const CellGraph& cell, const BoundRun& run) : cell_(cell), run_(run) {
-    for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
-      sizes_.push_back(lengths(cell, run, cell.symbols[s].axes));
-      entries_.push_back(std::accumulate(sizes_[s].begin(), sizes_[s].end(), std::int64_t{1}, std::multiplies<>()));
-    }
-    update_of_.assign(cell.symbols.size(), -1);
-    for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of_[cell.updates[u].symbol] = static_cast<int>(u);
-    Environment environment;
-    environment.sizes = run.sizes;
-    environment.read = [this](int s, const std::vector<std::int64_t>& position, int lag) {
-      std::int64_t flat = 0;
-      for (std::size_t i = 0; i < position.size(); ++i) flat = flat * sizes_[s][i] + position[i];
-      switch (cell_.symbols[s].kind) {
-        case SymbolKind::Param: return run_.symbols[s].get(flat);
-        case SymbolKind::State: return (*states_)[update_of_[s]][static_cast<std::size_t>(flat)];
-        case SymbolKind::Input: break;
-      }
-      if (lag <= row_) return run_.symbols[s].get((row_ - lag) * entries_[s] + flat);
-      return run_.histories[s].get((lag - row_ - 1) * entries_[s] + flat);
-    };
-    evaluator_ = std::make_unique<Evaluator>(cell, environment);
-  }
-
-  void at(std::int64_t row) { row_ = row; }
-
-  States operator()(const States& states) {
-    prepare(states);
-    States result;
-    for (const StateUpdate& u : cell_.updates)
-      result.push_back(evaluator_->value_over(u.value, cell_.symbols[u.symbol].index).data);
-    return result;
-  }
-
-  /// A node's values at these states.
-  Tensor value(NodeId node, const std::vector<AxisId>& axes, const States& states) {
-    prepare(states);
-    return evaluator_->value_over(node, axes);
-  }
-
-  std::int64_t entries(int update) const { return entries_[cell_.updates[update].symbol]; }
-  /// Position of an entry, by place.
-  std::vector<std::int64_t> position(int update, std::int64_t flat) const {
-    const auto& shape = sizes_[cell_.updates[update].symbol];
-    std::vector<std::int64_t> at(shape.size());
-    for (std::size_t i = shape.size(); i-- > 0;) {
-      at[i] = flat % shape[i];
-      flat /= shape[i];
-    }
-    return at;
-  }
-  std::string entry_text(int update, std::int64_t flat, bool primed) const {
-    const Symbol& symbol = cell_.symbol_of(cell_.updates[update]);
-    std::string text = symbol.name + (primed ? "'" : "");
-    if (!symbol.axes.empty()) text += fmt::format("[{}]", fmt::join(position(update, flat), ","));
-    return text;
-  }
-
- private:
-  void prepare(const States& states) {
-    states_ = &states;
-    evaluator_->reset();
-  }
-
-  const CellGraph& cell_;
-  const BoundRun& run_;
-  std::vector<std::vector<std::int64_t>> sizes_;
-  std::vector<std::int64_t> entries_;
-  std::vector<int> update_of_;
-  std::int64_t row_ = 0;
-  const States* states_ = nullptr;
-  std::unique_ptr<Evaluator> evaluator_;
-};
-
-/// One point of state space, the time of its inputs, and all derivatives there.
-struct Point {
-  States states;
-  std::int64_t row;
-  /// [row update][column update][row entry * column entries + column entry]; NaN where the
-  /// differences tell that the step has a kink there or is not finite.
-  std::vector<std::vector<Values>> slopes;
-};
-
-/// The slope of f at 0 by central differences, or NaN at a kink. `at` gives f at a multiple of
-/// the step. Where f is smooth the two one-sided slopes differ by O(step), so that their
-/// difference halves with the step; a kink inside the window breaks that at one of three sizes.
-/// NaN also where the differences do not converge.
-double slope_or_kink(const std::array<double, 7>& f, double step) {
-  // f[0] is the value, f[1..2] at ±step, f[3..4] at ±step/2, f[5..6] at ±step/4.
-  std::array<double, 3> gap{};
-  for (int level = 0; level < 3; ++level) {
-    const double h = step / (1 << level);
-    gap[level] = (f[1 + 2 * level] - f[0]) / h - (f[0] - f[2 + 2 * level]) / h;
-  }
-  const double central = (f[3] - f[4]) / step;
-  const double noise = 4e-15 * (1 + std::abs(f[0])) / step * 4 + 1e-9 * (1 + std::abs(central));
-  for (int level = 0; level < 2; ++level)
-    if (!(std::abs(gap[level + 1] - gap[level] / 2) <= 0.1 * std::abs(gap[level]) + noise)) return NAN;
-  // Richardson: the error of a central difference is O(h^2) with known weights. Two such values that
-  // do not settle tell of a pole nearby, where differences say nothing of the derivative.
-  const double wide = (f[1] - f[2]) / (2 * step), fine = 2 * (f[5] - f[6]) / step;
-  const double coarse_value = (4 * central - wide) / 3, value = (4 * fine - central) / 3;
-  return std::abs(coarse_value - value) <= 2e-7 * (1 + std::abs(value)) ? value : NAN;
-}
-
-void differentiate_at(Step& step, Point& point) {
-  step.at(point.row);
-  const States& base = point.states;
-  const States value = step(base);
-  const std::size_t count = base.size();
-  point.slopes.assign(count, std::vector<Values>(count));
-  for (std::size_t r = 0; r < count; ++r)
-    for (std::size_t c = 0; c < count; ++c) point.slopes[r][c].resize(base[r].size() * base[c].size());
-  States moved = base;
-  for (std::size_t c = 0; c < count; ++c)
-    for (std::size_t j = 0; j < base[c].size(); ++j) {
-      const double h = 1e-4 * (1 + std::abs(base[c][j]));
-      std::array<States, 6> around;
-      for (int k = 0; k < 6; ++k) {
-        moved[c][j] = base[c][j] + (k % 2 == 0 ? h : -h) / (1 << (k / 2));
-        around[k] = step(moved);
-      }
-      moved[c][j] = base[c][j];
-      for (std::size_t r = 0; r < count; ++r)
-        for (std::size_t i = 0; i < base[r].size(); ++i)
-          point.slopes[r][c][i * base[c].size() + j] =
-              slope_or_kink({value[r][i], around[0][r][i], around[1][r][i], around[2][r][i], around[3][r][i],
-                             around[4][r][i], around[5][r][i]},
-                            h);
-    }
-}
-
 class ClaimChecker {
  public:
   ClaimChecker(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const BoundRun& run,
                std::uint64_t seed, std::vector<CheckItem>& items)
-      : cell_(cell), jacobian_(jacobian), structure_(structure), run_(run), random_(seed, "check"), items_(items) {}
+      : cell_(cell),
+        jacobian_(jacobian),
+        structure_(structure),
+        run_(run),
+        random_(seed, "check"),
+        items_(items) {}
 
   void run() {
     // Blocks become nodes before the evaluator looks at the graph.
@@ -242,7 +108,8 @@ class ClaimChecker {
         const JacobianBlock* block = jacobian_.find(r, c);
         if (!block) {
           any_zero = true;
-          for (const Point& point : points_) expect_zero(zeros, point, r, c, [](std::int64_t, std::int64_t) { return true; });
+          for (const Point& point : points_)
+            expect_zero(zeros, point, r, c, [](std::int64_t, std::int64_t) { return true; });
           continue;
         }
         // Companions are copies of what stands before them; one line each would bury the rest.
@@ -263,8 +130,8 @@ class ClaimChecker {
             tally.compare(std::abs(claimed.data[i] - found[i]), 1e-6 * (1 + std::abs(found[i])), [&] {
               const auto flat = static_cast<std::int64_t>(i);
               return fmt::format("d {}/d {} is {:.9g} by formula, {:.9g} by differences",
-                                 step_->entry_text(r, flat / columns, true), step_->entry_text(c, flat % columns, false),
-                                 claimed.data[i], found[i]);
+                                 step_->entry_text(r, flat / columns, true),
+                                 step_->entry_text(c, flat % columns, false), claimed.data[i], found[i]);
             });
           }
         }
@@ -279,7 +146,8 @@ class ClaimChecker {
     const Values& found = point.slopes[r][c];
     const std::int64_t columns = step_->entries(c);
     for (std::size_t k = 0; k < found.size(); ++k) {
-      const std::int64_t i = static_cast<std::int64_t>(k) / columns, j = static_cast<std::int64_t>(k) % columns;
+      const std::int64_t i = static_cast<std::int64_t>(k) / columns,
+                         j = static_cast<std::int64_t>(k) % columns;
       if (!claimed(i, j)) continue;
       if (std::isnan(found[k])) {
         tally.skip();
@@ -293,14 +161,16 @@ class ClaimChecker {
   }
 
   /// Places of two states that run along the same header axis, paired in order.
-  std::vector<std::pair<std::size_t, std::size_t>> shared_places(int r, int c, const std::vector<AxisId>* only) const {
+  std::vector<std::pair<std::size_t, std::size_t>> shared_places(int r, int c,
+                                                                 const std::vector<AxisId>* only) const {
     const auto extent = [&](AxisId a) { return cell_.graph.axis(a).extent_of; };
     const auto& rows = cell_.symbol_of(cell_.updates[r]).axes;
     const auto& columns = cell_.symbol_of(cell_.updates[c]).axes;
     std::vector<std::pair<std::size_t, std::size_t>> pairs;
     std::vector<bool> used(columns.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (only && std::none_of(only->begin(), only->end(), [&](AxisId a) { return extent(a) == extent(rows[i]); }))
+      if (only &&
+          std::none_of(only->begin(), only->end(), [&](AxisId a) { return extent(a) == extent(rows[i]); }))
         continue;
       for (std::size_t j = 0; j < columns.size(); ++j)
         if (!used[j] && extent(rows[i]) == extent(columns[j])) {
@@ -321,7 +191,8 @@ class ClaimChecker {
     if (stage.time_invariant) check_time_invariant(s, stage);
     if (!stage.linear && stage.scannable == Scannable::Clip) check_scannable(s, stage, true);
     if (!stage.linear && stage.scannable == Scannable::Moebius) check_scannable(s, stage, false);
-    if (stage.kind == StructureClass::IdentityPlusLowRank || stage.kind == StructureClass::DiagonalPlusLowRank)
+    if (stage.kind == StructureClass::IdentityPlusLowRank ||
+        stage.kind == StructureClass::DiagonalPlusLowRank)
       check_low_rank(s, stage);
   }
 
@@ -332,7 +203,8 @@ class ClaimChecker {
       for (std::size_t c = 0; c < cell_.updates.size(); ++c)
         if (structure_.stage_of[c] > s)
           for (const Point& point : points_)
-            expect_zero(tally, point, r, static_cast<int>(c), [](std::int64_t, std::int64_t) { return true; });
+            expect_zero(tally, point, r, static_cast<int>(c),
+                        [](std::int64_t, std::int64_t) { return true; });
     items_.push_back(tally.finish());
   }
 
@@ -358,7 +230,8 @@ class ClaimChecker {
   bool differ(int r, std::int64_t i, int c, std::int64_t j,
               const std::vector<std::pair<std::size_t, std::size_t>>& pairs) const {
     const auto at = step_->position(r, i), from = step_->position(c, j);
-    return std::any_of(pairs.begin(), pairs.end(), [&](const auto& p) { return at[p.first] != from[p.second]; });
+    return std::any_of(pairs.begin(), pairs.end(),
+                       [&](const auto& p) { return at[p.first] != from[p.second]; });
   }
 
   void check_lanes(int s, const Stage& stage) {
@@ -385,7 +258,8 @@ class ClaimChecker {
     Tally tally(stage_text(s) + " is linear");
     for (const Point& point : points_) {
       step_->at(point.row);
-      const States a = mix(point.states, random_states(), stage), b = mix(point.states, random_states(), stage);
+      const States a = mix(point.states, random_states(), stage),
+                   b = mix(point.states, random_states(), stage);
       States sum = point.states;
       for (const int u : stage.states)
         for (std::size_t i = 0; i < sum[u].size(); ++i) sum[u][i] = a[u][i] + b[u][i] - point.states[u][i];
@@ -394,10 +268,13 @@ class ClaimChecker {
         for (std::size_t i = 0; i < sum[u].size(); ++i) {
           const double scale = 1 + std::abs(fa[u][i]) + std::abs(fb[u][i]) + std::abs(fc[u][i]);
           const double error = std::abs(fs[u][i] - (fa[u][i] + fb[u][i] - fc[u][i]));
-          if (!std::isfinite(scale)) tally.skip();
-          else tally.compare(error, 1e-10 * scale, [&] {
-            return fmt::format("{} is off a linear map by {:.3g}", step_->entry_text(u, static_cast<std::int64_t>(i), true), error);
-          });
+          if (!std::isfinite(scale))
+            tally.skip();
+          else
+            tally.compare(error, 1e-10 * scale, [&] {
+              return fmt::format("{} is off a linear map by {:.3g}",
+                                 step_->entry_text(u, static_cast<std::int64_t>(i), true), error);
+            });
         }
     }
     items_.push_back(tally.finish());
@@ -418,10 +295,13 @@ class ClaimChecker {
           const Values& first = points_[0].slopes[r][c];
           const Values& here = point.slopes[r][c];
           for (std::size_t i = 0; i < here.size(); ++i) {
-            if (std::isnan(here[i]) || std::isnan(first[i])) tally.skip();
-            else tally.compare(std::abs(here[i] - first[i]), 1e-6 * (1 + std::abs(first[i])), [&] {
-              return fmt::format("d {}'/d {} changes from {:.9g} to {:.9g}", name(r), name(c), first[i], here[i]);
-            });
+            if (std::isnan(here[i]) || std::isnan(first[i]))
+              tally.skip();
+            else
+              tally.compare(std::abs(here[i] - first[i]), 1e-6 * (1 + std::abs(first[i])), [&] {
+                return fmt::format("d {}'/d {} changes from {:.9g} to {:.9g}", name(r), name(c), first[i],
+                                   here[i]);
+              });
           }
         }
     items_.push_back(tally.finish());
@@ -467,8 +347,11 @@ class ClaimChecker {
           for (int k = 0; k < 4; ++k) y[k] = f(x[k]);
           const double before = (x[0] - x[2]) * (x[1] - x[3]) / ((x[1] - x[2]) * (x[0] - x[3]));
           const double after = (y[0] - y[2]) * (y[1] - y[3]) / ((y[1] - y[2]) * (y[0] - y[3]));
-          if (!std::isfinite(after)) tally.skip();  // constant along this entry, or at a pole
-          else tally.compare(std::abs(after - before), 1e-6 * (1 + std::abs(before)), where("does not keep cross-ratios"));
+          if (!std::isfinite(after))
+            tally.skip();  // constant along this entry, or at a pole
+          else
+            tally.compare(std::abs(after - before), 1e-6 * (1 + std::abs(before)),
+                          where("does not keep cross-ratios"));
         }
       }
     }
@@ -507,7 +390,8 @@ class ClaimChecker {
       rank = std::stoll(*stage.rank);
     }
     const bool uniform = stage.kind == StructureClass::IdentityPlusLowRank;
-    Tally tally(fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", *stage.rank));
+    Tally tally(
+        fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", *stage.rank));
     const int u = stage.states[0];
     const std::int64_t columns = step_->entries(u);
     const auto r = static_cast<std::size_t>(rank);
@@ -522,8 +406,9 @@ class ClaimChecker {
         std::vector<double> factors;  // per remaining column j: J[R,C]^-1 J[R,j]
         double diagonal = NAN;
         for (std::size_t j = 0; j < first_column; ++j) {
-          const auto solution = solve(r, [&](std::size_t a, std::size_t b) { return entry(first_row + a, first_column + b); },
-                                      [&](std::size_t a) { return entry(first_row + a, j); });
+          const auto solution = solve(
+              r, [&](std::size_t a, std::size_t b) { return entry(first_row + a, first_column + b); },
+              [&](std::size_t a) { return entry(first_row + a, j); });
           if (!solution) {
             tally.skip();
             continue;
@@ -595,8 +480,8 @@ class ClaimChecker {
 
 }  // namespace
 
-void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const Binding& binding,
-                  std::uint64_t seed, std::vector<CheckItem>& items) {
+void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
+                  const Binding& binding, std::uint64_t seed, std::vector<CheckItem>& items) {
   ClaimChecker(cell, jacobian, structure, binding.run, seed, items).run();
 }
 

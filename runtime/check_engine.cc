@@ -46,10 +46,12 @@ BoundRun single_steps(const CellGraph& cell, const BoundRun& run, const RunOutpu
         for (std::int64_t j = 0; j < depth; ++j) {
           const std::int64_t from = row - 1 - j;
           for (std::int64_t i = 0; i < entries; ++i)
-            histories.set((row * depth + j) * entries + i,
-                          from >= run.offsets[b]
-                              ? run.symbols[s].get(from * entries + i)
-                              : history.get((static_cast<std::int64_t>(b) * depth + run.offsets[b] - 1 - from) * entries + i));
+            histories.set(
+                (row * depth + j) * entries + i,
+                from >= run.offsets[b]
+                    ? run.symbols[s].get(from * entries + i)
+                    : history.get(
+                          (static_cast<std::int64_t>(b) * depth + run.offsets[b] - 1 - from) * entries + i));
         }
     steps.histories[s] = histories;
   }
@@ -82,8 +84,8 @@ std::vector<std::pair<std::string, const Array*>> listed(const CellGraph& cell, 
   return arrays;
 }
 
-CheckItem against_reference(const CellGraph& cell, const Program& program, const Binding& binding, double tolerance,
-                            double rounding) {
+CheckItem against_reference(const CellGraph& cell, const Program& program, const Binding& binding,
+                            double tolerance, double rounding) {
   CheckItem item;
   item.what = fmt::format("sequential {}, each step against the f64 reference", to_string(binding.dtype));
   const RunOutput output = program.run(binding.run);
@@ -114,7 +116,8 @@ CheckItem against_reference(const CellGraph& cell, const Program& program, const
       const double ratio = std::isfinite(g) ? std::abs(g - w) / allowed : INFINITY;
       if (ratio > item.worst) {
         item.worst = ratio;
-        if (ratio > 1) item.detail = fmt::format("{}, entry {}: {:.9g}, the reference has {:.9g}", got[a].first, i, g, w);
+        if (ratio > 1)
+          item.detail = fmt::format("{}, entry {}: {:.9g}, the reference has {:.9g}", got[a].first, i, g, w);
       }
       if (!(ratio <= 1)) item.passed = false;
     }
@@ -135,7 +138,8 @@ Array rows_of(const Array& array, std::int64_t begin, std::int64_t end) {
   Array part(array.dtype(), shape);
   const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(array.dtype());
   if (part.count() > 0)
-    std::memcpy(part.data(), static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(begin) * bytes,
+    std::memcpy(part.data(),
+                static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(begin) * bytes,
                 static_cast<std::size_t>(end - begin) * bytes);
   return part;
 }
@@ -160,13 +164,15 @@ CheckItem resumed(const CellGraph& cell, const Program& program, const BindReque
       second.run.symbols[s] = rows_of(whole.run.symbols[s], cut, whole.length);
     }
   const RunOutput head = program.run(first.run);
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) second.run.symbols[cell.updates[u].symbol] = head.finals[u];
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    second.run.symbols[cell.updates[u].symbol] = head.finals[u];
   for (const auto& [name, array] : written_arrays(cell, first, head))
     for (std::size_t s = 0; s < cell.symbols.size(); ++s)
       if (cell.symbols[s].kind == SymbolKind::Input && name == cell.symbols[s].name + ".lag")
         second.run.histories[s] = array;
   const RunOutput tail = program.run(second.run);
-  const auto compare_to = [&](const std::string& name, const Array& part, const Array& full, std::int64_t begin) {
+  const auto compare_to = [&](const std::string& name, const Array& part, const Array& full,
+                              std::int64_t begin) {
     item.tried += part.count();
     if (same_bits(part, rows_of(full, begin, begin + part.shape()[0]))) return;
     item.passed = false;
@@ -179,7 +185,8 @@ CheckItem resumed(const CellGraph& cell, const Program& program, const BindReque
     compare_to(name, tail.states[u], all.states[u], cut);
     compare_to(name + ".final", tail.finals[u], all.finals[u], 0);
   }
-  for (std::size_t o = 0; o < cell.outs.size(); ++o) compare_to(cell.outs[o].name, tail.outs[o], all.outs[o], cut);
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    compare_to(cell.outs[o].name, tail.outs[o], all.outs[o], cut);
   return item;
 }
 

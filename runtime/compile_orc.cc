@@ -1,13 +1,7 @@
 // The only file that includes LLVM's JIT headers: they take long to compile.
 #include "runtime/compile_orc.h"
 
-#include <chrono>
-#include <cstring>
-#include <mutex>
-#include <vector>
-
 #include <fmt/format.h>
-
 #include <llvm/Analysis/AliasAnalysis.h>
 #include <llvm/AsmParser/Parser.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
@@ -21,6 +15,11 @@
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <vector>
 
 #include "runtime/engine.h"
 
@@ -54,7 +53,8 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu) {
   std::string features;
   if (native) {
     for (const auto& feature : host_features()) {
-      features += fmt::format("{}{}{}", features.empty() ? "" : ",", feature.second ? "+" : "-", feature.first().str());
+      features += fmt::format("{}{}{}", features.empty() ? "" : ",", feature.second ? "+" : "-",
+                              feature.first().str());
     }
   }
   const std::string name = native ? host_cpu_name() : cpu;
@@ -68,23 +68,27 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu) {
   llvm::TargetOptions options;
   // Fuse only what the text asks to fuse: llvm.fma, llvm.fmuladd and instructions flagged contract.
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
-  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
-      triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default,
-      /*JIT=*/true));
+  std::unique_ptr<llvm::TargetMachine> machine(
+      target->createTargetMachine(triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                  llvm::CodeGenOptLevel::Default,
+                                  /*JIT=*/true));
   if (!machine) throw DeviceError(fmt::format("LLVM cannot generate code for {} on {}", name, triple));
   const llvm::MCSubtargetInfo& subtarget = *machine->getMCSubtargetInfo();
   if (!native) {
     for (const auto& feature : subtarget.getEnabledProcessorFeatures()) {
       const auto found = host_features().find(feature.Key);
       if (found != host_features().end() && !found->second) {
-        throw DeviceError(fmt::format("processor '{}' has {}, which this machine ({}) has not; use \"native\"", cpu,
-                                      feature.Key, host_cpu_name()));
+        throw DeviceError(
+            fmt::format("processor '{}' has {}, which this machine ({}) has not; use \"native\"", cpu,
+                        feature.Key, host_cpu_name()));
       }
     }
   }
   if (machine->getTargetTriple().isX86() && !subtarget.checkFeatures("+fma")) {
-    throw DeviceError(fmt::format("processor '{}' has no fused multiply-add, which our functions need; "
-                                  "x86-64-v3 and later have it", name));
+    throw DeviceError(
+        fmt::format("processor '{}' has no fused multiply-add, which our functions need; "
+                    "x86-64-v3 and later have it",
+                    name));
   }
   return machine;
 }
@@ -110,8 +114,9 @@ std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& 
   llvm::SMDiagnostic diagnostic;
   std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(text, diagnostic, context);
   if (!module) {
-    throw DeviceError(fmt::format("LLVM rejects the generated code at line {}: {}\n  {}", diagnostic.getLineNo(),
-                                  diagnostic.getMessage().str(), line_of(text, diagnostic.getLineNo())));
+    throw DeviceError(fmt::format("LLVM rejects the generated code at line {}: {}\n  {}",
+                                  diagnostic.getLineNo(), diagnostic.getMessage().str(),
+                                  line_of(text, diagnostic.getLineNo())));
   }
   std::string problems;
   llvm::raw_string_ostream stream(problems);
@@ -156,7 +161,8 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   passes.run(module, modules);
 }
 
-llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
+llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine,
+                                llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
@@ -207,7 +213,8 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
     llvm::LLVMContext context;
     const std::unique_ptr<llvm::Module> module = parse(ir_text, context);
     for (const llvm::Function& function : *module) {
-      if (!function.isDeclaration() && !function.hasLocalLinkage()) exported.push_back(function.getName().str());
+      if (!function.isDeclaration() && !function.hasLocalLinkage())
+        exported.push_back(function.getName().str());
     }
     optimise(*module, *machine);
     object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
@@ -217,7 +224,7 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   llvm::orc::LLJITBuilder builder;
   builder.setJITTargetMachineBuilder(llvm::orc::JITTargetMachineBuilder(machine->getTargetTriple()));
   builder.setDataLayout(machine->createDataLayout());
-  builder.setLinkProcessSymbolsByDefault(false);   // so that nothing of libm is found
+  builder.setLinkProcessSymbolsByDefault(false);  // so that nothing of libm is found
   builder.setPlatformSetUp(llvm::orc::setUpInactivePlatform);
   auto made = builder.create();
   if (!made) throw DeviceError("LLVM's JIT did not start: " + message_of(made.takeError()));
@@ -232,10 +239,13 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
 
   llvm::orc::SymbolMap known;
   const auto allow = [&](const std::string& name, void* address) {
-    known[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
+    known[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                                        llvm::JITSymbolFlags::Exported};
   };
-  allow("memcpy", reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memcpy)));
-  allow("memmove", reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memmove)));
+  allow("memcpy",
+        reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memcpy)));
+  allow("memmove",
+        reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memmove)));
   allow("memset", reinterpret_cast<void*>(static_cast<void* (*)(void*, int, std::size_t)>(&std::memset)));
   for (const auto& [name, address] : callbacks) allow(name, address);
   check(jit.getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(known))), "LLVM's JIT");
@@ -252,7 +262,8 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   impl->text = ir_text;
   impl->cpu = cpu;
   std::unique_ptr<CompiledModule> result(new CompiledModule(std::move(impl)));
-  result->compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  result->compile_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

@@ -18,7 +18,7 @@ class CompiledModule {
   /// Assembly text of the whole module. Compiles again.
   std::string assembly() const;
 
-  double compile_ms = 0;   ///< text to callable code
+  double compile_ms = 0;  ///< text to callable code
 
  private:
   struct Impl;

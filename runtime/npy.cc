@@ -148,12 +148,17 @@ std::optional<Dtype> dtype_of(const std::string& descr) {
 
 const char* descr_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F32: return "<f4";
-    case Dtype::F64: return "<f8";
-    case Dtype::F16: return "<f2";
+    case Dtype::F32:
+      return "<f4";
+    case Dtype::F64:
+      return "<f8";
+    case Dtype::F16:
+      return "<f2";
     case Dtype::BF16:
-    case Dtype::U16: return "<u2";
-    case Dtype::I64: return "<i8";
+    case Dtype::U16:
+      return "<u2";
+    case Dtype::I64:
+      return "<i8";
   }
   throw std::logic_error("npy: no such dtype");
 }
@@ -212,8 +217,10 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
   std::size_t count = 1;
   bool empty = false, overflow = false;
   for (const std::int64_t n : header.shape) {
-    if (n == 0) empty = true;
-    else overflow |= __builtin_mul_overflow(count, static_cast<std::size_t>(n), &count);
+    if (n == 0)
+      empty = true;
+    else
+      overflow |= __builtin_mul_overflow(count, static_cast<std::size_t>(n), &count);
   }
   overflow |= __builtin_mul_overflow(count, size_of(layout.dtype), &count);
   overflow |= count > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
@@ -223,9 +230,9 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
   layout.data_bytes = empty ? 0 : count;
   const std::size_t present = file_size - end;
   if (present < layout.data_bytes)
-    throw RequestError(fmt::format("{}: the .npy file is cut short: shape {} of {} takes {} bytes, {} are there",
-                                   name, shape_text(header.shape), to_string(layout.dtype),
-                                   layout.data_bytes, present));
+    throw RequestError(
+        fmt::format("{}: the .npy file is cut short: shape {} of {} takes {} bytes, {} are there", name,
+                    shape_text(header.shape), to_string(layout.dtype), layout.data_bytes, present));
   if (present > layout.data_bytes)
     throw RequestError(fmt::format("{}: the .npy file has {} bytes after the end of its array", name,
                                    present - layout.data_bytes));
@@ -298,9 +305,9 @@ Array parse_npy(std::string_view bytes, const std::string& name) {
 
 std::string npy_header(const Array& array) {
   const auto& shape = array.shape();
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                 descr_of(array.dtype()), fmt::join(shape, ", "),
-                                 shape.size() == 1 ? "," : "");
+  std::string text =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr_of(array.dtype()),
+                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   const std::size_t padded = (10 + text.size() + 1 + 63) / 64 * 64;
   text.append(padded - 10 - text.size() - 1, ' ');
   text += '\n';

@@ -18,7 +18,7 @@ class RandomStream {
   double uniform(double low, double high);
 
  private:
-  std::uint64_t state_[4];
+  std::uint64_t state_[4] = {};
 };
 
 void fill_uniform(Array& array, std::uint64_t seed, std::string_view name, double low, double high);

@@ -75,9 +75,12 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
     std::int64_t flat = 0;
     for (std::size_t i = 0; i < position.size(); ++i) flat = flat * shape[i] + position[i];
     switch (cell.symbols[s].kind) {
-      case SymbolKind::Param: return shared.params[s][static_cast<std::size_t>(flat)];
-      case SymbolKind::State: return state[shared.update_of[s]][static_cast<std::size_t>(flat)];
-      case SymbolKind::Input: break;
+      case SymbolKind::Param:
+        return shared.params[s][static_cast<std::size_t>(flat)];
+      case SymbolKind::State:
+        return state[shared.update_of[s]][static_cast<std::size_t>(flat)];
+      case SymbolKind::Input:
+        break;
     }
     if (lag <= step) return run.symbols[s].get(row_of(step - lag) * shared.entries[s] + flat);
     const Array& history = run.histories[s];
@@ -91,7 +94,8 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
     const std::int64_t row = row_of(step);
     for (std::size_t o = 0; o < cell.outs.size(); ++o) {
       const Tensor value = evaluator.value_over(cell.outs[o].value, cell.outs[o].index);
-      double* to = static_cast<double*>(output.outs[o].data()) + row * static_cast<std::int64_t>(value.data.size());
+      double* to =
+          static_cast<double*>(output.outs[o].data()) + row * static_cast<std::int64_t>(value.data.size());
       std::copy(value.data.begin(), value.data.end(), to);
     }
     // Every update reads the states before the step, so none is replaced until all are known.
@@ -99,14 +103,16 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
       next[u] = evaluator.value_over(cell.updates[u].value, symbol.index).data;
-      std::copy(next[u].begin(), next[u].end(),
-                static_cast<double*>(output.states[u].data()) + row * static_cast<std::int64_t>(next[u].size()));
+      std::copy(
+          next[u].begin(), next[u].end(),
+          static_cast<double*>(output.states[u].data()) + row * static_cast<std::int64_t>(next[u].size()));
     }
     state = std::move(next);
   }
   for (std::size_t u = 0; u < cell.updates.size(); ++u)
     std::copy(state[u].begin(), state[u].end(),
-              static_cast<double*>(output.finals[u].data()) + sequence * static_cast<std::int64_t>(state[u].size()));
+              static_cast<double*>(output.finals[u].data()) +
+                  sequence * static_cast<std::int64_t>(state[u].size()));
 }
 
 double distance(double a, double b) {
@@ -146,7 +152,8 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
       failure = std::current_exception();
     }
   };
-  const std::int64_t cores = run.threads > 0 ? run.threads : std::max(1u, std::thread::hardware_concurrency());
+  const std::int64_t cores =
+      run.threads > 0 ? run.threads : std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::thread> threads;
   for (std::int64_t i = 1; i < std::min(cores, sequences); ++i) threads.emplace_back(work);
   work();
@@ -155,7 +162,8 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
   return output;
 }
 
-Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got, const RunOutput& reference) {
+Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got,
+                  const RunOutput& reference) {
   Deviation worst;
   const auto one = [&](const std::string& name, const Array& a, const Array& b, bool per_step) {
     const std::int64_t count = b.count();
@@ -189,7 +197,8 @@ Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& g
   return worst;
 }
 
-std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run, const RunOutput& output) {
+std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run,
+                                         const RunOutput& output) {
   std::optional<NonFinite> first;
   std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {

@@ -17,11 +17,12 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run);
 /// Two NaN agree, as do equal infinities; a number against neither of them is infinitely far.
 struct Deviation {
   double error = 0;
-  std::string array;           ///< where: "h", "y", "h.final"; empty where nothing was compared
+  std::string array;  ///< where: "h", "y", "h.final"; empty where nothing was compared
   std::int64_t sequence = 0;
-  std::int64_t step = 0;       ///< within the sequence
+  std::int64_t step = 0;  ///< within the sequence
 };
-Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got, const RunOutput& reference);
+Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got,
+                  const RunOutput& reference);
 
 /// The earliest step (in the order of the run) at which a state is NaN or infinite.
 struct NonFinite {

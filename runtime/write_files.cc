@@ -167,13 +167,16 @@ class Pending {
     namespace fs = std::filesystem;
     std::error_code error;
     std::vector<fs::path> missing;
-    for (fs::path p = fs::absolute(directory_, error); !p.empty() && !fs::exists(p, error); p = p.parent_path())
+    for (fs::path p = fs::absolute(directory_, error); !p.empty() && !fs::exists(p, error);
+         p = p.parent_path())
       missing.push_back(p);
     for (auto p = missing.rbegin(); p != missing.rend(); ++p) {
       if (p->filename().empty()) continue;  // "out/" has an empty last part
-      if (mkdir(p->c_str(), 0777) == 0) created_.push_back(*p);
+      if (mkdir(p->c_str(), 0777) == 0)
+        created_.push_back(*p);
       else if (errno != EEXIST)
-        throw DeviceError(fmt::format("{}: cannot create the directory: {}", p->string(), std::strerror(errno)));
+        throw DeviceError(
+            fmt::format("{}: cannot create the directory: {}", p->string(), std::strerror(errno)));
     }
     if (!fs::is_directory(directory_, error))
       throw DeviceError(fmt::format("{}: is not a directory", directory_));

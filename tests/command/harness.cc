@@ -34,11 +34,15 @@ Outcome CommandTest::cellc(const std::vector<std::string>& arguments, const Proc
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) return {};
   const pid_t child = fork();
   if (child == 0) {
-    if (options.stdout_path.empty()) dup2(out[1], 1);
-    else dup2(open(options.stdout_path.c_str(), O_WRONLY), 1);
+    if (options.stdout_path.empty())
+      dup2(out[1], 1);
+    else
+      dup2(open(options.stdout_path.c_str(), O_WRONLY), 1);
     dup2(err[1], 2);
     if (options.file_size_limit >= 0) {
-      const struct rlimit limit{static_cast<rlim_t>(options.file_size_limit), static_cast<rlim_t>(options.file_size_limit)};
+      const struct rlimit limit {
+        static_cast<rlim_t>(options.file_size_limit), static_cast<rlim_t>(options.file_size_limit)
+      };
       setrlimit(RLIMIT_FSIZE, &limit);
     }
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
@@ -67,8 +71,10 @@ Outcome CommandTest::cellc(const std::vector<std::string>& arguments, const Proc
       if (streams[i].fd < 0 || streams[i].revents == 0) continue;
       char buffer[4096];
       const ssize_t got = read(streams[i].fd, buffer, sizeof buffer);
-      if (got > 0) (i == 0 ? outcome.out : outcome.err).append(buffer, static_cast<std::size_t>(got));
-      else streams[i].fd = -1;
+      if (got > 0)
+        (i == 0 ? outcome.out : outcome.err).append(buffer, static_cast<std::size_t>(got));
+      else
+        streams[i].fd = -1;
     }
   }
   close(out[0]);
@@ -85,16 +91,19 @@ std::string CommandTest::write(const std::string& name, const std::string& text)
 }
 
 std::string CommandTest::save(const std::string& name, const Array& array) const {
-  return write(name, npy_header(array) + std::string(static_cast<const char*>(array.data()),
-                                                     static_cast<std::size_t>(array.count()) * size_of(array.dtype())));
+  return write(name, npy_header(array) +
+                         std::string(static_cast<const char*>(array.data()),
+                                     static_cast<std::size_t>(array.count()) * size_of(array.dtype())));
 }
 
 std::string CommandTest::array(const std::string& name, const std::vector<std::int64_t>& shape,
                                double (*value)(std::int64_t), Dtype dtype) const {
   Array array(dtype, shape);
   for (std::int64_t i = 0; i < array.count(); ++i) {
-    if (dtype == Dtype::I64) static_cast<std::int64_t*>(array.data())[i] = static_cast<std::int64_t>(value(i));
-    else array.set(i, value(i));
+    if (dtype == Dtype::I64)
+      static_cast<std::int64_t*>(array.data())[i] = static_cast<std::int64_t>(value(i));
+    else
+      array.set(i, value(i));
   }
   return save(name, array);
 }
@@ -104,7 +113,8 @@ Array CommandTest::load(const std::string& name) const { return read_npy(path(na
 std::vector<std::string> CommandTest::listing(const std::string& name) const {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path(name), error)) names.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(path(name), error))
+    names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }

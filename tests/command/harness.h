@@ -18,8 +18,8 @@ struct Outcome {
 
 struct ProcessOptions {
   std::map<std::string, std::string> environment;
-  std::int64_t file_size_limit = -1;    ///< bytes that one file may grow to: a disk that is full
-  std::string stdout_path;              ///< instead of a pipe
+  std::int64_t file_size_limit = -1;  ///< bytes that one file may grow to: a disk that is full
+  std::string stdout_path;            ///< instead of a pipe
   int signal_after_ms = -1, signal = 0;
 };
 
@@ -33,14 +33,16 @@ class CommandTest : public testing::Test {
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   std::string write(const std::string& name, const std::string& text) const;  ///< gives the path
   /// Writes an array; entry i is value(i).
-  std::string array(const std::string& name, const std::vector<std::int64_t>& shape, double (*value)(std::int64_t),
-                    Dtype dtype = Dtype::F32) const;
+  std::string array(const std::string& name, const std::vector<std::int64_t>& shape,
+                    double (*value)(std::int64_t), Dtype dtype = Dtype::F32) const;
   std::string save(const std::string& name, const Array& array) const;
   /// The numbers of a written array.
   Array load(const std::string& name) const;
   /// Names in a directory, sorted; empty if there is none.
   std::vector<std::string> listing(const std::string& name) const;
-  static std::string example(const std::string& name) { return std::string(CELLC_SOURCE_DIR "/dsl-examples/") + name; }
+  static std::string example(const std::string& name) {
+    return std::string(CELLC_SOURCE_DIR "/dsl-examples/") + name;
+  }
 
  private:
   std::string directory_;

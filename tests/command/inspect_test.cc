@@ -19,8 +19,10 @@ TEST_F(CommandInspect, EveryStageSaysSomething) {
     EXPECT_GT(outcome.out.size(), 40u) << stage;
     EXPECT_EQ(outcome.err, "") << stage;
   }
-  EXPECT_HAS(cellc({"inspect", example("02_para_lstm.cell"), "--stage", "llvm", "--dtype", "f64"}).out, "double");
-  EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0) << "a tree is of a whole file";
+  EXPECT_HAS(cellc({"inspect", example("02_para_lstm.cell"), "--stage", "llvm", "--dtype", "f64"}).out,
+             "double");
+  EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0)
+      << "a tree is of a whole file";
 }
 
 TEST_F(CommandInspect, TextAndLatex) {
@@ -35,10 +37,11 @@ TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   const Outcome outcome = cellc({"inspect", example("04_lstm.cell"), "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json object = json::parse(outcome.out);
-  for (const char* key : {"cell", "axes", "states", "inputs", "params", "outs", "structure", "stages", "linear",
-                          "hoisted", "jacobian", "why", "flops_per_step"})
+  for (const char* key : {"cell", "axes", "states", "inputs", "params", "outs", "structure", "stages",
+                          "linear", "hoisted", "jacobian", "why", "flops_per_step"})
     EXPECT_TRUE(object.contains(key)) << key;
-  for (const char* key : {"class", "block", "rank", "channel_axes", "mixed_axes", "mask", "coefficient_axes"}) {
+  for (const char* key :
+       {"class", "block", "rank", "channel_axes", "mixed_axes", "mask", "coefficient_axes"}) {
     EXPECT_TRUE(object["structure"].contains(key)) << key;
     EXPECT_TRUE(object["stages"][0].contains(key)) << key;
   }
@@ -47,7 +50,8 @@ TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   EXPECT_EQ(object["structure"]["class"], "dense");
   EXPECT_EQ(object["structure"]["block"], "2*d");
   EXPECT_EQ(object["structure"]["mask"], json({"dF", "dF"}));
-  for (const char* key : {"row", "col", "text", "latex"}) EXPECT_TRUE(object["jacobian"][0].contains(key)) << key;
+  for (const char* key : {"row", "col", "text", "latex"})
+    EXPECT_TRUE(object["jacobian"][0].contains(key)) << key;
   for (const char* key : {"line", "column", "text"}) EXPECT_TRUE(object["why"][0].contains(key)) << key;
 }
 
@@ -56,8 +60,10 @@ TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {
     const char* text;
     std::vector<const char*> expected;
   } cases[] = {
-      {"cell c[d] {\n  state h[d]\n  input gate[d]\n  h' = tanh(gata + h)\n}\n", {":4:13: error: ", "'gata'", "'gate'"}},
-      {"cell c[d, m] {\n  state h[d]\n  input x[m]\n  param U[d,d]\n  h' = U@x\n}\n", {":5:", "error: ", "'m'"}},
+      {"cell c[d] {\n  state h[d]\n  input gate[d]\n  h' = tanh(gata + h)\n}\n",
+       {":4:13: error: ", "'gata'", "'gate'"}},
+      {"cell c[d, m] {\n  state h[d]\n  input x[m]\n  param U[d,d]\n  h' = U@x\n}\n",
+       {":5:", "error: ", "'m'"}},
       {"cell c[d] {\n  state h[d]\n  h' = h\n  h' = 2*h\n}\n", {":4:3: error: ", "h'"}},
       {"cell c[d] {\n  state h[d], g[d]\n  h' = h\n}\n", {"error: ", "g"}},
       {"cell c[d] {\n  state h[d]\n  a = b + h\n  b = a\n  h' = a\n}\n", {":3:", "error: "}},
@@ -77,9 +83,10 @@ TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {
 }
 
 TEST_F(CommandInspect, AllErrorsOfAFileAtOnce) {
-  const std::string file = write("two.cell",
-                                 "cell a[d] {\n  state h[d]\n  h' = nope1*h\n}\ncell b[d] {\n  state h[d]\n  h' = "
-                                 "nope2*h\n}\n");
+  const std::string file =
+      write("two.cell",
+            "cell a[d] {\n  state h[d]\n  h' = nope1*h\n}\ncell b[d] {\n  state h[d]\n  h' = "
+            "nope2*h\n}\n");
   const Outcome outcome = cellc({"inspect", file, "--cell", "a", "--json"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_HAS(outcome.err, "nope1");

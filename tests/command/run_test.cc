@@ -38,7 +38,8 @@ double number(std::int64_t i) { return static_cast<double>(i); }
 class CommandRun : public CommandTest {
  protected:
   /// cellc run FILE arguments… --out out, expected to succeed.
-  json run(const std::string& file, std::vector<std::string> arguments, const std::string& out = "out") const {
+  json run(const std::string& file, std::vector<std::string> arguments,
+           const std::string& out = "out") const {
     arguments.insert(arguments.begin(), {"run", file, "--json", "--out", path(out)});
     const Outcome outcome = cellc(arguments);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -47,7 +48,9 @@ class CommandRun : public CommandTest {
   void expect_same(const std::string& a, const std::string& b) const {
     const Array left = load(a), right = load(b);
     ASSERT_EQ(left.shape(), right.shape());
-    EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<std::size_t>(left.count()) * size_of(left.dtype())), 0)
+    EXPECT_EQ(std::memcmp(left.data(), right.data(),
+                          static_cast<std::size_t>(left.count()) * size_of(left.dtype())),
+              0)
         << a << " and " << b;
   }
   /// Rows [begin, end) of the second axis of a [B, T, …] array.
@@ -84,9 +87,9 @@ TEST_F(CommandRun, ValuesAndShapes) {
       EXPECT_NEAR(last.get(b * 3 + c), state, 1e-6);
     }
   EXPECT_EQ(listing("out"), (std::vector<std::string>{"h.final.npy", "h.npy", "y.npy"}));
-  for (const char* key : {"device", "dtype", "solver", "iterations", "plan", "converged", "max_residual",
-                          "error_estimate", "repaired", "unconverged", "compile_ms", "cache", "run_ms", "arrays",
-                          "verify"})
+  for (const char* key :
+       {"device", "dtype", "solver", "iterations", "plan", "converged", "max_residual", "error_estimate",
+        "repaired", "unconverged", "compile_ms", "cache", "run_ms", "arrays", "verify"})
     EXPECT_TRUE(report.contains(key)) << key;
   EXPECT_EQ(report["arrays"]["h"], json({2, 5, 3}));
   EXPECT_EQ(report["device"], "cpu");
@@ -171,8 +174,9 @@ TEST_F(CommandRun, AResumedRunEqualsTheWhole) {
       save("x1.npy", steps(x, 0, cut));
       save("x2.npy", steps(x, cut, 11));
       run(cell, with({"--input", "x=x1.npy"}), "first");
-      run(cell, with({"--input", "x=x2.npy", "--state", "h=first/h.final.npy", "--state", "h.lag=first/h.lag.npy",
-                      "--input", "x.lag=first/x.lag.npy"}),
+      run(cell,
+          with({"--input", "x=x2.npy", "--state", "h=first/h.final.npy", "--state", "h.lag=first/h.lag.npy",
+                "--input", "x.lag=first/x.lag.npy"}),
           "second");
       for (const char* name : {"h.final.npy", "h.lag.npy", "x.lag.npy"})
         expect_same(std::string("whole/") + name, std::string("second/") + name);
@@ -182,7 +186,8 @@ TEST_F(CommandRun, AResumedRunEqualsTheWhole) {
         second.reinterpret(Dtype::BF16);
       }
       const Array rest = steps(whole, cut, 11);
-      for (std::int64_t i = 0; i < rest.count(); ++i) ASSERT_EQ(rest.get(i), second.get(i)) << dtype << cut << " " << i;
+      for (std::int64_t i = 0; i < rest.count(); ++i)
+        ASSERT_EQ(rest.get(i), second.get(i)) << dtype << cut << " " << i;
     }
   }
 }
@@ -240,9 +245,10 @@ TEST_F(CommandRun, CellsWithoutInputsRunForALength) {
 }
 
 TEST_F(CommandRun, LagsAlongAnAxisThatArraysSize) {
-  const std::string cell = write("fir.cell",
-                                 "cell fir[d, w] {\n  state h[d]\n  input x[d]\n  param k[d,w]\n  h' = sum[w](k*lag[w](x)) + "
-                                 "0*h\n}\n");
+  const std::string cell =
+      write("fir.cell",
+            "cell fir[d, w] {\n  state h[d]\n  input x[d]\n  param k[d,w]\n  h' = sum[w](k*lag[w](x)) + "
+            "0*h\n}\n");
   array("x.npy", {1, 6, 1}, number);
   array("k.npy", {1, 3}, number);
   const json report = run(cell, {"--input", "x=x.npy", "--param", "k=k.npy", "--verify"});
@@ -274,7 +280,8 @@ TEST_F(CommandRun, WrongArraysAreStatus1AndNamed) {
       {{"--input", "x=x.npy"}, "param a[d] (--param a=FILE.npy)"},
       {{"--input", "x=x.npy", "--param", "a=a4.npy"},
        "param a (a4.npy): axis d has length 4; expected 3, as input x (x.npy) has it"},
-      {{"--input", "x=a.npy", "--param", "a=a.npy"}, "input x (a.npy) has the shape [3]; expected [B, T, d] or [T, d]"},
+      {{"--input", "x=a.npy", "--param", "a=a.npy"},
+       "input x (a.npy) has the shape [3]; expected [B, T, d] or [T, d]"},
       {{"--input", "x=x.npy", "--param", "a=x.npy"}, "param a (x.npy) has the shape [2, 5, 3]; expected [d]"},
       {{"--input", "x=none.npy"}, "none.npy: cannot open: No such file or directory"},
       {{"--input", "x=text.npy"}, "text.npy: is not a .npy file"},
@@ -300,19 +307,21 @@ TEST_F(CommandRun, AFullDiskLeavesNothing) {
   array("x.npy", {1, 5000, 3}, wave);
   ProcessOptions full;
   full.file_size_limit = 16384;
-  const Outcome outcome = cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "out", "--json"}, full);
+  const Outcome outcome =
+      cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "out", "--json"}, full);
   EXPECT_EQ(outcome.status, 4);
   EXPECT_HAS(outcome.err, "out/h.npy: cannot write: File too large");
   EXPECT_TRUE(json::parse(outcome.out, nullptr, false).contains("error"));
   EXPECT_TRUE(listing("out").empty());
   write("afile", "");
   EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "afile/out"}).status, 4);
-  EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "/proc/none/such"}).status, 4);
+  EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "/proc/none/such"}).status,
+            4);
 }
 
 TEST_F(CommandRun, MoreThanMemoryIsRefused) {
-  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=1000000", "--length",
-                                 "1000000000", "--batch", "1000"});
+  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=1000000",
+                                 "--length", "1000000000", "--batch", "1000"});
   EXPECT_EQ(outcome.status, 4);
   EXPECT_HAS(outcome.err, "of memory");
 }
@@ -323,8 +332,8 @@ TEST_F(CommandRun, AnInterruptLeavesNothing) {
   for (const int signal : {SIGINT, SIGTERM}) {
     interrupt.signal = signal;
     // The reference takes far longer than the interrupt lets it.
-    const Outcome outcome = cellc({"run", example("04_lstm.cell"), "--random", "1", "--dim", "d=64", "--dim", "m=64",
-                                   "--length", "100000", "--verify", "--out", "out"},
+    const Outcome outcome = cellc({"run", example("04_lstm.cell"), "--random", "1", "--dim", "d=64", "--dim",
+                                   "m=64", "--length", "100000", "--verify", "--out", "out"},
                                   interrupt);
     EXPECT_EQ(outcome.status, 128 + signal);
     EXPECT_TRUE(listing("out").empty());

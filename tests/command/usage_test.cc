@@ -100,8 +100,8 @@ TEST_F(CommandUsage, AnInternalFaultLeavesADump) {
   for (const char* stage : {"parse", "structure", "compile"}) {
     ProcessOptions options;
     options.environment = {{"CELLC_FAULT", stage}, {"TMPDIR", path("")}};
-    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length", "2",
-                                   "--out", "an out"},
+    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3",
+                                   "--length", "2", "--out", "an out"},
                                   options);
     EXPECT_EQ(outcome.status, 5);
     EXPECT_HAS(outcome.err, std::string("internal fault in stage '") + stage + "'");

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <set>
 
+#include "compiler/diagnostic.h"
 #include "compiler/jacobian.h"
+#include "compiler/lower.h"
+#include "compiler/parse.h"
 #include "tests/oracle/difference.h"
 #include "tests/oracle/printed_jacobian.h"
 
@@ -25,6 +28,7 @@ class Checker {
         structure_(analyse(graph, differentiate(graph))) {}
 
   ClaimReport run(int points) {
+    if (!parses_back()) return report_;
     for (int tries = 0; report_.jacobian_points < points && tries < 8 * points; ++tries)
       if (!jacobian(point())) return report_;
     for (int i = 0; i < points; ++i) {
@@ -42,6 +46,17 @@ class Checker {
   int count() const { return static_cast<int>(graph_.updates.size()); }
   bool wrong(const std::string& text) { return report_.wrong = text, false; }
   const std::string& name(int update) const { return graph_.symbol_of(graph_.updates[update]).name; }
+
+  /// What is printed must be right for the compiler as well as for the oracle.
+  bool parses_back() {
+    const SourceText source("printed", printed_.text());
+    Diagnostics diagnostics;
+    const File file = parse(source, diagnostics);
+    if (diagnostics.empty()) (void)lower_all(file, diagnostics);
+    if (diagnostics.empty()) return true;
+    const Diagnostic& first = diagnostics.list().front();
+    return wrong("printed: the Jacobian's text does not parse back: " + first.message);
+  }
 
   Data point() {
     Data data = oracle::draw_data(cell_, oracle::axis_lengths(cell_, {3, 2, 4, 2}), 1, ranges_, random_, true);

@@ -22,6 +22,7 @@ struct Tensor {
   std::string name;
   std::vector<std::string> axes;  ///< in order; may repeat in a param
   bool is_state = false, is_input = false;
+  bool ordered = true;  ///< may be indexed by place
 };
 
 // An expression with the axes that it has.
@@ -31,10 +32,12 @@ struct Text {
   bool compound = false;  ///< needs parentheses inside another expression
 };
 
+// norm keeps a part of x: were its sum zero by algebra, sign(sum(norm(x))) would be decided by
+// rounding alone, and nothing could be compared.
 const char* const kFunctions = R"(fn gate(x, y) = sigmoid(x)*y
 fn norm[a](x) {
   e = x - mean[a](x)
-  return e*rsqrt(mean[a](e^2) + 0.1)
+  return e*rsqrt(mean[a](e^2) + 0.1) + 0.3*x
 }
 fn turn(x, y) {
   s = sin(x)
@@ -139,7 +142,7 @@ class Generator {
     // A lag of a state or input; lag(h', 1) is h.
     if ((t.is_state || t.is_input) && chance(0.1)) name = "lag(" + name + ", " + std::to_string(1 + random_.below(3)) + ")";
     // An entry of a fixed axis.
-    else if (!t.axes.empty() && fixed_.count(t.axes[0]) && chance(0.15)) {
+    else if (t.ordered && !t.axes.empty() && fixed_.count(t.axes[0]) && chance(0.15)) {
       std::vector<std::string> index = t.axes;
       index[0] = std::to_string(random_.below(3));
       return {name + listed(index), Axes(t.axes.begin() + 1, t.axes.end()), false};
@@ -247,16 +250,16 @@ class Generator {
     if (chance(0.15)) {  // a function with two results
       const Text a = expression(2), b = expression(2);
       lines_ += "  q" + std::to_string(i) + ", r" + std::to_string(i) + " = turn(" + a.text + ", " + b.text + ")\n";
-      const Axes axes = join(a.axes, b.axes);
-      leaves_.push_back({"q" + std::to_string(i), {axes.begin(), axes.end()}});
-      leaves_.push_back({"r" + std::to_string(i), {axes.begin(), axes.end()}});
+      const Axes both = join(a.axes, b.axes);  // s*y has both, cos(x) - s only those of x
+      leaves_.push_back({"q" + std::to_string(i), {both.begin(), both.end()}, false, false, both.size() < 2});
+      leaves_.push_back({"r" + std::to_string(i), {a.axes.begin(), a.axes.end()}, false, false, a.axes.size() < 2});
       return;
     }
     const Text e = expression(3);
     const std::vector<std::string> axes(e.axes.begin(), e.axes.end());
-    // Listed axes give an order; without a list there is none. Names here are used whole anyway.
-    lines_ += "  v" + std::to_string(i) + (chance(0.3) && !axes.empty() ? listed(axes) : "") + " = " + e.text + "\n";
-    leaves_.push_back({"v" + std::to_string(i), axes});
+    const bool list = chance(0.3) && !axes.empty();  // gives the axes an order
+    lines_ += "  v" + std::to_string(i) + (list ? listed(axes) : "") + " = " + e.text + "\n";
+    leaves_.push_back({"v" + std::to_string(i), axes, false, false, list || axes.size() < 2});
   }
 
   /// e with exactly the axes `to`: others are averaged away, missing ones come from the input.

@@ -30,7 +30,8 @@ define i32 @triple(i32 %x) {
   %y = call i32 @hidden(i32 %x)
   ret i32 %y
 }
-)", "native");
+)",
+                                  "native");
   const auto triple = reinterpret_cast<int (*)(int)>(module->symbol("triple"));
   ASSERT_NE(triple, nullptr);
   EXPECT_EQ(triple(14), 42);
@@ -69,15 +70,18 @@ a:
 b:
   ret i32 %y
 }
-)", "native");
+)",
+                "native");
   });
   EXPECT_NE(message.find("dominate"), std::string::npos) << message;
 }
 
 TEST(CompileOrc, NothingOfLibmIsLinked) {
   const std::string called = failure([] {
-    compile_orc("declare float @tanhf(float)\n"
-                "define float @f(float %x) {\n  %y = call float @tanhf(float %x)\n  ret float %y\n}\n", "native");
+    compile_orc(
+        "declare float @tanhf(float)\n"
+        "define float @f(float %x) {\n  %y = call float @tanhf(float %x)\n  ret float %y\n}\n",
+        "native");
   });
   EXPECT_NE(called.find("tanhf"), std::string::npos) << called;
   // An intrinsic that this processor has no instruction for becomes a call during code generation.
@@ -98,7 +102,8 @@ define i32 @f(ptr %to, ptr %from, i64 %n, i32 %x) {
   %y = call i32 @callback(i32 %x)
   ret i32 %y
 }
-)", "native", {{"callback", reinterpret_cast<void*>(&callback)}});
+)",
+                                  "native", {{"callback", reinterpret_cast<void*>(&callback)}});
   const auto f = reinterpret_cast<int (*)(char*, const char*, std::int64_t, int)>(module->symbol("f"));
   char to[4] = "...";
   EXPECT_EQ(f(to, "abc", 4, 41), 42);
@@ -107,7 +112,8 @@ define i32 @f(ptr %to, ptr %from, i64 %n, i32 %x) {
 
 TEST(CompileOrc, ProcessorsAreChecked) {
   const std::string text = "define i32 @f() {\n  ret i32 1\n}\n";
-  EXPECT_NE(failure([&] { compile_orc(text, "no-such-processor"); }).find("no-such-processor"), std::string::npos);
+  EXPECT_NE(failure([&] { compile_orc(text, "no-such-processor"); }).find("no-such-processor"),
+            std::string::npos);
 #if defined(__x86_64__)
   EXPECT_NE(failure([&] { compile_orc(text, "x86-64-v2"); }).find("multiply-add"), std::string::npos);
   EXPECT_EQ(host_vector_bits("x86-64-v3"), 256);
@@ -129,9 +135,10 @@ define float @fused(float %a, float %b, float %c) {
   %s = fadd contract float %p, %c
   ret float %s
 }
-)", "native");
+)",
+                                  "native");
   using Function = float (*)(float, float, float);
-  const float a = 1 + 0x1p-12f;   // a² = 1 + 2^-11 + 2^-24: the last bit is lost by a separate product
+  const float a = 1 + 0x1p-12f;  // a² = 1 + 2^-11 + 2^-24: the last bit is lost by a separate product
   const float c = -(1 + 0x1p-11f);
   EXPECT_EQ(reinterpret_cast<Function>(module->symbol("separate"))(a, a, c), 0.0f);
   EXPECT_EQ(reinterpret_cast<Function>(module->symbol("fused"))(a, a, c), 0x1p-24f);

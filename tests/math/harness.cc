@@ -1,5 +1,6 @@
 #include "tests/math/harness.h"
 
+#include <fmt/format.h>
 #include <quadmath.h>
 
 #include <bit>
@@ -8,8 +9,6 @@
 #include <limits>
 #include <random>
 #include <stdexcept>
-
-#include <fmt/format.h>
 
 namespace cellc::math_test {
 
@@ -69,7 +68,8 @@ std::string loops_text(const std::set<llvm_math::Request>& functions) {
     const std::string type = request.lanes == 1 ? element : fmt::format("<{} x {}>", request.lanes, element);
     const int align = request.f64 ? 8 : 4;
     const bool binary = tested(request.op).binary;
-    text += fmt::format(R"(define void @{name}(ptr noalias %x, ptr noalias %y, ptr noalias %out, i64 %n) {{
+    text += fmt::format(
+        R"(define void @{name}(ptr noalias %x, ptr noalias %y, ptr noalias %out, i64 %n) {{
 entry:
   br label %loop
 loop:
@@ -88,11 +88,10 @@ exit:
   ret void
 }}
 )",
-                        fmt::arg("name", loop_name(request.op, request.f64, request.lanes)),
-                        fmt::arg("element", element), fmt::arg("type", type), fmt::arg("align", align),
-                        fmt::arg("lanes", request.lanes),
-                        fmt::arg("function", llvm_math::function_name(request.op, request.f64, request.lanes)),
-                        fmt::arg("second", binary ? fmt::format(", {} %vy", type) : ""));
+        fmt::arg("name", loop_name(request.op, request.f64, request.lanes)), fmt::arg("element", element),
+        fmt::arg("type", type), fmt::arg("align", align), fmt::arg("lanes", request.lanes),
+        fmt::arg("function", llvm_math::function_name(request.op, request.f64, request.lanes)),
+        fmt::arg("second", binary ? fmt::format(", {} %vy", type) : ""));
   }
   return text;
 }
@@ -100,10 +99,12 @@ exit:
 Loops::Loops(const std::set<llvm_math::Request>& functions, const std::string& cpu)
     : module_(compile_orc(loops_text(functions), cpu)) {}
 
-std::vector<float> Loops::run(Op op, int lanes, const std::vector<float>& x, const std::vector<float>& y) const {
+std::vector<float> Loops::run(Op op, int lanes, const std::vector<float>& x,
+                              const std::vector<float>& y) const {
   return run_loop(*module_, op, lanes, x, y);
 }
-std::vector<double> Loops::run(Op op, int lanes, const std::vector<double>& x, const std::vector<double>& y) const {
+std::vector<double> Loops::run(Op op, int lanes, const std::vector<double>& x,
+                               const std::vector<double>& y) const {
   return run_loop(*module_, op, lanes, x, y);
 }
 
@@ -123,19 +124,32 @@ const Loops& all_loops() {
 
 double reference32(Op op, double x, double y) {
   switch (op) {
-    case Op::Exp: return std::exp(x);
-    case Op::Log: return std::log(x);
-    case Op::Sin: return std::sin(x);
-    case Op::Cos: return std::cos(x);
-    case Op::Tanh: return std::tanh(x);
-    case Op::Sigmoid: return 1 / (1 + std::exp(-x));
-    case Op::Silu: return x == -INFINITY ? -0.0 : x / (1 + std::exp(-x));
-    case Op::Gelu: return x == -INFINITY ? -0.0 : x * (0.5 * std::erfc(-x * M_SQRT1_2));
-    case Op::Softplus: return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
-    case Op::Erf: return std::erf(x);
-    case Op::Rsqrt: return 1 / std::sqrt(x);
-    case Op::Pow: return std::pow(x, y);
-    default: throw std::logic_error("no reference");
+    case Op::Exp:
+      return std::exp(x);
+    case Op::Log:
+      return std::log(x);
+    case Op::Sin:
+      return std::sin(x);
+    case Op::Cos:
+      return std::cos(x);
+    case Op::Tanh:
+      return std::tanh(x);
+    case Op::Sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Op::Silu:
+      return x == -INFINITY ? -0.0 : x / (1 + std::exp(-x));
+    case Op::Gelu:
+      return x == -INFINITY ? -0.0 : x * (0.5 * std::erfc(-x * M_SQRT1_2));
+    case Op::Softplus:
+      return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+    case Op::Erf:
+      return std::erf(x);
+    case Op::Rsqrt:
+      return 1 / std::sqrt(x);
+    case Op::Pow:
+      return std::pow(x, y);
+    default:
+      throw std::logic_error("no reference");
   }
 }
 
@@ -143,19 +157,32 @@ __float128 reference64(Op op, double xd, double yd) {
   const __float128 x = xd;
   const __float128 y = yd;
   switch (op) {
-    case Op::Exp: return expq(x);
-    case Op::Log: return logq(x);
-    case Op::Sin: return sinq(x);
-    case Op::Cos: return cosq(x);
-    case Op::Tanh: return tanhq(x);
-    case Op::Sigmoid: return 1 / (1 + expq(-x));
-    case Op::Silu: return isinfq(x) && x < 0 ? -0.0Q : x / (1 + expq(-x));
-    case Op::Gelu: return isinfq(x) && x < 0 ? -0.0Q : x * (0.5Q * erfcq(-x * M_SQRT1_2q));
-    case Op::Softplus: return fmaxq(x, 0) + log1pq(expq(-fabsq(x)));
-    case Op::Erf: return erfq(x);
-    case Op::Rsqrt: return 1 / sqrtq(x);
-    case Op::Pow: return powq(x, y);
-    default: throw std::logic_error("no reference");
+    case Op::Exp:
+      return expq(x);
+    case Op::Log:
+      return logq(x);
+    case Op::Sin:
+      return sinq(x);
+    case Op::Cos:
+      return cosq(x);
+    case Op::Tanh:
+      return tanhq(x);
+    case Op::Sigmoid:
+      return 1 / (1 + expq(-x));
+    case Op::Silu:
+      return isinfq(x) && x < 0 ? -0.0Q : x / (1 + expq(-x));
+    case Op::Gelu:
+      return isinfq(x) && x < 0 ? -0.0Q : x * (0.5Q * erfcq(-x * M_SQRT1_2q));
+    case Op::Softplus:
+      return fmaxq(x, 0) + log1pq(expq(-fabsq(x)));
+    case Op::Erf:
+      return erfq(x);
+    case Op::Rsqrt:
+      return 1 / sqrtq(x);
+    case Op::Pow:
+      return powq(x, y);
+    default:
+      throw std::logic_error("no reference");
   }
 }
 
@@ -186,11 +213,53 @@ double from_bits(std::uint64_t bits) { return std::bit_cast<double>(bits); }
 namespace {
 
 /// Where the functions turn, over- or underflow, saturate, or where our code changes branch.
-const std::vector<double> kTurns = {
-    0,     1,      0.5,   0.70710678118654752, 1.4142135623730951, 2,     0.34657359, 0.69314718, 0.84, 0.85, 3.95, 6,
-    9.02,  14.6,   15,    17.33, 19.07, 22,    36.7, 38.6, 39.5, 40,    80,  87.3365, 88.02969, 88.72284, 89, 103.27893,
-    103.97208, 104, 105, 110, 120, 708.3964, 709.78271, 710, 744.44007, 745.13322, 746, 760, 761, 1e5, 1e6,
-    1.5707963267948966, 3.1415926535897932, 0.78539816339744831, 2.3561944901923449};
+const std::vector<double> kTurns = {0,
+                                    1,
+                                    0.5,
+                                    0.70710678118654752,
+                                    1.4142135623730951,
+                                    2,
+                                    0.34657359,
+                                    0.69314718,
+                                    0.84,
+                                    0.85,
+                                    3.95,
+                                    6,
+                                    9.02,
+                                    14.6,
+                                    15,
+                                    17.33,
+                                    19.07,
+                                    22,
+                                    36.7,
+                                    38.6,
+                                    39.5,
+                                    40,
+                                    80,
+                                    87.3365,
+                                    88.02969,
+                                    88.72284,
+                                    89,
+                                    103.27893,
+                                    103.97208,
+                                    104,
+                                    105,
+                                    110,
+                                    120,
+                                    708.3964,
+                                    709.78271,
+                                    710,
+                                    744.44007,
+                                    745.13322,
+                                    746,
+                                    760,
+                                    761,
+                                    1e5,
+                                    1e6,
+                                    1.5707963267948966,
+                                    3.1415926535897932,
+                                    0.78539816339744831,
+                                    2.3561944901923449};
 
 /// More than the default finds little more; the note's table was also made with more.
 std::size_t setting(const char* name, std::size_t otherwise) {
@@ -259,7 +328,8 @@ std::vector<double> arguments64(Op op) {
     for (std::size_t k = 0; k < count / 2; ++k) x.push_back(uniform(random));
     for (int k = 1; k < 40000; ++k) {
       const double near = k * (M_PI / 2);
-      for (const double value : {near, std::nextafter(near, 0.0), std::nextafter(near, 1e300)}) x.push_back(value);
+      for (const double value : {near, std::nextafter(near, 0.0), std::nextafter(near, 1e300)})
+        x.push_back(value);
     }
     // The double closest to a multiple of pi/2.
     x.push_back(std::ldexp(6381956970095103.0, 797));
@@ -274,13 +344,18 @@ void pow_arguments(std::vector<T>& x, std::vector<T>& y) {
   const bool wide = sizeof(T) == 8;
   const std::size_t count = wide ? samples() : 1000000;
   const auto pattern = [&]() -> T {
-    if constexpr (sizeof(T) == 8) return from_bits(static_cast<std::uint64_t>(random()));
-    else return from_bits(static_cast<std::uint32_t>(random()));
+    if constexpr (sizeof(T) == 8)
+      return from_bits(static_cast<std::uint64_t>(random()));
+    else
+      return from_bits(static_cast<std::uint32_t>(random()));
   };
   const auto uniform = [&](double low, double high) {
     return static_cast<T>(std::uniform_real_distribution<double>(low, high)(random));
   };
-  const auto add = [&](T base, T power) { x.push_back(base); y.push_back(power); };
+  const auto add = [&](T base, T power) {
+    x.push_back(base);
+    y.push_back(power);
+  };
   const double span = wide ? 1074 : 149;
   for (std::size_t k = 0; k < count; ++k) {
     add(pattern(), pattern());

@@ -115,11 +115,13 @@ TYPED_TEST(Specials, PowFollowsTheStandard) {
   const T nan = std::numeric_limits<T>::quiet_NaN();
   const T tiny = std::numeric_limits<T>::denorm_min();
   const T large = std::numeric_limits<T>::max();
-  const T odd_end = std::ldexp(T(1), std::numeric_limits<T>::digits) - 1;   // the largest odd number
-  const std::vector<T> bases = {0,   -T(0), 1,    -1,    2,     -2,     T(0.5), T(-0.5), T(1.5), T(-1.5), 3,   -3,
-                                inf, -inf,  nan,  tiny,  -tiny, large,  -large, 10,      -10,    T(0.999), 16, T(1e-5)};
-  const std::vector<T> powers = {0,  -T(0), 1,   -1,   2,   -2,   3,    -3,   T(0.5), T(-0.5), T(1.5), T(-2.5), 7, -7,
-                                 inf, -inf, nan, tiny, -tiny, large, -large, odd_end, -odd_end, odd_end + 1, 100, -101};
+  const T odd_end = std::ldexp(T(1), std::numeric_limits<T>::digits) - 1;  // the largest odd number
+  const std::vector<T> bases = {0,      -T(0),   1,      -1, 2,   -2,       T(0.5), T(-0.5),
+                                T(1.5), T(-1.5), 3,      -3, inf, -inf,     nan,    tiny,
+                                -tiny,  large,   -large, 10, -10, T(0.999), 16,     T(1e-5)};
+  const std::vector<T> powers = {0,       -T(0),  1,       -1,      2,        -2,          3,    -3,  T(0.5),
+                                 T(-0.5), T(1.5), T(-2.5), 7,       -7,       inf,         -inf, nan, tiny,
+                                 -tiny,   large,  -large,  odd_end, -odd_end, odd_end + 1, 100,  -101};
   for (const T x : bases) {
     for (const T y : powers) {
       const T expected = std::pow(x, y);
@@ -144,8 +146,10 @@ TYPED_TEST(Specials, EveryLaneCountGivesTheSameBits) {
   std::mt19937_64 random(5);
   std::uniform_real_distribution<T> wide(-120, 120), narrow(-3, 3);
   for (int k = 0; k < 30000; ++k) {
-    if constexpr (sizeof(T) == 4) x.push_back(from_bits(static_cast<std::uint32_t>(random())));
-    else x.push_back(from_bits(static_cast<std::uint64_t>(random())));
+    if constexpr (sizeof(T) == 4)
+      x.push_back(from_bits(static_cast<std::uint32_t>(random())));
+    else
+      x.push_back(from_bits(static_cast<std::uint64_t>(random())));
     x.push_back(wide(random));
     x.push_back(narrow(random));
   }
@@ -156,7 +160,8 @@ TYPED_TEST(Specials, EveryLaneCountGivesTheSameBits) {
       const std::vector<T> vector = all_loops().run(entry.op, lanes, x, y);
       for (std::size_t k = 0; k < x.size(); ++k) {
         if (std::isnan(scalar[k]) && std::isnan(vector[k])) continue;
-        ASSERT_EQ(bits(scalar[k]), bits(vector[k])) << entry.name << " of " << x[k] << " in " << lanes << " lanes";
+        ASSERT_EQ(bits(scalar[k]), bits(vector[k]))
+            << entry.name << " of " << x[k] << " in " << lanes << " lanes";
       }
     }
   }
@@ -173,8 +178,10 @@ TYPED_TEST(Specials, AnotherProcessorGivesTheSameBits) {
   std::mt19937_64 random(6);
   std::uniform_real_distribution<T> range(-120, 120), power(-9, 9);
   for (int k = 0; k < 20000; ++k) {
-    if constexpr (sizeof(T) == 4) x.push_back(from_bits(static_cast<std::uint32_t>(random())));
-    else x.push_back(from_bits(static_cast<std::uint64_t>(random())));
+    if constexpr (sizeof(T) == 4)
+      x.push_back(from_bits(static_cast<std::uint32_t>(random())));
+    else
+      x.push_back(from_bits(static_cast<std::uint64_t>(random())));
     x.push_back(range(random));
   }
   for (std::size_t k = 0; k < x.size(); ++k) y.push_back(power(random));

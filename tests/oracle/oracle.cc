@@ -262,17 +262,25 @@ class Moment {
 
   Tensor eye(const Expr& e, const Scope& scope) {
     if (e.index.size() != 2) throw OracleError("eye takes two axes of one length");
-    Tensor t;
-    for (const IndexEntry& entry : e.index) t.axes.push_back(scope.label(entry.name));
-    // An index name that stands nowhere else has the length of its partner.
-    const auto first = root_.lengths.find(t.axes[0]), second = root_.lengths.find(t.axes[1]);
-    if (first == root_.lengths.end() && second == root_.lengths.end()) throw OracleError("the axes of eye have no known length");
-    t.shape.push_back((first == root_.lengths.end() ? second : first)->second);
-    t.shape.push_back((second == root_.lengths.end() ? first : second)->second);
-    if (t.shape[0] != t.shape[1]) throw OracleError("eye takes two axes of one length");
-    for (std::int64_t i = 0; i < t.shape[0]; ++i)
-      for (std::int64_t j = 0; j < t.shape[1]; ++j) t.data.push_back(i == j ? 1 : 0);
-    return t;
+    // An index name that stands nowhere else has the length of its partner; eye[i,0] picks a row.
+    std::optional<std::int64_t> length;
+    std::vector<Place> places;
+    for (const IndexEntry& entry : e.index) {
+      places.push_back(entry.integer ? Place{"", *entry.integer} : Place{scope.label(entry.name), 0});
+      const auto known = root_.lengths.find(places.back().label);
+      if (known == root_.lengths.end()) continue;
+      if (length && *length != known->second) throw OracleError("eye takes two axes of one length");
+      length = known->second;
+    }
+    if (!length) throw OracleError("the axes of eye have no known length");
+    Tensor t{{"row", "column"}, {*length, *length}, {}};
+    for (std::int64_t i = 0; i < *length; ++i)
+      for (std::int64_t j = 0; j < *length; ++j) t.data.push_back(i == j ? 1 : 0);
+    if (places[0].label == places[1].label && !places[0].label.empty()) {
+      t.axes = {places[0].label, places[1].label};  // eye[n,n] of a start: by place
+      return t;
+    }
+    return renamed(t, places);
   }
 
   Tensor call_value(const Expr& e, const Scope& scope, int back) {

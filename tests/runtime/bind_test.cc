@@ -104,7 +104,8 @@ TEST(Bind, MessagesNameArrayAxisExpectedAndFound) {
   EXPECT_HAS(error_of(cell, request), "axis m has length 7; expected 3, as input x (file.npy) has it");
   request = good();
   request.inputs["x"] = ramp({2, 5, 3, 1});
-  EXPECT_HAS(error_of(cell, request), "input x (file.npy) has the shape [2, 5, 3, 1]; expected [B, T, m] or [T, m]");
+  EXPECT_HAS(error_of(cell, request),
+             "input x (file.npy) has the shape [2, 5, 3, 1]; expected [B, T, m] or [T, m]");
   request = good();
   request.params["W"] = ramp({12});
   EXPECT_HAS(error_of(cell, request), "param W (file.npy) has the shape [12]; expected [d, m]");

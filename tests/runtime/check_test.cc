@@ -30,7 +30,8 @@ Derived derive(const std::string& text) {
 /// Texts of the claims that fail.
 std::string failures(Derived& d) {
   BindRequest request;
-  for (const AxisId a : d.cell.header) request.dims[d.cell.graph.axis(a).name] = a == d.cell.header[0] ? 5 : 7;
+  for (const AxisId a : d.cell.header)
+    request.dims[d.cell.graph.axis(a).name] = a == d.cell.header[0] ? 5 : 7;
   request.length = 12;
   request.random_seed = 3;
   request.dtype = Dtype::F64;
@@ -111,7 +112,8 @@ TEST(Check, FalseScansAreNoticed) {
 
 // At a kink a difference quotient has no meaning; elsewhere it counts.
 TEST(Check, KinksAreSkippedNotFailed) {
-  Derived d = derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");
+  Derived d =
+      derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");
   EXPECT_EQ(failures(d), "");
 }
 

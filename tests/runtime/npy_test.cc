@@ -24,7 +24,8 @@ std::string npy(const std::string& dictionary, const std::string& data, int vers
   return file + header + data;
 }
 
-std::string dictionary(const std::string& descr, const std::string& shape, const std::string& order = "False") {
+std::string dictionary(const std::string& descr, const std::string& shape,
+                       const std::string& order = "False") {
   return "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
 }
 
@@ -126,7 +127,9 @@ TEST(Npy, DamagedFilesGiveMessages) {
       {npy("import os", data), "damaged header"},
       {npy("{'descr': '<f4", data), "damaged header"},
   };
-  for (const auto& c : cases) EXPECT_NE(error_of(c.bytes).find(c.expected), std::string::npos) << c.expected << "\n  got: " << error_of(c.bytes);
+  for (const auto& c : cases)
+    EXPECT_NE(error_of(c.bytes).find(c.expected), std::string::npos)
+        << c.expected << "\n  got: " << error_of(c.bytes);
 }
 
 // Every prefix and every file with one byte changed is read or refused; none may crash or hang.
@@ -159,8 +162,8 @@ class NpyFile : public testing::Test {
 TEST_F(NpyFile, ReadsFromDisk) {
   const std::string path = directory + "/a.npy";
   const double values[] = {1, 2, 3};
-  std::ofstream(path, std::ios::binary) << npy(dictionary("<f8", "(3,)"),
-                                               std::string(reinterpret_cast<const char*>(values), sizeof values));
+  std::ofstream(path, std::ios::binary)
+      << npy(dictionary("<f8", "(3,)"), std::string(reinterpret_cast<const char*>(values), sizeof values));
   EXPECT_EQ(read_npy(path).get(2), 3);
 }
 
@@ -172,7 +175,8 @@ TEST_F(NpyFile, UnreadableFilesNameThePath) {
   EXPECT_NE(error(pipe).find("is not a regular file"), std::string::npos) << "and does not wait for a writer";
   const std::string huge = directory + "/huge.npy";
   std::ofstream(huge, std::ios::binary) << npy(dictionary("<f4", "(300000000000,)"), "");
-  EXPECT_NE(error(huge).find("cut short"), std::string::npos) << "and does not allocate what the header claims";
+  EXPECT_NE(error(huge).find("cut short"), std::string::npos)
+      << "and does not allocate what the header claims";
 }
 
 }  // namespace

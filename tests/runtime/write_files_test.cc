@@ -40,7 +40,8 @@ class WriteFiles : public testing::Test {
     return "no error";
   }
   std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
   }
 };
 
@@ -57,7 +58,8 @@ TEST_F(WriteFiles, WritesAndReplaces) {
 TEST_F(WriteFiles, AFailedRenameUndoesTheOthers) {
   write_arrays(directory, {{"a", filled(1, 1)}});
   fs::create_directory(directory + "/b.npy");
-  EXPECT_NE(error(directory, {{"a", filled(2, 9)}, {"c", filled(1, 9)}, {"b", filled(1, 9)}}).find("b.npy: cannot write"),
+  EXPECT_NE(error(directory, {{"a", filled(2, 9)}, {"c", filled(1, 9)}, {"b", filled(1, 9)}})
+                .find("b.npy: cannot write"),
             std::string::npos);
   EXPECT_EQ(read_npy(directory + "/a.npy").get(0), 1) << "what was there is there again";
   EXPECT_FALSE(fs::exists(directory + "/c.npy"));
@@ -68,7 +70,7 @@ TEST_F(WriteFiles, AFullDiskLeavesNothing) {
   struct rlimit before;
   getrlimit(RLIMIT_FSIZE, &before);
   const auto old = signal(SIGXFSZ, SIG_IGN);
-  const struct rlimit small{4096, before.rlim_max};
+  const struct rlimit small { 4096, before.rlim_max };
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string what = error(directory + "/new", {{"small", filled(10, 1)}, {"large", filled(5000, 1)}});
   setrlimit(RLIMIT_FSIZE, &before);
