@@ -191,9 +191,7 @@ class Differentiator {
       case Op::ReduceMax: {
         const Terms* inner = of(n.args[0]);
         if (!inner) return result;
-        const NodeId hit = op(Op::Eq, {n.args[0], node});
-        const NodeId share = op(Op::Div, {hit, g_.reduce_sum(n.bound, hit)});
-        sum_over(result, scaled(*inner, share), n.bound);
+        sum_over(result, scaled(*inner, g_.max_share(n.bound, n.args[0])), n.bound);
         return result;
       }
       case Op::Softmax: {

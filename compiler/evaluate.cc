@@ -153,7 +153,8 @@ const Tensor& Evaluator::value(NodeId root) {
       }
       case Op::ReduceSum:
       case Op::ReduceMax:
-      case Op::Softmax: {
+      case Op::Softmax:
+      case Op::MaxShare: {
         // Bound axes run innermost; each free position owns one run of them.
         std::vector<AxisId> free, axes;
         for (AxisId a : n.axes)
@@ -175,14 +176,18 @@ const Tensor& Evaluator::value(NodeId root) {
             t.data[r] = most;
             continue;
           }
-          for (std::int64_t i = 0; i < run; ++i) sum += n.op == Op::ReduceSum ? x[i] : std::exp(x[i] - most);
+          auto weight = [&](std::int64_t i) -> double {
+            if (n.op == Op::MaxShare) return x[i] == most;
+            return n.op == Op::Softmax ? std::exp(x[i] - most) : x[i];
+          };
+          for (std::int64_t i = 0; i < run; ++i) sum += weight(i);
           if (n.op == Op::ReduceSum) {
             t.data[r] = sum;
             continue;
           }
-          for (std::int64_t i = 0; i < run; ++i) soft.data[r * run + i] = std::exp(x[i] - most) / sum;
+          for (std::int64_t i = 0; i < run; ++i) soft.data[r * run + i] = weight(i) / sum;
         }
-        if (n.op != Op::Softmax) break;
+        if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) break;
         Walk walk(t.shape, {strides_over(soft, t.axes)});
         for (std::int64_t e = 0; e < count; ++e, walk.next()) t.data[e] = soft.data[walk.offset[0]];
         break;

@@ -219,9 +219,17 @@ NodeId Graph::reduce_max(std::vector<AxisId> bound, NodeId body, Span span) {
 }
 
 NodeId Graph::softmax(std::vector<AxisId> bound, NodeId body, Span span) {
+  return normalised(Op::Softmax, std::move(bound), body, span);
+}
+
+NodeId Graph::max_share(std::vector<AxisId> bound, NodeId body, Span span) {
+  return normalised(Op::MaxShare, std::move(bound), body, span);
+}
+
+NodeId Graph::normalised(Op op, std::vector<AxisId> bound, NodeId body, Span span) {
   sort_unique(bound);
   Node n;
-  n.op = Op::Softmax;
+  n.op = op;
   n.span = span;
   // Along an axis that the body lacks all entries are equal: each gets its share of one.
   NodeId share = kNoNode;
@@ -230,7 +238,7 @@ NodeId Graph::softmax(std::vector<AxisId> bound, NodeId body, Span span) {
       n.bound.push_back(b);
     } else {
       const NodeId length = size(b, span);
-      share = share == kNoNode ? length : op(Op::Mul, {share, length}, span);
+      share = share == kNoNode ? length : this->op(Op::Mul, {share, length}, span);
     }
   }
   NodeId result;
@@ -241,7 +249,7 @@ NodeId Graph::softmax(std::vector<AxisId> bound, NodeId body, Span span) {
     n.args = {body};
     result = intern(std::move(n));
   }
-  return share == kNoNode ? result : op(Op::Div, {result, share}, span);
+  return share == kNoNode ? result : this->op(Op::Div, {result, share}, span);
 }
 
 NodeId Graph::reindex(NodeId node, std::vector<std::pair<AxisId, Index>> map, Span span) {

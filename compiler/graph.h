@@ -10,6 +10,7 @@
 //   node     := leaf | elementwise(node…)                        -- rows of ops.def
 //             | ReduceSum[bound…](node) | ReduceMax[bound…](node)  -- bound axes are no longer free
 //             | Softmax[bound…](node)                            -- normalised over bound, which stay free
+//             | MaxShare[bound…](node)                           -- 1/n at each of the n largest, else 0; bound stay free
 //             | Reindex{axis -> axis or integer}(node)           -- the value of node read at other indices
 //             | Surrogate(value, argument…, slope…)              -- is `value`; slopes are for gradients only
 //
@@ -51,6 +52,7 @@ enum class Op : std::uint8_t {
   ReduceSum,
   ReduceMax,
   Softmax,
+  MaxShare,
   Reindex,
   Surrogate,
 };
@@ -97,7 +99,7 @@ struct Node {
   int lag = 0;                     ///< Read of an input: steps back
   AxisId lag_axis = kNoAxis;       ///< Read of an input: further steps back by the position on this axis
   std::vector<std::pair<AxisId, Index>> map;  ///< Reindex, sorted by axis; identity pairs are left out
-  std::vector<AxisId> bound;       ///< ReduceSum, ReduceMax, Softmax; sorted
+  std::vector<AxisId> bound;       ///< ReduceSum, ReduceMax, Softmax, MaxShare; sorted
   std::vector<AxisId> axes;        ///< free axes, sorted; derived
   Span span;                       ///< where the source says it (first occurrence)
 };
@@ -127,6 +129,9 @@ class Graph {
   NodeId reduce_sum(std::vector<AxisId> bound, NodeId body, Span span = {});  ///< axes the body lacks multiply by their size
   NodeId reduce_max(std::vector<AxisId> bound, NodeId body, Span span = {});
   NodeId softmax(std::vector<AxisId> bound, NodeId body, Span span = {});
+  /// The slope of reduce_max with respect to its body. One operator rather than `body == max(body)`,
+  /// which stops holding as soon as one side is summed in another order than the other.
+  NodeId max_share(std::vector<AxisId> bound, NodeId body, Span span = {});
   NodeId reindex(NodeId node, std::vector<std::pair<AxisId, Index>> map, Span span = {});
   NodeId surrogate(NodeId value, std::vector<NodeId> arguments, std::vector<NodeId> slopes, Span span = {});
   /// Contraction of `axis` between a and b, batching all other shared axes. `a` and `b` must
@@ -140,6 +145,7 @@ class Graph {
 
  private:
   NodeId intern(Node node);
+  NodeId normalised(Op op, std::vector<AxisId> bound, NodeId body, Span span);
   std::deque<Node> nodes_;  // references to nodes stay valid while the graph grows
   std::vector<Axis> axes_;
   std::unordered_multimap<std::size_t, NodeId> table_;

@@ -70,6 +70,12 @@ std::vector<Shared> shared_values(const CellGraph& cell, const Jacobian& jacobia
   return result;
 }
 
+// Column indices are named before all else: every printer of a cell then gives them the same names,
+// the first free ones, so a text and its list of axes agree whichever printer wrote them.
+void name_columns(const Jacobian& jacobian, ExpressionPrinter& printer) {
+  for (const JacobianBlock& b : jacobian.blocks) printer.index_list(b.column_axes);
+}
+
 // A printer that knows the cell's own names, also of values after simplification, whole and read
 // at the column's index.
 std::set<NodeId> register_names(CellGraph& cell, ExpressionPrinter& printer) {
@@ -195,6 +201,8 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   if (structure.widest >= 0) j["structure"] = structure_json(cell, structure.stages[structure.widest]);
   else j["structure"] = nullptr;
   ExpressionPrinter plain(cell, Notation::Language, false), named(cell, Notation::Language, true);
+  ExpressionPrinter latex(cell, Notation::Latex, true);
+  for (ExpressionPrinter* p : {&plain, &named, &latex}) name_columns(jacobian, *p);
   j["stages"] = Json::array();
   std::vector<std::string> hoisted;
   for (const Stage& s : structure.stages) {
@@ -219,7 +227,6 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   j["hoisted"] = hoisted;
 
   const std::set<NodeId> known = register_names(cell, named);
-  ExpressionPrinter latex(cell, Notation::Latex, true);
   register_names(cell, latex);
   const std::vector<Shared> shared = shared_values(cell, jacobian, named, known);
   shared_values(cell, jacobian, latex, known);
@@ -229,12 +236,9 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
     std::string text = block_text(cell, b, plain, kMaxSpelledOut);
     if (text.empty()) text = block_text(cell, b, named, kMaxPrinted), used_shared = true;
     std::vector<std::string> axes;
-    if (!is_straight(cell, b)) {
-      for (AxisId a : cell.symbol_of(cell.updates[b.row]).index) axes.push_back(plain.axis_name(a));
+    for (AxisId a : cell.symbol_of(cell.updates[b.row]).index) axes.push_back(plain.axis_name(a));
+    if (!is_straight(cell, b))
       for (AxisId a : b.column_axes) axes.push_back(plain.axis_name(a));
-    } else {
-      for (AxisId a : cell.symbol_of(cell.updates[b.row]).index) axes.push_back(plain.axis_name(a));
-    }
     j["jacobian"].push_back({{"row", cell.symbol_of(cell.updates[b.row]).name},
                              {"col", cell.symbol_of(cell.updates[b.column]).name},
                              {"text", text},
@@ -260,6 +264,7 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
 
 std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const SourceText& source) {
   ExpressionPrinter printer(cell, Notation::Language, true);
+  name_columns(jacobian, printer);
   const std::set<NodeId> known = register_names(cell, printer);
   const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known);
   std::string text = "cell " + cell.name + (cell.header.empty() ? "" : "[" + join(axis_names(cell, cell.header), ", ") + "]") + "\n";
@@ -332,6 +337,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
 
 std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Structure& structure) {
   ExpressionPrinter printer(cell, Notation::Latex, true);
+  name_columns(jacobian, printer);
   const std::set<NodeId> known = register_names(cell, printer);
   const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known);
   std::string text =

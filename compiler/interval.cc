@@ -129,7 +129,8 @@ class IntervalEvaluator {
       case Op::Surrogate:
       case Op::Reindex:
       case Op::ReduceMax: return x(0);
-      case Op::Softmax: return {0, 1};
+      case Op::Softmax:
+      case Op::MaxShare: return {0, 1};
       case Op::ReduceSum: {
         double count = 1;
         for (AxisId b : n.bound) count *= g_.axis(b).fixed ? static_cast<double>(*g_.axis(b).fixed) : kInf;

@@ -25,6 +25,8 @@ NodeId rebuild(Graph& to, const Node& node, std::vector<NodeId> args) {
       return to.reduce_max(node.bound, args[0], node.span);
     case Op::Softmax:
       return to.softmax(node.bound, args[0], node.span);
+    case Op::MaxShare:
+      return to.max_share(node.bound, args[0], node.span);
     case Op::Reindex:
       return to.reindex(args[0], node.map, node.span);
     case Op::Surrogate: {

@@ -97,6 +97,12 @@ class Planner {
           map[id] = graph().op(Op::Div, {e, graph().reduce_sum(n.bound, e, n.span)}, n.span);
           break;
         }
+        case Op::MaxShare: {
+          const NodeId largest = graph().reduce_max(n.bound, args[0], n.span);
+          const NodeId hit = graph().op(Op::Eq, {args[0], largest}, n.span);
+          map[id] = graph().op(Op::Div, {hit, graph().reduce_sum(n.bound, hit, n.span)}, n.span);
+          break;
+        }
         case Op::ReduceSum: map[id] = same ? id : graph().reduce_sum(n.bound, args[0], n.span); break;
         case Op::ReduceMax: map[id] = same ? id : graph().reduce_max(n.bound, args[0], n.span); break;
         case Op::Reindex: map[id] = same ? id : graph().reindex(args[0], n.map, n.span); break;

@@ -234,6 +234,7 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
     case Op::ReduceSum:
     case Op::ReduceMax:
     case Op::Softmax: result = reduction(node, renaming); break;
+    case Op::MaxShare: result = max_share(node, renaming); break;
     case Op::Surrogate: result = piece(n.args[0], renaming); break;
     default: result = elementwise(node, renaming);
   }
@@ -413,6 +414,29 @@ ExpressionPrinter::Piece ExpressionPrinter::reduction(NodeId node, const Renamin
   const std::string text = name + index_list(bound) + "(" + operand(n.args[0], inner, 0) + ")";
   if (picked.empty()) return {text, kPrimary};
   return {"sum" + index_list(bound) + "(" + picked + text + ")", kPrimary};
+}
+
+ExpressionPrinter::Piece ExpressionPrinter::max_share(NodeId node, const Renaming& renaming) {
+  // (x == max[m](x))/sum[m](x == max[m](x)), where the first x alone follows the renaming of m.
+  const Node& n = cell_.graph[node];
+  std::vector<AxisId> bound;
+  Renaming inner = renaming;
+  for (AxisId b : n.bound) {
+    bool captured = false;
+    for (AxisId free : n.axes)
+      captured |= !std::binary_search(n.bound.begin(), n.bound.end(), free) && through({free, 0}, renaming) == Index{b, 0};
+    bound.push_back(captured ? fresh_spelling(b) : b);
+    inner[b] = Index{bound.back(), 0};
+  }
+  const std::string x = operand(n.args[0], renaming, kSum), each = operand(n.args[0], inner, kSum);
+  if (notation_ == Notation::Latex) {
+    std::string list;
+    for (AxisId b : bound) list += (list.empty() ? "" : ",") + latex_name(axis_name(b));
+    const std::string most = "\\max_{" + list + "}\\left(" + each + "\\right)";
+    return {"\\frac{\\left[" + x + " = " + most + "\\right]}{\\sum_{" + list + "} \\left[" + each + " = " + most + "\\right]}", kPrimary};
+  }
+  const std::string most = "max" + index_list(bound) + "(" + each + ")";
+  return {"(" + x + " == " + most + ")/sum" + index_list(bound) + "(" + each + " == " + most + ")", kProduct};
 }
 
 }  // namespace cellc

@@ -48,6 +48,7 @@ class ExpressionPrinter {
   std::string operand(NodeId node, const Renaming& renaming, int at_least);
   Piece elementwise(NodeId node, const Renaming& renaming);
   Piece reduction(NodeId node, const Renaming& renaming);
+  Piece max_share(NodeId node, const Renaming& renaming);
   bool contraction(NodeId node, const Renaming& renaming, Piece& out);
   bool contracts(NodeId matrix, NodeId x, AxisId b, const Renaming& renaming, Piece& out);
   std::string read_text(const Node& n, const Renaming& renaming);

@@ -33,6 +33,7 @@ std::string op_name(Op op) {
     case Op::ReduceSum: return "ReduceSum";
     case Op::ReduceMax: return "ReduceMax";
     case Op::Softmax: return "Softmax";
+    case Op::MaxShare: return "MaxShare";
     case Op::Reindex: return "Reindex";
     default: return "Surrogate";
   }
@@ -146,7 +147,7 @@ std::string flops_per_step(const CellGraph& cell) {
     const Node& n = g[id];
     const bool reduces = !n.bound.empty();
     if (!reduces && (!is_elementwise(n.op) || n.op == Op::StopGradient)) continue;
-    std::int64_t number = n.op == Op::Softmax ? 4 : 1;  // maximum, exp, sum, division
+    std::int64_t number = n.op == Op::Softmax || n.op == Op::MaxShare ? 4 : 1;  // maximum, exp or ==, sum, division
     std::vector<AxisId> symbolic;
     for (AxisId a : reduces ? g[n.args[0]].axes : n.axes) {
       if (const auto fixed = g.axis(a).fixed) number *= *fixed;

@@ -8,6 +8,9 @@ namespace cellc {
 
 namespace {
 
+// Reductions that keep their axes: each entry relative to all of them.
+bool is_normalised(Op op) { return op == Op::Softmax || op == Op::MaxShare; }
+
 // Sums of more terms than this are kept as they stand: every prefix of a chain of n additions has
 // a form of its own, so unbounded forms would need n^2 memory for a cell that is one long sum.
 constexpr std::size_t kMaxTerms = 64;
@@ -204,12 +207,13 @@ NodeId Simplifier::substitute(NodeId root, const std::vector<std::pair<AxisId, I
       done[id] = graph_.op(n.op, std::move(args), n.span);
     } else if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) {
       done[id] = substitute_under(id, map);
-    } else if (n.op == Op::Softmax && !picks_from(n, map)) {
+    } else if (is_normalised(n.op) && !picks_from(n, map)) {
       std::vector<AxisId> bound = n.bound;
       for (AxisId& b : bound)
         for (const auto& [from, to] : map)
           if (from == b) b = to.axis;
-      done[id] = graph_.softmax(bound, done.at(n.args[0]), n.span);
+      done[id] = n.op == Op::Softmax ? graph_.softmax(bound, done.at(n.args[0]), n.span)
+                                     : graph_.max_share(bound, done.at(n.args[0]), n.span);
     } else {
       done[id] = graph_.reindex(id, map, n.span);
     }
@@ -220,11 +224,12 @@ NodeId Simplifier::substitute(NodeId root, const std::vector<std::pair<AxisId, I
   return canonical(moved);
 }
 
-bool Simplifier::picks_from(const Node& softmax, const std::vector<std::pair<AxisId, Index>>& map) {
-  // One entry of a softmax, or a softmax read along a diagonal, has no form without the Reindex.
+bool Simplifier::picks_from(const Node& n, const std::vector<std::pair<AxisId, Index>>& map) {
+  // One entry of a softmax or of a share of the maximum, or either read along a diagonal, has no
+  // form without the Reindex.
   for (const auto& [from, to] : map) {
-    const bool normalised = std::binary_search(softmax.bound.begin(), softmax.bound.end(), from);
-    if (normalised && (!to.is_axis() || std::binary_search(softmax.axes.begin(), softmax.axes.end(), to.axis)))
+    const bool normalised = std::binary_search(n.bound.begin(), n.bound.end(), from);
+    if (normalised && (!to.is_axis() || std::binary_search(n.axes.begin(), n.axes.end(), to.axis)))
       return true;
   }
   return false;
@@ -323,7 +328,7 @@ Polynomial Simplifier::form_of(NodeId node) {
       break;
     case Op::Reindex: {
       const NodeId body = canonical(n.args[0]);
-      if (graph_[body].op == Op::Softmax && picks_from(graph_[body], n.map)) {
+      if (is_normalised(graph_[body].op) && picks_from(graph_[body], n.map)) {
         const NodeId kept = graph_.reindex(body, n.map, n.span);
         if (kept == node || graph_[kept].op == Op::Reindex) return atom(kept);
         return form(kept);
@@ -335,11 +340,13 @@ Polynomial Simplifier::form_of(NodeId node) {
       return sum_over(n.bound, body);
     }
     case Op::ReduceMax:
-    case Op::Softmax: {
+    case Op::Softmax:
+    case Op::MaxShare: {
       NodeId body = canonical(n.args[0]);
       const std::vector<AxisId> bound = n.op == Op::ReduceMax ? canonical_bound(n.bound, body) : n.bound;
       const NodeId r = n.op == Op::ReduceMax ? graph_.reduce_max(bound, body, n.span)
-                                             : graph_.softmax(bound, body, n.span);
+                       : n.op == Op::Softmax ? graph_.softmax(bound, body, n.span)
+                                             : graph_.max_share(bound, body, n.span);
       if (r == node || graph_[r].op == n.op) return atom(r);
       return form(r);
     }

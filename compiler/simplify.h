@@ -46,7 +46,7 @@ class Simplifier {
   NodeId substitute(NodeId node, const std::vector<std::pair<AxisId, Index>>& map);
   NodeId substitute_under(NodeId reduction, std::vector<std::pair<AxisId, Index>> map);
   std::vector<AxisId> canonical_bound(std::vector<AxisId> bound, NodeId& body);
-  static bool picks_from(const Node& softmax, const std::vector<std::pair<AxisId, Index>>& map);
+  static bool picks_from(const Node& n, const std::vector<std::pair<AxisId, Index>>& map);
 
   Graph& graph_;
   std::unordered_map<NodeId, Polynomial> forms_;

@@ -260,7 +260,7 @@ class Analyser {
             case Op::Where: d = degree[n.args[0]] ? 2 : 1; break;
             default: d = 2;
           }
-        } else if (top == 1 && (n.op == Op::Softmax || n.op == Op::ReduceMax)) {
+        } else if (top == 1 && (n.op == Op::Softmax || n.op == Op::ReduceMax || n.op == Op::MaxShare)) {
           d = 2;
         } else if (top == 1 && n.op == Op::Surrogate) {
           d = degree[n.args[0]];

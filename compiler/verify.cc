@@ -132,11 +132,12 @@ class Verifier {
       case Op::ReduceSum:
       case Op::ReduceMax:
       case Op::Softmax:
+      case Op::MaxShare:
         require(n.args.size() == 1 && !n.bound.empty(), "a reduction of nothing");
         take(n.args[0]);
         for (AxisId b : n.bound) {
           require(free.contains(b), "binds an axis that its operand lacks");
-          if (n.op != Op::Softmax) free.erase(b);
+          if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) free.erase(b);
         }
         break;
       case Op::Reindex:

@@ -1,6 +1,8 @@
 #include "runtime/array.h"
 
-#include <bit>
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -73,13 +75,17 @@ std::int64_t entries(const std::vector<std::int64_t>& shape, std::size_t entry_s
   return count;
 }
 
-constexpr std::size_t kAlignment = 64;
-
 std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+  // Large arrays lie on huge pages where the system has them: touching fresh memory page by page costs as
+  // much as computing what goes there.
+  constexpr std::size_t kHugePage = 2 << 20;
+  const bool large = bytes >= 4 * kHugePage;
+  const std::size_t alignment = large ? kHugePage : 64;
   // Never empty, so that data() is a real address also for arrays without entries.
-  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
+  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded);
   if (!memory) throw std::bad_alloc();
+  if (large) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: refusal changes nothing
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
 }
 

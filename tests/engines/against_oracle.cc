@@ -10,8 +10,6 @@
 namespace cellc {
 namespace {
 
-bool is_narrow(Dtype dtype) { return dtype == Dtype::F16 || dtype == Dtype::BF16; }
-
 void round_to(Dtype dtype, std::vector<double>& values) {
   if (values.empty()) return;
   Array array(dtype, {static_cast<std::int64_t>(values.size())});
