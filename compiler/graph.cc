@@ -338,4 +338,34 @@ int CellGraph::find_symbol(const std::string& name) const {
   return -1;
 }
 
+NodeId Graph::rebuild(const Node& node, std::vector<NodeId> args) {
+  switch (node.op) {
+    case Op::Constant:
+      return constant(node.number, node.span);
+    case Op::Size:
+      return size(node.index[0].axis, node.span);
+    case Op::Read:
+      return read(node.symbol, node.index, node.span, node.lag, node.lag_axis);
+    case Op::Eye:
+    case Op::OneHot:
+      return eye(node.index[0], node.index[1], node.span);
+    case Op::ReduceSum:
+      return reduce_sum(node.bound, args[0], node.span);
+    case Op::ReduceMax:
+      return reduce_max(node.bound, args[0], node.span);
+    case Op::Softmax:
+      return softmax(node.bound, args[0], node.span);
+    case Op::MaxShare:
+      return max_share(node.bound, args[0], node.span);
+    case Op::Reindex:
+      return reindex(args[0], node.map, node.span);
+    case Op::Surrogate: {
+      const auto half = args.begin() + 1 + static_cast<std::ptrdiff_t>(args.size() - 1) / 2;
+      return surrogate(args[0], {args.begin() + 1, half}, {half, args.end()}, node.span);
+    }
+    default:
+      return op(node.op, std::move(args), node.span);
+  }
+}
+
 }  // namespace cellc

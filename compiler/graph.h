@@ -134,6 +134,8 @@ class Graph {
   NodeId max_share(std::vector<AxisId> bound, NodeId body, Span span = {});
   NodeId reindex(NodeId node, std::vector<std::pair<AxisId, Index>> map, Span span = {});
   NodeId surrogate(NodeId value, std::vector<NodeId> arguments, std::vector<NodeId> slopes, Span span = {});
+  /// `node`, of this graph or of one with the same axes and symbols, with other operands.
+  NodeId rebuild(const Node& node, std::vector<NodeId> args);
   /// Contraction of `axis` between a and b, batching all other shared axes. `a` and `b` must
   /// already have been indexed so that `axis` is the bound one in both.
   NodeId contract(AxisId axis, NodeId a, NodeId b, Span span = {});

@@ -150,7 +150,7 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
     }
     std::vector<NodeId> args = node.args;
     for (NodeId& a : args) a = image[a];
-    image[id] = rebuild(result.graph, node, std::move(args));
+    image[id] = result.graph.rebuild(node, std::move(args));
   }
 
   for (std::size_t s = 0; s < symbols_.size(); ++s) {

@@ -223,7 +223,4 @@ class Lowering {
   bool stopped_ = false;     ///< a limit was passed; everything is poison from here
 };
 
-/// `node` of some graph rebuilt in `to` over other operands; axes keep their numbers.
-NodeId rebuild(Graph& to, const Node& node, std::vector<NodeId> args);
-
 }  // namespace cellc::lowering

@@ -8,36 +8,6 @@
 
 namespace cellc::lowering {
 
-NodeId rebuild(Graph& to, const Node& node, std::vector<NodeId> args) {
-  switch (node.op) {
-    case Op::Constant:
-      return to.constant(node.number, node.span);
-    case Op::Size:
-      return to.size(node.index[0].axis, node.span);
-    case Op::Read:
-      return to.read(node.symbol, node.index, node.span, node.lag, node.lag_axis);
-    case Op::Eye:
-    case Op::OneHot:
-      return to.eye(node.index[0], node.index[1], node.span);
-    case Op::ReduceSum:
-      return to.reduce_sum(node.bound, args[0], node.span);
-    case Op::ReduceMax:
-      return to.reduce_max(node.bound, args[0], node.span);
-    case Op::Softmax:
-      return to.softmax(node.bound, args[0], node.span);
-    case Op::MaxShare:
-      return to.max_share(node.bound, args[0], node.span);
-    case Op::Reindex:
-      return to.reindex(args[0], node.map, node.span);
-    case Op::Surrogate: {
-      const auto half = args.begin() + 1 + static_cast<std::ptrdiff_t>(args.size() - 1) / 2;
-      return to.surrogate(args[0], {args.begin() + 1, half}, {half, args.end()}, node.span);
-    }
-    default:
-      return to.op(node.op, std::move(args), node.span);
-  }
-}
-
 bool Lowering::varies(NodeId node) {
   for (NodeId id = static_cast<NodeId>(varies_.size()); id < graph_.size(); ++id) {
     const Node& n = graph_[id];
@@ -89,7 +59,7 @@ NodeId Lowering::shift(NodeId root, int steps, Span span, Scope& scope) {
     std::vector<NodeId> args = node.args;
     for (NodeId& a : args)
       if (varies(a)) a = done.at(a);
-    done[id] = rebuild(graph_, node, std::move(args));
+    done[id] = graph_.rebuild(node, std::move(args));
   }
   return done.at(root);
 }
@@ -121,7 +91,7 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
       std::vector<NodeId> args = node.args;
       for (NodeId& a : args)
         if (varies(a)) a = done.at(a);
-      done[id] = rebuild(graph_, node, std::move(args));
+      done[id] = graph_.rebuild(node, std::move(args));
       continue;
     }
     const Symbol& symbol = base_symbol(node.symbol);

@@ -36,6 +36,11 @@ LowRank classify_low_rank(const StageView& stage);
 
 // structure_scannable.cc: closed under composition though not affine
 Scannable classify_scannable(const StageView& stage);
+/// s' = (a·s + b)/(c·s + d) with coefficients free of s, if the update of `state` (a symbol) is one.
+struct MoebiusMap {
+  NodeId a, b, c, d;
+};
+std::optional<MoebiusMap> moebius_map(Graph& graph, Simplifier& simplifier, NodeId update, int state);
 
 // interval.cc
 /// Bound on the infinity norm of the stage's block of the *true* Jacobian under the ranges that

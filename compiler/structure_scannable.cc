@@ -72,9 +72,11 @@ class MoebiusRecogniser {
  public:
   MoebiusRecogniser(Graph& g, Simplifier& s, std::set<int> own) : g_(g), s_(s), own_(std::move(own)) {}
 
-  bool is_moebius(NodeId node) {
+  std::optional<MoebiusMap> map(NodeId node) {
     const std::optional<Rational> r = rational(node, 0);
-    return r && degree(r->above) <= 1 && degree(r->below) == 1;
+    if (!r || degree(r->above) > 1 || degree(r->below) != 1) return std::nullopt;
+    const NodeId a = degree(r->above) == 1 ? r->above[1] : g_.constant(0);
+    return MoebiusMap{a, r->above[0], r->below[1], r->below[0]};
   }
 
  private:
@@ -153,13 +155,17 @@ class MoebiusRecogniser {
 
 }  // namespace
 
+std::optional<MoebiusMap> moebius_map(Graph& graph, Simplifier& simplifier, NodeId update, int state) {
+  return MoebiusRecogniser(graph, simplifier, {state}).map(simplifier.simplify(update));
+}
+
 Scannable classify_scannable(const StageView& stage) {
   if (stage.states.size() != 1) return Scannable::No;
   const StateUpdate& update = stage.cell.updates[stage.states[0]];
   const std::set<int> own{update.symbol};
   const NodeId value = stage.simplifier.simplify(update.value);
   if (ClipRecogniser(stage.cell.graph, stage.simplifier, own).is_clip(value)) return Scannable::Clip;
-  if (MoebiusRecogniser(stage.cell.graph, stage.simplifier, own).is_moebius(value)) return Scannable::Moebius;
+  if (moebius_map(stage.cell.graph, stage.simplifier, value, update.symbol)) return Scannable::Moebius;
   return Scannable::No;
 }
 

@@ -33,6 +33,8 @@ class Array {
     view.shape_ = std::move(shape);
     return view;
   }
+  /// No other Array shares the memory, so overwriting it surprises nobody.
+  bool is_sole_owner() const { return data_.use_count() == 1; }
   void reinterpret(Dtype dtype) { dtype_ = dtype; }  ///< U16 <-> BF16
 
  private:

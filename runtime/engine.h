@@ -57,7 +57,9 @@ class Program {
   static Program compile(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
   ~Program();
   Program(Program&&) noexcept;
-  RunOutput run(const BoundRun& run) const;
+  /// Throws RequestError. Arrays of `reuse`, an earlier output, are written again where they have the
+  /// right shape and nobody else holds them: a repeated call then touches no fresh memory.
+  RunOutput run(const BoundRun& run, RunOutput reuse = {}) const;
   double compile_ms() const;
   const std::string& llvm_ir() const;     ///< text handed to LLVM
   std::string assembly() const;           ///< of the optimised module

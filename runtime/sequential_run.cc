@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "runtime/products.h"
 #include "runtime/threads.h"
@@ -64,8 +65,8 @@ Array widened(const Array& array, Dtype dtype) {
 
 class SequentialRun {
  public:
-  SequentialRun(const CompiledPlan& compiled, const BoundRun& run)
-      : compiled_(compiled), plan_(compiled.plan), run_(run), narrow_(plan_.options.narrow_storage),
+  SequentialRun(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse)
+      : compiled_(compiled), plan_(compiled.plan), run_(run), reuse_(std::move(reuse)), narrow_(plan_.options.narrow_storage),
         arithmetic_(compiled.dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32) {}
 
   RunOutput operator()() {
@@ -150,14 +151,22 @@ class SequentialRun {
   void allocate_outputs() {
     for (const StateUpdate& u : plan_.cell.updates) {
       const Symbol& symbol = plan_.cell.symbols[u.symbol];
-      output_.states.push_back(Array::uninitialised(compiled_.dtype, shape({rows_}, symbol.axes)));
-      output_.finals.push_back(Array::uninitialised(arithmetic_, shape({sequences_}, symbol.axes)));
+      add_output(output_.states, reuse_.states, compiled_.dtype, shape({rows_}, symbol.axes));
+      add_output(output_.finals, reuse_.finals, arithmetic_, shape({sequences_}, symbol.axes));
       work_ += entries(symbol.axes) * rows_;
     }
     for (const Out& o : plan_.cell.outs) {
-      output_.outs.push_back(Array::uninitialised(compiled_.dtype, shape({rows_}, o.index)));
+      add_output(output_.outs, reuse_.outs, compiled_.dtype, shape({rows_}, o.index));
       work_ += entries(o.index) * rows_;
     }
+  }
+
+  static void add_output(std::vector<Array>& outputs, std::vector<Array>& earlier, Dtype dtype,
+                         const std::vector<std::int64_t>& shape) {
+    const std::size_t i = outputs.size();
+    const bool fits = i < earlier.size() && earlier[i].dtype() == dtype && earlier[i].shape() == shape &&
+                      earlier[i].is_sole_owner();
+    outputs.push_back(fits ? std::move(earlier[i]) : Array::uninitialised(dtype, shape));
   }
 
   // Slots --------------------------------------------------------------------------------------
@@ -269,6 +278,9 @@ class SequentialRun {
       if (chunk_rows_ > kProductRows) chunk_rows_ -= chunk_rows_ % kProductRows;
     }
     const bool joins = chunk_rows_ != std::numeric_limits<std::int64_t>::max();
+    // Without states no step waits for another: every thread finds blocks of its own.
+    const bool stateless = plan_.cell.updates.empty();
+    if (stateless) chunk_rows_ = std::min(chunk_rows_, std::max<std::int64_t>(kProductRows, rows_ / (8 * thread_count(run_.threads))));
     for (std::int64_t s = 0; s < sequences_; ++s) {
       const std::int64_t steps = steps_of(s);
       if (steps == 0) continue;
@@ -285,6 +297,7 @@ class SequentialRun {
         const std::int64_t end = begin + std::min(chunk_rows_, steps - begin);
         const std::int64_t low = row_of(s, run_.reverse ? end - 1 : begin);
         job.push_back({{{s, begin, end}}, low, low + (end - begin)});
+        if (stateless && end < steps) jobs_.push_back(std::exchange(job, {}));
       }
       jobs_.push_back(std::move(job));
     }
@@ -445,6 +458,7 @@ class SequentialRun {
   const CompiledPlan& compiled_;
   const Plan& plan_;
   const BoundRun& run_;
+  RunOutput reuse_;
   const bool narrow_;
   const Dtype arithmetic_;
   std::int64_t sequences_ = 0, rows_ = 0, work_ = 0;
@@ -458,6 +472,8 @@ class SequentialRun {
 
 }  // namespace
 
-RunOutput run_sequential(const CompiledPlan& compiled, const BoundRun& run) { return SequentialRun(compiled, run)(); }
+RunOutput run_sequential(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse) {
+  return SequentialRun(compiled, run, std::move(reuse))();
+}
 
 }  // namespace cellc

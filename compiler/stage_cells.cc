@@ -1,0 +1,403 @@
+// Cuts a cell where values cross from step to step or from channel to channel (stage_cells.h).
+#include "compiler/stage_cells.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "compiler/simplify.h"
+
+namespace cellc {
+
+namespace {
+
+bool contains(const std::vector<AxisId>& axes, AxisId axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+std::vector<AxisId> sorted(std::vector<AxisId> axes) {
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+/// The cell with every state also readable as an input: symbol `states_at + u` is the trajectory of
+/// update u.
+CellGraph with_trajectories(const CellGraph& cell) {
+  CellGraph base = cell;
+  base.named.clear();
+  for (const StateUpdate& u : cell.updates) {
+    Symbol s = cell.symbols[u.symbol];
+    s.kind = SymbolKind::Input;
+    s.lag_of = -1;
+    s.lag = 0;
+    s.max_lag = 1;
+    base.symbols.push_back(std::move(s));
+  }
+  return base;
+}
+
+/// Drops states and the symbols that nothing reads; the first `originals` symbols are the cell's own.
+StatelessCell stateless(CellGraph cell, std::size_t originals) {
+  StatelessCell result;
+  cell.updates.clear();
+  std::vector<NodeId> roots;
+  for (const Out& o : cell.outs) roots.push_back(o.value);
+  std::vector<Symbol> kept;
+  std::vector<int> number(cell.symbols.size(), -1);
+  std::map<NodeId, NodeId> image;
+  for (NodeId id : reachable(cell.graph, roots)) {
+    Node n = cell.graph[id];
+    if (n.op == Op::Read) {
+      int& to = number[n.symbol];
+      if (to < 0) {
+        to = static_cast<int>(kept.size());
+        Symbol s = cell.symbols[n.symbol];
+        s.initial = kNoNode;
+        kept.push_back(std::move(s));
+        const auto i = static_cast<std::size_t>(n.symbol);
+        if (i < originals) result.sources.push_back({ArraySource::Kind::Symbol, n.symbol});
+        else result.sources.push_back({ArraySource::Kind::Trajectory, static_cast<int>(i - originals)});
+      }
+      n.symbol = to;
+    }
+    std::vector<NodeId> args;
+    for (NodeId a : n.args) args.push_back(image.at(a));
+    image[id] = cell.graph.rebuild(n, std::move(args));
+  }
+  for (Out& o : cell.outs) o.value = image.at(o.value);
+  cell.symbols = std::move(kept);
+  result.cell = std::move(cell);
+  return result;
+}
+
+class Splitter {
+ public:
+  Splitter(const CellGraph& cell, const Structure& structure)
+      : cell_(cell), structure_(structure), base_(with_trajectories(cell)), originals_(cell.symbols.size()) {}
+
+  StagedCell run() {
+    StagedCell result;
+    for (int k = 0; k < static_cast<int>(structure_.stages.size()); ++k) {
+      std::optional<StageCells> stage = split(k, structure_.stages[k].channel_axes);
+      // Proved free of each other, but written across channels (a sum against an identity): then the
+      // whole block is one lane.
+      if (!stage) stage = split(k, {});
+      result.stages.push_back(std::move(*stage));
+    }
+    CellGraph after = base_;
+    known_ = [](int) { return true; };
+    image_.clear();
+    for (Out& o : after.outs) o.value = known(after.graph, o.value);
+    result.after = stateless(std::move(after), originals_);
+    return result;
+  }
+
+ private:
+  /// `root` with states of other stages read from their trajectories: h' at this step, h one before.
+  NodeId known(Graph& g, NodeId root) {
+    const std::size_t before = g.size();
+    std::map<NodeId, int> value_of;
+    for (int u = 0; u < static_cast<int>(cell_.updates.size()); ++u) {
+      const StateUpdate& update = cell_.updates[u];
+      const Node& n = g[update.value];
+      // Short values are sooner computed again than read; one with fewer axes than its state repeats.
+      if (known_(u) && !n.args.empty() && n.axes == sorted(cell_.symbols[update.symbol].index))
+        value_of.emplace(update.value, u);
+    }
+    // Down to what is known …
+    std::set<NodeId> needed;
+    std::vector<NodeId> work{root};
+    while (!work.empty()) {
+      const NodeId id = work.back();
+      work.pop_back();
+      if (image_.count(id) || !needed.insert(id).second || value_of.count(id)) continue;
+      for (NodeId a : g[id].args) work.push_back(a);
+    }
+    // … and up again.
+    for (NodeId id : needed) {
+      if (id >= before) continue;
+      const Node n = g[id];
+      if (auto it = value_of.find(id); it != value_of.end()) {
+        image_[id] = trajectory(g, it->second, index_of(it->second), 0, n.span);
+        continue;
+      }
+      if (n.op == Op::Read && cell_.symbols[n.symbol].kind == SymbolKind::State) {
+        const int u = update_of(n.symbol);
+        if (known_(u)) {
+          image_[id] = trajectory(g, u, n.index, 1, n.span);
+          continue;
+        }
+      }
+      std::vector<NodeId> args;
+      for (NodeId a : n.args) args.push_back(image_.at(a));
+      image_[id] = args == n.args ? id : g.rebuild(n, std::move(args));
+    }
+    return image_.at(root);
+  }
+
+  std::vector<Index> index_of(int update) const {
+    std::vector<Index> index;
+    for (AxisId a : cell_.symbols[cell_.updates[update].symbol].index) index.push_back({a, 0});
+    return index;
+  }
+  NodeId trajectory(Graph& g, int update, std::vector<Index> index, int lag, Span span) const {
+    return g.read(static_cast<int>(originals_) + update, std::move(index), span, lag);
+  }
+  int update_of(int symbol) const {
+    for (std::size_t u = 0; u < cell_.updates.size(); ++u)
+      if (cell_.updates[u].symbol == symbol) return static_cast<int>(u);
+    return -1;
+  }
+
+  // One stage ----------------------------------------------------------------------------------
+
+  struct Flags {
+    bool own = false;      ///< depends on the stage's states
+    bool varies = false;   ///< changes from step to step though it does not
+    bool local = true;     ///< can be computed for one lane alone
+  };
+
+  std::optional<StageCells> split(int number, const std::vector<AxisId>& channels) {
+    const Stage& stage = structure_.stages[number];
+    std::set<int> own;
+    for (int u : stage.states) own.insert(cell_.updates[u].symbol);
+    channels_ = channels;
+    CellGraph work = base_;
+    Graph& g = work.graph;
+    known_ = [&](int u) { return structure_.stage_of[u] < number; };
+    image_.clear();
+    std::vector<NodeId> roots;
+    for (int u : stage.states) roots.push_back(known(g, cell_.updates[u].value));
+
+    const std::vector<NodeId> order = reachable(g, roots);
+    std::map<NodeId, Flags> flags;
+    for (NodeId id : order) flags[id] = flags_of(work, id, own, flags);
+    for (NodeId id : order)
+      if (flags[id].own && !flags[id].local) return std::nullopt;
+
+    // What crosses lanes or needs other steps is cut out, from the top.
+    std::map<NodeId, int> cut_once, cut_before;
+    std::vector<NodeId> once, before, stack = roots;
+    std::set<NodeId> seen;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (!seen.insert(id).second) continue;
+      const Flags& f = flags[id];
+      if (!f.own && !f.local) {
+        if (f.varies) cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
+        else cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
+        continue;
+      }
+      for (NodeId a : g[id].args) stack.push_back(a);
+    }
+
+    StageCells result;
+    result.states = stage.states;
+    result.channels = channels;
+    result.once = cut_cell(work, once, "once");
+    result.before = cut_cell(work, before, "before");
+    make_lanes(result, work, roots, {seen.begin(), seen.end()}, own, cut_once, cut_before);
+    return result;
+  }
+
+  bool natural(const Node& n) const {
+    std::set<AxisId> met;
+    for (const Index& i : n.index)
+      if (i.is_axis() && contains(channels_, i.axis) && !met.insert(i.axis).second) return false;
+    return n.lag == 0 && n.lag_axis == kNoAxis;
+  }
+
+  Flags flags_of(const CellGraph& work, NodeId id, const std::set<int>& own, const std::map<NodeId, Flags>& known) const {
+    const Node& n = work.graph[id];
+    Flags f;
+    for (NodeId a : n.args) {
+      const Flags& below = known.at(a);
+      f.own |= below.own;
+      f.varies |= below.varies;
+      f.local &= below.local || !below.own;  // what is not local and not ours is cut below this node
+    }
+    switch (n.op) {
+      case Op::Read: {
+        const Symbol& s = work.symbols[n.symbol];
+        f.own = own.count(n.symbol) > 0;
+        f.varies = s.kind == SymbolKind::Input;
+        f.local = natural(n);
+        if (f.own) {
+          // The state's own lane, at its own places.
+          for (std::size_t p = 0; p < n.index.size(); ++p) {
+            const bool channel = contains(channels_, s.index[p]);
+            const bool here = n.index[p].is_axis() && n.index[p].axis == s.index[p];
+            const bool foreign = n.index[p].is_axis() && contains(channels_, n.index[p].axis);
+            if (channel ? !here : foreign) f.local = false;
+          }
+        }
+        break;
+      }
+      case Op::Eye:
+      case Op::OneHot:
+        for (const Index& i : n.index)
+          if (i.is_axis() && contains(channels_, i.axis)) f.local = false;
+        break;
+      case Op::ReduceSum:
+      case Op::ReduceMax:
+      case Op::Softmax:
+      case Op::MaxShare:
+        // Sums over inputs are done once for all lanes.
+        if (!f.own) f.local = false;
+        for (AxisId b : n.bound)
+          if (contains(channels_, b)) f.local = false;
+        break;
+      case Op::Reindex:
+        if (!f.own) f.local = false;
+        for (const auto& [from, to] : n.map)
+          if (contains(channels_, from) || (to.is_axis() && contains(channels_, to.axis))) f.local = false;
+        break;
+      default:
+        if (!f.own) f.local = true;  // computed in the lane, from operands that may be cut
+        break;
+    }
+    return f;
+  }
+
+  StatelessCell cut_cell(const CellGraph& work, const std::vector<NodeId>& values, const std::string& stem) const {
+    CellGraph cell = work;
+    cell.outs.clear();
+    for (std::size_t i = 0; i < values.size(); ++i)
+      cell.outs.push_back({stem + std::to_string(i), cell.graph[values[i]].axes, values[i], cell.graph[values[i]].span});
+    return stateless(std::move(cell), originals_);
+  }
+
+  struct LaneKey {
+    ArraySource source;
+    std::vector<int> pattern;
+    bool operator<(const LaneKey& o) const {
+      return std::tie(source.kind, source.id, pattern) < std::tie(o.source.kind, o.source.id, o.pattern);
+    }
+  };
+
+  void make_lanes(StageCells& result, const CellGraph& work, const std::vector<NodeId>& roots,
+                  const std::vector<NodeId>& needed, const std::set<int>& own,
+                  const std::map<NodeId, int>& cut_once, const std::map<NodeId, int>& cut_before) {
+    CellGraph lanes = work;
+    lanes.symbols.clear();
+    lanes.updates.clear();
+    lanes.outs.clear();
+    std::string name = "lane";
+    for (bool taken = true; taken;) {
+      taken = false;
+      for (AxisId a = 0; a < lanes.graph.axis_count(); ++a) taken |= lanes.graph.axis(a).name == name;
+      if (taken) name += "_";
+    }
+    const AxisId lane = result.lane = lanes.graph.add_header_axis(name, std::nullopt);
+    lanes.header.push_back(lane);
+    std::map<LaneKey, int> symbol_of;
+
+    // A read of `source`, whose places hold `index`, as the lane sees it.
+    auto lane_read = [&](ArraySource source, SymbolKind kind, const std::string& text, const std::vector<AxisId>& axes,
+                         const std::vector<Index>& index, Span span) {
+      LaneKey key{source, {}};
+      bool has_lane = kind != SymbolKind::Param;
+      for (const Index& i : index) {
+        int channel = -1;
+        for (std::size_t c = 0; i.is_axis() && c < channels_.size(); ++c)
+          if (channels_[c] == i.axis) channel = static_cast<int>(c);
+        has_lane |= channel >= 0;
+        key.pattern.push_back(channel);
+      }
+      const auto [it, fresh] = symbol_of.emplace(key, static_cast<int>(lanes.symbols.size()));
+      if (fresh) {
+        Symbol s;
+        s.name = text;
+        s.kind = kind;
+        s.span = span;
+        for (std::size_t p = 0; p < axes.size(); ++p)
+          if (key.pattern[p] < 0) s.axes.push_back(lanes.graph.axis(axes[p]).extent_of);
+        if (has_lane) s.axes.push_back(lane);
+        s.index = distinct(lanes.graph, s.axes);
+        if (kind == SymbolKind::State) {
+          // Its update is written over the state's own index variables.
+          s.index.clear();
+          for (std::size_t p = 0; p < index.size(); ++p)
+            if (key.pattern[p] < 0) s.index.push_back(index[p].axis);
+          s.index.push_back(lane);
+        }
+        lanes.symbols.push_back(std::move(s));
+        result.symbols.push_back({source, key.pattern, has_lane});
+      }
+      std::vector<Index> kept;
+      for (std::size_t p = 0; p < index.size(); ++p)
+        if (key.pattern[p] < 0) kept.push_back(index[p]);
+      if (has_lane) kept.push_back({lane, 0});
+      return lanes.graph.read(it->second, std::move(kept), span);
+    };
+
+    // States first, so that updates and symbols have the same order.
+    for (int u : result.states) {
+      const Symbol& s = cell_.symbols[cell_.updates[u].symbol];
+      lane_read({ArraySource::Kind::Trajectory, u}, SymbolKind::State, s.name, s.axes, index_of(u), s.span);
+    }
+    std::map<NodeId, NodeId> image;
+    for (NodeId id : needed) {
+      const Node& n = work.graph[id];
+      auto cut_read = [&](ArraySource::Kind kind, int number, SymbolKind as, const char* stem) {
+        std::vector<Index> index;
+        for (AxisId a : n.axes) index.push_back({a, 0});
+        return lane_read({kind, number}, as, stem + std::to_string(number), n.axes, index, n.span);
+      };
+      if (auto it = cut_once.find(id); it != cut_once.end()) {
+        image[id] = cut_read(ArraySource::Kind::Once, it->second, SymbolKind::Param, "once");
+        continue;
+      }
+      if (auto it = cut_before.find(id); it != cut_before.end()) {
+        image[id] = cut_read(ArraySource::Kind::Before, it->second, SymbolKind::Input, "before");
+        continue;
+      }
+      if (n.op == Op::Read) {
+        const Symbol& s = work.symbols[n.symbol];
+        const auto i = static_cast<std::size_t>(n.symbol);
+        const bool state = own.count(n.symbol) > 0;
+        const ArraySource source = state           ? ArraySource{ArraySource::Kind::Trajectory, update_of(n.symbol)}
+                                   : i < originals_ ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
+                                                    : ArraySource{ArraySource::Kind::Trajectory, static_cast<int>(i - originals_)};
+        image[id] = lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);
+        continue;
+      }
+      std::vector<NodeId> args;
+      for (NodeId a : n.args) args.push_back(image.at(a));
+      image[id] = lanes.graph.rebuild(n, std::move(args));
+    }
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+      const Span span = cell_.updates[result.states[i]].span;
+      lanes.updates.push_back({static_cast<int>(i), image.at(roots[i]), span});
+    }
+    result.lanes = std::move(lanes);
+  }
+
+  /// Repeats of an axis made distinct by copies, as declared symbols have them.
+  static std::vector<AxisId> distinct(Graph& g, const std::vector<AxisId>& axes) {
+    std::vector<AxisId> index;
+    for (AxisId a : axes) {
+      AxisId i = a;
+      for (int n = 1; contains(index, i); ++n) i = g.copy_axis(a, n);
+      index.push_back(i);
+    }
+    return index;
+  }
+
+  const CellGraph& cell_;
+  const Structure& structure_;
+  CellGraph base_;
+  const std::size_t originals_;
+  std::vector<AxisId> channels_;
+  std::function<bool(int)> known_;
+  std::map<NodeId, NodeId> image_;
+};
+
+}  // namespace
+
+StagedCell split_stages(const CellGraph& cell, const Structure& structure) { return Splitter(cell, structure).run(); }
+
+}  // namespace cellc

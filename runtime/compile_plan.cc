@@ -1,0 +1,47 @@
+#include "runtime/compile_plan.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace cellc {
+
+namespace {
+
+Storage storage_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F32: return Storage::F32;
+    case Dtype::F64: return Storage::F64;
+    case Dtype::F16: return Storage::F16;
+    case Dtype::BF16: return Storage::BF16;
+    default: throw RequestError(fmt::format("arrays of {} cannot be run; use f32, f64, f16 or bf16", to_string(dtype)));
+  }
+}
+
+}  // namespace
+
+CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  EmitOptions emit;
+  emit.storage = storage_of(options.dtype);
+  emit.vector_bits = options.vector_bits ? options.vector_bits : host_vector_bits(options.cpu);
+  if (emit.vector_bits != 128 && emit.vector_bits != 256 && emit.vector_bits != 512) {
+    throw RequestError(fmt::format("vectors of {} bits: expected 128, 256 or 512", emit.vector_bits));
+  }
+  CompiledPlan result;
+  result.dtype = options.dtype;
+  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2});
+  EmittedModule emitted = emit_llvm(result.plan, emit);
+  result.ir = std::move(emitted.ir);
+  result.module = compile_orc(result.ir, options.cpu);
+  result.kernels = std::move(emitted.kernels);
+  for (const KernelCode& kernel : result.kernels) {
+    void* address = kernel.function.empty() ? nullptr : result.module->symbol(kernel.function);
+    if (!address && !kernel.function.empty()) throw DeviceError("LLVM lost the function " + kernel.function);
+    result.functions.push_back(reinterpret_cast<KernelFunction>(address));
+  }
+  result.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace cellc

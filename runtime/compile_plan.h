@@ -1,0 +1,32 @@
+#pragma once
+// A plan becomes machine code: emitted as text, compiled, its functions found.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/emit_llvm.h"
+#include "compiler/plan.h"
+#include "runtime/array.h"
+#include "runtime/compile_orc.h"
+#include "runtime/engine.h"
+
+namespace cellc {
+
+using KernelFunction = void (*)(const std::uint64_t* slots, std::int64_t steps, std::int64_t lane_begin,
+                                std::int64_t lane_end);
+
+/// A plan with its code.
+struct CompiledPlan {
+  Plan plan;
+  Dtype dtype = Dtype::F32;
+  std::vector<KernelCode> kernels;
+  std::vector<KernelFunction> functions;  ///< by kernel; null where it does nothing
+  std::string ir;                         ///< text handed to LLVM
+  std::shared_ptr<CompiledModule> module; ///< owns the functions
+  double compile_ms = 0;
+};
+
+/// Throws DeviceError, or RequestError where options cannot be meant.
+CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+
+}  // namespace cellc
