@@ -99,6 +99,12 @@ NewtonCell linearised(const CellGraph& lanes, AxisId lane) {
   return {std::move(t.cell), std::move(t.before)};
 }
 
+NewtonCell evaluated(const CellGraph& lanes) {
+  AboutTrajectory t(lanes);
+  for (StateUpdate& u : t.cell.updates) u.value = t.about(u.value);
+  return {std::move(t.cell), std::move(t.before)};
+}
+
 ResidualCell residual(const CellGraph& lanes, AxisId lane) {
   AboutTrajectory t(lanes);
   Graph& g = t.cell.graph;

@@ -15,6 +15,8 @@ struct NewtonCell {
   std::vector<int> before;  ///< by state: symbol of the input g
 };
 NewtonCell linearised(const CellGraph& lanes, AxisId lane);
+/// s' = f(g) alone: with g = 0 the first guess of ParaRNN.
+NewtonCell evaluated(const CellGraph& lanes);
 
 /// r' = max(r, |f(g) − s|/(1 + |s|)) over all states and entries of a lane, s being the step's own
 /// value as an input; good' = good + 1 as long as r stays within the param `tolerance`: the number

@@ -1,0 +1,131 @@
+#include "runtime/choose_strategy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace cellc {
+
+namespace {
+
+/// Steps below which cutting a sequence gains less than it costs.
+constexpr std::int64_t kShortest = 512;
+constexpr std::int64_t kShortestSegment = 64;
+
+/// Sweeps of the vector units that one sequential pass over the run costs: lanes that are missing
+/// leave them idle.
+double sequential_cost(const StageShape& shape) {
+  const double lanes = static_cast<double>(std::max<std::int64_t>(1, shape.sequences * shape.channels));
+  const double whole = std::ceil(lanes / shape.vector_lanes) * shape.vector_lanes;
+  const double padding = whole / lanes;
+  return std::max(padding, static_cast<double>(lanes_wanted(shape)) / lanes);
+}
+
+std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thread) {
+  // As few and as long segments as fill the vectors: the longer, the less a run-up costs.
+  const std::int64_t wanted = std::max<std::int64_t>(1, tiles_per_thread * lanes_wanted(shape) / std::max<std::int64_t>(1, shape.channels));
+  const std::int64_t steps = (shape.rows + wanted - 1) / std::max<std::int64_t>(1, wanted);
+  return std::clamp<std::int64_t>(steps, kShortestSegment, std::max<std::int64_t>(kShortestSegment, shape.longest));
+}
+
+}  // namespace
+
+const char* to_string(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::Auto: return "auto";
+    case Strategy::Sequential: return "sequential";
+    case Strategy::Segmented: return "segmented";
+    case Strategy::Shooting: return "shooting";
+    case Strategy::Newton: return "newton";
+    case Strategy::Scan: return "scan";
+    case Strategy::Relaxation: return "relaxation";
+  }
+  return "?";
+}
+
+std::optional<Strategy> strategy_named(const std::string& name) {
+  for (Strategy s : {Strategy::Auto, Strategy::Sequential, Strategy::Segmented, Strategy::Shooting, Strategy::Newton,
+                     Strategy::Scan, Strategy::Relaxation})
+    if (name == to_string(s)) return s;
+  return std::nullopt;
+}
+
+std::int64_t lanes_wanted(const StageShape& shape) {
+  // Four vectors hide the latency of one step's chain of operations.
+  return static_cast<std::int64_t>(shape.threads) * 4 * shape.vector_lanes;
+}
+
+StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy) {
+  StagePlan plan;
+  plan.strategy = strategy;
+  plan.reason = "asked for";
+  if (strategy == Strategy::Sequential) return plan;
+  plan.segment = std::min<std::int64_t>(segment_length(shape, 1), 4096);
+  if (strategy == Strategy::Segmented || strategy == Strategy::Shooting)
+    plan.burn_in = stage.linear && stage.norm_bound && *stage.norm_bound == 0 ? 1 : 64;
+  return plan;
+}
+
+std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape) {
+  StagePlan plan;
+  const std::int64_t lanes = shape.sequences * shape.channels;
+  if (shape.longest < kShortest) {
+    plan.reason = fmt::format("{} steps are too few to be worth cutting", shape.longest);
+    return plan;
+  }
+  // Cutting costs a second look at some steps at least, and a sweep with carriers costs 1 + N of them.
+  const double sequential = sequential_cost(shape);
+  if (sequential < 1.5) {
+    plan.reason = fmt::format("{} lanes fill the vectors of {} thread{}", lanes, shape.threads, shape.threads == 1 ? "" : "s");
+    return plan;
+  }
+  if (stage.norm_bound && *stage.norm_bound == 0) {
+    plan = {Strategy::Segmented, segment_length(shape, 1), 1, "no state feeds itself: one step back decides"};
+    return plan;
+  }
+  if (stage.linear || stage.scannable != Scannable::No) {
+    const double cost = 2.0 + static_cast<double>(shape.block);
+    if (cost < sequential) {
+      plan.strategy = Strategy::Scan;
+      plan.segment = segment_length(shape, 1);
+      plan.reason = fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable",
+                                lanes, (shape.longest + plan.segment - 1) / plan.segment);
+      return plan;
+    }
+  }
+  return std::nullopt;
+}
+
+StagePlan plan_from_data(const Stage&, const StageShape& shape, const Forgetting& seen) {
+  StagePlan plan;
+  const double sequential = sequential_cost(shape);
+  plan.segment = segment_length(shape, 1);
+  const double segment = static_cast<double>(plan.segment);
+  const double burn_in = std::ceil(std::min(seen.most, segment));
+  const double forgets = fmt::format("{:.0f}", seen.typical).size() ? seen.typical : 0;
+  const double segmented = 1 + burn_in / segment + seen.slow * 5 * (1 + static_cast<double>(shape.block));
+  const double shooting = 2 + 4 * (1 + static_cast<double>(shape.block));
+  if (segmented <= shooting && segmented < sequential) {
+    plan.strategy = Strategy::Segmented;
+    plan.burn_in = static_cast<std::int64_t>(burn_in);
+    plan.reason = fmt::format("{} lanes leave vectors idle; half of them forget in {:.0f} steps, all but one in a hundred in {:.0f}",
+                              shape.sequences * shape.channels, forgets, seen.most);
+    return plan;
+  }
+  if (shooting < sequential) {
+    plan.strategy = Strategy::Shooting;
+    plan.burn_in = std::min<std::int64_t>(64, plan.segment);
+    plan.reason = fmt::format("{} lanes leave vectors idle; {:.0f} % of them remember longer than a segment of {} steps",
+                              shape.sequences * shape.channels, 100 * seen.slow, plan.segment);
+    return plan;
+  }
+  plan = {};
+  plan.reason = seen.slow >= 1 ? std::string("differences do not die out: every step follows the one before")
+                               : fmt::format("{:.0f} % of the lanes remember longer than a segment: cutting would cost {:.1f} passes, "
+                                             "running through {:.1f}",
+                                             100 * seen.slow, std::min(segmented, shooting), sequential);
+  return plan;
+}
+
+}  // namespace cellc

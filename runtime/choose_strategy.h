@@ -1,0 +1,38 @@
+#pragma once
+// From structure, shape, cores and what a look at the data shows to a strategy and its parameters,
+// with the reason in words.
+#include "compiler/structure.h"
+#include "runtime/solve_options.h"
+
+namespace cellc {
+
+/// What the choice depends on, apart from the data.
+struct StageShape {
+  std::int64_t sequences = 0;
+  std::int64_t longest = 0;      ///< steps of the longest sequence
+  std::int64_t rows = 0;         ///< steps of all
+  std::int64_t channels = 1;     ///< independent lanes of one sequence
+  std::int64_t block = 1;        ///< coupled entries of a lane
+  int vector_lanes = 16;
+  int threads = 1;
+};
+
+/// How the lanes forget, as a few segments of the run show (probe_stage).
+struct Forgetting {
+  double typical = 1;  ///< steps to the tolerance, median lane
+  double most = 1;     ///< of the slowest but one in a hundred
+  double slow = 0;     ///< share of lanes that would not forget within a segment
+};
+
+/// Lanes that keep every core's vector units busy with independent chains of operations.
+std::int64_t lanes_wanted(const StageShape& shape);
+
+/// A forced strategy with its default parameters.
+StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy);
+
+/// Without a look at the data: sequential where lanes or steps leave nothing to gain, scan where it is
+/// exact. nullopt: it depends on how the lanes forget.
+std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape);
+StagePlan plan_from_data(const Stage& stage, const StageShape& shape, const Forgetting& seen);
+
+}  // namespace cellc

@@ -1,0 +1,431 @@
+#include "runtime/lane_kernel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "runtime/threads.h"
+
+namespace cellc {
+
+namespace {
+
+/// Steps that are gathered at a time: inputs and states of a tile stay in the first-level cache.
+constexpr std::int64_t kChunkSteps = 32;
+/// Neighbouring channels from which on a segment is run where it lies.
+constexpr std::int64_t kInPlaceLanes = 64;
+
+/// Neighbouring channels of one segment.
+struct LaneRun {
+  std::int64_t first_lane, count;
+  Lane lane;  ///< of the first channel
+};
+
+struct Tile {
+  std::vector<LaneRun> runs;
+  std::int64_t lanes = 0, steps = 0;
+  bool in_place = false;
+};
+
+/// Runs are mostly short: fixed sizes, so that no call of memcpy costs more than the copy.
+template <typename Number>
+inline void copy_lanes(const Number* from, std::int64_t count, Number* to) {
+  for (; count >= 8; count -= 8, from += 8, to += 8) std::memcpy(to, from, 8 * sizeof(Number));
+  for (; count > 0; --count) *to++ = *from++;
+}
+
+bool channels_in_order(const LaneArray& a) {
+  for (std::size_t c = 1; c < a.channel.size(); ++c)
+    if (a.channel[c] != a.channel[0] + static_cast<std::int64_t>(c)) return false;
+  return true;
+}
+
+}  // namespace
+
+/// One thread's tile: its buffers and the gathering in and out of them.
+class LaneTile {
+ public:
+  LaneTile(const LaneKernel& kernel, const LaneData& data, const SegmentStates& from, SegmentStates& to, bool write)
+      : kernel_(kernel), plan_(kernel.compiled_.plan), data_(data), from_(from), to_(to), write_(write),
+        size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))) {
+    for (const LaneArray& a : data.symbols) in_order_.push_back(channels_in_order(a));
+  }
+
+  void run(const Tile& tile) {
+    if (tile.in_place) run_in_place(tile);
+    else if (size_ == 4) run_gathered<float>(tile);
+    else run_gathered<double>(tile);
+  }
+
+ private:
+  const Symbol& symbol(int s) const { return plan_.cell.symbols[s]; }
+  bool has_lane(int s) const { return !symbol(s).axes.empty() && symbol(s).axes.back() == kernel_.lane_; }
+  std::int64_t mixed(int s) const { return static_cast<std::int64_t>(data_.symbols[s].mixed.size()); }
+  int states() const { return static_cast<int>(plan_.cell.updates.size()); }
+
+  std::int64_t entries(const std::vector<AxisId>& axes) const {
+    std::int64_t n = 1;
+    for (AxisId a : axes) {
+      const AxisId extent = plan_.cell.graph.axis(a).extent_of;
+      n *= extent == kernel_.lane_ ? lanes_ : data_.sizes.at(extent);
+    }
+    return n;
+  }
+
+  std::byte* grown(std::vector<Array>& buffers, std::size_t i, std::int64_t count) {
+    if (buffers.size() <= i) buffers.resize(i + 1);
+    if (!buffers[i].data() || buffers[i].count() < count)
+      buffers[i] = Array::uninitialised(kernel_.compiled_.dtype, {count});
+    return static_cast<std::byte*>(buffers[i].data());
+  }
+
+  // What the kernel is called with ---------------------------------------------------------------
+
+  struct Pointers {
+    std::byte* row = nullptr;
+    std::int64_t step = 0;
+    std::byte* old = nullptr;
+  };
+
+  std::uint64_t slot_value(const Slot& slot) {
+    const auto address = [](const void* p) { return std::bit_cast<std::uint64_t>(p); };
+    const auto id = static_cast<std::size_t>(slot.id);
+    switch (slot.kind) {
+      case SlotKind::Length: {
+        const AxisId axis = static_cast<AxisId>(slot.id);
+        return static_cast<std::uint64_t>(axis == kernel_.lane_ ? lanes_ : data_.sizes.at(axis));
+      }
+      case SlotKind::Param:
+      case SlotKind::InputRow: return address(pointers_[id].row);
+      case SlotKind::InputStep: return static_cast<std::uint64_t>(pointers_[id].step);
+      case SlotKind::Once: return address(grown(once_, id, entries(plan_.once[id].dims)));
+      case SlotKind::Temp: return address(grown(temps_, id, entries(plan_.temps[id].dims)));
+      case SlotKind::Time: return 0;
+      case SlotKind::StateOld: return address(pointers_[state_symbol(slot.id)].old);
+      case SlotKind::StateRow: return address(pointers_[state_symbol(slot.id)].row);
+      case SlotKind::StateStep: return static_cast<std::uint64_t>(pointers_[state_symbol(slot.id)].step);
+      default: throw std::logic_error("lanes: no such slot");
+    }
+  }
+
+  std::size_t state_symbol(int position) const { return static_cast<std::size_t>(plan_.cell.updates[position].symbol); }
+
+  void call(int kernel, std::int64_t steps, std::int64_t begin, std::int64_t end) {
+    const KernelFunction function = kernel_.compiled_.functions[kernel];
+    if (!function) return;
+    values_.clear();
+    for (const Slot& slot : kernel_.compiled_.kernels[kernel].slots) values_.push_back(slot_value(slot));
+    function(values_.data(), steps, begin, end);
+  }
+
+  // In place ---------------------------------------------------------------------------------------
+
+  void run_in_place(const Tile& tile) {
+    const LaneRun& r = tile.runs[0];
+    lanes_ = data_.channels;
+    pointers_.assign(plan_.cell.symbols.size(), {});
+    bool all_written = write_;
+    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s) {
+      const LaneArray& a = data_.symbols[s];
+      Pointers& p = pointers_[s];
+      if (symbol(s).kind == SymbolKind::State) {
+        all_written &= a.data != nullptr || position_of(s) < 0;
+        continue;
+      }
+      p.row = a.data + r.lane.row * a.row_entries * size_;
+      p.step = data_.direction * a.row_entries * size_;
+    }
+    if (plan_.once_kernel >= 0 && !once_in_place_) call(plan_.once_kernel, 1, 0, 0);
+    once_in_place_ = true;
+    for (int i = 0; i < states(); ++i)
+      pointers_[state_symbol(i)].old =
+          static_cast<std::byte*>(const_cast<void*>(from_.arrays[i].data())) + r.lane.segment * data_.channels * size_;
+    const std::int64_t begin = r.lane.channel, end = begin + r.count;
+    const std::int64_t chunk = all_written ? r.lane.steps : kChunkSteps;
+    for (std::int64_t done = 0; done < r.lane.steps;) {
+      const std::int64_t n = std::min(chunk, r.lane.steps - done);
+      for (int i = 0; i < states(); ++i) {
+        Pointers& p = pointers_[state_symbol(i)];
+        const LaneArray& a = data_.symbols[state_symbol(i)];
+        if (write_ && a.data) {
+          p.step = data_.direction * a.row_entries * size_;
+          p.row = a.data + r.lane.row * a.row_entries * size_ + done * p.step;
+        } else {
+          // By turns, so that the old state is not overwritten while it is read.
+          p.step = data_.channels * size_;
+          p.row = grown(rows_, static_cast<std::size_t>(2 * i + (done / chunk) % 2), kChunkSteps * data_.channels);
+        }
+      }
+      call(kernel_.kernel_, n, begin, end);
+      done += n;
+      for (auto& p : pointers_) {
+        p.old = p.row + (n - 1) * p.step;
+      }
+      for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+        if (symbol(s).kind == SymbolKind::Input) pointers_[s].row += n * pointers_[s].step;
+    }
+    for (int i = 0; i < states(); ++i)
+      std::memmove(static_cast<std::byte*>(to_.arrays[i].data()) + (r.lane.segment * data_.channels + begin) * size_,
+                   pointers_[state_symbol(i)].old + begin * size_, static_cast<std::size_t>(r.count * size_));
+  }
+
+  // Gathered ---------------------------------------------------------------------------------------
+
+  template <typename Number>
+  void run_gathered(const Tile& tile) {
+    lanes_ = tile.lanes;
+    pointers_.assign(plan_.cell.symbols.size(), {});
+    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s) {
+      const LaneArray& a = data_.symbols[s];
+      Pointers& p = pointers_[s];
+      switch (symbol(s).kind) {
+        case SymbolKind::Param:
+          p.row = has_lane(s) ? gather_param<Number>(tile, s) : a.data;
+          break;
+        case SymbolKind::Input:
+          p.step = mixed(s) * lanes_ * size_;
+          p.row = grown(rows_, static_cast<std::size_t>(s), kChunkSteps * mixed(s) * lanes_);
+          break;
+        case SymbolKind::State:
+          if (position_of(s) < 0) break;  // read as an input under another name
+          p.step = mixed(s) * lanes_ * size_;
+          p.row = grown(rows_, static_cast<std::size_t>(s), kChunkSteps * mixed(s) * lanes_);
+          p.old = gather_states<Number>(tile, s);
+          break;
+      }
+    }
+    if (plan_.once_kernel >= 0) call(plan_.once_kernel, 1, 0, 0);
+    for (std::int64_t done = 0; done < tile.steps; done += kChunkSteps) {
+      const std::int64_t n = std::min(kChunkSteps, tile.steps - done);
+      for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+        if (symbol(s).kind == SymbolKind::Input) gather_input<Number>(tile, s, done, n);
+      call(kernel_.kernel_, n, 0, lanes_);
+      for (int i = 0; i < states(); ++i) {
+        const int s = static_cast<int>(state_symbol(i));
+        if (write_ && data_.symbols[s].data) scatter_rows<Number>(tile, s, done, n);
+        keep_ends<Number>(tile, i, done, n);
+        // The scratch rows are written again from the front: the last one moves out of their way.
+        std::memcpy(pointers_[s].old, pointers_[s].row + (n - 1) * pointers_[s].step,
+                    static_cast<std::size_t>(pointers_[s].step));
+      }
+    }
+    for (const LaneRun& r : tile.runs) {
+      if (r.lane.steps > 0) continue;  // nothing to run: the end is the start
+      for (int i = 0; i < states(); ++i)
+        for (std::int64_t m = 0; m < mixed(static_cast<int>(state_symbol(i))); ++m)
+          for (std::int64_t c = 0; c < r.count; ++c) {
+            const std::int64_t at = state_entry(i, r, m) + c;
+            static_cast<Number*>(to_.arrays[i].data())[at] = static_cast<const Number*>(from_.arrays[i].data())[at];
+          }
+    }
+  }
+
+  std::int64_t state_entry(int state, const LaneRun& r, std::int64_t m) const {
+    return (r.lane.segment * mixed(static_cast<int>(state_symbol(state))) + m) * data_.channels + r.lane.channel;
+  }
+  int position_of(int symbol) const {
+    for (int i = 0; i < states(); ++i)
+      if (plan_.cell.updates[i].symbol == symbol) return i;
+    return -1;
+  }
+
+  template <typename Number>
+  std::byte* gather_param(const Tile& tile, int s) {
+    const LaneArray& a = data_.symbols[s];
+    std::byte* buffer = grown(params_, static_cast<std::size_t>(s), mixed(s) * lanes_);
+    Number* to = reinterpret_cast<Number*>(buffer);
+    const Number* from = reinterpret_cast<const Number*>(a.data);
+    for (const LaneRun& r : tile.runs)
+      for (std::int64_t m = 0; m < mixed(s); ++m)
+        for (std::int64_t c = 0; c < r.count; ++c)
+          to[m * lanes_ + r.first_lane + c] = from[a.mixed[m] + a.channel[r.lane.channel + c]];
+    return buffer;
+  }
+
+  template <typename Number>
+  std::byte* gather_states(const Tile& tile, int s) {
+    const int state = position_of(s);
+    std::byte* buffer = grown(old_, static_cast<std::size_t>(s), mixed(s) * lanes_);
+    Number* to = reinterpret_cast<Number*>(buffer);
+    const Number* from = static_cast<const Number*>(from_.arrays[state].data());
+    for (const LaneRun& r : tile.runs)
+      for (std::int64_t m = 0; m < mixed(s); ++m)
+        std::copy_n(from + state_entry(state, r, m), r.count, to + m * lanes_ + r.first_lane);
+    return buffer;
+  }
+
+  template <typename Number>
+  void gather_input(const Tile& tile, int s, std::int64_t done, std::int64_t n) {
+    const LaneArray& a = data_.symbols[s];
+    Number* const to = reinterpret_cast<Number*>(pointers_[s].row);
+    const std::int64_t width = mixed(s) * lanes_;
+    const Number* const all = reinterpret_cast<const Number*>(a.data);
+    const std::int64_t move = data_.direction * a.row_entries;
+    for (const LaneRun& r : tile.runs) {
+      if (r.lane.steps == 0) {
+        for (std::int64_t t = 0; t < n; ++t)
+          for (std::int64_t m = 0; m < mixed(s); ++m) std::fill_n(to + t * width + m * lanes_ + r.first_lane, r.count, Number{});
+        continue;
+      }
+      const std::int64_t* const channel = a.channel.data() + r.lane.channel;
+      // A lane that is done goes on reading its last row; nobody looks at what it computes.
+      const std::int64_t last = r.lane.steps - 1;
+      const Number* row = all + (r.lane.row - (a.shifted ? data_.direction : 0)) * a.row_entries;
+      for (std::int64_t t = 0; t < n; ++t) {
+        const std::int64_t step = std::min(done + t, last);
+        const Number* from = row + step * move;
+        if (a.shifted && step == 0 && r.lane.at_start)
+          from = reinterpret_cast<const Number*>(a.first) + r.lane.sequence * a.row_entries;
+        for (std::int64_t m = 0; m < static_cast<std::int64_t>(a.mixed.size()); ++m) {
+          Number* const here = to + t * width + m * lanes_ + r.first_lane;
+          const Number* const there = from + a.mixed[m];
+          if (in_order_[s]) copy_lanes(there + channel[0], r.count, here);
+          else for (std::int64_t c = 0; c < r.count; ++c) here[c] = there[channel[c]];
+        }
+      }
+    }
+  }
+
+  template <typename Number>
+  void scatter_rows(const Tile& tile, int s, std::int64_t done, std::int64_t n) {
+    const LaneArray& a = data_.symbols[s];
+    const Number* const from = reinterpret_cast<const Number*>(pointers_[s].row);
+    const std::int64_t width = mixed(s) * lanes_;
+    for (const LaneRun& r : tile.runs) {
+      const std::int64_t* const channel = a.channel.data() + r.lane.channel;
+      const std::int64_t stop = std::min(n, r.lane.steps - done);
+      for (std::int64_t t = 0; t < stop; ++t) {
+        Number* const row =
+            reinterpret_cast<Number*>(a.data) + (r.lane.row + data_.direction * (done + t)) * a.row_entries;
+        for (std::int64_t m = 0; m < mixed(s); ++m) {
+          const Number* const here = from + t * width + m * lanes_ + r.first_lane;
+          Number* const there = row + a.mixed[m];
+          if (in_order_[s]) copy_lanes(here, r.count, there + channel[0]);
+          else for (std::int64_t c = 0; c < r.count; ++c) there[channel[c]] = here[c];
+        }
+      }
+    }
+  }
+
+  template <typename Number>
+  void keep_ends(const Tile& tile, int state, std::int64_t done, std::int64_t n) {
+    const int s = static_cast<int>(state_symbol(state));
+    const Number* const rows = reinterpret_cast<const Number*>(pointers_[s].row);
+    Number* const to = static_cast<Number*>(to_.arrays[state].data());
+    for (const LaneRun& r : tile.runs) {
+      const std::int64_t t = r.lane.steps - 1 - done;
+      if (t < 0 || t >= n) continue;
+      for (std::int64_t m = 0; m < mixed(s); ++m)
+        std::copy_n(rows + (t * mixed(s) + m) * lanes_ + r.first_lane, r.count, to + state_entry(state, r, m));
+    }
+  }
+
+  const LaneKernel& kernel_;
+  const Plan& plan_;
+  const LaneData& data_;
+  const SegmentStates& from_;
+  SegmentStates& to_;
+  const bool write_;
+  const std::int64_t size_;
+  std::int64_t lanes_ = 0;
+  std::vector<char> in_order_;
+  std::vector<Pointers> pointers_;
+  std::vector<std::uint64_t> values_;
+  std::vector<Array> rows_, params_, old_, once_, temps_;
+  bool once_in_place_ = false;
+};
+
+LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const CompileOptions& options) {
+  LaneKernel result;
+  result.compiled_ = compile_plan(cell, Structure{}, options);
+  const Plan& plan = result.compiled_.plan;
+  if (!plan.products.empty() || !plan.chunks.empty()) throw std::logic_error("lanes: a product in a lane cell");
+  result.lane_ = lane;
+  for (const int k : plan.state_kernel) result.kernel_ = k;
+  return result;
+}
+
+std::int64_t LaneKernel::mixed_entries(int state, const LaneData& data) const {
+  std::int64_t n = 1;
+  const Symbol& s = compiled_.plan.cell.symbols[compiled_.plan.cell.updates[state].symbol];
+  for (AxisId a : s.axes)
+    if (const AxisId extent = compiled_.plan.cell.graph.axis(a).extent_of; extent != lane_) n *= data.sizes.at(extent);
+  return n;
+}
+
+void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const SegmentStates& from, SegmentStates& to,
+                     bool write, int threads) const {
+  const Plan& plan = compiled_.plan;
+  bool in_place = true;
+  for (std::size_t s = 0; s < data.symbols.size(); ++s) {
+    const Symbol& symbol = plan.cell.symbols[s];
+    const bool has_lane = !symbol.axes.empty() && symbol.axes.back() == lane_;
+    in_place &= !has_lane || (data.symbols[s].in_place && !data.symbols[s].shifted);
+  }
+  // Longest first, so that lanes of a tile end together.
+  std::vector<std::int32_t> order(lanes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int32_t>(i);
+  const auto longer = [&](std::int32_t a, std::int32_t b) { return lanes[a].steps > lanes[b].steps; };
+  if (!std::is_sorted(order.begin(), order.end(), longer)) std::stable_sort(order.begin(), order.end(), longer);
+
+  const std::int64_t count = static_cast<std::int64_t>(lanes.size());
+  // Few lanes: smaller tiles, so that every thread has one; in whole vectors.
+  const std::int64_t share = (count + threads - 1) / std::max(threads, 1);
+  const std::int64_t tile_lanes = std::clamp<std::int64_t>((share + 15) / 16 * 16, 16, kTileLanes);
+  std::vector<Tile> tiles;
+  Tile open;
+  const auto close = [&] {
+    if (open.lanes) tiles.push_back(std::exchange(open, {}));
+  };
+  for (std::int64_t i = 0; i < count;) {
+    const Lane& first = lanes[order[i]];
+    std::int64_t n = 1;
+    while (i + n < count) {
+      const Lane& next = lanes[order[i + n]];
+      if (next.segment != first.segment || next.channel != first.channel + n || next.steps != first.steps ||
+          next.row != first.row)
+        break;
+      ++n;
+    }
+    if (in_place && n >= kInPlaceLanes && first.steps > 0) {
+      const std::int64_t piece = std::max<std::int64_t>(kInPlaceLanes, std::min<std::int64_t>(1024, (share + 15) / 16 * 16));
+      for (std::int64_t at = 0; at < n;) {
+        const std::int64_t take = n - at < 2 * piece ? (n - at <= piece ? n - at : ((n - at) / 2 + 15) / 16 * 16) : piece;
+        Tile tile;
+        tile.in_place = true;
+        tile.lanes = take;
+        tile.steps = first.steps;
+        LaneRun r{0, take, first};
+        r.lane.channel += static_cast<std::int32_t>(at);
+        tile.runs.push_back(r);
+        tiles.push_back(std::move(tile));
+        at += take;
+      }
+      i += n;
+      continue;
+    }
+    for (std::int64_t at = 0; at < n;) {
+      const std::int64_t take = std::min(n - at, tile_lanes - open.lanes);
+      LaneRun r{open.lanes, take, first};
+      r.lane.channel += static_cast<std::int32_t>(at);
+      open.runs.push_back(r);
+      open.lanes += take;
+      open.steps = std::max(open.steps, first.steps);
+      at += take;
+      if (open.lanes == tile_lanes) close();
+    }
+    i += n;
+  }
+  close();
+  threads = static_cast<int>(std::min<std::int64_t>(threads, static_cast<std::int64_t>(tiles.size())));
+  std::atomic<std::size_t> next{0};
+  run_on_threads(std::max(threads, 1), [&](int) {
+    LaneTile worker(*this, data, from, to, write);
+    for (std::size_t t; (t = next.fetch_add(1)) < tiles.size();) worker.run(tiles[t]);
+  });
+}
+
+}  // namespace cellc

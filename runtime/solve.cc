@@ -1,0 +1,305 @@
+#include "runtime/solve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "runtime/bind.h"
+#include "runtime/choose_strategy.h"
+#include "runtime/compile_orc.h"
+#include "runtime/probe_stage.h"
+#include "runtime/solve_stage.h"
+#include "runtime/threads.h"
+
+namespace cellc {
+
+namespace {
+
+/// Blocks up to this many coupled entries have carriers worth multiplying.
+constexpr std::int64_t kLargestBlock = 64;
+
+}  // namespace
+
+double default_tolerance(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F64: return 1e-12;
+    case Dtype::F32: return 1e-6;
+    default: return 1e-4;
+  }
+}
+
+struct Solver::Impl {
+  const CellGraph& cell;
+  const Structure& structure;
+  const CompileOptions options;
+  CompileOptions arithmetic;
+  std::optional<Program> program;
+  std::optional<StagedCell> staged;
+  std::vector<std::unique_ptr<StageKernels>> kernels;
+  std::vector<std::optional<Program>> before, once;
+  std::optional<Program> after;
+  double compile_ms = 0;
+
+  Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
+      : cell(cell), structure(structure), options(options), arithmetic(options) {
+    arithmetic.dtype = arithmetic_of(options.dtype);
+  }
+
+  // Made on demand ---------------------------------------------------------------------------------
+
+  const Program& whole() {
+    if (!program) {
+      program.emplace(Program::compile(cell, structure, options));
+      compile_ms += program->compile_ms();
+    }
+    return *program;
+  }
+
+  const StagedCell& stages() {
+    if (staged) return *staged;
+    staged.emplace(split_stages(cell, structure));
+    for (std::size_t k = 0; k < staged->stages.size(); ++k)
+      kernels.push_back(std::make_unique<StageKernels>(staged->stages[k], structure.stages[k].scannable, arithmetic));
+    before.resize(staged->stages.size());
+    once.resize(staged->stages.size());
+    return *staged;
+  }
+
+  const Program& stateless(std::optional<Program>& program, const StatelessCell& cell) {
+    if (!program) {
+      program.emplace(Program::compile(cell.cell, Structure{}, arithmetic));
+      compile_ms += program->compile_ms();
+    }
+    return *program;
+  }
+
+  // Shapes -----------------------------------------------------------------------------------------
+
+  std::int64_t entries(const std::vector<AxisId>& axes, const BoundRun& run) const {
+    std::int64_t n = 1;
+    for (AxisId a : axes) n *= run.sizes.at(cell.graph.axis(a).extent_of);
+    return n;
+  }
+
+  StageShape shape(int stage, const BoundRun& run) {
+    const StageCells& s = stages().stages[stage];
+    StageShape shape;
+    shape.sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+    shape.rows = run.offsets.back();
+    for (std::int64_t i = 0; i < shape.sequences; ++i) shape.longest = std::max(shape.longest, run.offsets[i + 1] - run.offsets[i]);
+    shape.channels = entries(s.channels, run);
+    shape.block = 0;
+    for (int u : s.states) shape.block += entries(cell.symbols[cell.updates[u].symbol].index, run) / std::max<std::int64_t>(1, shape.channels);
+    shape.vector_lanes = host_vector_bits(options.cpu) / (arithmetic.dtype == Dtype::F64 ? 64 : 32);
+    shape.threads = thread_count(run.threads);
+    return shape;
+  }
+
+  std::string states_of(int stage) const {
+    std::string names;
+    for (int u : structure.stages[stage].states) names += (names.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
+    return names;
+  }
+
+  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run) {
+    if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
+    const Stage& s = structure.stages[stage];
+    if (strategy == Strategy::Relaxation) return "relaxation is not available in this version";
+    const std::int64_t block = shape(stage, run).block;
+    if (block > kLargestBlock)
+      return fmt::format("the stage {{{}}} couples {} entries with each other, and blocks of more than {} are run sequentially",
+                         states_of(stage), block, kLargestBlock);
+    if (strategy == Strategy::Scan && !s.linear && s.scannable == Scannable::No)
+      return fmt::format("the stage {{{}}} is neither linear nor a clip or Möbius map of its state, so no scan solves it", states_of(stage));
+    return std::nullopt;
+  }
+
+  // The run ----------------------------------------------------------------------------------------
+
+  BoundRun derived_run(const BoundRun& run, const RunArrays& arrays, const std::vector<ArraySource>& sources) const {
+    BoundRun result;
+    result.sizes = run.sizes;
+    result.offsets = run.offsets;
+    result.reverse = run.reverse;
+    result.threads = run.threads;
+    for (const ArraySource s : sources) {
+      if (s.kind == ArraySource::Kind::Symbol) {
+        result.symbols.push_back(run.symbols[s.id]);
+        result.histories.push_back(static_cast<std::size_t>(s.id) < run.histories.size() ? run.histories[s.id] : Array());
+      } else {
+        const Array& start = run.symbols[cell.updates[s.id].symbol];
+        std::vector<std::int64_t> shape = start.shape();
+        shape.insert(shape.begin() + 1, 1);
+        result.symbols.push_back(arrays.trajectories[s.id]);
+        result.histories.push_back(start.with_shape(shape));
+      }
+    }
+    return result;
+  }
+
+  /// Runs of narrow storage are solved in the precision that they compute in.
+  BoundRun widened(const BoundRun& run) const {
+    BoundRun result = run;
+    for (Array& a : result.symbols)
+      if (a.data()) a = convert(a, arithmetic.dtype);
+    for (Array& a : result.histories)
+      if (a.data()) a = convert(a, arithmetic.dtype);
+    return result;
+  }
+
+  std::vector<Array> run_once(int k, const BoundRun& run, const RunArrays& arrays) {
+    const StatelessCell& c = stages().stages[k].once;
+    if (c.cell.outs.empty()) return {};
+    BoundRun one = derived_run(run, arrays, c.sources);
+    one.offsets = {0, 1};
+    return stateless(once[k], c).run(one).outs;
+  }
+
+  std::vector<Array> run_before(int k, const BoundRun& run, const RunArrays& arrays) {
+    const StatelessCell& c = stages().stages[k].before;
+    if (c.cell.outs.empty()) return {};
+    return stateless(before[k], c).run(derived_run(run, arrays, c.sources)).outs;
+  }
+
+  RunOutput sequentially(const BoundRun& run, SolveReport& report, const std::string& reason) {
+    RunOutput output = whole().run(run);
+    report.stages.clear();
+    for (std::size_t k = 0; k < structure.stages.size(); ++k) {
+      StageReport s;
+      s.plan.reason = reason;
+      report.stages.push_back(std::move(s));
+    }
+    return output;
+  }
+
+  /// The plan of a stage; reads the data where shape alone does not decide.
+  StagePlan plan_stage(int k, const SolveOptions& solve, StageData* data, const BoundRun& run, double tolerance) {
+    const Stage& stage = structure.stages[k];
+    if (static_cast<std::size_t>(k) < solve.plan.size()) return solve.plan[k];
+    const StageShape s = shape(k, run);
+    if (solve.solver != Strategy::Auto) return forced_plan(stage, s, solve.solver);
+    if (s.block > kLargestBlock) {
+      StagePlan plan;
+      plan.reason = fmt::format("{} coupled entries are too many for carriers", s.block);
+      return plan;
+    }
+    if (auto plan = plan_from_shape(stage, s)) return *plan;
+    if (!data) return {Strategy::Auto, 0, 0, ""};
+    StagePlan guess = plan_from_data(stage, s, {});
+    const std::int64_t segment = std::max<std::int64_t>(guess.segment, 64);
+    return plan_from_data(stage, s, probe_stage(*data, *kernels[k], tolerance, segment, s.threads));
+  }
+
+  RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report) {
+    report = {};
+    const double tolerance = solve.tolerance.value_or(default_tolerance(options.dtype));
+    const int count = static_cast<int>(structure.stages.size());
+    if (solve.solver != Strategy::Auto && solve.solver != Strategy::Sequential)
+      for (int k = 0; k < count; ++k)
+        if (auto why = refusal(k, solve.solver, given)) throw SolverError(*why);
+    if (given.offsets.back() == 0) return sequentially(given, report, "no steps");
+    if (tolerance <= 0)
+      return sequentially(given, report, "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
+
+    // Without stages to cut the fused kernel is the best there is.
+    bool all_sequential = true;
+    std::vector<std::string> reasons;
+    for (int k = 0; k < count; ++k) {
+      const StagePlan plan = solve.solver == Strategy::Sequential ? StagePlan{} : plan_stage(k, solve, nullptr, given, tolerance);
+      all_sequential &= plan.strategy == Strategy::Sequential;
+      reasons.push_back(plan.reason.empty() ? "asked for" : plan.reason);
+    }
+    // A dense stage runs in the fused kernel, and everything with it.
+    for (int k = 0; k < count; ++k) all_sequential |= shape(k, given).block > kLargestBlock;
+    if (all_sequential) {
+      RunOutput output = sequentially(given, report, "");
+      for (int k = 0; k < count; ++k) report.stages[k].plan.reason = reasons[k];
+      return output;
+    }
+
+    const bool narrow = options.dtype != arithmetic.dtype;
+    const BoundRun wide = narrow ? widened(given) : BoundRun{};
+    const BoundRun& run = narrow ? wide : given;
+    RunArrays arrays;
+    arrays.cell = &cell;
+    arrays.run = &run;
+    const auto rows_of = [&](const std::vector<AxisId>& axes) {
+      std::vector<std::int64_t> shape{run.offsets.back()};
+      for (AxisId a : axes) shape.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
+      return shape;
+    };
+    for (const StateUpdate& u : cell.updates)
+      arrays.trajectories.push_back(Array::uninitialised(arithmetic.dtype, rows_of(cell.symbols[u.symbol].axes)));
+    for (int k = 0; k < count; ++k) {
+      StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
+      const StagePlan plan = plan_stage(k, solve, &data, run, tolerance);
+      StageOutcome outcome = solve_stage(data, *kernels[k], plan, solve, tolerance, thread_count(run.threads));
+      gather(report, std::move(outcome));
+    }
+    RunOutput output;
+    if (!stages().after.cell.outs.empty())
+      output.outs = stateless(after, stages().after).run(derived_run(run, arrays, stages().after.sources)).outs;
+    finish(output, arrays, run, narrow);
+    return output;
+  }
+
+  static void gather(SolveReport& report, StageOutcome outcome) {
+    report.max_residual = std::max(report.max_residual, outcome.report.max_residual);
+    report.error_estimate = std::max(report.error_estimate, outcome.report.error_estimate);
+    report.repaired += outcome.report.repaired;
+    for (const Unconverged& u : outcome.unconverged) {
+      auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
+      if (it == report.unconverged.end()) {
+        report.unconverged.push_back(u);
+      } else {
+        it->first_bad_step = std::min(it->first_bad_step, u.first_bad_step);
+        it->residual = std::max(it->residual, u.residual);
+      }
+    }
+    report.converged = report.unconverged.empty();
+    report.stages.push_back(std::move(outcome.report));
+  }
+
+  void finish(RunOutput& output, const RunArrays& arrays, const BoundRun& run, bool narrow) {
+    const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+      const Array& start = run.symbols[cell.updates[u].symbol];
+      const Array& steps = arrays.trajectories[u];
+      Array last = Array::uninitialised(arithmetic.dtype, start.shape());
+      const std::size_t bytes = sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic.dtype) : 0;
+      for (std::int64_t s = 0; s < sequences; ++s) {
+        const bool empty = run.offsets[s] == run.offsets[s + 1];
+        const std::int64_t row = empty ? s : run.reverse ? run.offsets[s] : run.offsets[s + 1] - 1;
+        std::memcpy(static_cast<std::byte*>(last.data()) + static_cast<std::size_t>(s) * bytes,
+                    static_cast<const std::byte*>((empty ? start : steps).data()) + static_cast<std::size_t>(row) * bytes, bytes);
+      }
+      output.finals.push_back(std::move(last));
+      output.states.push_back(narrow ? convert(steps, options.dtype) : steps);
+    }
+    if (narrow)
+      for (Array& a : output.outs) a = convert(a, options.dtype);
+  }
+};
+
+Solver::Solver(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
+    : impl_(std::make_unique<Impl>(cell, structure, options)) {}
+Solver::~Solver() = default;
+Solver::Solver(Solver&&) noexcept = default;
+
+RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report) {
+  const auto start = std::chrono::steady_clock::now();
+  RunOutput output = impl_->run(run, options, report);
+  report.compile_ms = impl_->compile_ms;
+  for (const auto& k : impl_->kernels) report.compile_ms += k->compile_ms();
+  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  output.run_ms = ms - report.compile_ms;
+  return output;
+}
+
+std::optional<std::string> Solver::refusal(int stage, Strategy strategy, const BoundRun& run) {
+  return impl_->refusal(stage, strategy, run);
+}
+
+}  // namespace cellc

@@ -1,0 +1,38 @@
+#pragma once
+// A cell over whole sequences by parallel strategies, stage after stage, with answers that are
+// checked: the parallel counterpart of Program.
+#include <memory>
+
+#include "compiler/stage_cells.h"
+#include "runtime/engine.h"
+#include "runtime/solve_options.h"
+
+namespace cellc {
+
+/// The cell does not admit the solver that was asked for (exit 2): the message says why.
+struct SolverError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+class Solver {
+ public:
+  /// Compiles nothing yet: kernels are made when a run first needs them.
+  Solver(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+  ~Solver();
+  Solver(Solver&&) noexcept;
+
+  /// Runs and checks. Throws RequestError, DeviceError, SolverError.
+  RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
+
+  /// Why stage `stage` does not admit `strategy` at these sizes; nullopt where it does.
+  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits).
+double default_tolerance(Dtype dtype);
+
+}  // namespace cellc

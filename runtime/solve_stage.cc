@@ -1,0 +1,371 @@
+#include "runtime/solve_stage.h"
+
+#include <map>
+#include <set>
+
+#include "runtime/compose_carriers.h"
+#include "runtime/segments.h"
+
+namespace cellc {
+
+namespace {
+
+template <typename Number>
+class StageSolver {
+ public:
+  StageSolver(StageData& data, StageKernels& kernels, const StagePlan& plan, const SolveOptions& options,
+              double tolerance, int threads)
+      : data_(data), kernels_(kernels), plan_(plan), options_(options), tolerance_(tolerance), threads_(threads),
+        segments_(data, plan.segment > 0 ? plan.segment : std::numeric_limits<std::int64_t>::max()) {
+    outcome_.report.plan = plan;
+    // No repair where a fixed number of iterations was asked for: that is the papers' behaviour.
+    repairs_ = options.repair && !options.fixed_iterations;
+  }
+
+  StageOutcome run() {
+    switch (plan_.strategy) {
+      case Strategy::Sequential: write(segments_.all()); break;
+      case Strategy::Segmented:
+        run_up();
+        write(segments_.all());
+        settle(boundaries());
+        break;
+      case Strategy::Shooting:
+        run_up();
+        shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), iterations());
+        write(segments_.all());
+        settle(boundaries());
+        break;
+      case Strategy::Scan:
+        shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), 1);
+        write(segments_.all());
+        settle(boundaries());
+        break;
+      case Strategy::Newton: newton(); break;
+      default: throw std::logic_error("solve: no such strategy for a stage");
+    }
+    return std::move(outcome_);
+  }
+
+ private:
+  int iterations() const { return options_.fixed_iterations.value_or(options_.max_iterations); }
+  StageReport& report() { return outcome_.report; }
+
+  // Sweeps ---------------------------------------------------------------------------------------
+
+  /// The step code over some segments, writing.
+  void write(const std::vector<SegmentLane>& lanes) {
+    kernels_.step().run(data_.lanes(), segments_.lanes(lanes), segments_.starts(), segments_.ends(), true, threads_);
+  }
+
+  /// Starts each segment some steps early from the sequence's start: a contractive cell forgets it.
+  void run_up() {
+    if (plan_.burn_in <= 0) return;
+    kernels_.step().run(data_.lanes(), segments_.run_up(plan_.burn_in), segments_.starts(), segments_.starts(), false,
+                        threads_);
+  }
+
+  /// Sweeps with carriers and composes them until no start moves.
+  void shoot(const StageKernels::Carrying& carrying, const LaneData& data, int most) {
+    const bool exact = plan_.strategy == Strategy::Scan || plan_.strategy == Strategy::Newton;
+    SegmentStates from = data_.make_states(carrying.cell.cell, segments_.count());
+    SegmentStates swept = data_.make_states(carrying.cell.cell, segments_.count());
+    put_identity<Number>(carrying.cell, data_, segments_.count(), from);
+    std::vector<char> active(static_cast<std::size_t>(data_.sequences() * data_.channels()), 1);
+    double last = std::numeric_limits<double>::infinity();
+    int worse = 0;
+    for (int k = 0; k < most; ++k) {
+      for (int i = 0; i < data_.states(); ++i) copy_states(segments_.starts().arrays[i], from.arrays[i]);
+      std::vector<SegmentLane> lanes;
+      for (const SegmentLane at : segments_.all())
+        if (active[segments_[at.segment].sequence * data_.channels() + at.channel]) lanes.push_back(at);
+      if (lanes.empty()) break;
+      carrying.kernel.run(data, segments_.lanes(lanes), from, swept, false, threads_);
+      if (!exact) ++report().iterations;
+      // Well within the tolerance: what is left is carried on through a whole segment.
+      const double change = compose(carrying.cell, data_, segments_, swept, exact ? -1 : tolerance_ / 8, active);
+      if (!exact) report().trace.push_back({change, static_cast<std::int64_t>(lanes.size())});
+      if (k == 0 && carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept);
+      if (exact) break;
+      // What grows sweep after sweep is not going to converge; repair is cheaper.
+      worse = change < 0.5 * last ? 0 : worse + 1;
+      last = change;
+      if (worse >= 4 && !options_.fixed_iterations) break;
+    }
+  }
+
+  static void copy_states(const Array& from, Array& to) {
+    std::copy_n(static_cast<const Number*>(from.data()), from.count(), static_cast<Number*>(to.data()));
+  }
+
+  /// Growth per step, from the carriers: the largest over channels estimates the Lyapunov exponent
+  /// (the mean of log‖P‖ over the segments bounds it from above).
+  void observe(const CarrierCell& carriers, const SegmentStates& swept) {
+    std::vector<double> exponents;
+    for (std::int64_t c = 0; c < data_.channels(); ++c) {
+      double sum = 0, steps = 0;
+      for (std::int64_t s = 0; s < segments_.count(); ++s) {
+        double norm = 0;
+        for (int i = 0; i < data_.states(); ++i)
+          for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
+            double row = 0;
+            for (int j = 0; j < data_.states(); ++j) {
+              if (carriers.position[i][j] < 0) continue;
+              const std::int64_t columns = data_.mixed(j);
+              const Number* p = static_cast<const Number*>(swept.arrays[carriers.position[i][j]].data());
+              for (std::int64_t k = 0; k < columns; ++k)
+                row += std::fabs(static_cast<double>(p[((s * data_.mixed(i) + m) * columns + k) * data_.channels() + c]));
+            }
+            norm = std::max(norm, row);
+          }
+        sum += std::log(std::max(norm, 1e-300));
+        steps += static_cast<double>(segments_[s].steps);
+      }
+      if (steps > 0) exponents.push_back(sum / steps);
+    }
+    if (exponents.empty()) return;
+    std::sort(exponents.begin(), exponents.end());
+    report().lyapunov = exponents.back();
+    report().contraction = std::exp(exponents[exponents.size() / 2]);
+  }
+
+  // The check --------------------------------------------------------------------------------------
+
+  std::vector<SegmentLane> boundaries() {
+    std::vector<SegmentLane> lanes;
+    for (const SegmentLane at : segments_.all()) {
+      if (segments_.is_first(at.segment)) continue;
+      ++report().boundaries;
+      if (!segments_.continues(at)) lanes.push_back(at);
+    }
+    return lanes;
+  }
+
+  struct Miss {
+    SegmentLane at;
+    double residual;
+    std::int64_t step;  ///< within the segment
+  };
+
+  /// One step of the step code from the left neighbour's end, against the row that was written.
+  std::vector<Miss> check(const std::vector<SegmentLane>& lanes) {
+    std::vector<Miss> misses;
+    if (lanes.empty()) return misses;
+    if (probe_.arrays.empty()) probe_ = segments_.states();
+    std::vector<Lane> steps;
+    for (const SegmentLane at : lanes) {
+      segments_.put_left_end(probe_, at);
+      Lane lane = segments_.lane(at);
+      lane.steps = 1;
+      steps.push_back(lane);
+    }
+    kernels_.step().run(data_.lanes(), steps, probe_, probe_, false, threads_);
+    for (const SegmentLane at : lanes) {
+      double worst = 0;
+      for (int i = 0; i < data_.states(); ++i) {
+        const LaneArray& a = data_.lanes().symbols[i];
+        const Number* row = reinterpret_cast<const Number*>(a.data) + segments_[at.segment].row * a.row_entries;
+        for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+          worst = std::max(worst, relative_difference(static_cast<const Number*>(probe_.arrays[i].data())[segments_.entry(i, at.segment, m, at.channel)],
+                                                      row[a.mixed[m] + a.channel[at.channel]]));
+      }
+      residual_[{at.segment, at.channel}] = worst;
+      if (!(worst <= tolerance_)) misses.push_back({at, worst, 0});
+    }
+    return misses;
+  }
+
+  void settle(const std::vector<SegmentLane>& lanes) {
+    std::vector<Miss> misses = check(lanes);
+    report().misses = static_cast<std::int64_t>(misses.size());
+    finish(std::move(misses));
+  }
+
+  /// Repairs in rounds: every segment that misses is run again from its left neighbour's end, and the
+  /// boundary behind it is looked at. The first miss of a sequence is right after a round, so the
+  /// rounds end; a contractive cell needs one or two.
+  void finish(std::vector<Miss> misses) {
+    while (!misses.empty() && repairs_) {
+      ++report().repair_rounds;
+      std::vector<SegmentLane> again, behind;
+      for (const Miss& m : misses) {
+        segments_.put_left_end(segments_.starts(), m.at);
+        residual_.erase({m.at.segment, m.at.channel});
+        again.push_back(m.at);
+        const std::int32_t next = m.at.segment + 1;
+        if (next < segments_.count() && !segments_.is_first(next)) behind.push_back({next, m.at.channel});
+      }
+      report().repaired += static_cast<std::int64_t>(again.size());
+      write(again);
+      std::set<std::pair<std::int32_t, std::int32_t>> just;
+      for (const SegmentLane at : again) just.insert({at.segment, at.channel});
+      // A segment run again from an end that itself was replaced in this round is looked at, too.
+      misses = check(behind);
+    }
+    report_rest(misses);
+  }
+
+  void report_rest(const std::vector<Miss>& misses) {
+    for (const auto& [at, r] : residual_) report().max_residual = std::max(report().max_residual, r);
+    std::map<std::int32_t, Unconverged> worst;
+    for (const Miss& m : misses) {
+      const Segment& s = segments_[m.at.segment];
+      Unconverged& u = worst.try_emplace(s.sequence, Unconverged{s.sequence, s.first + m.step, 0}).first->second;
+      u.first_bad_step = std::min(u.first_bad_step, s.first + m.step);
+      u.residual = std::max(u.residual, m.residual);
+    }
+    for (const auto& [sequence, u] : worst) outcome_.unconverged.push_back(u);
+    estimate_error();
+  }
+
+  /// What the residuals that are left may have grown to: the largest of them, run on through their
+  /// segments beside what was written, tell the growth from boundary to boundary.
+  void estimate_error() {
+    std::vector<std::pair<double, SegmentLane>> left;
+    for (const auto& [at, r] : residual_)
+      if (r > 0) left.push_back({r, {at.first, at.second}});
+    if (left.empty()) return;
+    const std::size_t sample = std::min<std::size_t>(left.size(), 64);
+    std::partial_sort(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(sample), left.end(),
+                      [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (probe_.arrays.empty()) probe_ = segments_.states();
+    std::vector<Lane> lanes;
+    for (std::size_t k = 0; k < sample; ++k) {
+      segments_.put_left_end(probe_, left[k].second);
+      lanes.push_back(segments_.lane(left[k].second));
+    }
+    kernels_.step().run(data_.lanes(), lanes, probe_, probe_, false, threads_);
+    double growth = 0;
+    for (std::size_t k = 0; k < sample; ++k) {
+      const SegmentLane at = left[k].second;
+      double out = 0;
+      for (int i = 0; i < data_.states(); ++i)
+        for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
+          const std::int64_t e = segments_.entry(i, at.segment, m, at.channel);
+          out = std::max(out, relative_difference(static_cast<const Number*>(probe_.arrays[i].data())[e], segments_.end(i)[e]));
+        }
+      growth = std::max(growth, out / left[k].first);
+    }
+    const double worst = left.front().first;
+    std::int64_t most = 1;
+    for (std::int64_t s = 0, run = 1; s < segments_.count(); ++s, ++run) {
+      if (segments_.is_first(s)) run = 1;
+      most = std::max(most, run);
+    }
+    double sum = 0, power = 1;
+    for (std::int64_t k = 0; k < most && sum < 1e300; ++k, power *= growth) sum += power;
+    report().error_estimate = worst * std::max(sum, 1.0);
+  }
+
+  // Newton per step --------------------------------------------------------------------------------
+
+  void newton() {
+    const int states = static_cast<int>(data_.states());
+    // The first guess, f(0, x): a row of zeros is the state before every step.
+    {
+      const StageKernels::Newton& guess = kernels_.guess();
+      LaneData data = data_.extended(guess.cell.cell);
+      std::vector<Array> zeros;
+      for (int i = 0; i < states; ++i) {
+        LaneArray a = data_.as_input(i, data_.trajectory(i), false);
+        zeros.push_back(Array(data_.dtype(), {a.row_entries}));
+        a.data = static_cast<std::byte*>(zeros.back().data());
+        a.row_entries = 0;
+        data.symbols[guess.cell.before[i]] = a;
+      }
+      SegmentStates scratch = segments_.states();
+      guess.kernel.run(data, segments_.lanes(segments_.all()), segments_.starts(), scratch, true, threads_);
+    }
+    std::vector<Array> other;
+    for (int i = 0; i < states; ++i)
+      other.push_back(Array::uninitialised(data_.dtype(), data_.trajectory(i).shape()));
+    double last = std::numeric_limits<double>::infinity();
+    int worse = 0;
+    for (int k = 0; k < iterations(); ++k) {
+      const StageKernels::Newton& newton = kernels_.newton();
+      LaneData data = data_.extended(newton.cell.cell);
+      for (int i = 0; i < states; ++i) {
+        data.symbols[newton.cell.before[i]] = data_.as_input(i, data_.trajectory(i), true);
+        data.symbols[i].data = static_cast<std::byte*>(other[i].data());
+      }
+      LaneData carried = data_.extended(kernels_.newton_carriers().cell.cell);
+      for (int i = 0; i < states; ++i) {
+        carried.symbols[newton.cell.before[i]] = data.symbols[newton.cell.before[i]];
+      }
+      shoot(kernels_.newton_carriers(), carried, 1);
+      newton.kernel.run(data, segments_.lanes(segments_.all()), segments_.starts(), segments_.ends(), true, threads_);
+      for (int i = 0; i < states; ++i) {
+        Array written = other[i];
+        other[i] = data_.trajectory(i);
+        data_.use_trajectory(i, written);
+      }
+      ++report().iterations;
+      if (options_.fixed_iterations && k + 1 < iterations()) continue;
+      const double r = check_all();
+      report().trace.push_back({r, segments_.count() * data_.channels()});
+      if (r <= tolerance_ && !options_.fixed_iterations) break;
+      worse = r < 0.5 * last ? 0 : worse + 1;
+      last = r;
+      // ParaRNN's residual may rise at first; one that never falls again is repaired instead.
+      if (worse >= 12 && !options_.fixed_iterations) break;
+    }
+    if (iterations() == 0) check_all();
+    // From here on the segments are those of the trajectory that stands.
+    for (std::int64_t s = 0; s < segments_.count(); ++s)
+      data_.put_row(segments_.ends(), s, data_.row(segments_[s].sequence, segments_[s].first + segments_[s].steps - 1));
+    report().boundaries = segments_.count() * data_.channels();
+    report().misses = static_cast<std::int64_t>(newton_misses_.size());
+    // Where segments fail one behind the other, only the first starts from something right.
+    finish(std::move(newton_misses_));
+  }
+
+  /// Every step's residual. Fills newton_misses_.
+  double check_all() {
+    const StageKernels::Residual& residual = kernels_.residual();
+    LaneData data = data_.extended(residual.cell.cell);
+    // The cell's own states are read as inputs; what it carries is the residual and a count.
+    for (int i = 0; i < data_.states(); ++i) {
+      data.symbols[residual.cell.before[i]] = data_.as_input(i, data_.trajectory(i), true);
+      data.symbols[residual.cell.value[i]] = data_.as_input(i, data_.trajectory(i), false);
+    }
+    Array tolerance(data_.dtype(), {});
+    tolerance.set(0, tolerance_);
+    data.symbols[residual.cell.tolerance].data = static_cast<std::byte*>(tolerance.data());
+    SegmentStates found = data_.make_states(residual.cell.cell, segments_.count());
+    residual.kernel.run(data, segments_.lanes(segments_.all()), found, found, false, threads_);
+    newton_misses_.clear();
+    residual_.clear();
+    double most = 0;
+    for (const SegmentLane at : segments_.all()) {
+      const std::int64_t e = at.segment * data_.channels() + at.channel;
+      const double r = found.arrays[0].get(e);
+      most = std::max(most, r);
+      residual_[{at.segment, at.channel}] = r;
+      if (!(r <= tolerance_)) newton_misses_.push_back({at, r, static_cast<std::int64_t>(found.arrays[1].get(e))});
+    }
+    return most;
+  }
+
+  StageData& data_;
+  StageKernels& kernels_;
+  const StagePlan& plan_;
+  const SolveOptions& options_;
+  const double tolerance_;
+  const int threads_;
+  bool repairs_ = true;
+  Segments<Number> segments_;
+  SegmentStates probe_;
+  std::map<std::pair<std::int32_t, std::int32_t>, double> residual_;  ///< of steps not made by the step code
+  std::vector<Miss> newton_misses_;
+  StageOutcome outcome_;
+};
+
+}  // namespace
+
+StageOutcome solve_stage(StageData& data, StageKernels& kernels, const StagePlan& plan, const SolveOptions& options,
+                         double tolerance, int threads) {
+  if (data.dtype() == Dtype::F64) return StageSolver<double>(data, kernels, plan, options, tolerance, threads).run();
+  return StageSolver<float>(data, kernels, plan, options, tolerance, threads).run();
+}
+
+}  // namespace cellc
