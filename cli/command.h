@@ -21,6 +21,7 @@ struct CellOptions {
   std::string file;
   std::string cell;  ///< --cell, or empty
   bool json = false;
+  std::optional<std::string> cache_dir;  ///< --cache-dir; empty: no cache
 };
 
 struct InspectOptions : CellOptions {
@@ -31,7 +32,7 @@ struct InspectOptions : CellOptions {
 
 struct RunOptions : CellOptions {
   std::vector<std::string> inputs, params, states, dims;  ///< NAME=VALUE
-  std::string offsets, dtype, device = "auto", solver = "auto", out, plan, cache_dir;
+  std::string offsets, dtype, device = "auto", solver = "auto", out, plan;
   std::vector<std::string> cotangents;
   std::optional<std::uint64_t> random;
   std::optional<std::int64_t> batch, length;

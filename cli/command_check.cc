@@ -8,6 +8,7 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "runtime/check_cell.h"
+#include "runtime/object_cache.h"
 
 namespace cellc {
 namespace {
@@ -55,7 +56,8 @@ std::string check_json(const std::string& cell, const CheckReport& report) {
 int command_check(const CheckOptions& options) {
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("check");
-  const CheckReport report = check_cell(loaded.cell, loaded.jacobian, loaded.structure, options.seed);
+  const CheckReport report = check_cell(loaded.cell, loaded.jacobian, loaded.structure, options.seed,
+                                        options.cache_dir.value_or(default_cache_directory()));
   std::fputs(
       (options.json ? check_json(loaded.cell.name, report) : check_text(loaded.cell.name, report)).c_str(),
       stdout);

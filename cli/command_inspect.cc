@@ -31,6 +31,7 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   }
   CompileOptions compile;
   compile.dtype = dtype;
+  compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const Program program = Program::compile(loaded.cell, loaded.structure, compile);
   return stage == "llvm" ? program.llvm_ir() : program.assembly();
 }

@@ -99,6 +99,7 @@ int command_run(const RunOptions& options) {
   enter_stage("compile");
   CompileOptions compile;
   compile.dtype = binding.dtype;
+  compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const Program program = Program::compile(loaded.cell, loaded.structure, compile);
   enter_stage("run");
   const RunOutput output = program.run(binding.run);
@@ -107,6 +108,7 @@ int command_run(const RunOptions& options) {
                    binding,
                    output,
                    program.compile_ms(),
+                   program.cache(),
                    written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),

@@ -76,6 +76,12 @@ void add_cell_options(CLI::App& command, CellOptions& options) {
   command.add_option("FILE", options.file, "the cell file")->required();
   command.add_option("--cell", options.cell, "which cell, where the file has several");
   command.add_flag("--json", options.json, "one JSON object on standard output");
+  command
+      .add_option(
+          "--cache-dir", options.cache_dir,
+          "where compiled kernels are kept, \"\" for nowhere; by default $CELLC_CACHE_DIR, or cellc in\n"
+          "$XDG_CACHE_HOME or ~/.cache")
+      ->type_name("DIR");
   command.set_version_flag("--version", kVersion);
 }
 
@@ -129,7 +135,6 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
-  command->add_option("--cache-dir", options.cache_dir, "where compiled kernels are kept")->type_name("DIR");
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {

@@ -71,9 +71,10 @@ std::string run_text(const RunReport& report) {
                                             : ", linear",
                      axis_names(cell, stage.channel_axes)));
   const double work = step_channels(report);
-  line("ran", fmt::format("sequential on cpu, {}, {} thread{}; compiled in {:.1f} ms",
-                          to_string(report.binding.dtype), threads_of(report.binding),
-                          threads_of(report.binding) == 1 ? "" : "s", report.compile_ms));
+  line("ran",
+       fmt::format("sequential on cpu, {}, {} thread{}; compiled in {:.1f} ms (cache {})",
+                   to_string(report.binding.dtype), threads_of(report.binding),
+                   threads_of(report.binding) == 1 ? "" : "s", report.compile_ms, to_string(report.cache)));
   line("time", work > 0 ? fmt::format("{:.3f} ms, {:.3f} ns per step and channel", report.output.run_ms,
                                       report.output.run_ms * 1e6 / work)
                         : fmt::format("{:.3f} ms", report.output.run_ms));
@@ -116,7 +117,7 @@ std::string run_json(const RunReport& report) {
   object["repaired"] = json::array();
   object["unconverged"] = json::array();
   object["compile_ms"] = report.compile_ms;
-  object["cache"] = "off";
+  object["cache"] = to_string(report.cache);
   object["run_ms"] = report.output.run_ms;
   const double work = step_channels(report);
   if (work > 0) object["ns_per_step_channel"] = report.output.run_ms * 1e6 / work;

@@ -16,6 +16,7 @@ struct RunReport {
   const Binding& binding;
   const RunOutput& output;
   double compile_ms;
+  CacheState cache;
   std::vector<std::pair<std::string, Array>> arrays;
   std::string out;  ///< directory written to, or empty
   std::optional<NonFinite> nonfinite;

@@ -74,6 +74,7 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
                          binding,
                          output,
                          program.compile_ms(),
+                         program.cache(),
                          {},
                          "",
                          first_nonfinite(loaded.cell, binding.run, output),

@@ -65,7 +65,7 @@ bool CheckReport::passed() const {
 }
 
 CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                       std::uint64_t seed) {
+                       std::uint64_t seed, const std::string& cache_directory) {
   CheckReport report;
   report.seed = seed;
   BindRequest request;
@@ -78,7 +78,7 @@ CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structur
   for (const AxisId a : cell.header)
     report.sizes.emplace_back(cell.graph.axis(a).name, binding.run.sizes.at(a));
   check_claims(cell, jacobian, structure, binding, seed, report.items);
-  check_engine(cell, structure, request, report.items);
+  check_engine(cell, structure, request, cache_directory, report.items);
   return report;
 }
 

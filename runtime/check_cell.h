@@ -28,8 +28,9 @@ struct CheckReport {
   bool passed() const;
 };
 
-/// Adds nodes to the cell's graph (blocks of the Jacobian).
+/// Adds nodes to the cell's graph (blocks of the Jacobian). Kernels come from `cache_directory` where
+/// it has them (engine.h).
 CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                       std::uint64_t seed);
+                       std::uint64_t seed, const std::string& cache_directory = "");
 
 }  // namespace cellc

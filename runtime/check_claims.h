@@ -2,6 +2,7 @@
 // The two halves of check_cell: claims about the step as a function, and kernels against the
 // reference.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "runtime/bind.h"
@@ -16,6 +17,6 @@ void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& st
 
 /// The sequential kernel in f32 and f64, step by step, and its edge cases.
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,
-                  std::vector<CheckItem>& items);
+                  const std::string& cache_directory, std::vector<CheckItem>& items);
 
 }  // namespace cellc

@@ -229,7 +229,7 @@ CheckItem packed(const CellGraph& cell, const Program& program, const BindReques
 }  // namespace
 
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,
-                  std::vector<CheckItem>& items) {
+                  const std::string& cache_directory, std::vector<CheckItem>& items) {
   struct Precision {
     Dtype dtype;
     double tolerance, rounding;
@@ -237,6 +237,7 @@ void check_engine(const CellGraph& cell, const Structure& structure, const BindR
   for (const Precision p : {Precision{Dtype::F64, 1e-12, 1e-15}, Precision{Dtype::F32, 1e-5, 5e-7}}) {
     CompileOptions options;
     options.dtype = p.dtype;
+    options.cache_directory = cache_directory;
     const Program program = Program::compile(cell, structure, options);
     BindRequest batch = request;
     batch.dtype = p.dtype;

@@ -2,15 +2,18 @@
 #include "runtime/compile_orc.h"
 
 #include <fmt/format.h>
+#include <llvm-c/Core.h>
 #include <llvm/Analysis/AliasAnalysis.h>
 #include <llvm/AsmParser/Parser.h>
-#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/ExecutionEngine/JITLink/EHFrameSupport.h>
+#include <llvm/ExecutionEngine/Orc/ObjectFileInterface.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
-#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/SourceMgr.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
@@ -27,6 +30,15 @@ namespace cellc {
 
 namespace {
 
+// Passes over a module. The text is vectorised already, so only what tidies it up is run: inlining
+// of our functions, scalar replacement, common subexpressions, what is invariant out of the loops.
+constexpr const char* kPasses =
+    "always-inline,globaldce,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"
+    "loop-mssa(loop-rotate,licm),early-cse<memssa>,simplifycfg)";
+// Stands for the rest of what target_machine(), optimise() and emit() do to a module. Raise it when
+// they change: cached code is found by it.
+constexpr int kCodeGeneration = 1;
+
 void initialise_target() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -40,6 +52,19 @@ const llvm::StringMap<bool>& host_features() {
   return features;
 }
 
+/// All of them with their sign, in LLVM's syntax and alphabetical order.
+const std::string& host_feature_list() {
+  static const std::string list = [] {
+    std::map<std::string, bool> sorted;
+    for (const auto& feature : host_features()) sorted[feature.first().str()] = feature.second;
+    std::string text;
+    for (const auto& [name, present] : sorted)
+      text += fmt::format("{}{}{}", text.empty() ? "" : ",", present ? "+" : "-", name);
+    return text;
+  }();
+  return list;
+}
+
 std::string message_of(llvm::Error error) { return llvm::toString(std::move(error)); }
 
 /// The processor to compile for, checked: LLVM knows it, this machine runs it, it has FMA.
@@ -50,13 +75,7 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu) {
   std::string problem;
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, problem);
   if (!target) throw DeviceError(fmt::format("LLVM has no code generator for {}: {}", triple, problem));
-  std::string features;
-  if (native) {
-    for (const auto& feature : host_features()) {
-      features += fmt::format("{}{}{}", features.empty() ? "" : ",", feature.second ? "+" : "-",
-                              feature.first().str());
-    }
-  }
+  const std::string features = native ? host_feature_list() : "";
   const std::string name = native ? host_cpu_name() : cpu;
   {
     // An unknown name makes LLVM print to stderr and go on with a generic processor.
@@ -93,11 +112,18 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu) {
   return machine;
 }
 
+/// Of a processor of which `has` tells whether it has a feature.
+template <class Has>
+int vector_bits(const llvm::Triple& triple, const Has& has) {
+  if (!triple.isX86()) return 128;
+  if (has("avx512f")) return 512;
+  return has("avx2") ? 256 : 128;
+}
+
 int vector_bits(const llvm::TargetMachine& machine) {
-  if (!machine.getTargetTriple().isX86()) return 128;
   const llvm::MCSubtargetInfo& subtarget = *machine.getMCSubtargetInfo();
-  if (subtarget.checkFeatures("+avx512f")) return 512;
-  return subtarget.checkFeatures("+avx2") ? 256 : 128;
+  return vector_bits(machine.getTargetTriple(),
+                     [&](const std::string& name) { return subtarget.checkFeatures("+" + name); });
 }
 
 std::string line_of(const std::string& text, int number) {
@@ -127,8 +153,6 @@ std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& 
   return module;
 }
 
-/// The text is vectorised already, so only what tidies it up is run: inlining of our functions,
-/// scalar replacement, common subexpressions, what is invariant out of the loops.
 void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   module.setTargetTriple(machine.getTargetTriple().str());
   module.setDataLayout(machine.createDataLayout());
@@ -152,10 +176,7 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
   llvm::ModulePassManager passes;
-  const char* pipeline =
-      "always-inline,globaldce,function(sroa,early-cse<memssa>,instcombine<no-verify-fixpoint>,simplifycfg,"
-      "loop-mssa(loop-rotate,licm),early-cse<memssa>,simplifycfg)";
-  if (llvm::Error error = builder.parsePassPipeline(passes, pipeline)) {
+  if (llvm::Error error = builder.parsePassPipeline(passes, kPasses)) {
     throw DeviceError("LLVM's pass pipeline: " + message_of(std::move(error)));
   }
   passes.run(module, modules);
@@ -173,8 +194,121 @@ llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machi
   return bytes;
 }
 
+ObjectKey key_of(const std::string& ir_text, const std::string& cpu) {
+  unsigned major = 0, minor = 0, patch = 0;
+  LLVMGetVersion(&major, &minor, &patch);  // of the library that is loaded, not of the headers
+  ObjectIdentity identity;
+  identity.ir = ir_text;
+  identity.triple = llvm::sys::getProcessTriple();
+  identity.cpu = cpu == "native" ? host_cpu_name() : cpu;
+  // For a named processor too: a hit must not skip the check that this machine can run it.
+  identity.features = cpu + ":" + host_feature_list();
+  identity.options = fmt::format("{};{}", kCodeGeneration, kPasses);
+  identity.compiler = fmt::format("LLVM {}.{}.{}", major, minor, patch);
+  return object_key(identity);
+}
+
+/// Text to object code.
+std::vector<char> generate(const std::string& ir_text, const std::string& cpu) {
+  const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu);
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> module = parse(ir_text, context);
+  optimise(*module, *machine);
+  const auto object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
+  return {object.begin(), object.end()};
+}
+
 void check(llvm::Error error, const char* what) {
   if (error) throw DeviceError(fmt::format("{}: {}", what, message_of(std::move(error))));
+}
+
+template <class T>
+T checked(llvm::Expected<T> value, const char* what) {
+  if (!value) throw DeviceError(fmt::format("{}: {}", what, message_of(value.takeError())));
+  return std::move(*value);
+}
+
+/// An object linked into this process. LLVM's LLJIT does the same, and starts a code generator too,
+/// which cached code has no use for.
+class LinkedObject {
+ public:
+  LinkedObject(const std::vector<char>& object, const std::map<std::string, void*>& callbacks)
+      : session_(checked(llvm::orc::SelfExecutorProcessControl::Create(
+                             nullptr, std::make_unique<llvm::orc::InPlaceTaskDispatcher>()),
+                         "LLVM's JIT did not start")),
+        layer_(session_) {
+    try {
+      link(object, callbacks);
+    } catch (...) {
+      llvm::consumeError(session_.endSession());
+      throw;
+    }
+  }
+  ~LinkedObject() { llvm::consumeError(session_.endSession()); }
+  LinkedObject(const LinkedObject&) = delete;
+  LinkedObject& operator=(const LinkedObject&) = delete;
+
+  void* symbol(const std::string& name) const {
+    const auto found = symbols_.find(name);
+    return found == symbols_.end() ? nullptr : found->second;
+  }
+
+ private:
+  void link(const std::vector<char>& object, const std::map<std::string, void*>& callbacks) {
+    // A failing lookup says only that it failed; the reason, such as the symbol that is missing, goes
+    // to the session's reporter, which would print it.
+    session_.setErrorReporter([this](llvm::Error error) { reasons_ += message_of(std::move(error)) + "; "; });
+    // What a callback throws, and backtrace(), go through the code.
+    layer_.addPlugin(std::make_shared<llvm::orc::EHFrameRegistrationPlugin>(
+        session_, std::make_unique<llvm::jitlink::InProcessEHFrameRegistrar>()));
+    llvm::orc::JITDylib& library = session_.createBareJITDylib("cell");
+
+    // All that the code may call: nothing of this process is found by itself.
+    llvm::orc::SymbolMap known;
+    const auto allow = [&](const std::string& name, void* address) {
+      known[session_.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
+                                      llvm::JITSymbolFlags::Exported};
+    };
+    allow("memcpy",
+          reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memcpy)));
+    allow("memmove",
+          reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memmove)));
+    allow("memset", reinterpret_cast<void*>(static_cast<void* (*)(void*, int, std::size_t)>(&std::memset)));
+    for (const auto& [name, address] : callbacks) allow(name, address);
+    check(library.define(llvm::orc::absoluteSymbols(std::move(known))), "LLVM's JIT");
+
+    auto buffer = llvm::MemoryBuffer::getMemBufferCopy({object.data(), object.size()}, "cell");
+    auto interface = checked(llvm::orc::getObjectFileInterface(session_, buffer->getMemBufferRef()),
+                             "LLVM's JIT refuses the object");
+    llvm::orc::SymbolLookupSet exported;
+    for (const auto& [name, flags] : interface.SymbolFlags)
+      if (flags.isExported() && flags.isCallable()) exported.add(name);
+    check(layer_.add(library, std::move(buffer), std::move(interface)), "LLVM's JIT refuses the object");
+    auto addresses = session_.lookup(llvm::orc::makeJITDylibSearchOrder(&library), std::move(exported));
+    if (!addresses) {
+      const std::string message = message_of(addresses.takeError());
+      throw DeviceError(fmt::format("linking the generated code: {}{}", reasons_, message));
+    }
+    for (const auto& [name, definition] : *addresses)
+      symbols_[(*name).str()] = definition.getAddress().toPtr<void*>();
+  }
+
+  std::string reasons_;
+  llvm::orc::ExecutionSession session_;
+  llvm::orc::ObjectLinkingLayer layer_;
+  std::map<std::string, void*> symbols_;
+};
+
+/// Cached code that does not link is no better than none.
+std::unique_ptr<LinkedObject> linked_from(const ObjectCache& cache, const ObjectKey& key,
+                                          const std::map<std::string, void*>& callbacks) {
+  const std::optional<std::vector<char>> object = cache.find(key);
+  if (!object) return nullptr;
+  try {
+    return std::make_unique<LinkedObject>(*object, callbacks);
+  } catch (const DeviceError&) {
+    return nullptr;
+  }
 }
 
 }  // namespace
@@ -182,17 +316,13 @@ void check(llvm::Error error, const char* what) {
 struct CompiledModule::Impl {
   std::string text;
   std::string cpu;
-  std::map<std::string, void*> symbols;
-  std::unique_ptr<llvm::orc::LLJIT> jit;
+  std::unique_ptr<LinkedObject> linked;
 };
 
 CompiledModule::CompiledModule(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CompiledModule::~CompiledModule() = default;
 
-void* CompiledModule::symbol(const std::string& name) const {
-  const auto found = impl_->symbols.find(name);
-  return found == impl_->symbols.end() ? nullptr : found->second;
-}
+void* CompiledModule::symbol(const std::string& name) const { return impl_->linked->symbol(name); }
 
 std::string CompiledModule::assembly() const {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(impl_->cpu);
@@ -204,71 +334,42 @@ std::string CompiledModule::assembly() const {
 }
 
 std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const std::string& cpu,
-                                            const std::map<std::string, void*>& callbacks) {
+                                            const std::map<std::string, void*>& callbacks,
+                                            const std::string& cache_directory) {
   const auto start = std::chrono::steady_clock::now();
-  const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu);
-  llvm::SmallVector<char, 0> object;
-  std::vector<std::string> exported;
-  {
-    llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> module = parse(ir_text, context);
-    for (const llvm::Function& function : *module) {
-      if (!function.isDeclaration() && !function.hasLocalLinkage())
-        exported.push_back(function.getName().str());
-    }
-    optimise(*module, *machine);
-    object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
-  }
-
-  // Compiled here rather than inside the JIT: one thread, and the linker below is all it adds.
-  llvm::orc::LLJITBuilder builder;
-  builder.setJITTargetMachineBuilder(llvm::orc::JITTargetMachineBuilder(machine->getTargetTriple()));
-  builder.setDataLayout(machine->createDataLayout());
-  builder.setLinkProcessSymbolsByDefault(false);  // so that nothing of libm is found
-  builder.setPlatformSetUp(llvm::orc::setUpInactivePlatform);
-  auto made = builder.create();
-  if (!made) throw DeviceError("LLVM's JIT did not start: " + message_of(made.takeError()));
   auto impl = std::make_unique<CompiledModule::Impl>();
-  impl->jit = std::move(*made);
-  llvm::orc::LLJIT& jit = *impl->jit;
-  // A failing lookup says only that it failed; the reason, such as the symbol that is missing, goes
-  // to the session's reporter, which would print it. The session may outlive this function.
-  const auto reasons = std::make_shared<std::string>();
-  jit.getExecutionSession().setErrorReporter(
-      [reasons](llvm::Error error) { *reasons += message_of(std::move(error)) + "; "; });
-
-  llvm::orc::SymbolMap known;
-  const auto allow = [&](const std::string& name, void* address) {
-    known[jit.mangleAndIntern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
-                                        llvm::JITSymbolFlags::Exported};
-  };
-  allow("memcpy",
-        reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memcpy)));
-  allow("memmove",
-        reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memmove)));
-  allow("memset", reinterpret_cast<void*>(static_cast<void* (*)(void*, int, std::size_t)>(&std::memset)));
-  for (const auto& [name, address] : callbacks) allow(name, address);
-  check(jit.getMainJITDylib().define(llvm::orc::absoluteSymbols(std::move(known))), "LLVM's JIT");
-  check(jit.addObjectFile(std::make_unique<llvm::SmallVectorMemoryBuffer>(std::move(object), "cell", false)),
-        "LLVM's JIT refuses its own object");
-  for (const std::string& name : exported) {
-    auto address = jit.lookup(name);
-    if (!address) {
-      const std::string message = message_of(address.takeError());
-      throw DeviceError(fmt::format("linking the generated code: {}{}", *reasons, message));
-    }
-    impl->symbols[name] = address->toPtr<void*>();
+  CacheState state = CacheState::Off;
+  const ObjectCache cache(cache_directory);
+  ObjectKey key{};
+  if (!cache_directory.empty()) {
+    key = key_of(ir_text, cpu);
+    impl->linked = linked_from(cache, key, callbacks);
+    if (impl->linked) state = CacheState::Hit;
+  }
+  if (!impl->linked) {
+    const std::vector<char> object = generate(ir_text, cpu);
+    impl->linked = std::make_unique<LinkedObject>(object, callbacks);
+    // Only code that links is kept.
+    if (cache.store(key, {object.data(), object.size()})) state = CacheState::Miss;
   }
   impl->text = ir_text;
   impl->cpu = cpu;
   std::unique_ptr<CompiledModule> result(new CompiledModule(std::move(impl)));
+  result->cache = state;
   result->compile_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
-int host_vector_bits(const std::string& cpu) { return vector_bits(*target_machine(cpu)); }
+int host_vector_bits(const std::string& cpu) {
+  if (cpu != "native") return vector_bits(*target_machine(cpu));
+  return vector_bits(llvm::Triple(llvm::sys::getProcessTriple()),
+                     [](const char* name) { return host_features().lookup(name); });
+}
 
-std::string host_cpu_name() { return llvm::sys::getHostCPUName().str(); }
+std::string host_cpu_name() {
+  static const std::string name = llvm::sys::getHostCPUName().str();
+  return name;
+}
 
 }  // namespace cellc

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "runtime/object_cache.h"
+
 namespace cellc {
 
 /// Code of one module, alive as long as this object.
@@ -19,21 +21,24 @@ class CompiledModule {
   std::string assembly() const;
 
   double compile_ms = 0;  ///< text to callable code
+  CacheState cache = CacheState::Off;
 
  private:
   struct Impl;
   explicit CompiledModule(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
   friend std::unique_ptr<CompiledModule> compile_orc(const std::string&, const std::string&,
-                                                     const std::map<std::string, void*>&);
+                                                     const std::map<std::string, void*>&, const std::string&);
 };
 
 /// Compiles for `cpu` ("native" or LLVM's name of one, which this machine must be able to run and
 /// which must have fused multiply-add). The module may call what it defines, memcpy, memmove, memset
 /// and `callbacks`, nothing else: a function of libm that slipped in is an error, not a slow answer.
+/// Code is taken from, and kept in, `cache_directory` unless that is empty.
 /// Throws DeviceError with LLVM's message and the line of the text that it is about.
 std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const std::string& cpu,
-                                            const std::map<std::string, void*>& callbacks = {});
+                                            const std::map<std::string, void*>& callbacks = {},
+                                            const std::string& cache_directory = "");
 
 /// Widest vectors of `cpu` in bits: 512, 256 or 128.
 int host_vector_bits(const std::string& cpu);

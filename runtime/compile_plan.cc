@@ -33,7 +33,7 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2});
   EmittedModule emitted = emit_llvm(result.plan, emit);
   result.ir = std::move(emitted.ir);
-  result.module = compile_orc(result.ir, options.cpu);
+  result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);
   result.kernels = std::move(emitted.kernels);
   for (const KernelCode& kernel : result.kernels) {
     void* address = kernel.function.empty() ? nullptr : result.module->symbol(kernel.function);

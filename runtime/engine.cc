@@ -29,6 +29,7 @@ RunOutput Program::run(const BoundRun& run, RunOutput reuse) const {
 }
 
 double Program::compile_ms() const { return impl_->compiled.compile_ms; }
+CacheState Program::cache() const { return impl_->compiled.module->cache; }
 const std::string& Program::llvm_ir() const { return impl_->compiled.ir; }
 std::string Program::assembly() const { return impl_->compiled.module->assembly(); }
 

@@ -10,6 +10,7 @@
 #include "compiler/graph.h"
 #include "compiler/structure.h"
 #include "runtime/array.h"
+#include "runtime/object_cache.h"
 
 namespace cellc {
 
@@ -23,6 +24,7 @@ struct CompileOptions {
   Dtype dtype = Dtype::F32;       ///< storage; arithmetic is f32, or f64 for f64
   std::string cpu = "native";     ///< "native", or a name such as "x86-64-v3"
   int vector_bits = 0;            ///< 0: the host's widest
+  std::string cache_directory{};  ///< keeps compiled code between processes; empty: nothing is kept
 };
 
 /// Arrays of one run, all bound: shapes agree, defaults are filled in. Built by bind.h.
@@ -61,6 +63,7 @@ class Program {
   /// right shape and nobody else holds them: a repeated call then touches no fresh memory.
   RunOutput run(const BoundRun& run, RunOutput reuse = {}) const;
   double compile_ms() const;
+  CacheState cache() const;               ///< where the machine code came from
   const std::string& llvm_ir() const;     ///< text handed to LLVM
   std::string assembly() const;           ///< of the optimised module
 

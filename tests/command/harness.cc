@@ -45,6 +45,7 @@ Outcome CommandTest::cellc(const std::vector<std::string>& arguments, const Proc
       };
       setrlimit(RLIMIT_FSIZE, &limit);
     }
+    setenv("CELLC_CACHE_DIR", path("cache").c_str(), 1);  // never the user's own
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(directory_.c_str()) != 0) _exit(126);
     std::vector<char*> argv;

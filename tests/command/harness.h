@@ -23,7 +23,7 @@ struct ProcessOptions {
   int signal_after_ms = -1, signal = 0;
 };
 
-/// A fresh directory per test, and cellc run in it.
+/// A fresh directory per test, and cellc run in it. Compiled code goes to `cache` there.
 class CommandTest : public testing::Test {
  protected:
   void SetUp() override;

@@ -94,7 +94,7 @@ TEST_F(CommandRun, ValuesAndShapes) {
   EXPECT_EQ(report["arrays"]["h"], json({2, 5, 3}));
   EXPECT_EQ(report["device"], "cpu");
   EXPECT_EQ(report["dtype"], "f32");
-  EXPECT_EQ(report["cache"], "off");
+  EXPECT_EQ(report["cache"], "miss");
   EXPECT_LT(report["verify"]["max_error"], 1e-6);
   EXPECT_FALSE(report.contains("first_nonfinite"));
   const Outcome text = cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--verify"});
