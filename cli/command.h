@@ -38,7 +38,7 @@ struct RunOptions : CellOptions {
   std::optional<std::int64_t> batch, length;
   std::optional<double> tolerance;
   std::optional<std::int64_t> max_iterations, fixed_iterations;
-  bool no_repair = false, verify = false, reverse = false;
+  bool no_repair = false, verify = false, reverse = false, trace = false;
   int threads = 0;
 };
 

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/fault.h"
@@ -14,6 +16,7 @@
 #include "runtime/bind.h"
 #include "runtime/npy.h"
 #include "runtime/reference.h"
+#include "runtime/solve.h"
 #include "runtime/write_files.h"
 
 namespace cellc {
@@ -23,15 +26,12 @@ namespace {
 void refuse_unavailable(const RunOptions& options) {
   if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
     throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", options.device));
-  if (options.solver != "auto" && options.solver != "sequential") {
-    for (const char* name : {"segmented", "shooting", "newton", "scan", "relaxation", "persistent"})
-      if (options.solver == name)
-        throw UsageError(fmt::format(
-            "--solver {}: not available in this version, which runs cells sequentially", options.solver));
-    throw UsageError(fmt::format("--solver {}: expected auto or sequential", options.solver));
-  }
-  if (!options.plan.empty())
-    throw UsageError("--plan: not available in this version; the sequential solver has no plan to pin");
+  if (options.solver == "relaxation" || options.solver == "persistent")
+    throw UsageError(fmt::format("--solver {}: not available in this version", options.solver));
+  if (!strategy_named(options.solver))
+    throw UsageError(fmt::format(
+        "--solver {}: expected auto, sequential, segmented, shooting, newton, scan, relaxation or persistent",
+        options.solver));
   if (!options.cotangents.empty())
     throw UsageError("--cotangent: gradients are not available in this version");
   if (options.max_iterations && options.fixed_iterations)
@@ -89,6 +89,45 @@ BindRequest read_request(const RunOptions& options) {
   return request;
 }
 
+/// A plan as `run --json` prints it: that object, or the whole report around it.
+std::vector<StagePlan> read_plan(const std::string& path, std::size_t stages) {
+  const auto wrong = [&](const std::string& what) { return RequestError(fmt::format("{}: {}", path, what)); };
+  nlohmann::json json = nlohmann::json::parse(read_source(path).text(), nullptr, false);
+  if (json.is_object() && json.contains("plan")) json = nlohmann::json(json["plan"]);
+  if (!json.is_object() || !json.contains("stages") || !json["stages"].is_array())
+    throw wrong("not a plan; expected the object that `cellc run --json` prints under \"plan\"");
+  std::vector<StagePlan> plan;
+  for (const auto& s : json["stages"]) {
+    const auto number = [&](const char* key) -> std::int64_t {
+      if (!s.contains(key)) return 0;
+      if (!s[key].is_number_integer() || s[key].get<std::int64_t>() < 0)
+        throw wrong(fmt::format("{} of a stage is not a number of steps", key));
+      return s[key].get<std::int64_t>();
+    };
+    if (!s.is_object() || !s.contains("solver") || !s["solver"].is_string())
+      throw wrong("a stage of the plan names no solver");
+    const auto strategy = strategy_named(s["solver"].get<std::string>());
+    if (!strategy || *strategy == Strategy::Auto)
+      throw wrong(fmt::format("'{}' is no solver that a plan can name", s["solver"].get<std::string>()));
+    plan.push_back({*strategy, number("segment"), number("burn_in"), "pinned by " + path});
+  }
+  if (plan.size() != stages)
+    throw wrong(fmt::format("the plan has {} stage{}, the cell {}", plan.size(), plan.size() == 1 ? "" : "s", stages));
+  return plan;
+}
+
+SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
+  constexpr std::int64_t kMost = 1 << 30;
+  SolveOptions solve;
+  solve.solver = *strategy_named(options.solver);
+  solve.tolerance = options.tolerance;
+  solve.repair = !options.no_repair;
+  if (options.max_iterations) solve.max_iterations = static_cast<int>(std::min(*options.max_iterations, kMost));
+  if (options.fixed_iterations) solve.fixed_iterations = static_cast<int>(std::min(*options.fixed_iterations, kMost));
+  if (!options.plan.empty()) solve.plan = read_plan(options.plan, stages);
+  return solve;
+}
+
 }  // namespace
 
 int command_run(const RunOptions& options) {
@@ -100,15 +139,21 @@ int command_run(const RunOptions& options) {
   CompileOptions compile;
   compile.dtype = binding.dtype;
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
-  const Program program = Program::compile(loaded.cell, loaded.structure, compile);
+  const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
+  Solver solver(loaded.cell, loaded.structure, compile);
   enter_stage("run");
-  const RunOutput output = program.run(binding.run);
+  SolveReport solved;
+  RunOutput output;
+  try {
+    output = solver.run(binding.run, solve, solved);
+  } catch (const SolverError& e) {
+    throw UsageError(fmt::format("--solver {}: {}", options.solver, e.what()));
+  }
 
   RunReport report{loaded,
                    binding,
                    output,
-                   program.compile_ms(),
-                   program.cache(),
+                   solved,
                    written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),
@@ -122,7 +167,9 @@ int command_run(const RunOptions& options) {
     write_arrays(options.out, report.arrays);
   }
   std::fputs((options.json ? run_json(report) : run_text(report)).c_str(), stdout);
-  return kDone;
+  if (options.trace && !options.json) std::fputs(trace_text(report).c_str(), stdout);
+  // A fixed number of iterations is what was asked for; its residual is told.
+  return solved.converged || solve.repair ? kDone : kNotConverged;
 }
 
 }  // namespace cellc

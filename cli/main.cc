@@ -120,7 +120,7 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->type_name("AXIS=N");
   command->add_option("--device", options.device, "auto, cpu or cuda");
   command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
-  command->add_option("--solver", options.solver, "auto or sequential");
+  command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton or scan");
   command->add_option("--tolerance", options.tolerance, "what counts as converged")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
@@ -135,6 +135,7 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
+  command->add_flag("--trace", options.trace, "show how the iterations converged");
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {

@@ -71,10 +71,26 @@ std::string run_text(const RunReport& report) {
                                             : ", linear",
                      axis_names(cell, stage.channel_axes)));
   const double work = step_channels(report);
-  line("ran",
-       fmt::format("sequential on cpu, {}, {} thread{}; compiled in {:.1f} ms (cache {})",
-                   to_string(report.binding.dtype), threads_of(report.binding),
-                   threads_of(report.binding) == 1 ? "" : "s", report.compile_ms, to_string(report.cache)));
+  line("ran", fmt::format("cpu, {}, {} thread{}; compiled in {:.1f} ms (cache {})", to_string(report.binding.dtype),
+                          threads_of(report.binding), threads_of(report.binding) == 1 ? "" : "s",
+                          report.solve.compile_ms, to_string(report.solve.cache)));
+  for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
+    const StageReport& stage = report.solve.stages[k];
+    std::string how = to_string(stage.plan.strategy);
+    if (stage.plan.segment) how += fmt::format(", segments of {} steps", stage.plan.segment);
+    if (stage.plan.burn_in) how += fmt::format(" started {} early", stage.plan.burn_in);
+    if (stage.iterations) how += fmt::format(", {} iteration{}", stage.iterations, stage.iterations == 1 ? "" : "s");
+    if (stage.repaired)
+      how += fmt::format(", {} repaired in {} round{}", stage.repaired, stage.repair_rounds,
+                         stage.repair_rounds == 1 ? "" : "s");
+    line("solved", fmt::format("{{{}}} {}: {}", stage_states(cell, report.loaded.structure.stages[k]), how,
+                               stage.plan.reason));
+  }
+  line(report.solve.converged ? "converged" : "unconverged",
+       fmt::format("largest residual {:.2g}, error estimate {:.2g}", report.solve.max_residual,
+                   report.solve.error_estimate));
+  for (const Unconverged& u : report.solve.unconverged)
+    line("", fmt::format("sequence {}: first bad step {}, residual {:.3g}", u.sequence, u.first_bad_step, u.residual));
   line("time", work > 0 ? fmt::format("{:.3f} ms, {:.3f} ns per step and channel", report.output.run_ms,
                                       report.output.run_ms * 1e6 / work)
                         : fmt::format("{:.3f} ms", report.output.run_ms));
@@ -99,25 +115,56 @@ std::string run_text(const RunReport& report) {
   return text;
 }
 
+namespace {
+
+void solve_json(const RunReport& report, nlohmann::json& object) {
+  using nlohmann::json;
+  // JSON has no infinity: null says that a number is none.
+  const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };
+  const auto optional = [&](const std::optional<double>& v) { return v ? finite(*v) : json(); };
+  object["solver"] = object["iterations"] = json::array();
+  json plans = json::array(), details = json::array();
+  std::string reason;
+  for (const StageReport& s : report.solve.stages) {
+    object["solver"].push_back(to_string(s.plan.strategy));
+    object["iterations"].push_back(s.iterations);
+    plans.push_back({{"solver", to_string(s.plan.strategy)}, {"segment", s.plan.segment}, {"burn_in", s.plan.burn_in}});
+    reason += (reason.empty() ? "" : "; ") + s.plan.reason;
+    json trace = json::array();
+    for (const IterationTrace& t : s.trace) trace.push_back({{"change", finite(t.change)}, {"lanes", t.active}});
+    details.push_back({{"boundaries", s.boundaries},
+                       {"misses", s.misses},
+                       {"repaired", s.repaired},
+                       {"repair_rounds", s.repair_rounds},
+                       {"max_residual", finite(s.max_residual)},
+                       {"contraction", optional(s.contraction)},
+                       {"lyapunov", optional(s.lyapunov)},
+                       {"trace", trace}});
+  }
+  object["plan"] = {{"stages", plans}, {"threads", threads_of(report.binding)}, {"reason", reason}};
+  object["stages"] = details;
+  object["converged"] = report.solve.converged;
+  object["max_residual"] = finite(report.solve.max_residual);
+  object["error_estimate"] = finite(report.solve.error_estimate);
+  object["repaired"] = report.solve.repaired;
+  object["unconverged"] = json::array();
+  for (const Unconverged& u : report.solve.unconverged)
+    object["unconverged"].push_back(
+        {{"sequence", u.sequence}, {"first_bad_step", u.first_bad_step}, {"residual", finite(u.residual)}});
+  object["compile_ms"] = report.solve.compile_ms;
+  object["cache"] = to_string(report.solve.cache);
+}
+
+}  // namespace
+
 std::string run_json(const RunReport& report) {
   using nlohmann::json;
   const CellGraph& cell = cell_of(report);
-  const std::size_t stages = report.loaded.structure.stages.size();
   json object;
   object["cell"] = cell.name;
   object["device"] = "cpu";
   object["dtype"] = to_string(report.binding.dtype);
-  object["solver"] = std::vector<std::string>(stages, "sequential");
-  object["iterations"] = std::vector<int>(stages, 0);
-  object["plan"] = {{"parameters", {{"solver", "sequential"}, {"threads", threads_of(report.binding)}}},
-                    {"reason", "sequential is the one solver of this version"}};
-  object["converged"] = true;
-  object["max_residual"] = 0;
-  object["error_estimate"] = 0;
-  object["repaired"] = json::array();
-  object["unconverged"] = json::array();
-  object["compile_ms"] = report.compile_ms;
-  object["cache"] = to_string(report.cache);
+  solve_json(report, object);
   object["run_ms"] = report.output.run_ms;
   const double work = step_channels(report);
   if (work > 0) object["ns_per_step_channel"] = report.output.run_ms * 1e6 / work;
@@ -139,6 +186,31 @@ std::string run_json(const RunReport& report) {
                         {"reference", "sequential f64"}};
   }
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string trace_text(const RunReport& report) {
+  std::string text;
+  for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
+    const StageReport& stage = report.solve.stages[k];
+    text += fmt::format("trace       {{{}}} {}\n", stage_states(cell_of(report), report.loaded.structure.stages[k]),
+                        to_string(stage.plan.strategy));
+    if (stage.boundaries)
+      text += fmt::format("  boundaries {}, missed {}, repaired {} in {} rounds\n", stage.boundaries, stage.misses,
+                          stage.repaired, stage.repair_rounds);
+    if (stage.contraction)
+      text += fmt::format("  a difference shrinks by {:.4g} a step in a typical lane; largest exponent {:.4g} a step\n",
+                          *stage.contraction, *stage.lyapunov);
+    if (const auto bound = report.loaded.structure.stages[k].norm_bound)
+      text += fmt::format("  proved: the Jacobian's norm is at most {:.4g}\n", *bound);
+    for (std::size_t i = 0; i < stage.trace.size(); ++i) {
+      const double change = stage.trace[i].change;
+      // A bar from 1e-16 to 1e4, two characters a decade.
+      const double decades = std::isfinite(change) ? std::log10(std::max(change, 1e-16)) + 16 : 20;
+      text += fmt::format("  {:>3}  {:>9.2e}  {:>9} lanes  {}\n", i + 1, change, stage.trace[i].active,
+                          std::string(static_cast<std::size_t>(std::clamp(2 * decades, 0.0, 40.0)), '#'));
+    }
+  }
+  return text;
 }
 
 }  // namespace cellc

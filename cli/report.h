@@ -8,6 +8,7 @@
 #include "cli/load.h"
 #include "runtime/bind.h"
 #include "runtime/reference.h"
+#include "runtime/solve_options.h"
 
 namespace cellc {
 
@@ -15,8 +16,7 @@ struct RunReport {
   const LoadedCell& loaded;
   const Binding& binding;
   const RunOutput& output;
-  double compile_ms;
-  CacheState cache;
+  const SolveReport& solve;
   std::vector<std::pair<std::string, Array>> arrays;
   std::string out;  ///< directory written to, or empty
   std::optional<NonFinite> nonfinite;
@@ -25,5 +25,7 @@ struct RunReport {
 
 std::string run_text(const RunReport& report);
 std::string run_json(const RunReport& report);
+/// What --trace shows: each stage's iterations as a table and a plot of the residual.
+std::string trace_text(const RunReport& report);
 
 }  // namespace cellc

@@ -15,6 +15,7 @@
 #include "demo/signal.h"
 #include "runtime/bind.h"
 #include "runtime/reference.h"
+#include "runtime/solve.h"
 
 namespace cellc {
 namespace {
@@ -64,17 +65,19 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
 
   CompileOptions options;
   options.dtype = binding.dtype;
-  const Program program = Program::compile(loaded.cell, loaded.structure, options);
-  program.run(binding.run);  // once to fault the memory in, then timed
-  const RunOutput output = program.run(binding.run);
+  Solver solver(loaded.cell, loaded.structure, options);
+  SolveReport solved;
+  solver.run(binding.run, {}, solved);  // once to compile and to fault the memory in, then timed
+  const double compile_ms = solved.compile_ms;
+  RunOutput output = solver.run(binding.run, {}, solved);
+  solved.compile_ms = compile_ms;
 
   fmt::print("signal      {}: {}\n", signal_path, signal.description);
   std::fflush(stdout);  // the reference takes seconds
   const RunReport report{loaded,
                          binding,
                          output,
-                         program.compile_ms(),
-                         program.cache(),
+                         solved,
                          {},
                          "",
                          first_nonfinite(loaded.cell, binding.run, output),

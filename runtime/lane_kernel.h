@@ -61,6 +61,7 @@ class LaneKernel {
   std::int64_t mixed_entries(int state, const LaneData& data) const;
   const CellGraph& cell() const { return compiled_.plan.cell; }
   double compile_ms() const { return compiled_.compile_ms; }
+  CacheState cache() const { return compiled_.module->cache; }
 
  private:
   friend class LaneTile;

@@ -41,6 +41,7 @@ struct Solver::Impl {
   std::vector<std::optional<Program>> before, once;
   std::optional<Program> after;
   double compile_ms = 0;
+  std::vector<CacheState> caches;
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
       : cell(cell), structure(structure), options(options), arithmetic(options) {
@@ -53,6 +54,7 @@ struct Solver::Impl {
     if (!program) {
       program.emplace(Program::compile(cell, structure, options));
       compile_ms += program->compile_ms();
+      caches.push_back(program->cache());
     }
     return *program;
   }
@@ -71,6 +73,7 @@ struct Solver::Impl {
     if (!program) {
       program.emplace(Program::compile(cell.cell, Structure{}, arithmetic));
       compile_ms += program->compile_ms();
+      caches.push_back(program->cache());
     }
     return *program;
   }
@@ -292,7 +295,13 @@ RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveRep
   const auto start = std::chrono::steady_clock::now();
   RunOutput output = impl_->run(run, options, report);
   report.compile_ms = impl_->compile_ms;
-  for (const auto& k : impl_->kernels) report.compile_ms += k->compile_ms();
+  std::vector<CacheState> caches = impl_->caches;
+  for (const auto& k : impl_->kernels) {
+    report.compile_ms += k->compile_ms();
+    caches.insert(caches.end(), k->caches().begin(), k->caches().end());
+  }
+  const auto any = [&](CacheState state) { return std::find(caches.begin(), caches.end(), state) != caches.end(); };
+  report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || caches.empty() ? CacheState::Off : CacheState::Hit;
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   output.run_ms = ms - report.compile_ms;
   return output;

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/object_cache.h"
+
 namespace cellc {
 
 enum class Strategy { Auto, Sequential, Segmented, Shooting, Newton, Scan, Relaxation };
@@ -61,6 +63,7 @@ struct SolveReport {
   std::int64_t repaired = 0;
   std::vector<Unconverged> unconverged;
   double compile_ms = 0;
+  CacheState cache = CacheState::Off;  ///< hit where all code was found, miss where any was compiled
 };
 
 }  // namespace cellc

@@ -5,6 +5,7 @@ namespace cellc {
 LaneKernel StageKernels::compile(const CellGraph& cell) {
   LaneKernel kernel = LaneKernel::compile(cell, stage_.lane, options_);
   compile_ms_ += kernel.compile_ms();
+  caches_.push_back(kernel.cache());
   return kernel;
 }
 

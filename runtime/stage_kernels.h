@@ -34,6 +34,7 @@ class StageKernels {
   const Newton& guess();
   const Residual& residual();
   double compile_ms() const { return compile_ms_; }
+  const std::vector<CacheState>& caches() const { return caches_; }
 
  private:
   LaneKernel compile(const CellGraph& cell);
@@ -42,6 +43,7 @@ class StageKernels {
   const Scannable scannable_;
   const CompileOptions options_;
   double compile_ms_ = 0;
+  std::vector<CacheState> caches_;
   std::unique_ptr<LaneKernel> step_;
   std::unique_ptr<Carrying> carriers_, newton_carriers_;
   std::unique_ptr<Newton> newton_, guess_;
