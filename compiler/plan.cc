@@ -548,6 +548,7 @@ class Planner {
   void find_split_axis() {
     if (plan_.cell.updates.empty()) return;
     for (const AxisId axis : plan_.cell.header) {
+      if (plan_.options.split_axis != kNoAxis && axis != plan_.options.split_axis) continue;
       if (splits(axis)) {
         plan_.split_axis = axis;
         // A flat loop can be cut along its first axis only.

@@ -20,7 +20,8 @@ Storage storage_of(Dtype dtype) {
 
 }  // namespace
 
-CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options) {
+CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
+                          AxisId split_axis) {
   const auto start = std::chrono::steady_clock::now();
   EmitOptions emit;
   emit.storage = storage_of(options.dtype);
@@ -30,7 +31,7 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   }
   CompiledPlan result;
   result.dtype = options.dtype;
-  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2});
+  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2, .split_axis = split_axis});
   EmittedModule emitted = emit_llvm(result.plan, emit);
   result.ir = std::move(emitted.ir);
   result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);

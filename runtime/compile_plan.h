@@ -27,6 +27,8 @@ struct CompiledPlan {
 };
 
 /// Throws DeviceError, or RequestError where options cannot be meant.
-CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+/// `split_axis`: PlanOptions.
+CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
+                          AxisId split_axis = kNoAxis);
 
 }  // namespace cellc

@@ -340,7 +340,7 @@ class LaneTile {
 
 LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const CompileOptions& options) {
   LaneKernel result;
-  result.compiled_ = compile_plan(cell, Structure{}, options);
+  result.compiled_ = compile_plan(cell, Structure{}, options, lane);
   const Plan& plan = result.compiled_.plan;
   if (!plan.products.empty() || !plan.chunks.empty()) throw std::logic_error("lanes: a product in a lane cell");
   result.lane_ = lane;
@@ -359,7 +359,7 @@ std::int64_t LaneKernel::mixed_entries(int state, const LaneData& data) const {
 void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const SegmentStates& from, SegmentStates& to,
                      bool write, int threads) const {
   const Plan& plan = compiled_.plan;
-  bool in_place = true;
+  bool in_place = plan.split_axis == lane_;
   for (std::size_t s = 0; s < data.symbols.size(); ++s) {
     const Symbol& symbol = plan.cell.symbols[s];
     const bool has_lane = !symbol.axes.empty() && symbol.axes.back() == lane_;

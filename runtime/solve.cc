@@ -61,7 +61,9 @@ struct Solver::Impl {
 
   const StagedCell& stages() {
     if (staged) return *staged;
+    const auto start = std::chrono::steady_clock::now();
     staged.emplace(split_stages(cell, structure));
+    compile_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
       kernels.push_back(std::make_unique<StageKernels>(staged->stages[k], structure.stages[k].scannable, arithmetic));
     before.resize(staged->stages.size());

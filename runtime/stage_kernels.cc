@@ -1,21 +1,41 @@
 #include "runtime/stage_kernels.h"
 
+#include <chrono>
+
 namespace cellc {
+
+namespace {
+
+/// Adds the time of its scope, derivation included.
+class Clock {
+ public:
+  explicit Clock(double& ms) : ms_(ms) {}
+  ~Clock() { ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& ms_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
 
 LaneKernel StageKernels::compile(const CellGraph& cell) {
   LaneKernel kernel = LaneKernel::compile(cell, stage_.lane, options_);
-  compile_ms_ += kernel.compile_ms();
   caches_.push_back(kernel.cache());
   return kernel;
 }
 
 const LaneKernel& StageKernels::step() {
-  if (!step_) step_ = std::make_unique<LaneKernel>(compile(stage_.lanes));
+  if (!step_) {
+    const Clock clock(compile_ms_);
+    step_ = std::make_unique<LaneKernel>(compile(stage_.lanes));
+  }
   return *step_;
 }
 
 const StageKernels::Carrying& StageKernels::carriers() {
   if (!carriers_) {
+    const Clock clock(compile_ms_);
     CarrierCell cell = with_carriers(stage_.lanes, stage_.lane, scannable_);
     LaneKernel kernel = compile(cell.cell);
     carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
@@ -25,6 +45,7 @@ const StageKernels::Carrying& StageKernels::carriers() {
 
 const StageKernels::Newton& StageKernels::newton() {
   if (!newton_) {
+    const Clock clock(compile_ms_);
     NewtonCell cell = linearised(stage_.lanes, stage_.lane);
     LaneKernel kernel = compile(cell.cell);
     newton_ = std::make_unique<Newton>(Newton{std::move(cell), std::move(kernel)});
@@ -34,7 +55,9 @@ const StageKernels::Newton& StageKernels::newton() {
 
 const StageKernels::Carrying& StageKernels::newton_carriers() {
   if (!newton_carriers_) {
-    CarrierCell cell = with_carriers(newton().cell.cell, stage_.lane, Scannable::Affine);
+    const CellGraph& system = newton().cell.cell;
+    const Clock clock(compile_ms_);
+    CarrierCell cell = with_carriers(system, stage_.lane, Scannable::Affine);
     LaneKernel kernel = compile(cell.cell);
     newton_carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
   }
@@ -43,6 +66,7 @@ const StageKernels::Carrying& StageKernels::newton_carriers() {
 
 const StageKernels::Newton& StageKernels::guess() {
   if (!guess_) {
+    const Clock clock(compile_ms_);
     NewtonCell cell = evaluated(stage_.lanes);
     LaneKernel kernel = compile(cell.cell);
     guess_ = std::make_unique<Newton>(Newton{std::move(cell), std::move(kernel)});
@@ -52,6 +76,7 @@ const StageKernels::Newton& StageKernels::guess() {
 
 const StageKernels::Residual& StageKernels::residual() {
   if (!residual_) {
+    const Clock clock(compile_ms_);
     ResidualCell cell = cellc::residual(stage_.lanes, stage_.lane);
     LaneKernel kernel = compile(cell.cell);
     residual_ = std::make_unique<Residual>(Residual{std::move(cell), std::move(kernel)});
