@@ -145,7 +145,8 @@ int command_run(const RunOptions& options) {
   SolveReport solved;
   RunOutput output;
   try {
-    output = solver.run(binding.run, solve, solved);
+    // Memory is allocated and touched beforehand: what is timed is the run.
+    output = solver.run(binding.run, solve, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
   } catch (const SolverError& e) {
     throw UsageError(fmt::format("--solver {}: {}", options.solver, e.what()));
   }

@@ -23,7 +23,7 @@ double sequential_cost(const StageShape& shape) {
 }
 
 std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thread) {
-  // As few and as long segments as fill the vectors: the longer, the less a run-up costs.
+  // As few and as long segments as fill the vectors twice over: the longer, the less a run-up costs.
   const std::int64_t wanted = std::max<std::int64_t>(1, tiles_per_thread * lanes_wanted(shape) / std::max<std::int64_t>(1, shape.channels));
   const std::int64_t steps = (shape.rows + wanted - 1) / std::max<std::int64_t>(1, wanted);
   return std::clamp<std::int64_t>(steps, kShortestSegment, std::max<std::int64_t>(kShortestSegment, shape.longest));
@@ -100,7 +100,7 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
 StagePlan plan_from_data(const Stage&, const StageShape& shape, const Forgetting& seen) {
   StagePlan plan;
   const double sequential = sequential_cost(shape);
-  plan.segment = segment_length(shape, 1);
+  plan.segment = segment_length(shape, 2);
   const double segment = static_cast<double>(plan.segment);
   const double burn_in = std::ceil(std::min(seen.most, segment));
   const double forgets = fmt::format("{:.0f}", seen.typical).size() ? seen.typical : 0;

@@ -53,6 +53,9 @@ struct RunOutput {
   double run_ms = 0;
 };
 
+/// What a run of this shape writes, allocated and touched: a run that reuses it meets no fresh pages.
+RunOutput prepare_output(const CellGraph& cell, const BoundRun& run, Dtype dtype);
+
 class Program {
  public:
   /// Emits, compiles and links the sequential CPU kernel. Throws DeviceError.

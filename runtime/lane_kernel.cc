@@ -13,8 +13,9 @@ namespace cellc {
 
 namespace {
 
-/// Steps that are gathered at a time: inputs and states of a tile stay in the first-level cache.
-constexpr std::int64_t kChunkSteps = 32;
+/// Steps that are gathered at a time: long enough that a lane's rows are read page by page, short
+/// enough that inputs and states of a tile stay in the second-level cache.
+constexpr std::int64_t kChunkSteps = 128;
 /// Neighbouring channels from which on a segment is run where it lies.
 constexpr std::int64_t kInPlaceLanes = 64;
 
@@ -30,11 +31,62 @@ struct Tile {
   bool in_place = false;
 };
 
-/// Runs are mostly short: fixed sizes, so that no call of memcpy costs more than the copy.
+template <int kCount, typename Number>
+inline void copy_fixed(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step, std::int64_t rows) {
+  for (std::int64_t t = 0; t < rows; ++t, from += from_step, to += to_step) {
+    __builtin_prefetch(from + kChunkSteps * from_step);  // too many streams for the hardware to follow
+    std::memcpy(to, from, kCount * sizeof(Number));
+  }
+}
+
+/// `rows` times `count` neighbouring entries from a place to another. Runs are mostly short and of one
+/// length: fixed sizes become plain moves, where a call of memcpy would cost more than the copy.
 template <typename Number>
-inline void copy_lanes(const Number* from, std::int64_t count, Number* to) {
-  for (; count >= 8; count -= 8, from += 8, to += 8) std::memcpy(to, from, 8 * sizeof(Number));
-  for (; count > 0; --count) *to++ = *from++;
+void copy_rows(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step, std::int64_t rows,
+               std::int64_t count) {
+  switch (count) {
+    case 1: return copy_fixed<1>(from, from_step, to, to_step, rows);
+    case 2: return copy_fixed<2>(from, from_step, to, to_step, rows);
+    case 3: return copy_fixed<3>(from, from_step, to, to_step, rows);
+    case 4: return copy_fixed<4>(from, from_step, to, to_step, rows);
+    case 8: return copy_fixed<8>(from, from_step, to, to_step, rows);
+    case 16: return copy_fixed<16>(from, from_step, to, to_step, rows);
+    default: break;
+  }
+  for (; count >= 8; count -= 8, from += 8, to += 8) copy_fixed<8>(from, from_step, to, to_step, rows);
+  for (; count > 0; --count, ++from, ++to) copy_fixed<1>(from, from_step, to, to_step, rows);
+}
+
+/// Blocks of kBlock steps of kBlock lanes are turned through a buffer: row by row, a lane's steps
+/// would be written to (or read from) so many places at one distance that caches evict each other.
+constexpr std::int64_t kBlock = 16;
+
+template <typename Number>
+void lanes_to_rows(const Number* const* lanes, std::int64_t step, std::int64_t rows, Number* to, std::int64_t to_step) {
+  Number block[kBlock][kBlock];
+  for (std::int64_t t = 0; t < rows; t += kBlock) {
+    const std::int64_t n = std::min(kBlock, rows - t);
+    for (std::int64_t l = 0; l < kBlock; ++l) {
+      // So many streams that no prefetcher follows them all: ask for the next chunk's lines here.
+      __builtin_prefetch(lanes[l] + (t + kChunkSteps) * step);
+      if (step == 1) for (std::int64_t i = 0; i < n; ++i) block[l][i] = lanes[l][t + i];
+      else for (std::int64_t i = 0; i < n; ++i) block[l][i] = lanes[l][(t + i) * step];
+    }
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t l = 0; l < kBlock; ++l) to[(t + i) * to_step + l] = block[l][i];
+  }
+}
+
+template <typename Number>
+void rows_to_lanes(const Number* from, std::int64_t from_step, std::int64_t rows, Number* const* lanes, std::int64_t step) {
+  Number block[kBlock][kBlock];
+  for (std::int64_t t = 0; t < rows; t += kBlock) {
+    const std::int64_t n = std::min(kBlock, rows - t);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t l = 0; l < kBlock; ++l) block[l][i] = from[(t + i) * from_step + l];
+    for (std::int64_t l = 0; l < kBlock; ++l)
+      for (std::int64_t i = 0; i < n; ++i) lanes[l][(t + i) * step] = block[l][i];
+  }
 }
 
 bool channels_in_order(const LaneArray& a) {
@@ -264,7 +316,24 @@ class LaneTile {
     const std::int64_t width = mixed(s) * lanes_;
     const Number* const all = reinterpret_cast<const Number*>(a.data);
     const std::int64_t move = data_.direction * a.row_entries;
-    for (const LaneRun& r : tile.runs) {
+    std::size_t turned = 0;
+    if (a.mixed.size() == 1 && !a.shifted) {
+      // Single lanes that all have the whole chunk, sixteen at a time.
+      while (turned + kBlock <= tile.runs.size()) {
+        const Number* lanes[kBlock];
+        bool all_whole = true;
+        for (std::size_t l = 0; l < kBlock && all_whole; ++l) {
+          const LaneRun& r = tile.runs[turned + l];
+          all_whole = r.count == 1 && r.lane.steps >= done + n;
+          lanes[l] = all + r.lane.row * a.row_entries + done * move + a.mixed[0] + a.channel[r.lane.channel];
+        }
+        if (!all_whole) break;
+        lanes_to_rows(lanes, move, n, to + tile.runs[turned].first_lane, width);
+        turned += kBlock;
+      }
+    }
+    for (std::size_t i = turned; i < tile.runs.size(); ++i) {
+      const LaneRun& r = tile.runs[i];
       if (r.lane.steps == 0) {
         for (std::int64_t t = 0; t < n; ++t)
           for (std::int64_t m = 0; m < mixed(s); ++m) std::fill_n(to + t * width + m * lanes_ + r.first_lane, r.count, Number{});
@@ -273,18 +342,20 @@ class LaneTile {
       const std::int64_t* const channel = a.channel.data() + r.lane.channel;
       // A lane that is done goes on reading its last row; nobody looks at what it computes.
       const std::int64_t last = r.lane.steps - 1;
-      const Number* row = all + (r.lane.row - (a.shifted ? data_.direction : 0)) * a.row_entries;
-      for (std::int64_t t = 0; t < n; ++t) {
-        const std::int64_t step = std::min(done + t, last);
-        const Number* from = row + step * move;
-        if (a.shifted && step == 0 && r.lane.at_start)
-          from = reinterpret_cast<const Number*>(a.first) + r.lane.sequence * a.row_entries;
-        for (std::int64_t m = 0; m < static_cast<std::int64_t>(a.mixed.size()); ++m) {
-          Number* const here = to + t * width + m * lanes_ + r.first_lane;
-          const Number* const there = from + a.mixed[m];
-          if (in_order_[s]) copy_lanes(there + channel[0], r.count, here);
-          else for (std::int64_t c = 0; c < r.count; ++c) here[c] = there[channel[c]];
-        }
+      const Number* const row = all + (r.lane.row - (a.shifted ? data_.direction : 0)) * a.row_entries;
+      const std::int64_t valid = std::clamp<std::int64_t>(last + 1 - done, 0, n);
+      for (std::int64_t m = 0; m < static_cast<std::int64_t>(a.mixed.size()); ++m) {
+        Number* const here = to + m * lanes_ + r.first_lane;
+        const auto rows = [&](const Number* from, std::int64_t step, std::int64_t begin, std::int64_t end) {
+          if (in_order_[s]) return copy_rows(from + channel[0], step, here + begin * width, width, end - begin, r.count);
+          for (std::int64_t t = begin; t < end; ++t, from += step)
+            for (std::int64_t c = 0; c < r.count; ++c) here[t * width + c] = from[channel[c]];
+        };
+        std::int64_t begin = 0;
+        if (a.shifted && done == 0 && r.lane.at_start)
+          rows(reinterpret_cast<const Number*>(a.first) + r.lane.sequence * a.row_entries + a.mixed[m], 0, begin++, 1);
+        rows(row + (done + begin) * move + a.mixed[m], move, begin, std::max(begin, valid));
+        if (valid < n) rows(row + last * move + a.mixed[m], 0, std::max(begin, valid), n);
       }
     }
   }
@@ -294,18 +365,35 @@ class LaneTile {
     const LaneArray& a = data_.symbols[s];
     const Number* const from = reinterpret_cast<const Number*>(pointers_[s].row);
     const std::int64_t width = mixed(s) * lanes_;
-    for (const LaneRun& r : tile.runs) {
+    std::size_t turned = 0;
+    while (a.mixed.size() == 1 && turned + kBlock <= tile.runs.size()) {
+      Number* lanes[kBlock];
+      bool all = true;
+      const std::int64_t step = data_.direction * a.row_entries;
+      for (std::size_t l = 0; l < kBlock && all; ++l) {
+        const LaneRun& r = tile.runs[turned + l];
+        all = r.count == 1 && r.lane.steps >= done + n;
+        lanes[l] = reinterpret_cast<Number*>(a.data) + r.lane.row * a.row_entries + done * step + a.mixed[0] + a.channel[r.lane.channel];
+      }
+      if (!all) break;
+      rows_to_lanes(from + tile.runs[turned].first_lane, width, n, lanes, step);
+      turned += kBlock;
+    }
+    for (std::size_t i = turned; i < tile.runs.size(); ++i) {
+      const LaneRun& r = tile.runs[i];
       const std::int64_t* const channel = a.channel.data() + r.lane.channel;
       const std::int64_t stop = std::min(n, r.lane.steps - done);
-      for (std::int64_t t = 0; t < stop; ++t) {
-        Number* const row =
-            reinterpret_cast<Number*>(a.data) + (r.lane.row + data_.direction * (done + t)) * a.row_entries;
-        for (std::int64_t m = 0; m < mixed(s); ++m) {
-          const Number* const here = from + t * width + m * lanes_ + r.first_lane;
-          Number* const there = row + a.mixed[m];
-          if (in_order_[s]) copy_lanes(here, r.count, there + channel[0]);
-          else for (std::int64_t c = 0; c < r.count; ++c) there[channel[c]] = here[c];
+      const std::int64_t move = data_.direction * a.row_entries;
+      Number* const row = reinterpret_cast<Number*>(a.data) + r.lane.row * a.row_entries + done * move;
+      for (std::int64_t m = 0; m < mixed(s); ++m) {
+        const Number* here = from + m * lanes_ + r.first_lane;
+        Number* there = row + a.mixed[m];
+        if (in_order_[s]) {
+          copy_rows(here, width, there + channel[0], move, stop, r.count);
+          continue;
         }
+        for (std::int64_t t = 0; t < stop; ++t, here += width, there += move)
+          for (std::int64_t c = 0; c < r.count; ++c) there[channel[c]] = here[c];
       }
     }
   }

@@ -80,6 +80,12 @@ struct Solver::Impl {
     return *program;
   }
 
+  double compiled_ms() const {
+    double ms = compile_ms;
+    for (const auto& k : kernels) ms += k->compile_ms();
+    return ms;
+  }
+
   // Shapes -----------------------------------------------------------------------------------------
 
   std::int64_t entries(const std::vector<AxisId>& axes, const BoundRun& run) const {
@@ -168,8 +174,8 @@ struct Solver::Impl {
     return stateless(before[k], c).run(derived_run(run, arrays, c.sources)).outs;
   }
 
-  RunOutput sequentially(const BoundRun& run, SolveReport& report, const std::string& reason) {
-    RunOutput output = whole().run(run);
+  RunOutput sequentially(const BoundRun& run, SolveReport& report, RunOutput reuse, const std::string& reason) {
+    RunOutput output = whole().run(run, std::move(reuse));
     report.stages.clear();
     for (std::size_t k = 0; k < structure.stages.size(); ++k) {
       StageReport s;
@@ -197,16 +203,17 @@ struct Solver::Impl {
     return plan_from_data(stage, s, probe_stage(*data, *kernels[k], tolerance, segment, s.threads));
   }
 
-  RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report) {
+  RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(options.dtype));
     const int count = static_cast<int>(structure.stages.size());
     if (solve.solver != Strategy::Auto && solve.solver != Strategy::Sequential)
       for (int k = 0; k < count; ++k)
         if (auto why = refusal(k, solve.solver, given)) throw SolverError(*why);
-    if (given.offsets.back() == 0) return sequentially(given, report, "no steps");
+    if (given.offsets.back() == 0) return sequentially(given, report, std::move(reuse), "no steps");
     if (tolerance <= 0)
-      return sequentially(given, report, "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
+      return sequentially(given, report, std::move(reuse),
+                          "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
 
     // Without stages to cut the fused kernel is the best there is.
     bool all_sequential = true;
@@ -219,7 +226,7 @@ struct Solver::Impl {
     // A dense stage runs in the fused kernel, and everything with it.
     for (int k = 0; k < count; ++k) all_sequential |= shape(k, given).block > kLargestBlock;
     if (all_sequential) {
-      RunOutput output = sequentially(given, report, "");
+      RunOutput output = sequentially(given, report, std::move(reuse), "");
       for (int k = 0; k < count; ++k) report.stages[k].plan.reason = reasons[k];
       return output;
     }
@@ -235,8 +242,12 @@ struct Solver::Impl {
       for (AxisId a : axes) shape.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
       return shape;
     };
-    for (const StateUpdate& u : cell.updates)
-      arrays.trajectories.push_back(Array::uninitialised(arithmetic.dtype, rows_of(cell.symbols[u.symbol].axes)));
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+      const std::vector<std::int64_t> shape = rows_of(cell.symbols[cell.updates[u].symbol].axes);
+      const bool fits = u < reuse.states.size() && reuse.states[u].dtype() == arithmetic.dtype &&
+                        reuse.states[u].shape() == shape && reuse.states[u].is_sole_owner();
+      arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic.dtype, shape));
+    }
     for (int k = 0; k < count; ++k) {
       StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
       const StagePlan plan = plan_stage(k, solve, &data, run, tolerance);
@@ -293,19 +304,19 @@ Solver::Solver(const CellGraph& cell, const Structure& structure, const CompileO
 Solver::~Solver() = default;
 Solver::Solver(Solver&&) noexcept = default;
 
-RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report) {
+RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report, RunOutput reuse) {
   const auto start = std::chrono::steady_clock::now();
-  RunOutput output = impl_->run(run, options, report);
-  report.compile_ms = impl_->compile_ms;
+  const double compiled_before = impl_->compiled_ms();
+  RunOutput output = impl_->run(run, options, report, std::move(reuse));
+  report.compile_ms = impl_->compiled_ms();
   std::vector<CacheState> caches = impl_->caches;
   for (const auto& k : impl_->kernels) {
-    report.compile_ms += k->compile_ms();
     caches.insert(caches.end(), k->caches().begin(), k->caches().end());
   }
   const auto any = [&](CacheState state) { return std::find(caches.begin(), caches.end(), state) != caches.end(); };
   report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || caches.empty() ? CacheState::Off : CacheState::Hit;
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  output.run_ms = ms - report.compile_ms;
+  output.run_ms = ms - (report.compile_ms - compiled_before);
   return output;
 }
 

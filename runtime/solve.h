@@ -22,7 +22,8 @@ class Solver {
   Solver(Solver&&) noexcept;
 
   /// Runs and checks. Throws RequestError, DeviceError, SolverError.
-  RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
+  /// Arrays of `reuse` are written again where they fit, as Program::run does.
+  RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report, RunOutput reuse = {});
 
   /// Why stage `stage` does not admit `strategy` at these sizes; nullopt where it does.
   std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run);

@@ -161,14 +161,7 @@ class StageSolver {
     }
     kernels_.step().run(data_.lanes(), steps, probe_, probe_, false, threads_);
     for (const SegmentLane at : lanes) {
-      double worst = 0;
-      for (int i = 0; i < data_.states(); ++i) {
-        const LaneArray& a = data_.lanes().symbols[i];
-        const Number* row = reinterpret_cast<const Number*>(a.data) + segments_[at.segment].row * a.row_entries;
-        for (std::int64_t m = 0; m < data_.mixed(i); ++m)
-          worst = std::max(worst, relative_difference(static_cast<const Number*>(probe_.arrays[i].data())[segments_.entry(i, at.segment, m, at.channel)],
-                                                      row[a.mixed[m] + a.channel[at.channel]]));
-      }
+      const double worst = residual_at(at, segments_[at.segment].row);
       residual_[{at.segment, at.channel}] = worst;
       if (!(worst <= tolerance_)) misses.push_back({at, worst, 0});
     }
@@ -196,13 +189,78 @@ class StageSolver {
         if (next < segments_.count() && !segments_.is_first(next)) behind.push_back({next, m.at.channel});
       }
       report().repaired += static_cast<std::int64_t>(again.size());
-      write(again);
-      std::set<std::pair<std::int32_t, std::int32_t>> just;
-      for (const SegmentLane at : again) just.insert({at.segment, at.channel});
-      // A segment run again from an end that itself was replaced in this round is looked at, too.
+      const std::set<std::pair<std::int32_t, std::int32_t>> changed = run_until_merged(again);
+      // What merged ends as before, so nothing behind it has changed.
+      std::erase_if(behind, [&](SegmentLane at) { return !changed.count({at.segment - 1, at.channel}); });
       misses = check(behind);
     }
     report_rest(misses);
+  }
+
+  /// Runs segments again from their starts, in pieces of doubling length, until what is written agrees
+  /// with what was there: a contractive cell merges long before a segment ends. Returns the lanes
+  /// that ran to the end.
+  std::set<std::pair<std::int32_t, std::int32_t>> run_until_merged(std::vector<SegmentLane> lanes) {
+    std::set<std::pair<std::int32_t, std::int32_t>> changed;
+    if (probe_.arrays.empty()) probe_ = segments_.states();
+    std::int64_t done = 0;
+    for (std::int64_t piece = 256; !lanes.empty(); piece *= 2) {
+      std::vector<Lane> runs, steps, finished;
+      std::vector<SegmentLane> open;
+      for (const SegmentLane at : lanes) {
+        Lane lane = segments_.lane(at);
+        const std::int64_t all = lane.steps;
+        lane.row = data_.row(lane.sequence, segments_[at.segment].first + done);
+        lane.steps = std::min(piece, all - done);
+        runs.push_back(lane);
+        if (done + lane.steps == all) {
+          changed.insert({at.segment, at.channel});
+          finished.push_back(lane);
+          continue;
+        }
+        open.push_back(at);
+        lane.row = data_.row(lane.sequence, segments_[at.segment].first + done + lane.steps);
+        lane.steps = 1;
+        lane.at_start = false;
+        steps.push_back(lane);
+      }
+      // Lanes that go on keep their old end until they have reached it: `at_` is where they are now.
+      if (at_.arrays.empty()) at_ = segments_.states();
+      const SegmentStates& from = done == 0 ? segments_.starts() : at_;
+      kernels_.step().run(data_.lanes(), runs, from, at_, true, threads_);
+      for (const Lane& lane : finished) copy_lane(at_, segments_.ends(), lane);
+      // One step on from here, against the row that stands there.
+      kernels_.step().run(data_.lanes(), steps, at_, probe_, false, threads_);
+      lanes.clear();
+      for (std::size_t k = 0; k < open.size(); ++k) {
+        const double r = residual_at(open[k], steps[k].row);
+        if (r <= tolerance_) residual_[{open[k].segment, open[k].channel}] = r;
+        else lanes.push_back(open[k]);
+      }
+      done += piece;
+    }
+    return changed;
+  }
+
+  void copy_lane(const SegmentStates& from, SegmentStates& to, const Lane& lane) {
+    for (int i = 0; i < data_.states(); ++i)
+      for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
+        const std::int64_t e = segments_.entry(i, lane.segment, m, lane.channel);
+        static_cast<Number*>(to.arrays[i].data())[e] = static_cast<const Number*>(from.arrays[i].data())[e];
+      }
+  }
+
+  /// What probe_ holds for a lane, against the row of the trajectory.
+  double residual_at(SegmentLane at, std::int64_t row_number) const {
+    double worst = 0;
+    for (int i = 0; i < data_.states(); ++i) {
+      const LaneArray& a = data_.lanes().symbols[i];
+      const Number* row = reinterpret_cast<const Number*>(a.data) + row_number * a.row_entries;
+      for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+        worst = std::max(worst, relative_difference(static_cast<const Number*>(probe_.arrays[i].data())[segments_.entry(i, at.segment, m, at.channel)],
+                                                    row[a.mixed[m] + a.channel[at.channel]]));
+    }
+    return worst;
   }
 
   void report_rest(const std::vector<Miss>& misses) {
@@ -354,7 +412,7 @@ class StageSolver {
   const int threads_;
   bool repairs_ = true;
   Segments<Number> segments_;
-  SegmentStates probe_;
+  SegmentStates probe_, at_;  ///< scratch: a step's outcome; where a repair has come to
   std::map<std::pair<std::int32_t, std::int32_t>, double> residual_;  ///< of steps not made by the step code
   std::vector<Miss> newton_misses_;
   StageOutcome outcome_;
