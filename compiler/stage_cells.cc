@@ -2,11 +2,11 @@
 #include "compiler/stage_cells.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
 
+#include "compiler/known_states.h"
 #include "compiler/simplify.h"
 
 namespace cellc {
@@ -15,61 +15,6 @@ namespace {
 
 bool contains(const std::vector<AxisId>& axes, AxisId axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
-
-std::vector<AxisId> sorted(std::vector<AxisId> axes) {
-  std::sort(axes.begin(), axes.end());
-  return axes;
-}
-
-/// The cell with every state also readable as an input: symbol `states_at + u` is the trajectory of
-/// update u.
-CellGraph with_trajectories(const CellGraph& cell) {
-  CellGraph base = cell;
-  base.named.clear();
-  for (const StateUpdate& u : cell.updates) {
-    Symbol s = cell.symbols[u.symbol];
-    s.kind = SymbolKind::Input;
-    s.lag_of = -1;
-    s.lag = 0;
-    s.max_lag = 1;
-    base.symbols.push_back(std::move(s));
-  }
-  return base;
-}
-
-/// Drops states and the symbols that nothing reads; the first `originals` symbols are the cell's own.
-StatelessCell stateless(CellGraph cell, std::size_t originals) {
-  StatelessCell result;
-  cell.updates.clear();
-  std::vector<NodeId> roots;
-  for (const Out& o : cell.outs) roots.push_back(o.value);
-  std::vector<Symbol> kept;
-  std::vector<int> number(cell.symbols.size(), -1);
-  std::map<NodeId, NodeId> image;
-  for (NodeId id : reachable(cell.graph, roots)) {
-    Node n = cell.graph[id];
-    if (n.op == Op::Read) {
-      int& to = number[n.symbol];
-      if (to < 0) {
-        to = static_cast<int>(kept.size());
-        Symbol s = cell.symbols[n.symbol];
-        s.initial = kNoNode;
-        kept.push_back(std::move(s));
-        const auto i = static_cast<std::size_t>(n.symbol);
-        if (i < originals) result.sources.push_back({ArraySource::Kind::Symbol, n.symbol});
-        else result.sources.push_back({ArraySource::Kind::Trajectory, static_cast<int>(i - originals)});
-      }
-      n.symbol = to;
-    }
-    std::vector<NodeId> args;
-    for (NodeId a : n.args) args.push_back(image.at(a));
-    image[id] = cell.graph.rebuild(n, std::move(args));
-  }
-  for (Out& o : cell.outs) o.value = image.at(o.value);
-  cell.symbols = std::move(kept);
-  result.cell = std::move(cell);
-  return result;
 }
 
 class Splitter {
@@ -87,70 +32,14 @@ class Splitter {
       result.stages.push_back(std::move(*stage));
     }
     CellGraph after = base_;
-    known_ = [](int) { return true; };
-    image_.clear();
-    for (Out& o : after.outs) o.value = known(after.graph, o.value);
+    const auto all = [](int) { return true; };
+    KnownStates known(cell_, after.graph, all, all);
+    for (Out& o : after.outs) o.value = known(o.value);
     result.after = stateless(std::move(after), originals_);
     return result;
   }
 
  private:
-  /// `root` with states of other stages read from their trajectories: h' at this step, h one before.
-  NodeId known(Graph& g, NodeId root) {
-    const std::size_t before = g.size();
-    std::map<NodeId, int> value_of;
-    for (int u = 0; u < static_cast<int>(cell_.updates.size()); ++u) {
-      const StateUpdate& update = cell_.updates[u];
-      const Node& n = g[update.value];
-      // Short values are sooner computed again than read; one with fewer axes than its state repeats.
-      if (known_(u) && !n.args.empty() && n.axes == sorted(cell_.symbols[update.symbol].index))
-        value_of.emplace(update.value, u);
-    }
-    // Down to what is known …
-    std::set<NodeId> needed;
-    std::vector<NodeId> work{root};
-    while (!work.empty()) {
-      const NodeId id = work.back();
-      work.pop_back();
-      if (image_.count(id) || !needed.insert(id).second || value_of.count(id)) continue;
-      for (NodeId a : g[id].args) work.push_back(a);
-    }
-    // … and up again.
-    for (NodeId id : needed) {
-      if (id >= before) continue;
-      const Node n = g[id];
-      if (auto it = value_of.find(id); it != value_of.end()) {
-        image_[id] = trajectory(g, it->second, index_of(it->second), 0, n.span);
-        continue;
-      }
-      if (n.op == Op::Read && cell_.symbols[n.symbol].kind == SymbolKind::State) {
-        const int u = update_of(n.symbol);
-        if (known_(u)) {
-          image_[id] = trajectory(g, u, n.index, 1, n.span);
-          continue;
-        }
-      }
-      std::vector<NodeId> args;
-      for (NodeId a : n.args) args.push_back(image_.at(a));
-      image_[id] = args == n.args ? id : g.rebuild(n, std::move(args));
-    }
-    return image_.at(root);
-  }
-
-  std::vector<Index> index_of(int update) const {
-    std::vector<Index> index;
-    for (AxisId a : cell_.symbols[cell_.updates[update].symbol].index) index.push_back({a, 0});
-    return index;
-  }
-  NodeId trajectory(Graph& g, int update, std::vector<Index> index, int lag, Span span) const {
-    return g.read(static_cast<int>(originals_) + update, std::move(index), span, lag);
-  }
-  int update_of(int symbol) const {
-    for (std::size_t u = 0; u < cell_.updates.size(); ++u)
-      if (cell_.updates[u].symbol == symbol) return static_cast<int>(u);
-    return -1;
-  }
-
   // One stage ----------------------------------------------------------------------------------
 
   struct Flags {
@@ -166,10 +55,10 @@ class Splitter {
     channels_ = channels;
     CellGraph work = base_;
     Graph& g = work.graph;
-    known_ = [&](int u) { return structure_.stage_of[u] < number; };
-    image_.clear();
+    const auto earlier = [&](int u) { return structure_.stage_of[u] < number; };
+    KnownStates known(cell_, g, earlier, earlier);
     std::vector<NodeId> roots;
-    for (int u : stage.states) roots.push_back(known(g, cell_.updates[u].value));
+    for (int u : stage.states) roots.push_back(known(cell_.updates[u].value));
 
     const std::vector<NodeId> order = reachable(g, roots);
     std::map<NodeId, Flags> flags;
@@ -337,7 +226,7 @@ class Splitter {
     // States first, so that updates and symbols have the same order.
     for (int u : result.states) {
       const Symbol& s = cell_.symbols[cell_.updates[u].symbol];
-      lane_read({ArraySource::Kind::Trajectory, u}, SymbolKind::State, s.name, s.axes, index_of(u), s.span);
+      lane_read({ArraySource::Kind::Trajectory, u}, SymbolKind::State, s.name, s.axes, index_of(cell_, u), s.span);
     }
     std::map<NodeId, NodeId> image;
     for (NodeId id : needed) {
@@ -359,7 +248,7 @@ class Splitter {
         const Symbol& s = work.symbols[n.symbol];
         const auto i = static_cast<std::size_t>(n.symbol);
         const bool state = own.count(n.symbol) > 0;
-        const ArraySource source = state           ? ArraySource{ArraySource::Kind::Trajectory, update_of(n.symbol)}
+        const ArraySource source = state           ? ArraySource{ArraySource::Kind::Trajectory, update_of(cell_, n.symbol)}
                                    : i < originals_ ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
                                                     : ArraySource{ArraySource::Kind::Trajectory, static_cast<int>(i - originals_)};
         image[id] = lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);
@@ -392,8 +281,6 @@ class Splitter {
   CellGraph base_;
   const std::size_t originals_;
   std::vector<AxisId> channels_;
-  std::function<bool(int)> known_;
-  std::map<NodeId, NodeId> image_;
 };
 
 }  // namespace
