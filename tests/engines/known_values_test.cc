@@ -38,7 +38,7 @@ std::vector<double> run(const std::string& f, const Rows& rows) {
   const File file = parse(source, diagnostics);
   auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
   if (!cell) throw std::runtime_error(diagnostics.format(source));
-  const Jacobian jacobian = differentiate(*cell, SlopeRule::Structural);
+  const Jacobian jacobian = differentiate(*cell);
   const Structure structure = analyse(*cell, jacobian);
   const Program program = Program::compile(*cell, structure, {.dtype = Dtype::F64});
   BindRequest request;

@@ -18,7 +18,7 @@ std::optional<double> bound(const std::string& value) {
   const File file = parse(source, diagnostics);
   auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
   if (!cell) throw std::runtime_error(diagnostics.format(source));
-  const Structure structure = analyse(*cell, differentiate(*cell, SlopeRule::Structural));
+  const Structure structure = analyse(*cell, differentiate(*cell));
   return structure.stages.at(0).norm_bound;
 }
 
