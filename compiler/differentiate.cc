@@ -270,9 +270,11 @@ class Differentiator {
 }  // namespace
 
 const JacobianBlock* Jacobian::find(int row, int column) const {
-  for (const JacobianBlock& b : blocks)
-    if (b.row == row && b.column == column) return &b;
-  return nullptr;
+  const auto at = std::lower_bound(blocks.begin(), blocks.end(), std::pair(row, column),
+                                   [](const JacobianBlock& b, const std::pair<int, int>& wanted) {
+                                     return std::pair(b.row, b.column) < wanted;
+                                   });
+  return at != blocks.end() && at->row == row && at->column == column ? &*at : nullptr;
 }
 
 Jacobian differentiate(CellGraph& cell, SlopeRule rule) { return Differentiator(cell, rule).run(); }

@@ -17,9 +17,11 @@ constexpr OpInfo kOps[] = {
 };
 constexpr std::size_t kOpCount = std::size(kOps);
 
+// A multiplication, so that small neighbouring numbers (and ids are such) spread over all bits: with
+// shifts and additions only, thousands of sums of neighbouring nodes fell on the same value.
 std::size_t mix(std::size_t h, std::size_t v) {
-  h ^= v + 0x9e3779b97f4a7c15ull + (h << 6) + (h >> 2);
-  return h;
+  h = (h ^ v) * 0xbf58476d1ce4e5b9ull;
+  return h ^ (h >> 29);
 }
 
 std::size_t hash_of(const Node& n) {

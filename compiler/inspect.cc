@@ -123,6 +123,13 @@ std::string declared(const CellGraph& cell, const Symbol& s) {
   return s.name + (axes.empty() ? "" : "[" + axes + "]");
 }
 
+// " (w - 1 steps of history)", where a run takes and writes NAME.lag.
+std::string history_text(const CellGraph& cell, const Symbol& s) {
+  if (s.max_lag == 0) return "";
+  const std::string length = history_length(cell, s);
+  return fmt::format(" ({} step{} of history)", length, length == "1" ? "" : "s");
+}
+
 std::vector<std::string> axis_names(const CellGraph& cell, const std::vector<AxisId>& axes) {
   std::vector<std::string> names;
   for (AxisId a : axes) names.push_back(cell.graph.axis(cell.graph.axis(a).extent_of).name);
@@ -184,7 +191,7 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
       if (s.kind != kind || s.lag_of >= 0) continue;
       names.push_back(s.name);
       Json d{{"name", s.name}, {"kind", kind == SymbolKind::State ? "state" : kind == SymbolKind::Input ? "input" : "param"},
-             {"axes", axis_names(cell, s.axes)}, {"lag", s.max_lag}};
+             {"axes", axis_names(cell, s.axes)}, {"lag", number_or_text(history_length(cell, s))}};
       if (s.range) d["range"] = {s.range->low, s.range->high};
       declarations.push_back(std::move(d));
     }
@@ -271,7 +278,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols)
-      if (s.kind == kind && s.lag_of < 0) names.push_back(declared(cell, s));
+      if (s.kind == kind && s.lag_of < 0) names.push_back(declared(cell, s) + history_text(cell, s));
     if (!names.empty())
       text += fmt::format("  {:<7} {}\n", kind == SymbolKind::State ? "states" : kind == SymbolKind::Input ? "inputs" : "params",
                           join(names, ", "));

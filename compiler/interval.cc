@@ -12,10 +12,18 @@ namespace cellc {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kLargest = std::numeric_limits<double>::max();
 
 struct Interval {
   double low = -kInf, high = kInf;
 };
+
+// What is no number bounds nothing, and a value that overflows here may be finite: exp(800) is beyond
+// f64, but 1/exp(800) is not zero, nor is exp(800) - exp(801).
+Interval sound(Interval x) {
+  if (std::isnan(x.low) || std::isnan(x.high)) return {};
+  return {std::min(x.low, kLargest), std::max(x.high, -kLargest)};
+}
 
 double product(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
 
@@ -32,7 +40,7 @@ class IntervalEvaluator {
 
   Interval bound(NodeId root) {
     for (NodeId n : reachable(g_, {root}))
-      if (!memo_.count(n)) memo_[n] = of(n);
+      if (!memo_.count(n)) memo_[n] = sound(of(n));
     return memo_.at(root);
   }
 
@@ -132,9 +140,14 @@ class IntervalEvaluator {
       case Op::Softmax:
       case Op::MaxShare: return {0, 1};
       case Op::ReduceSum: {
-        double count = 1;
-        for (AxisId b : n.bound) count *= g_.axis(b).fixed ? static_cast<double>(*g_.axis(b).fixed) : kInf;
-        return times(x(0), {count, count});
+        // An axis that the header leaves open has one entry at least (over none the sum is 0, and what
+        // it scales is no step of a recurrence).
+        Interval count{1, 1};
+        for (AxisId b : n.bound) {
+          const auto& fixed = g_.axis(b).fixed;
+          count = times(count, fixed ? Interval{double(*fixed), double(*fixed)} : Interval{1, kInf});
+        }
+        return times(x(0), count);
       }
     }
     return {};

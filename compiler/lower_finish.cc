@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "compiler/lower_internal.h"
 
@@ -45,13 +46,26 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
     const auto fixed = graph_.axis(n.lag_axis).fixed;
     return fixed ? n.lag + static_cast<int>(*fixed) - 1 : -1;
   };
+  // What is there whatever the lengths of open axes (1 at least), and by open axis what lies beyond.
+  std::vector<int> sure(symbols_.size(), 0);
+  std::map<std::pair<int, AxisId>, int> beyond;
   for (NodeId id = 0; id < graph_.size(); ++id) {
     const Node& n = graph_[id];
     if (!alive[id] || n.op != Op::Read || is_prime(n.symbol)) continue;
     int& d = depth[n.symbol];
     const int here = depth_of(n);
     d = d < 0 || here < 0 ? -1 : std::max(d, here);
+    sure[n.symbol] = std::max(sure[n.symbol], here < 0 ? n.lag : here);
+    if (here >= 0) continue;
+    const auto [it, fresh] = beyond.emplace(std::pair(n.symbol, graph_.axis(n.lag_axis).extent_of), n.lag);
+    if (!fresh) it->second = std::max(it->second, n.lag);
   }
+  const auto has_history = [&](const Node& n) {
+    const int here = depth_of(n);
+    if (here >= 0) return here <= sure[n.symbol];
+    const auto found = beyond.find({n.symbol, graph_.axis(n.lag_axis).extent_of});
+    return found != beyond.end() && n.lag <= found->second;
+  };
 
   std::size_t symbol_count = symbols_.size();
   for (std::size_t s = 0; s < symbols_.size(); ++s)
@@ -72,9 +86,8 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
     if (n.op != Op::Read || alive[id]) continue;
     if (is_prime(n.symbol)) {
       too_deep[id] = too_deep[updates_[n.symbol % symbols_.size()]];
-    } else if (depth[n.symbol] >= 0) {
-      const int here = depth_of(n);
-      too_deep[id] = here < 0 || here > depth[n.symbol];
+    } else {
+      too_deep[id] = !has_history(n);
     }
   }
   std::vector<NodeId> roots;

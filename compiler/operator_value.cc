@@ -1,9 +1,14 @@
 #include "compiler/operator_value.h"
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace cellc {
+
+namespace {
+constexpr double kInf = std::numeric_limits<double>::infinity();
+}
 
 double operator_value(Op op, const double* x) {
   switch (op) {
@@ -26,24 +31,28 @@ double operator_value(Op op, const double* x) {
       const double e = std::exp(-std::fabs(x[0]));
       return (std::signbit(x[0]) ? e : 1.0) / (1 + e);
     }
+    // At -inf the product is -inf·0; the limit is zero, reached from below.
     case Op::Silu: {
+      if (x[0] == -kInf) return -0.0;
       const double e = std::exp(-std::fabs(x[0]));
       return x[0] * ((std::signbit(x[0]) ? e : 1.0) / (1 + e));
     }
-    case Op::Gelu: return 0.5 * x[0] * std::erfc(-x[0] * M_SQRT1_2);
+    case Op::Gelu: return x[0] == -kInf ? -0.0 : 0.5 * x[0] * std::erfc(-x[0] * M_SQRT1_2);
     case Op::Softplus:
       if (std::isnan(x[0])) return x[0];
       return std::fmax(x[0], 0.0) + std::log1p(std::exp(-std::fabs(x[0])));
     case Op::Erf: return std::erf(x[0]);
     case Op::Abs: return std::fabs(x[0]);
-    case Op::Relu: return std::isnan(x[0]) ? x[0] : x[0] > 0 ? x[0] : 0.0;
+    // Zeros keep their sign here and in sign, as the emitted code has it: the bits of a run and of its
+    // reference then differ by rounding only.
+    case Op::Relu: return x[0] < 0 ? 0.0 : x[0];
     case Op::Min: return x[0] < x[1] || std::isnan(x[0]) ? x[0] : x[1];
     case Op::Max: return x[0] > x[1] || std::isnan(x[0]) ? x[0] : x[1];
     case Op::Clip: {
       const double low = x[0] > x[1] || std::isnan(x[0]) ? x[0] : x[1];
       return low < x[2] || std::isnan(low) ? low : x[2];
     }
-    case Op::Sign: return std::isnan(x[0]) ? x[0] : (x[0] > 0) - (x[0] < 0);
+    case Op::Sign: return x[0] > 0 ? 1 : x[0] < 0 ? -1 : x[0];
     case Op::Lt: return x[0] < x[1];
     case Op::Le: return x[0] <= x[1];
     case Op::Gt: return x[0] > x[1];

@@ -1,7 +1,8 @@
 #pragma once
-// Inside of the parser: one class over the tokens of a file. parse.cc reads files, cells,
-// functions and lines and recovers from errors; parse_expression.cc reads expressions;
-// parse_hint.cc knows what people write by mistake. Use parse.h from elsewhere.
+// Inside of the parser: one class over the tokens of a file. parse.cc reads files, cells and
+// functions and recovers from errors; parse_line.cc reads header axes, declarations and lines;
+// parse_expression.cc reads expressions; parse_hint.cc knows what people write by mistake. Use
+// parse.h from elsewhere.
 #include <string>
 #include <vector>
 
@@ -66,10 +67,16 @@ class Parser {
   void parse_top_level(File& file);
   void parse_cell(File& file);
   void parse_cell_body(Cell& cell, const Token& open);
+  [[noreturn]] void fail_statement();
   void parse_function(File& file);
   void parse_function_body(Function& function, const Token& open);
+  void parse_derivative(Function& function);
   bool body_ends(const Token& open, const std::string& what);
   bool skip_to_body();
+  void end_of_line();
+
+  // Headers, declarations, lines (parse_line.cc) -----------------------------------------------------
+  Token expect_name(const std::string& what);
   std::vector<HeaderAxis> parse_header_axes(bool fixed_allowed);
   HeaderAxis parse_header_axis(bool fixed_allowed);
   void parse_declarations(std::vector<Declaration>& into);
@@ -78,10 +85,6 @@ class Parser {
   double parse_range_bound();
   Line parse_line();
   Target parse_target();
-  void parse_derivative(Function& function);
-  void end_of_line();
-  Token expect_name(const std::string& what);
-  [[noreturn]] void fail_statement();
 
   // Expressions (parse_expression.cc) --------------------------------------------------------------
   ExprPtr parse_whole_expression();

@@ -191,11 +191,33 @@ Polynomial Simplifier::sum_over(const std::vector<AxisId>& bound, const Polynomi
   return result;
 }
 
-NodeId Simplifier::substitute(NodeId root, const std::vector<std::pair<AxisId, Index>>& map) {
-  // Pushes a renaming of index variables to the leaves of a canonical node.
-  std::unordered_map<NodeId, NodeId> done;
-  for (NodeId id : reachable(graph_, {root})) {
+std::vector<NodeId> Simplifier::above_reductions(NodeId root) const {
+  std::set<NodeId> seen;
+  std::vector<NodeId> work{root};
+  while (!work.empty()) {
+    const NodeId id = work.back();
+    work.pop_back();
+    if (!seen.insert(id).second) continue;
     const Node& n = graph_[id];
+    if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) continue;
+    work.insert(work.end(), n.args.begin(), n.args.end());
+  }
+  return {seen.begin(), seen.end()};
+}
+
+NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>> map) {
+  // Pushes a renaming of index variables to the leaves of a canonical node. A sum renames what is
+  // below it by itself (substitute_under), so the walk stops there; and what several sums read, as
+  // in layer upon layer of U@tanh(v), is renamed once. Either alone would take a time that doubles
+  // with every layer.
+  std::erase_if(map, [&](const auto& entry) { return !graph_.has_axis(root, entry.first); });
+  std::sort(map.begin(), map.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::int64_t> key{root};
+  for (const auto& [from, to] : map) key.insert(key.end(), {from, to.axis, to.literal});
+  if (const auto known = substituted_.find(key); known != substituted_.end()) return known->second;
+  std::unordered_map<NodeId, NodeId> done;
+  for (NodeId id : above_reductions(root)) {
+    const Node n = graph_[id];  // by value: new nodes may move the old ones
     const bool touched = std::any_of(map.begin(), map.end(), [&](const auto& entry) {
       return std::binary_search(n.axes.begin(), n.axes.end(), entry.first);
     });
@@ -221,7 +243,7 @@ NodeId Simplifier::substitute(NodeId root, const std::vector<std::pair<AxisId, I
   // The pieces above are plain nodes: bring them into canonical order, operands first.
   const NodeId moved = done.at(root);
   for (NodeId n : reachable(graph_, {moved})) canonical(n);
-  return canonical(moved);
+  return substituted_[std::move(key)] = canonical(moved);
 }
 
 bool Simplifier::picks_from(const Node& n, const std::vector<std::pair<AxisId, Index>>& map) {

@@ -11,6 +11,7 @@
 // stop_gradient and declared derivatives are dropped: they change gradients, never values.
 //
 // Laws (tests/laws): idempotent; value-preserving up to rounding where everything is finite.
+#include <cstdint>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -43,7 +44,9 @@ class Simplifier {
   Polynomial sum_over(const std::vector<AxisId>& bound, const Polynomial& body);
   std::pair<double, Monomial> as_factor(const Polynomial& p);
   NodeId canonical(NodeId node);
-  NodeId substitute(NodeId node, const std::vector<std::pair<AxisId, Index>>& map);
+  NodeId substitute(NodeId node, std::vector<std::pair<AxisId, Index>> map);
+  /// What `root` needs, ascending, without what only reductions read.
+  std::vector<NodeId> above_reductions(NodeId root) const;
   NodeId substitute_under(NodeId reduction, std::vector<std::pair<AxisId, Index>> map);
   std::vector<AxisId> canonical_bound(std::vector<AxisId> bound, NodeId& body);
   static bool picks_from(const Node& n, const std::vector<std::pair<AxisId, Index>>& map);
@@ -51,6 +54,7 @@ class Simplifier {
   Graph& graph_;
   std::unordered_map<NodeId, Polynomial> forms_;
   std::unordered_map<NodeId, NodeId> canonical_;
+  std::map<std::vector<std::int64_t>, NodeId> substituted_;  ///< by node and renaming
 };
 
 /// Ids of all nodes that `roots` need, ascending (operands before users).

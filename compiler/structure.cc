@@ -44,41 +44,96 @@ bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
 
 namespace {
 
-// Strongly connected components in an order in which they can run; among those that could run
-// next, the one whose first state is declared first.
-std::vector<std::vector<int>> stages_of(int count, const Jacobian& j) {
-  std::vector<std::vector<bool>> reaches(count, std::vector<bool>(count));
-  for (const JacobianBlock& b : j.blocks) reaches[b.row][b.column] = true;
-  for (int k = 0; k < count; ++k)
+// Strongly connected components by Tarjan's algorithm, each with its states ascending, numbered by
+// their first states. With a stack of its own: a cell may have thousands of states in a row.
+class Components {
+ public:
+  Components(int count, const Jacobian& j) : reads_(count), index_(count, -1), low_(count), of_(count, -1) {
+    for (const JacobianBlock& b : j.blocks) reads_[b.row].push_back(b.column);
     for (int a = 0; a < count; ++a)
-      if (reaches[a][k])
-        for (int b = 0; b < count; ++b)
-          if (reaches[k][b]) reaches[a][b] = true;
-  std::vector<int> component(count, -1);
-  std::vector<std::vector<int>> components;
-  for (int a = 0; a < count; ++a) {
-    if (component[a] >= 0) continue;
-    components.push_back({a});
-    component[a] = static_cast<int>(components.size()) - 1;
-    for (int b = a + 1; b < count; ++b)
-      if (reaches[a][b] && reaches[b][a]) {
-        component[b] = component[a];
-        components.back().push_back(b);
+      if (index_[a] < 0) search(a);
+    std::vector<int> number(found_, -1);
+    for (int a = 0; a < count; ++a) {
+      int& n = number[of_[a]];
+      if (n < 0) {
+        n = static_cast<int>(members.size());
+        members.emplace_back();
       }
-  }
-  std::vector<std::vector<int>> order;
-  std::vector<bool> done(components.size());
-  while (order.size() < components.size()) {
-    for (std::size_t c = 0; c < components.size(); ++c) {
-      if (done[c]) continue;
-      bool ready = true;
-      for (int b = 0; b < count; ++b)
-        ready &= component[b] == static_cast<int>(c) || done[component[b]] || !reaches[components[c][0]][b];
-      if (!ready) continue;
-      done[c] = true;
-      order.push_back(components[c]);
-      break;
+      of_[a] = n;
+      members[n].push_back(a);
     }
+  }
+
+  int of(int state) const { return of_[state]; }
+  const std::vector<int>& reads(int state) const { return reads_[state]; }
+
+  std::vector<std::vector<int>> members;
+
+ private:
+  struct Visit {
+    int state;
+    std::size_t next;
+  };
+
+  void search(int start) {
+    enter(start);
+    while (!visits_.empty()) {
+      Visit& visit = visits_.back();
+      const int a = visit.state;
+      if (visit.next < reads_[a].size()) {
+        const int b = reads_[a][visit.next++];
+        if (index_[b] < 0) enter(b);
+        else if (of_[b] < 0) low_[a] = std::min(low_[a], index_[b]);
+        continue;
+      }
+      visits_.pop_back();
+      if (!visits_.empty()) low_[visits_.back().state] = std::min(low_[visits_.back().state], low_[a]);
+      if (low_[a] != index_[a]) continue;
+      int b;
+      do {
+        b = open_.back();
+        open_.pop_back();
+        of_[b] = found_;
+      } while (b != a);
+      ++found_;
+    }
+  }
+
+  void enter(int state) {
+    index_[state] = low_[state] = visited_++;
+    open_.push_back(state);
+    visits_.push_back({state, 0});
+  }
+
+  std::vector<std::vector<int>> reads_;
+  std::vector<int> index_, low_, of_;
+  std::vector<int> open_;
+  std::vector<Visit> visits_;
+  int visited_ = 0, found_ = 0;
+};
+
+// The components in an order in which they can run; among those that could run next, the one whose
+// first state is declared first.
+std::vector<std::vector<int>> stages_of(int count, const Jacobian& j) {
+  const Components components(count, j);
+  const std::size_t n = components.members.size();
+  std::vector<std::set<int>> read_by(n);
+  std::vector<std::size_t> waits_for(n);
+  for (int a = 0; a < count; ++a)
+    for (const int b : components.reads(a)) {
+      const int reader = components.of(a), read = components.of(b);
+      if (reader != read && read_by[read].insert(reader).second) ++waits_for[reader];
+    }
+  std::set<int> ready;
+  for (std::size_t c = 0; c < n; ++c)
+    if (waits_for[c] == 0) ready.insert(static_cast<int>(c));
+  std::vector<std::vector<int>> order;
+  while (!ready.empty()) {
+    const int c = *ready.begin();
+    ready.erase(ready.begin());
+    order.push_back(components.members[c]);
+    for (const int reader : read_by[c])
+      if (--waits_for[reader] == 0) ready.insert(reader);
   }
   return order;
 }

@@ -29,7 +29,7 @@ Compiled compile(const std::string& text) {
   auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
   if (!cell) throw std::runtime_error(diagnostics.format(source));
   Compiled result{std::move(*cell), {}};
-  const Jacobian jacobian = differentiate(result.cell, SlopeRule::Structural);
+  const Jacobian jacobian = differentiate(result.cell);
   result.structure = analyse(result.cell, jacobian);
   return result;
 }

@@ -338,6 +338,22 @@ TEST(Lower, CompanionsShiftAndStartAlike) {
   EXPECT_EQ(cell.symbols[0].max_lag, 2);
 }
 
+TEST(Lower, WhatNothingReadsAddsNoHistory) {
+  const std::string head = "cell c[d, w, v] {\n state h[d]\n input x[d]\n param a[w]\n";
+  const auto names = [&](const std::string& lines) {
+    Names found;
+    for (const NamedValue& n : good(head + lines + "}\n").named) found.push_back(n.name);
+    return found;
+  };
+  // The history of x has w - 1 steps: at least none, and never v - 1.
+  EXPECT_EQ(names(" u = lag(x, 50)\n h' = h + sum[w](a*lag[w](x))\n"), Names{});
+  EXPECT_EQ(names(" u = sum[v](lag[v](x))\n h' = h + sum[w](a*lag[w](x))\n"), Names{});
+  EXPECT_EQ(names(" u = sum[w](lag(lag[w](x), 1))\n h' = h + sum[w](a*lag[w](x))\n"), Names{});
+  // Two steps further back it has w + 1: one and two are there, and so is another row of lags.
+  EXPECT_EQ(names(" u = lag(x, 2)\n v = sum[w](lag(lag[w](x), 1))\n h' = h + sum[w](a*lag(lag[w](x), 2))\n"),
+            (Names{"u", "v"}));
+}
+
 TEST(Lower, LagsAlongAnAxis) {
   const CellGraph cell = good(
       "cell c[d, w=3] {\n state h[d]\n input x[d]\n param conv[d,w]\n"

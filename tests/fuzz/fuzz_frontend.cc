@@ -23,9 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<CellGraph> cells = lower_all(file, diagnostics);
   if (!diagnostics.empty() && diagnostics.format(source).empty()) std::abort();
   for (CellGraph& cell : cells) {
-    const Jacobian structural = differentiate(cell, SlopeRule::Structural);
-    const Jacobian jacobian = differentiate(cell, SlopeRule::True);
-    const Structure structure = analyse(cell, structural);
+    const Jacobian jacobian = differentiate(cell);
+    const Structure structure = analyse(cell, jacobian);
     for (const JacobianBlock& block : jacobian.blocks) block_as_node(cell, block);
     if (!cell.updates.empty() && structure.stages.empty()) {
       std::fprintf(stderr, "a cell with states and no stage: %s\n", cell.name.c_str());

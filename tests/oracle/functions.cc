@@ -26,6 +26,9 @@ double minimum(double a, double b) {
   return a < b ? a : b;
 }
 
+// -inf: silu and gelu have a limit there, which is a zero from below; their formulas give NaN.
+bool below_all(double x) { return std::isinf(x) && x < 0; }
+
 struct Function {
   std::size_t arity;
   double (*f)(Args);
@@ -55,16 +58,16 @@ const std::map<std::string, Function>& table() {
       {"cos", {1, [](Args a) { return std::cos(a[0]); }}},
       {"tanh", {1, [](Args a) { return std::tanh(a[0]); }}},
       {"sigmoid", {1, [](Args a) { return sigmoid(a[0]); }}},
-      {"silu", {1, [](Args a) { return a[0] * sigmoid(a[0]); }}},
-      {"gelu", {1, [](Args a) { return 0.5 * a[0] * std::erfc(-a[0] / std::sqrt(2.0)); }}},
+      {"silu", {1, [](Args a) { return below_all(a[0]) ? -0.0 : a[0] * sigmoid(a[0]); }}},
+      {"gelu", {1, [](Args a) { return below_all(a[0]) ? -0.0 : 0.5 * a[0] * std::erfc(-a[0] / std::sqrt(2.0)); }}},
       {"softplus", {1, [](Args a) { return maximum(a[0], 0) + std::log1p(std::exp(-std::fabs(a[0]))); }}},
       {"erf", {1, [](Args a) { return std::erf(a[0]); }}},
       {"abs", {1, [](Args a) { return std::fabs(a[0]); }}},
-      {"relu", {1, [](Args a) { return maximum(a[0], 0); }}},
+      {"relu", {1, [](Args a) { return a[0] < 0 ? 0.0 : a[0]; }}},
       {"min", {2, [](Args a) { return minimum(a[0], a[1]); }}},
       {"max", {2, [](Args a) { return maximum(a[0], a[1]); }}},
       {"clip", {3, [](Args a) { return minimum(maximum(a[0], a[1]), a[2]); }}},
-      {"sign", {1, [](Args a) { return std::isnan(a[0]) ? a[0] : double(a[0] > 0) - double(a[0] < 0); }}},
+      {"sign", {1, [](Args a) { return a[0] > 0 ? 1.0 : a[0] < 0 ? -1.0 : a[0]; }}},
       {"stop_gradient", {1, [](Args a) { return a[0]; }}},
   };
   return functions;

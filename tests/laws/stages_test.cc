@@ -1,0 +1,90 @@
+// Stages: components of what depends on what, in an order in which they can run, also for thousands
+// of states (the language allows 4,096, and a lag makes them fast).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "compiler/jacobian.h"
+#include "compiler/lower.h"
+#include "compiler/parse.h"
+#include "compiler/structure.h"
+
+namespace cellc {
+namespace {
+
+struct Stages {
+  CellGraph cell;
+  Structure structure;
+};
+
+Stages stages(const std::string& text) {
+  const SourceText source("stages", text);
+  Diagnostics diagnostics;
+  const File file = parse(source, diagnostics);
+  auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
+  if (!cell) throw std::runtime_error(diagnostics.format(source));
+  Stages result{std::move(*cell), {}};
+  const Jacobian jacobian = differentiate(result.cell);
+  result.structure = analyse(result.cell, jacobian);
+  return result;
+}
+
+/// States s0 … of which the i-th reads itself and the one numbered from(i).
+template <typename From>
+std::string states(int count, From from) {
+  std::string declared, lines;
+  for (int i = 0; i < count; ++i) {
+    declared += fmt::format("{}s{}", i ? ", " : "", i);
+    lines += fmt::format("  s{0}' = 0.5*s{0} + s{1}\n", i, from(i));
+  }
+  return "cell c {\n  state " + declared + "\n" + lines + "}\n";
+}
+
+std::string text(const Stages& s) {
+  std::string all;
+  for (const Stage& stage : s.structure.stages) {
+    all += all.empty() ? "{" : " {";
+    for (std::size_t i = 0; i < stage.states.size(); ++i)
+      all += (i ? "," : "") + s.cell.symbol_of(s.cell.updates[stage.states[i]]).name;
+    all += "}";
+  }
+  return all;
+}
+
+TEST(Stages, RunAfterWhatTheyRead) {
+  EXPECT_EQ(text(stages(states(4, [](int i) { return i; }))), "{s0} {s1} {s2} {s3}");
+  EXPECT_EQ(text(stages(states(4, [](int i) { return i < 3 ? i + 1 : i; }))), "{s3} {s2} {s1} {s0}");
+  EXPECT_EQ(text(stages(states(4, [](int i) { return (i + 1) % 4; }))), "{s0,s1,s2,s3}");
+  // Two circles, of which the first reads the second; then what could run next goes in declared order.
+  EXPECT_EQ(
+      text(stages(
+          "cell c {\n state a, b, p, q, z\n a' = b + p\n b' = a\n p' = q\n q' = 0.5*p\n z' = 0.5*z\n}\n")),
+      "{p,q} {a,b} {z}");
+  EXPECT_EQ(text(stages("cell c {\n state a, b, z\n a' = 0.5*a + z\n b' = 0.5*b\n z' = 0.5*z\n}\n")),
+            "{b} {z} {a}");
+}
+
+TEST(Stages, ThousandsOfStates) {
+  const Stages ring = stages(states(2000, [](int i) { return (i + 1999) % 2000; }));
+  ASSERT_EQ(ring.structure.stages.size(), 1u);
+  EXPECT_EQ(ring.structure.stages[0].block.number, 2000);
+  const Stages chain = stages(states(1000, [](int i) { return i ? i - 1 : 0; }));
+  ASSERT_EQ(chain.structure.stages.size(), 1000u);
+  EXPECT_EQ(chain.structure.stages[999].inputs_from.size(), 1u);
+  const Stages lagged = stages("cell c {\n  state h\n  input x\n  h' = 0.5*h + 0.1*lag(h, 4000) + x\n}\n");
+  ASSERT_EQ(lagged.structure.stages.size(), 1u);
+  EXPECT_EQ(lagged.structure.stages[0].block.number, 4001);
+}
+
+// Each layer reads the one below through two sums: renaming all that lies below a sum anew for each
+// would take twice as long with every layer.
+TEST(Stages, LayerUponLayer) {
+  std::string lines = "  v0 = U@h\n";
+  for (int i = 1; i < 40; ++i) lines += fmt::format("  v{0} = U@tanh(v{1})*sigmoid(V@v{1})\n", i, i - 1);
+  const Stages layers =
+      stages("cell c[d] {\n  state h[d]\n  param U[d,d], V[d,d]\n" + lines + "  h' = v39\n}\n");
+  ASSERT_EQ(layers.structure.stages.size(), 1u);
+  EXPECT_EQ(layers.structure.stages[0].kind, StructureClass::Dense);
+}
+
+}  // namespace
+}  // namespace cellc
