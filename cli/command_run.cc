@@ -26,7 +26,7 @@ namespace {
 void refuse_unavailable(const RunOptions& options) {
   if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
     throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", options.device));
-  if (options.solver == "relaxation" || options.solver == "persistent")
+  if (options.solver == "persistent")
     throw UsageError(fmt::format("--solver {}: not available in this version", options.solver));
   if (!strategy_named(options.solver))
     throw UsageError(fmt::format(

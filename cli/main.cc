@@ -120,7 +120,7 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->type_name("AXIS=N");
   command->add_option("--device", options.device, "auto, cpu or cuda");
   command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
-  command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton or scan");
+  command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
   command->add_option("--tolerance", options.tolerance, "what counts as converged")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")

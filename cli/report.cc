@@ -198,8 +198,9 @@ std::string trace_text(const RunReport& report) {
       text += fmt::format("  boundaries {}, missed {}, repaired {} in {} rounds\n", stage.boundaries, stage.misses,
                           stage.repaired, stage.repair_rounds);
     if (stage.contraction)
-      text += fmt::format("  a difference shrinks by {:.4g} a step in a typical lane; largest exponent {:.4g} a step\n",
-                          *stage.contraction, *stage.lyapunov);
+      text += fmt::format("  a difference shrinks by {:.4g} {}\n", *stage.contraction,
+                          stage.plan.strategy == Strategy::Relaxation ? "an iteration" : "a step in a typical lane");
+    if (stage.lyapunov) text += fmt::format("  largest Lyapunov exponent, estimated: {:.4g} a step\n", *stage.lyapunov);
     if (const auto bound = report.loaded.structure.stages[k].norm_bound)
       text += fmt::format("  proved: the Jacobian's norm is at most {:.4g}\n", *bound);
     for (std::size_t i = 0; i < stage.trace.size(); ++i) {

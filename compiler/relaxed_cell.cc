@@ -50,8 +50,8 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     return false;
   };
   // From the top: the largest value that mixes is one term.
-  std::map<NodeId, int> term;
-  std::vector<NodeId> terms, stack = roots;
+  std::map<NodeId, int> term, fixed;
+  std::vector<NodeId> terms, sums, stack = roots;
   std::set<NodeId> seen;
   while (!stack.empty()) {
     const NodeId id = stack.back();
@@ -60,6 +60,11 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     if (mixes(id)) {
       term.emplace(id, static_cast<int>(terms.size()));
       terms.push_back(id);
+      continue;
+    }
+    if (!own[id] && reduces(g[id].op)) {
+      fixed.emplace(id, static_cast<int>(sums.size()));
+      sums.push_back(id);
       continue;
     }
     for (NodeId a : g[id].args) stack.push_back(a);
@@ -75,6 +80,11 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     for (std::size_t i = 0; i < terms.size(); ++i)
       mixing.outs.push_back({"mixing" + std::to_string(i), g[terms[i]].axes, known(terms[i]), g[terms[i]].span});
     result.mixing = stateless(std::move(mixing), originals);
+    CellGraph once = work;
+    once.outs.clear();
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      once.outs.push_back({"fixed" + std::to_string(i), g[sums[i]].axes, sums[i], g[sums[i]].span});
+    result.fixed = stateless(std::move(once), originals);
     CellGraph step = base;
     step.outs.clear();
     KnownStates about(cell, step.graph, earlier, until);
@@ -108,9 +118,12 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
   std::map<NodeId, NodeId> image;
   for (NodeId id : seen) {
     Node n = work.graph[id];
-    if (auto it = term.find(id); it != term.end()) {
+    const auto mixed = term.find(id), kept = fixed.find(id);
+    if (mixed != term.end() || kept != fixed.end()) {
+      const bool mixes = mixed != term.end();
+      const int at = mixes ? mixed->second : kept->second;
       Symbol s;
-      s.name = "mixing" + std::to_string(it->second);
+      s.name = (mixes ? "mixing" : "fixed") + std::to_string(at);
       s.kind = SymbolKind::Input;
       std::vector<Index> index;
       for (AxisId a : n.axes) {
@@ -118,7 +131,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
         s.index.push_back(a);
         index.push_back({a, 0});
       }
-      const int symbol = add(std::move(s), {ArraySource::Kind::Mixing, it->second});
+      const int symbol = add(std::move(s), {mixes ? ArraySource::Kind::Mixing : ArraySource::Kind::Before, at});
       image[id] = relaxed.graph.read(symbol, std::move(index), n.span);
       continue;
     }

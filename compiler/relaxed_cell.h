@@ -20,6 +20,7 @@ namespace cellc {
 struct RelaxedCell {
   CellGraph cell;                    ///< states: the stage's, in order
   std::vector<ArraySource> sources;  ///< by symbol; states: Trajectory
+  StatelessCell fixed;               ///< outs: sums that no iteration changes, such as W@x; source Before
   StatelessCell mixing;              ///< outs: the mixing terms, from all trajectories
   StatelessCell step;                ///< outs: f by state, from all trajectories: what residuals are taken of
 };

@@ -10,6 +10,7 @@
 #include "runtime/choose_strategy.h"
 #include "runtime/compile_orc.h"
 #include "runtime/probe_stage.h"
+#include "runtime/relax_stage.h"
 #include "runtime/solve_stage.h"
 #include "runtime/threads.h"
 
@@ -40,6 +41,7 @@ struct Solver::Impl {
   std::vector<std::unique_ptr<StageKernels>> kernels;
   std::vector<std::optional<Program>> before, once;
   std::optional<Program> after;
+  std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations;  ///< asked for; null: nothing to relax
   double compile_ms = 0;
   std::vector<CacheState> caches;
 
@@ -83,7 +85,15 @@ struct Solver::Impl {
   double compiled_ms() const {
     double ms = compile_ms;
     for (const auto& k : kernels) ms += k->compile_ms();
+    for (const auto& r : relaxations)
+      if (r && *r) ms += (*r)->compile_ms();
     return ms;
+  }
+
+  Relaxation* relaxation(int k) {
+    relaxations.resize(structure.stages.size());
+    if (!relaxations[k]) relaxations[k] = Relaxation::make(cell, structure, k, arithmetic);
+    return relaxations[k]->get();
   }
 
   // Shapes -----------------------------------------------------------------------------------------
@@ -117,7 +127,11 @@ struct Solver::Impl {
   std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run) {
     if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
     const Stage& s = structure.stages[stage];
-    if (strategy == Strategy::Relaxation) return "relaxation is not available in this version";
+    if (strategy == Strategy::Relaxation) {
+      for (std::size_t k = 0; k < structure.stages.size(); ++k)
+        if (relaxation(static_cast<int>(k))) return std::nullopt;
+      return "no stage has a term that mixes its channels, so there is nothing to relax";
+    }
     const std::int64_t block = shape(stage, run).block;
     if (block > kLargestBlock)
       return fmt::format("the stage {{{}}} couples {} entries with each other, and blocks of more than {} are run sequentially",
@@ -190,7 +204,9 @@ struct Solver::Impl {
     const Stage& stage = structure.stages[k];
     if (static_cast<std::size_t>(k) < solve.plan.size()) return solve.plan[k];
     const StageShape s = shape(k, run);
-    if (solve.solver != Strategy::Auto) return forced_plan(stage, s, solve.solver);
+    if (solve.solver == Strategy::Relaxation && relaxation(k))
+      return {Strategy::Relaxation, 0, 0, "asked for"};
+    if (solve.solver != Strategy::Auto && solve.solver != Strategy::Relaxation) return forced_plan(stage, s, solve.solver);
     if (s.block > kLargestBlock) {
       StagePlan plan;
       plan.reason = fmt::format("{} coupled entries are too many for carriers", s.block);
@@ -216,16 +232,16 @@ struct Solver::Impl {
                           "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
 
     // Without stages to cut the fused kernel is the best there is.
-    bool all_sequential = true;
+    bool all_sequential = true, dense = false;
     std::vector<std::string> reasons;
     for (int k = 0; k < count; ++k) {
       const StagePlan plan = solve.solver == Strategy::Sequential ? StagePlan{} : plan_stage(k, solve, nullptr, given, tolerance);
       all_sequential &= plan.strategy == Strategy::Sequential;
+      // A dense stage that is not relaxed runs in the fused kernel, and everything with it.
+      dense |= plan.strategy != Strategy::Relaxation && shape(k, given).block > kLargestBlock;
       reasons.push_back(plan.reason.empty() ? "asked for" : plan.reason);
     }
-    // A dense stage runs in the fused kernel, and everything with it.
-    for (int k = 0; k < count; ++k) all_sequential |= shape(k, given).block > kLargestBlock;
-    if (all_sequential) {
+    if (all_sequential || dense) {
       RunOutput output = sequentially(given, report, std::move(reuse), "");
       for (int k = 0; k < count; ++k) report.stages[k].plan.reason = reasons[k];
       return output;
@@ -249,6 +265,26 @@ struct Solver::Impl {
       arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic.dtype, shape));
     }
     for (int k = 0; k < count; ++k) {
+      if (solve.solver == Strategy::Relaxation || (static_cast<std::size_t>(k) < solve.plan.size() && solve.plan[k].strategy == Strategy::Relaxation)) {
+        if (Relaxation* r = relaxation(k)) {
+          StageOutcome outcome = r->run(arrays, solve, tolerance);
+          outcome.report.plan = {Strategy::Relaxation, 0, 0, solve.plan.empty() ? "asked for" : solve.plan[k].reason};
+          const bool repair = !outcome.unconverged.empty() && solve.repair && !solve.fixed_iterations;
+          if (repair) {
+            // What does not contract is a matter for the sequential kernel, from the first step on.
+            StageReport tried = std::move(outcome.report);
+            tried.repaired = static_cast<std::int64_t>(outcome.unconverged.size());
+            tried.plan.reason += fmt::format("; not converged after {} iterations (residual {:.1e}), so run step by step", tried.iterations, tried.max_residual);
+            tried.max_residual = tried.error_estimate = 0;
+            RunOutput output = sequentially(given, report, {}, "with the stage that did not converge");
+            report.repaired = tried.repaired;
+            report.stages[k] = std::move(tried);
+            return output;
+          }
+          gather(report, std::move(outcome));
+          continue;
+        }
+      }
       StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
       const StagePlan plan = plan_stage(k, solve, &data, run, tolerance);
       StageOutcome outcome = solve_stage(data, *kernels[k], plan, solve, tolerance, thread_count(run.threads));
