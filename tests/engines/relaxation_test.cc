@@ -1,0 +1,182 @@
+// Waveform relaxation against the fused sequential kernel in f64, found from structure alone: no cell is
+// known by name.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "compiler/lower.h"
+#include "compiler/parse.h"
+#include "compiler/relaxed_cell.h"
+#include "runtime/bind.h"
+#include "runtime/solve.h"
+
+namespace cellc {
+namespace {
+
+struct Loaded {
+  CellGraph cell;
+  Structure structure;
+};
+
+Loaded load(const std::string& text) {
+  const SourceText source("test", text);
+  Diagnostics diagnostics;
+  const File file = parse(source, diagnostics);
+  auto cell = lower(file, file.cells.at(0), diagnostics);
+  if (!cell) throw std::runtime_error(diagnostics.format(source));
+  Loaded result{std::move(*cell), {}};
+  const Jacobian jacobian = differentiate(result.cell);
+  result.structure = analyse(result.cell, jacobian);
+  return result;
+}
+
+const char* const kLstm = R"(cell lstm[d, m] {
+  state c[d], h[d]
+  input x[m]
+  param Wi[d,m], Wf[d,m], Wg[d,m], Wo[d,m], Ui[d,d], Uf[d,d], Ug[d,d], Uo[d,d]
+  c' = sigmoid(Wf@x + Uf@h + 1)*c + sigmoid(Wi@x + Ui@h)*tanh(Wg@x + Ug@h)
+  h' = sigmoid(Wo@x + Uo@h)*tanh(c')
+}
+)";
+/// The reset gate inside the product: one mixing term holds another.
+const char* const kGru = R"(cell gru[d] {
+  state h[d]
+  input xz[d], xr[d], xn[d]
+  param Uz[d,d], Ur[d,d], Un[d,d]
+  z = sigmoid(Uz@h + xz)
+  r = sigmoid(Ur@h + xr)
+  h' = (1 - z)*h + z*tanh(Un@(r*h) + xn)
+}
+)";
+const char* const kMeanField = R"(cell mean_field[d] {
+  state h[d]
+  input x[d]
+  param a[d]
+  h' = tanh(a*h + mean[d](h) + x)
+}
+)";
+/// A stage before and one behind the dense one, and an out.
+const char* const kStaged = R"(cell staged[d] {
+  state e[d], h[d], s[d]
+  input x[d]
+  param U[d,d]
+  e' = 0.9*e + 0.1*x
+  h' = tanh(U@h + e' - e)
+  s' = s + h'
+  out y = sum[d](s'*h')
+}
+)";
+/// Neighbours on a ring of three, read at literal places.
+const char* const kRing = R"(cell ring[d, k=3] {
+  state h[d,k]
+  input x[d,k]
+  h' = tanh(0.3*h[d,0] + 0.2*h[d,1] - 0.1*h + x)
+}
+)";
+
+BindRequest request(Dtype dtype, std::int64_t steps) {
+  BindRequest r;
+  r.random_seed = 7;
+  r.batch = 3;
+  r.length = steps;
+  r.dtype = dtype;
+  r.dims = {{"d", 5}};
+  return r;
+}
+
+double furthest(const RunOutput& a, const RunOutput& b) {
+  double most = 0;
+  const auto compare = [&](const Array& x, const Array& y) {
+    ASSERT_EQ(x.shape(), y.shape());
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      most = std::max(most, std::fabs(x.get(i) - y.get(i)) / (1 + std::fabs(y.get(i))));
+  };
+  for (std::size_t i = 0; i < a.states.size(); ++i) compare(a.states[i], b.states[i]);
+  for (std::size_t i = 0; i < a.finals.size(); ++i) compare(a.finals[i], b.finals[i]);
+  for (std::size_t i = 0; i < a.outs.size(); ++i) compare(a.outs[i], b.outs[i]);
+  return most;
+}
+
+class Relaxes : public testing::TestWithParam<const char*> {};
+
+TEST_P(Relaxes, ToTheSequentialAnswer) {
+  Loaded l = load(GetParam());
+  for (const std::int64_t steps : {0, 1, 2, 65, 300})
+    for (const bool reverse : {false, true})
+      for (const Dtype dtype : {Dtype::F64, Dtype::F32, Dtype::BF16}) {
+        BindRequest r = request(dtype, steps);
+        r.reverse = reverse;
+        if (l.cell.name == "lstm") r.dims["m"] = 4;
+        const Binding binding = bind(l.cell, r);
+        CompileOptions options;
+        options.dtype = dtype;
+        Solver solver(l.cell, l.structure, options);
+        SolveOptions solve;
+        solve.solver = Strategy::Relaxation;
+        SolveReport report;
+        const RunOutput relaxed = solver.run(binding.run, solve, report);
+        EXPECT_TRUE(report.converged);
+        EXPECT_LE(report.max_residual, default_tolerance(dtype));
+        const RunOutput sequential = Program::compile(l.cell, l.structure, options).run(binding.run);
+        // bf16: both are rounded to eight bits, from trajectories that differ by the tolerance.
+        const double within = dtype == Dtype::F64 ? 1e-11 : dtype == Dtype::F32 ? 1e-5 : 1e-2;
+        EXPECT_LE(furthest(relaxed, sequential), within) << steps << (reverse ? " reversed" : "") << to_string(dtype);
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cells, Relaxes, testing::Values(kLstm, kGru, kMeanField, kStaged, kRing));
+
+TEST(Relaxation, LeavesALinearScanOfAnLstm) {
+  Loaded l = load(kLstm);
+  auto relaxed = relax(l.cell, l.structure, 0);
+  ASSERT_TRUE(relaxed);
+  EXPECT_EQ(relaxed->mixing.cell.outs.size(), 4u);  // U_i h, U_f h, U_g h, U_o h
+  EXPECT_EQ(relaxed->fixed.cell.outs.size(), 4u);   // W x
+  const Jacobian jacobian = differentiate(relaxed->cell);
+  const Structure structure = analyse(relaxed->cell, jacobian);
+  EXPECT_TRUE(structure.linear);
+  for (const Stage& stage : structure.stages) EXPECT_EQ(stage.kind, StructureClass::Diagonal);
+}
+
+TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
+  Loaded l = load(R"(cell wild[d] {
+  state h[d]
+  input x[d]
+  param U[d,d]
+  h' = tanh(20*(U@h) + x)
+}
+)");
+  const Binding binding = bind(l.cell, request(Dtype::F64, 400));
+  Solver solver(l.cell, l.structure, {.dtype = Dtype::F64});
+  SolveOptions solve;
+  solve.solver = Strategy::Relaxation;
+  solve.max_iterations = 10;
+  SolveReport report;
+  const RunOutput repaired = solver.run(binding.run, solve, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_EQ(report.repaired, 3);
+  EXPECT_EQ(furthest(repaired, Program::compile(l.cell, l.structure, {.dtype = Dtype::F64}).run(binding.run)), 0);
+
+  solve.repair = false;
+  solver.run(binding.run, solve, report);
+  EXPECT_FALSE(report.converged);
+  ASSERT_EQ(report.unconverged.size(), 3u);
+  // Ten iterations make ten steps right at least.
+  for (const Unconverged& u : report.unconverged) {
+    EXPECT_GE(u.first_bad_step, 9);
+    EXPECT_GT(u.residual, 1e-12);
+  }
+}
+
+TEST(Relaxation, IsRefusedWhereNothingMixes) {
+  Loaded l = load("cell plain[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
+  const Binding binding = bind(l.cell, request(Dtype::F32, 4));
+  Solver solver(l.cell, l.structure, {});
+  SolveOptions solve;
+  solve.solver = Strategy::Relaxation;
+  SolveReport report;
+  EXPECT_THROW(solver.run(binding.run, solve, report), SolverError);
+}
+
+}  // namespace
+}  // namespace cellc
