@@ -270,9 +270,9 @@ class Differentiator {
 }  // namespace
 
 const JacobianBlock* Jacobian::find(int row, int column) const {
-  for (const JacobianBlock& b : blocks)
-    if (b.row == row && b.column == column) return &b;
-  return nullptr;
+  const auto before = [](const JacobianBlock& b, const std::pair<int, int>& at) { return std::pair(b.row, b.column) < at; };
+  const auto it = std::lower_bound(blocks.begin(), blocks.end(), std::pair(row, column), before);
+  return it != blocks.end() && it->row == row && it->column == column ? &*it : nullptr;
 }
 
 Jacobian differentiate(CellGraph& cell, SlopeRule rule) { return Differentiator(cell, rule).run(); }

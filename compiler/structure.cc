@@ -3,7 +3,8 @@
 // Everything is read off the structural Jacobian, in which every dependence of a value on a state
 // appears as a term, also through comparisons (their slope is zero almost everywhere, yet the value
 // moves). Three facts follow directly:
-//   stage         strongly connected component of "s' has a block in t"
+//   stage         strongly connected component of "the formula of s' reads t", also where what it
+//                 reads cancels (0*t, t - t): no block, but whatever runs s needs the value of t
 //   channel axis  every term of every block inside the stage ties it to itself by an identity
 //   linear        no coefficient inside the stage reads one of the stage's own states
 #include "compiler/structure.h"
@@ -45,40 +46,80 @@ bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
 namespace {
 
 // Strongly connected components in an order in which they can run; among those that could run
-// next, the one whose first state is declared first.
-std::vector<std::vector<int>> stages_of(int count, const Jacobian& j) {
-  std::vector<std::vector<bool>> reaches(count, std::vector<bool>(count));
-  for (const JacobianBlock& b : j.blocks) reaches[b.row][b.column] = true;
-  for (int k = 0; k < count; ++k)
-    for (int a = 0; a < count; ++a)
-      if (reaches[a][k])
-        for (int b = 0; b < count; ++b)
-          if (reaches[k][b]) reaches[a][b] = true;
-  std::vector<int> component(count, -1);
-  std::vector<std::vector<int>> components;
-  for (int a = 0; a < count; ++a) {
-    if (component[a] >= 0) continue;
-    components.push_back({a});
-    component[a] = static_cast<int>(components.size()) - 1;
-    for (int b = a + 1; b < count; ++b)
-      if (reaches[a][b] && reaches[b][a]) {
-        component[b] = component[a];
-        components.back().push_back(b);
-      }
-  }
-  std::vector<std::vector<int>> order;
-  std::vector<bool> done(components.size());
-  while (order.size() < components.size()) {
-    for (std::size_t c = 0; c < components.size(); ++c) {
-      if (done[c]) continue;
-      bool ready = true;
-      for (int b = 0; b < count; ++b)
-        ready &= component[b] == static_cast<int>(c) || done[component[b]] || !reaches[components[c][0]][b];
-      if (!ready) continue;
-      done[c] = true;
-      order.push_back(components[c]);
-      break;
+// next, the one whose first state is declared first. Linear in states and reads (Kosaraju): a lag
+// of thousands of steps is as many states.
+std::vector<std::vector<int>> stages_of(const CellGraph& cell) {
+  const int count = static_cast<int>(cell.updates.size());
+  std::map<int, int> update_of;
+  for (int u = 0; u < count; ++u) update_of[cell.updates[u].symbol] = u;
+  std::vector<std::vector<int>> reads(count), read_by(count);
+  for (int row = 0; row < count; ++row) {
+    std::set<int> columns;
+    for (NodeId n : reachable(cell.graph, {cell.updates[row].value}))
+      if (cell.graph[n].op == Op::Read)
+        if (const auto it = update_of.find(cell.graph[n].symbol); it != update_of.end()) columns.insert(it->second);
+    for (int column : columns) {
+      reads[row].push_back(column);
+      read_by[column].push_back(row);
     }
+  }
+  std::vector<int> finished;
+  std::vector<bool> seen(count);
+  for (int start = 0; start < count; ++start) {
+    if (seen[start]) continue;
+    seen[start] = true;
+    std::vector<std::pair<int, std::size_t>> path{{start, 0}};  // a state, and how many of its reads are followed
+    while (!path.empty()) {
+      auto& [state, next] = path.back();
+      if (next == reads[state].size()) {
+        finished.push_back(state);
+        path.pop_back();
+      } else if (const int to = reads[state][next++]; !seen[to]) {
+        seen[to] = true;
+        path.push_back({to, 0});
+      }
+    }
+  }
+  std::vector<int> root(count, -1);  // what the component was first reached by
+  for (auto it = finished.rbegin(); it != finished.rend(); ++it) {
+    if (root[*it] >= 0) continue;
+    std::vector<int> open{*it};
+    root[*it] = *it;
+    while (!open.empty()) {
+      const int state = open.back();
+      open.pop_back();
+      for (int from : read_by[state])
+        if (root[from] < 0) {
+          root[from] = *it;
+          open.push_back(from);
+        }
+    }
+  }
+  std::vector<std::vector<int>> components;
+  std::vector<int> component(count), of_root(count, -1);
+  for (int state = 0; state < count; ++state) {
+    int& c = of_root[root[state]];
+    if (c < 0) {
+      c = static_cast<int>(components.size());
+      components.emplace_back();
+    }
+    component[state] = c;
+    components[c].push_back(state);
+  }
+  std::vector<int> missing(components.size());  // reads of states whose stage has not been placed
+  for (int row = 0; row < count; ++row)
+    for (int column : reads[row]) missing[component[row]] += component[row] != component[column];
+  std::set<int> ready;
+  for (std::size_t c = 0; c < components.size(); ++c)
+    if (missing[c] == 0) ready.insert(static_cast<int>(c));
+  std::vector<std::vector<int>> order;
+  while (!ready.empty()) {
+    const int c = *ready.begin();
+    ready.erase(ready.begin());
+    order.push_back(components[c]);
+    for (int state : components[c])
+      for (int from : read_by[state])
+        if (component[from] != c && --missing[component[from]] == 0) ready.insert(component[from]);
   }
   return order;
 }
@@ -94,7 +135,7 @@ class Analyser {
     Structure s;
     s.stage_of.assign(count, -1);
     s.linear = true;
-    for (const std::vector<int>& states : stages_of(count, jacobian_)) {
+    for (const std::vector<int>& states : stages_of(cell_)) {
       for (int u : states) s.stage_of[u] = static_cast<int>(s.stages.size());
       s.stages.push_back(stage(states, s));
       s.linear &= s.stages.back().linear;
