@@ -217,11 +217,7 @@ void Lowering::lower_line(const Line& line, Scope& scope) {
 
 void Lowering::assign(const Line& line, const Target& target, const Value& value, Scope& scope) {
   if (scope.kind != Scope::Kind::Cell) {
-    if (target.primed || line.is_out) {
-      fail(target.span, target.primed ? "a function has no states to assign" : "a function has no outs",
-           scope, "give the value a plain name");
-      return;
-    }
+    // Primes and outs in a function have been refused by the parser.
     assign_value(line, target, value, scope);
     return;
   }
@@ -481,7 +477,8 @@ void Lowering::report_unassigned(const Cell& cell) {
   for (std::size_t s = 0; s < symbols_.size(); ++s) {
     if (symbols_[s].kind != SymbolKind::State) continue;
     any = true;
-    if (!assigned_[s])
+    // A second declaration of the name has been refused already.
+    if (!assigned_[s] && symbol_of_.at(symbols_[s].name) == static_cast<int>(s))
       fail(symbols_[s].span, fmt::format("state '{}' is never assigned", symbols_[s].name), scope,
            fmt::format("add a line {}' = …", symbols_[s].name));
   }

@@ -242,6 +242,14 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
   return result;
 }
 
+/// A power in LaTeX. TeX refuses a second superscript, as in h^{(t)}^{2}, and one after a fraction
+/// would be read as the numerator's.
+static std::string raised(const std::string& base, const std::string& exponent) {
+  const bool tall = base.starts_with("\\frac") || base.starts_with("\\begin");
+  if (tall) return "\\left(" + base + "\\right)^{" + exponent + "}";
+  return (base.find('^') == std::string::npos ? base : "{" + base + "}") + "^{" + exponent + "}";
+}
+
 ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renaming& renaming) {
   const Node& n = cell_.graph[node];
   const bool latex = notation_ == Notation::Latex;
@@ -273,14 +281,15 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
       if (latex) return {"\\frac{" + at(0, 0) + "}{" + at(1, 0) + "}", kPrimary};
       return {at(0, kProduct) + "/" + at(1, kContract), kProduct};
     case Op::Neg: return {"-" + at(0, kNegate + 1), kNegate};
-    case Op::Square: return {at(0, kPrimary) + (latex ? "^{2}" : "^2"), kPower};
+    case Op::Square: return {latex ? raised(at(0, kPrimary), "2") : at(0, kPrimary) + "^2", kPower};
     case Op::Pow: {
       const Node& e = cell_.graph[n.args[1]];
       if (e.op == Op::Constant && e.number == std::round(e.number) && std::fabs(e.number) < 1e6) {
         const int k = static_cast<int>(e.number);
-        return {at(0, kPrimary) + (latex ? fmt::format("^{{{}}}", k) : k < 0 ? fmt::format("^({})", k) : fmt::format("^{}", k)), kPower};
+        if (latex) return {raised(at(0, kPrimary), std::to_string(k)), kPower};
+        return {at(0, kPrimary) + (k < 0 ? fmt::format("^({})", k) : fmt::format("^{}", k)), kPower};
       }
-      if (latex) return {at(0, kPrimary) + "^{" + at(1, 0) + "}", kPower};
+      if (latex) return {raised(at(0, kPrimary), at(1, 0)), kPower};
       break;
     }
     default: break;

@@ -3,7 +3,8 @@
 // Everything is read off the structural Jacobian, in which every dependence of a value on a state
 // appears as a term, also through comparisons (their slope is zero almost everywhere, yet the value
 // moves). Three facts follow directly:
-//   stage         strongly connected component of "s' has a block in t"
+//   stage         strongly connected component of "the formula of s' reads t", also where what it
+//                 reads cancels (0*t, t - t): no block, but whatever runs s needs the value of t
 //   channel axis  every term of every block inside the stage ties it to itself by an identity
 //   linear        no coefficient inside the stage reads one of the stage's own states
 #include "compiler/structure.h"
@@ -48,8 +49,18 @@ namespace {
 // their first states. With a stack of its own: a cell may have thousands of states in a row.
 class Components {
  public:
-  Components(int count, const Jacobian& j) : reads_(count), index_(count, -1), low_(count), of_(count, -1) {
-    for (const JacobianBlock& b : j.blocks) reads_[b.row].push_back(b.column);
+  explicit Components(const CellGraph& cell)
+      : reads_(cell.updates.size()), index_(cell.updates.size(), -1), low_(cell.updates.size()), of_(cell.updates.size(), -1) {
+    const int count = static_cast<int>(cell.updates.size());
+    std::map<int, int> update_of;
+    for (int u = 0; u < count; ++u) update_of[cell.updates[u].symbol] = u;
+    for (int row = 0; row < count; ++row) {
+      std::set<int> columns;
+      for (NodeId n : reachable(cell.graph, {cell.updates[row].value}))
+        if (cell.graph[n].op == Op::Read)
+          if (const auto it = update_of.find(cell.graph[n].symbol); it != update_of.end()) columns.insert(it->second);
+      reads_[row].assign(columns.begin(), columns.end());
+    }
     for (int a = 0; a < count; ++a)
       if (index_[a] < 0) search(a);
     std::vector<int> number(found_, -1);
@@ -114,8 +125,9 @@ class Components {
 
 // The components in an order in which they can run; among those that could run next, the one whose
 // first state is declared first.
-std::vector<std::vector<int>> stages_of(int count, const Jacobian& j) {
-  const Components components(count, j);
+std::vector<std::vector<int>> stages_of(const CellGraph& cell) {
+  const int count = static_cast<int>(cell.updates.size());
+  const Components components(cell);
   const std::size_t n = components.members.size();
   std::vector<std::set<int>> read_by(n);
   std::vector<std::size_t> waits_for(n);
@@ -149,7 +161,7 @@ class Analyser {
     Structure s;
     s.stage_of.assign(count, -1);
     s.linear = true;
-    for (const std::vector<int>& states : stages_of(count, jacobian_)) {
+    for (const std::vector<int>& states : stages_of(cell_)) {
       for (int u : states) s.stage_of[u] = static_cast<int>(s.stages.size());
       s.stages.push_back(stage(states, s));
       s.linear &= s.stages.back().linear;

@@ -31,6 +31,10 @@ TEST_F(CommandInspect, TextAndLatex) {
   const Outcome latex = cellc({"inspect", example("02_para_lstm.cell"), "--latex"});
   EXPECT_HAS(latex.out, "\\documentclass");
   EXPECT_HAS(latex.out, "\\end{document}");
+  // TeX stops at a second superscript.
+  const Outcome squares = cellc({"inspect", example("01_para_gru.cell"), "--latex"});
+  EXPECT_HAS(squares.out, "{c^{(t)}}^{2}");
+  EXPECT_EQ(squares.out.find("c^{(t)}^"), std::string::npos);
 }
 
 TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {

@@ -16,7 +16,7 @@ namespace {
 using oracle::Example;
 
 const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_examples(std::string(CELLC_SOURCE_DIR) + "/dsl-examples");
+  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
   return all;
 }
 

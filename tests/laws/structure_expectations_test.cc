@@ -16,7 +16,7 @@ namespace {
 using oracle::Example;
 
 const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_examples(std::string(CELLC_SOURCE_DIR) + "/dsl-examples");
+  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
   return all;
 }
 
@@ -28,7 +28,7 @@ std::string join(const std::vector<std::string>& parts, const char* separator) {
 
 std::string axes_text(const CellGraph& cell, const std::vector<AxisId>& axes) {
   std::vector<std::string> names;
-  for (AxisId a : axes) names.push_back(cell.graph.axis(a).name);
+  for (AxisId a : axes) names.push_back(cell.graph.axis(cell.graph.axis(a).extent_of).name);
   return names.empty() ? "none" : join(names, ",");
 }
 
@@ -74,7 +74,9 @@ TEST_P(Expectation, IsWhatIsProved) {
       return value == expected.end() || value->second == "-" ? std::string() : value->second;
     };
     EXPECT_EQ(to_string(widest.kind), wanted("class"));
-    EXPECT_EQ(widest.block.text, wanted("block"));
+    std::string block = widest.block.text;  // the heads' words are parted by spaces, so a sum has none: k+1
+    std::erase(block, ' ');
+    EXPECT_EQ(block, wanted("block"));
     EXPECT_EQ(structure.linear ? "true" : "false", wanted("linear"));
     std::vector<std::string> stages;
     for (const Stage& s : structure.stages)
@@ -125,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, Expectation, testing::ValuesIn(names()), [](c
 
 TEST(Examples, AreAllThere) {
   // 44 numbered files, 17 others, four hard ones.
-  EXPECT_EQ(examples().size(), 65u);
+  EXPECT_EQ(oracle::load_examples(std::string(CELLC_SOURCE_DIR) + "/dsl-examples").size(), 65u);
 }
 
 }  // namespace

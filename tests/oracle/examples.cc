@@ -68,6 +68,12 @@ std::vector<Example> load_examples(const std::string& folder) {
   return examples;
 }
 
+std::vector<Example> load_all_cells(const std::string& root) {
+  std::vector<Example> all = load_examples(root + "/dsl-examples");
+  for (Example& awkward : load_examples(root + "/tests/cells")) all.push_back(std::move(awkward));
+  return all;
+}
+
 std::vector<double> draw_values(const Declaration& d, std::int64_t count, std::int64_t columns,
                                   const Ranges& ranges, Random& random) {
   double low = -2, high = 2;

@@ -1,5 +1,5 @@
 #pragma once
-// The cells of dsl-examples/ with what their heads say of them, and data to run them on.
+// The cells of dsl-examples/ and tests/cells/ with what their heads say of them, and data to run them on.
 //
 //   # expect: cell=NAME class=… block=… linear=… stages={a},{b*} lanes=d,n mask=[dd;0d] rank=… …
 //   # data: NAME in (low, high)       values for which the cell makes sense
@@ -29,6 +29,10 @@ struct Example {
 
 /// All examples of a folder, by name. Throws if one does not parse.
 std::vector<Example> load_examples(const std::string& folder);
+
+/// The examples of the source tree at `root`, and after them those of tests/cells, whose cells are
+/// awkward on purpose.
+std::vector<Example> load_all_cells(const std::string& root);
 
 /// Parses text that must be right; throws OracleError with the diagnostics otherwise.
 File parse_or_throw(const SourceText& source);

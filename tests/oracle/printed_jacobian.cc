@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "compiler/inspect.h"
 #include "tests/oracle/examples.h"
@@ -59,6 +60,10 @@ PrintedJacobian::PrintedJacobian(CellGraph& cell, const SourceText& source) : ce
     if (!block.straight && !column.index.empty())
       value = "(" + value + ") + 0*" + source_of(cell, block.column).first +
               listed({axes.begin() + static_cast<std::ptrdiff_t>(row.index.size()), axes.end()});
+    // Nor does it say how long the row is where an axis stands in it twice: W'[d,d3].
+    if (std::set<AxisId>(row.axes.begin(), row.axes.end()).size() < row.axes.size())
+      value = "(" + value + ") + 0*" + source_of(cell, block.row).first +
+              listed({axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(row.index.size())});
     added += "  out " + block.out + listed(axes) + " = " + value + "\n";
     blocks_.push_back(block);
   }

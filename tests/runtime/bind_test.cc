@@ -58,6 +58,27 @@ const Array& symbol(const CellGraph& cell, const Binding& b, const char* name) {
   return b.run.symbols[cell.find_symbol(name)];
 }
 
+TEST(Bind, RefusesEntriesPastTheEndOfAnAxis) {
+  const CellGraph cell = cell_of(R"(cell pick[d, k] {
+  state h[d] = start[4]
+  input x[d,k]
+  param start[d], W[k,d]
+  D[k,d] = x*W
+  h' = 0.5*h + x[3,2] + D[1,d] + eye[d,4]
+}
+)");
+  BindRequest request;
+  request.random_seed = 1;
+  request.length = 2;
+  request.dims = {{"d", 5}, {"k", 3}};
+  EXPECT_EQ(error_of(cell, request), "no error");
+  request.dims = {{"d", 4}, {"k", 3}};
+  EXPECT_HAS(error_of(cell, request), "reads entry 4 of axis d of ");
+  EXPECT_HAS(error_of(cell, request), "which has 4 (0 to 3), as --dim d=4 has it");
+  request.dims = {{"d", 5}, {"k", 2}};
+  EXPECT_HAS(error_of(cell, request), "reads entry 2 of axis k of x");
+}
+
 TEST(Bind, SizesAndDefaults) {
   const CellGraph cell = cell_of(kLeaky);
   const Binding b = bind(cell, good());
