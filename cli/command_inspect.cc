@@ -8,6 +8,7 @@
 #include "cli/names.h"
 #include "compiler/inspect.h"
 #include "compiler/plan.h"
+#include "compiler/stage_cells.h"
 #include "runtime/bind.h"
 
 namespace cellc {
@@ -23,6 +24,7 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   if (stage == "graph") return print_graph(loaded.cell);
   if (stage == "jacobian") return print_jacobian(loaded.cell, loaded.jacobian);
   if (stage == "structure") return print_structure(loaded.cell, loaded.structure);
+  if (stage == "lanes") return print_staged(split_stages(loaded.cell, loaded.structure));
   const Dtype dtype = dtype_named(options.dtype);
   if (stage == "plan") {
     PlanOptions plan_options;
@@ -42,11 +44,11 @@ int command_inspect(const InspectOptions& options) {
   if (options.stage == "cuda" || options.stage == "ptx")
     throw UsageError(fmt::format("--stage {}: no CUDA back end in this version", options.stage));
   bool known = options.stage.empty();
-  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "llvm", "asm"})
+  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm"})
     known |= options.stage == name;
   if (!known)
     throw UsageError(fmt::format(
-        "--stage {}: the stages are tree, graph, jacobian, structure, plan, llvm, asm", options.stage));
+        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm", options.stage));
   dtype_named(options.dtype);
 
   if (options.stage == "tree") {

@@ -50,7 +50,8 @@ class CarrierBuilder {
   // P' = J·P -------------------------------------------------------------------------------------
 
   void affine() {
-    const Jacobian jacobian = differentiate(result_.cell);
+    Jacobian jacobian = differentiate(result_.cell);
+    reuse_step(result_.cell, jacobian);
     const int n = static_cast<int>(result_.cell.updates.size());
     // P_ij is zero for ever where no product of blocks leads from j to i.
     std::vector<std::vector<char>> reaches(n, std::vector<char>(n, 0));

@@ -40,6 +40,10 @@ enum class SlopeRule {
 /// Derivatives of every update by every state. Adds nodes to the cell's graph.
 Jacobian differentiate(CellGraph& cell, SlopeRule rule = SlopeRule::True);
 
+/// Writes the coefficients with the values that the updates compute, wherever they are the same by
+/// the simplifier's laws: for code that runs step and Jacobian together.
+void reuse_step(CellGraph& cell, Jacobian& jacobian);
+
 /// The whole block as one node over (row index…, column_axes…), identities spelled as eye[i,j].
 NodeId block_as_node(CellGraph& cell, const JacobianBlock& block);
 

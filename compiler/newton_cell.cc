@@ -68,7 +68,8 @@ class AboutTrajectory {
 NewtonCell linearised(const CellGraph& lanes, AxisId lane) {
   AboutTrajectory t(lanes);
   Graph& g = t.cell.graph;
-  const Jacobian jacobian = differentiate(t.cell);
+  Jacobian jacobian = differentiate(t.cell);
+  reuse_step(t.cell, jacobian);
   std::vector<NodeId> values;
   for (std::size_t i = 0; i < lanes.updates.size(); ++i) {
     NodeId total = t.about(lanes.updates[i].value);

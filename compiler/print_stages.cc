@@ -8,6 +8,7 @@
 #include "compiler/inspect.h"
 #include "compiler/print_expression.h"
 #include "compiler/simplify.h"
+#include "compiler/stage_cells.h"
 
 namespace cellc {
 
@@ -165,6 +166,22 @@ std::string history_length(const CellGraph& cell, const Symbol& of) {
   }
   if (!exceeded) lengths.insert(lengths.begin(), std::to_string(number));
   return lengths.size() == 1 ? lengths[0] : fmt::format("max({})", fmt::join(lengths, ", "));
+}
+
+std::string print_staged(const StagedCell& staged) {
+  std::string text;
+  const auto section = [&](const std::string& title, const CellGraph& cell) {
+    text += (text.empty() ? "" : "\n") + title + "\n" + print_graph(cell);
+  };
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+    const StageCells& s = staged.stages[k];
+    const std::string stage = "stage " + std::to_string(k + 1);
+    if (!s.once.cell.outs.empty()) section(stage + ", once", s.once.cell);
+    if (!s.before.cell.outs.empty()) section(stage + ", before it", s.before.cell);
+    section(stage + ", lanes", s.lanes);
+  }
+  if (!staged.after.cell.outs.empty()) section("after", staged.after.cell);
+  return text;
 }
 
 std::string flops_per_step(const CellGraph& cell) {

@@ -63,7 +63,7 @@ struct StagedCell {
 
 StagedCell split_stages(const CellGraph& cell, const Structure& structure);
 
-/// `inspect --stage lanes`.
+/// `inspect --stage lanes`: the graphs of all derived cells, by stage.
 std::string print_staged(const StagedCell& staged);
 
 }  // namespace cellc

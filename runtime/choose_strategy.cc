@@ -80,7 +80,7 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
     plan.reason = fmt::format("{} lanes fill the vectors of {} thread{}", lanes, shape.threads, shape.threads == 1 ? "" : "s");
     return plan;
   }
-  if (stage.norm_bound && *stage.norm_bound == 0) {
+  if (stage.linear && stage.norm_bound && *stage.norm_bound == 0) {
     plan = {Strategy::Segmented, segment_length(shape, 1), 1, "no state feeds itself: one step back decides"};
     return plan;
   }
