@@ -50,6 +50,9 @@ struct KernelCode {
 struct EmitOptions {
   Storage storage = Storage::F32;
   int vector_bits = 512;
+  /// Every call's lanes are whole vectors: plain loads and stores instead of masked ones, from which a
+  /// processor cannot forward what the next step reads.
+  bool whole_vectors = false;
 };
 
 struct EmittedModule {

@@ -80,6 +80,7 @@ class KernelEmitter {
   void compute(NodeId id, int block);
   std::string position_value(const Node& node, int block);
   void emit_stores(const Nest& nest);
+  bool in_whole_vectors(const std::vector<AxisId>& group) const;
   std::string lane_mask(const std::string& position, const std::string& end);
   bool has_axis(const std::vector<AxisId>& axes, AxisId axis) const;
   bool differs_in_block(NodeId id) const;

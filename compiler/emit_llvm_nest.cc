@@ -150,6 +150,10 @@ std::string KernelEmitter::lane_mask(const std::string& position, const std::str
   return mask;
 }
 
+bool KernelEmitter::in_whole_vectors(const std::vector<AxisId>& group) const {
+  return options_.whole_vectors && !kernel_.once && group.size() == 1 && group[0] == plan_.split_axis;
+}
+
 void KernelEmitter::map_nest(const Nest& nest) {
   blocks_ = 1;
   block_axis_ = kNoAxis;
@@ -159,7 +163,7 @@ void KernelEmitter::map_nest(const Nest& nest) {
     const bool lanes = lanes_ > 1 && d + 1 == nest.loops.size();
     const auto [begin, end] = range(nest.loops[d]);
     open.push_back(open_loop(begin, end, lanes ? fmt::format("{}", wide_) : "1"));
-    if (lanes) masks_[0] = lane_mask(open.back().counter, end);
+    if (lanes && !in_whole_vectors(nest.loops[d])) masks_[0] = lane_mask(open.back().counter, end);
     enter({nest.loops[d], {open.back().counter}});
   }
   for (const NodeId id : nest.nodes) compute(id, 0);
@@ -209,7 +213,7 @@ void KernelEmitter::reduction_nest(const Nest& nest) {
           position = next;
         }
         if (lanes) {
-          masks_.push_back(lane_mask(position, end));
+          masks_.push_back(b == 0 && in_whole_vectors(nest.loops[d]) ? std::string() : lane_mask(position, end));
         } else if (b > 0) {
           // Past the end the last row is computed again and written with the same bits: no remainder loop.
           if (final_position.empty()) {

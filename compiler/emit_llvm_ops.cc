@@ -259,17 +259,18 @@ void KernelEmitter::store(const Home& home, const std::string& pointer, bool lan
   const std::string what = is_narrow ? narrow(value) : value;
   const std::string kind = is_narrow ? fmt::format("v{}i16", lanes_) : suffix();
   const std::string given = vector_type(element);
-  if (!lanes) {
+  const std::string all = mask.empty() ? repeated("i1 true", lanes_) : mask;
+  if (!lanes || (contiguous && mask.empty())) {
     line("store {} {}, ptr {}, align {}", given, what, pointer, bytes);
   } else if (contiguous) {
     line("call void @llvm.masked.store.{}.p0({} {}, ptr {}, i32 {}, {} {})", kind, given, what, pointer, bytes,
-         vector_type("i1"), mask);
+         vector_type("i1"), all);
   } else {
     const std::string step = splat("i64", stride), offsets = fresh(), places = fresh();
     line("{} = mul {} {}, {}", offsets, vector_type("i64"), step, iota("i64"));
     line("{} = getelementptr {}, ptr {}, {} {}", places, element, pointer, vector_type("i64"), offsets);
     line("call void @llvm.masked.scatter.{}.v{}p0({} {}, {} {}, i32 {}, {} {})", kind, lanes_, given, what,
-         vector_type("ptr"), places, bytes, vector_type("i1"), mask);
+         vector_type("ptr"), places, bytes, vector_type("i1"), all);
   }
 }
 

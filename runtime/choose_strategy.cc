@@ -61,7 +61,7 @@ StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy stra
   plan.strategy = strategy;
   plan.reason = "asked for";
   if (strategy == Strategy::Sequential) return plan;
-  plan.segment = std::min<std::int64_t>(segment_length(shape, 1), 4096);
+  plan.segment = std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? 1024 : 4096);
   if (strategy == Strategy::Segmented || strategy == Strategy::Shooting)
     plan.burn_in = stage.linear && stage.norm_bound && *stage.norm_bound == 0 ? 1 : 64;
   return plan;
@@ -88,7 +88,8 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
     const double cost = 2.0 + static_cast<double>(shape.block);
     if (cost < sequential) {
       plan.strategy = Strategy::Scan;
-      plan.segment = segment_length(shape, 1);
+      // Short enough that a tile's inputs stay in cache between the sweep with carriers and the steps.
+      plan.segment = std::min<std::int64_t>(segment_length(shape, 1), shape.block <= 4 ? 1024 : 256);
       plan.reason = fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable",
                                 lanes, (shape.longest + plan.segment - 1) / plan.segment);
       return plan;

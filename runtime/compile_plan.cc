@@ -21,7 +21,7 @@ Storage storage_of(Dtype dtype) {
 }  // namespace
 
 CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
-                          AxisId split_axis) {
+                          AxisId split_axis, bool whole_vectors) {
   const auto start = std::chrono::steady_clock::now();
   EmitOptions emit;
   emit.storage = storage_of(options.dtype);
@@ -29,7 +29,9 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   if (emit.vector_bits != 128 && emit.vector_bits != 256 && emit.vector_bits != 512) {
     throw RequestError(fmt::format("vectors of {} bits: expected 128, 256 or 512", emit.vector_bits));
   }
+  emit.whole_vectors = whole_vectors;
   CompiledPlan result;
+  result.vector_lanes = emit.vector_bits / (options.dtype == Dtype::F64 ? 64 : 32);
   result.dtype = options.dtype;
   result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2, .split_axis = split_axis});
   EmittedModule emitted = emit_llvm(result.plan, emit);

@@ -24,11 +24,12 @@ struct CompiledPlan {
   std::string ir;                         ///< text handed to LLVM
   std::shared_ptr<CompiledModule> module; ///< owns the functions
   double compile_ms = 0;
+  int vector_lanes = 1;                   ///< entries of a vector
 };
 
 /// Throws DeviceError, or RequestError where options cannot be meant.
-/// `split_axis`: PlanOptions.
+/// `split_axis`: PlanOptions; `whole_vectors`: EmitOptions.
 CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
-                          AxisId split_axis = kNoAxis);
+                          AxisId split_axis = kNoAxis, bool whole_vectors = false);
 
 }  // namespace cellc

@@ -32,69 +32,89 @@ void put_identity(const CarrierCell& carriers, const StageData& data, std::int64
   }
 }
 
-/// New starts of the segments of some sequences' channels. `active[sequence * channels + c]`: the
-/// lane takes part; on return, whether any of its starts moved by more than `tolerance`.
-/// Returns the largest move over 1 + |start|.
+/// The recurrence over segments, in the order of time: from ends and carriers to the start of each.
 template <typename Number>
-double compose(const CarrierCell& carriers, const StageData& data, Segments<Number>& segments,
-               const SegmentStates& swept, double tolerance, std::vector<char>& active) {
-  const std::int64_t channels = data.channels();
-  const int states = static_cast<int>(data.states());
-  const auto array = [&](int position) { return static_cast<const Number*>(swept.arrays[position].data()); };
-  double most = 0;
-  std::vector<char> moved(active.size(), 0);
-  std::vector<std::vector<Number>> change(states);
-  for (int i = 0; i < states; ++i) change[i].assign(static_cast<std::size_t>(data.mixed(i) * channels), 0);
-  for (std::int64_t s = 1; s < segments.count(); ++s) {
-    const std::int64_t left = s - 1;
-    if (segments.is_first(left))
-      for (auto& c : change) std::fill(c.begin(), c.end(), Number{0});
-    if (segments.is_first(s)) continue;
-    const std::int64_t lane0 = segments[s].sequence * channels;
-    // The left neighbour's end had it started where it now does: change = new start − old start.
-    std::vector<std::vector<Number>> next(states);
-    for (int i = 0; i < states; ++i) {
-      const std::int64_t rows = data.mixed(i);
-      next[i].assign(static_cast<std::size_t>(rows * channels), 0);
-      for (std::int64_t m = 0; m < rows; ++m)
-        for (std::int64_t c = 0; c < channels; ++c) {
-          if (!active[lane0 + c]) continue;
-          const Number end = array(i)[segments.entry(i, left, m, c)];
-          Number reached = end;
-          if (carriers.kind == Scannable::Affine) {
-            for (int j = 0; j < states; ++j) {
-              if (carriers.position[i][j] < 0) continue;
-              const std::int64_t columns = data.mixed(j);
-              for (std::int64_t k = 0; k < columns; ++k) {
-                const Number d = change[j][k * channels + c];
-                // An overflowed carrier times no change is no change.
-                if (d == 0) continue;
-                reached += array(carriers.position[i][j])[(left * rows * columns + m * columns + k) * channels + c] * d;
-              }
-            }
-          } else {
-            const Number x = segments.start(i)[segments.entry(i, left, m, c)];
-            const auto at = [&](int k) { return array(carriers.map[k])[left * channels + c]; };
-            if (carriers.kind == Scannable::Clip) {
-              const Number y = at(0) * x + at(1), above = y < at(2) ? at(2) : y;
-              reached = above > at(3) ? at(3) : above;
-            } else {
-              reached = (at(0) * x + at(1)) / (at(2) * x + at(3));
-            }
-          }
-          if (!std::isfinite(reached)) reached = end;
-          Number& start = segments.start(i)[segments.entry(i, s, m, c)];
-          const double move = relative_difference(reached, start);
-          if (!(move <= tolerance)) moved[lane0 + c] = 1;
-          if (!(move <= most)) most = move;
-          next[i][m * channels + c] = reached - start;
-          start = reached;
-        }
+class Composer {
+ public:
+  /// `active[sequence * channels + c]`: the lane takes part.
+  Composer(const CarrierCell& carriers, const StageData& data, Segments<Number>& segments, const SegmentStates& swept,
+           std::vector<char> active)
+      : carriers_(carriers), data_(data), segments_(segments), swept_(swept), active_(std::move(active)),
+        moved_(active_.size(), 0) {
+    for (int i = 0; i < data.states(); ++i) {
+      change_.emplace_back(static_cast<std::size_t>(data.mixed(i) * data.channels()), Number{0});
+      next_.push_back(change_.back());
     }
-    change = std::move(next);
   }
-  active = std::move(moved);
-  return most;
-}
+
+  /// New starts of segments [begin, end); calls follow each other without gaps. A start that moves by
+  /// more than `tolerance` marks its lane as moved.
+  void advance(std::int64_t begin, std::int64_t end, double tolerance) {
+    for (std::int64_t s = begin; s < end; ++s) {
+      if (segments_.is_first(s)) {
+        for (auto& c : change_) std::fill(c.begin(), c.end(), Number{0});
+        continue;
+      }
+      // The left neighbour's end had it started where it now does: change = new start − old start.
+      const std::int64_t left = s - 1, channels = data_.channels(), lane0 = segments_[s].sequence * channels;
+      for (int i = 0; i < data_.states(); ++i)
+        for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+          for (std::int64_t c = 0; c < channels; ++c) {
+            if (!active_[lane0 + c]) continue;
+            const Number to = reached(i, m, c, left);
+            Number& start = segments_.start(i)[segments_.entry(i, s, m, c)];
+            const double move = relative_difference(to, start);
+            if (!(move <= tolerance)) moved_[lane0 + c] = 1;
+            if (!(move <= most_)) most_ = move;
+            next_[i][m * channels + c] = to - start;
+            start = to;
+          }
+      std::swap(change_, next_);
+    }
+  }
+
+  double largest_move() const { return most_; }  ///< over 1 + |start|
+  const std::vector<char>& moved() const { return moved_; }
+
+ private:
+  const Number* array(int position) const { return static_cast<const Number*>(swept_.arrays[position].data()); }
+
+  Number reached(int i, std::int64_t m, std::int64_t c, std::int64_t left) const {
+    const std::int64_t channels = data_.channels(), rows = data_.mixed(i);
+    const Number end = array(i)[segments_.entry(i, left, m, c)];
+    Number result = end;
+    if (carriers_.kind == Scannable::Affine) {
+      for (int j = 0; j < data_.states(); ++j) {
+        if (carriers_.position[i][j] < 0) continue;
+        const std::int64_t columns = data_.mixed(j);
+        for (std::int64_t k = 0; k < columns; ++k) {
+          const Number d = change_[j][k * channels + c];
+          // An overflowed carrier times no change is no change.
+          if (d == 0) continue;
+          result += array(carriers_.position[i][j])[(left * rows * columns + m * columns + k) * channels + c] * d;
+        }
+      }
+    } else {
+      const Number x = segments_.start(i)[segments_.entry(i, left, m, c)];
+      const auto at = [&](int k) { return array(carriers_.map[k])[left * channels + c]; };
+      if (carriers_.kind == Scannable::Clip) {
+        const Number y = at(0) * x + at(1), above = y < at(2) ? at(2) : y;
+        result = above > at(3) ? at(3) : above;
+      } else {
+        result = (at(0) * x + at(1)) / (at(2) * x + at(3));
+      }
+    }
+    return std::isfinite(result) ? result : end;
+  }
+
+  const CarrierCell& carriers_;
+  const StageData& data_;
+  Segments<Number>& segments_;
+  const SegmentStates& swept_;
+  const std::vector<char> active_;
+  std::vector<char> moved_;
+  std::vector<std::vector<Number>> change_, next_;
+  double most_ = 0;
+};
 
 }  // namespace cellc

@@ -16,6 +16,7 @@ namespace {
 /// Steps that are gathered at a time: long enough that a lane's rows are read page by page, short
 /// enough that inputs and states of a tile stay in the second-level cache.
 constexpr std::int64_t kChunkSteps = 128;
+constexpr std::int64_t kChunkBytes = 768 << 10;
 /// Neighbouring channels from which on a segment is run where it lies.
 constexpr std::int64_t kInPlaceLanes = 64;
 
@@ -130,7 +131,7 @@ class LaneTile {
   std::byte* grown(std::vector<Array>& buffers, std::size_t i, std::int64_t count) {
     if (buffers.size() <= i) buffers.resize(i + 1);
     if (!buffers[i].data() || buffers[i].count() < count)
-      buffers[i] = Array::uninitialised(kernel_.compiled_.dtype, {count});
+      buffers[i] = Array(kernel_.compiled_.dtype, {count});  // zeros: lanes that only fill up stay harmless
     return static_cast<std::byte*>(buffers[i].data());
   }
 
@@ -228,41 +229,11 @@ class LaneTile {
 
   template <typename Number>
   void run_gathered(const Tile& tile) {
-    lanes_ = tile.lanes;
-    pointers_.assign(plan_.cell.symbols.size(), {});
-    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s) {
-      const LaneArray& a = data_.symbols[s];
-      Pointers& p = pointers_[s];
-      switch (symbol(s).kind) {
-        case SymbolKind::Param:
-          p.row = has_lane(s) ? gather_param<Number>(tile, s) : a.data;
-          break;
-        case SymbolKind::Input:
-          p.step = mixed(s) * lanes_ * size_;
-          p.row = grown(rows_, static_cast<std::size_t>(s), kChunkSteps * mixed(s) * lanes_);
-          break;
-        case SymbolKind::State:
-          if (position_of(s) < 0) break;  // read as an input under another name
-          p.step = mixed(s) * lanes_ * size_;
-          p.row = grown(rows_, static_cast<std::size_t>(s), kChunkSteps * mixed(s) * lanes_);
-          p.old = gather_states<Number>(tile, s);
-          break;
-      }
-    }
-    if (plan_.once_kernel >= 0) call(plan_.once_kernel, 1, 0, 0);
-    for (std::int64_t done = 0; done < tile.steps; done += kChunkSteps) {
-      const std::int64_t n = std::min(kChunkSteps, tile.steps - done);
-      for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
-        if (symbol(s).kind == SymbolKind::Input) gather_input<Number>(tile, s, done, n);
-      call(kernel_.kernel_, n, 0, lanes_);
-      for (int i = 0; i < states(); ++i) {
-        const int s = static_cast<int>(state_symbol(i));
-        if (write_ && data_.symbols[s].data) scatter_rows<Number>(tile, s, done, n);
-        keep_ends<Number>(tile, i, done, n);
-        // The scratch rows are written again from the front: the last one moves out of their way.
-        std::memcpy(pointers_[s].old, pointers_[s].row + (n - 1) * pointers_[s].step,
-                    static_cast<std::size_t>(pointers_[s].step));
-      }
+    open<Number>(tile, 0);
+    for (std::int64_t done = 0; done < tile.steps; done += chunk_) {
+      const std::int64_t n = std::min(chunk_, tile.steps - done);
+      load<Number>(tile, done, n, 0);
+      advance<Number>(tile, done, n, 0);
     }
     for (const LaneRun& r : tile.runs) {
       if (r.lane.steps > 0) continue;  // nothing to run: the end is the start
@@ -275,6 +246,77 @@ class LaneTile {
     }
   }
 
+ public:
+  /// Buffers, params and starts of a tile. `input_rows`: rows of inputs that are kept, 0: a chunk.
+  template <typename Number>
+  void open(const Tile& tile, std::int64_t input_rows) {
+    // Whole vectors: what fills the last one up is computed and never looked at.
+    const std::int64_t wide = kernel_.compiled_.vector_lanes;
+    lanes_ = (tile.lanes + wide - 1) / wide * wide;
+    pointers_.assign(plan_.cell.symbols.size(), {});
+    std::int64_t row = 0;
+    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+      if (symbol(s).kind != SymbolKind::Param) row += mixed(s) * lanes_ * size_;
+    // Large blocks: fewer steps at a time.
+    chunk_ = std::clamp<std::int64_t>(kChunkBytes / std::max<std::int64_t>(row, 1), 2, kChunkSteps);
+    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s) {
+      const LaneArray& a = data_.symbols[s];
+      Pointers& p = pointers_[s];
+      switch (symbol(s).kind) {
+        case SymbolKind::Param:
+          p.row = has_lane(s) ? gather_param<Number>(tile, s) : a.data;
+          break;
+        case SymbolKind::Input:
+          p.step = mixed(s) * lanes_ * size_;
+          p.row = grown(rows_, static_cast<std::size_t>(s), std::max(chunk_, input_rows) * mixed(s) * lanes_);
+          break;
+        case SymbolKind::State:
+          if (position_of(s) < 0) break;  // read as an input under another name
+          p.step = mixed(s) * lanes_ * size_;
+          p.row = grown(rows_, static_cast<std::size_t>(s), chunk_ * mixed(s) * lanes_);
+          p.old = gather_states<Number>(tile, s);
+          break;
+      }
+    }
+    if (plan_.once_kernel >= 0) call(plan_.once_kernel, 1, 0, 0);
+  }
+
+  /// Gathers steps [done, done + n) of the inputs into rows from `at` on.
+  template <typename Number>
+  void load(const Tile& tile, std::int64_t done, std::int64_t n, std::int64_t at) {
+    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+      if (symbol(s).kind == SymbolKind::Input) gather_input<Number>(tile, s, done, n, at);
+  }
+
+  /// The same inputs as a tile of the same lanes has them at hand; symbols of a name have one number.
+  void borrow_inputs(const LaneTile& other) {
+    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+      if (symbol(s).kind == SymbolKind::Input) pointers_[s] = other.pointers_[s];
+  }
+
+  /// Runs steps [done, done + n), n at most a chunk, over inputs that lie from row `at` on.
+  template <typename Number>
+  void advance(const Tile& tile, std::int64_t done, std::int64_t n, std::int64_t at) {
+    const auto move_inputs = [&](std::int64_t rows) {
+      for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+        if (symbol(s).kind == SymbolKind::Input) pointers_[s].row += rows * pointers_[s].step;
+    };
+    move_inputs(at);
+    call(kernel_.kernel_, n, 0, lanes_);
+    move_inputs(-at);
+    for (int i = 0; i < states(); ++i) {
+      const int s = static_cast<int>(state_symbol(i));
+      if (write_ && data_.symbols[s].data) scatter_rows<Number>(tile, s, done, n);
+      keep_ends<Number>(tile, i, done, n);
+      // The scratch rows are written again from the front: the last one moves out of their way.
+      std::memcpy(pointers_[s].old, pointers_[s].row + (n - 1) * pointers_[s].step,
+                  static_cast<std::size_t>(pointers_[s].step));
+    }
+  }
+
+  std::int64_t chunk() const { return chunk_; }
+
+ private:
   std::int64_t state_entry(int state, const LaneRun& r, std::int64_t m) const {
     return (r.lane.segment * mixed(static_cast<int>(state_symbol(state))) + m) * data_.channels + r.lane.channel;
   }
@@ -310,10 +352,10 @@ class LaneTile {
   }
 
   template <typename Number>
-  void gather_input(const Tile& tile, int s, std::int64_t done, std::int64_t n) {
+  void gather_input(const Tile& tile, int s, std::int64_t done, std::int64_t n, std::int64_t at) {
     const LaneArray& a = data_.symbols[s];
-    Number* const to = reinterpret_cast<Number*>(pointers_[s].row);
     const std::int64_t width = mixed(s) * lanes_;
+    Number* const to = reinterpret_cast<Number*>(pointers_[s].row) + at * width;
     const Number* const all = reinterpret_cast<const Number*>(a.data);
     const std::int64_t move = data_.direction * a.row_entries;
     std::size_t turned = 0;
@@ -418,7 +460,7 @@ class LaneTile {
   SegmentStates& to_;
   const bool write_;
   const std::int64_t size_;
-  std::int64_t lanes_ = 0;
+  std::int64_t lanes_ = 0, chunk_ = kChunkSteps;
   std::vector<char> in_order_;
   std::vector<Pointers> pointers_;
   std::vector<std::uint64_t> values_;
@@ -428,7 +470,7 @@ class LaneTile {
 
 LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const CompileOptions& options) {
   LaneKernel result;
-  result.compiled_ = compile_plan(cell, Structure{}, options, lane);
+  result.compiled_ = compile_plan(cell, Structure{}, options, lane, true);
   const Plan& plan = result.compiled_.plan;
   if (!plan.products.empty() || !plan.chunks.empty()) throw std::logic_error("lanes: a product in a lane cell");
   result.lane_ = lane;
@@ -479,9 +521,10 @@ void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const
       ++n;
     }
     if (in_place && n >= kInPlaceLanes && first.steps > 0) {
-      const std::int64_t piece = std::max<std::int64_t>(kInPlaceLanes, std::min<std::int64_t>(1024, (share + 15) / 16 * 16));
+      n -= n % compiled_.vector_lanes;  // the rest of the channels is gathered
+      const std::int64_t piece = std::max<std::int64_t>(kInPlaceLanes, std::min<std::int64_t>(1024, (share + 63) / 64 * 64));
       for (std::int64_t at = 0; at < n;) {
-        const std::int64_t take = n - at < 2 * piece ? (n - at <= piece ? n - at : ((n - at) / 2 + 15) / 16 * 16) : piece;
+        const std::int64_t take = n - at < 2 * piece ? (n - at <= piece ? n - at : ((n - at) / 2 + 63) / 64 * 64) : piece;
         Tile tile;
         tile.in_place = true;
         tile.lanes = take;
@@ -513,6 +556,67 @@ void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const
   run_on_threads(std::max(threads, 1), [&](int) {
     LaneTile worker(*this, data, from, to, write);
     for (std::size_t t; (t = next.fetch_add(1)) < tiles.size();) worker.run(tiles[t]);
+  });
+}
+
+void LaneKernel::scan(const ScanKernels& kernels, const SegmentStates& from, SegmentStates& swept,
+                      const SegmentStates& starts, SegmentStates& ends, const std::vector<Lane>& lanes,
+                      std::int64_t tile_lanes, int threads,
+                      const std::function<void(std::int64_t, std::int64_t)>& compose) {
+  std::vector<Tile> tiles;
+  const std::int64_t count = static_cast<std::int64_t>(lanes.size());
+  for (std::int64_t i = 0; i < count;) {
+    Tile tile;
+    while (i < count && tile.lanes < tile_lanes) {
+      const Lane& first = lanes[i];
+      std::int64_t n = 1;
+      while (i + n < count && lanes[i + n].segment == first.segment && lanes[i + n].channel == first.channel + n) ++n;
+      tile.runs.push_back({tile.lanes, n, first});
+      tile.lanes += n;
+      tile.steps = std::max(tile.steps, first.steps);
+      i += n;
+    }
+    tiles.push_back(std::move(tile));
+  }
+  // Tiles are taken in the order of time, so whoever waits for its turn waits for one that runs.
+  std::atomic<std::int64_t> next{0}, turn{0};
+  const bool wide = size_of(kernels.step->compiled_.dtype) == 8;
+  run_on_threads(static_cast<int>(std::clamp<std::int64_t>(threads, 1, static_cast<std::int64_t>(tiles.size()))), [&](int) {
+    LaneTile carrying(*kernels.carriers, *kernels.carried, from, swept, false);
+    LaneTile stepping(*kernels.step, *kernels.data, starts, ends, true);
+    const auto work = [&]<typename Number>(Number, std::int64_t t) {
+      const Tile& tile = tiles[static_cast<std::size_t>(t)];
+      bool composed = false;
+      try {
+        carrying.open<Number>(tile, tile.steps);
+        for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk()) {
+          const std::int64_t n = std::min(carrying.chunk(), tile.steps - done);
+          carrying.load<Number>(tile, done, n, done);
+          carrying.advance<Number>(tile, done, n, done);
+        }
+        for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;) turn.wait(at, std::memory_order_acquire);
+        compose(tile.runs.front().lane.segment, tile.runs.back().lane.segment + 1);
+        composed = true;
+        turn.store(t + 1, std::memory_order_release);
+        turn.notify_all();
+        stepping.open<Number>(tile, 0);
+        stepping.borrow_inputs(carrying);
+        for (std::int64_t done = 0; done < tile.steps; done += stepping.chunk())
+          stepping.advance<Number>(tile, done, std::min(stepping.chunk(), tile.steps - done), done);
+      } catch (...) {
+        // Nobody may wait for a turn that never comes.
+        if (!composed) {
+          for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;) turn.wait(at, std::memory_order_acquire);
+          turn.store(t + 1, std::memory_order_release);
+          turn.notify_all();
+        }
+        throw;
+      }
+    };
+    for (std::int64_t t; (t = next.fetch_add(1)) < static_cast<std::int64_t>(tiles.size());) {
+      if (wide) work(double{}, t);
+      else work(float{}, t);
+    }
   });
 }
 

@@ -3,6 +3,7 @@
 // of any segments of any sequences, gathered into tiles that lie in cache, or in place where a tile
 // is one segment whose channels are neighbours already.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -57,6 +58,21 @@ class LaneKernel {
   /// With `write`, states that have an array are written. Lanes are cut among `threads`.
   void run(const LaneData& data, const std::vector<Lane>& lanes, const SegmentStates& from, SegmentStates& to,
            bool write, int threads) const;
+
+  /// A scan that reads its inputs once: tile by tile in the order of time, a sweep with carriers from
+  /// `from` to `swept`, then `compose(segment, one past)`, which is called in that order and fills
+  /// `starts`, then the steps themselves over the gathered inputs, writing. Inputs have the same
+  /// numbers in both cells.
+  struct ScanKernels {
+    const LaneKernel* carriers;
+    const LaneData* carried;
+    const LaneKernel* step;
+    const LaneData* data;
+  };
+  static void scan(const ScanKernels& kernels, const SegmentStates& from, SegmentStates& swept,
+                   const SegmentStates& starts, SegmentStates& ends, const std::vector<Lane>& lanes,
+                   std::int64_t tile_lanes, int threads,
+                   const std::function<void(std::int64_t, std::int64_t)>& compose);
 
   std::int64_t mixed_entries(int state, const LaneData& data) const;
   const CellGraph& cell() const { return compiled_.plan.cell; }

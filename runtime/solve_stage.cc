@@ -10,6 +10,9 @@ namespace cellc {
 
 namespace {
 
+/// A tile of a scan whose inputs are kept between its two sweeps: in the second-level cache.
+constexpr std::int64_t kKeptSteps = 1024, kKeptLanes = 64;
+
 template <typename Number>
 class StageSolver {
  public:
@@ -37,8 +40,7 @@ class StageSolver {
         settle(boundaries());
         break;
       case Strategy::Scan:
-        shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), 1);
-        write(segments_.all());
+        scan();
         settle(boundaries());
         break;
       case Strategy::Newton: newton(); break;
@@ -83,7 +85,10 @@ class StageSolver {
       carrying.kernel.run(data, segments_.lanes(lanes), from, swept, false, threads_);
       if (!exact) ++report().iterations;
       // Well within the tolerance: what is left is carried on through a whole segment.
-      const double change = compose(carrying.cell, data_, segments_, swept, exact ? -1 : tolerance_ / 8, active);
+      Composer<Number> composer(carrying.cell, data_, segments_, swept, std::move(active));
+      composer.advance(0, segments_.count(), tolerance_ / 8);
+      const double change = composer.largest_move();
+      active = composer.moved();
       if (!exact) report().trace.push_back({change, static_cast<std::int64_t>(lanes.size())});
       if (k == 0 && carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept);
       if (exact) break;
@@ -92,6 +97,28 @@ class StageSolver {
       last = change;
       if (worse >= 4 && !options_.fixed_iterations) break;
     }
+  }
+
+  /// Once over the inputs where segments are short enough to be kept; otherwise twice.
+  void scan() {
+    const StageKernels::Carrying& carrying = kernels_.carriers();
+    const LaneData carried = data_.extended(carrying.cell.cell);
+    if (plan_.segment <= 0 || plan_.segment > kKeptSteps) {
+      shoot(carrying, carried, 1);
+      write(segments_.all());
+      return;
+    }
+    SegmentStates from = data_.make_states(carrying.cell.cell, segments_.count());
+    SegmentStates swept = data_.make_states(carrying.cell.cell, segments_.count());
+    put_identity<Number>(carrying.cell, data_, segments_.count(), from);
+    for (int i = 0; i < data_.states(); ++i) copy_states(segments_.starts().arrays[i], from.arrays[i]);
+    Composer<Number> composer(carrying.cell, data_, segments_, swept,
+                              std::vector<char>(static_cast<std::size_t>(data_.sequences() * data_.channels()), 1));
+    const std::int64_t tile = std::max<std::int64_t>(kKeptLanes / data_.channels(), 1) * data_.channels();
+    LaneKernel::scan({&carrying.kernel, &carried, &kernels_.step(), &data_.lanes()}, from, swept, segments_.starts(),
+                     segments_.ends(), segments_.lanes(segments_.all()), tile, threads_,
+                     [&](std::int64_t begin, std::int64_t end) { composer.advance(begin, end, 0); });
+    if (carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept);
   }
 
   static void copy_states(const Array& from, Array& to) {
