@@ -103,15 +103,14 @@ StagePlan plan_from_data(const Stage&, const StageShape& shape, const Forgetting
   const double sequential = sequential_cost(shape);
   plan.segment = segment_length(shape, 2);
   const double segment = static_cast<double>(plan.segment);
-  const double burn_in = std::ceil(std::min(seen.most, segment));
-  const double forgets = fmt::format("{:.0f}", seen.typical).size() ? seen.typical : 0;
+  const double burn_in = std::ceil(std::min(std::max(seen.most, seen.remembered), segment));
   const double segmented = 1 + burn_in / segment + seen.slow * 5 * (1 + static_cast<double>(shape.block));
   const double shooting = 2 + 4 * (1 + static_cast<double>(shape.block));
   if (segmented <= shooting && segmented < sequential) {
     plan.strategy = Strategy::Segmented;
     plan.burn_in = static_cast<std::int64_t>(burn_in);
     plan.reason = fmt::format("{} lanes leave vectors idle; half of them forget in {:.0f} steps, all but one in a hundred in {:.0f}",
-                              shape.sequences * shape.channels, forgets, seen.most);
+                              shape.sequences * shape.channels, seen.typical, seen.most);
     return plan;
   }
   if (shooting < sequential) {

@@ -22,6 +22,7 @@ struct Forgetting {
   double typical = 1;  ///< steps to the tolerance, median lane
   double most = 1;     ///< of the slowest but one in a hundred
   double slow = 0;     ///< share of lanes that would not forget within a segment
+  double remembered = 0;  ///< run-up that earlier runs of the same cell turned out to need
 };
 
 /// Lanes that keep every core's vector units busy with independent chains of operations.

@@ -44,6 +44,7 @@ struct Solver::Impl {
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations;  ///< asked for; null: nothing to relax
   double compile_ms = 0;
   std::vector<CacheState> caches;
+  std::vector<double> run_up;  ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
       : cell(cell), structure(structure), options(options), arithmetic(options) {
@@ -216,7 +217,9 @@ struct Solver::Impl {
     if (!data) return {Strategy::Auto, 0, 0, ""};
     StagePlan guess = plan_from_data(stage, s, {});
     const std::int64_t segment = std::max<std::int64_t>(guess.segment, 64);
-    return plan_from_data(stage, s, probe_stage(*data, *kernels[k], tolerance, segment, s.threads));
+    Forgetting seen = probe_stage(*data, *kernels[k], tolerance, segment, s.threads);
+    seen.remembered = run_up.empty() ? 0 : run_up[k];
+    return plan_from_data(stage, s, seen);
   }
 
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
@@ -288,6 +291,7 @@ struct Solver::Impl {
       StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
       const StagePlan plan = plan_stage(k, solve, &data, run, tolerance);
       StageOutcome outcome = solve_stage(data, *kernels[k], plan, solve, tolerance, thread_count(run.threads));
+      remember(k, outcome.report);
       gather(report, std::move(outcome));
     }
     RunOutput output;
@@ -295,6 +299,15 @@ struct Solver::Impl {
       output.outs = stateless(after, stages().after).run(derived_run(run, arrays, stages().after.sources)).outs;
     finish(output, arrays, run, narrow);
     return output;
+  }
+
+  /// Where more than one boundary in fifty missed, the next run starts earlier; where none did, a
+  /// little later again, since data change.
+  void remember(int k, const StageReport& report) {
+    if (report.plan.strategy != Strategy::Segmented || report.boundaries == 0) return;
+    run_up.resize(structure.stages.size(), 0);
+    const double used = static_cast<double>(report.plan.burn_in);
+    run_up[k] = report.misses * 50 > report.boundaries ? 2 * std::max(used, 32.0) : report.misses == 0 ? 0.75 * run_up[k] : run_up[k];
   }
 
   static void gather(SolveReport& report, StageOutcome outcome) {
