@@ -146,10 +146,14 @@ ResidualCell residual(const CellGraph& lanes, AxisId lane) {
     t.cell.symbols.push_back(std::move(s));
     return static_cast<int>(t.cell.symbols.size()) - 1;
   };
-  const int residual = add_state("residual"), good = add_state("good");
+  const int residual = add_state("residual"), good = add_state("good"), since = add_state("since");
   const NodeId r = g.op(Op::Max, {t.read(residual), worst});
-  const NodeId within = g.op(Op::Le, {r, g.read(result.tolerance, {})});
-  t.cell.updates = {{residual, r, {}}, {good, g.op(Op::Add, {t.read(good), within}), {}}};
+  const NodeId tolerated = g.read(result.tolerance, {});
+  const NodeId within = g.op(Op::Le, {r, tolerated}), here = g.op(Op::Le, {worst, tolerated});
+  const NodeId longer = g.op(Op::Add, {t.read(since), g.constant(1)});
+  t.cell.updates = {{residual, r, {}},
+                    {good, g.op(Op::Add, {t.read(good), within}), {}},
+                    {since, g.op(Op::Where, {here, longer, g.constant(0)}), {}}};
   result.cell = std::move(t.cell);
   result.before = std::move(t.before);
   return result;

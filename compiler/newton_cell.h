@@ -20,9 +20,10 @@ NewtonCell evaluated(const CellGraph& lanes);
 
 /// r' = max(r, |f(g) − s|/(1 + |s|)) over all states and entries of a lane, s being the step's own
 /// value as an input; good' = good + 1 as long as r stays within the param `tolerance`: the number
-/// of the first bad step. A value that is not finite and that f itself gives has residual zero.
+/// of the first bad step; since' = since + 1 where this very step is within it, else 0: the steps after
+/// the last bad one. A value that is not finite and that f itself gives has residual zero.
 struct ResidualCell {
-  CellGraph cell;            ///< states: residual [lane], good [lane]
+  CellGraph cell;            ///< states: residual [lane], good [lane], since [lane]
   std::vector<int> before;   ///< by state of the lane cell: symbol of g
   std::vector<int> value;    ///< by state: symbol of s
   int tolerance;             ///< symbol

@@ -19,7 +19,7 @@ class StageSolver {
   StageSolver(StageData& data, StageKernels& kernels, const StagePlan& plan, const SolveOptions& options,
               double tolerance, int threads)
       : data_(data), kernels_(kernels), plan_(plan), options_(options), tolerance_(tolerance), threads_(threads),
-        segments_(data, plan.segment > 0 ? plan.segment : std::numeric_limits<std::int64_t>::max()) {
+        segments_(data, plan.segment > 0 && plan.strategy != Strategy::Sequential ? plan.segment : std::numeric_limits<std::int64_t>::max()) {
     outcome_.report.plan = plan;
     // No repair where a fixed number of iterations was asked for: that is the papers' behaviour.
     repairs_ = options.repair && !options.fixed_iterations;
@@ -168,10 +168,12 @@ class StageSolver {
     return lanes;
   }
 
+  using LaneSet = std::set<std::pair<std::int32_t, std::int32_t>>;
   struct Miss {
     SegmentLane at;
     double residual;
-    std::int64_t step;  ///< within the segment
+    std::int64_t step;       ///< the first bad one, within the segment
+    std::int64_t until = 0;  ///< no step from here on is bad; 0 where the step code made the segment
   };
 
   /// One step of the step code from the left neighbour's end, against the row that was written.
@@ -205,36 +207,49 @@ class StageSolver {
   /// boundary behind it is looked at. The first miss of a sequence is right after a round, so the
   /// rounds end; a contractive cell needs one or two.
   void finish(std::vector<Miss> misses) {
+    LaneSet partly;  // repaired in part, or behind a repair
     while (!misses.empty() && repairs_) {
       ++report().repair_rounds;
-      std::vector<SegmentLane> again, behind;
+      std::vector<SegmentLane> behind;
       for (const Miss& m : misses) {
         segments_.put_left_end(segments_.starts(), m.at);
         residual_.erase({m.at.segment, m.at.channel});
-        again.push_back(m.at);
         const std::int32_t next = m.at.segment + 1;
         if (next < segments_.count() && !segments_.is_first(next)) behind.push_back({next, m.at.channel});
       }
-      report().repaired += static_cast<std::int64_t>(again.size());
-      const std::set<std::pair<std::int32_t, std::int32_t>> changed = run_until_merged(again);
+      report().repaired += static_cast<std::int64_t>(misses.size());
+      const LaneSet changed = run_until_merged(misses);
       // What merged ends as before, so nothing behind it has changed.
       std::erase_if(behind, [&](SegmentLane at) { return !changed.count({at.segment - 1, at.channel}); });
+      for (const Miss& m : misses) partly.insert({m.at.segment, m.at.channel});
+      for (const SegmentLane at : behind) partly.insert({at.segment, at.channel});
+      for (const auto& at : changed) partly.erase(at);
       misses = check(behind);
+    }
+    // Newton's segments have residuals inside as well: what is left of them is looked at again.
+    if (plan_.strategy == Strategy::Newton && !partly.empty()) {
+      std::vector<SegmentLane> lanes;
+      for (const auto& [segment, channel] : partly) lanes.push_back({segment, channel});
+      const SegmentStates found = measure(lanes);
+      for (const SegmentLane at : lanes)
+        residual_[{at.segment, at.channel}] = found.arrays[0].get(at.segment * data_.channels() + at.channel);
     }
     report_rest(misses);
   }
 
   /// Runs segments again from their starts, in pieces of doubling length, until what is written agrees
   /// with what was there: a contractive cell merges long before a segment ends. Returns the lanes
-  /// that ran to the end.
-  std::set<std::pair<std::int32_t, std::int32_t>> run_until_merged(std::vector<SegmentLane> lanes) {
-    std::set<std::pair<std::int32_t, std::int32_t>> changed;
+  /// that ran to the end. Past the last bad step, that is: where a lane merges before it, Newton's
+  /// trajectory goes wrong again.
+  LaneSet run_until_merged(std::vector<Miss> lanes) {
+    LaneSet changed;
     if (probe_.arrays.empty()) probe_ = segments_.states();
     std::int64_t done = 0;
     for (std::int64_t piece = 256; !lanes.empty(); piece *= 2) {
       std::vector<Lane> runs, steps, finished;
-      std::vector<SegmentLane> open;
-      for (const SegmentLane at : lanes) {
+      std::vector<Miss> open;
+      for (const Miss& miss : lanes) {
+        const SegmentLane at = miss.at;
         Lane lane = segments_.lane(at);
         const std::int64_t all = lane.steps;
         lane.row = data_.row(lane.sequence, segments_[at.segment].first + done);
@@ -245,7 +260,7 @@ class StageSolver {
           finished.push_back(lane);
           continue;
         }
-        open.push_back(at);
+        open.push_back(miss);
         lane.row = data_.row(lane.sequence, segments_[at.segment].first + done + lane.steps);
         lane.steps = 1;
         lane.at_start = false;
@@ -260,8 +275,9 @@ class StageSolver {
       kernels_.step().run(data_.lanes(), steps, at_, probe_, false, threads_);
       lanes.clear();
       for (std::size_t k = 0; k < open.size(); ++k) {
-        const double r = residual_at(open[k], steps[k].row);
-        if (r <= tolerance_) residual_[{open[k].segment, open[k].channel}] = r;
+        const SegmentLane at = open[k].at;
+        const double r = residual_at(at, steps[k].row);
+        if (r <= tolerance_ && open[k].until <= done + piece) residual_[{at.segment, at.channel}] = r;
         else lanes.push_back(open[k]);
       }
       done += piece;
@@ -404,8 +420,8 @@ class StageSolver {
     finish(std::move(newton_misses_));
   }
 
-  /// Every step's residual. Fills newton_misses_.
-  double check_all() {
+  /// Every step's residual, for some lanes: states of the residual cell.
+  SegmentStates measure(const std::vector<SegmentLane>& lanes) {
     const StageKernels::Residual& residual = kernels_.residual();
     LaneData data = data_.extended(residual.cell.cell);
     // The cell's own states are read as inputs; what it carries is the residual and a count.
@@ -417,7 +433,13 @@ class StageSolver {
     tolerance.set(0, tolerance_);
     data.symbols[residual.cell.tolerance].data = static_cast<std::byte*>(tolerance.data());
     SegmentStates found = data_.make_states(residual.cell.cell, segments_.count());
-    residual.kernel.run(data, segments_.lanes(segments_.all()), found, found, false, threads_);
+    residual.kernel.run(data, segments_.lanes(lanes), found, found, false, threads_);
+    return found;
+  }
+
+  /// Every step's residual. Fills newton_misses_.
+  double check_all() {
+    const SegmentStates found = measure(segments_.all());
     newton_misses_.clear();
     residual_.clear();
     double most = 0;
@@ -426,7 +448,9 @@ class StageSolver {
       const double r = found.arrays[0].get(e);
       most = std::max(most, r);
       residual_[{at.segment, at.channel}] = r;
-      if (!(r <= tolerance_)) newton_misses_.push_back({at, r, static_cast<std::int64_t>(found.arrays[1].get(e))});
+      if (!(r <= tolerance_))
+        newton_misses_.push_back({at, r, static_cast<std::int64_t>(found.arrays[1].get(e)),
+                                  segments_[at.segment].steps - static_cast<std::int64_t>(found.arrays[2].get(e))});
     }
     return most;
   }

@@ -134,7 +134,7 @@ bool Trial::close(double got, double want, bool rounded) const {
   if (std::isinf(want) || std::isinf(got)) return got == want;
   const double size = 1 + std::fabs(want), error = std::fabs(got - want);
   switch (options_.dtype) {
-    case Dtype::F64: return error <= 1e-12 * size;
+    case Dtype::F64: return error <= options_.f64_tolerance * size;
     case Dtype::F32: return error <= 1e-5 * size;
     default: break;
   }
@@ -278,13 +278,20 @@ std::string Trial::compare_steps(const BoundRun& run, const RunOutput& output, c
   return {};
 }
 
-std::string Trial::run(const Program& program, const std::vector<std::int64_t>& lengths, bool packed, int threads) const {
-  const Binding binding = bind(graph_, request(lengths, packed, threads));
-  const RunOutput output = program.run(binding.run);
+Binding Trial::bound(const std::vector<std::int64_t>& lengths, bool packed, int threads) const {
+  return bind(graph_, request(lengths, packed, threads));
+}
+
+std::string Trial::verify(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const {
   if (output.states.size() != graph_.updates.size() || output.finals.size() != graph_.updates.size() ||
       output.outs.size() != graph_.outs.size())
     return "the run wrote too few arrays";
-  return options_.step_by_step ? compare_steps(binding.run, output, lengths) : compare(binding.run, output, lengths);
+  return options_.step_by_step ? compare_steps(run, output, lengths) : compare(run, output, lengths);
+}
+
+std::string Trial::run(const Program& program, const std::vector<std::int64_t>& lengths, bool packed, int threads) const {
+  const Binding binding = bound(lengths, packed, threads);
+  return verify(binding.run, program.run(binding.run), lengths);
 }
 
 }  // namespace cellc

@@ -28,6 +28,7 @@ class Trial {
     bool step_by_step = false;  ///< the cell amplifies errors: compare each step from the one before it
     bool skip_jumps = false;    ///< step by step: leave out entries within rounding of a jump, where the
                                 ///< oracle itself moves if its data move by 1e-13
+    double f64_tolerance = 1e-12;  ///< over 1 + |value|; a solver's own tolerance comes on top of rounding
   };
   Trial(const CellGraph& graph, const oracle::Cell& cell, const oracle::Ranges& ranges, oracle::Random& random,
         const Options& options);
@@ -35,6 +36,11 @@ class Trial {
   /// Runs the first lengths.size() sequences, cut to these lengths (all equal unless packed), and
   /// returns what is wrong with the result, or an empty text.
   std::string run(const Program& program, const std::vector<std::int64_t>& lengths, bool packed, int threads) const;
+
+  /// The two halves of run(), for engines other than Program: the bound arrays, and what is wrong
+  /// with the result.
+  Binding bound(const std::vector<std::int64_t>& lengths, bool packed, int threads) const;
+  std::string verify(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const;
 
   /// Numbers compared so far, and those left out at jumps.
   std::int64_t compared() const { return compared_; }

@@ -1,19 +1,24 @@
 // Random cells: the engine against the oracle, the Jacobian against finite differences, claims
-// against finite moves. The seeds are fixed; a failure prints the smallest cell that still fails
+// against finite moves, and one parallel strategy a cell. The seeds are fixed; a failure prints the smallest cell that still fails
 // and how to run it again:
 //
 //   CELLC_SEED=N CELLC_CELLS=1 test_engines --gtest_filter='RandomCells.*'
 //
-// CELLC_CELLS=100000 tries that many, from CELLC_SEED on.
+// CELLC_CELLS=100000 tries that many, from CELLC_SEED on. The strategy and its plan follow from the seed;
+// the failure names them. A strategy's kernels take long to compile: without CELLC_CELLS, every second
+// cell has one.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+
+#include <fmt/format.h>
 
 #include "compiler/jacobian.h"
 #include "compiler/lower.h"
 #include "compiler/parse.h"
 #include "compiler/structure.h"
 #include "tests/engines/against_oracle.h"
+#include "tests/engines/strategies.h"
 #include "tests/generate/claims.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/shrink.h"
@@ -22,13 +27,44 @@ namespace cellc {
 namespace {
 
 struct Counts {
-  int cells = 0, with_jacobian = 0, linear_stages = 0, lanes = 0;
+  int cells = 0, with_jacobian = 0, linear_stages = 0, lanes = 0, solved = 0;
   std::int64_t compared = 0, skipped = 0;
 };
 
+/// One strategy, drawn from the seed among those that a stage admits, cut finely, against the oracle.
+std::string strategy_failure(const LoweredCell& cell, std::uint64_t seed, Counts* counts) {
+  oracle::Random random(seed ^ 0x5012);
+  Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
+  Trial::Options options{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 4, 2}), .steps = 30, .sequences = 3};
+  options.starts_given = options.step_by_step = options.skip_jumps = true;
+  options.reverse = random.chance(0.3);
+  options.f64_tolerance = 1e-11;
+  const Trial trial(cell.graph, cell.oracle, {}, random, options);
+  const std::vector<std::int64_t> lengths{30, static_cast<std::int64_t>(random.below(30)), 13};
+  const BoundRun run = trial.bound(lengths, true, 1 + random.below(2)).run;
+  const std::int64_t segment = 1 + random.below(20), burn_in = random.below(10);
+  const int first = random.below(4);
+  constexpr Strategy kParallel[] = {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan};
+  for (int i = 0; i < 4; ++i) {
+    const Strategy strategy = kParallel[(first + i) % 4];
+    std::optional<SolveOptions> solve = planned(solver, cell, strategy, run, segment, burn_in);
+    if (!solve) continue;
+    solve->tolerance = 1e-13;
+    solve->max_iterations = 1 + random.below(8);
+    SolveReport report;
+    std::string wrong = trial.verify(run, solver.run(run, *solve, report), lengths);
+    if (wrong.empty() && !report.converged) wrong = "reported as not converged";
+    if (counts) counts->compared += trial.compared(), counts->skipped += trial.skipped(), ++counts->solved;
+    if (wrong.empty()) return {};
+    return fmt::format("{}: segments of {}, burn-in {}, {} iterations{}: {}", to_string(strategy), segment, burn_in,
+                       solve->max_iterations, options.reverse ? ", reversed" : "", wrong);
+  }
+  return {};
+}
+
 /// Why the cell fails ("engine: …", "jacobian: …"), or empty. A text that is no valid cell gives
 /// "invalid: …".
-std::string failure(const std::string& text, std::uint64_t seed, Counts* counts) {
+std::string failure(const std::string& text, std::uint64_t seed, Counts* counts, bool with_strategy = true) {
   const SourceText source("random.cell", text);
   Diagnostics diagnostics;
   const File tree = parse(source, diagnostics);
@@ -62,6 +98,7 @@ std::string failure(const std::string& text, std::uint64_t seed, Counts* counts)
       if (std::string wrong = trial.run(program, {3, 18}, true, 2); !wrong.empty()) return "engine: " + wrong;
       if (counts) counts->compared += trial.compared(), counts->skipped += trial.skipped();
     }
+    if (std::string wrong = with_strategy ? strategy_failure({source, tree, tree.cells[0]}, seed, counts) : std::string(); !wrong.empty()) return wrong;
   } catch (const oracle::OracleError& e) {
     return std::string("oracle: ") + e.what();
   } catch (const std::exception& e) {
@@ -77,10 +114,11 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
 
 TEST(RandomCells, AgreeWithOracle) {
   const std::uint64_t first = number_from("CELLC_SEED", 1), cells = number_from("CELLC_CELLS", 200);
+  const bool every = std::getenv("CELLC_CELLS") != nullptr;
   Counts counts;
   for (std::uint64_t seed = first; seed < first + cells; ++seed) {
     const std::string text = generate::random_cell(seed);
-    const std::string why = failure(text, seed, &counts);
+    const std::string why = failure(text, seed, &counts, every || seed % 2 == 0);
     if (why.empty()) continue;
     const std::string small = generate::shrink(text, [&](const std::string& t) {
       const std::string reason = failure(t, seed, nullptr);
@@ -96,6 +134,7 @@ TEST(RandomCells, AgreeWithOracle) {
   EXPECT_GE(counts.cells, static_cast<int>(cells * 9 / 10));
   EXPECT_GE(counts.with_jacobian, static_cast<int>(cells / 3));
   EXPECT_GE(counts.linear_stages, static_cast<int>(cells / 8));
+  EXPECT_GE(counts.solved, static_cast<int>(cells * 4 / 10)) << "runs by a parallel strategy";
   EXPECT_GE(counts.lanes, static_cast<int>(cells / 8));
 }
 

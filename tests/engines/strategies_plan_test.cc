@@ -1,0 +1,80 @@
+// Plans and cells at the edge: stages that read in vain, plans that say more than a strategy needs.
+#include <gtest/gtest.h>
+
+#include "tests/engines/recheck.h"
+#include "tests/engines/strategies.h"
+
+namespace cellc {
+namespace {
+
+struct Prepared {
+  explicit Prepared(const std::string& text)
+      : source("test.cell", text), tree(oracle::parse_or_throw(source)), cell(source, tree, tree.cells[0]),
+        solver(cell.graph, cell.structure, {.dtype = Dtype::F64}), recheck(cell.graph, cell.structure, Dtype::F64), random(98),
+        trial(cell.graph, cell.oracle, {}, random,
+              {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 2}), .steps = 130, .starts_given = true, .f64_tolerance = 1e-11}),
+        run(trial.bound(lengths, true, 1).run) {}
+
+  /// Runs and returns what is wrong.
+  std::string once(const SolveOptions& options, SolveReport& report) {
+    const RunOutput output = solver.run(run, options, report);
+    if (!report.converged) return "not converged";
+    return trial.verify(run, output, lengths);
+  }
+
+  const std::vector<std::int64_t> lengths{130, 0, 65};
+  SourceText source;
+  File tree;
+  LoweredCell cell;
+  Solver solver;
+  Recheck recheck;
+  oracle::Random random;
+  Trial trial;
+  BoundRun run;
+};
+
+// a reads b in what is proved zero: the stages' order, and what is one stage, follow what is written.
+class ReadsInVain : public testing::TestWithParam<const char*> {};
+
+TEST_P(ReadsInVain, ByEveryStrategy) {
+  Prepared p(GetParam());
+  int runs = 0;
+  for (const Strategy strategy : kStrategies) {
+    SolveOptions options;
+    options.solver = strategy;
+    options.tolerance = 1e-13;
+    SolveReport report;
+    if (strategy == Strategy::Scan && !forced(p.solver, p.cell, strategy, p.run, false)) continue;
+    EXPECT_EQ(p.once(options, report), "") << to_string(strategy);
+    std::optional<SolveOptions> finely = planned(p.solver, p.cell, strategy, p.run, 7, 3);
+    if (strategy == Strategy::Auto || !finely) continue;
+    finely->tolerance = 1e-13;
+    EXPECT_EQ(p.once(*finely, report), "") << to_string(strategy) << ", segments of 7";
+    ++runs;
+  }
+  EXPECT_GE(runs, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cells, ReadsInVain,
+                         testing::Values("cell one {\n  state a, b\n  input x\n  a' = 0.5*a + x + 0*b\n  b' = 0.5*b + a\n}\n",
+                                         "cell two[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x*(b - b))\n  b' = 0.5*b + a'\n}\n",
+                                         "cell three[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + sum[d](0*b))\n  b' = 0.5*b + a'\n}\n",
+                                         "cell four[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + 0*b)\n  b' = 0.5*b + x\n}\n",
+                                         "cell five[d, k=3] {\n  state a[k], b[k]\n  param R[d,k,k]\n  a' = b - b\n  b' = mean[d](R@a)\n}\n"));
+
+// What a sequential stage runs is one piece, whatever a plan says of segments.
+TEST(Plans, SequentialStagesHaveNoSegments) {
+  Prepared p("cell two[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(0.9*a + x)\n  b' = tanh(0.9*b + a')\n}\n");
+  ASSERT_EQ(p.cell.stages(), 2);
+  for (const int sequential : {0, 1}) {
+    SolveOptions options;
+    options.tolerance = 1e-13;
+    options.plan = {{Strategy::Segmented, 16, 8, "test"}, {Strategy::Segmented, 16, 8, "test"}};
+    options.plan[sequential].strategy = Strategy::Sequential;
+    SolveReport report;
+    EXPECT_EQ(p.once(options, report), "") << "stage " << sequential;
+  }
+}
+
+}  // namespace
+}  // namespace cellc
