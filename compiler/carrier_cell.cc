@@ -1,6 +1,7 @@
 #include "compiler/carrier_cell.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -150,6 +151,11 @@ class CarrierBuilder {
   Clip carry(NodeId node, int own, const Clip& now, Simplifier& simplifier) {
     const Node n = g()[node];
     const auto free = [&](NodeId id) { return !depends_on(g(), id, {own}); };
+    if (free(node)) {
+      // Read in vain (a choice between equals): the start is forgotten.
+      constexpr double infinite = std::numeric_limits<double>::infinity();
+      return {g().constant(0), node, g().constant(-infinite), g().constant(infinite)};
+    }
     switch (n.op) {
       case Op::Read: return now;
       case Op::Relu: return above(carry(n.args[0], own, now, simplifier), g().constant(0));

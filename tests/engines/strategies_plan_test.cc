@@ -60,7 +60,9 @@ INSTANTIATE_TEST_SUITE_P(Cells, ReadsInVain,
                                          "cell two[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x*(b - b))\n  b' = 0.5*b + a'\n}\n",
                                          "cell three[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + sum[d](0*b))\n  b' = 0.5*b + a'\n}\n",
                                          "cell four[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + 0*b)\n  b' = 0.5*b + x\n}\n",
-                                         "cell five[d, k=3] {\n  state a[k], b[k]\n  param R[d,k,k]\n  a' = b - b\n  b' = mean[d](R@a)\n}\n"));
+                                         "cell five[d, k=3] {\n  state a[k], b[k]\n  param R[d,k,k]\n  a' = b - b\n  b' = mean[d](R@a)\n}\n",
+                                         "cell six {\n  state h\n  input x\n  h' = where(abs(h), x + 1, 1 + x)\n}\n",
+                                         "cell seven[d] {\n  state h[d]\n  input x[d]\n  h' = where(h > 0, x, x)\n}\n"));
 
 // What a sequential stage runs is one piece, whatever a plan says of segments.
 TEST(Plans, SequentialStagesHaveNoSegments) {
