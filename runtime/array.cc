@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -82,17 +81,12 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
   constexpr std::size_t kHugePage = 2 << 20;
   const bool large = bytes >= 4 * kHugePage;
   const std::size_t alignment = large ? kHugePage : 64;
-  // Arrays that begin at the same place of their pages get in each other's way: a load looks like one
-  // from a store that is still under way where the low twelve bits agree. Neighbours in allocation,
-  // the arrays of one run, begin at different places.
-  static std::atomic<unsigned> count{0};
-  const std::size_t offset = bytes >= (16 << 10) ? (count++ % 13) * 320 : 0;
   // Never empty, so that data() is a real address also for arrays without entries.
-  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + offset + alignment - 1) / alignment * alignment;
+  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, rounded);
   if (!memory) throw std::bad_alloc();
   if (large) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: refusal changes nothing
-  return {static_cast<std::byte*>(memory) + offset, [memory](std::byte*) { std::free(memory); }};
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
 }
 
 }  // namespace
