@@ -5,6 +5,9 @@
 #include <bit>
 #include <cstring>
 #include <stdexcept>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 #include <utility>
 
 #include "runtime/threads.h"
@@ -13,10 +16,11 @@ namespace cellc {
 
 namespace {
 
-/// Steps that are gathered at a time: long enough that a lane's rows are read page by page, short
-/// enough that inputs and states of a tile stay in the second-level cache.
-constexpr std::int64_t kChunkSteps = 128;
+/// Steps that are gathered at a time: inputs and states of a tile stay near the first-level cache.
+constexpr std::int64_t kChunkSteps = 64;
 constexpr std::int64_t kChunkBytes = 768 << 10;
+/// Arrays from this size on are written past the caches.
+constexpr std::int64_t kStreamBytes = 8 << 20;
 /// Neighbouring channels from which on a segment is run where it lies.
 constexpr std::int64_t kInPlaceLanes = 64;
 
@@ -34,9 +38,13 @@ struct Tile {
 
 template <int kCount, typename Number>
 inline void copy_fixed(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step, std::int64_t rows) {
-  for (std::int64_t t = 0; t < rows; ++t, from += from_step, to += to_step) {
-    __builtin_prefetch(from + kChunkSteps * from_step);  // too many streams for the hardware to follow
-    std::memcpy(to, from, kCount * sizeof(Number));
+  // Too many streams for the hardware to follow: the next chunk's lines are asked for here, each once.
+  const std::int64_t row_bytes = std::abs(from_step) * static_cast<std::int64_t>(sizeof(Number));
+  const std::int64_t every = std::clamp<std::int64_t>(row_bytes ? 64 / row_bytes : rows, 1, std::max<std::int64_t>(rows, 1));
+  for (std::int64_t t = 0; t < rows; t += every) {
+    __builtin_prefetch(from + kChunkSteps * from_step);
+    const std::int64_t end = std::min(rows, t + every);
+    for (std::int64_t i = t; i < end; ++i, from += from_step, to += to_step) std::memcpy(to, from, kCount * sizeof(Number));
   }
 }
 
@@ -56,6 +64,24 @@ void copy_rows(const Number* from, std::int64_t from_step, Number* to, std::int6
   }
   for (; count >= 8; count -= 8, from += 8, to += 8) copy_fixed<8>(from, from_step, to, to_step, rows);
   for (; count > 0; --count, ++from, ++to) copy_fixed<1>(from, from_step, to, to_step, rows);
+}
+
+/// copy_rows past the caches, for what is written once and not read soon: the lines need not be fetched
+/// first. False where the rows do not lie so that it can.
+template <typename Number>
+bool stream_rows(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step, std::int64_t rows,
+                 std::int64_t count) {
+#ifdef __SSE2__
+  constexpr std::int64_t kEach = 16 / sizeof(Number);
+  // Whole rows in order, so that lines fill up one after the other.
+  if (to_step != count || count % kEach != 0 || reinterpret_cast<std::uintptr_t>(to) % 16 != 0) return false;
+  for (std::int64_t t = 0; t < rows; ++t, from += from_step)
+    for (std::int64_t i = 0; i < count; i += kEach, to += kEach)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+  return true;
+#else
+  return false;
+#endif
 }
 
 /// Blocks of kBlock steps of kBlock lanes are turned through a buffer: row by row, a lane's steps
@@ -104,8 +130,14 @@ class LaneTile {
   LaneTile(const LaneKernel& kernel, const LaneData& data, const SegmentStates& from, SegmentStates& to, bool write)
       : kernel_(kernel), plan_(kernel.compiled_.plan), data_(data), from_(from), to_(to), write_(write),
         size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))) {
-    for (const LaneArray& a : data.symbols) in_order_.push_back(channels_in_order(a));
+    for (const LaneArray& a : data.symbols) {
+      in_order_.push_back(channels_in_order(a));
+      large_.push_back(data.rows * a.row_entries * size_ >= kStreamBytes);
+    }
   }
+#ifdef __SSE2__
+  ~LaneTile() { _mm_sfence(); }  // streamed rows are seen by whoever joins this thread
+#endif
 
   void run(const Tile& tile) {
     if (tile.in_place) run_in_place(tile);
@@ -431,7 +463,9 @@ class LaneTile {
         const Number* here = from + m * lanes_ + r.first_lane;
         Number* there = row + a.mixed[m];
         if (in_order_[s]) {
-          copy_rows(here, width, there + channel[0], move, stop, r.count);
+          if (stop <= 0) continue;
+          if (!large_[s] || !stream_rows(here, width, there + channel[0], move, stop, r.count))
+            copy_rows(here, width, there + channel[0], move, stop, r.count);
           continue;
         }
         for (std::int64_t t = 0; t < stop; ++t, here += width, there += move)
@@ -461,7 +495,7 @@ class LaneTile {
   const bool write_;
   const std::int64_t size_;
   std::int64_t lanes_ = 0, chunk_ = kChunkSteps;
-  std::vector<char> in_order_;
+  std::vector<char> in_order_, large_;
   std::vector<Pointers> pointers_;
   std::vector<std::uint64_t> values_;
   std::vector<Array> rows_, params_, old_, once_, temps_;

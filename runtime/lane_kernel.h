@@ -42,6 +42,7 @@ struct SegmentStates {
 struct LaneData {
   std::vector<LaneArray> symbols;    ///< by symbol of the cell; for states: the array that is written
   std::int64_t channels = 1;
+  std::int64_t rows = 0;
   std::int64_t direction = 1;        ///< -1: time runs backwards through the rows
   std::map<AxisId, std::int64_t> sizes;
 };
@@ -52,7 +53,7 @@ class LaneKernel {
   static LaneKernel compile(const CellGraph& cell, AxisId lane, const CompileOptions& options);
 
   /// Lanes that one tile takes where they have to be gathered.
-  static constexpr std::int64_t kTileLanes = 128;
+  static constexpr std::int64_t kTileLanes = 64;
 
   /// Runs every lane from `from` for its steps; where it is then goes to `to` (which may be `from`).
   /// With `write`, states that have an array are written. Lanes are cut among `threads`.

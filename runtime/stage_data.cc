@@ -17,6 +17,7 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
   const CellGraph& cell = *arrays.cell;
   for (AxisId a : stage.channels) channels_ *= length(a);
   lanes_.channels = channels_;
+  lanes_.rows = run_.offsets.back();
   lanes_.direction = run_.reverse ? -1 : 1;
   lanes_.sizes = run_.sizes;
   for (std::size_t s = 0; s < stage.symbols.size(); ++s) {
