@@ -88,32 +88,36 @@ bool stream_rows(const Number* from, std::int64_t from_step, Number* to, std::in
 /// would be written to (or read from) so many places at one distance that caches evict each other.
 constexpr std::int64_t kBlock = 16;
 
+/// Sizes are known where a block is whole and a lane's steps are neighbours: plain vector moves. The
+/// rest goes entry by entry.
 template <typename Number>
 void lanes_to_rows(const Number* const* lanes, std::int64_t step, std::int64_t rows, Number* to, std::int64_t to_step) {
   Number block[kBlock][kBlock];
-  for (std::int64_t t = 0; t < rows; t += kBlock) {
-    const std::int64_t n = std::min(kBlock, rows - t);
+  std::int64_t t = 0;
+  for (; step == 1 && t + kBlock <= rows; t += kBlock) {
     for (std::int64_t l = 0; l < kBlock; ++l) {
       // So many streams that no prefetcher follows them all: ask for the next chunk's lines here.
-      __builtin_prefetch(lanes[l] + (t + kChunkSteps) * step);
-      if (step == 1) for (std::int64_t i = 0; i < n; ++i) block[l][i] = lanes[l][t + i];
-      else for (std::int64_t i = 0; i < n; ++i) block[l][i] = lanes[l][(t + i) * step];
+      __builtin_prefetch(lanes[l] + t + kChunkSteps);
+      std::memcpy(block[l], lanes[l] + t, sizeof block[l]);
     }
-    for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t i = 0; i < kBlock; ++i)
       for (std::int64_t l = 0; l < kBlock; ++l) to[(t + i) * to_step + l] = block[l][i];
   }
+  for (; t < rows; ++t)
+    for (std::int64_t l = 0; l < kBlock; ++l) to[t * to_step + l] = lanes[l][t * step];
 }
 
 template <typename Number>
 void rows_to_lanes(const Number* from, std::int64_t from_step, std::int64_t rows, Number* const* lanes, std::int64_t step) {
   Number block[kBlock][kBlock];
-  for (std::int64_t t = 0; t < rows; t += kBlock) {
-    const std::int64_t n = std::min(kBlock, rows - t);
-    for (std::int64_t i = 0; i < n; ++i)
+  std::int64_t t = 0;
+  for (; step == 1 && t + kBlock <= rows; t += kBlock) {
+    for (std::int64_t i = 0; i < kBlock; ++i)
       for (std::int64_t l = 0; l < kBlock; ++l) block[l][i] = from[(t + i) * from_step + l];
-    for (std::int64_t l = 0; l < kBlock; ++l)
-      for (std::int64_t i = 0; i < n; ++i) lanes[l][(t + i) * step] = block[l][i];
+    for (std::int64_t l = 0; l < kBlock; ++l) std::memcpy(lanes[l] + t, block[l], sizeof block[l]);
   }
+  for (; t < rows; ++t)
+    for (std::int64_t l = 0; l < kBlock; ++l) lanes[l][t * step] = from[t * from_step + l];
 }
 
 bool channels_in_order(const LaneArray& a) {
