@@ -36,6 +36,12 @@ class Splitter {
     KnownStates known(cell_, after.graph, all, all);
     for (Out& o : after.outs) o.value = known(o.value);
     result.after = stateless(std::move(after), originals_);
+    CellGraph step = base_;
+    step.outs.clear();
+    KnownStates about(cell_, step.graph, [](int) { return false; }, all);
+    for (const StateUpdate& u : cell_.updates)
+      step.outs.push_back({cell_.symbols[u.symbol].name, cell_.symbols[u.symbol].index, about(u.value), u.span});
+    result.step = stateless(std::move(step), originals_);
     return result;
   }
 

@@ -8,6 +8,7 @@
 //   lanes    the stage itself, one channel at a time: its channel axes are one axis, `lane`, along
 //            which nothing moves. A lane may be any channel of any segment of any sequence.
 //   after    the outs, once all states are known
+//   step     the whole step about the trajectories, to check what stages made of each other
 //
 // In the lane cell every input is read at its own step only, and the lane is the last axis of every
 // state and input, so that neighbours in a vector are neighbours in memory.
@@ -59,6 +60,7 @@ struct StageCells {
 struct StagedCell {
   std::vector<StageCells> stages;
   StatelessCell after;
+  StatelessCell step;  ///< outs: f of every state, from all trajectories: what a whole step's residual is taken of
 };
 
 StagedCell split_stages(const CellGraph& cell, const Structure& structure);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/segments.h"
+#include "runtime/row_difference.h"
 #include "runtime/threads.h"
 
 namespace cellc {
@@ -15,44 +15,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-struct Furthest {
-  double far = 0;
-  std::int64_t row = -1;  ///< of the first entry beyond the tolerance; -1: none
-};
-
-/// Largest relative difference of rows [begin, end), in the order of the run.
-template <typename Number>
-Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance, bool reverse) {
-  const std::int64_t rows = a.shape()[0], entries = rows ? a.count() / rows : 0;
-  const Number *x = static_cast<const Number*>(a.data()), *y = static_cast<const Number*>(b.data());
-  Furthest result;
-  for (std::int64_t r = begin; r < end; ++r) {
-    double far = 0;
-    for (std::int64_t e = r * entries; e < (r + 1) * entries; ++e) {
-      // Most entries are finite: the careful comparison is for what this one cannot say.
-      const double plain = std::fabs(static_cast<double>(x[e]) - static_cast<double>(y[e])) / (1 + std::fabs(static_cast<double>(y[e])));
-      far = std::max(far, plain < 1e300 ? plain : relative_difference(x[e], y[e]));
-    }
-    if (!(far <= tolerance) && (reverse || result.row < 0)) result.row = r;
-    result.far = std::max(result.far, far);
-  }
-  return result;
-}
-
-Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance, bool reverse) {
-  return a.dtype() == Dtype::F64 ? furthest<double>(a, b, begin, end, tolerance, reverse)
-                                 : furthest<float>(a, b, begin, end, tolerance, reverse);
-}
-
-double largest_change(const Array& a, const Array& b, int threads) {
-  const std::int64_t rows = a.shape()[0];
-  std::vector<double> each(static_cast<std::size_t>(threads), 0);
-  run_on_threads(threads, [&](int t) {
-    each[static_cast<std::size_t>(t)] = furthest(a, b, rows * t / threads, rows * (t + 1) / threads, 0, false).far;
-  });
-  return *std::max_element(each.begin(), each.end());
 }
 
 }  // namespace

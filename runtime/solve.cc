@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "runtime/bind.h"
 #include "runtime/choose_strategy.h"
 #include "runtime/compile_orc.h"
 #include "runtime/probe_stage.h"
 #include "runtime/relax_stage.h"
+#include "runtime/row_difference.h"
 #include "runtime/solve_stage.h"
 #include "runtime/threads.h"
 
@@ -40,7 +42,7 @@ struct Solver::Impl {
   std::optional<StagedCell> staged;
   std::vector<std::unique_ptr<StageKernels>> kernels;
   std::vector<std::optional<Program>> before, once;
-  std::optional<Program> after;
+  std::optional<Program> after, step;
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations;  ///< asked for; null: nothing to relax
   double compile_ms = 0;
   std::vector<CacheState> caches;
@@ -294,6 +296,16 @@ struct Solver::Impl {
       remember(k, outcome.report);
       gather(report, std::move(outcome));
     }
+    if (count > 1 && report.converged && report.max_residual > 0) {
+      check_whole_steps(report, arrays, run, tolerance);
+      if (!report.converged && solve.repair && !solve.fixed_iterations) {
+        const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
+        report = {};
+        RunOutput output = sequentially(given, report, {}, "a later stage amplifies what the stages before it left, so run step by step");
+        report.repaired = bad;
+        return output;
+      }
+    }
     RunOutput output;
     if (!stages().after.cell.outs.empty())
       output.outs = stateless(after, stages().after).run(derived_run(run, arrays, stages().after.sources)).outs;
@@ -308,6 +320,25 @@ struct Solver::Impl {
     run_up.resize(structure.stages.size(), 0);
     const double used = static_cast<double>(report.plan.burn_in);
     run_up[k] = report.misses * 50 > report.boundaries ? 2 * std::max(used, 32.0) : report.misses == 0 ? 0.75 * run_up[k] : run_up[k];
+  }
+
+  /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
+  /// the whole step, in which a later stage may amplify what an earlier one left.
+  void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, double tolerance) {
+    const RunOutput f = stateless(step, stages().step).run(derived_run(run, arrays, stages().step.sources));
+    for (std::int64_t s = 0; s + 1 < static_cast<std::int64_t>(run.offsets.size()); ++s) {
+      Unconverged bad{s, std::numeric_limits<std::int64_t>::max(), 0};
+      for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+        const Furthest r = furthest(arrays.trajectories[u], f.outs[u], run.offsets[s], run.offsets[s + 1], tolerance, run.reverse);
+        report.max_residual = std::max(report.max_residual, r.far);
+        if (r.row < 0) continue;
+        bad.first_bad_step = std::min(bad.first_bad_step, run.reverse ? run.offsets[s + 1] - 1 - r.row : r.row - run.offsets[s]);
+        bad.residual = std::max(bad.residual, r.far);
+      }
+      if (bad.residual > 0) report.unconverged.push_back(bad);
+    }
+    report.error_estimate = std::max(report.error_estimate, report.max_residual);
+    report.converged = report.unconverged.empty();
   }
 
   static void gather(SolveReport& report, StageOutcome outcome) {

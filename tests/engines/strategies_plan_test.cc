@@ -78,5 +78,27 @@ TEST(Plans, SequentialStagesHaveNoSegments) {
   }
 }
 
+// b turns what a leaves within the tolerance into five hundred times as much: each stage is right by
+// what it read, the step is not.
+TEST(Plans, TheWholeStepIsWhatConverges) {
+  Prepared p("cell gain[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = 0.5*a + x\n  b' = 0.5*b + sin(1000*a')\n}\n");
+  SolveOptions options;
+  options.tolerance = 1e-6;
+  options.plan = {{Strategy::Segmented, 16, 18, "test"}, {Strategy::Segmented, 16, 40, "test"}};
+  options.repair = false;
+  SolveReport report;
+  p.solver.run(p.run, options, report);
+  EXPECT_FALSE(report.converged);
+  EXPECT_GT(report.max_residual, 1e-6);
+  EXPECT_GE(report.error_estimate, report.max_residual);
+  ASSERT_FALSE(report.unconverged.empty());
+  EXPECT_EQ(report.unconverged[0].first_bad_step % 16, 0);
+
+  options.repair = true;
+  const RunOutput repaired = p.solver.run(p.run, options, report);
+  EXPECT_TRUE(report.converged);
+  EXPECT_EQ(p.trial.verify(p.run, repaired, p.lengths), "");
+}
+
 }  // namespace
 }  // namespace cellc
