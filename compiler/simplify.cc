@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <unordered_set>
 
 namespace cellc {
 
@@ -67,13 +68,28 @@ std::vector<NodeId> reachable(const Graph& graph, const std::vector<NodeId>& roo
 }
 
 NodeId Simplifier::simplify(NodeId node) {
-  // Ascending order makes every call below find its operands done: no deep recursion.
-  for (NodeId n : reachable(graph_, {node})) canonical(n);
+  settle(node);
   return canonical(node);
 }
 
+void Simplifier::settle(NodeId node) {
+  // Only what is new: most of what a coefficient reads was met in the ones before it.
+  std::vector<NodeId> work{node}, fresh;
+  std::unordered_set<NodeId> seen;
+  while (!work.empty()) {
+    const NodeId n = work.back();
+    work.pop_back();
+    if (canonical_.count(n) || !seen.insert(n).second) continue;
+    fresh.push_back(n);
+    for (NodeId a : graph_[n].args) work.push_back(a);
+  }
+  // Ascending order makes every call below find its operands done: no deep recursion.
+  std::sort(fresh.begin(), fresh.end());
+  for (NodeId n : fresh) canonical(n);
+}
+
 Polynomial Simplifier::polynomial(NodeId node) {
-  for (NodeId n : reachable(graph_, {node})) canonical(n);
+  settle(node);
   return form(node);
 }
 
@@ -242,7 +258,7 @@ NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>>
   }
   // The pieces above are plain nodes: bring them into canonical order, operands first.
   const NodeId moved = done.at(root);
-  for (NodeId n : reachable(graph_, {moved})) canonical(n);
+  settle(moved);
   return substituted_[std::move(key)] = canonical(moved);
 }
 

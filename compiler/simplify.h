@@ -43,6 +43,7 @@ class Simplifier {
   Polynomial power(const Polynomial& a, int exponent);
   Polynomial sum_over(const std::vector<AxisId>& bound, const Polynomial& body);
   std::pair<double, Monomial> as_factor(const Polynomial& p);
+  void settle(NodeId node);  ///< canonical forms of all that is below
   NodeId canonical(NodeId node);
   NodeId substitute(NodeId node, std::vector<std::pair<AxisId, Index>> map);
   /// What `root` needs, ascending, without what only reductions read.

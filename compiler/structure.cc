@@ -150,11 +150,23 @@ std::vector<std::vector<int>> stages_of(const CellGraph& cell) {
   return order;
 }
 
+// Has the step an operator whose slope hides a dependence? Without one the structural Jacobian is the
+// true one, and deriving it again is half of the work on a large cell.
+bool steps(const CellGraph& cell) {
+  std::vector<NodeId> roots;
+  for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
+  for (NodeId id : reachable(cell.graph, roots)) {
+    const Op op = cell.graph[id].op;
+    if (is_elementwise(op) && (op_info(op).slope == Slope::Step || op == Op::Where || op == Op::Sign)) return true;
+  }
+  return false;
+}
+
 class Analyser {
  public:
   Analyser(CellGraph& cell, const Jacobian& true_jacobian)
       : cell_(cell), g_(cell.graph), simplifier_(cell.graph), true_(true_jacobian),
-        jacobian_(differentiate(cell, SlopeRule::Structural)) {}
+        jacobian_(steps(cell) ? differentiate(cell, SlopeRule::Structural) : true_jacobian) {}
 
   Structure run() {
     const int count = static_cast<int>(cell_.updates.size());
