@@ -148,7 +148,8 @@ int command_run(const RunOptions& options) {
     // Memory is allocated and touched beforehand: what is timed is the run.
     output = solver.run(binding.run, solve, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
   } catch (const SolverError& e) {
-    throw UsageError(fmt::format("--solver {}: {}", options.solver, e.what()));
+    throw UsageError(options.plan.empty() ? fmt::format("--solver {}: {}", options.solver, e.what())
+                                          : fmt::format("--plan {}: {}", options.plan, e.what()));
   }
 
   RunReport report{loaded,

@@ -428,14 +428,6 @@ LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const Compile
   return result;
 }
 
-std::int64_t LaneKernel::mixed_entries(int state, const LaneData& data) const {
-  std::int64_t n = 1;
-  const Symbol& s = compiled_.plan.cell.symbols[compiled_.plan.cell.updates[state].symbol];
-  for (AxisId a : s.axes)
-    if (const AxisId extent = compiled_.plan.cell.graph.axis(a).extent_of; extent != lane_) n *= data.sizes.at(extent);
-  return n;
-}
-
 void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const SegmentStates& from, SegmentStates& to,
                      bool write, int threads) const {
   const Plan& plan = compiled_.plan;

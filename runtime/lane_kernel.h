@@ -75,7 +75,6 @@ class LaneKernel {
                    std::int64_t tile_lanes, int threads,
                    const std::function<void(std::int64_t, std::int64_t)>& compose);
 
-  std::int64_t mixed_entries(int state, const LaneData& data) const;
   const CellGraph& cell() const { return compiled_.plan.cell; }
   double compile_ms() const { return compiled_.compile_ms; }
   CacheState cache() const { return compiled_.module->cache; }

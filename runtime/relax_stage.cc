@@ -37,6 +37,8 @@ Relaxation::Relaxation(const CellGraph& cell, const std::vector<int>& states, Re
   mixing_.emplace(Program::compile(relaxed_.mixing.cell, Structure{}, options_));
   if (!relaxed_.fixed.cell.outs.empty()) fixed_.emplace(Program::compile(relaxed_.fixed.cell, Structure{}, options_));
   step_.emplace(Program::compile(relaxed_.step.cell, Structure{}, options_));
+  for (const auto* p : {&fixed_, &mixing_, &step_})
+    if (*p) caches_.push_back((*p)->cache());
 }
 
 BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySource>& sources,
@@ -94,6 +96,7 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
     const double compiled = compile_ms_;
     RunOutput next = inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
     compile_ms_ = std::max(compiled, solved.compile_ms);
+    if (k == 0) caches_.push_back(solved.cache);
     double change = 0;
     last = {};
     for (std::size_t i = 0; i < states_.size(); ++i) {

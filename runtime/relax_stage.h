@@ -20,6 +20,7 @@ class Relaxation {
   StageOutcome run(RunArrays& arrays, const SolveOptions& options, double tolerance);
 
   double compile_ms() const { return compile_ms_; }
+  const std::vector<CacheState>& caches() const { return caches_; }
 
  private:
   Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options);
@@ -34,6 +35,7 @@ class Relaxation {
   std::unique_ptr<Solver> inner_;
   std::optional<Program> fixed_, mixing_, step_;
   double compile_ms_ = 0;
+  std::vector<CacheState> caches_;
 };
 
 }  // namespace cellc

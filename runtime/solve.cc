@@ -231,6 +231,15 @@ struct Solver::Impl {
     if (solve.solver != Strategy::Auto && solve.solver != Strategy::Sequential)
       for (int k = 0; k < count; ++k)
         if (auto why = refusal(k, solve.solver, given)) throw SolverError(*why);
+    // A plan names each stage's own strategy: one that the stage does not admit is refused, not replaced.
+    if (!solve.plan.empty() && static_cast<int>(solve.plan.size()) != count)
+      throw SolverError(fmt::format("the plan has {} stages, the cell {}", solve.plan.size(), count));
+    for (int k = 0; k < static_cast<int>(solve.plan.size()); ++k) {
+      const Strategy strategy = solve.plan[k].strategy;
+      if (strategy == Strategy::Relaxation && !relaxation(k))
+        throw SolverError(fmt::format("the stage {{{}}} has no term that mixes its channels, so there is nothing to relax", states_of(k)));
+      if (auto why = refusal(k, strategy, given)) throw SolverError(*why);
+    }
     if (given.offsets.back() == 0) return sequentially(given, report, std::move(reuse), "no steps");
     if (tolerance <= 0)
       return sequentially(given, report, std::move(reuse),
@@ -390,9 +399,9 @@ RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveRep
   RunOutput output = impl_->run(run, options, report, std::move(reuse));
   report.compile_ms = impl_->compiled_ms();
   std::vector<CacheState> caches = impl_->caches;
-  for (const auto& k : impl_->kernels) {
-    caches.insert(caches.end(), k->caches().begin(), k->caches().end());
-  }
+  for (const auto& k : impl_->kernels) caches.insert(caches.end(), k->caches().begin(), k->caches().end());
+  for (const auto& r : impl_->relaxations)
+    if (r && *r) caches.insert(caches.end(), (*r)->caches().begin(), (*r)->caches().end());
   const auto any = [&](CacheState state) { return std::find(caches.begin(), caches.end(), state) != caches.end(); };
   report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || caches.empty() ? CacheState::Off : CacheState::Hit;
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

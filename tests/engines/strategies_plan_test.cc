@@ -100,5 +100,19 @@ TEST(Plans, TheWholeStepIsWhatConverges) {
   EXPECT_EQ(p.trial.verify(p.run, repaired, p.lengths), "");
 }
 
+// A plan that a stage does not admit is an error, never another strategy.
+TEST(Plans, AreRefusedWhereAStageDoesNotAdmitThem) {
+  Prepared p("cell plain[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
+  SolveReport report;
+  for (const Strategy strategy : {Strategy::Relaxation, Strategy::Scan}) {
+    SolveOptions options;
+    options.plan = {{strategy, 16, 0, "test"}};
+    EXPECT_THROW(p.solver.run(p.run, options, report), SolverError) << to_string(strategy);
+  }
+  SolveOptions options;
+  options.plan = {{Strategy::Segmented, 16, 0, "test"}, {Strategy::Segmented, 16, 0, "test"}};
+  EXPECT_THROW(p.solver.run(p.run, options, report), SolverError);
+}
+
 }  // namespace
 }  // namespace cellc
