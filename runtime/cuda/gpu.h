@@ -1,0 +1,134 @@
+#pragma once
+// A device that runs CUDA C++ source: a GPU through the driver and NVRTC, or the emulator that the
+// tests run the same source on. What the solver knows of devices is this interface; it includes no
+// CUDA header.
+//
+// Addresses are device addresses, streams are the caller's (0: the legacy default stream). Nothing here
+// synchronises but synchronize() and copies to the host. Errors are DeviceError with one clear line;
+// afterwards the device is usable again unless the message says that it is lost.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/object_cache.h"
+
+namespace cellc {
+
+using GpuAddress = std::uint64_t;
+using GpuStream = std::uint64_t;  ///< CUstream as a number
+
+/// What a planner needs to know of a card.
+struct GpuFacts {
+  std::string name;                       ///< "NVIDIA H200"
+  int major = 0, minor = 0;               ///< compute capability
+  int multiprocessors = 0;
+  std::int64_t shared_per_block = 0;      ///< bytes that a kernel may opt in to
+  std::int64_t shared_per_multiprocessor = 0;
+  std::int64_t registers_per_multiprocessor = 0;
+  std::int64_t threads_per_multiprocessor = 0;
+  std::int64_t l2_bytes = 0;
+  std::int64_t memory_bytes = 0;
+  std::string architecture() const;       ///< "sm_90"
+};
+
+/// One translation unit of generated CUDA C++.
+struct GpuSource {
+  std::string name;                       ///< of the file that diagnostics speak of, e.g. "para_gru.cu"
+  std::string text;
+  std::vector<std::string> options;       ///< further compiler options
+};
+
+struct GpuDim {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+/// An extern "C" kernel of a loaded module. Lives as long as its module.
+struct GpuFunction {
+  std::shared_ptr<void> module;
+  std::uint64_t handle = 0;
+  explicit operator bool() const { return handle != 0; }
+};
+
+struct GpuFunctionFacts {
+  int registers = 0;
+  std::int64_t static_shared = 0, local_bytes = 0;
+  int max_threads = 0;
+};
+
+struct GpuLaunch {
+  GpuDim grid, block;
+  std::int64_t shared_bytes = 0;          ///< dynamic; above 48 KiB the implementation opts in
+  GpuStream stream = 0;
+  bool cooperative = false;               ///< all blocks are resident at once, or the launch is refused
+};
+
+struct GpuModule {
+  std::shared_ptr<void> module;
+  double compile_ms = 0;                  ///< 0 where it came from the cache
+  CacheState cache = CacheState::Off;
+  explicit operator bool() const { return module != nullptr; }
+};
+
+class Gpu {
+ public:
+  virtual ~Gpu() = default;
+
+  virtual const GpuFacts& facts() const = 0;
+  /// Compiles for this card, or takes the code from the cache. A failed compile throws DeviceError that
+  /// names the file where source, options and log were kept.
+  virtual GpuModule load(const GpuSource& source) = 0;
+  virtual GpuFunction function(const GpuModule& module, const std::string& name) = 0;
+  virtual GpuFunctionFacts facts(const GpuFunction& function) = 0;
+  /// Blocks of a kernel that one multiprocessor holds at once.
+  virtual int resident_blocks(const GpuFunction& function, int threads, std::int64_t shared_bytes) = 0;
+
+  virtual GpuAddress allocate(std::size_t bytes) = 0;  ///< 256-byte aligned; not zeroed
+  virtual void release(GpuAddress address) noexcept = 0;
+  virtual void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) = 0;
+  virtual void copy_out(void* to, GpuAddress from, std::size_t bytes, GpuStream stream) = 0;  ///< synchronises
+  virtual void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream stream) = 0;
+  virtual void zero(GpuAddress to, std::size_t bytes, GpuStream stream) = 0;
+
+  /// `arguments[i]` points at the i-th argument, of the kernel's own type.
+  virtual void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) = 0;
+  virtual void synchronize(GpuStream stream) = 0;
+
+  /// Milliseconds between two marks on a stream; marks are made by record() and are numbers of the caller.
+  virtual void record(int mark, GpuStream stream) = 0;
+  virtual double elapsed_ms(int from, int to) = 0;  ///< synchronises with `to`
+};
+
+/// Owned device memory.
+class GpuBuffer {
+ public:
+  GpuBuffer() = default;
+  GpuBuffer(Gpu& gpu, std::size_t bytes) : gpu_(&gpu), address_(bytes ? gpu.allocate(bytes) : 0), bytes_(bytes) {}
+  GpuBuffer(GpuBuffer&& other) noexcept { swap(other); }
+  GpuBuffer& operator=(GpuBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~GpuBuffer() {
+    if (address_) gpu_->release(address_);
+  }
+  GpuAddress address() const { return address_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(GpuBuffer& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Gpu* gpu_ = nullptr;
+  GpuAddress address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+/// The first GPU of this machine, or nullptr with the reason in one line ("no NVIDIA driver: …").
+/// `cache_directory` keeps compiled kernels between processes; empty: nothing is kept.
+std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason);
+
+}  // namespace cellc
