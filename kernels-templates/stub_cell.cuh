@@ -13,13 +13,17 @@ struct Step {
   static constexpr int kParams = 3;
   static constexpr int kArrays = 7;    // by symbol of the lane cell: h xz xr xc az ar ac
   static constexpr int kUniforms = 0;  // arrays among them that have no lane
+  // Functions, since an array at class scope has no device code behind it.
   // Which array an entry lies in, and which entry of the array's own it is.
-  static constexpr int kStateArray[] = {0}, kStateEntry[] = {0};
-  static constexpr int kInputArray[] = {1, 2, 3}, kInputEntry[] = {0, 0, 0};
-  static constexpr int kParamArray[] = {4, 5, 6}, kParamEntry[] = {0, 0, 0};
-  static constexpr int kUniformArray[] = {-1};  // never empty, so that it is a legal array
+  static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int state_entry(int entry) { constexpr int table[] = {0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int input_array(int entry) { constexpr int table[] = {1, 2, 3}; return table[entry]; }
+  static CELLC_DEVICE constexpr int input_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int param_array(int entry) { constexpr int table[] = {4, 5, 6}; return table[entry]; }
+  static CELLC_DEVICE constexpr int param_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int uniform_array(int) { return -1; }
 
-  // next = f(state, input). `uniform[i]` is the data of array kUniformArray[i].
+  // next = f(state, input). `uniform[i]` is the data of array uniform_array(i).
   static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,
                                 const Real* const* uniform) {
     const Real z = cellc::sigmoid(param[0] * state[0] + input[0]);
@@ -36,10 +40,13 @@ struct Carried {
   static constexpr int kParams = 3;
   static constexpr int kArrays = 8;
   static constexpr int kUniforms = 0;
-  static constexpr int kStateArray[] = {0, 7}, kStateEntry[] = {0, 0};
-  static constexpr int kInputArray[] = {1, 2, 3}, kInputEntry[] = {0, 0, 0};
-  static constexpr int kParamArray[] = {4, 5, 6}, kParamEntry[] = {0, 0, 0};
-  static constexpr int kUniformArray[] = {-1};
+  static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0, 7}; return table[entry]; }
+  static CELLC_DEVICE constexpr int state_entry(int entry) { constexpr int table[] = {0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int input_array(int entry) { constexpr int table[] = {1, 2, 3}; return table[entry]; }
+  static CELLC_DEVICE constexpr int input_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int param_array(int entry) { constexpr int table[] = {4, 5, 6}; return table[entry]; }
+  static CELLC_DEVICE constexpr int param_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int uniform_array(int) { return -1; }
 
   static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,
                                 const Real* const* uniform) {
@@ -53,10 +60,10 @@ struct Carried {
   }
 };
 
-// How carriers act on starts. kCarrier[i * kStates + j]: the state of Carried that holds
+// How carriers act on starts. carrier(i * kStates + j): the state of Carried that holds
 // ∂(state i)/∂(start j), -1 where it is proved zero.
 struct Carriers {
   enum Kind { Affine, Clip, Moebius };
   static constexpr Kind kKind = Affine;
-  static constexpr int kCarrier[] = {1};   // Clip: a b low high; Moebius: a b c d
+  static CELLC_DEVICE constexpr int carrier(int place) { constexpr int table[] = {1}; return table[place]; }  // Clip: a b low high; Moebius: a b c d
 };

@@ -1,0 +1,328 @@
+// Lanes: how the threads of a kernel see the arrays of a run, and the walk of one warp over time.
+//
+// A lane is one channel of one segment of one sequence, numbered
+//   lane = (sequence * segments + segment) * channels + channel,
+// so that neighbours of a warp are neighbours in memory and a lane's left neighbour in time is
+// lane - channels. A warp takes 32 * kWidth consecutive lanes, kWidth of them a thread.
+//
+// Inputs pass through shared memory, several stages of kSteps steps ahead of their use, in a part that
+// belongs to the warp alone: no barrier but that of the warp is needed, and warps of one block may be
+// at different steps. Loads into registers instead cost 2-4 times as much where latency rules.
+#pragma once
+
+namespace cellc {
+
+constexpr int kChannelAxes = 4;
+
+/// An array as lanes see it, in entries: sequence * batch + row * row + the channel's own offset.
+struct ArrayView {
+  void* data;                        ///< null: a state that is not written
+  long long batch, row;
+  long long channel[kChannelAxes];   ///< from one position of a channel axis to the next
+};
+
+/// Where the entries of a cell lie in their arrays, beside the lane's own offset.
+template <class Cell>
+struct Offsets {
+  int state[Cell::kStates];
+  int input[Cell::kInputs ? Cell::kInputs : 1];
+  int param[Cell::kParams ? Cell::kParams : 1];
+};
+
+struct Lanes {
+  ArrayView array[Step::kArrays];    ///< by symbol; params and starts are Real, the others Stored
+  const Real* start[Step::kStates];  ///< by entry: of its state's array of starts [B, ...]
+  Real* last[Step::kStates];         ///< by entry: of the final states [B, ...]; null: not written
+  long long start_batch[Step::kStates];
+  Offsets<Step> step;
+  Offsets<Carried> carried;
+  long long channels;
+  int axes;                          ///< channel axes in use
+  int size[kChannelAxes];
+  int sequences;
+  long long length;                  ///< steps of every sequence, or of the longest
+  const long long* offsets;          ///< first rows of packed sequences, and the total; null: all are `length` long
+  int reverse;                       ///< time runs from the last row to the first
+  long long segment;                 ///< steps of a segment
+  int segments;                      ///< of the longest sequence
+};
+
+/// One lane, resolved.
+struct Lane {
+  long long channel_index;
+  int sequence, segment;
+  long long first_row;   ///< row of the sequence's step 0
+  long long direction;   ///< rows from a step to the next
+  long long steps;       ///< of the whole sequence
+};
+
+CELLC_DEVICE Lane resolve(const Lanes& lanes, long long lane) {
+  Lane l;
+  const long long position = lane / lanes.channels;
+  l.channel_index = lane - position * lanes.channels;
+  l.sequence = static_cast<int>(position / lanes.segments);
+  l.segment = static_cast<int>(position - static_cast<long long>(l.sequence) * lanes.segments);
+  long long first = 0;
+  l.steps = lanes.length;
+  if (lanes.offsets) {
+    first = lanes.offsets[l.sequence];
+    l.steps = lanes.offsets[l.sequence + 1] - first;
+  }
+  l.first_row = lanes.reverse ? first + l.steps - 1 : first;
+  l.direction = lanes.reverse ? -1 : 1;
+  return l;
+}
+
+/// The lane's own offset in an array, without time.
+CELLC_DEVICE long long channel_offset(const Lanes& lanes, const ArrayView& array, long long channel) {
+  if (lanes.axes <= 1) return channel * array.channel[0];
+  long long offset = 0;
+  for (int axis = lanes.axes - 1; axis >= 0; --axis) {
+    const long long rest = channel / lanes.size[axis];
+    offset += (channel - rest * lanes.size[axis]) * array.channel[axis];
+    channel = rest;
+  }
+  return offset;
+}
+
+/// Entry of an array at step t of a lane (of step 0, where rows do not matter).
+CELLC_DEVICE long long place(const Lanes& lanes, const ArrayView& array, const Lane& lane, long long t) {
+  return lane.sequence * array.batch + (lane.first_row + lane.direction * t) * array.row +
+         channel_offset(lanes, array, lane.channel_index);
+}
+
+template <class Cell>
+CELLC_DEVICE const Offsets<Cell>& offsets_of(const Lanes& lanes);
+template <>
+CELLC_DEVICE const Offsets<Step>& offsets_of<Step>(const Lanes& lanes) { return lanes.step; }
+template <>
+CELLC_DEVICE const Offsets<Carried>& offsets_of<Carried>(const Lanes& lanes) { return lanes.carried; }
+
+template <class Cell>
+struct Uniforms {
+  const Real* data[Cell::kUniforms ? Cell::kUniforms : 1];
+  CELLC_DEVICE explicit Uniforms(const Lanes& lanes) {
+    data[0] = nullptr;
+    CELLC_UNROLL()
+    for (int u = 0; u < Cell::kUniforms; ++u) data[u] = static_cast<const Real*>(lanes.array[Cell::uniform_array(u)].data);
+  }
+};
+
+template <class Cell, int kWidth>
+CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Real (&param)[kWidth][Cell::kParams ? Cell::kParams : 1]) {
+  CELLC_UNROLL()
+  for (int e = 0; e < Cell::kParams; ++e) {
+    const ArrayView& array = lanes.array[Cell::param_array(e)];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v)
+      param[v][e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane[v].channel_index) +
+                                                       offsets_of<Cell>(lanes).param[e]];
+  }
+}
+
+/// The state before step 0 of the lane's sequence.
+CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) {
+  const ArrayView& array = lanes.array[Step::state_array(entry)];
+  return lanes.start[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(lanes, array, lane.channel_index) +
+                            lanes.step.state[entry]];
+}
+
+/// Writes the final state, where this lane is the one that ends its sequence.
+CELLC_DEVICE void finish(const Lanes& lanes, const Lane& lane, int entry, Real value) {
+  if (!lanes.last[entry]) return;
+  const ArrayView& array = lanes.array[Step::state_array(entry)];
+  lanes.last[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(lanes, array, lane.channel_index) +
+                    lanes.step.state[entry]] = value;
+}
+
+// The walk -----------------------------------------------------------------------------------------------
+
+constexpr int kWarp = 32;
+#ifndef CELLC_STAGE_STEPS
+#define CELLC_STAGE_STEPS 8
+#endif
+#ifndef CELLC_STAGES
+#define CELLC_STAGES 4
+#endif
+#ifndef CELLC_WIDTH
+#define CELLC_WIDTH 1
+#endif
+constexpr int kSteps = CELLC_STAGE_STEPS;   ///< steps of a stage
+constexpr int kStages = CELLC_STAGES;       ///< stages in flight, the one in use among them
+constexpr int kWidth = CELLC_WIDTH;         ///< lanes of a thread
+constexpr int kTile = kWarp * kWidth;       ///< lanes of a warp
+
+/// Entries of shared memory that a warp needs.
+template <class Cell>
+constexpr int kStageEntries = kStages * kSteps * (Cell::kInputs ? Cell::kInputs : 1) * kTile;
+
+/// One warp's stages. kRows: all its lanes are neighbouring channels of one segment, rows of which are
+/// copied sixteen bytes at a time; otherwise every thread copies its own.
+template <class Cell, bool kRows>
+struct Staging {
+  Stored* memory;
+  const char* source[Cell::kInputs ? Cell::kInputs : 1];  ///< of this thread's first copy of a stage, at step `next`
+  long long stride[Cell::kInputs ? Cell::kInputs : 1];    ///< bytes from a step to the next
+  long long next, end;                                    ///< the step that the next stage starts with; one past the last
+
+  static constexpr int kChunk = 16 / sizeof(Stored);              // entries
+  static constexpr int kChunks = kTile / kChunk;                  // of a row
+  static constexpr int kRowsAtOnce = kWarp / kChunks;
+
+  CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end)
+      : memory(memory), next(begin), end(end) {
+    const int thread = threadIdx.x % kWarp;
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) {
+      const ArrayView& array = lanes.array[Cell::input_array(e)];
+      long long at = place(lanes, array, lane[0], begin) + offsets_of<Cell>(lanes).input[e];
+      stride[e] = lane[0].direction * array.row * static_cast<long long>(sizeof(Stored));
+      if constexpr (kRows) at += thread % kChunks * kChunk - thread * kWidth;
+      source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
+      if constexpr (kRows) source[e] += thread / kChunks * stride[e];
+    }
+  }
+
+  /// Asks for the next stage, into place `slot`.
+  CELLC_DEVICE void ask(int slot) {
+    const int thread = threadIdx.x % kWarp;
+    const long long left = end - next;
+    if (left > 0) {
+      Stored* to = memory + slot * (kSteps * Cell::kInputs * kTile);
+      if constexpr (kRows) {
+        const int row = thread / kChunks;
+        CELLC_UNROLL()
+        for (int e = 0; e < Cell::kInputs; ++e) {
+          CELLC_UNROLL()
+          for (int k = 0; k < kSteps; k += kRowsAtOnce)
+            if (k + row < left)
+              copy_async<16>(to + (e * kSteps + k + row) * kTile + thread % kChunks * kChunk, source[e] + k * stride[e]);
+        }
+      } else {
+        CELLC_UNROLL()
+        for (int e = 0; e < Cell::kInputs; ++e) {
+          CELLC_UNROLL(1)
+          for (int k = 0; k < kSteps; ++k) {
+            if (k >= left) break;
+            Stored* const own = to + (e * kSteps + k) * kTile + thread * kWidth;
+            if constexpr (sizeof(Stored) * kWidth >= 4) {
+              copy_async<sizeof(Stored) * kWidth>(own, source[e] + k * stride[e]);
+            } else {
+              *own = *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
+            }
+          }
+        }
+      }
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kInputs; ++e) source[e] += kSteps * stride[e];
+    }
+    next += kSteps;
+    copy_commit();
+  }
+
+  /// What step k of the stage in `slot` reads.
+  CELLC_DEVICE void read(int slot, int k, Real (&input)[kWidth][Cell::kInputs ? Cell::kInputs : 1]) const {
+    const Stored* from = memory + slot * (kSteps * Cell::kInputs * kTile) + k * kTile + threadIdx.x % kWarp * kWidth;
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) {
+#ifdef CELLC_NARROW
+      if constexpr (kWidth == 2) {
+        const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
+        input[0][e] = widen(static_cast<Stored>(both & 0xffffu));
+        input[1][e] = widen(static_cast<Stored>(both >> 16));
+        continue;
+      }
+#endif
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) input[v][e] = widen(from[e * kSteps * kTile + v]);
+    }
+  }
+};
+
+/// Where a lane's states are written.
+struct Rows {
+  Stored* to[Step::kStates];         ///< at the step that is written next
+  long long stride[Step::kStates];   ///< entries
+  CELLC_DEVICE Rows(const Lanes& lanes, const Lane& lane, long long t) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      to[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.state[e] : nullptr;
+      stride[e] = lane.direction * array.row;
+    }
+  }
+  /// kWidth neighbours at once.
+  template <int kStates>
+  CELLC_DEVICE void write(const Real (&state)[kWidth][kStates]) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      if (to[e]) {
+#ifdef CELLC_NARROW
+        if constexpr (kWidth == 2) {
+          *reinterpret_cast<unsigned*>(to[e]) = narrow(state[0][e]) | static_cast<unsigned>(narrow(state[1][e])) << 16;
+        } else
+#endif
+        {
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) store(to[e] + v, state[v][e]);
+        }
+      }
+      to[e] += stride[e];
+    }
+  }
+};
+
+/// Runs steps [begin, end) of this thread's lanes; `after(t, state)` is called after each and says whether
+/// to go on (looked at once a stage, by the whole warp). begin and end may differ between threads unless
+/// kRows. Returns the first step that was not run.
+template <class Cell, bool kRows, class After>
+CELLC_DEVICE long long walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
+                            Real (&state)[kWidth][Cell::kStates], Stored* memory, After&& after) {
+  constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1;
+  Real param[kWidth][Cell::kParams ? Cell::kParams : 1];
+  load_params<Cell>(lanes, lane, param);
+  const Uniforms<Cell> uniforms(lanes);
+  Staging<Cell, kRows> staging(memory, lanes, lane, begin, end);
+  __syncwarp();  // the last walk's reads are done
+  CELLC_UNROLL()
+  for (int s = 0; s < kStages - 1; ++s) staging.ask(s);
+  int slot = 0;
+  long long t = begin;
+  const auto run = [&](int k) {
+    Real input[kWidth][kInputs], next[kWidth][Cell::kStates];
+    staging.read(slot, k, input);
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) Cell::step(param[v], input[v], state[v], next[v], uniforms.data);
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kStates; ++e) state[v][e] = next[v][e];
+    }
+  };
+  bool open = t < end;
+  while (kRows ? open : __any_sync(0xffffffffu, open)) {
+    copy_wait<kStages - 2>();
+    __syncwarp();
+    staging.ask(slot == 0 ? kStages - 1 : slot - 1);
+    bool go_on = true;
+    if (open && end - t >= kSteps) {
+      CELLC_UNROLL()
+      for (int k = 0; k < kSteps; ++k) {
+        run(k);
+        go_on = after(t + k, state);
+      }
+      t += kSteps;
+    } else if (open) {
+      for (int k = 0; t < end; ++k, ++t) {
+        run(k);
+        go_on = after(t, state);
+      }
+    }
+    slot = slot == kStages - 1 ? 0 : slot + 1;
+    open = open && go_on && t < end;
+  }
+  copy_wait<0>();
+  return t;
+}
+
+}  // namespace cellc
