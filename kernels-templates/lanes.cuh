@@ -272,12 +272,12 @@ struct Rows {
   }
 };
 
-/// Runs steps [begin, end) of this thread's lanes; `after(t, state)` is called after each and says whether
-/// to go on (looked at once a stage, by the whole warp). begin and end may differ between threads unless
-/// kRows. Returns the first step that was not run.
-template <class Cell, bool kRows, class After>
-CELLC_DEVICE long long walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
-                            Real (&state)[kWidth][Cell::kStates], Stored* memory, After&& after) {
+/// Runs steps [begin, end) of this thread's lanes. `before_stage(t, state)` is called by the lanes that still
+/// run before every kSteps of them and says whether to go on, `after(t, state)` after each step. begin and
+/// end may differ between threads unless kRows.
+template <class Cell, bool kRows, class BeforeStage, class After>
+CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
+                       Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1;
   Real param[kWidth][Cell::kParams ? Cell::kParams : 1];
   load_params<Cell>(lanes, lane, param);
@@ -300,29 +300,29 @@ CELLC_DEVICE long long walk(const Lanes& lanes, const Lane (&lane)[kWidth], long
     }
   };
   bool open = t < end;
-  while (kRows ? open : __any_sync(0xffffffffu, open)) {
+  while (__any_sync(0xffffffffu, open)) {
     copy_wait<kStages - 2>();
     __syncwarp();
     staging.ask(slot == 0 ? kStages - 1 : slot - 1);
-    bool go_on = true;
+    open = open && before_stage(t, state);
     if (open && end - t >= kSteps) {
       CELLC_UNROLL()
       for (int k = 0; k < kSteps; ++k) {
         run(k);
-        go_on = after(t + k, state);
+        after(t + k, state);
       }
       t += kSteps;
     } else if (open) {
+      CELLC_UNROLL(1)
       for (int k = 0; t < end; ++k, ++t) {
         run(k);
-        go_on = after(t, state);
+        after(t, state);
       }
     }
     slot = slot == kStages - 1 ? 0 : slot + 1;
-    open = open && go_on && t < end;
+    open = open && t < end;
   }
   copy_wait<0>();
-  return t;
 }
 
 }  // namespace cellc

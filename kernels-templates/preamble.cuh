@@ -93,6 +93,20 @@ template <int kPending>
 CELLC_DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
 #endif
 
+// Within a warp --------------------------------------------------------------------------------------------
+
+CELLC_DEVICE unsigned warp_sum(unsigned value) {
+  for (int reach = 16; reach; reach /= 2) value += __shfl_xor_sync(0xffffffffu, value, reach);
+  return value;
+}
+CELLC_DEVICE unsigned warp_max(unsigned value) {
+  for (int reach = 16; reach; reach /= 2) {
+    const unsigned other = __shfl_xor_sync(0xffffffffu, value, reach);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
 // Between blocks -----------------------------------------------------------------------------------------
 
 #ifdef CELLC_EMULATOR

