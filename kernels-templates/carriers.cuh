@@ -18,6 +18,25 @@ struct AffineCarriers {
     }
   }
 
+  /// What stands at the boundary on the left of a lane.
+  struct Boundary {
+    Real end[kN], began[kN], carrier[kN * kN];
+    template <class Work>
+    CELLC_DEVICE void read(Work& work, long long lane) {
+      const long long left = lane - work.lanes.channels;
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        end[i] = work.at(work.run.ended, i, left);
+        began[i] = work.at(work.run.began, i, lane);
+        CELLC_UNROLL()
+        for (int j = 0; j < kN; ++j) {
+          const int c = Rule::carrier(i * kN + j);
+          carrier[i * kN + j] = c >= 0 ? work.at(work.run.carriers, c >= 0 ? c - kN : 0, left) : Real(0);
+        }
+      }
+    }
+  };
+
   struct Change {
     Real by[kN];
     CELLC_DEVICE void none() {
@@ -26,23 +45,18 @@ struct AffineCarriers {
     }
     /// Comes to the boundary on the left of `lane`, and writes where the lane should start.
     template <class Work>
-    CELLC_DEVICE void step(Work& work, long long lane) {
-      const long long left = lane - work.lanes.channels;
+    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& at) {
       Real next[kN];
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
-        const Real end = work.at(work.run.ended, i, left);
-        Real to = end;
+        Real to = at.end[i];
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j)
-          if (Rule::carrier(i * kN + j) >= 0) {
-            // An overflowed carrier times no change is no change.
-            const Real p = work.at(work.run.carriers, Rule::carrier(i * kN + j) - kN, left);
-            to += by[j] == Real(0) ? Real(0) : p * by[j];
-          }
-        if (!is_finite(to)) to = end;
+          // An overflowed carrier times no change is no change.
+          if (Rule::carrier(i * kN + j) >= 0) to += by[j] == Real(0) ? Real(0) : at.carrier[i * kN + j] * by[j];
+        if (!is_finite(to)) to = at.end[i];
         work.at(work.run.starts, i, lane) = to;
-        next[i] = to - work.at(work.run.began, i, lane);
+        next[i] = to - at.began[i];
         if (!is_finite(next[i])) next[i] = 0;
       }
       CELLC_UNROLL()
@@ -53,25 +67,21 @@ struct AffineCarriers {
   struct Map {
     Real matrix[kN * kN], shift[kN];
     CELLC_DEVICE void identity() {
+      CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         shift[i] = 0;
+        CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) matrix[i * kN + j] = i == j ? Real(1) : Real(0);
       }
     }
-    template <class Work>
-    CELLC_DEVICE void then(Work& work, long long lane) {
-      const long long left = lane - work.lanes.channels;
+    CELLC_DEVICE void then(const Boundary& at) {
       Map later;
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
-        later.shift[i] = work.at(work.run.ended, i, left) - work.at(work.run.began, i, lane);
+        later.shift[i] = at.end[i] - at.began[i];
         if (!is_finite(later.shift[i])) later.shift[i] = 0;
         CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) {
-          const int c = Rule::carrier(i * kN + j);
-          Real p = c >= 0 ? work.at(work.run.carriers, c >= 0 ? c - kN : 0, left) : Real(0);
-          later.matrix[i * kN + j] = is_finite(p) ? p : Real(0);
-        }
+        for (int j = 0; j < kN; ++j) later.matrix[i * kN + j] = is_finite(at.carrier[i * kN + j]) ? at.carrier[i * kN + j] : Real(0);
       }
       later.after(*this);
       *this = later;

@@ -56,11 +56,17 @@ struct Lane {
   long long steps;       ///< of the whole sequence
 };
 
+/// Divisions of 64 bits take a hundred instructions, those of 32 bits twenty.
+CELLC_DEVICE long long quotient(long long a, long long b) {
+  if (((a | b) >> 32) == 0) return static_cast<unsigned>(a) / static_cast<unsigned>(b);
+  return a / b;
+}
+
 CELLC_DEVICE Lane resolve(const Lanes& lanes, long long lane) {
   Lane l;
-  const long long position = lane / lanes.channels;
+  const long long position = quotient(lane, lanes.channels);
   l.channel_index = lane - position * lanes.channels;
-  l.sequence = static_cast<int>(position / lanes.segments);
+  l.sequence = static_cast<int>(quotient(position, lanes.segments));
   l.segment = static_cast<int>(position - static_cast<long long>(l.sequence) * lanes.segments);
   long long first = 0;
   l.steps = lanes.length;
@@ -142,7 +148,10 @@ constexpr int kWarp = 32;
 #define CELLC_STAGE_STEPS 8
 #endif
 #ifndef CELLC_STAGES
-#define CELLC_STAGES 4
+#define CELLC_STAGES 3
+#endif
+#ifndef CELLC_STEP_UNROLL
+#define CELLC_STEP_UNROLL 8   // steps that stand in the code one after the other
 #endif
 #ifndef CELLC_WIDTH
 #define CELLC_WIDTH 1
@@ -183,38 +192,32 @@ struct Staging {
     }
   }
 
-  /// Asks for the next stage, into place `slot`.
+  /// Asks for the next stage, into place `slot`. Without branches, so that it is scheduled among the
+  /// arithmetic of a step.
   CELLC_DEVICE void ask(int slot) {
     const int thread = threadIdx.x % kWarp;
-    const long long left = end - next;
-    if (left > 0) {
-      Stored* to = memory + slot * (kSteps * Cell::kInputs * kTile);
+    const int left = end - next < kSteps ? static_cast<int>(end - next) : kSteps;
+    Stored* to = memory + slot * (kSteps * Cell::kInputs * kTile);
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) {
       if constexpr (kRows) {
         const int row = thread / kChunks;
         CELLC_UNROLL()
-        for (int e = 0; e < Cell::kInputs; ++e) {
-          CELLC_UNROLL()
-          for (int k = 0; k < kSteps; k += kRowsAtOnce)
-            if (k + row < left)
-              copy_async<16>(to + (e * kSteps + k + row) * kTile + thread % kChunks * kChunk, source[e] + k * stride[e]);
-        }
+        for (int k = 0; k < kSteps; k += kRowsAtOnce)
+          if (k + row < left)
+            copy_async<16>(to + (e * kSteps + k + row) * kTile + thread % kChunks * kChunk, source[e] + k * stride[e]);
       } else {
-        CELLC_UNROLL()
-        for (int e = 0; e < Cell::kInputs; ++e) {
-          CELLC_UNROLL(1)
-          for (int k = 0; k < kSteps; ++k) {
-            if (k >= left) break;
-            Stored* const own = to + (e * kSteps + k) * kTile + thread * kWidth;
-            if constexpr (sizeof(Stored) * kWidth >= 4) {
-              copy_async<sizeof(Stored) * kWidth>(own, source[e] + k * stride[e]);
-            } else {
-              *own = *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
-            }
+        CELLC_UNROLL(1)
+        for (int k = 0; k < left; ++k) {
+          Stored* const own = to + (e * kSteps + k) * kTile + thread * kWidth;
+          if constexpr (sizeof(Stored) * kWidth >= 4) {
+            copy_async<sizeof(Stored) * kWidth>(own, source[e] + k * stride[e]);
+          } else {
+            *own = *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
           }
         }
       }
-      CELLC_UNROLL()
-      for (int e = 0; e < Cell::kInputs; ++e) source[e] += kSteps * stride[e];
+      source[e] += kSteps * stride[e];
     }
     next += kSteps;
     copy_commit();
@@ -272,10 +275,14 @@ struct Rows {
   }
 };
 
-/// Runs steps [begin, end) of this thread's lanes. `before_stage(t, state)` is called by the lanes that still
+/// Runs steps [begin, end) of this thread's lanes. kLockstep: the warps of the block, which then all run as
+/// many steps, stay together, so that memory sees longer rows (4 % where bandwidth is the limit, but a
+/// loss where it is not).
+///
+/// `before_stage(t, state)` is called by the lanes that still
 /// run before every kSteps of them and says whether to go on, `after(t, state)` after each step. begin and
 /// end may differ between threads unless kRows.
-template <class Cell, bool kRows, class BeforeStage, class After>
+template <class Cell, bool kRows, bool kLockstep, class BeforeStage, class After>
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
                        Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1;
@@ -285,41 +292,64 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
   Staging<Cell, kRows> staging(memory, lanes, lane, begin, end);
   __syncwarp();  // the last walk's reads are done
   CELLC_UNROLL()
-  for (int s = 0; s < kStages - 1; ++s) staging.ask(s);
+  for (int s = 0; s < kStages; ++s) staging.ask(s);
   int slot = 0;
   long long t = begin;
-  const auto run = [&](int k) {
-    Real input[kWidth][kInputs], next[kWidth][Cell::kStates];
-    staging.read(slot, k, input);
+  Real input[kWidth][kInputs];
+  const auto run = [&](const Real (&reads)[kWidth][kInputs]) {
+    Real next[kWidth][Cell::kStates];
     CELLC_UNROLL()
-    for (int v = 0; v < kWidth; ++v) Cell::step(param[v], input[v], state[v], next[v], uniforms.data);
+    for (int v = 0; v < kWidth; ++v) Cell::step(param[v], reads[v], state[v], next[v], uniforms.data);
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kStates; ++e) state[v][e] = next[v][e];
     }
   };
-  bool open = t < end;
-  while (__any_sync(0xffffffffu, open)) {
-    copy_wait<kStages - 2>();
-    __syncwarp();
-    staging.ask(slot == 0 ? kStages - 1 : slot - 1);
+  copy_wait<kStages - 1>();
+  __syncwarp();
+  staging.read(slot, 0, input);
+  for (bool open = t < end;;) {
     open = open && before_stage(t, state);
-    if (open && end - t >= kSteps) {
-      CELLC_UNROLL()
+    if (!__any_sync(0xffffffffu, open)) break;
+    const int after_slot = slot == kStages - 1 ? 0 : slot + 1;
+    if (__all_sync(0xffffffffu, open && end - t >= kSteps)) {
+      // What a step reads is on its way a step earlier, and the next stage is asked for in the last step's
+      // shadow: nothing but the recurrence itself is waited for.
+      CELLC_UNROLL(CELLC_STEP_UNROLL)
       for (int k = 0; k < kSteps; ++k) {
-        run(k);
+        Real now[kWidth][kInputs];
+        CELLC_UNROLL()
+        for (int v = 0; v < kWidth; ++v) {
+          CELLC_UNROLL()
+          for (int e = 0; e < kInputs; ++e) now[v][e] = input[v][e];
+        }
+        if (k + 1 < kSteps) {
+          staging.read(slot, k + 1, input);
+        } else {
+          copy_wait<kStages - 2>();
+          if constexpr (kLockstep) __syncthreads();
+          else __syncwarp();
+          staging.read(after_slot, 0, input);
+          staging.ask(slot);
+        }
+        run(now);
         after(t + k, state);
       }
       t += kSteps;
-    } else if (open) {
+    } else {
       CELLC_UNROLL(1)
-      for (int k = 0; t < end; ++k, ++t) {
-        run(k);
+      for (int k = 0; k < kSteps && open && t < end; ++k, ++t) {
+        staging.read(slot, k, input);
+        run(input);
         after(t, state);
       }
+      copy_wait<kStages - 2>();
+      __syncwarp();
+      staging.read(after_slot, 0, input);
+      staging.ask(slot);
     }
-    slot = slot == kStages - 1 ? 0 : slot + 1;
+    slot = after_slot;
     open = open && t < end;
   }
   copy_wait<0>();

@@ -129,6 +129,16 @@ CELLC_DEVICE unsigned add_release(unsigned* at, unsigned value) {
 }
 #endif
 
+#ifdef CELLC_EMULATOR
+CELLC_DEVICE unsigned long long nanoseconds() { return 0; }
+#else
+CELLC_DEVICE unsigned long long nanoseconds() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+#endif
+
 /// A barrier of all blocks of a grid that are resident at once. What was written before it is seen after
 /// it. `state` starts as zeros and is as before once all have passed, so a kernel may use it again.
 struct GridBarrier {

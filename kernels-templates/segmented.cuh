@@ -24,6 +24,9 @@ struct Tally {
   unsigned repaired, tails;  ///< segments and chains that were run again
   unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
   unsigned rounds;
+  unsigned phases;           ///< marks taken
+  unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
+  unsigned ran[16];          ///< segments run again, by round
 };
 
 /// Zeroed once, when it is allocated; kept from call to call.
@@ -52,6 +55,7 @@ struct Segmented {
 };
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
+constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
 
 CELLC_DEVICE Real relative_difference(Real a, Real b) {
   if (a == b || (a != a && b != b)) return 0;
@@ -59,30 +63,43 @@ CELLC_DEVICE Real relative_difference(Real a, Real b) {
   return is_finite(difference) ? difference : Real(3.4e38);
 }
 
-/// How far f(from) is from f(to) at step t, over 1 + |f(to)|: the residual of that step if it was written
-/// from `to` while the step before it ended at `from`.
+/// One step of a lane, apart from a walk.
+struct Probe {
+  Real param[Step::kParams ? Step::kParams : 1], input[Step::kInputs ? Step::kInputs : 1];
+  Uniforms<Step> uniforms;
+
+  CELLC_DEVICE Probe(const Lanes& lanes, const Lane& lane, long long t, bool reads = true) : uniforms(lanes) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kParams; ++e) {
+      const ArrayView& array = lanes.array[Step::param_array(e)];
+      param[e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane.channel_index) + lanes.step.param[e]];
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      const ArrayView& array = lanes.array[Step::input_array(e)];
+      input[e] = !reads ? Real(0) : load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
+    }
+  }
+  CELLC_DEVICE void step(const Real* from, Real* to) const { Step::step(param, input, from, to, uniforms.data); }
+  /// How far f(from) is from `reached`, over 1 + |reached|: the residual of a step that was written as
+  /// `reached` while the step before it ended at `from`.
+  CELLC_DEVICE Real residual(const Real* from, const Real* reached) const {
+    Real next[Step::kStates], worst = 0;
+    step(from, next);
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real d = relative_difference(next[e], reached[e]);
+      worst = d > worst ? d : worst;
+    }
+    return worst;
+  }
+};
+
 CELLC_DEVICE Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
-  Real param[1][Step::kParams ? Step::kParams : 1], input[Step::kInputs ? Step::kInputs : 1], a[Step::kStates], b[Step::kStates];
-  const Uniforms<Step> uniforms(lanes);
-  CELLC_UNROLL()
-  for (int e = 0; e < Step::kParams; ++e) {
-    const ArrayView& array = lanes.array[Step::param_array(e)];
-    param[0][e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane.channel_index) + lanes.step.param[e]];
-  }
-  CELLC_UNROLL()
-  for (int e = 0; e < Step::kInputs; ++e) {
-    const ArrayView& array = lanes.array[Step::input_array(e)];
-    input[e] = load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
-  }
-  Step::step(param[0], input, from, a, uniforms.data);
-  Step::step(param[0], input, to, b, uniforms.data);
-  Real worst = 0;
-  CELLC_UNROLL()
-  for (int e = 0; e < Step::kStates; ++e) {
-    const Real d = relative_difference(a[e], b[e]);
-    worst = d > worst ? d : worst;
-  }
-  return worst;
+  const Probe probe(lanes, lane, t);
+  Real reached[Step::kStates];
+  probe.step(to, reached);
+  return probe.residual(from, reached);
 }
 
 template <bool kRows>
@@ -146,7 +163,7 @@ struct SegmentedRun {
     }
     Rows rows(lanes, lane[0], first);
     bool writes = false;
-    walk<Cell, kRows>(
+    walk<Cell, kRows, false>(
         lanes, lane, begin, empty ? begin : last, state, memory,
         [&](long long t, auto& now) {
           if (t == first) {
@@ -190,27 +207,31 @@ struct SegmentedRun {
     __syncwarp();
     if (thread == 0) store_release(run.flags + tile, call);
     const long long low = tile * kTile - lanes.channels, high = low + kTile - 1;
-    if (thread < 2 && high >= 0) {
-      const long long left = (thread == 0 ? (low > 0 ? low : 0) : high) / kTile;
-      while (load_acquire(run.flags + left) != call) {
-      }
-    }
-    __syncwarp();
     unsigned missed = 0;
     Real kept = 0;
     CELLC_UNROLL(1)
     for (int v = 0; v < kWidth; ++v) {
       const long long own = tile * kTile + thread * kWidth + v;
-      if (own >= count) break;
-      const Lane lane = resolve(lanes, own);
-      if (lane.segment == 0 || first_step(lane) >= lane.steps) continue;
-      Real from[Step::kStates], to[Step::kStates];
+      const Lane lane = resolve(lanes, own < count ? own : count - 1);
+      const bool checks = own < count && lane.segment > 0 && first_step(lane) < lane.steps;
+      // Everything but the neighbour's end is here before it is waited for.
+      const Probe probe(lanes, lane, first_step(lane), checks);
+      Real from[Step::kStates], to[Step::kStates], reached[Step::kStates];
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
-        from[e] = at(run.ended, e, own - lanes.channels);
-        to[e] = at(run.began, e, own);
+      for (int e = 0; e < Step::kStates; ++e) to[e] = checks ? at(run.began, e, own) : Real(0);
+      probe.step(to, reached);
+      if (v == 0) {
+        if (thread < 2 && high >= 0) {
+          const long long left = quotient(thread == 0 ? (low > 0 ? low : 0) : high, kTile);
+          while (load_acquire(run.flags + left) != call) {
+          }
+        }
+        __syncwarp();
       }
-      const Real r = step_residual(lanes, lane, first_step(lane), from, to);
+      if (!checks) continue;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) from[e] = at(run.ended, e, own - lanes.channels);
+      const Real r = probe.residual(from, reached);
       if (r <= run.tolerance) kept = r > kept ? r : kept;
       else ++missed, classify(from, to, burn_in);
     }
@@ -252,8 +273,8 @@ struct SegmentedRun {
     const int length = (lanes.segments + parts - 1) / parts;
     for (long long chain0 = static_cast<long long>(warp) * chains_at_once; chain0 < chains;
          chain0 += static_cast<long long>(warps) * chains_at_once) {
-      const long long chain = chain0 + thread % chains_at_once;
-      const bool real = chain < chains;
+      const bool real = chain0 + thread % chains_at_once < chains;
+      const long long chain = real ? chain0 + thread % chains_at_once : chains - 1;
       const long long sequence = chain / lanes.channels, channel = chain - sequence * lanes.channels;
       const long long lane0 = sequence * lanes.segments * lanes.channels + channel;
       const int begin = part * length < 1 ? 1 : part * length;
@@ -261,12 +282,24 @@ struct SegmentedRun {
       if (end > lanes.segments) end = lanes.segments;
       Carriers::Change change;
       change.none();
+      // Boundaries in batches: what one needs is read before any of them is worked on.
+      Carriers::Boundary batch[kBatch];
+      const auto read = [&](int from) {
+        // Without branches, so that all of them are under way at once; past the end the last is read again.
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; ++i) {
+          const int s = from + i < lanes.segments ? from + i : lanes.segments - 1;
+          batch[i].read(*this, lane0 + s * lanes.channels);
+        }
+      };
       if (parts > 1) {
         Carriers::Map map;
         map.identity();
-        if (real) {
-          CELLC_UNROLL(4)
-          for (int s = begin; s < end; ++s) map.then(*this, lane0 + s * lanes.channels);
+        for (int s = begin; s < end; s += kBatch) {
+          read(s);
+          CELLC_UNROLL()
+          for (int i = 0; i < kBatch; ++i)
+            if (s + i < end) map.then(batch[i]);
         }
         for (int reach = 1; reach < parts; reach *= 2) {
           Carriers::Map before = map;
@@ -277,9 +310,12 @@ struct SegmentedRun {
         map.shuffle_up(chains_at_once);
         if (part > 0) map.apply(change);
       }
-      if (!real) continue;
-      CELLC_UNROLL(4)
-      for (int s = begin; s < end; ++s) change.step(*this, lane0 + s * lanes.channels);
+      for (int s = begin; s < end; s += kBatch) {
+        if (parts == 1 || end - begin > kBatch) read(s);
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; ++i)
+          if (real && s + i < end) change.step(*this, lane0 + (s + i) * lanes.channels, batch[i]);
+      }
     }
   }
 
@@ -344,7 +380,7 @@ struct SegmentedRun {
     }
     int k = 0;
     Real merged_at = 0;
-    walk<Carried, kRows>(
+    walk<Carried, kRows, false>(
         lanes, lane, first, kRows || many ? last : first, state, memory,
         [&](long long, auto&) {
           k = 0;
@@ -435,7 +471,7 @@ struct SegmentedRun {
       const long long begin = least * lanes.segment;
       const bool real = tile * kTile + thread * kWidth < chains && runs && begin < lane[0].steps;
       Rows rows(lanes, lane[0], begin);
-      walk<Step, kRows>(
+      walk<Step, kRows, false>(
           lanes, lane, begin, real ? lane[0].steps : begin, state, memory, [](long long, const auto&) { return true; },
           [&](long long, const auto& now) { rows.write(now); });
       if (!real) continue;
@@ -457,13 +493,13 @@ CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
   int next = burn_in;
   const float few = 0.001f * static_cast<float>(boundaries);
   for (int i = 0; i < 5 && static_cast<float>(slower) > few; ++i) {
+    if (burn_in * factor[i] > 3.f * run.burn_in) break;
     slower -= c->needed[i];
     if (c->needed[i] > few) next = static_cast<int>(burn_in * factor[i]);
   }
   c->slow = slower;
   c->carries = static_cast<float>(slower) > few;
   next = (next + kSteps - 1) / kSteps * kSteps;
-  if (next > run.lanes.segment * 4) next = static_cast<int>(run.lanes.segment * 4);
   c->burn_in = next;
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
@@ -473,6 +509,11 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   SegmentedRun<kRows> work(run, shared);
   Control* const control = run.control;
+  const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
+  const auto mark = [&] {
+    if (leads && work.of->phases < 32) work.of->time[work.of->phases++] = nanoseconds();
+  };
+  mark();
   const unsigned call = control->calls + 1;
   const int burn_in = control->burn_in && run.carries < 0 ? static_cast<int>(control->burn_in) : run.burn_in;
   const bool carries = run.carries < 0 ? control->carries != 0 : run.carries != 0;
@@ -485,7 +526,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   wait_for_grid(&control->barrier);
   Tally* const of = work.of;
   const unsigned misses = of->misses;
-  const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
+  mark();
   int round = 0, parts = 1;
   while (parts < kWarp && parts * 4 < run.lanes.segments && parts * run.lanes.sequences * run.lanes.channels < 32 * work.warps) parts *= 2;
   unsigned active = misses;
@@ -493,10 +534,12 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     work.compose(parts);
     if (leads) of->active[(round + 1) % 3] = 0;
     wait_for_grid(&control->barrier);
+    mark();
     for (long long tile = work.warp; tile < tiles; tile += work.warps) work.repair(tile, &of->active[round % 3]);
     wait_for_grid(&control->barrier);
     active = of->active[round % 3];
-    if (leads) of->repaired += active;
+    mark();
+    if (leads) of->repaired += active, of->ran[round & 15] = active;
   }
   if (active) work.tail();
   if (leads) {

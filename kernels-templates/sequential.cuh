@@ -2,19 +2,19 @@
 // the time of a copy of the same bytes once sequences x channels fill the card (32k lanes on an H200).
 // Below that the latency of the step rules: 73-80 ns for a GRU.
 //
-// Lanes::segments is 1 here.
+// Lanes::segments is 1 here. In lockstep all sequences are as long and the tiles fill the blocks.
 #pragma once
 
 namespace cellc {
 
-template <bool kRows>
+template <bool kRows, bool kLockstep>
 CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   Stored* const memory = shared + warp * kStageEntries<Step>;
   const long long count = lanes.sequences * lanes.channels;
   const long long tile = static_cast<long long>(blockIdx.x) * warps + warp;
-  if (tile * kTile >= count) return;
+  if (tile * kTile >= count && !kLockstep) return;
   const long long own = tile * kTile + threadIdx.x % kWarp * kWidth;
   Lane lane[kWidth];
   CELLC_UNROLL()
@@ -27,7 +27,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
     for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
   }
   Rows rows(lanes, lane[0], 0);
-  walk<Step, kRows>(
+  walk<Step, kRows, kLockstep>(
       lanes, lane, 0, real ? lane[0].steps : 0, state, memory, [](long long, const auto&) { return true; },
       [&](long long, const auto& now) { rows.write(now); });
   if (!real) return;
