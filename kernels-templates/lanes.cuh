@@ -56,13 +56,15 @@ struct Lane {
   long long steps;       ///< of the whole sequence
 };
 
-/// Divisions of 64 bits take a hundred instructions, those of 32 bits twenty.
+// What is seldom run is called: inlined everywhere, a division of 64 bits alone would double the time that
+// a kernel takes to compile.
+CELLC_APART long long wide_quotient(long long a, long long b) { return a / b; }
 CELLC_DEVICE long long quotient(long long a, long long b) {
   if (((a | b) >> 32) == 0) return static_cast<unsigned>(a) / static_cast<unsigned>(b);
-  return a / b;
+  return wide_quotient(a, b);
 }
 
-CELLC_DEVICE Lane resolve(const Lanes& lanes, long long lane) {
+CELLC_APART Lane resolve(const Lanes& lanes, long long lane) {
   Lane l;
   const long long position = quotient(lane, lanes.channels);
   l.channel_index = lane - position * lanes.channels;
@@ -79,16 +81,18 @@ CELLC_DEVICE Lane resolve(const Lanes& lanes, long long lane) {
   return l;
 }
 
-/// The lane's own offset in an array, without time.
-CELLC_DEVICE long long channel_offset(const Lanes& lanes, const ArrayView& array, long long channel) {
-  if (lanes.axes <= 1) return channel * array.channel[0];
+CELLC_APART long long offset_along_axes(const Lanes& lanes, const ArrayView& array, long long channel) {
   long long offset = 0;
   for (int axis = lanes.axes - 1; axis >= 0; --axis) {
-    const long long rest = channel / lanes.size[axis];
+    const long long rest = quotient(channel, lanes.size[axis]);
     offset += (channel - rest * lanes.size[axis]) * array.channel[axis];
     channel = rest;
   }
   return offset;
+}
+/// The lane's own offset in an array, without time.
+CELLC_DEVICE long long channel_offset(const Lanes& lanes, const ArrayView& array, long long channel) {
+  return lanes.axes <= 1 ? channel * array.channel[0] : offset_along_axes(lanes, array, channel);
 }
 
 /// Entry of an array at step t of a lane (of step 0, where rows do not matter).
@@ -149,9 +153,6 @@ constexpr int kWarp = 32;
 #endif
 #ifndef CELLC_STAGES
 #define CELLC_STAGES 3
-#endif
-#ifndef CELLC_STEP_UNROLL
-#define CELLC_STEP_UNROLL 8   // steps that stand in the code one after the other
 #endif
 #ifndef CELLC_WIDTH
 #define CELLC_WIDTH 1
@@ -242,6 +243,25 @@ struct Staging {
   }
 };
 
+/// Calls a function with 0, 1, … kTimes - 1, each as a constant: an unrolling that no compiler declines.
+template <int kValue>
+struct Place {
+  static constexpr int value = kValue;
+};
+template <int kTimes>
+struct Repeat {
+  template <class Function>
+  static CELLC_DEVICE void run(Function&& function) {
+    Repeat<kTimes - 1>::run(function);
+    function(Place<kTimes - 1>());
+  }
+};
+template <>
+struct Repeat<0> {
+  template <class Function>
+  static CELLC_DEVICE void run(Function&&) {}
+};
+
 /// Where a lane's states are written.
 struct Rows {
   Stored* to[Step::kStates];         ///< at the step that is written next
@@ -311,20 +331,22 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
   staging.read(slot, 0, input);
   for (bool open = t < end;;) {
     open = open && before_stage(t, state);
+    // Votes also where all threads are known to agree: the compiler then knows it, too.
     if (!__any_sync(0xffffffffu, open)) break;
     const int after_slot = slot == kStages - 1 ? 0 : slot + 1;
-    if (__all_sync(0xffffffffu, open && end - t >= kSteps)) {
+    const bool whole = open && end - t >= kSteps;
+    if (__all_sync(0xffffffffu, whole)) {
       // What a step reads is on its way a step earlier, and the next stage is asked for in the last step's
       // shadow: nothing but the recurrence itself is waited for.
-      CELLC_UNROLL(CELLC_STEP_UNROLL)
-      for (int k = 0; k < kSteps; ++k) {
+      Repeat<kSteps>::run([&](auto place) {
+        constexpr int k = decltype(place)::value;
         Real now[kWidth][kInputs];
         CELLC_UNROLL()
         for (int v = 0; v < kWidth; ++v) {
           CELLC_UNROLL()
           for (int e = 0; e < kInputs; ++e) now[v][e] = input[v][e];
         }
-        if (k + 1 < kSteps) {
+        if constexpr (k + 1 < kSteps) {
           staging.read(slot, k + 1, input);
         } else {
           copy_wait<kStages - 2>();
@@ -335,7 +357,7 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
         }
         run(now);
         after(t + k, state);
-      }
+      });
       t += kSteps;
     } else {
       CELLC_UNROLL(1)

@@ -7,6 +7,7 @@
 #pragma once
 
 #define CELLC_DEVICE __device__ __forceinline__
+#define CELLC_APART static __device__ __noinline__
 #ifdef CELLC_EMULATOR
 #define CELLC_UNROLL(n)
 #else

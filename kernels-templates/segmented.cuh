@@ -95,7 +95,7 @@ struct Probe {
   }
 };
 
-CELLC_DEVICE Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
+CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
   const Probe probe(lanes, lane, t);
   Real reached[Step::kStates];
   probe.step(to, reached);
@@ -137,38 +137,27 @@ struct SegmentedRun {
 
   // The first sweep ----------------------------------------------------------------------------------
 
-  template <class Cell>
   CELLC_DEVICE void sweep(long long tile, int burn_in) {
     const long long own = tile * kTile + thread * kWidth;
     Lane lane[kWidth];
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
-    const bool real = own < count;
     const long long first = first_step(lane[0]), last = last_step(lane[0]);
-    const bool empty = !real || first >= lane[0].steps;
+    const bool empty = own >= count || first >= lane[0].steps;
     const long long begin = first > burn_in ? first - burn_in : 0;
-    Real state[kWidth][Cell::kStates];
+    Real state[kWidth][Step::kStates];
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
     }
-    identity<Cell>(state);
-    if (real && lane[0].steps == 0 && lane[0].segment == 0) {
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
-      }
-    }
     Rows rows(lanes, lane[0], first);
     bool writes = false;
-    walk<Cell, kRows, false>(
+    walk<Step, kRows, false>(
         lanes, lane, begin, empty ? begin : last, state, memory,
         [&](long long t, auto& now) {
           if (t == first) {
             writes = true;
-            identity<Cell>(now);
             CELLC_UNROLL()
             for (int v = 0; v < kWidth; ++v) {
               CELLC_UNROLL()
@@ -184,7 +173,20 @@ struct SegmentedRun {
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       keep_end(own, lane[v], v, state[v]);
-      keep_carriers<Cell>(own, v, state[v]);
+      keep_carriers<Step>(own, v, state[v]);
+    }
+  }
+
+  /// A sequence without steps ends where it starts.
+  CELLC_DEVICE void finish_empty(long long tile) {
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long own = tile * kTile + thread * kWidth + v;
+      if (own >= count) return;
+      const Lane lane = resolve(lanes, own);
+      if (lane.steps > 0 || lane.segment > 0) continue;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane, e, start_of(lanes, lane, e));
     }
   }
 
@@ -319,71 +321,107 @@ struct SegmentedRun {
     }
   }
 
-  // Repair -------------------------------------------------------------------------------------------
+  // With carriers --------------------------------------------------------------------------------------
 
-  CELLC_DEVICE void repair(long long tile, unsigned* active) {
-    const long long own = tile * kTile + thread * kWidth;
+  /// What one warp runs with carriers. One walk serves all three: code that is not there is neither compiled
+  /// nor fetched.
+  enum Pass {
+    First,  ///< the first sweep, where the last call's data did not forget
+    Again,  ///< segments whose start is off, from their new start until they merge with what stands there
+    Tail,   ///< chains that still move, from the first boundary that is off to the end of their sequence
+  };
+
+  CELLC_DEVICE void carried(Pass pass, long long tile, int burn_in, unsigned* counter) {
+    const long long own = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
+    const bool real = own < all;
     Lane lane[kWidth];
-    bool off[kWidth];
+    bool open[kWidth];
     unsigned many = 0;
     Real kept = 0;
+    long long from = 0x7fffffff;  // Tail: the first segment that is off
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
-      lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
-      off[v] = false;
-      if (own + v >= count || lane[v].segment == 0 || first_step(lane[v]) >= lane[v].steps) continue;
-      Real from[Step::kStates], to[Step::kStates];
-      bool moved = false;
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
-        from[e] = at(run.starts, e, own + v);
-        to[e] = at(run.began, e, own + v);
-        moved = moved || !(from[e] == to[e]);
+      const long long at_most = own + v < all ? own + v : all - 1;
+      lane[v] = resolve(lanes, pass == Tail ? chain_lane(at_most) : at_most);
+      open[v] = pass == First && real && first_step(lane[v]) < lane[v].steps;
+      if (pass == First || own + v >= all) continue;
+      for (int s = pass == Tail ? 1 : lane[v].segment; s < lanes.segments && s * lanes.segment < lane[v].steps; ++s) {
+        const long long there = pass == Tail ? chain_lane(own + v) + s * lanes.channels : own + v;
+        Real starts[Step::kStates], began[Step::kStates];
+        bool moved = false;
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) {
+          starts[e] = pass == Tail ? at(run.ended, e, there - lanes.channels) : at(run.starts, e, s ? there : there);
+          began[e] = at(run.began, e, there);
+          moved = moved || !(starts[e] == began[e]);
+        }
+        if (s > 0 && moved) {
+          const Real r = step_residual(lanes, lane[v], s * lanes.segment, starts, began);
+          open[v] = !(r <= run.tolerance);
+          if (!open[v]) kept = r > kept ? r : kept;
+          else from = s < from ? s : from;
+        }
+        if (pass == Again || open[v]) break;
       }
-      if (!moved) continue;
-      const Real r = step_residual(lanes, lane[v], first_step(lane[v]), from, to);
-      off[v] = !(r <= run.tolerance);
-      if (!off[v]) kept = r > kept ? r : kept;
-      many += off[v];
+      many += open[v];
     }
-    report_residual(kept);
-    if (!__any_sync(0xffffffffu, many)) return;
-    count_in(active, many);
+    if (pass != First) {
+      if (pass == Again) report_residual(kept);
+      const bool any = __any_sync(0xffffffffu, many);
+      if (!any) return;
+      count_in(counter, many);
+    }
 
-    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    long long first = first_step(lane[0]), last = last_step(lane[0]), begin = first;
+    if (pass == First) begin = first > burn_in ? first - burn_in : 0;
+    if (pass == Tail) {
+      // Neighbours start together, so that rows are read whole; what was right is made again.
+      from = ~warp_max(~static_cast<unsigned>(from));
+      begin = first = from * lanes.segment;
+      last = lane[0].steps;
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) open[v] = real && begin < lane[v].steps;
+    }
     Real state[kWidth][Carried::kStates];
+    Stored* row[kWidth][Step::kStates];
+    long long stride[Step::kStates];
+    Real stands[kWidth][Step::kStates];
+    bool runs = kRows;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
+      runs = runs || open[v];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
-        state[v][e] = off[v] ? at(run.starts, e, own + v) : Real(0);
-        if (off[v]) at(run.began, e, own + v) = state[v][e];
+        const ArrayView& array = lanes.array[Step::state_array(e)];
+        stride[e] = lane[0].direction * array.row;
+        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], first) + lanes.step.state[e];
+        stands[v][e] = state[v][e] = 0;
+        if (!open[v]) continue;
+        if (pass == First) state[v][e] = start_of(lanes, lane[v], e);
+        else if (pass == Again) state[v][e] = at(run.starts, e, own + v), stands[v][e] = load(row[v][e]);
+        else state[v][e] = at(run.ended, e, chain_lane(own + v) + (from - 1) * lanes.channels);
       }
     }
     identity<Carried>(state);
     // Rows are compared one step a stage: where what would be written agrees with what stands there, the
     // step's residual is their difference, and all that follows may stay.
-    Stored* row[kWidth][Step::kStates];
-    long long stride[Step::kStates];
-    Real stands[kWidth][Step::kStates];
-    bool open[kWidth];
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
-      const ArrayView& array = lanes.array[Step::state_array(e)];
-      stride[e] = lane[0].direction * array.row;
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) {
-        open[v] = off[v];
-        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], first) + lanes.step.state[e];
-        stands[v][e] = off[v] ? load(row[v][e]) : Real(0);
-      }
-    }
     int k = 0;
+    bool writes = false;
     Real merged_at = 0;
     walk<Carried, kRows, false>(
-        lanes, lane, first, kRows || many ? last : first, state, memory,
-        [&](long long, auto&) {
+        lanes, lane, begin, runs ? last : begin, state, memory,
+        [&](long long t, auto& now) {
           k = 0;
+          if (t == first) {
+            writes = true;
+            identity<Carried>(now);
+            CELLC_UNROLL()
+            for (int v = 0; v < kWidth; ++v) {
+              CELLC_UNROLL()
+              for (int e = 0; e < Step::kStates; ++e)
+                if (open[v] && pass != Tail) at(run.began, e, own + v) = now[v][e];
+            }
+          }
           bool any = false;
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) any = any || open[v];
@@ -392,7 +430,7 @@ struct SegmentedRun {
         [&](long long t, const auto& now) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (k == 0 && open[v]) {
+            if (k == 0 && pass == Again && open[v]) {
               Real far = 0;
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e) {
@@ -409,78 +447,30 @@ struct SegmentedRun {
             }
             CELLC_UNROLL()
             for (int e = 0; e < Step::kStates; ++e) {
-              if (open[v]) store(row[v][e], now[v][e]);
-              row[v][e] += stride[e];
+              if (open[v] && writes) store(row[v][e], now[v][e]);
+              if (writes) row[v][e] += stride[e];
             }
           }
           ++k;
         });
-    report_residual(merged_at);
+    if (pass == Again) report_residual(merged_at);
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       if (!open[v]) continue;
-      keep_end(own, lane[v], v, state[v]);
-      keep_carriers<Carried>(own, v, state[v]);
+      if (pass == Tail) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+      } else {
+        keep_end(own, lane[v], v, state[v]);
+        keep_carriers<Carried>(own, v, state[v]);
+      }
     }
   }
 
-  // The tail -----------------------------------------------------------------------------------------
-
-  /// Chains that still move, from the first boundary that is off to the end of their sequence.
-  CELLC_DEVICE void tail() {
-    const long long chains = lanes.sequences * lanes.channels;
-    for (long long tile = warp; tile * kTile < chains; tile += warps) {
-      Lane lane[kWidth];
-      long long from = 1ll << 62;
-      unsigned many = 0;
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) {
-        const long long chain = tile * kTile + thread * kWidth + v;
-        const long long sequence = chain / lanes.channels;
-        const long long lane0 = sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
-        lane[v] = resolve(lanes, chain < chains ? lane0 : 0);
-        if (chain >= chains) continue;
-        for (int s = 1; s < lanes.segments && s * lanes.segment < lane[v].steps; ++s) {
-          const long long own = lane0 + s * lanes.channels;
-          Real end[Step::kStates], to[Step::kStates];
-          CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) {
-            end[e] = at(run.ended, e, own - lanes.channels);
-            to[e] = at(run.began, e, own);
-          }
-          if (step_residual(lanes, lane[v], s * lanes.segment, end, to) <= run.tolerance) continue;
-          if (s < from) from = s;
-          ++many;
-          break;
-        }
-      }
-      count_in(&of->tails, many);
-      if (!__any_sync(0xffffffffu, many)) continue;
-      // Neighbours start together, so that rows are read whole; what was right is made again.
-      const unsigned least = ~warp_max(~static_cast<unsigned>(many ? from : 0x7fffffff));
-      const bool runs = kRows || kWidth > 1 ? true : many > 0;
-      Real state[kWidth][Step::kStates];
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) {
-        const long long chain = tile * kTile + thread * kWidth + v;
-        const long long sequence = chain / lanes.channels;
-        const long long own = sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels) + (least - 1) * lanes.channels;
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) state[v][e] = chain < chains ? at(run.ended, e, own) : Real(0);
-      }
-      const long long begin = least * lanes.segment;
-      const bool real = tile * kTile + thread * kWidth < chains && runs && begin < lane[0].steps;
-      Rows rows(lanes, lane[0], begin);
-      walk<Step, kRows, false>(
-          lanes, lane, begin, real ? lane[0].steps : begin, state, memory, [](long long, const auto&) { return true; },
-          [&](long long, const auto& now) { rows.write(now); });
-      if (!real) continue;
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
-      }
-    }
+  /// The lane of a chain's first segment.
+  CELLC_DEVICE long long chain_lane(long long chain) const {
+    const long long sequence = quotient(chain, lanes.channels);
+    return sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
   }
 };
 
@@ -504,6 +494,8 @@ CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
 
+CELLC_DEVICE bool lanes_may_be_empty(const Lanes& lanes) { return lanes.offsets || lanes.length == 0; }
+
 template <bool kRows>
 CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
@@ -519,8 +511,9 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const bool carries = run.carries < 0 ? control->carries != 0 : run.carries != 0;
   const long long tiles = (work.count + kTile - 1) / kTile;
   for (long long tile = work.warp; tile < tiles; tile += work.warps) {
-    if (carries) work.template sweep<Carried>(tile, burn_in);
-    else work.template sweep<Step>(tile, burn_in);
+    if (lanes_may_be_empty(run.lanes)) work.finish_empty(tile);
+    if (carries) work.carried(SegmentedRun<kRows>::First, tile, burn_in, nullptr);
+    else work.sweep(tile, burn_in);
     work.check(tile, call, burn_in);
   }
   wait_for_grid(&control->barrier);
@@ -535,13 +528,15 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     if (leads) of->active[(round + 1) % 3] = 0;
     wait_for_grid(&control->barrier);
     mark();
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.repair(tile, &of->active[round % 3]);
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.carried(SegmentedRun<kRows>::Again, tile, 0, &of->active[round % 3]);
     wait_for_grid(&control->barrier);
     active = of->active[round % 3];
     mark();
     if (leads) of->repaired += active, of->ran[round & 15] = active;
   }
-  if (active) work.tail();
+  if (active)
+    for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
+      work.carried(SegmentedRun<kRows>::Tail, tile, 0, &of->tails);
   if (leads) {
     of->rounds = round;
     if (run.carries < 0) learn(run, misses, burn_in);
