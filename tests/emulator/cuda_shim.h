@@ -40,7 +40,8 @@ static const Services* services;
 static const Thread* current;
 static thread_local char shared_anchor;  // so that there is a thread-local segment to find
 
-extern "C" __attribute__((visibility("default"))) const Thread** cellc_emulator_attach(const Services* given) {
+extern "C" __attribute__((visibility("default"))) const Thread** cellc_emulator_attach(
+    const Services* given) {
   services = given;
   return &current;
 }
@@ -69,7 +70,9 @@ inline T load_volatile(const T* from) {
   return *const_cast<const volatile T*>(from);
 }
 template <class T>
-inline T load_acquire(const T* from) { return load_volatile(from); }
+inline T load_acquire(const T* from) {
+  return load_volatile(from);
+}
 template <class T>
 inline void store_volatile(T* to, std::type_identity_t<T> value) {
   services->preempt();
@@ -77,7 +80,9 @@ inline void store_volatile(T* to, std::type_identity_t<T> value) {
   services->progress();
 }
 template <class T>
-inline void store_release(T* to, std::type_identity_t<T> value) { store_volatile(to, value); }
+inline void store_release(T* to, std::type_identity_t<T> value) {
+  store_volatile(to, value);
+}
 
 /// cp.async: the bytes arrive at the wait for their group, not before; until then the target holds NaN.
 /// Fewer `source_bytes` than bytes: the rest is zero. 4, 8 or 16 bytes, aligned, to shared memory.
@@ -141,14 +146,17 @@ inline unsigned segment_of_lane(int width) { return current->lane & ~unsigned(wi
 #undef assert
 #define CELLC_EMULATOR_TEXT2(x) #x
 #define CELLC_EMULATOR_TEXT(x) CELLC_EMULATOR_TEXT2(x)
-#define assert(condition)                                                                     \
-  ((condition) ? (void)0                                                                      \
-               : ::cellc_emulator::fail(__FILE__ ":" CELLC_EMULATOR_TEXT(__LINE__) ": assertion failed: " #condition))
+#define assert(condition)                \
+  ((condition) ? (void)0                 \
+               : ::cellc_emulator::fail( \
+                     __FILE__ ":" CELLC_EMULATOR_TEXT(__LINE__) ": assertion failed: " #condition))
 inline void __trap() { ::cellc_emulator::fail("__trap()"); }
 
 // ---- barriers and fences ----
 
-inline void __syncthreads() { cellc_emulator::services->barrier(0, 0, cellc_emulator::BarrierKind::Plain, 0); }
+inline void __syncthreads() {
+  cellc_emulator::services->barrier(0, 0, cellc_emulator::BarrierKind::Plain, 0);
+}
 inline int __syncthreads_or(int predicate) {
   return cellc_emulator::services->barrier(0, 0, cellc_emulator::BarrierKind::Or, predicate);
 }
@@ -250,13 +258,21 @@ inline unsigned atomicInc(unsigned* at, unsigned limit) {
 // ---- loads and stores that only hint at caches ----
 
 template <class T>
-inline T __ldg(const T* from) { return *from; }
+inline T __ldg(const T* from) {
+  return *from;
+}
 template <class T>
-inline T __ldca(const T* from) { return *from; }
+inline T __ldca(const T* from) {
+  return *from;
+}
 template <class T>
-inline T __ldcs(const T* from) { return *from; }
+inline T __ldcs(const T* from) {
+  return *from;
+}
 template <class T>
-inline T __ldlu(const T* from) { return *from; }
+inline T __ldlu(const T* from) {
+  return *from;
+}
 // Past the first-level cache: what loops wait with.
 template <class T>
 inline T __ldcg(const T* from) {
@@ -269,10 +285,18 @@ inline T __ldcv(const T* from) {
   return *from;
 }
 template <class T>
-inline void __stcs(T* to, std::type_identity_t<T> value) { *to = value; }
+inline void __stcs(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}
 template <class T>
-inline void __stcg(T* to, std::type_identity_t<T> value) { *to = value; }
+inline void __stcg(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}
 template <class T>
-inline void __stwb(T* to, std::type_identity_t<T> value) { *to = value; }
+inline void __stwb(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}
 template <class T>
-inline void __stwt(T* to, std::type_identity_t<T> value) { *to = value; }
+inline void __stwt(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}

@@ -88,9 +88,11 @@ std::string DeviceMemory::broken_guard() {
     char* const end = allocation.base + kGuard + allocation.bytes;
     const std::size_t back = first_broken(end, allocation.tail);
     if (front < kGuard && report.empty())
-      report = "wrote memory up to " + count(kGuard - front) + " before a device buffer of " + count(allocation.bytes);
+      report = "wrote memory up to " + count(kGuard - front) + " before a device buffer of " +
+               count(allocation.bytes);
     if (back < allocation.tail && report.empty())
-      report = "wrote memory from " + count(back) + " past the end of a device buffer of " + count(allocation.bytes);
+      report = "wrote memory from " + count(back) + " past the end of a device buffer of " +
+               count(allocation.bytes);
     if (front < kGuard) fill_guard(allocation.base, kGuard);
     if (back < allocation.tail) fill_guard(end, allocation.tail);
   }

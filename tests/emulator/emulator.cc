@@ -54,7 +54,7 @@ class FaultGuard {
   }
   std::vector<char> stack_;
   stack_t old_stack_{};
-  struct sigaction old_[std::size(kSignals)] {};
+  struct sigaction old_[std::size(kSignals)]{};
 };
 
 class ActiveRun {
@@ -156,7 +156,9 @@ class EmulatorDevice final : public Emulator {
     if (bytes) std::memcpy(to, memory_.range(from, bytes, "copy_out"), bytes);
   }
   void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream) override {
-    if (bytes) std::memmove(memory_.range(to, bytes, "copy (target)"), memory_.range(from, bytes, "copy (source)"), bytes);
+    if (bytes)
+      std::memmove(memory_.range(to, bytes, "copy (target)"), memory_.range(from, bytes, "copy (source)"),
+                   bytes);
   }
   void zero(GpuAddress to, std::size_t bytes, GpuStream) override {
     if (bytes) std::memset(memory_.range(to, bytes, "zero"), 0, bytes);
@@ -178,11 +180,14 @@ class EmulatorDevice final : public Emulator {
     const std::lock_guard lock(marks_mutex_);
     const auto first = marks_.find(from), last = marks_.find(to);
     if (first == marks_.end() || last == marks_.end())
-      throw DeviceError("emulator: mark " + std::to_string(first == marks_.end() ? from : to) + " was never recorded");
+      throw DeviceError("emulator: mark " + std::to_string(first == marks_.end() ? from : to) +
+                        " was never recorded");
     return std::chrono::duration<double, std::milli>(last->second - first->second).count();
   }
 
-  Counts counts() const override { return {allocations_, memory_.live_bytes(), launches_, synchronisations_}; }
+  Counts counts() const override {
+    return {allocations_, memory_.live_bytes(), launches_, synchronisations_};
+  }
   void set_seed(std::uint64_t seed) override { options_.seed = seed; }
 
  private:
@@ -202,7 +207,8 @@ class EmulatorDevice final : public Emulator {
   std::map<int, std::chrono::steady_clock::time_point> marks_;
 };
 
-void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction& function, const GpuLaunch& launch) {
+void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction& function,
+                                 const GpuLaunch& launch) {
   const auto refuse = [&](const std::string& why) {
     throw DeviceError("emulator: kernel " + kernel.name + ": " + why);
   };
@@ -220,7 +226,8 @@ void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction
            std::to_string(facts_.shared_per_block));
   if (!launch.cooperative) return;
   const int threads = static_cast<int>(block.x * block.y * block.z);
-  const std::int64_t room = std::int64_t{facts_.multiprocessors} * resident_blocks(function, threads, launch.shared_bytes);
+  const std::int64_t room =
+      std::int64_t{facts_.multiprocessors} * resident_blocks(function, threads, launch.shared_bytes);
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   if (blocks > static_cast<std::uint64_t>(room))
     refuse("a cooperative launch of " + std::to_string(blocks) + " blocks, of which " + std::to_string(room) +

@@ -19,9 +19,9 @@ struct EmulatorOptions {
   bool interleave = false;
   int multiprocessors = 4;
   std::int64_t memory_bytes = std::int64_t{4} << 30;
-  int registers = 64;                  ///< a thread's, for resident_blocks
-  std::size_t stack_bytes = 128 << 10; ///< a thread's, for its local arrays
-  std::int64_t patience = 100000;      ///< rounds in which only waiting loops ran: then it is a deadlock
+  int registers = 64;                   ///< a thread's, for resident_blocks
+  std::size_t stack_bytes = 128 << 10;  ///< a thread's, for its local arrays
+  std::int64_t patience = 100000;       ///< rounds in which only waiting loops ran: then it is a deadlock
   /// Compiled objects; empty: a directory of the build tree.
   std::string cache_directory;
 };
@@ -29,9 +29,9 @@ struct EmulatorOptions {
 class Emulator : public Gpu {
  public:
   struct Counts {
-    std::int64_t allocations = 0;  ///< so far
-    std::int64_t live_bytes = 0;   ///< now
-    std::int64_t launches = 0;     ///< so far
+    std::int64_t allocations = 0;       ///< so far
+    std::int64_t live_bytes = 0;        ///< now
+    std::int64_t launches = 0;          ///< so far
     std::int64_t synchronisations = 0;  ///< so far: synchronize, copy_out, elapsed_ms
   };
   virtual Counts counts() const = 0;

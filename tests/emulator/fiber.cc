@@ -78,10 +78,10 @@ struct Fiber::Context {
     auto* slot = reinterpret_cast<void**>(top);
     *--slot = nullptr;  // keeps the stack aligned as at a call, and ends a debugger's walk
     *--slot = reinterpret_cast<void*>(&cellc_emulator_first);
-    *--slot = nullptr;                                   // rbp
-    *--slot = fiber;                                     // rbx
-    *--slot = reinterpret_cast<void*>(&run_fiber);       // r12
-    for (int i = 0; i < 3; ++i) *--slot = nullptr;       // r13, r14, r15
+    *--slot = nullptr;                              // rbp
+    *--slot = fiber;                                // rbx
+    *--slot = reinterpret_cast<void*>(&run_fiber);  // r12
+    for (int i = 0; i < 3; ++i) *--slot = nullptr;  // r13, r14, r15
     inside = slot;
   }
   void enter() { cellc_emulator_switch(&outside, inside); }

@@ -21,7 +21,8 @@ constexpr std::int64_t kIdleWeight = 25;
 constexpr int kPassesPerTurn = 64;
 
 std::string at_index(const char* what, unsigned x, unsigned y, unsigned z) {
-  return std::string(what) + " (" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + ")";
+  return std::string(what) + " (" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) +
+         ")";
 }
 
 }  // namespace
@@ -41,7 +42,10 @@ std::unique_ptr<Fiber> FiberPool::take() {
 GridRun::Block::~Block() { std::free(dynamic_base); }
 
 GridRun::GridRun(const GridJob& job, FiberPool& pool, DeviceMemory& memory)
-    : job_(job), pool_(pool), memory_(memory), random_(job.seed),
+    : job_(job),
+      pool_(pool),
+      memory_(memory),
+      random_(job.seed),
       total_(std::uint64_t{job.grid.x} * job.grid.y * job.grid.z) {}
 
 GridRun::~GridRun() {
@@ -76,7 +80,8 @@ void GridRun::admit() {
     block->threads = std::vector<Thread>(count);
     for (unsigned i = 0; i < count; ++i) {
       Thread& thread = block->threads[i];
-      thread.view.thread = {i % job_.block.x, i / job_.block.x % job_.block.y, i / job_.block.x / job_.block.y};
+      thread.view.thread = {i % job_.block.x, i / job_.block.x % job_.block.y,
+                            i / job_.block.x / job_.block.y};
       thread.view.block = position;
       thread.view.block_dim = {job_.block.x, job_.block.y, job_.block.z};
       thread.view.grid_dim = {job_.grid.x, job_.grid.y, job_.grid.z};
@@ -203,7 +208,8 @@ void GridRun::exit_thread() {
   }
   const unsigned first = thread.number / 32 * 32;
   for (unsigned lane = 0; lane < 32 && first + lane < block.threads.size(); ++lane)
-    if (const Thread& other = block.threads[first + lane]; other.state == State::AtWarp && (other.mask & bit)) {
+    if (const Thread& other = block.threads[first + lane];
+        other.state == State::AtWarp && (other.mask & bit)) {
       set_error("ends while lane " + std::to_string(other.view.lane) + " waits for it at " + other.waits_for);
       return;
     }
@@ -257,9 +263,12 @@ int GridRun::barrier(int id, int threads, cellc_emulator::BarrierKind kind, int 
     barrier.accumulated = kind == BarrierKind::And;
   }
   const int vote = predicate != 0;
-  if (kind == BarrierKind::And) barrier.accumulated &= vote;
-  else if (kind == BarrierKind::Or) barrier.accumulated |= vote;
-  else barrier.accumulated += vote;
+  if (kind == BarrierKind::And)
+    barrier.accumulated &= vote;
+  else if (kind == BarrierKind::Or)
+    barrier.accumulated |= vote;
+  else
+    barrier.accumulated += vote;
   ++steps_;
   thread.barrier_id = id;
   if (++barrier.arrived < expected) {
@@ -353,7 +362,9 @@ unsigned GridRun::active_lanes() const {
 
 bool GridRun::in_shared(const void* at, std::size_t bytes) const {
   const auto* from = static_cast<const char*>(at);
-  const auto inside = [&](const char* base, std::size_t size) { return from >= base && from + bytes <= base + size; };
+  const auto inside = [&](const char* base, std::size_t size) {
+    return from >= base && from + bytes <= base + size;
+  };
   return inside(static_cast<const char*>(running_->view.dynamic_shared), job_.dynamic_shared_bytes) ||
          inside(job_.static_shared, job_.static_shared_bytes);
 }
@@ -361,14 +372,18 @@ bool GridRun::in_shared(const void* at, std::size_t bytes) const {
 void GridRun::copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes) {
   const auto misaligned = [&](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % bytes != 0; };
   const char* wrong = nullptr;
-  if (bytes != 4 && bytes != 8 && bytes != 16) wrong = "cp.async copies 4, 8 or 16 bytes";
-  else if (source_bytes > bytes) wrong = "cp.async reads more than it writes";
-  else if (misaligned(to) || (source_bytes && misaligned(from))) wrong = "cp.async at a misaligned address";
-  else if (!in_shared(to, bytes)) wrong = "cp.async to an address outside of the block's shared memory";
+  if (bytes != 4 && bytes != 8 && bytes != 16)
+    wrong = "cp.async copies 4, 8 or 16 bytes";
+  else if (source_bytes > bytes)
+    wrong = "cp.async reads more than it writes";
+  else if (misaligned(to) || (source_bytes && misaligned(from)))
+    wrong = "cp.async at a misaligned address";
+  else if (!in_shared(to, bytes))
+    wrong = "cp.async to an address outside of the block's shared memory";
   if (wrong) fail(wrong);
   std::memset(to, kUnwritten, bytes);
-  running_->copies.push_back({static_cast<char*>(to), static_cast<const char*>(from), bytes, source_bytes,
-                              running_->group});
+  running_->copies.push_back(
+      {static_cast<char*>(to), static_cast<const char*>(from), bytes, source_bytes, running_->group});
 }
 
 void GridRun::copy_commit() { ++running_->group; }
@@ -384,7 +399,9 @@ void GridRun::finish_copies(int before_group) {
   copies.erase(copies.begin(), copy);
 }
 
-void GridRun::copy_wait(unsigned groups_left) { finish_copies(running_->group - static_cast<int>(groups_left)); }
+void GridRun::copy_wait(unsigned groups_left) {
+  finish_copies(running_->group - static_cast<int>(groups_left));
+}
 void GridRun::copy_wait_all() {
   copy_commit();
   copy_wait(0);
@@ -406,9 +423,12 @@ std::string GridRun::who_waits(const Block& block) const {
     const std::string what = thread.state == State::Exited  ? "ended"
                              : thread.state == State::Ready ? "could go on"
                                                             : std::string("wait at ") + thread.waits_for;
-    const auto found = std::find_if(counts.begin(), counts.end(), [&](auto& entry) { return entry.first == what; });
-    if (found == counts.end()) counts.emplace_back(what, 1);
-    else ++found->second;
+    const auto found =
+        std::find_if(counts.begin(), counts.end(), [&](auto& entry) { return entry.first == what; });
+    if (found == counts.end())
+      counts.emplace_back(what, 1);
+    else
+      ++found->second;
   }
   const char* separator = " ";
   for (const auto& [what, count] : counts) {

@@ -37,18 +37,18 @@ class FiberPool {
 
 /// What is launched.
 struct GridJob {
-  std::string name;                      ///< of the kernel
+  std::string name;  ///< of the kernel
   void (*entry)(void** arguments) = nullptr;
   void** arguments = nullptr;
   const cellc_emulator::Thread** current = nullptr;  ///< of the loaded object
-  char* static_shared = nullptr;         ///< its thread-local segment, of this thread
+  char* static_shared = nullptr;                     ///< its thread-local segment, of this thread
   std::size_t static_shared_bytes = 0;
   GpuDim grid, block;
   std::size_t dynamic_shared_bytes = 0;
-  std::size_t resident = 1;              ///< blocks that run at the same time; they start in order
+  std::size_t resident = 1;  ///< blocks that run at the same time; they start in order
   bool shuffled = false;
   std::uint64_t seed = 0;
-  std::int64_t patience = 0;             ///< rounds without progress until that is a deadlock
+  std::int64_t patience = 0;  ///< rounds without progress until that is a deadlock
 };
 
 const cellc_emulator::Services* grid_services();
@@ -65,7 +65,8 @@ class GridRun {
   void preempt();
   void progress() { ++progress_; }
   int barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate);
-  unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value, unsigned source);
+  unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
+                          unsigned source);
   unsigned active_lanes() const;
   void copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes);
   void copy_commit();
@@ -100,7 +101,7 @@ class GridRun {
     unsigned long long value = 0, result = 0;
     unsigned calls_since_yield = 0;
     std::vector<Copy> copies;  ///< on their way, oldest first
-    int group = 0;            ///< of copies, that is open
+    int group = 0;             ///< of copies, that is open
   };
   struct Barrier {
     int expected = 0, arrived = 0, accumulated = 0, result = 0;
@@ -122,8 +123,8 @@ class GridRun {
   void admit();
   void retire(Block& block);
   void make_current(Block& block);
-  bool round();               ///< false: everything has ended
-  bool pass(Block& block);    ///< true: a thread could go on at once
+  bool round();             ///< false: everything has ended
+  bool pass(Block& block);  ///< true: a thread could go on at once
   void leave(State state, const char* waits_for);
   void exit_thread();
   void finish_copies(int before_group);
@@ -144,7 +145,7 @@ class GridRun {
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Block>> blocks_;  ///< resident
   std::uint64_t next_ = 0, total_ = 0;
-  Block* loaded_ = nullptr;                     ///< whose static shared memory lies in place
+  Block* loaded_ = nullptr;  ///< whose static shared memory lies in place
   Thread* running_ = nullptr;
   std::uint64_t progress_ = 0, steps_ = 0, clock_ = 0;
   std::string error_;

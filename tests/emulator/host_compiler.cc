@@ -116,12 +116,14 @@ std::mutex& mutex_of(const std::string& key) {
 
 HostCompilation compile_for_host(const GpuSource& source, const std::string& cache_directory) {
   const auto start = std::chrono::steady_clock::now();
-  const fs::path directory = cache_directory.empty() ? fs::path(CELLC_EMULATOR_CACHE) : fs::path(cache_directory);
+  const fs::path directory =
+      cache_directory.empty() ? fs::path(CELLC_EMULATOR_CACHE) : fs::path(cache_directory);
   const fs::path shim = CELLC_EMULATOR_SHIM;
   const auto options = definitions(source.options);
 
   std::string identity = std::string(kFormat) + '\0' + CELLC_EMULATOR_COMPILER + '\0' +
-                         CELLC_EMULATOR_COMPILER_VERSION + '\0' + CELLC_EMULATOR_FLAGS + '\0' + source.name + '\0';
+                         CELLC_EMULATOR_COMPILER_VERSION + '\0' + CELLC_EMULATOR_FLAGS + '\0' + source.name +
+                         '\0';
   for (const auto& option : options) identity += option + '\0';
   for (const char* file : kShimFiles) identity += read_file(shim / file) + '\0';
   const std::string key = hash_of(identity + source.text);
@@ -151,8 +153,9 @@ HostCompilation compile_for_host(const GpuSource& source, const std::string& cac
                                        " failed: " + first_error(log) + " (all of it: " + kept + ".log)");
   };
   write_file(own + ".cu", "#line 1 \"" + source.name + "\"\n" + source.text);
-  std::vector<std::string> preprocess = {"-x", "c++", "-std=c++20", "-E", "-DCELLC_EMULATOR", "-include",
-                                         (shim / "cuda_shim.h").string(), "-I", shim.string()};
+  std::vector<std::string> preprocess = {
+      "-x", "c++",        "-std=c++20", "-E", "-DCELLC_EMULATOR", "-include", (shim / "cuda_shim.h").string(),
+      "-I", shim.string()};
   preprocess.insert(preprocess.end(), options.begin(), options.end());
   preprocess.insert(preprocess.end(), {own + ".cu", "-o", own + ".ii"});
   run("preprocessing", preprocess, own + ".cu");
@@ -177,13 +180,18 @@ constexpr std::string_view kKernelMark = "__attribute__((cellc_kernel))";
 constexpr std::string_view kSharedMark = "__attribute__((cellc_shared)) static thread_local";
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_word(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
 
 std::size_t skip_space(const std::string& text, std::size_t at) {
   while (at < text.size()) {
-    if (is_space(text[at])) ++at;
-    else if (text[at] == '#') at = std::min(text.find('\n', at), text.size());  // of the preprocessor
-    else break;
+    if (is_space(text[at]))
+      ++at;
+    else if (text[at] == '#')
+      at = std::min(text.find('\n', at), text.size());  // of the preprocessor
+    else
+      break;
   }
   return at;
 }
@@ -245,9 +253,9 @@ bool is_template(const std::string& text, std::size_t at) {
 
 }  // namespace
 
-// Between head and body of `extern "C" … void f(P) {` comes: `; extern "C" void cellc_entry_f(void** a) {…} void
-// f(P)`. In the same place, so that the kernel may stand in any namespace; on the same line, so that lines
-// keep their numbers.
+// Between head and body of `extern "C" … void f(P) {` comes: `; extern "C" void cellc_entry_f(void** a) {…}
+// void f(P)`. In the same place, so that the kernel may stand in any namespace; on the same line, so that
+// lines keep their numbers.
 std::string add_entries(const std::string& preprocessed) {
   std::string out;
   std::size_t done = 0;
@@ -256,7 +264,8 @@ std::string add_entries(const std::string& preprocessed) {
     done = end;
   };
   for (std::size_t at = 0;;) {
-    const std::size_t kernel = preprocessed.find(kKernelMark, at), shared = preprocessed.find(kSharedMark, at);
+    const std::size_t kernel = preprocessed.find(kKernelMark, at),
+                      shared = preprocessed.find(kSharedMark, at);
     if (kernel == std::string::npos && shared == std::string::npos) break;
     if (shared < kernel) {
       copy_to(shared);
@@ -278,8 +287,8 @@ std::string add_entries(const std::string& preprocessed) {
     copy_to(head->body);
     at = done;
     out += "; extern \"C\" __attribute__((visibility(\"default\"))) void cellc_entry_" + head->name +
-           "(void** arguments) { ::cellc_emulator::call(&" + head->name + ", arguments); } void " + head->name +
-           head->parameters;
+           "(void** arguments) { ::cellc_emulator::call(&" + head->name + ", arguments); } void " +
+           head->name + head->parameters;
   }
   copy_to(preprocessed.size());
   return out;

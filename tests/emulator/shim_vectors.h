@@ -1,14 +1,22 @@
 // CUDA's vector types, with CUDA's alignments: a misaligned access traps here as it does on a card.
 #pragma once
 
-#define CELLC_EMULATOR_VECTORS(type, base, align2, align4)                                       \
-  struct type##1 { base x; };                                                                    \
-  struct __align__(align2) type##2 { base x, y; };                                               \
-  struct type##3 { base x, y, z; };                                                              \
-  struct __align__(align4) type##4 { base x, y, z, w; };                                         \
-  inline type##1 make_##type##1(base x) { return {x}; }                                          \
-  inline type##2 make_##type##2(base x, base y) { return {x, y}; }                               \
-  inline type##3 make_##type##3(base x, base y, base z) { return {x, y, z}; }                    \
+#define CELLC_EMULATOR_VECTORS(type, base, align2, align4)                    \
+  struct type##1 {                                                            \
+    base x;                                                                   \
+  };                                                                          \
+  struct __align__(align2) type##2 {                                          \
+    base x, y;                                                                \
+  };                                                                          \
+  struct type##3 {                                                            \
+    base x, y, z;                                                             \
+  };                                                                          \
+  struct __align__(align4) type##4 {                                          \
+    base x, y, z, w;                                                          \
+  };                                                                          \
+  inline type##1 make_##type##1(base x) { return {x}; }                       \
+  inline type##2 make_##type##2(base x, base y) { return {x, y}; }            \
+  inline type##3 make_##type##3(base x, base y, base z) { return {x, y, z}; } \
   inline type##4 make_##type##4(base x, base y, base z, base w) { return {x, y, z, w}; }
 
 CELLC_EMULATOR_VECTORS(char, signed char, 2, 4)

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
@@ -115,7 +116,8 @@ TEST(Emulator, ReducesInSharedMemoryUnderEverySchedule) {
   std::iota(in.begin(), in.end(), 0.0f);
   for (const auto& options : schedules()) {
     const auto gpu = open_emulator(options);
-    const auto kernel = gpu->function(gpu->load({"sum.cu", kBlockSum, {"-DBARRIER=__syncthreads();"}}), "kernel");
+    const auto kernel =
+        gpu->function(gpu->load({"sum.cu", kBlockSum, {"-DBARRIER=__syncthreads();"}}), "kernel");
     EXPECT_GE(gpu->facts(kernel).static_shared, 512);
     const auto din = upload(*gpu, in);
     const GpuBuffer out(*gpu, 7 * sizeof(float));
@@ -259,8 +261,8 @@ TEST(Emulator, AGridBarrierWithoutACooperativeLaunchIsADeadlock) {
   const auto kernel = compile(*gpu, kGridBarrier);
   const GpuBuffer values(*gpu, 30 * sizeof(float)), arrived(*gpu, sizeof(unsigned));
   gpu->zero(arrived.address(), 4, 0);
-  const auto error = error_of(
-      [&] { launch(*gpu, kernel, shape(10, 64), values.address(), arrived.address(), 3); });
+  const auto error =
+      error_of([&] { launch(*gpu, kernel, shape(10, 64), values.address(), arrived.address(), 3); });
   EXPECT_CONTAINS(error, "kernel kernel: deadlock");
   EXPECT_CONTAINS(error, "block (0, 0, 0)");
   EXPECT_CONTAINS(error, "63 threads wait at __syncthreads");
@@ -315,8 +317,9 @@ extern "C" __global__ void kernel(float* out, const __grid_constant__ Sizes size
     const auto result = download<float>(*gpu, out);
     for (int block = 0; block < 12; ++block)
       for (int i = 0; i < 96; ++i) ASSERT_EQ(result[block * 96 + i], 0.5f * (block * 96 + 95 - i));
-    const auto error = error_of(
-        [&] { launch(*gpu, kernel, shape(1, 96, 80 * sizeof(float)), out.address(), Sizes{96, 0.5}); });
+    const auto error = error_of([&] {
+      launch(*gpu, kernel, shape(1, 96, 80 * sizeof(float)), out.address(), Sizes{96, 0.5});
+    });
     EXPECT_CONTAINS(error, "of 320 bytes of dynamic shared memory");
   }
 }
@@ -348,10 +351,14 @@ TEST(Emulator, CopiesArriveAtTheWaitForTheirGroup) {
     for (int i = 0; i < 32; ++i)
       for (int k = 0; k < 4; ++k) {
         const float first = result[4 * i + k], second = result[128 + 4 * i + k];
-        if (wait >= 1) EXPECT_EQ(first, 4 * (31 - i) + k);
-        else EXPECT_TRUE(std::isnan(first));
-        if (wait == 2) EXPECT_EQ(second, k < 2 ? 128 + 4 * (31 - i) + k : 0);
-        else EXPECT_TRUE(std::isnan(second));
+        if (wait >= 1)
+          EXPECT_EQ(first, 4 * (31 - i) + k);
+        else
+          EXPECT_TRUE(std::isnan(first));
+        if (wait == 2)
+          EXPECT_EQ(second, k < 2 ? 128 + 4 * (31 - i) + k : 0);
+        else
+          EXPECT_TRUE(std::isnan(second));
       }
   }
 }
@@ -440,8 +447,11 @@ extern "C" __global__ void kernel(int how) {
   if (how != 2) __syncthreads();
 })");
   launch(*gpu, kernel, shape(2, 64), 9);
-  const char* const expected[] = {"__syncthreads", "wait at __syncthreads", "lane 5, which has ended|lane 0 waits for it",
-                                  "lacks its own lane", "deadlock, no thread of a block can go on",
+  const char* const expected[] = {"__syncthreads",
+                                  "wait at __syncthreads",
+                                  "lane 5, which has ended|lane 0 waits for it",
+                                  "lacks its own lane",
+                                  "deadlock, no thread of a block can go on",
                                   "with another mask or at"};
   for (int how = 0; how < 6; ++how) {
     const auto error = error_of([&] { launch(*gpu, kernel, shape(2, 64), how); });
@@ -473,8 +483,9 @@ extern "C" __global__ void kernel(float* data, int how, int zero) {
   if (how == 5) fills_the_stack();
 })");
   const GpuBuffer data(*gpu, 64);
-  const char* const expected[] = {"misaligned", "index outside", "division by zero", "__trap()",
-                                  "assertion failed: zero == 1", "stack_bytes"};
+  const char* const expected[] = {
+      "misaligned", "index outside", "division by zero", "__trap()", "assertion failed: zero == 1",
+      "stack_bytes"};
   for (int how = 0; how < 6; ++how) {
     const auto error = error_of([&] { launch(*gpu, kernel, shape(1, 4), data.address(), how, 0); });
     EXPECT_CONTAINS(error, "kernel kernel, block (0, 0, 0), thread (3, 0, 0)");
@@ -485,7 +496,9 @@ extern "C" __global__ void kernel(float* data, int how, int zero) {
 TEST(Emulator, ACompileErrorIsOneLineThatNamesThePlace) {
   const auto gpu = open_emulator();
   const auto error = error_of([&] {
-    gpu->load({"broken.cu", "\n#line 7 \"my.cell\"\nextern \"C\" __global__ void f(float* a) { a[0] = nowhere; }\n", {}});
+    gpu->load({"broken.cu",
+               "\n#line 7 \"my.cell\"\nextern \"C\" __global__ void f(float* a) { a[0] = nowhere; }\n",
+               {}});
   });
   EXPECT_CONTAINS(error, "broken.cu failed: my.cell:7:");
   EXPECT_CONTAINS(error, "nowhere");
@@ -528,8 +541,9 @@ TEST(Emulator, SourcesCompileAndRunOnSeveralThreads) {
   int results[4] = {};
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&, i] {  // two and two want the same object
-      const auto kernel = compile(*gpu, "extern \"C\" __global__ void kernel(int* out) { __shared__ int x; x = " +
-                                            std::to_string(i / 2 + 1) + "; __syncthreads(); *out = x; }");
+      const auto kernel =
+          compile(*gpu, "extern \"C\" __global__ void kernel(int* out) { __shared__ int x; x = " +
+                            std::to_string(i / 2 + 1) + "; __syncthreads(); *out = x; }");
       const GpuBuffer out(*gpu, 4);
       for (int turn = 0; turn < 20; ++turn) launch(*gpu, kernel, shape(3, 64), out.address());
       results[i] = download<int>(*gpu, out)[0];
