@@ -49,7 +49,9 @@ class FaultGuard {
   static void handle(int signal, siginfo_t* info, void*) {
     GridRun* const run = emulator::active_run();
     // Leaves this stack for the scheduler's where a kernel is at fault.
-    if (run && run->fault(signal, info->si_addr)) return;
+    // The processor's own refusals (a misaligned vector, an impossible address) come without an address.
+    const bool refused = signal == SIGSEGV && info->si_code == SI_KERNEL;
+    if (run && run->fault(refused ? SIGILL : signal, info->si_addr)) return;
     ::signal(signal, SIG_DFL);  // the fault comes again, and is then what it always was
   }
   std::vector<char> stack_;

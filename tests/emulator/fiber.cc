@@ -76,7 +76,8 @@ struct Fiber::Context {
 
   void prepare(char* top, Fiber* fiber) {
     auto* slot = reinterpret_cast<void**>(top);
-    *--slot = nullptr;  // keeps the stack aligned as at a call, and ends a debugger's walk
+    *--slot = nullptr;  // ends a debugger's walk
+    *--slot = nullptr;  // and the stack is aligned to 16 where `first` calls
     *--slot = reinterpret_cast<void*>(&cellc_emulator_first);
     *--slot = nullptr;                              // rbp
     *--slot = fiber;                                // rbx

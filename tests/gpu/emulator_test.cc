@@ -493,6 +493,23 @@ extern "C" __global__ void kernel(float* data, int how, int zero) {
   }
 }
 
+TEST(Emulator, StacksAreAligned) {
+  const auto gpu = open_emulator();
+  const auto kernel = compile(*gpu, R"(
+__device__ __noinline__ void fill(float4* values) {
+  for (int i = 0; i < 4; ++i) values[i] = make_float4(i, i, i, i);
+}
+extern "C" __global__ void kernel(float* out) {
+  alignas(16) float4 values[4];
+  fill(values);
+  out[threadIdx.x] = values[threadIdx.x % 4].z + (reinterpret_cast<unsigned long long>(values) % 16);
+})");
+  const GpuBuffer out(*gpu, 64 * sizeof(float));
+  launch(*gpu, kernel, shape(1, 64), out.address());
+  const auto result = download<float>(*gpu, out);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(result[i], i % 4);
+}
+
 TEST(Emulator, ACompileErrorIsOneLineThatNamesThePlace) {
   const auto gpu = open_emulator();
   const auto error = error_of([&] {
