@@ -1,6 +1,7 @@
 #include "tests/emulator/emulator.h"
 
 #include <signal.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <atomic>
@@ -46,12 +47,18 @@ class FaultGuard {
 
  private:
   static constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE};
-  static void handle(int signal, siginfo_t* info, void*) {
+  static void handle(int signal, siginfo_t* info, [[maybe_unused]] void* context) {
     GridRun* const run = emulator::active_run();
     // Leaves this stack for the scheduler's where a kernel is at fault.
     // The processor's own refusals (a misaligned vector, an impossible address) come without an address.
     const bool refused = signal == SIGSEGV && info->si_code == SI_KERNEL;
-    if (run && run->fault(refused ? SIGILL : signal, info->si_addr)) return;
+#if defined(__x86_64__)
+    const auto at = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
+    const void* const site = reinterpret_cast<const char*>(at) + 1;  // as if it were the one before a return
+#else
+    const void* const site = nullptr;
+#endif
+    if (run && run->fault(refused ? SIGILL : signal, info->si_addr, site)) return;
     ::signal(signal, SIG_DFL);  // the fault comes again, and is then what it always was
   }
   std::vector<char> stack_;
@@ -259,6 +266,7 @@ void EmulatorDevice::launch(const GpuFunction& function, const GpuLaunch& launch
   job.shuffled = options_.seed != 0;
   // Launches differ, and a run of the same launches is the same again.
   job.seed = options_.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(launches_);
+  job.lines_of = [&object](const void* site) { return object.lines_of(site); };
   job.patience = options_.patience;
   ++launches_;
   {

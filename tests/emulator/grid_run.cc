@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <tuple>
 
 #include "runtime/engine.h"
 #include "tests/emulator/device_memory.h"
@@ -178,7 +180,7 @@ bool GridRun::pass(Block& block) {
     *job_.current = &thread->view;
     thread->fiber->resume();
     running_ = nullptr;
-    if (!error_.empty()) throw DeviceError(error_);
+    if (!error_.empty()) throw DeviceError(error_ + lines_of(error_site_));
   }
   return std::any_of(block.threads.begin(), block.threads.end(),
                      [](const Thread& thread) { return thread.state == State::Ready; });
@@ -418,29 +420,27 @@ std::string GridRun::place(const Thread& thread) const {
 std::string GridRun::who_waits(const Block& block) const {
   const auto& position = block.threads[0].view.block;
   std::string text = at_index("block", position.x, position.y, position.z) + ":";
-  std::vector<std::pair<std::string, int>> counts;
+  std::map<std::tuple<State, std::string, const void*>, int> counts;
   for (const Thread& thread : block.threads) {
-    const std::string what = thread.state == State::Exited  ? "ended"
-                             : thread.state == State::Ready ? "could go on"
-                                                            : std::string("wait at ") + thread.waits_for;
-    const auto found =
-        std::find_if(counts.begin(), counts.end(), [&](auto& entry) { return entry.first == what; });
-    if (found == counts.end())
-      counts.emplace_back(what, 1);
-    else
-      ++found->second;
+    const bool waits = thread.state != State::Exited && thread.state != State::Ready;
+    ++counts[{thread.state, waits ? thread.waits_for : "", waits ? thread.site : nullptr}];
   }
   const char* separator = " ";
   for (const auto& [what, count] : counts) {
-    text += separator + std::to_string(count) + " threads " + what;
-    separator = ", ";
+    const auto& [state, waits_for, site] = what;
+    text += separator + std::to_string(count) + (count == 1 ? " thread " : " threads ");
+    text += state == State::Exited ? "ended" : state == State::Ready ? "could go on" : "at " + waits_for;
+    text += lines_of(site);
+    separator = "; ";
   }
   return text;
 }
 
 // Errors are made in functions that return before the fiber is left: nothing unwinds its stack.
 void GridRun::set_error(const std::string& message) {
-  if (error_.empty()) error_ = "emulator: " + place(*running_) + ": " + message;
+  if (!error_.empty()) return;
+  error_ = "emulator: " + place(*running_) + ": " + message;
+  error_site_ = running_->site;
 }
 void GridRun::die() { running_->fiber->leave_for_good(); }
 void GridRun::fail(const char* message) {
@@ -448,8 +448,9 @@ void GridRun::fail(const char* message) {
   die();
 }
 
-bool GridRun::fault(int signal, const void* address) {
+bool GridRun::fault(int signal, const void* address, const void* site) {
   if (!running_) return false;
+  set_site(site);
   if (signal == SIGILL || signal == SIGTRAP)
     set_error("misaligned access, or an index outside of an array of known size");
   else if (signal == SIGFPE)
@@ -463,29 +464,50 @@ bool GridRun::fault(int signal, const void* address) {
 }
 
 namespace {
-GridRun& run() { return *active_run(); }
+
+// Functions, not lambdas: their return address is the place in the kernel.
+#define CELLC_SITE active_run()->set_site(__builtin_return_address(0))
+
+void do_yield(const char* what) {
+  CELLC_SITE;
+  active_run()->yield(what);
+}
+void do_preempt() {
+  CELLC_SITE;
+  active_run()->preempt();
+}
+void do_progress() { active_run()->progress(); }
+int do_barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate) {
+  CELLC_SITE;
+  return active_run()->barrier(id, threads, kind, predicate);
+}
+unsigned long long do_warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
+                           unsigned source) {
+  CELLC_SITE;
+  return active_run()->warp(kind, mask, value, source);
+}
+unsigned do_active_lanes() { return active_run()->active_lanes(); }
+void do_copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes) {
+  CELLC_SITE;
+  active_run()->copy_begin(to, from, bytes, source_bytes);
+}
+void do_copy_commit() { active_run()->copy_commit(); }
+void do_copy_wait(unsigned groups_left) { active_run()->copy_wait(groups_left); }
+void do_copy_wait_all() { active_run()->copy_wait_all(); }
+long long do_clock() { return active_run()->clock(); }
+void do_fail(const char* message) {
+  CELLC_SITE;
+  active_run()->fail(message);
+}
+
+#undef CELLC_SITE
+
 }  // namespace
 
 const cellc_emulator::Services* grid_services() {
   static constexpr cellc_emulator::Services services = {
-      [](const char* what) { run().yield(what); },
-      [] { run().preempt(); },
-      [] { run().progress(); },
-      [](int id, int threads, cellc_emulator::BarrierKind kind, int predicate) {
-        return run().barrier(id, threads, kind, predicate);
-      },
-      [](cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value, unsigned source) {
-        return run().warp(kind, mask, value, source);
-      },
-      [] { return run().active_lanes(); },
-      [](void* to, const void* from, unsigned bytes, unsigned source_bytes) {
-        run().copy_begin(to, from, bytes, source_bytes);
-      },
-      [] { run().copy_commit(); },
-      [](unsigned groups_left) { run().copy_wait(groups_left); },
-      [] { run().copy_wait_all(); },
-      [] { return run().clock(); },
-      [](const char* message) { run().fail(message); },
+      do_yield,      do_preempt,     do_progress,  do_barrier,       do_warp,  do_active_lanes,
+      do_copy_begin, do_copy_commit, do_copy_wait, do_copy_wait_all, do_clock, do_fail,
   };
   return &services;
 }

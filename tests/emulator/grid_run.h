@@ -9,6 +9,7 @@
 // Memory is sequentially consistent: a missing fence is not found here.
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -48,6 +49,8 @@ struct GridJob {
   std::size_t resident = 1;  ///< blocks that run at the same time; they start in order
   bool shuffled = false;
   std::uint64_t seed = 0;
+  /// Source lines of a place in the code: ", at a.cuh:5, from b.cuh:7"; empty if they are not known.
+  std::function<std::string(const void*)> lines_of;
   std::int64_t patience = 0;  ///< rounds without progress until that is a deadlock
 };
 
@@ -72,10 +75,12 @@ class GridRun {
   void copy_commit();
   void copy_wait(unsigned groups_left);
   void copy_wait_all();
+  /// Where the running thread is: of every call above, before it.
+  void set_site(const void* site) { running_->site = site; }
   long long clock() { return static_cast<long long>(++clock_); }
   [[noreturn]] void fail(const char* message);
-  /// From a signal handler on this thread. False: no emulated thread was running.
-  bool fault(int signal, const void* address);
+  /// From a signal handler on this thread; `site`: of the instruction. False: no emulated thread was running.
+  bool fault(int signal, const void* address, const void* site);
 
  private:
   enum class State { Ready, Yielded, AtBarrier, AtWarp, Exited };
@@ -94,6 +99,7 @@ class GridRun {
     std::unique_ptr<Fiber> fiber;
     State state = State::Ready;
     const char* waits_for = "";
+    const void* site = nullptr;  ///< in the kernel, of its last request
     int barrier_id = 0;
     // What it brought to its warp, and what it got.
     cellc_emulator::WarpKind warp_kind{};
@@ -134,6 +140,7 @@ class GridRun {
   void complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask);
   std::string place(const Thread& thread) const;
   std::string who_waits(const Block& block) const;
+  std::string lines_of(const void* site) const { return job_.lines_of && site ? job_.lines_of(site) : ""; }
   static void thread_main(void* thread);
   bool chance(unsigned of) { return random_() % of == 0; }
   template <class T>
@@ -149,6 +156,7 @@ class GridRun {
   Thread* running_ = nullptr;
   std::uint64_t progress_ = 0, steps_ = 0, clock_ = 0;
   std::string error_;
+  const void* error_site_ = nullptr;
 };
 
 /// The run of this thread, nullptr outside of launches.

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -312,7 +313,7 @@ int find_thread_segment(dl_phdr_info* info, std::size_t, void* data) {
 
 }  // namespace
 
-LoadedObject::LoadedObject(const std::string& file, const cellc_emulator::Services* services) {
+LoadedObject::LoadedObject(const std::string& file, const cellc_emulator::Services* services) : file_(file) {
   // The loader knows a file by its inode and would give the same object twice.
   static std::atomic<unsigned> number{0};
   const std::string copy = file + "." + std::to_string(getpid()) + "." + std::to_string(number++);
@@ -332,6 +333,7 @@ LoadedObject::LoadedObject(const std::string& file, const cellc_emulator::Servic
   if (!attach || dlinfo(handle_, RTLD_DI_LINKMAP, &map) != 0)
     throw DeviceError("emulator: a compiled object lacks its hooks");
   current_ = attach(services);
+  base_ = map->l_addr;
   SegmentSearch search{map->l_addr};
   dl_iterate_phdr(&find_thread_segment, &search);
   shared_bytes_ = search.bytes;
@@ -353,6 +355,28 @@ char* LoadedObject::shared() const {
   void* segment = nullptr;
   dlinfo(handle_, RTLD_DI_TLS_DATA, &segment);
   return static_cast<char*>(segment);
+}
+
+std::string LoadedObject::lines_of(const void* site) const {
+  constexpr int kFrames = 4;
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "0x%zx", reinterpret_cast<std::uintptr_t>(site) - base_ - 1);
+  static std::atomic<unsigned> number{0};
+  const std::string log = file_ + "." + std::to_string(getpid()) + ".lines" + std::to_string(number++);
+  const int status = execute({"addr2line", "-i", "-e", file_, offset}, log);
+  std::string text;
+  int frames = 0;
+  std::ifstream lines(log);
+  for (std::string line; status == 0 && frames < kFrames && std::getline(lines, line);) {
+    line = line.substr(0, line.find(' '));      // without a discriminator
+    line.erase(0, line.find_last_of('/') + 1);  // names are those of #line, in no directory
+    const auto of = [&](const char* file) { return line.starts_with(std::string(file) + ':'); };
+    if (line.starts_with('?') || std::any_of(std::begin(kShimFiles), std::end(kShimFiles), of)) continue;
+    text += (frames++ ? ", from " : ", at ") + line;
+  }
+  std::error_code ignored;
+  fs::remove(log, ignored);
+  return text;
 }
 
 }  // namespace cellc::emulator

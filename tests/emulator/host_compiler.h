@@ -1,5 +1,6 @@
 #pragma once
 // CUDA C++ text to an object of this process, by the host's C++ compiler.
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,9 +25,14 @@ class LoadedObject {
   /// Where the calling thread's static shared memory lies, all kernels' together.
   char* shared() const;
   std::size_t shared_bytes() const { return shared_bytes_; }
+  /// Source lines of a return address, innermost first: ", at a.cuh:5, from b.cuh:7". Empty if the machine
+  /// has no addr2line.
+  std::string lines_of(const void* site) const;
 
  private:
+  std::string file_;
   void* handle_ = nullptr;
+  std::uintptr_t base_ = 0;
   const cellc_emulator::Thread** current_ = nullptr;
   std::size_t shared_bytes_ = 0;
 };

@@ -265,7 +265,7 @@ TEST(Emulator, AGridBarrierWithoutACooperativeLaunchIsADeadlock) {
       error_of([&] { launch(*gpu, kernel, shape(10, 64), values.address(), arrived.address(), 3); });
   EXPECT_CONTAINS(error, "kernel kernel: deadlock");
   EXPECT_CONTAINS(error, "block (0, 0, 0)");
-  EXPECT_CONTAINS(error, "63 threads wait at __syncthreads");
+  EXPECT_CONTAINS(error, "1 thread at an atomic that changes nothing");
   // And the device goes on.
   gpu->zero(arrived.address(), 4, 0);
   launch(*gpu, kernel, shape(10, 64, 0, true), values.address(), arrived.address(), 3);
@@ -491,6 +491,32 @@ extern "C" __global__ void kernel(float* data, int how, int zero) {
     EXPECT_CONTAINS(error, "kernel kernel, block (0, 0, 0), thread (3, 0, 0)");
     EXPECT_CONTAINS(error, expected[how]);
   }
+}
+
+TEST(Emulator, ErrorsNameTheLinesThatLedToThem) {
+  const auto gpu = open_emulator();
+  const auto kernel = compile(*gpu, R"(
+#line 10 "inner.cuh"
+__device__ __forceinline__ void wait(int how) {
+  if (how == 0) __syncthreads();
+  if (how == 1) __syncwarp();
+}
+__device__ __forceinline__ void write(float* to) {
+  to[threadIdx.x] = 1.0f;
+}
+#line 50 "outer.cuh"
+extern "C" __global__ void kernel(
+    float* out, int how) {
+  if (how == 2) write(out);
+  else if (threadIdx.x % 2) wait(0);
+  else wait(1);
+})");
+  // Both places are known where threads wait for each other. (The compiler may merge inlined copies.)
+  const auto deadlock = error_of([&] { launch(*gpu, kernel, shape(1, 64), GpuAddress{0}, 0); });
+  EXPECT_CONTAINS(deadlock, "32 threads at __syncwarp, at inner.cuh:12, from outer.cuh:54");
+  EXPECT_CONTAINS(deadlock, "32 threads at __syncthreads, at inner.cuh:11, from outer.cuh:53");
+  EXPECT_CONTAINS(error_of([&] { launch(*gpu, kernel, shape(1, 1), GpuAddress{0}, 2); }),
+                  "access to the null pointer or near it, at inner.cuh:15, from outer.cuh:52");
 }
 
 TEST(Emulator, StacksAreAligned) {
