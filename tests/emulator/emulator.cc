@@ -111,7 +111,7 @@ class EmulatorDevice final : public Emulator {
   const GpuFacts& facts() const override { return facts_; }
 
   GpuModule load(const GpuSource& source) override {
-    const auto compiled = emulator::compile_for_host(source, options_.cache_directory);
+    const auto compiled = emulator::compile_for_host(source, options_.optimisation, options_.cache_directory);
     GpuModule module;
     module.module = std::make_shared<Module>(compiled.file, source.name);
     module.compile_ms = compiled.milliseconds;

@@ -1,6 +1,6 @@
 # How the emulator compiles kernels. Each flag stands in for something that a card does or a tool would find.
 set(emulator_flags
-  -O1 -g1 -w -fPIC                        # lines, for the place of an error
+  -g1 -w -fPIC                            # lines, for the place of an error
   -fvisibility=hidden                     # two objects may define the same names
   -fno-strict-aliasing -fwrapv            # as the device compiler treats casts and overflow
   -ffp-contract=off                       # __fmul_rn and its like round once; fmaf is called where it is meant

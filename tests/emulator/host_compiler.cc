@@ -115,7 +115,9 @@ std::mutex& mutex_of(const std::string& key) {
 
 }  // namespace
 
-HostCompilation compile_for_host(const GpuSource& source, const std::string& cache_directory) {
+HostCompilation compile_for_host(const GpuSource& source, int optimisation,
+                                 const std::string& cache_directory) {
+  const std::string level = "-O" + std::to_string(optimisation);
   const auto start = std::chrono::steady_clock::now();
   const fs::path directory =
       cache_directory.empty() ? fs::path(CELLC_EMULATOR_CACHE) : fs::path(cache_directory);
@@ -161,7 +163,7 @@ HostCompilation compile_for_host(const GpuSource& source, const std::string& cac
   preprocess.insert(preprocess.end(), {own + ".cu", "-o", own + ".ii"});
   run("preprocessing", preprocess, own + ".cu");
   write_file(own + ".entries.ii", add_entries(read_file(own + ".ii")));
-  std::vector<std::string> compile = {"-x", "c++-cpp-output", "-std=c++20"};
+  std::vector<std::string> compile = {"-x", "c++-cpp-output", "-std=c++20", level};
   compile.insert(compile.end(), flags().begin(), flags().end());
   compile.insert(compile.end(), {"-shared", own + ".entries.ii", "-o", own + ".so"});
   run("compilation", compile, own + ".cu");

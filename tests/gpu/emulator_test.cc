@@ -64,6 +64,7 @@ std::string error_of(Action action) {
 std::vector<EmulatorOptions> schedules() {
   std::vector<EmulatorOptions> list(2);
   list[1].interleave = true;
+  list[0].optimisation = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     list.emplace_back().seed = seed;
     list.back().interleave = seed % 2 == 0;
