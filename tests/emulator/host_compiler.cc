@@ -127,6 +127,7 @@ HostCompilation compile_for_host(const GpuSource& source, int optimisation,
   std::string identity = std::string(kFormat) + '\0' + CELLC_EMULATOR_COMPILER + '\0' +
                          CELLC_EMULATOR_COMPILER_VERSION + '\0' + CELLC_EMULATOR_FLAGS + '\0' + source.name +
                          '\0';
+  identity += level + '\0';
   for (const auto& option : options) identity += option + '\0';
   for (const char* file : kShimFiles) identity += read_file(shim / file) + '\0';
   const std::string key = hash_of(identity + source.text);

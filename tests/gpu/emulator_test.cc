@@ -594,6 +594,14 @@ TEST(Emulator, SourcesCompileAndRunOnSeveralThreads) {
     });
   for (auto& thread : threads) thread.join();
   for (int i = 0; i < 4; ++i) EXPECT_EQ(results[i], i / 2 + 1);
+  // What an object depends on is in its name.
+  const GpuSource source{"test.cu", "extern \"C\" __global__ void kernel() {}", {}};
+  const GpuSource defined{"test.cu", source.text, {"-DX=1"}};
+  EXPECT_EQ(gpu->load(source).cache, CacheState::Miss);
+  EXPECT_EQ(gpu->load(source).cache, CacheState::Hit);
+  EXPECT_EQ(gpu->load(defined).cache, CacheState::Miss);
+  options.optimisation = 0;
+  EXPECT_EQ(open_emulator(options)->load(source).cache, CacheState::Miss);
 }
 
 TEST(Emulator, ASeedReplaysItsRun) {
