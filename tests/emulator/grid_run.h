@@ -1,0 +1,165 @@
+#pragma once
+// One launch: the blocks of a grid, their threads as fibers, barriers, warps, and who runs next.
+//
+// One operating-system thread runs everything. A thread runs until it waits, so between two waits nothing
+// comes in between unless the schedule is shuffled: then threads also change at atomics and fences, and
+// the order of blocks and threads is another one in every round. Either way a kernel that lacks a barrier
+// reads, under some order, what was not yet written: and that is NaN.
+//
+// Memory is sequentially consistent: a missing fence is not found here.
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/cuda/gpu.h"
+#include "tests/emulator/fiber.h"
+#include "tests/emulator/shim_interface.h"
+
+namespace cellc::emulator {
+
+class DeviceMemory;
+
+/// Stacks, kept between launches.
+class FiberPool {
+ public:
+  explicit FiberPool(std::size_t stack_bytes) : stack_bytes_(stack_bytes) {}
+  std::unique_ptr<Fiber> take();
+  void give_back(std::unique_ptr<Fiber> fiber) { free_.push_back(std::move(fiber)); }
+  std::size_t stack_bytes() const { return stack_bytes_; }
+
+ private:
+  std::size_t stack_bytes_;
+  std::vector<std::unique_ptr<Fiber>> free_;
+};
+
+/// What is launched.
+struct GridJob {
+  std::string name;  ///< of the kernel
+  void (*entry)(void** arguments) = nullptr;
+  void** arguments = nullptr;
+  const cellc_emulator::Thread** current = nullptr;  ///< of the loaded object
+  char* static_shared = nullptr;                     ///< its thread-local segment, of this thread
+  std::size_t static_shared_bytes = 0;
+  GpuDim grid, block;
+  std::size_t dynamic_shared_bytes = 0;
+  std::size_t resident = 1;  ///< blocks that run at the same time; they start in order
+  bool shuffled = false;
+  std::uint64_t seed = 0;
+  /// Source lines of a place in the code: ", at a.cuh:5, from b.cuh:7"; empty if they are not known.
+  std::function<std::string(const void*)> lines_of;
+  std::int64_t patience = 0;  ///< rounds without progress until that is a deadlock
+};
+
+const cellc_emulator::Services* grid_services();
+
+class GridRun {
+ public:
+  GridRun(const GridJob& job, FiberPool& pool, DeviceMemory& memory);
+  ~GridRun();
+  /// Runs to the end. Throws DeviceError with kernel, block and thread.
+  void run();
+
+  // What threads ask for: the functions of Services.
+  void yield(const char* what);
+  void preempt();
+  void progress() { ++progress_; }
+  int barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate);
+  unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
+                          unsigned source);
+  unsigned active_lanes() const;
+  void copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes);
+  void copy_commit();
+  void copy_wait(unsigned groups_left);
+  void copy_wait_all();
+  /// Where the running thread is: of every call above, before it.
+  void set_site(const void* site) { running_->site = site; }
+  long long clock() { return static_cast<long long>(++clock_); }
+  [[noreturn]] void fail(const char* message);
+  /// From a signal handler on this thread; `site`: of the instruction. False: no emulated thread was running.
+  bool fault(int signal, const void* address, const void* site);
+
+ private:
+  enum class State { Ready, Yielded, AtBarrier, AtWarp, Exited };
+  struct Copy {
+    char* to;
+    const char* from;
+    unsigned bytes, source_bytes;
+    int group;
+  };
+  struct Block;
+  struct Thread {
+    cellc_emulator::Thread view{};
+    GridRun* run = nullptr;
+    Block* block = nullptr;
+    unsigned number = 0;  ///< in the block
+    std::unique_ptr<Fiber> fiber;
+    State state = State::Ready;
+    const char* waits_for = "";
+    const void* site = nullptr;  ///< in the kernel, of its last request
+    int barrier_id = 0;
+    // What it brought to its warp, and what it got.
+    cellc_emulator::WarpKind warp_kind{};
+    unsigned mask = 0, source = 0;
+    unsigned long long value = 0, result = 0;
+    unsigned calls_since_yield = 0;
+    std::vector<Copy> copies;  ///< on their way, oldest first
+    int group = 0;             ///< of copies, that is open
+  };
+  struct Barrier {
+    int expected = 0, arrived = 0, accumulated = 0, result = 0;
+    cellc_emulator::BarrierKind kind{};
+  };
+  struct Warp {
+    unsigned existing = 0, waiting = 0, exited = 0;
+  };
+  struct Block {
+    std::vector<Thread> threads;
+    std::vector<Warp> warps;
+    std::array<Barrier, 16> barriers{};
+    std::vector<char> static_shared;  ///< while another block runs
+    char* dynamic_base = nullptr;     ///< guard, memory, guard
+    std::size_t exited = 0;
+    ~Block();
+  };
+
+  void admit();
+  void retire(Block& block);
+  void make_current(Block& block);
+  bool round();             ///< false: everything has ended
+  bool pass(Block& block);  ///< true: a thread could go on at once
+  void leave(State state, const char* waits_for);
+  void exit_thread();
+  void finish_copies(int before_group);
+  bool in_shared(const void* at, std::size_t bytes) const;
+  void set_error(const std::string& message);  ///< of the running thread
+  [[noreturn]] void die();
+  void complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask);
+  std::string place(const Thread& thread) const;
+  std::string who_waits(const Block& block) const;
+  std::string lines_of(const void* site) const { return job_.lines_of && site ? job_.lines_of(site) : ""; }
+  static void thread_main(void* thread);
+  bool chance(unsigned of) { return random_() % of == 0; }
+  template <class T>
+  void shuffle(std::vector<T>& items);
+
+  const GridJob& job_;
+  FiberPool& pool_;
+  DeviceMemory& memory_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Block>> blocks_;  ///< resident
+  std::uint64_t next_ = 0, total_ = 0;
+  Block* loaded_ = nullptr;  ///< whose static shared memory lies in place
+  Thread* running_ = nullptr;
+  std::uint64_t progress_ = 0, steps_ = 0, clock_ = 0;
+  std::string error_;
+  const void* error_site_ = nullptr;
+};
+
+/// The run of this thread, nullptr outside of launches.
+GridRun*& active_run();
+
+}  // namespace cellc::emulator
