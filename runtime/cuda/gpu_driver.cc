@@ -18,7 +18,7 @@
 namespace cellc {
 namespace {
 
-constexpr int kOldestMajor = 8;                      // Ampere: bf16, asynchronous copies
+constexpr int kOldestMajor = 8;                         // Ampere: bf16, asynchronous copies
 constexpr std::int64_t kSharedWithoutOptIn = 48 << 10;  // static and dynamic together
 
 Driver::Handle handle_of(std::uint64_t number) { return reinterpret_cast<Driver::Handle>(number); }
@@ -54,7 +54,9 @@ class Context {
 
   /// For each call that may fail: the context is current, and refused where it is lost.
   Current enter() const {
-    if (lost_) throw DeviceError(fmt::format("{}: the context was lost by an earlier error; only a new process helps", name));
+    if (lost_)
+      throw DeviceError(
+          fmt::format("{}: the context was lost by an earlier error; only a new process helps", name));
     return Current(*this);
   }
 
@@ -156,7 +158,8 @@ class GpuDriver final : public Gpu {
     const Context::Current current = context_->enter();
     if (!opt_in(function, shared_bytes)) return 0;
     int blocks = 0;
-    check(driver_.occupancy(&blocks, handle_of(function.handle), threads, static_cast<std::size_t>(shared_bytes)),
+    check(driver_.occupancy(&blocks, handle_of(function.handle), threads,
+                            static_cast<std::size_t>(shared_bytes)),
           [&] { return fmt::format("counting resident blocks of {} threads", threads); });
     return blocks;
   }
@@ -212,8 +215,9 @@ class GpuDriver final : public Gpu {
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
     const Context::Current current = context_->enter();
     if (!opt_in(function, launch.shared_bytes)) {
-      throw DeviceError(fmt::format("{}: a kernel asks for {} bytes of shared memory a block; the card gives {}",
-                                    facts_.name, launch.shared_bytes, facts_.shared_per_block));
+      throw DeviceError(
+          fmt::format("{}: a kernel asks for {} bytes of shared memory a block; the card gives {}",
+                      facts_.name, launch.shared_bytes, facts_.shared_per_block));
     }
     CudaLaunchConfig config;
     CudaLaunchAttribute cooperative;
@@ -228,8 +232,8 @@ class GpuDriver final : public Gpu {
       config.attribute_count = 1;
     }
     check(driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr), [&] {
-      return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}", grid.x,
-                         grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
+      return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}",
+                         grid.x, grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
                          launch.cooperative ? ", all resident" : "");
     });
   }
@@ -244,7 +248,8 @@ class GpuDriver final : public Gpu {
     const std::lock_guard lock(marks_mutex_);
     Driver::Handle& event = marks_[mark];
     if (!event) check(driver_.event_create(&event, 0), [] { return "making an event"; });
-    check(driver_.event_record(event, handle_of(stream)), [&] { return fmt::format("setting mark {}", mark); });
+    check(driver_.event_record(event, handle_of(stream)),
+          [&] { return fmt::format("setting mark {}", mark); });
   }
 
   double elapsed_ms(int from, int to) override {
@@ -271,8 +276,8 @@ class GpuDriver final : public Gpu {
     Driver::Handle handle = nullptr;
     check(driver_.module_load_data_ex(&handle, code.c_str(), 2, options, values), [&] {
       const std::string_view line = std::string_view(log).substr(0, std::string_view(log).find('\n'));
-      return fmt::format("loading {} as {} compiled it{}{}", source.name, nvrtc_->identity(), line.empty() ? "" : ": ",
-                         line);
+      return fmt::format("loading {} as {} compiled it{}{}", source.name, nvrtc_->identity(),
+                         line.empty() ? "" : ": ", line);
     });
     module.context = context_;
     module.handle = handle;
@@ -296,7 +301,8 @@ class GpuDriver final : public Gpu {
     const std::int64_t fixed = attribute(function, kCudaStaticShared);
     if (fixed + bytes > facts_.shared_per_block) return false;
     if (fixed + bytes > kSharedWithoutOptIn) {
-      check(driver_.func_set_attribute(handle_of(function.handle), kCudaMaxDynamicShared, static_cast<int>(bytes)),
+      check(driver_.func_set_attribute(handle_of(function.handle), kCudaMaxDynamicShared,
+                                       static_cast<int>(bytes)),
             [&] { return fmt::format("asking for {} bytes of shared memory", bytes); });
     }
     granted = bytes;
@@ -364,8 +370,8 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   GpuFacts facts;
   if (!read_facts(*driver, device, facts, reason)) return nullptr;
   if (facts.major < kOldestMajor) {
-    reason = fmt::format("{} is too old: it has compute capability {}.{}, cellc needs {}.0 or newer", facts.name,
-                         facts.major, facts.minor, kOldestMajor);
+    reason = fmt::format("{} is too old: it has compute capability {}.{}, cellc needs {}.0 or newer",
+                         facts.name, facts.major, facts.minor, kOldestMajor);
     return nullptr;
   }
   std::string problem;

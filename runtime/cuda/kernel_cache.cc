@@ -7,7 +7,8 @@
 
 namespace cellc {
 
-ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture, CompiledKind kind) {
+ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
+                     CompiledKind kind) {
   ObjectIdentity identity;
   identity.kind = kind == CompiledKind::Cubin ? "cubin" : "ptx";
   identity.text = source.text;
@@ -21,8 +22,9 @@ ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::str
   return object_key(identity);
 }
 
-CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
-                                   CompiledKind kind, const ObjectCache& cache,
+CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source,
+                                   const std::string& architecture, CompiledKind kind,
+                                   const ObjectCache& cache,
                                    const std::function<void(const std::string& code)>& use) {
   const ObjectKey key = kernel_key(nvrtc, source, architecture, kind);
   if (const std::optional<std::vector<char>> object = cache.find(key)) {

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr int kSuccess = 0;
 constexpr const char* kRemedy =
-    "install the CUDA toolkit (12.8 or newer) or Python's nvidia-cuda-nvrtc, or name the directory of libnvrtc.so in "
+    "install the CUDA toolkit (12.8 or newer) or Python's nvidia-cuda-nvrtc, or name the directory of "
+    "libnvrtc.so in "
     "CELLC_NVRTC";
 
 /// The line of the log that says what is wrong, without the warnings before it.
@@ -35,8 +36,8 @@ std::string first_error(const std::string& log, const std::string& otherwise) {
 }
 
 /// Keeps what a failed compile was given, for whoever looks into it. Where it is, in words.
-std::string keep_failed(const GpuSource& source, const std::vector<std::string>& options, const std::string& log,
-                        const std::string& compiler) {
+std::string keep_failed(const GpuSource& source, const std::vector<std::string>& options,
+                        const std::string& log, const std::string& compiler) {
   const char* base = std::getenv("TMPDIR");
   std::string directory = std::string(base && *base ? base : "/tmp") + "/cellc-nvrtc-XXXXXX";
   if (!mkdtemp(directory.data())) return "its source could not be kept in " + directory;
@@ -119,7 +120,8 @@ std::shared_ptr<const Nvrtc> Nvrtc::find(int latest_major, std::string& reason) 
                             to_string(nvrtc->version()), nvrtc->path(), latest_major);
     }
     // What the loader does not find under a mere name is not there: no reason.
-    if (unfit.empty() && (only || file.find('/') != std::string::npos || problem.starts_with("NVRTC"))) unfit = problem;
+    if (unfit.empty() && (only || file.find('/') != std::string::npos || problem.starts_with("NVRTC")))
+      unfit = problem;
   }
   if (only) {
     reason = unfit.empty() ? fmt::format("CELLC_NVRTC={}: no libnvrtc.so lies there", named)
@@ -130,7 +132,9 @@ std::shared_ptr<const Nvrtc> Nvrtc::find(int latest_major, std::string& reason) 
   return nullptr;
 }
 
-std::string Nvrtc::identity() const { return fmt::format("NVRTC {} {}", to_string(version_), library_.build()); }
+std::string Nvrtc::identity() const {
+  return fmt::format("NVRTC {} {}", to_string(version_), library_.build());
+}
 
 std::vector<int> Nvrtc::architectures() const {
   int count = 0;
@@ -153,7 +157,8 @@ std::vector<std::string> Nvrtc::options(const GpuSource& source, const std::stri
   return all;
 }
 
-CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& architecture, CompiledKind kind) const {
+CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& architecture,
+                               CompiledKind kind) const {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::string> all = options(source, architecture, kind);
   std::vector<const char*> words;
@@ -167,7 +172,8 @@ CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& archi
     }
   } owned{*this};
   const auto checked = [&](int result, const char* call) {
-    if (result != kSuccess) throw DeviceError(fmt::format("{}: {}: {}", source.name, call, error_string_(result)));
+    if (result != kSuccess)
+      throw DeviceError(fmt::format("{}: {}: {}", source.name, call, error_string_(result)));
   };
   checked(create_(&owned.program, source.text.c_str(), source.name.c_str(), 0, nullptr, nullptr),
           "nvrtcCreateProgram");
@@ -181,8 +187,8 @@ CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& archi
     while (!compiled.log.empty() && compiled.log.back() == '\0') compiled.log.pop_back();  // C's end of text
   }
   if (result != kSuccess) {
-    throw DeviceError(fmt::format("NVRTC {} does not compile {} for {}: {}; {}", to_string(version_), source.name,
-                                  architecture, first_error(compiled.log, error_string_(result)),
+    throw DeviceError(fmt::format("NVRTC {} does not compile {} for {}: {}; {}", to_string(version_),
+                                  source.name, architecture, first_error(compiled.log, error_string_(result)),
                                   keep_failed(source, all, compiled.log, identity())));
   }
   if (kind == CompiledKind::Cubin) {
@@ -196,7 +202,8 @@ CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& archi
     while (!compiled.code.empty() && compiled.code.back() == '\0') compiled.code.pop_back();
   }
   if (compiled.code.empty())
-    throw DeviceError(fmt::format("{}: '{}' names no real architecture, such as sm_90", source.name, architecture));
+    throw DeviceError(
+        fmt::format("{}: '{}' names no real architecture, such as sm_90", source.name, architecture));
   compiled.compile_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return compiled;
