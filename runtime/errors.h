@@ -6,8 +6,12 @@ namespace cellc {
 
 /// The user's arrays or request are wrong (exit 1): the message names the array, what was
 /// expected and what was found.
-struct RequestError : std::runtime_error { using runtime_error::runtime_error; };
+struct RequestError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
 /// The device, a code generator or the file system failed (exit 4).
-struct DeviceError : std::runtime_error { using runtime_error::runtime_error; };
+struct DeviceError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
 
 }  // namespace cellc

@@ -81,7 +81,8 @@ static_assert(sizeof(CudaLaunchConfig) == 56);
 /// The table. Members have the names of the functions without `cu` and version.
 class Driver {
  public:
-  /// The driver of this machine, initialised; or nullptr with a reason in one line. Never the stub of a toolkit.
+  /// The driver of this machine, initialised; or nullptr with a reason in one line. Never the stub of a
+  /// toolkit.
   static std::shared_ptr<const Driver> open(std::string& reason);
   /// The one in that file.
   static std::shared_ptr<const Driver> open_file(const std::string& file, std::string& reason);

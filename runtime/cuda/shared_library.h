@@ -16,7 +16,8 @@ class SharedLibrary {
   /// The file, as the loader found it.
   std::string path() const;
   std::string directory() const;
-  /// The linker's build identity in hexadecimal digits, else the file's size: two builds of one version differ.
+  /// The linker's build identity in hexadecimal digits, else the file's size: two builds of one version
+  /// differ.
   std::string build() const;
   /// For a library that turns out to be of no use, before anything of it was called.
   void close();
