@@ -72,7 +72,6 @@ class Context {
     }
     throw DeviceError(message);
   }
-  bool lost() const { return lost_; }
 
   const std::shared_ptr<const Driver> driver;
   const std::string name;
@@ -89,8 +88,8 @@ struct LoadedModule {
   std::mutex mutex;
   std::map<std::uint64_t, std::int64_t> opted_in;  ///< dynamic shared memory, by function
 
-  ~LoadedModule() {
-    if (!handle || context->lost()) return;
+  ~LoadedModule() {  // on a lost context this fails, and does no harm
+    if (!handle) return;
     const Context::Current current(*context);
     context->driver->module_unload(handle);
   }
@@ -112,7 +111,6 @@ class GpuDriver final : public Gpu {
         cache_(cache_directory) {}
 
   ~GpuDriver() override {
-    if (context_->lost()) return;
     const Context::Current current(*context_);
     for (const auto& [mark, event] : marks_) driver_.event_destroy(event);
   }
@@ -179,7 +177,7 @@ class GpuDriver final : public Gpu {
   }
 
   void release(GpuAddress address) noexcept override {
-    if (!address || context_->lost()) return;
+    if (!address) return;
     const Context::Current current(*context_);
     driver_.mem_free(address);
   }

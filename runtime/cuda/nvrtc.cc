@@ -23,14 +23,14 @@ constexpr const char* kRemedy =
     "libnvrtc.so in "
     "CELLC_NVRTC";
 
-/// The line of the log that says what is wrong, without the warnings before it.
+/// The line of the log that says what is wrong, without the warnings before it. The front end writes
+/// "error:", the assembler "; error   :" and "fatal   :".
 std::string first_error(const std::string& log, const std::string& otherwise) {
-  std::string_view rest = log;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
-    if (line.find("error") != std::string_view::npos) return std::string(line);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (const std::string_view marker : {"error:", "error  ", "fatal"}) {
+    const std::size_t at = log.find(marker);
+    if (at == std::string::npos) continue;
+    const std::size_t before = log.rfind('\n', at), begin = before == std::string::npos ? 0 : before + 1;
+    return log.substr(begin, log.find('\n', at) - begin);
   }
   return otherwise;
 }

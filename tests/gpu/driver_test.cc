@@ -210,6 +210,7 @@ TEST_F(WithFakeDriver, ALostContextIsSaidOnceAndForAll) {
     EXPECT_TRUE(has(error_of([&] { gpu->record(1, 0); }), "the context was lost"));
   }
   EXPECT_NO_THROW(gpu.reset());
+  EXPECT_EQ(driver->allocations, 0);
   EXPECT_TRUE(driver->launches.empty());
 }
 

@@ -90,6 +90,22 @@ TEST_F(NvrtcTest, AFailedCompileSaysWhereAndKeepsWhatItWasGiven) {
   EXPECT_TRUE(has(text_of(directory + "/log.txt"), "identifier \"missing\" is undefined"));
 }
 
+TEST_F(NvrtcTest, WhatTheAssemblerRefusesIsAnErrorToo) {
+  Scratch scratch;
+  scratch.set("TMPDIR", scratch.path());
+  const std::string warned = "__device__ inline int error_of() { int unused_error; return 1; }\n";
+  try {
+    compile_cuda(
+        {"assembly.cu", warned + "extern \"C\" __global__ void k() { asm(\"nonsense.f32;\"); }\n", {}},
+        "sm_90");
+    FAIL() << "it compiled";
+  } catch (const DeviceError& e) {
+    EXPECT_TRUE(is_one_line(e.what())) << e.what();
+    EXPECT_TRUE(has(e.what(), "ptx"));
+    EXPECT_FALSE(has(e.what(), "unused_error"));
+  }
+}
+
 TEST_F(NvrtcTest, AFailedCompileThatCannotBeKeptStillSaysWhy) {
   Scratch scratch;
   scratch.set("TMPDIR", scratch / "missing");
