@@ -23,12 +23,13 @@ namespace cellc {
 namespace {
 
 ${texts}
-const KernelTemplate kTemplates[] = {
-${rows}};
-
 }  // namespace
 
-std::span<const KernelTemplate> kernel_templates() { return kTemplates; }
+std::span<const KernelTemplate> kernel_templates() {
+  static const KernelTemplate kTemplates[] = {
+${rows}  };
+  return kTemplates;
+}
 
 }  // namespace cellc
 ")

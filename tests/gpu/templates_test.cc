@@ -37,7 +37,7 @@ struct Use {
 };
 const std::map<std::string, Use> kUses = {
     {"sequential.cuh", {{"lanes.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true>(lanes); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
     {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
