@@ -118,8 +118,9 @@ struct Uniforms {
   }
 };
 
+// `> 0` in brackets: with -default-device NVRTC 13.0 finds no such function without it.
 template <class Cell, int kWidth>
-CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Real (&param)[kWidth][Cell::kParams ? Cell::kParams : 1]) {
+CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Real (&param)[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)]) {
   CELLC_UNROLL()
   for (int e = 0; e < Cell::kParams; ++e) {
     const ArrayView& array = lanes.array[Cell::param_array(e)];

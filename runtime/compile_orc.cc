@@ -24,7 +24,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/errors.h"
 
 namespace cellc {
 
@@ -198,9 +198,10 @@ ObjectKey key_of(const std::string& ir_text, const std::string& cpu) {
   unsigned major = 0, minor = 0, patch = 0;
   LLVMGetVersion(&major, &minor, &patch);  // of the library that is loaded, not of the headers
   ObjectIdentity identity;
-  identity.ir = ir_text;
-  identity.triple = llvm::sys::getProcessTriple();
-  identity.cpu = cpu == "native" ? host_cpu_name() : cpu;
+  identity.kind = "object";
+  identity.text = ir_text;
+  identity.platform = llvm::sys::getProcessTriple();
+  identity.processor = cpu == "native" ? host_cpu_name() : cpu;
   // For a named processor too: a hit must not skip the check that this machine can run it.
   identity.features = cpu + ":" + host_feature_list();
   identity.options = fmt::format("{};{}", kCodeGeneration, kPasses);

@@ -3,22 +3,16 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "compiler/graph.h"
 #include "compiler/structure.h"
 #include "runtime/array.h"
+#include "runtime/errors.h"
 #include "runtime/object_cache.h"
 
 namespace cellc {
-
-/// The user's arrays or request are wrong (exit 1): the message names the array, what was
-/// expected and what was found.
-struct RequestError : std::runtime_error { using runtime_error::runtime_error; };
-/// The device, the code generator or the file system failed (exit 4).
-struct DeviceError : std::runtime_error { using runtime_error::runtime_error; };
 
 struct CompileOptions {
   Dtype dtype = Dtype::F32;       ///< storage; arithmetic is f32, or f64 for f64

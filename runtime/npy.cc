@@ -10,7 +10,7 @@
 #include <limits>
 #include <optional>
 
-#include "runtime/engine.h"
+#include "runtime/errors.h"
 
 namespace cellc {
 namespace {

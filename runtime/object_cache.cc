@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <llvm/Support/BLAKE3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,11 +11,13 @@
 #include <cstring>
 #include <ctime>
 
+#include "runtime/sha256.h"
+
 namespace cellc {
 namespace {
 
 // Raise with every change of the header below.
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr char kMagic[8] = {'c', 'e', 'l', 'l', 'c', 'o', 'b', 'j'};
 constexpr std::string_view kSuffix = ".object";
 constexpr std::size_t kKeyDigits = 2 * std::tuple_size_v<ObjectKey>;
@@ -39,22 +40,16 @@ struct Header {
 };
 static_assert(sizeof(Header) == 88, "no padding: every byte of an entry is checked");
 
-using Hasher = llvm::BLAKE3;
-
-void add(Hasher& hasher, const void* bytes, std::size_t count) {
-  hasher.update(llvm::ArrayRef<std::uint8_t>(static_cast<const std::uint8_t*>(bytes), count));
-}
-
 Header header_of(const ObjectKey& key, std::string_view object) {
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.format = kFormat;
   header.length = object.size();
   header.key = key;
-  Hasher hasher;
-  add(hasher, &header, offsetof(Header, checksum));
-  add(hasher, object.data(), object.size());
-  header.checksum = hasher.final();
+  Sha256 hash;
+  hash.add(&header, offsetof(Header, checksum));
+  hash.add(object.data(), object.size());
+  header.checksum = hash.finish();
   return header;
 }
 
@@ -155,16 +150,17 @@ const char* to_string(CacheState state) {
 }
 
 ObjectKey object_key(const ObjectIdentity& identity) {
-  Hasher hasher;
-  add(hasher, &kFormat, sizeof kFormat);
-  for (const std::string* part : {&identity.ir, &identity.triple, &identity.cpu, &identity.features,
-                                  &identity.options, &identity.compiler}) {
+  Sha256 hash;
+  hash.add(&kFormat, sizeof kFormat);
+  for (const std::string* part :
+       {&identity.kind, &identity.text, &identity.platform, &identity.processor, &identity.features,
+        &identity.options, &identity.compiler}) {
     // The length first: what moves from the end of one part to the start of the next must tell.
     const std::uint64_t length = part->size();
-    add(hasher, &length, sizeof length);
-    add(hasher, part->data(), part->size());
+    hash.add(&length, sizeof length);
+    hash.add(part->data(), part->size());
   }
-  return hasher.final();
+  return hash.finish();
 }
 
 std::string ObjectCache::path_of(const ObjectKey& key) const {

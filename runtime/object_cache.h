@@ -21,12 +21,13 @@ const char* to_string(CacheState state);
 
 /// Everything that machine code depends on. Two identities that differ anywhere have different keys.
 struct ObjectIdentity {
-  std::string ir;        ///< text of the module
-  std::string triple;    ///< LLVM's name of the platform
-  std::string cpu;       ///< LLVM's name of the processor
-  std::string features;  ///< of the processor, in a fixed order
-  std::string options;   ///< passes, and settings of the code generator
-  std::string compiler;  ///< version of LLVM
+  std::string kind;       ///< of code: "object" of LLVM, "cubin", "ptx"
+  std::string text;       ///< what is compiled: a module's text, CUDA source
+  std::string platform;   ///< LLVM's name of it; "cuda"
+  std::string processor;  ///< LLVM's name of it; "sm_90"
+  std::string features;   ///< of the processor, in a fixed order
+  std::string options;    ///< passes and settings of the code generator; options of NVRTC
+  std::string compiler;   ///< its name and version
 };
 
 using ObjectKey = std::array<std::uint8_t, 32>;

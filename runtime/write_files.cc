@@ -12,7 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "runtime/engine.h"
+#include "runtime/errors.h"
 #include "runtime/npy.h"
 
 namespace cellc {

@@ -58,7 +58,7 @@ struct GpuFunctionFacts {
 };
 
 struct GpuLaunch {
-  GpuDim grid, block;
+  GpuDim grid{}, block{};
   std::int64_t shared_bytes = 0;          ///< dynamic; above 48 KiB the implementation opts in
   GpuStream stream = 0;
   bool cooperative = false;               ///< all blocks are resident at once, or the launch is refused

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 ObjectKey key_of(int number) {
   ObjectIdentity identity;
-  identity.ir = std::to_string(number);
+  identity.text = std::to_string(number);
   return object_key(identity);
 }
 
@@ -89,16 +89,17 @@ TEST_F(ObjectCacheTest, FindsWhatWasStored) {
 }
 
 TEST_F(ObjectCacheTest, EveryPartOfTheIdentityCounts) {
-  const ObjectIdentity identity{"ir", "x86_64-linux", "a processor", "+avx2,+fma", "O1", "LLVM 19.1.7"};
+  const ObjectIdentity identity{"object", "text", "x86_64-linux", "a processor", "+avx2,+fma", "O1", "LLVM 19.1.7"};
   EXPECT_EQ(object_key(identity), object_key(ObjectIdentity(identity)));
   const std::vector<std::pair<const char*, std::function<void(ObjectIdentity&)>>> changes = {
-      {"text", [](auto& i) { i.ir = "iR"; }},
-      {"platform", [](auto& i) { i.triple = "aarch64-linux"; }},
-      {"processor", [](auto& i) { i.cpu = "another"; }},
+      {"kind", [](auto& i) { i.kind = "cubin"; }},
+      {"text", [](auto& i) { i.text = "teXt"; }},
+      {"platform", [](auto& i) { i.platform = "aarch64-linux"; }},
+      {"processor", [](auto& i) { i.processor = "another"; }},
       {"features", [](auto& i) { i.features = "+avx2,-fma"; }},
       {"options", [](auto& i) { i.options = "O2"; }},
       {"version of LLVM", [](auto& i) { i.compiler = "LLVM 19.1.8"; }},
-      {"border between two parts", [](auto& i) { i.ir = "irx", i.triple = "86_64-linux"; }},
+      {"border between two parts", [](auto& i) { i.text = "textx", i.platform = "86_64-linux"; }},
   };
   const ObjectCache cache(directory);
   ASSERT_TRUE(cache.store(object_key(identity), kObject));

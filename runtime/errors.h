@@ -1,0 +1,17 @@
+#pragma once
+// The errors of the runtime that a caller tells apart. Anything else that is thrown is our mistake.
+#include <stdexcept>
+
+namespace cellc {
+
+/// The user's arrays or request are wrong (exit 1): the message names the array, what was
+/// expected and what was found.
+struct RequestError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+/// The device, a code generator or the file system failed (exit 4).
+struct DeviceError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+}  // namespace cellc

@@ -1,0 +1,154 @@
+#include "fake_driver.h"
+
+#include <cstdlib>
+#include <cstring>
+
+extern "C" {
+
+FakeDriverState fake_driver_state;
+static FakeDriverState& state = fake_driver_state;
+
+static int result_of(const char* function) {
+  const auto found = state.fail.find(function);
+  return found == state.fail.end() ? 0 : found->second;
+}
+// What needs the context tells when it is not current.
+static int on_context(const char* function) { return state.current ? result_of(function) : 201; }
+
+int cuInit(unsigned) { return state.init_result; }
+int cuDriverGetVersion(int* version) { return *version = state.version, 0; }
+int cuGetErrorName(int error, const char** name) {
+  switch (error) {
+    case 700:
+      return *name = "CUDA_ERROR_ILLEGAL_ADDRESS", 0;
+    case 720:
+      return *name = "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", 0;
+    default:
+      return 1;
+  }
+}
+int cuGetErrorString(int, const char** text) { return *text = "as the fake driver was told", 0; }
+int cuDeviceGet(int* device, int ordinal) { return *device = ordinal, 0; }
+int cuDeviceGetCount(int* count) { return *count = state.devices, 0; }
+int cuDeviceGetName(char* name, int size, int) { return std::strncpy(name, "Fake H1", size), 0; }
+int cuDeviceTotalMem_v2(std::size_t* bytes, int) { return *bytes = std::size_t{1} << 30, 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  switch (attribute) {
+    case 16:
+      return *value = 132, 0;
+    case 38:
+      return *value = 50 << 20, 0;
+    case 39:
+      return *value = 2048, 0;
+    case 75:
+      return *value = state.major, 0;
+    case 76:
+      return *value = state.minor, 0;
+    case 81:
+      return *value = 228 << 10, 0;
+    case 82:
+      return *value = 65536, 0;
+    case 97:
+      return *value = 227 << 10, 0;
+    default:
+      return 1;
+  }
+}
+int cuDevicePrimaryCtxRetain(void** context, int) {
+  if (const int result = result_of("cuDevicePrimaryCtxRetain")) return result;
+  return ++state.contexts, *context = &state, 0;
+}
+int cuDevicePrimaryCtxRelease_v2(int) { return --state.contexts, 0; }
+int cuCtxGetCurrent(void** context) { return *context = state.current, 0; }
+int cuCtxPushCurrent_v2(void* context) { return state.current = context, 0; }
+int cuCtxPopCurrent_v2(void** context) { return *context = state.current, state.current = nullptr, 0; }
+
+int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
+  if (const int result = on_context("cuModuleLoadDataEx")) return result;
+  state.images.push_back(static_cast<const char*>(image));
+  return ++state.modules, *module = &state.modules, 0;
+}
+int cuModuleUnload(void*) { return --state.modules, on_context("cuModuleUnload"); }
+int cuModuleGetFunction(void** function, void*, const char* name) {
+  if (std::strcmp(name, "missing") == 0) return 500;
+  return *function = &state.launches, on_context("cuModuleGetFunction");
+}
+int cuFuncGetAttribute(int* value, int attribute, void*) {
+  switch (attribute) {
+    case 0:
+      return *value = 1024, 0;
+    case 1:
+      return *value = 1024, 0;
+    case 3:
+      return *value = 16, 0;
+    case 4:
+      return *value = 40, 0;
+    default:
+      return 1;
+  }
+}
+int cuFuncSetAttribute(void*, int attribute, int value) {
+  state.function_attributes.push_back({attribute, value});
+  return on_context("cuFuncSetAttribute");
+}
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, std::size_t) {
+  return *blocks = 2048 / threads, on_context("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+}
+int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
+  // The layout is written down a second time: driver.h must agree with the real one, not with itself.
+  struct Attribute {
+    int id, pad, cooperative;
+    char rest[60];
+  };
+  struct Config {
+    unsigned grid[3], block[3], shared_bytes;
+    void* stream;
+    Attribute* attributes;
+    unsigned count;
+  };
+  const Config& c = *static_cast<const Config*>(config);
+  FakeDriverState::Launch launch{{c.grid[0], c.grid[1], c.grid[2]},
+                                 {c.block[0], c.block[1], c.block[2]},
+                                 c.shared_bytes,
+                                 c.stream,
+                                 false,
+                                 arguments};
+  for (unsigned i = 0; i < c.count; ++i)
+    launch.cooperative |= c.attributes[i].id == 2 && c.attributes[i].cooperative == 1;
+  state.launches.push_back(launch);
+  return on_context("cuLaunchKernelEx");
+}
+
+int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) { return *free = 5000000, *total = 80000000, 0; }
+int cuMemAlloc_v2(std::uint64_t* address, std::size_t bytes) {
+  if (const int result = on_context("cuMemAlloc_v2")) return result;
+  *address = reinterpret_cast<std::uint64_t>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
+  return ++state.allocations, 0;
+}
+int cuMemFree_v2(std::uint64_t address) {
+  std::free(reinterpret_cast<void*>(address));
+  return --state.allocations, on_context("cuMemFree_v2");
+}
+int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void*) {
+  return std::memcpy(reinterpret_cast<void*>(to), from, bytes), on_context("cuMemcpyHtoDAsync_v2");
+}
+int cuMemcpyDtoHAsync_v2(void* to, std::uint64_t from, std::size_t bytes, void*) {
+  return std::memcpy(to, reinterpret_cast<void*>(from), bytes), on_context("cuMemcpyDtoHAsync_v2");
+}
+int cuMemcpyDtoDAsync_v2(std::uint64_t to, std::uint64_t from, std::size_t bytes, void*) {
+  return std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes),
+         on_context("cuMemcpyDtoDAsync_v2");
+}
+int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t bytes, void*) {
+  return std::memset(reinterpret_cast<void*>(to), value, bytes), on_context("cuMemsetD8Async");
+}
+int cuStreamSynchronize(void*) { return on_context("cuStreamSynchronize"); }
+int cuEventCreate(void** event, unsigned) {
+  return *event = new int, ++state.events, on_context("cuEventCreate");
+}
+int cuEventDestroy_v2(void* event) { return delete static_cast<int*>(event), --state.events, 0; }
+int cuEventRecord(void*, void*) { return on_context("cuEventRecord"); }
+int cuEventSynchronize(void*) { return on_context("cuEventSynchronize"); }
+int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 2.5f, on_context("cuEventElapsedTime"); }
+
+}  // extern "C"

@@ -1,0 +1,34 @@
+#pragma once
+// A libcuda for tests: it has one device, whose memory is the host's and whose kernels do nothing, it
+// writes down what it is asked, and it fails where it is told to. The test reaches `fake_driver_state`
+// through the loader.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+struct FakeDriverState {
+  // What it answers.
+  int init_result = 0;
+  int version = 13000;
+  int devices = 1;
+  int major = 9, minor = 0;
+  std::map<std::string, int> fail;  ///< by function: what its calls give
+
+  // What it was asked.
+  struct Launch {
+    std::array<unsigned, 3> grid, block;
+    unsigned shared_bytes;
+    void* stream;
+    bool cooperative;
+    void** arguments;
+  };
+  std::vector<Launch> launches;
+  std::vector<std::string> images;                       ///< code of modules
+  std::vector<std::pair<int, int>> function_attributes;  ///< set: attribute, value
+  int contexts = 0;                                      ///< references to the primary one
+  int modules = 0, allocations = 0, events = 0;
+  void* current = nullptr;
+};

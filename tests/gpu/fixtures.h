@@ -1,0 +1,60 @@
+#pragma once
+// What the tests of the GPU stand on.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/cuda/gpu.h"
+#include "tests/gpu/fake/fake_driver.h"
+
+namespace cellc {
+
+/// A directory that goes with its test, and environment variables that are put back.
+class Scratch {
+ public:
+  Scratch();
+  ~Scratch();
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  void set(const std::string& variable, const std::string& value);
+
+ private:
+  std::string path_;
+  std::vector<std::pair<std::string, std::optional<std::string>>> saved_;
+};
+
+std::string text_of(const std::string& path);
+testing::AssertionResult has(const std::string& text, const std::string& part);
+testing::AssertionResult starts(const std::string& text, const std::string& part);
+bool is_one_line(const std::string& text);
+
+/// Skipped, with the reason, where there is no NVRTC; a failure where CELLC_REQUIRE_NVRTC is set.
+class WithNvrtc : public testing::Test {
+ protected:
+  void SetUp() override;
+};
+
+/// Skipped, with the reason, where there is no GPU.
+class WithGpu : public testing::Test {
+ protected:
+  void SetUp() override;
+  std::unique_ptr<Gpu> gpu;
+};
+
+/// The driver and the NVRTC of tests/gpu/fake.
+class WithFakeDriver : public testing::Test {
+ protected:
+  void SetUp() override;
+  std::unique_ptr<Gpu> open(std::string& reason, const std::string& cache_directory = "");
+  std::unique_ptr<Gpu> open();
+
+  Scratch scratch;
+  FakeDriverState* driver = nullptr;
+};
+
+}  // namespace cellc

@@ -1,0 +1,90 @@
+// The kernel templates: the library holds them as they stand in the tree, and each compiles with the
+// stub cell before it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "runtime/cuda/kernel_templates.h"
+#include "runtime/cuda/nvrtc.h"
+#include "tests/gpu/fixtures.h"
+
+namespace cellc {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(KernelTemplates, AreThoseOfTheTree) {
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(CELLC_SOURCE_DIR "/kernels-templates")) {
+    if (entry.path().extension() != ".cuh") continue;
+    const std::string name = entry.path().filename();
+    files.insert(name);
+    EXPECT_EQ(kernel_template(name), text_of(entry.path())) << name;
+  }
+  EXPECT_EQ(kernel_templates().size(), files.size());
+  EXPECT_TRUE(files.contains("stub_cell.cuh"));
+  EXPECT_THROW(kernel_template("missing.cuh"), std::logic_error);
+}
+
+/// What a template stands on, beside preamble, functions and cell; and what has the compiler instantiate it.
+struct Use {
+  std::vector<std::string> after;
+  std::string kernels;
+};
+const std::map<std::string, Use> kUses = {
+    {"sequential.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
+)"}},
+    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
+)"}},
+};
+
+GpuSource alone(const std::string& name, const std::string& storage) {
+  std::vector<std::string> parts = {"preamble.cuh", "math.cuh", "stub_cell.cuh"};
+  const auto use = kUses.find(name);
+  if (use != kUses.end()) parts.insert(parts.end(), use->second.after.begin(), use->second.after.end());
+  if (std::find(parts.begin(), parts.end(), name) == parts.end()) parts.push_back(name);
+  GpuSource source{name + "-" + storage + ".cu", "#define CELLC_STORAGE_" + storage + " 1\n", {}};
+  // A line directive each, so that messages speak of the file that a reader can open.
+  for (const std::string& part : parts)
+    source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  if (use != kUses.end()) source.text += "#line 1 \"kernels\"\n" + use->second.kernels;
+  return source;
+}
+
+class TemplatesTest : public WithNvrtc, public testing::WithParamInterface<std::string> {};
+
+TEST_P(TemplatesTest, CompilesAloneWithTheStubCell) {
+  // Every storage and every architecture once: all twelve pairs would take minutes.
+  const std::vector<std::tuple<const char*, const char*, CompiledKind>> settings = {
+      {"F32", "sm_90", CompiledKind::Cubin},
+      {"F64", "sm_100", CompiledKind::Ptx},
+      {"F16", "sm_90", CompiledKind::Ptx},
+      {"BF16", "sm_80", CompiledKind::Ptx}};
+  for (const auto& [storage, architecture, kind] : settings) {
+    try {
+      const CompiledKernels kernels = compile_cuda(alone(GetParam(), storage), architecture, kind);
+      if (kUses.contains(GetParam())) {
+        EXPECT_TRUE(has(kernels.code, "stub_kernel"));
+      }
+    } catch (const DeviceError& e) {
+      ADD_FAILURE() << storage << ": " << e.what();
+    }
+  }
+}
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const KernelTemplate& one : kernel_templates()) names.emplace_back(one.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(All, TemplatesTest, testing::ValuesIn(all_names()),
+                         [](const auto& each) { return each.param.substr(0, each.param.find('.')); });
+
+}  // namespace
+}  // namespace cellc
