@@ -45,15 +45,26 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
+std::string table_text(const std::string& name, const char* argument, const std::vector<std::string>& entries,
+                       const char* separator) {
+  if (entries.empty()) return fmt::format("  static CELLC_DEVICE constexpr int {}(int) {{ return -1; }}\n", name);
+  return fmt::format(
+      "  static CELLC_DEVICE constexpr int {}(int {}) {{ constexpr int table[] = {{{}}}; return table[{}]; }}\n", name,
+      argument, joined(entries, separator), argument);
+}
+
 class LaneWriter {
  public:
-  LaneWriter(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options, std::set<SymbolEntry> zero)
+  LaneWriter(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options, const CarrierCell* carriers)
       : cell_(cell), lane_(lane), options_(options) {
     ScalarOptions scalar;
     scalar.sizes = options.sizes;
     scalar.f64 = options.storage == Storage::F64;
     scalar.limit = options.limit;
-    scalar.zero = std::move(zero);
+    if (carriers && carriers->kind == Scannable::Affine) {
+      scalar.own = static_cast<int>(carriers->position.size());
+      scalar.zero = zero_carriers(*carriers, lane, scalar);
+    }
     scalar_ = scalar_cell(cell, lane, scalar);
   }
 
@@ -182,18 +193,21 @@ class LaneWriter {
         arrays.push_back(std::to_string(e.symbol));
         places.push_back(std::to_string(e.entry));
       }
-      if (entries.empty()) arrays = places = {"-1"};  // never empty, so that it is a legal array
-      line("  static constexpr int k{}Array[] = {{{}}};", what, joined(arrays, ", "));
-      line("  static constexpr int k{}Entry[] = {{{}}};", what, joined(places, ", "));
+      table(fmt::format("{}_array", what), "entry", arrays);
+      table(fmt::format("{}_entry", what), "entry", places);
     };
-    list("State", code_.states);
-    list("Input", code_.inputs);
-    list("Param", code_.params);
+    list("state", code_.states);
+    list("input", code_.inputs);
+    list("param", code_.params);
     std::vector<std::string> uniforms;
     for (int u : code_.uniform_arrays) uniforms.push_back(std::to_string(u));
-    if (uniforms.empty()) uniforms = {"-1"};
-    line("  static constexpr int kUniformArray[] = {{{}}};", joined(uniforms, ", "));
+    table("uniform_array", "uniform", uniforms);
     line("");
+  }
+
+  /// A function, since an array at class scope has no device code behind it.
+  void table(const std::string& name, const char* argument, const std::vector<std::string>& entries) {
+    code_.text += table_text(name, argument, entries, ", ");
   }
 
   // Statements -------------------------------------------------------------------------------------
@@ -334,14 +348,11 @@ class LaneWriter {
 }  // namespace
 
 CudaLaneCode emit_cuda_lane(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options) {
-  return LaneWriter(cell, lane, options, {}).run();
+  return LaneWriter(cell, lane, options, nullptr).run();
 }
 
 CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const CudaLaneOptions& options) {
-  ScalarOptions scalar;
-  scalar.sizes = options.sizes;
-  scalar.limit = options.limit;
-  CudaLaneCode code = LaneWriter(carriers.cell, lane, options, zero_carriers(carriers, lane, scalar)).run();
+  CudaLaneCode code = LaneWriter(carriers.cell, lane, options, &carriers).run();
 
   std::map<SymbolEntry, int> number;
   for (std::size_t i = 0; i < code.states.size(); ++i) number[code.states[i]] = static_cast<int>(i);
@@ -352,11 +363,9 @@ CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const C
   const auto entries = [&](std::size_t update) {
     return entries_of(carriers.cell, lane, carriers.cell.updates[update].symbol, options.sizes);
   };
-  // One row of the list a line.
-  std::string rows;
-  std::vector<std::string> row;
+  std::vector<std::string> rows, row;
   const auto end_row = [&] {
-    rows += (rows.empty() ? "" : ",\n                                    ") + joined(row, ", ");
+    rows.push_back(joined(row, ", "));
     row.clear();
   };
   if (carriers.kind == Scannable::Affine) {
@@ -376,9 +385,8 @@ CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const C
   }
   const char* kind = carriers.kind == Scannable::Clip ? "Clip" : carriers.kind == Scannable::Moebius ? "Moebius" : "Affine";
   code.text += fmt::format(
-      "\nstruct Carriers {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n"
-      "  static constexpr int kCarrier[] = {{{}}};\n}};\n",
-      kind, rows);
+      "\nstruct CarrierRule {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n", kind);
+  code.text += table_text("carrier", "place", rows, ",\n      ") + "};\n";
   return code;
 }
 

@@ -18,7 +18,7 @@ namespace cellc {
 struct CudaLaneOptions {
   Storage storage = Storage::F32;
   std::map<AxisId, std::int64_t> sizes;  ///< by header axis: of all that the step mentions and that are not fixed
-  std::string name = "Step";             ///< of the struct
+  std::string name = "Step";             ///< of the struct; a step's `next` may not overlap its `state`
   const SourceText* source = nullptr;    ///< where spans point; null: no #line
   const CellGraph* written = nullptr;    ///< the cell as written: the statements take its names; null: numbered
   std::int64_t limit = 4000;             ///< operations a step
@@ -36,7 +36,9 @@ struct CudaLaneCode {
 CudaLaneCode emit_cuda_lane(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options);
 
 /// Two structs: `options.name` (use "Carried"), which leaves out carriers whose entry is proved zero, and
-/// `Carriers`, which says where the others are.
+/// `CarrierRule`, which says which states of the first are the others. With n entries in all states of the
+/// lane cell, place i*n + j of an affine rule is ∂(entry i)/∂(start of entry j), -1 where it is proved
+/// zero; places 4*i … of the others are entry i's a b low high (Clip) or a b c d (Möbius).
 CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const CudaLaneOptions& options);
 
 /// Lengths for a look at the code where the cell leaves them open: 2, 3, 4, 2, … by header axis.

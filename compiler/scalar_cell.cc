@@ -56,7 +56,12 @@ class Scalariser {
   void step(const std::function<void(const SymbolEntry& state, int next)>& take) {
     std::vector<NodeId> roots;
     for (const StateUpdate& u : cell_.updates) roots.push_back(u.value);
-    for (NodeId id : needed(roots)) evaluate(id);
+    const std::vector<NodeId> of_step =
+        needed({roots.begin(), roots.begin() + (options_.own < 0 ? static_cast<std::ptrdiff_t>(roots.size()) : options_.own)});
+    for (NodeId id : needed(roots)) {
+      carries_ = !std::binary_search(of_step.begin(), of_step.end(), id);
+      evaluate(id);
+    }
     for (const StateUpdate& u : cell_.updates) {
       const Symbol& s = cell_.symbols[u.symbol];
       if (s.index.empty() || s.index.back() != lane_) no_lane_cell(fmt::format("state '{}'", s.name));
@@ -237,11 +242,13 @@ class Scalariser {
   }
 
   int reduce(Op op, const std::vector<int>& values) {
-    // From zero and from -infinity, as the CPU's kernels: a sum of nothing but -0 is +0.
+    // From zero and from -infinity, as the CPU's kernels: a sum of nothing but -0 is +0. The sign of a
+    // carrier's zero says nothing.
     if (op == Op::ReduceSum) {
       if (std::all_of(values.begin(), values.end(), [](int v) { return v == kProvedZero; })) return kProvedZero;
+      if (values.empty()) return constant(0);
       std::size_t first = 0;
-      int sum = positive_zero(values[0]) ? values[first++] : constant(0);
+      int sum = carries_ || positive_zero(values[0]) ? values[first++] : constant(0);
       for (; first < values.size(); ++first) sum = operation(Op::Add, {sum, values[first]});
       return sum;
     }
@@ -311,6 +318,7 @@ class Scalariser {
   int operation(Op op, const int (&args)[3], int arity) {
     const int a = args[0], b = args[1];
     if (op == Op::Mul && (a == kProvedZero || b == kProvedZero)) return kProvedZero;
+    if (op == Op::Mul && carries_ && (zero_by_form(a) || zero_by_form(b))) return kProvedZero;
     if (op == Op::Add && a == kProvedZero) return b;
     if ((op == Op::Add || op == Op::Sub) && b == kProvedZero) return a;
     if (op == Op::Neg && a == kProvedZero) return kProvedZero;
@@ -335,6 +343,17 @@ class Scalariser {
       case Op::Add: case Op::Sub: case Op::Mul: case Op::Div: case Op::Neg: case Op::Square: case Op::Sqrt:
       case Op::Abs: case Op::Relu: case Op::Min: case Op::Max: case Op::Clip: case Op::Sign:
       case Op::Lt: case Op::Le: case Op::Gt: case Op::Ge: case Op::Eq: case Op::Ne: return true;
+      default: return false;
+    }
+  }
+
+  /// Zero whatever finite values it is made of: 0*w, of an identity's entry.
+  bool zero_by_form(int id) const {
+    const Scalar& s = result_.scalars[static_cast<std::size_t>(id)];
+    switch (s.op) {
+      case Op::Constant: return s.number == 0;
+      case Op::Mul: return zero_by_form(s.args[0]) || zero_by_form(s.args[1]);
+      case Op::Neg: return zero_by_form(s.args[0]);
       default: return false;
     }
   }
@@ -390,6 +409,7 @@ class Scalariser {
   std::map<NodeId, std::vector<int>> values_;  // by node: row-major over its axes but the lane
   std::map<Key, int> table_;
   Span span_;
+  bool carries_ = false;  // what is computed now is for carriers alone
 };
 
 }  // namespace
@@ -407,6 +427,7 @@ std::int64_t entries_of(const CellGraph& cell, AxisId lane, int symbol, const st
 
 std::set<SymbolEntry> zero_carriers(const CarrierCell& carriers, AxisId lane, ScalarOptions options) {
   options.zero.clear();
+  options.own = static_cast<int>(carriers.position.size());
   if (carriers.kind != Scannable::Affine) return {};
   // Least fixed point: all but the identity are zero until a step moves something there.
   for (std::size_t i = 0; i < carriers.position.size(); ++i) {

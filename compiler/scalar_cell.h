@@ -49,6 +49,7 @@ struct ScalarOptions {
   bool f64 = false;
   std::int64_t limit = 4000;             ///< operations
   std::set<SymbolEntry> zero;            ///< entries of states that are zero for ever: left out, with what they are factors of
+  int own = -1;                          ///< updates from here on are carriers: linear, so a factor zero by its form ends a product
 };
 
 /// The cell is longer than `limit` when written out: run it another way.

@@ -2,9 +2,9 @@
 // written as a call. Semantics are those of docs/language.md and of the CPU's code, NaN, infinities and
 // signed zeros included; figures in docs/notes/math-functions.md.
 //
-// Included after preamble.cuh, which gives CELLC_DEVICE. CELLC_STORAGE_F16 or _BF16: arrays are stored in
-// 16 bits, and sigmoid and tanh of a float are the hardware's own, good to about 11 bits. CELLC_EMULATOR:
-// compiled for the host, on the C library.
+// Included after preamble.cuh, which gives CELLC_DEVICE and CELLC_NARROW: arrays are stored in 16 bits, and
+// sigmoid and tanh of a float are the hardware's own, good to about 11 bits. CELLC_EMULATOR: compiled for
+// the host, on the C library.
 #pragma once
 
 #ifdef CELLC_EMULATOR
@@ -114,7 +114,7 @@ CELLC_DEVICE T sign(T x) {
 
 // They bound the speed of every gated cell, so a float's take two instructions of the special-function
 // unit and no branch: within 4e-7 of exact, which near zero is not small beside tanh itself.
-#if defined(CELLC_STORAGE_F16) || defined(CELLC_STORAGE_BF16)
+#ifdef CELLC_NARROW
 CELLC_DEVICE float sigmoid(float x) { return cellc::fma(0.5f, hardware_tanh(0.5f * x), 0.5f); }
 CELLC_DEVICE float tanh(float x) { return hardware_tanh(x); }
 #else
