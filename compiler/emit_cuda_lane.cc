@@ -176,6 +176,15 @@ class LaneWriter {
     return chosen;
   }
 
+  /// t1, t2, … without those that the cell itself uses.
+  std::string next_number() {
+    for (;;) {
+      std::string name = "t" + std::to_string(++numbered_);
+      const auto same = [&](const Wanted& w) { return w.name == name; };
+      if (std::none_of(wanted_.begin(), wanted_.end(), same)) return name;
+    }
+  }
+
   // The struct's lists -----------------------------------------------------------------------------
 
   void write_lists() {
@@ -222,7 +231,7 @@ class LaneWriter {
       const bool leaf = s.arity == 0;
       const bool apart = uses_[i] > 1 || wanted_[i].always || text.text.size() > kWidest;
       if (!leaf && apart && !ends_a_step(i)) {
-        const std::string name = fresh(wanted_[i].name.empty() ? "t" + std::to_string(++numbered_) : wanted_[i].name);
+        const std::string name = fresh(wanted_[i].name.empty() ? next_number() : wanted_[i].name);
         mark_line(s.span);
         statement("const Real {} = {};", name, text.text);
         text = {name, kPrimary, ""};

@@ -245,8 +245,8 @@ class Scalariser {
     // From zero and from -infinity, as the CPU's kernels: a sum of nothing but -0 is +0. The sign of a
     // carrier's zero says nothing.
     if (op == Op::ReduceSum) {
-      if (std::all_of(values.begin(), values.end(), [](int v) { return v == kProvedZero; })) return kProvedZero;
       if (values.empty()) return constant(0);
+      if (std::all_of(values.begin(), values.end(), [](int v) { return v == kProvedZero; })) return kProvedZero;
       std::size_t first = 0;
       int sum = carries_ || positive_zero(values[0]) ? values[first++] : constant(0);
       for (; first < values.size(); ++first) sum = operation(Op::Add, {sum, values[first]});

@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(cases()), [](const aut
 TEST(GoldenFolder, EveryStageHasCases) {
   const std::vector<std::string> all = cases();
   if (std::getenv("CELLC_GOLDEN")) GTEST_SKIP() << "filtered";
-  for (const char* stage : {"tree", "graph", "jacobian", "structure"})
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "cuda"})
     EXPECT_GE(std::count_if(all.begin(), all.end(), [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }), 10)
         << "of " << stage;
 }
