@@ -124,7 +124,9 @@ class Scalariser {
     for (AxisId a : graph_[id].axes) {
       if (a == lane_) continue;
       const auto place = std::find(axes.begin(), axes.end(), a);
-      if (place == axes.end()) throw std::logic_error("scalar cell: a value has an axis that its user lacks");
+      if (place == axes.end())
+        throw std::logic_error(fmt::format("scalar cell of '{}': node {} has axis '{}', which its user lacks", cell_.name, id,
+                                           graph_.axis(a).name));
       offset = offset * length(a) + at[static_cast<std::size_t>(place - axes.begin())];
     }
     return values_.at(id)[static_cast<std::size_t>(offset)];
