@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
-#include <memory>
 
 #include "compiler/evaluate.h"
 #include "compiler/jacobian.h"
@@ -264,9 +263,15 @@ Compared compare_steps(const std::vector<Emitted>& all, Storage storage, double 
   return compared;
 }
 
+void expect_little_noise(const Compared& c) {
+  testing::Test::RecordProperty("compared", std::to_string(c.all));
+  testing::Test::RecordProperty("noisy", std::to_string(c.noisy));
+  EXPECT_LE(c.noisy * 1000, c.all) << c.noisy << " of " << c.all << " entries";
+}
+
 void expect_meaning(const Compared& c) {
   EXPECT_GT(c.all, 5000);
-  EXPECT_LE(c.noisy * 1000, c.all) << "more than rounding";
+  expect_little_noise(c);
   EXPECT_GT(c.numbers, c.all * 9 / 10) << "the data make too little sense";
 }
 
@@ -295,6 +300,7 @@ TEST(CudaLane, StepsOfRandomCells) {
     }
   }
   const Compared c = compare_steps<double>(all, Storage::F64, 1e-10);
+  expect_little_noise(c);
   if (!cells) {
     expect_meaning(c);
     EXPECT_LE(too_long, 8);
