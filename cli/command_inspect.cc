@@ -6,10 +6,12 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
+#include "compiler/emit_cuda_lane.h"
 #include "compiler/inspect.h"
 #include "compiler/plan.h"
 #include "compiler/stage_cells.h"
 #include "runtime/bind.h"
+#include "runtime/compile_plan.h"
 
 namespace cellc {
 namespace {
@@ -26,6 +28,9 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   if (stage == "structure") return print_structure(loaded.cell, loaded.structure);
   if (stage == "lanes") return print_staged(split_stages(loaded.cell, loaded.structure));
   const Dtype dtype = dtype_named(options.dtype);
+  if (stage == "cuda")
+    return print_cuda(loaded.cell, split_stages(loaded.cell, loaded.structure), loaded.structure, loaded.source,
+                      storage_of(dtype));
   if (stage == "plan") {
     PlanOptions plan_options;
     plan_options.narrow_storage = dtype == Dtype::F16 || dtype == Dtype::BF16;
@@ -41,14 +46,14 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
 }  // namespace
 
 int command_inspect(const InspectOptions& options) {
-  if (options.stage == "cuda" || options.stage == "ptx")
+  if (options.stage == "ptx")
     throw UsageError(fmt::format("--stage {}: no CUDA back end in this version", options.stage));
   bool known = options.stage.empty();
-  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm"})
+  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda"})
     known |= options.stage == name;
   if (!known)
     throw UsageError(fmt::format(
-        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm", options.stage));
+        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda", options.stage));
   dtype_named(options.dtype);
 
   if (options.stage == "tree") {

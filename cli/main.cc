@@ -92,8 +92,8 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
   auto* stage =
       command->add_option("--stage", options.stage,
-                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm");
-  command->add_option("--dtype", options.dtype, "storage for the stages llvm and asm: f32, f64, bf16, f16");
+                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda");
+  command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm and cuda: f32, f64, bf16, f16");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
   stage->excludes(json);

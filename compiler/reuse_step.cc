@@ -16,8 +16,12 @@ void reuse_step(CellGraph& cell, Jacobian& jacobian) {
   for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
   Simplifier simplifier(g);
   std::map<NodeId, NodeId> step;  // canonical form -> the value as the step has it
-  for (NodeId id : reachable(g, roots))
-    if (!g[id].args.empty()) step.emplace(simplifier.simplify(id), id);
+  for (NodeId id : reachable(g, roots)) {
+    if (g[id].args.empty()) continue;
+    // A form that has lost an axis (0*p) may stand where the value itself, which has it, may not.
+    const NodeId form = simplifier.simplify(id);
+    if (g[form].axes == g[id].axes) step.emplace(form, id);
+  }
   std::map<NodeId, NodeId> image;
   for (JacobianBlock& block : jacobian.blocks)
     for (JacobianTerm& term : block.terms) {

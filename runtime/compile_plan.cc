@@ -6,8 +6,6 @@
 
 namespace cellc {
 
-namespace {
-
 Storage storage_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::F32: return Storage::F32;
@@ -17,8 +15,6 @@ Storage storage_of(Dtype dtype) {
     default: throw RequestError(fmt::format("arrays of {} cannot be run; use f32, f64, f16 or bf16", to_string(dtype)));
   }
 }
-
-}  // namespace
 
 CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
                           AxisId split_axis, bool whole_vectors) {

@@ -13,7 +13,7 @@ using nlohmann::json;
 class CommandInspect : public CommandTest {};
 
 TEST_F(CommandInspect, EveryStageSaysSomething) {
-  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm"}) {
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda"}) {
     const Outcome outcome = cellc({"inspect", example("02_para_lstm.cell"), "--stage", stage});
     EXPECT_EQ(outcome.status, 0) << stage << outcome.err;
     EXPECT_GT(outcome.out.size(), 40u) << stage;

@@ -41,7 +41,6 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"inspect"}, "FILE"},
       {{"inspect", gru, "--nonsense"}, "--nonsense"},
       {{"inspect", gru, "--stage", "soup"}, "the stages are tree, graph"},
-      {{"inspect", gru, "--stage", "cuda"}, "no CUDA back end in this version"},
       {{"inspect", gru, "--stage", "ptx"}, "no CUDA back end in this version"},
       {{"inspect", gru, "--stage", "graph", "--latex"}, "excludes"},
       {{"inspect", example("25_ltc.cell")}, "holds 2 cells: say which with --cell (ltc, lrc_ssm)"},

@@ -1,6 +1,6 @@
 // Golden files: one text file a case, one folder a stage.
 //
-//   # stage: graph                 tree | graph | jacobian | structure | plan | inspect | latex | llvm
+//   # stage: graph                 tree | graph | jacobian | structure | plan | cuda | inspect | latex
 //   # cell: NAME                   where the file has several cells
 //   the cells
 //   ---
@@ -17,6 +17,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "compiler/emit_cuda_lane.h"
 #include "compiler/inspect.h"
 #include "compiler/jacobian.h"
 #include "compiler/lower.h"
@@ -84,6 +85,7 @@ std::string dump(const Case& c, const std::string& path) {
   if (c.stage == "inspect") return inspect_text(cell, jacobian, structure, source);
   if (c.stage == "latex") return inspect_latex(cell, jacobian, structure);
   if (c.stage == "plan") return print_plan(cell, make_plan(cell, structure));
+  if (c.stage == "cuda") return print_cuda(cell, split_stages(cell, structure), structure, source, Storage::F32);
   return "unknown stage '" + c.stage + "'\n";
 }
 
@@ -126,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(cases()), [](const aut
 TEST(GoldenFolder, EveryStageHasCases) {
   const std::vector<std::string> all = cases();
   if (std::getenv("CELLC_GOLDEN")) GTEST_SKIP() << "filtered";
-  for (const char* stage : {"tree", "graph", "jacobian", "structure"})
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "cuda"})
     EXPECT_GE(std::count_if(all.begin(), all.end(), [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }), 10)
         << "of " << stage;
 }

@@ -1,0 +1,54 @@
+// Carriers of derived cells are ordinary states: no coefficient brings in an axis of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compiler/carrier_cell.h"
+#include "compiler/jacobian.h"
+#include "compiler/lower.h"
+#include "compiler/stage_cells.h"
+#include "tests/oracle/examples.h"
+
+namespace cellc {
+namespace {
+
+void check(const SourceText& source, const File& file, const Cell& tree) {
+  Diagnostics diagnostics;
+  std::optional<CellGraph> cell = lower(file, tree, diagnostics);
+  ASSERT_TRUE(cell) << diagnostics.format(source);
+  const Structure structure = analyse(*cell, differentiate(*cell));
+  const StagedCell staged = split_stages(*cell, structure);
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+    const CarrierCell carriers =
+        with_carriers(staged.stages[k].lanes, staged.stages[k].lane, structure.stages[k].scannable);
+    for (const StateUpdate& u : carriers.cell.updates) {
+      const Symbol& s = carriers.cell.symbols[u.symbol];
+      for (AxisId a : carriers.cell.graph[u.value].axes)
+        EXPECT_NE(std::find(s.index.begin(), s.index.end(), a), s.index.end())
+            << source.path() << ", " << tree.name << ": " << s.name << "' has axis " << carriers.cell.graph.axis(a).name;
+    }
+  }
+}
+
+TEST(Carriers, HaveTheAxesOfTheirStates) {
+  for (const oracle::Example& example : oracle::load_all_cells(CELLC_SOURCE_DIR))
+    for (const Cell& tree : example.tree.cells) check(example.source, example.tree, tree);
+}
+
+// min(y*g, 0) is what min(y*g, p*0) comes to, without the axis of p: a slope that asks for the first may
+// not be given the second.
+TEST(Carriers, HaveTheAxesOfTheirStatesWhereAFormLosesOne) {
+  const SourceText source("test.cell", R"(cell c[d, k] {
+  state h[d,k], g[k]
+  input x[d,k], y[k]
+  param V[k,d], p[d,k]
+  g' = 0.7*g + tanh(V@max(min(y*g, p*0), h))
+  h' = clip(g + x, -2, 2)
+}
+)");
+  const File file = oracle::parse_or_throw(source);
+  check(source, file, file.cells.at(0));
+}
+
+}  // namespace
+}  // namespace cellc
