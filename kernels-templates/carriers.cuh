@@ -1,7 +1,9 @@
-// How the map over a segment acts on what it starts from, and how such maps compose.
+// How the map over a segment acts on what it starts from, and how such maps compose: affine maps (the
+// product of a segment's Jacobians, exact where the stage is linear), clip(a x + b, low, high) and
+// (a x + b)/(c x + d) (compiler/carrier_cell.h). CarrierRule says which state of Carried holds what.
 //
-// A Change is how far a chain's start has moved from the one that a segment was run with; a Map is what
-// some segments do to it. Both read the segment to the left of the boundary that they come to.
+// A Boundary is what stands between a segment and its left neighbour. A Change goes along a chain from
+// boundary to boundary and writes where segments should start; a Map is what some boundaries do to it.
 #pragma once
 
 namespace cellc {
@@ -16,6 +18,25 @@ struct AffineCarriers {
       for (int j = 0; j < kN; ++j)
         if (Rule::carrier(i * kN + j) >= 0) carrier[Rule::carrier(i * kN + j) - kN] = i == j ? Real(1) : Real(0);
     }
+  }
+  /// The map of a segment over which nothing was carried: its start is taken to be forgotten.
+  static CELLC_DEVICE void forget(Real* carrier, const Real*) {
+    CELLC_UNROLL()
+    for (int i = 0; i < kN * kN; ++i)
+      if (Rule::carrier(i) >= 0) carrier[Rule::carrier(i) - kN] = 0;
+  }
+  /// By how much a difference at the start has grown or shrunk.
+  static CELLC_DEVICE Real growth(const Real* carrier) {
+    Real most = 0;
+    CELLC_UNROLL()
+    for (int i = 0; i < kN; ++i) {
+      Real sum = 0;
+      CELLC_UNROLL()
+      for (int j = 0; j < kN; ++j)
+        if (Rule::carrier(i * kN + j) >= 0) sum += magnitude(carrier[Rule::carrier(i * kN + j) - kN]);
+      most = sum > most ? sum : most;
+    }
+    return most;
   }
 
   /// What stands at the boundary on the left of a lane.
@@ -39,7 +60,9 @@ struct AffineCarriers {
 
   struct Change {
     Real by[kN];
-    CELLC_DEVICE void none() {
+    /// At the start of the chain whose first lane this is.
+    template <class Work>
+    CELLC_DEVICE void begin(Work&, long long) {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = 0;
     }
@@ -125,6 +148,141 @@ struct AffineCarriers {
   };
 };
 
-using Carriers = AffineCarriers<CarrierRule, Step::kStates>;
+/// start(s) = map(s-1) applied to start(s-1), entry by entry: Rule::carrier(4 i + m) is the m-th number of
+/// entry i's map. kMoebius: (a x + b)/(c x + d), otherwise clip(a x + b, c, d).
+template <class Rule, int kN, bool kMoebius>
+struct MapCarriers {
+  static constexpr Real kInfinite = Real(1e300 * 1e300);
+
+  static CELLC_DEVICE void set(Real* carrier, int i, Real a, Real b, Real c, Real d) {
+    carrier[Rule::carrier(4 * i) - kN] = a;
+    carrier[Rule::carrier(4 * i + 1) - kN] = b;
+    carrier[Rule::carrier(4 * i + 2) - kN] = c;
+    carrier[Rule::carrier(4 * i + 3) - kN] = d;
+  }
+  static CELLC_DEVICE void identity(Real* carrier) {
+    CELLC_UNROLL()
+    for (int i = 0; i < kN; ++i) set(carrier, i, 1, 0, kMoebius ? Real(0) : -kInfinite, kMoebius ? Real(1) : kInfinite);
+  }
+  static CELLC_DEVICE void forget(Real* carrier, const Real* end) {
+    CELLC_UNROLL()
+    for (int i = 0; i < kN; ++i) set(carrier, i, 0, end[i], kMoebius ? Real(0) : -kInfinite, kMoebius ? Real(1) : kInfinite);
+  }
+  static CELLC_DEVICE Real growth(const Real*) { return 1; }
+
+  struct Map {
+    Real a[kN], b[kN], c[kN], d[kN];
+    CELLC_DEVICE void identity() {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        a[i] = 1;
+        b[i] = 0;
+        c[i] = kMoebius ? Real(0) : -kInfinite;
+        d[i] = kMoebius ? Real(1) : kInfinite;
+      }
+    }
+    template <class Boundary>
+    CELLC_DEVICE void then(const Boundary& at) {
+      Map later = at.map;
+      later.after(*this);
+      *this = later;
+    }
+    /// This map after an earlier one.
+    CELLC_DEVICE void after(const Map& before) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        if constexpr (kMoebius) {
+          const Real p = a[i] * before.a[i] + b[i] * before.c[i], q = a[i] * before.b[i] + b[i] * before.d[i];
+          const Real r = c[i] * before.a[i] + d[i] * before.c[i], s = c[i] * before.b[i] + d[i] * before.d[i];
+          Real norm = magnitude(p);
+          norm = magnitude(q) > norm ? magnitude(q) : norm;
+          norm = magnitude(r) > norm ? magnitude(r) : norm;
+          norm = magnitude(s) > norm ? magnitude(s) : norm;
+          a[i] = p / norm;
+          b[i] = q / norm;
+          c[i] = r / norm;
+          d[i] = s / norm;
+        } else {
+          // clip(a clip(x, low, high) + b, …): zero times an open bound is no bound, and a negative factor
+          // turns the interval round.
+          const Real low = a[i] == Real(0) ? b[i] : a[i] * (a[i] < Real(0) ? before.d[i] : before.c[i]) + b[i];
+          const Real high = a[i] == Real(0) ? b[i] : a[i] * (a[i] < Real(0) ? before.c[i] : before.d[i]) + b[i];
+          b[i] = a[i] * before.b[i] + b[i];
+          a[i] = a[i] * before.a[i];
+          const Real l = c[i], h = d[i];
+          c[i] = low < l ? l : low > h ? h : low;
+          d[i] = high < l ? l : high > h ? h : high;
+        }
+      }
+    }
+    CELLC_DEVICE void shuffle_up(int by) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        a[i] = __shfl_up_sync(0xffffffffu, a[i], by);
+        b[i] = __shfl_up_sync(0xffffffffu, b[i], by);
+        c[i] = __shfl_up_sync(0xffffffffu, c[i], by);
+        d[i] = __shfl_up_sync(0xffffffffu, d[i], by);
+      }
+    }
+    template <class Change>
+    CELLC_DEVICE void apply(Change& change) const {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        const Real x = change.at[i];
+        if constexpr (kMoebius) {
+          change.at[i] = (a[i] * x + b[i]) / (c[i] * x + d[i]);
+        } else {
+          const Real y = a[i] * x + b[i], above = y < c[i] ? c[i] : y;
+          change.at[i] = above > d[i] ? d[i] : above;
+        }
+      }
+    }
+  };
+
+  struct Boundary {
+    Real end[kN];
+    Map map;
+    template <class Work>
+    CELLC_DEVICE void read(Work& work, long long lane) {
+      const long long left = lane - work.lanes.channels;
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        end[i] = work.at(work.run.ended, i, left);
+        map.a[i] = work.at(work.run.carriers, Rule::carrier(4 * i) - kN, left);
+        map.b[i] = work.at(work.run.carriers, Rule::carrier(4 * i + 1) - kN, left);
+        map.c[i] = work.at(work.run.carriers, Rule::carrier(4 * i + 2) - kN, left);
+        map.d[i] = work.at(work.run.carriers, Rule::carrier(4 * i + 3) - kN, left);
+      }
+    }
+  };
+
+  struct Change {
+    Real at[kN];
+    template <class Work>
+    CELLC_DEVICE void begin(Work& work, long long lane) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) at[i] = work.at(work.run.began, i, lane);
+    }
+    template <class Work>
+    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& boundary) {
+      boundary.map.apply(*this);
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        if (!is_finite(at[i])) at[i] = boundary.end[i];
+        work.at(work.run.starts, i, lane) = at[i];
+      }
+    }
+  };
+};
+
+template <int kKind, class Rule, int kN>
+struct CarriersOf {
+  using Type = MapCarriers<Rule, kN, kKind == 2>;
+};
+template <class Rule, int kN>
+struct CarriersOf<0, Rule, kN> {
+  using Type = AffineCarriers<Rule, kN>;
+};
+using Carriers = typename CarriersOf<static_cast<int>(CarrierRule::kKind), CarrierRule, Step::kStates>::Type;
 
 }  // namespace cellc

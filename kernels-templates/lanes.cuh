@@ -25,8 +25,8 @@ struct ArrayView {
 template <class Cell>
 struct Offsets {
   int state[Cell::kStates];
-  int input[Cell::kInputs ? Cell::kInputs : 1];
-  int param[Cell::kParams ? Cell::kParams : 1];
+  int input[(Cell::kInputs > 0 ? Cell::kInputs : 1)];
+  int param[(Cell::kParams > 0 ? Cell::kParams : 1)];
 };
 
 struct Lanes {
@@ -172,8 +172,8 @@ constexpr int kStageEntries = kStages * kSteps * (Cell::kInputs ? Cell::kInputs 
 template <class Cell, bool kRows>
 struct Staging {
   Stored* memory;
-  const char* source[Cell::kInputs ? Cell::kInputs : 1];  ///< of this thread's first copy of a stage, at step `next`
-  long long stride[Cell::kInputs ? Cell::kInputs : 1];    ///< bytes from a step to the next
+  const char* source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
+  long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];    ///< bytes from a step to the next
   long long next, end;                                    ///< the step that the next stage starts with; one past the last
 
   static constexpr int kChunk = 16 / sizeof(Stored);              // entries
@@ -226,7 +226,7 @@ struct Staging {
   }
 
   /// What step k of the stage in `slot` reads.
-  CELLC_DEVICE void read(int slot, int k, Real (&input)[kWidth][Cell::kInputs ? Cell::kInputs : 1]) const {
+  CELLC_DEVICE void read(int slot, int k, Real (&input)[kWidth][(Cell::kInputs > 0 ? Cell::kInputs : 1)]) const {
     const Stored* from = memory + slot * (kSteps * Cell::kInputs * kTile) + k * kTile + threadIdx.x % kWarp * kWidth;
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
@@ -307,7 +307,7 @@ template <class Cell, bool kRows, bool kLockstep, class BeforeStage, class After
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
                        Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1;
-  Real param[kWidth][Cell::kParams ? Cell::kParams : 1];
+  Real param[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)];
   load_params<Cell>(lanes, lane, param);
   const Uniforms<Cell> uniforms(lanes);
   Staging<Cell, kRows> staging(memory, lanes, lane, begin, end);

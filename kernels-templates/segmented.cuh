@@ -24,6 +24,7 @@ struct Tally {
   unsigned repaired, tails;  ///< segments and chains that were run again
   unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
   unsigned rounds;
+  unsigned growth;           ///< bits of a float: the largest factor by which a segment grew a difference
   unsigned phases;           ///< marks taken
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
   unsigned ran[16];          ///< segments run again, by round
@@ -50,11 +51,15 @@ struct Segmented {
   Real* carriers;         ///< [carrier][lane]
   Real tolerance;
   int burn_in;            ///< steps, a multiple of kSteps
-  int rounds;             ///< of repair
+  int rounds;             ///< of repair, at most
+  int repairs;            ///< what is then still off is walked; otherwise it is written down:
+  unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
+  unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
   int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
 };
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
+constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
 constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
 
 CELLC_DEVICE Real relative_difference(Real a, Real b) {
@@ -199,9 +204,17 @@ struct SegmentedRun {
   }
   template <class Cell>
   CELLC_DEVICE void keep_carriers(long long own, int v, const Real* state) {
+    Real carrier[kCarriers ? kCarriers : 1];
+    if constexpr (Cell::kStates > Step::kStates) {
+      CELLC_UNROLL()
+      for (int c = 0; c < kCarriers; ++c) carrier[c] = state[Step::kStates + c];
+      const Real growth = Carriers::growth(carrier);
+      if (is_finite(growth)) atomicMax(&of->growth, __float_as_uint(static_cast<float>(growth)));
+    } else {
+      Carriers::forget(carrier, state);
+    }
     CELLC_UNROLL()
-    for (int c = 0; c < kCarriers; ++c)
-      at(run.carriers, c, own + v) = Cell::kStates > Step::kStates ? state[Cell::kStates > Step::kStates ? Step::kStates + c : 0] : Real(0);
+    for (int c = 0; c < kCarriers; ++c) at(run.carriers, c, own + v) = carrier[c];
   }
 
   /// Once the tiles to the left have ended: how many lanes of this one miss.
@@ -283,7 +296,7 @@ struct SegmentedRun {
       int end = (part + 1) * length;
       if (end > lanes.segments) end = lanes.segments;
       Carriers::Change change;
-      change.none();
+      change.begin(*this, lane0);
       // Boundaries in batches: what one needs is read before any of them is worked on.
       Carriers::Boundary batch[kBatch];
       const auto read = [&](int from) {
@@ -294,7 +307,7 @@ struct SegmentedRun {
           batch[i].read(*this, lane0 + s * lanes.channels);
         }
       };
-      if (parts > 1) {
+      if (kShares && parts > 1) {
         Carriers::Map map;
         map.identity();
         for (int s = begin; s < end; s += kBatch) {
@@ -313,7 +326,7 @@ struct SegmentedRun {
         if (part > 0) map.apply(change);
       }
       for (int s = begin; s < end; s += kBatch) {
-        if (parts == 1 || end - begin > kBatch) read(s);
+        if (!kShares || parts == 1 || end - begin > kBatch) read(s);
         CELLC_UNROLL()
         for (int i = 0; i < kBatch; ++i)
           if (real && s + i < end) change.step(*this, lane0 + (s + i) * lanes.channels, batch[i]);
@@ -467,6 +480,27 @@ struct SegmentedRun {
     }
   }
 
+  /// What is off and stays so.
+  CELLC_DEVICE void write_down(long long tile) {
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long own = tile * kTile + thread * kWidth + v;
+      if (own >= count) return;
+      const Lane lane = resolve(lanes, own);
+      if (lane.segment == 0 || first_step(lane) >= lane.steps) continue;
+      Real from[Step::kStates], to[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        from[e] = at(run.ended, e, own - lanes.channels);
+        to[e] = at(run.began, e, own);
+      }
+      const Real r = step_residual(lanes, lane, first_step(lane), from, to);
+      if (r <= run.tolerance) continue;
+      atomicMin(run.first_bad + lane.sequence, static_cast<unsigned long long>(first_step(lane)));
+      atomicMax(run.residual + lane.sequence, __float_as_uint(static_cast<float>(r)));
+    }
+  }
+
   /// The lane of a chain's first segment.
   CELLC_DEVICE long long chain_lane(long long chain) const {
     const long long sequence = quotient(chain, lanes.channels);
@@ -521,7 +555,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const unsigned misses = of->misses;
   mark();
   int round = 0, parts = 1;
-  while (parts < kWarp && parts * 4 < run.lanes.segments && parts * run.lanes.sequences * run.lanes.channels < 32 * work.warps) parts *= 2;
+  while (kShares && parts < kWarp && parts * 4 < run.lanes.segments && parts * run.lanes.sequences * run.lanes.channels < 32 * work.warps) parts *= 2;
   unsigned active = misses;
   for (; active && round < run.rounds; ++round) {
     work.compose(parts);
@@ -534,7 +568,9 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     mark();
     if (leads) of->repaired += active, of->ran[round & 15] = active;
   }
-  if (active)
+  if (active && !run.repairs)
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.write_down(tile);
+  else if (active)
     for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
       work.carried(SegmentedRun<kRows>::Tail, tile, 0, &of->tails);
   if (leads) {

@@ -62,5 +62,7 @@ struct Carried {
 
 // Which state of Carried holds ∂(state i)/∂(start j), by i * kStates + j; -1 where it is proved zero.
 struct CarrierRule {
+  enum Kind { Affine, Clip, Moebius };
+  static constexpr Kind kKind = Affine;
   static CELLC_DEVICE constexpr int carrier(int place) { constexpr int table[] = {1}; return table[place]; }
 };
