@@ -289,9 +289,4 @@ std::string Trial::verify(const BoundRun& run, const RunOutput& output, const st
   return options_.step_by_step ? compare_steps(run, output, lengths) : compare(run, output, lengths);
 }
 
-std::string Trial::run(const Program& program, const std::vector<std::int64_t>& lengths, bool packed, int threads) const {
-  const Binding binding = bound(lengths, packed, threads);
-  return verify(binding.run, program.run(binding.run), lengths);
-}
-
 }  // namespace cellc

@@ -35,7 +35,10 @@ class Trial {
 
   /// Runs the first lengths.size() sequences, cut to these lengths (all equal unless packed), and
   /// returns what is wrong with the result, or an empty text.
-  std::string run(const Program& program, const std::vector<std::int64_t>& lengths, bool packed, int threads) const;
+  std::string run(const Program& program, const std::vector<std::int64_t>& lengths, bool packed, int threads) const {
+    const Binding binding = bound(lengths, packed, threads);
+    return verify(binding.run, program.run(binding.run), lengths);
+  }
 
   /// The two halves of run(), for engines other than Program: the bound arrays, and what is wrong
   /// with the result.
