@@ -31,26 +31,6 @@ std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thre
 
 }  // namespace
 
-const char* to_string(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::Auto: return "auto";
-    case Strategy::Sequential: return "sequential";
-    case Strategy::Segmented: return "segmented";
-    case Strategy::Shooting: return "shooting";
-    case Strategy::Newton: return "newton";
-    case Strategy::Scan: return "scan";
-    case Strategy::Relaxation: return "relaxation";
-  }
-  return "?";
-}
-
-std::optional<Strategy> strategy_named(const std::string& name) {
-  for (Strategy s : {Strategy::Auto, Strategy::Sequential, Strategy::Segmented, Strategy::Shooting, Strategy::Newton,
-                     Strategy::Scan, Strategy::Relaxation})
-    if (name == to_string(s)) return s;
-  return std::nullopt;
-}
-
 std::int64_t lanes_wanted(const StageShape& shape) {
   // Four vectors hide the latency of one step's chain of operations.
   return static_cast<std::int64_t>(shape.threads) * 4 * shape.vector_lanes;

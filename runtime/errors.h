@@ -14,4 +14,9 @@ struct DeviceError : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+/// The cell does not admit the solver that was asked for (exit 2): the message says why.
+struct SolverError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 }  // namespace cellc

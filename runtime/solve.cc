@@ -25,14 +25,6 @@ constexpr std::int64_t kLargestBlock = 64;
 
 }  // namespace
 
-double default_tolerance(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64: return 1e-12;
-    case Dtype::F32: return 1e-6;
-    default: return 1e-4;
-  }
-}
-
 struct Solver::Impl {
   const CellGraph& cell;
   const Structure& structure;

@@ -9,11 +9,6 @@
 
 namespace cellc {
 
-/// The cell does not admit the solver that was asked for (exit 2): the message says why.
-struct SolverError : std::runtime_error {
-  using runtime_error::runtime_error;
-};
-
 class Solver {
  public:
   /// Compiles nothing yet: kernels are made when a run first needs them.
@@ -32,8 +27,5 @@ class Solver {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits).
-double default_tolerance(Dtype dtype);
 
 }  // namespace cellc

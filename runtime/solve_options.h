@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/array.h"
 #include "runtime/object_cache.h"
 
 namespace cellc {
@@ -13,6 +14,9 @@ enum class Strategy { Auto, Sequential, Segmented, Shooting, Newton, Scan, Relax
 
 const char* to_string(Strategy strategy);
 std::optional<Strategy> strategy_named(const std::string& name);
+
+/// 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits).
+double default_tolerance(Dtype dtype);
 
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {

@@ -1,0 +1,25 @@
+#pragma once
+// From structure, shape and the card's facts to a strategy and its parameters, with the reason in words.
+// What depends on the data is not decided here: the kernels watch their own misses (segmented.cuh), and
+// `Observed` brings what earlier calls of the same shape saw.
+#include "compiler/structure.h"
+#include "runtime/choose_strategy.h"
+#include "runtime/cuda/stage_program.h"
+
+namespace cellc {
+
+/// What the last calls of a stage at this shape took.
+struct Observed {
+  double segmented_ns = 0;   ///< the last call that cut time into segments, all of it
+  double sweep_ns = 0;       ///< its first sweep
+  std::int64_t sweep_steps = 0;
+  std::int64_t tails = 0;    ///< chains that it walked step by step in the end
+};
+
+CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen);
+
+/// A forced strategy with its default parameters.
+CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
+                          const SolveOptions& options);
+
+}  // namespace cellc

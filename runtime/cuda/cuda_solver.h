@@ -1,0 +1,40 @@
+#pragma once
+// A cell over whole sequences on a GPU, stage after stage, with answers that are checked there: the CUDA
+// counterpart of Solver. Stages whose lanes fit a thread run as the strategies do (stage_program), what
+// lies before, between and after them as row kernels (rows_program); a cell with a stage that couples too
+// much for one thread runs as row kernels altogether.
+#include <memory>
+
+#include "compiler/source.h"
+#include "compiler/structure.h"
+#include "runtime/cuda/gpu.h"
+#include "runtime/engine.h"
+#include "runtime/solve_options.h"
+
+namespace cellc {
+
+class CudaSolver {
+ public:
+  /// `cell`, `structure` and `source` (null: no #line) must outlive it. Compiles nothing yet.
+  CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source = nullptr);
+  ~CudaSolver();
+  CudaSolver(CudaSolver&&) noexcept;
+
+  /// From host arrays to host arrays: upload, launch, report, download. Throws as Solver::run.
+  RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
+
+  // The same in parts, for whoever times or repeats a run.
+  void upload(const BoundRun& run, const SolveOptions& options);
+  /// Queues everything; waits for nothing, and allocates nothing once it has run.
+  void launch(GpuStream stream);
+  void report(SolveReport& report, GpuStream stream);
+  RunOutput download(GpuStream stream);
+
+  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellc

@@ -1,0 +1,426 @@
+#include "runtime/cuda/stage_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/cuda/kernel_templates.h"
+#include "runtime/errors.h"
+
+namespace cellc {
+
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kThreads = 128;
+constexpr int kStageSteps = 8, kStages = 3;
+constexpr int kChannelAxes = 4;
+/// Entries that one thread may couple: its states and carriers live in registers.
+constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
+
+Storage storage_named(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F64: return Storage::F64;
+    case Dtype::F16: return Storage::F16;
+    case Dtype::BF16: return Storage::BF16;
+    default: return Storage::F32;
+  }
+}
+
+const char* storage_macro(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F64: return "CELLC_STORAGE_F64";
+    case Dtype::F16: return "CELLC_STORAGE_F16";
+    case Dtype::BF16: return "CELLC_STORAGE_BF16";
+    default: return "CELLC_STORAGE_F32";
+  }
+}
+
+/// A kernel's argument, field after field, with the padding that C++ puts between them.
+class Fields {
+ public:
+  template <typename T>
+  void put(T value) {
+    while (bytes_.size() % alignof(T)) bytes_.push_back(std::byte{0});
+    const auto* from = reinterpret_cast<const std::byte*>(&value);
+    bytes_.insert(bytes_.end(), from, from + sizeof(T));
+  }
+  void end_struct() {
+    while (bytes_.size() % 8) bytes_.push_back(std::byte{0});
+  }
+  std::size_t size() const { return bytes_.size(); }
+  std::vector<std::byte> take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Tally and Control of segmented.cuh.
+struct Tally {
+  unsigned misses, active[3], repaired, tails, worst_residual, rounds, growth, phases;
+  unsigned long long time[32];
+  unsigned ran[16];
+};
+struct Control {
+  unsigned barrier[2];
+  unsigned calls;
+  unsigned padding;
+  Tally of[2];
+  unsigned burn_in, carries, slow, needed[8];
+  unsigned end;
+};
+
+}  // namespace
+
+/// The channel axes that are left when those are merged that every array has as one, and every array's
+/// strides along them.
+struct StageProgram::Layout {
+  std::vector<std::int64_t> sizes;
+  std::vector<std::vector<std::int64_t>> channel;  ///< by symbol, by axis
+  std::vector<std::vector<std::int64_t>> entry;    ///< by symbol: offset of each entry
+  std::int64_t channels = 1;
+};
+
+StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
+                           const SourceText* source)
+    : gpu_(gpu), cell_(cell), stage_(stage), scannable_(scannable), storage_(storage), source_(source) {}
+
+StageProgram::~StageProgram() = default;
+
+std::int64_t StageProgram::channels(const std::map<AxisId, std::int64_t>& sizes) const {
+  std::int64_t n = 1;
+  for (const AxisId a : stage_.channels) n *= sizes.at(cell_.graph.axis(a).extent_of);
+  return n;
+}
+
+std::int64_t StageProgram::block(const std::map<AxisId, std::int64_t>& sizes) const {
+  const std::int64_t each = channels(sizes);
+  std::int64_t entries = 0;
+  for (const int u : stage_.states) {
+    std::int64_t n = 1;
+    for (const AxisId a : cell_.symbols[cell_.updates[u].symbol].axes) n *= sizes.at(a);
+    entries += each ? n / each : 1;
+  }
+  return entries;
+}
+
+// Code -------------------------------------------------------------------------------------------------
+
+StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& sizes) {
+  // Lengths along channels are read at run time: code depends on the others alone.
+  std::map<AxisId, std::int64_t> key = sizes;
+  for (const AxisId a : stage_.channels) key.erase(cell_.graph.axis(a).extent_of);
+  for (const auto& c : codes_)
+    if (c->sizes == key) return *c;
+  auto made = std::make_unique<Code>();
+  made->sizes = key;
+  CudaLaneOptions options;
+  options.storage = storage_named(storage_);
+  options.sizes = sizes;
+  options.source = source_;
+  options.written = &cell_;
+  try {
+    const std::int64_t entries = block(sizes);
+    if (entries > kLargestBlock)
+      made->refusal = fmt::format("{} coupled entries are too many for one thread", entries);
+    else
+      made->step = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+    if (!made->refusal && entries <= kLargestCarried) {
+      options.name = "Carried";
+      try {
+        made->carried = emit_cuda_carried(with_carriers(stage_.lanes, stage_.lane, scannable_), stage_.lane, options);
+        made->has_carriers = true;
+      } catch (const ScalarCellTooLong&) {
+      }
+    }
+  } catch (const ScalarCellTooLong& e) {
+    made->refusal = std::string("a step is too long for one thread: ") + e.what();
+  }
+  if (!made->refusal && !made->has_carriers) {
+    // Without carriers, a segment's start is taken to be forgotten.
+    options.name = "Carried";
+    made->carried = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+    made->carried.text += R"(
+struct CarrierRule {
+  enum Kind { Affine, Clip, Moebius };
+  static constexpr Kind kKind = Affine;
+  static CELLC_DEVICE constexpr int carrier(int) { return -1; }
+};
+)";
+  }
+  codes_.push_back(std::move(made));
+  return *codes_.back();
+}
+
+std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int64_t>& sizes) {
+  Code& c = code(sizes);
+  if (c.refusal) return c.refusal;
+  std::int64_t axes = 0;
+  for (const AxisId a : stage_.channels) axes += sizes.at(cell_.graph.axis(a).extent_of) != 1;
+  if (axes > kChannelAxes) return fmt::format("{} channel axes are more than {}", axes, kChannelAxes);
+  return std::nullopt;
+}
+
+GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
+  const auto part = [](std::string_view name) {
+    return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
+  };
+  std::string text = fmt::format("#define {} 1\n#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
+                                 storage_macro(storage_), kStageSteps, kStages, variant.width);
+  text += part("preamble.cuh") + part("math.cuh");
+  text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
+  text += part("lanes.cuh");
+  const bool segmented = variant.kernel == Kernel::Segmented;
+  if (segmented) text += part("carriers.cuh") + part("segmented.cuh");
+  else text += part("sequential.cuh");
+  const std::size_t states = code.step.states.size();
+  // Few registers a thread keep many warps under way; many states need many registers.
+  const int blocks = storage_ == Dtype::F64 ? (states <= 2 ? 2 : 1) : states <= 2 ? 4 : states <= 6 ? 2 : 1;
+  if (segmented)
+    text += fmt::format(
+        "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}, {}) cellc_kernel(const __grid_constant__ "
+        "cellc::Segmented run) {{ cellc::segmented<{}>(run); }}\n",
+        kThreads, blocks, variant.rows);
+  else
+    text += fmt::format(
+        "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}) cellc_kernel(const __grid_constant__ "
+        "cellc::Lanes lanes) {{ cellc::sequential<{}, {}>(lanes); }}\n",
+        kThreads, variant.rows, variant.lockstep);
+  return {fmt::format("{}.{}.cu", cell_.name, segmented ? "segmented" : "sequential"), std::move(text), {}};
+}
+
+StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant) {
+  if (const auto it = code.kernels.find(variant); it != code.kernels.end()) return it->second;
+  const GpuModule module = gpu_.load(source(code, variant));
+  compile_ms_ += module.compile_ms;
+  caches_.push_back(module.cache);
+  Compiled compiled;
+  compiled.function = gpu_.function(module, "cellc_kernel");
+  const std::size_t step = code.step.inputs.size(), carried = code.carried.inputs.size();
+  const std::size_t inputs = std::max<std::size_t>(1, variant.kernel == Kernel::Segmented ? std::max(step, carried) : step);
+  compiled.shared_bytes = static_cast<std::int64_t>(kThreads / kWarp * kStages * kStageSteps * inputs) * kWarp * variant.width *
+                          static_cast<std::int64_t>(size_of(storage_));
+  if (compiled.shared_bytes > gpu_.facts().shared_per_block)
+    throw DeviceError(fmt::format("{}: {} inputs a step need {} bytes of shared memory; the device has {}", cell_.name, inputs,
+                                  compiled.shared_bytes, gpu_.facts().shared_per_block));
+  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, kThreads, compiled.shared_bytes));
+  return code.kernels.emplace(variant, std::move(compiled)).first->second;
+}
+
+// Arguments ----------------------------------------------------------------------------------------------
+
+StageProgram::Layout StageProgram::layout(const Code&, const StageRun& run) const {
+  Layout result;
+  std::vector<std::int64_t> lengths;
+  for (const AxisId a : stage_.channels) lengths.push_back(run.sizes.at(cell_.graph.axis(a).extent_of));
+  for (const std::int64_t n : lengths) result.channels *= n;
+  std::vector<std::vector<std::int64_t>> channel;
+  for (std::size_t s = 0; s < stage_.symbols.size(); ++s) {
+    const DeviceArray& array = run.symbols[s];
+    std::vector<std::int64_t> strides = array.strides;
+    if (strides.empty()) {
+      strides.assign(array.lengths.size(), 1);
+      for (std::size_t p = strides.size(); p-- > 1;) strides[p - 1] = strides[p] * array.lengths[p];
+    }
+    std::vector<std::int64_t> along(lengths.size(), 0), entries{0};
+    const std::vector<int>& place = stage_.symbols[s].channel_of_place;
+    for (std::size_t p = 0; p < array.lengths.size(); ++p) {
+      if (place[p] >= 0) {
+        along[place[p]] += strides[p];
+        continue;
+      }
+      std::vector<std::int64_t> next;
+      for (const std::int64_t e : entries)
+        for (std::int64_t i = 0; i < array.lengths[p]; ++i) next.push_back(e + i * strides[p]);
+      entries = std::move(next);
+    }
+    channel.push_back(std::move(along));
+    result.entry.push_back(std::move(entries));
+  }
+  // Outermost first: an axis joins the one inside it where all arrays step over both as over one.
+  std::vector<std::size_t> kept;
+  for (std::size_t a = 0; a < lengths.size(); ++a)
+    if (lengths[a] != 1) kept.push_back(a);
+  result.channel.resize(channel.size());
+  for (std::size_t i = kept.size(); i-- > 0;) {
+    const std::size_t a = kept[i];
+    bool joins = !result.sizes.empty();
+    for (std::size_t s = 0; s < channel.size() && joins; ++s)
+      joins = channel[s][a] == result.channel[s].front() * result.sizes.front();
+    if (joins) {
+      result.sizes.front() *= lengths[a];
+    } else {
+      result.sizes.insert(result.sizes.begin(), lengths[a]);
+      for (std::size_t s = 0; s < channel.size(); ++s) result.channel[s].insert(result.channel[s].begin(), channel[s][a]);
+    }
+  }
+  return result;
+}
+
+std::vector<std::byte> StageProgram::arguments(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan,
+                                               double tolerance, bool segmented, std::int64_t segments) {
+  Fields f;
+  for (std::size_t s = 0; s < stage_.symbols.size(); ++s) {
+    const DeviceArray& array = run.symbols[s];
+    const bool param = stage_.lanes.symbols[s].kind == SymbolKind::Param;
+    f.put<std::uint64_t>(array.data);
+    f.put<std::int64_t>(param ? 0 : array.batch);
+    f.put<std::int64_t>(param ? 0 : array.row);
+    for (std::size_t a = 0; a < kChannelAxes; ++a) f.put<std::int64_t>(a < layout.channel[s].size() ? layout.channel[s][a] : 0);
+  }
+  const auto state_of = [&](const SymbolEntry& e) { return static_cast<std::size_t>(e.symbol); };
+  const auto own = [&](std::size_t s) {
+    std::int64_t n = 1;
+    for (const std::int64_t l : run.symbols[s].lengths) n *= l;
+    return n;
+  };
+  // Starts and finals lie row-major without gaps, whatever the rows do.
+  for (const SymbolEntry& e : code.step.states) f.put<std::uint64_t>(run.starts[state_of(e)]);
+  for (const SymbolEntry& e : code.step.states) f.put<std::uint64_t>(run.finals[state_of(e)]);
+  for (const SymbolEntry& e : code.step.states) f.put<std::int64_t>(own(state_of(e)));
+  const auto offsets = [&](const std::vector<SymbolEntry>& entries) {
+    for (const SymbolEntry& e : entries) {
+      const bool array = static_cast<std::size_t>(e.symbol) < layout.entry.size();
+      f.put<int>(array ? static_cast<int>(layout.entry[e.symbol][e.entry]) : 0);
+    }
+    if (entries.empty()) f.put<int>(0);
+  };
+  for (const CudaLaneCode* c : {&code.step, &code.carried}) {
+    offsets(c->states);
+    offsets(c->inputs);
+    offsets(c->params);
+  }
+  f.put<std::int64_t>(layout.channels);
+  f.put<int>(static_cast<int>(layout.sizes.size()));
+  for (std::size_t a = 0; a < kChannelAxes; ++a) f.put<int>(a < layout.sizes.size() ? static_cast<int>(layout.sizes[a]) : 1);
+  f.put<int>(static_cast<int>(run.sequences));
+  f.put<std::int64_t>(run.length);
+  f.put<std::uint64_t>(run.offsets);
+  f.put<int>(run.reverse);
+  f.put<std::int64_t>(segmented ? plan.plan.segment : std::max<std::int64_t>(1, run.length));
+  f.put<int>(static_cast<int>(segmented ? segments : 1));
+  f.end_struct();
+  if (!segmented) return f.take();
+  const std::int64_t real = storage_ == Dtype::F64 ? 8 : 4;
+  const std::int64_t states = static_cast<std::int64_t>(code.step.states.size()) * lanes_ * real;
+  f.put<std::uint64_t>(control_.address());
+  f.put<std::uint64_t>(flags_.address());
+  for (int i = 0; i < 4; ++i) f.put<std::uint64_t>(states_.address() + static_cast<std::uint64_t>(i * states));
+  if (real == 8) f.put<double>(tolerance);
+  else f.put<float>(static_cast<float>(tolerance));
+  f.put<int>(static_cast<int>(plan.plan.burn_in));
+  f.put<int>(plan.rounds);
+  f.put<int>(plan.repairs);
+  f.put<std::uint64_t>(bad_.address());
+  f.put<std::uint64_t>(bad_.address() + static_cast<std::uint64_t>(run.sequences) * 8);
+  f.put<int>(plan.learns ? -1 : plan.carries ? 1 : 0);
+  f.end_struct();
+  return f.take();
+}
+
+void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared) {
+  if (buffer.bytes() >= bytes && buffer.address()) return;
+  buffer = GpuBuffer();
+  buffer = GpuBuffer(gpu_, std::max<std::size_t>(bytes, 256));
+  if (cleared) gpu_.zero(buffer.address(), buffer.bytes(), stream);
+}
+
+// Running ------------------------------------------------------------------------------------------------
+
+void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
+  Code& code = this->code(run.sizes);
+  if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
+  const Layout layout = this->layout(code, run);
+  last_ = plan;
+  ran_segmented_ = false;
+  sequences_ = run.sequences;
+  const std::int64_t chains = run.sequences * layout.channels;
+  if (chains == 0) return;
+
+  // Rows of neighbouring channels, sixteen bytes at a time, where every input's memory allows it.
+  const std::int64_t size = static_cast<std::int64_t>(size_of(storage_));
+  bool neighbours = layout.sizes.size() <= 1, aligned = true;
+  const auto look_at = [&](int symbol) {
+    const DeviceArray& a = run.symbols[symbol];
+    neighbours = neighbours && (layout.channels == 1 || (!layout.channel[symbol].empty() && layout.channel[symbol].back() == 1));
+    aligned = aligned && a.data % 16 == 0 && a.row * size % 16 == 0 && a.batch * size % 16 == 0;
+    for (const std::int64_t e : layout.entry[symbol]) aligned = aligned && e * size % 16 == 0;
+  };
+  for (const SymbolEntry& e : code.step.inputs) look_at(e.symbol);
+  for (const SymbolEntry& e : code.step.states) look_at(e.symbol);
+  const int width = size == 2 && neighbours && aligned && layout.channels % (2 * kWarp) == 0 ? 2 : 1;
+  const std::int64_t tile = kWarp * width;
+  const bool rows = neighbours && aligned && layout.channels % tile == 0;
+
+  const bool segmented = plan.plan.strategy != Strategy::Sequential && plan.plan.segment > 0 && run.length > 0;
+  const std::int64_t segments = segmented ? (run.length + plan.plan.segment - 1) / plan.plan.segment : 1;
+  const std::int64_t count = chains * segments, tiles = (count + tile - 1) / tile;
+  const std::int64_t warps = kThreads / kWarp;
+  const std::int64_t blocks = (tiles + warps - 1) / warps;
+  const bool lockstep = !segmented && rows && run.uniform && tiles % warps == 0 &&
+                        blocks >= 3 * gpu_.facts().multiprocessors / 2;
+  Compiled& k = kernel(code, {segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width});
+
+  GpuLaunch launch;
+  launch.block.x = kThreads;
+  launch.shared_bytes = k.shared_bytes;
+  launch.stream = stream;
+  launch.grid.x = static_cast<unsigned>(blocks);
+  if (segmented) {
+    const std::int64_t real = storage_ == Dtype::F64 ? 8 : 4;
+    const std::int64_t entries = 3 * static_cast<std::int64_t>(code.step.states.size()) +
+                                 static_cast<std::int64_t>(code.carried.states.size() - code.step.states.size());
+    reserve(control_, sizeof(Control), stream, true);
+    reserve(flags_, static_cast<std::size_t>(tiles) * 4, stream, true);
+    reserve(states_, static_cast<std::size_t>(entries * count * real), stream, false);
+    lanes_ = count;
+    if (!plan.repairs) {
+      reserve(bad_, static_cast<std::size_t>(run.sequences) * 12, stream, false);
+      const std::vector<unsigned long long> none(static_cast<std::size_t>(run.sequences), ~0ull);
+      gpu_.copy_in(bad_.address(), none.data(), none.size() * 8, stream);
+      gpu_.zero(bad_.address() + none.size() * 8, none.size() * 4, stream);
+    }
+    // All blocks at once: they wait for each other.
+    launch.grid.x = static_cast<unsigned>(std::min<std::int64_t>(blocks, std::int64_t{k.resident} * gpu_.facts().multiprocessors));
+    launch.cooperative = true;
+    ran_segmented_ = true;
+    segment_ = plan.plan.segment;
+  }
+  std::vector<std::byte> bytes = arguments(code, layout, run, plan, tolerance, segmented, segments);
+  void* argument = bytes.data();
+  gpu_.launch(k.function, launch, &argument);
+}
+
+CudaOutcome StageProgram::outcome(GpuStream stream) {
+  CudaOutcome result;
+  if (!ran_segmented_) return result;
+  Control control;
+  gpu_.copy_out(&control, control_.address(), sizeof control, stream);
+  const Tally& t = control.of[control.calls & 1];
+  result.misses = t.misses;
+  result.repaired = t.repaired;
+  result.tails = t.tails;
+  result.rounds = static_cast<int>(t.rounds);
+  result.max_residual = std::bit_cast<float>(t.worst_residual);
+  result.growth = std::bit_cast<float>(t.growth);
+  result.burn_in = last_.learns && control.burn_in ? control.burn_in : last_.plan.burn_in;
+  result.carries = last_.learns ? control.carries != 0 : last_.carries;
+  for (unsigned i = 1; i < std::min(t.phases, 32u); ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
+  if (!last_.repairs) {
+    std::vector<unsigned long long> first(static_cast<std::size_t>(sequences_));
+    std::vector<float> residual(first.size());
+    gpu_.copy_out(first.data(), bad_.address(), first.size() * 8, stream);
+    gpu_.copy_out(residual.data(), bad_.address() + first.size() * 8, first.size() * 4, stream);
+    for (std::size_t s = 0; s < first.size(); ++s) {
+      if (first[s] == ~0ull) continue;
+      result.unconverged.push_back({static_cast<std::int64_t>(s), static_cast<std::int64_t>(first[s]), residual[s]});
+      result.max_residual = std::max(result.max_residual, result.unconverged.back().residual);
+    }
+  }
+  return result;
+}
+
+}  // namespace cellc

@@ -1,0 +1,130 @@
+#pragma once
+// The kernels of one stage on a GPU: its lane cell emitted as CUDA, put between the fixed templates
+// (kernels-templates/), compiled when first needed, and launched. The CUDA counterpart of StageKernels,
+// lane_kernel and solve_stage in one: what they decide between sweeps, the kernels decide themselves.
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/emit_cuda_lane.h"
+#include "compiler/stage_cells.h"
+#include "compiler/structure.h"
+#include "runtime/array.h"
+#include "runtime/cuda/gpu.h"
+#include "runtime/solve_options.h"
+
+namespace cellc {
+
+/// An array on the device as a stage reads or writes it: entry (sequence b, step t, place…) lies at
+/// b*batch + row(b, t)*row + Σ place*stride.
+struct DeviceArray {
+  GpuAddress data = 0;
+  std::int64_t batch = 0, row = 0;      ///< entries
+  std::vector<std::int64_t> lengths;    ///< of its places, the cell's own axes
+  std::vector<std::int64_t> strides;    ///< entries; empty: row-major without gaps
+};
+
+/// One run of a stage. Inputs and states have the storage dtype, params, starts and finals arithmetic
+/// precision.
+struct StageRun {
+  std::vector<DeviceArray> symbols;     ///< by symbol of the lane cell; a state's: where it is written
+  std::vector<GpuAddress> starts;       ///< by state: [N, a…]
+  std::vector<GpuAddress> finals;       ///< by state: [N, a…]
+  std::map<AxisId, std::int64_t> sizes; ///< by header axis
+  std::int64_t sequences = 0;
+  std::int64_t length = 0;              ///< steps of every sequence, or of the longest
+  bool uniform = true;                  ///< all sequences are as long
+  GpuAddress offsets = 0;               ///< int64 [N+1] where they are packed, else 0
+  bool reverse = false;
+};
+
+/// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
+struct CudaPlan {
+  StagePlan plan;
+  bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
+  bool carries = false;  ///< the first sweep carries the map over each segment
+  int rounds = 8;        ///< of repair
+  bool repairs = true;
+};
+
+/// What a call reports; read from the device after it.
+struct CudaOutcome {
+  std::int64_t misses = 0, repaired = 0, tails = 0;
+  int rounds = 0;
+  double max_residual = 0, growth = 0;
+  std::int64_t burn_in = 0;
+  bool carries = false;
+  std::vector<double> phase_ns;          ///< first sweep, then starts and repair of each round
+  std::vector<Unconverged> unconverged;
+};
+
+class StageProgram {
+ public:
+  /// `stage` and `cell` must outlive it. Compiles nothing yet.
+  StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
+               const SourceText* source);
+  ~StageProgram();
+
+  /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
+  std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
+  /// Entries that one lane couples.
+  std::int64_t block(const std::map<AxisId, std::int64_t>& sizes) const;
+  std::int64_t channels(const std::map<AxisId, std::int64_t>& sizes) const;
+
+  /// Queues a run. Nothing is allocated where the last run had the same shape and plan.
+  void run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream);
+  /// Of the last run; synchronises.
+  CudaOutcome outcome(GpuStream stream);
+
+  double compile_ms() const { return compile_ms_; }
+  const std::vector<CacheState>& caches() const { return caches_; }
+
+ private:
+  enum class Kernel { Sequential, Segmented };
+  struct Variant {
+    Kernel kernel;
+    bool rows, lockstep;
+    int width;
+    auto operator<=>(const Variant&) const = default;
+  };
+  struct Compiled {
+    GpuFunction function;
+    std::int64_t shared_bytes;
+    int resident;  ///< blocks of a multiprocessor
+  };
+  struct Code {
+    std::map<AxisId, std::int64_t> sizes;
+    CudaLaneCode step, carried;
+    bool has_carriers = false;
+    std::optional<std::string> refusal;
+    std::map<Variant, Compiled> kernels;
+  };
+  struct Layout;
+
+  Code& code(const std::map<AxisId, std::int64_t>& sizes);
+  Compiled& kernel(Code& code, const Variant& variant);
+  GpuSource source(const Code& code, const Variant& variant) const;
+  Layout layout(const Code& code, const StageRun& run) const;
+  std::vector<std::byte> arguments(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan,
+                                   double tolerance, bool segmented, std::int64_t segments);
+  void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
+
+  Gpu& gpu_;
+  const CellGraph& cell_;
+  const StageCells& stage_;
+  const Scannable scannable_;
+  const Dtype storage_;
+  const SourceText* source_;
+  std::vector<std::unique_ptr<Code>> codes_;
+  GpuBuffer control_, flags_, states_, bad_;
+  std::int64_t lanes_ = 0;        ///< that the scratch is laid out for
+  bool ran_segmented_ = false;
+  std::int64_t sequences_ = 0, segment_ = 0;
+  CudaPlan last_;
+  double compile_ms_ = 0;
+  std::vector<CacheState> caches_;
+};
+
+}  // namespace cellc

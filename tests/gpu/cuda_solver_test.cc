@@ -1,0 +1,156 @@
+// Whole cells on a device by every strategy that they admit, against the oracle: the same tests on the
+// emulator and, where CELLC_TEST_DEVICE=gpu asks for it, on a card. What is written must agree with the
+// oracle, what is reported with what was asked.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "compiler/diagnostic.h"
+#include "compiler/jacobian.h"
+#include "compiler/lower.h"
+#include "runtime/cuda/cuda_solver.h"
+#include "tests/emulator/emulator.h"
+#include "tests/engines/against_oracle.h"
+#include "tests/gpu/fixtures.h"
+
+namespace cellc {
+namespace {
+
+using oracle::Example;
+
+constexpr Strategy kStrategies[] = {Strategy::Auto,     Strategy::Sequential, Strategy::Segmented,
+                                    Strategy::Shooting, Strategy::Newton,     Strategy::Scan};
+
+const std::vector<Example>& examples() {
+  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
+  return all;
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> result;
+  for (const Example& e : examples()) result.push_back(e.name);
+  return result;
+}
+
+/// The device under test; the emulator runs threads in another order for every seed.
+struct Device {
+  std::unique_ptr<Gpu> gpu;
+  Emulator* emulator = nullptr;
+  void reorder(std::uint64_t seed) {
+    if (emulator) emulator->set_seed(seed);
+  }
+};
+
+Device open_device() {
+  Device device;
+  if (const char* asked = std::getenv("CELLC_TEST_DEVICE"); asked && std::string(asked) == "gpu") {
+    std::string reason;
+    device.gpu = open_gpu("", reason);
+    if (!device.gpu) throw std::runtime_error(reason);
+    return device;
+  }
+  auto emulator = open_emulator();
+  device.emulator = emulator.get();
+  device.gpu = std::move(emulator);
+  return device;
+}
+
+struct LoweredCell {
+  LoweredCell(const Example& file, const Cell& tree) : graph(lowered(file, tree)), structure(analyse(graph, differentiate(graph))), oracle(file.tree, tree.name) {}
+  static CellGraph lowered(const Example& file, const Cell& tree) {
+    Diagnostics diagnostics;
+    std::optional<CellGraph> graph = lower(file.tree, tree, diagnostics);
+    if (!graph) throw std::runtime_error(diagnostics.format(file.source));
+    return std::move(*graph);
+  }
+  CellGraph graph;
+  Structure structure;
+  oracle::Cell oracle;
+};
+
+class CudaStrategies : public testing::TestWithParam<std::string> {
+ protected:
+  const Example& file() {
+    return *std::find_if(examples().begin(), examples().end(), [](const Example& e) { return e.name == GetParam(); });
+  }
+
+  /// What asks for `strategy` on every stage that admits it, and for nothing on the others.
+  static std::optional<SolveOptions> forced(CudaSolver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run) {
+    SolveOptions options;
+    options.solver = strategy;
+    if (strategy == Strategy::Auto || strategy == Strategy::Sequential) return options;
+    bool any = false, all = true;
+    for (std::size_t k = 0; k < cell.structure.stages.size(); ++k) {
+      const bool admitted = !solver.refusal(static_cast<int>(k), strategy, run);
+      any = any || admitted;
+      all = all && admitted;
+      options.plan.push_back(admitted ? StagePlan{strategy, strategy == Strategy::Newton ? 1 : 16, strategy == Strategy::Segmented ? 8 : 0, "test"} : StagePlan{});
+    }
+    // A stage that couples too much for a thread takes the whole cell to row kernels.
+    for (std::size_t k = 0; k < cell.structure.stages.size(); ++k)
+      if (!any || solver.refusal(static_cast<int>(k), Strategy::Segmented, run)) return std::nullopt;
+    if (all) options.plan.clear();
+    return options;
+  }
+
+  static std::string judge(const Trial& trial, CudaSolver& solver, const Binding& binding, const SolveOptions& options,
+                           const std::vector<std::int64_t>& lengths) {
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, options, report);
+    if (!report.converged || !report.unconverged.empty()) return "reported as not converged";
+    if (!(report.max_residual <= *options.tolerance * 1.001)) return fmt::format("a reported residual of {}", report.max_residual);
+    return trial.verify(binding.run, output, lengths);
+  }
+};
+
+TEST_P(CudaStrategies, AgreeWithOracle) {
+  Device device = open_device();
+  std::uint64_t seed = 0;
+  for (const Cell& tree : file().tree.cells) {
+    const LoweredCell cell(file(), tree);
+    for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+      CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file().source);
+      oracle::Random random(91);
+      // Odd channels; and as many as fill a warp, whose rows are copied whole.
+      for (const auto& axes : std::vector<std::vector<std::int64_t>>{{3, 2, 3, 2}, {32, 2, 2, 2}}) {
+        for (const bool reverse : {false, true}) {
+          if (reverse && axes[0] != 3) continue;
+          Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 67};
+          with.starts_given = axes[0] == 3;
+          with.reverse = reverse;
+          with.step_by_step = file().amplifies.count(tree.name) > 0;
+          with.f64_tolerance = 1e-11;
+          const Trial trial(cell.graph, cell.oracle, file().ranges, random, with);
+          const BoundRun shape = trial.bound({67, 67, 67}, false, 1).run;
+          for (const Strategy strategy : kStrategies) {
+            std::optional<SolveOptions> solve = forced(solver, cell, strategy, shape);
+            if (!solve) continue;
+            solve->tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-6;
+            SCOPED_TRACE(fmt::format("{} by {}, {}, {} channels{}", tree.name, to_string(strategy), to_string(dtype), axes[0],
+                                     reverse ? ", reversed" : ""));
+            const auto run = [&](const std::vector<std::int64_t>& lengths, bool packed) {
+              device.reorder(seed++);
+              return judge(trial, solver, trial.bound(lengths, packed, 1), *solve, lengths);
+            };
+            if (axes[0] == 3 && !reverse) {
+              for (const std::int64_t steps : {0, 1, 2, 31, 33})
+                ASSERT_EQ(run({steps, steps}, false), "") << "T=" << steps;
+              ASSERT_EQ(run({}, false), "") << "an empty batch";
+            }
+            ASSERT_EQ(run({67, 67, 67}, false), "") << "B=3 T=67";
+            ASSERT_EQ(run({64, 0, 67}, true), "") << "packed";
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace cellc
