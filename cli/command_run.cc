@@ -14,6 +14,7 @@
 #include "cli/names.h"
 #include "cli/report.h"
 #include "runtime/bind.h"
+#include "runtime/cuda/cuda_solver.h"
 #include "runtime/npy.h"
 #include "runtime/reference.h"
 #include "runtime/solve.h"
@@ -36,7 +37,6 @@ void refuse_unavailable(const RunOptions& options) {
     throw UsageError("--cotangent: gradients are not available in this version");
   if (options.max_iterations && options.fixed_iterations)
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
-  if (options.device == "cuda") throw DeviceError("no CUDA device support in this version; use --device cpu");
 }
 
 void read_arrays(const std::string& option, const std::vector<std::string>& given,
@@ -128,6 +128,16 @@ SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
   return solve;
 }
 
+/// The GPU that the options ask for; nullptr: the CPU.
+std::unique_ptr<Gpu> device_for(const RunOptions& options, const SolveOptions& solve, const std::string& cache) {
+  // Relaxation has no GPU code yet: `auto` finds another device for it rather than another solver.
+  if (options.device == "cpu" || (options.device == "auto" && solve.solver == Strategy::Relaxation)) return nullptr;
+  std::string reason;
+  std::unique_ptr<Gpu> gpu = open_gpu(cache, reason);
+  if (!gpu && options.device == "cuda") throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", reason));
+  return gpu;
+}
+
 }  // namespace
 
 int command_run(const RunOptions& options) {
@@ -140,19 +150,26 @@ int command_run(const RunOptions& options) {
   compile.dtype = binding.dtype;
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
-  Solver solver(loaded.cell, loaded.structure, compile);
+  const std::unique_ptr<Gpu> gpu = device_for(options, solve, compile.cache_directory);
   enter_stage("run");
   SolveReport solved;
   RunOutput output;
   try {
-    // Memory is allocated and touched beforehand: what is timed is the run.
-    output = solver.run(binding.run, solve, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
+    if (gpu) {
+      CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source);
+      output = solver.run(binding.run, solve, solved);
+    } else {
+      Solver solver(loaded.cell, loaded.structure, compile);
+      // Memory is allocated and touched beforehand: what is timed is the run.
+      output = solver.run(binding.run, solve, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
+    }
   } catch (const SolverError& e) {
     throw UsageError(options.plan.empty() ? fmt::format("--solver {}: {}", options.solver, e.what())
                                           : fmt::format("--plan {}: {}", options.plan, e.what()));
   }
 
   RunReport report{loaded,
+                   gpu ? gpu->facts().name : std::string(),
                    binding,
                    output,
                    solved,

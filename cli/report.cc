@@ -71,9 +71,11 @@ std::string run_text(const RunReport& report) {
                                             : ", linear",
                      axis_names(cell, stage.channel_axes)));
   const double work = step_channels(report);
-  line("ran", fmt::format("cpu, {}, {} thread{}; compiled in {:.1f} ms (cache {})", to_string(report.binding.dtype),
-                          threads_of(report.binding), threads_of(report.binding) == 1 ? "" : "s",
-                          report.solve.compile_ms, to_string(report.solve.cache)));
+  const std::string where = report.gpu.empty() ? fmt::format("{} thread{}", threads_of(report.binding),
+                                                             threads_of(report.binding) == 1 ? "" : "s")
+                                               : report.gpu;
+  line("ran", fmt::format("{}, {}, {}; compiled in {:.1f} ms (cache {})", report.gpu.empty() ? "cpu" : "cuda",
+                          to_string(report.binding.dtype), where, report.solve.compile_ms, to_string(report.solve.cache)));
   for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
     const StageReport& stage = report.solve.stages[k];
     std::string how = to_string(stage.plan.strategy);
@@ -162,7 +164,8 @@ std::string run_json(const RunReport& report) {
   const CellGraph& cell = cell_of(report);
   json object;
   object["cell"] = cell.name;
-  object["device"] = "cpu";
+  object["device"] = report.gpu.empty() ? "cpu" : "cuda";
+  if (!report.gpu.empty()) object["gpu"] = report.gpu;
   object["dtype"] = to_string(report.binding.dtype);
   solve_json(report, object);
   object["run_ms"] = report.output.run_ms;

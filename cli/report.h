@@ -14,6 +14,7 @@ namespace cellc {
 
 struct RunReport {
   const LoadedCell& loaded;
+  std::string gpu;  ///< the card's name; empty: it ran on the CPU
   const Binding& binding;
   const RunOutput& output;
   const SolveReport& solve;

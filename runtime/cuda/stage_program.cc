@@ -15,8 +15,8 @@ namespace cellc {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kThreads = 128;
-constexpr int kStageSteps = 8, kStages = 3;
+constexpr int kWarps = 4;                     ///< of a block, where memory allows
+constexpr int kStageSteps = 8, kStages = 3;   ///< steps that a warp stages at once, likewise; stages under way
 constexpr int kChannelAxes = 4;
 /// Entries that one thread may couple: its states and carriers live in registers.
 constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
@@ -152,7 +152,15 @@ struct CarrierRule {
 )";
   }
   codes_.push_back(std::move(made));
-  return *codes_.back();
+  Code& c = *codes_.back();
+  // Two blocks a multiprocessor at least, so that one's barriers hide behind the other's work.
+  const std::int64_t inputs = static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.carried.inputs.size()}));
+  const auto bytes = [&] { return c.warps * kStages * c.stage_steps * inputs * kWarp * static_cast<std::int64_t>(std::max<std::size_t>(4, size_of(storage_))); };
+  while (c.warps > 1 && bytes() > gpu_.facts().shared_per_block / 2) c.warps /= 2;
+  while (c.stage_steps > 1 && bytes() > gpu_.facts().shared_per_block / 2) c.stage_steps /= 2;
+  if (!c.refusal && bytes() > gpu_.facts().shared_per_block)
+    c.refusal = fmt::format("{} inputs a step do not fit a multiprocessor's shared memory", inputs);
+  return c;
 }
 
 std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int64_t>& sizes) {
@@ -169,7 +177,7 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
   };
   std::string text = fmt::format("#define {} 1\n#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
-                                 storage_macro(storage_), kStageSteps, kStages, variant.width);
+                                 storage_macro(storage_), code.stage_steps, kStages, variant.width);
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
@@ -178,17 +186,17 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   else text += part("sequential.cuh");
   const std::size_t states = code.step.states.size();
   // Few registers a thread keep many warps under way; many states need many registers.
-  const int blocks = storage_ == Dtype::F64 ? (states <= 2 ? 2 : 1) : states <= 2 ? 4 : states <= 6 ? 2 : 1;
+  const int blocks = (storage_ == Dtype::F64 ? (states <= 2 ? 2 : 1) : states <= 2 ? 4 : states <= 6 ? 2 : 1) * kWarps / code.warps;
   if (segmented)
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}, {}) cellc_kernel(const __grid_constant__ "
         "cellc::Segmented run) {{ cellc::segmented<{}>(run); }}\n",
-        kThreads, blocks, variant.rows);
+        code.warps * kWarp, blocks, variant.rows);
   else
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}) cellc_kernel(const __grid_constant__ "
         "cellc::Lanes lanes) {{ cellc::sequential<{}, {}>(lanes); }}\n",
-        kThreads, variant.rows, variant.lockstep);
+        code.warps * kWarp, variant.rows, variant.lockstep);
   return {fmt::format("{}.{}.cu", cell_.name, segmented ? "segmented" : "sequential"), std::move(text), {}};
 }
 
@@ -201,12 +209,9 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant)
   compiled.function = gpu_.function(module, "cellc_kernel");
   const std::size_t step = code.step.inputs.size(), carried = code.carried.inputs.size();
   const std::size_t inputs = std::max<std::size_t>(1, variant.kernel == Kernel::Segmented ? std::max(step, carried) : step);
-  compiled.shared_bytes = static_cast<std::int64_t>(kThreads / kWarp * kStages * kStageSteps * inputs) * kWarp * variant.width *
-                          static_cast<std::int64_t>(size_of(storage_));
-  if (compiled.shared_bytes > gpu_.facts().shared_per_block)
-    throw DeviceError(fmt::format("{}: {} inputs a step need {} bytes of shared memory; the device has {}", cell_.name, inputs,
-                                  compiled.shared_bytes, gpu_.facts().shared_per_block));
-  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, kThreads, compiled.shared_bytes));
+  compiled.shared_bytes = static_cast<std::int64_t>(code.warps * kStages * code.stage_steps) * static_cast<std::int64_t>(inputs) * kWarp *
+                          variant.width * static_cast<std::int64_t>(size_of(storage_));
+  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, code.warps * kWarp, compiled.shared_bytes));
   return code.kernels.emplace(variant, std::move(compiled)).first->second;
 }
 
@@ -358,14 +363,14 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   const bool segmented = plan.plan.strategy != Strategy::Sequential && plan.plan.segment > 0 && run.length > 0;
   const std::int64_t segments = segmented ? (run.length + plan.plan.segment - 1) / plan.plan.segment : 1;
   const std::int64_t count = chains * segments, tiles = (count + tile - 1) / tile;
-  const std::int64_t warps = kThreads / kWarp;
+  const std::int64_t warps = code.warps;
   const std::int64_t blocks = (tiles + warps - 1) / warps;
   const bool lockstep = !segmented && rows && run.uniform && tiles % warps == 0 &&
                         blocks >= 3 * gpu_.facts().multiprocessors / 2;
   Compiled& k = kernel(code, {segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width});
 
   GpuLaunch launch;
-  launch.block.x = kThreads;
+  launch.block.x = static_cast<unsigned>(code.warps * kWarp);
   launch.shared_bytes = k.shared_bytes;
   launch.stream = stream;
   launch.grid.x = static_cast<unsigned>(blocks);

@@ -98,6 +98,7 @@ class StageProgram {
     std::map<AxisId, std::int64_t> sizes;
     CudaLaneCode step, carried;
     bool has_carriers = false;
+    int warps = 4, stage_steps = 8;   ///< of a block; that a warp stages at once: what shared memory holds
     std::optional<std::string> refusal;
     std::map<Variant, Compiled> kernels;
   };
