@@ -11,13 +11,14 @@
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
+#include "compiler/version.h"
 #include "runtime/bind.h"
 #include "runtime/write_files.h"
 
 namespace cellc {
 namespace {
 
-constexpr const char* kVersion = "cellc 0.1.0";
+const std::string kProgram = fmt::format("cellc {}", kVersion);
 
 /// With --json the failure is the one object on standard output; people read standard error.
 int report(bool json, int status, const std::string& message, const CellFileError* file_error = nullptr) {
@@ -82,7 +83,7 @@ void add_cell_options(CLI::App& command, CellOptions& options) {
           "where compiled kernels are kept, \"\" for nowhere; by default $CELLC_CACHE_DIR, or cellc in\n"
           "$XDG_CACHE_HOME or ~/.cache")
       ->type_name("DIR");
-  command.set_version_flag("--version", kVersion);
+  command.set_version_flag("--version", kProgram);
 }
 
 void add_inspect(CLI::App& app, InspectOptions& options) {
@@ -156,7 +157,7 @@ int main_of(int count, char** arguments) {
   CLI::App app(
       "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
       "cellc");
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version", kProgram);
   app.require_subcommand(1);
   add_inspect(app, inspect);
   add_run(app, run);

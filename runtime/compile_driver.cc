@@ -4,7 +4,8 @@
 
 namespace cellc {
 
-CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options) {
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
+                              const CompileOptions& options) {
   DriverOptions driver;
   driver.storage = storage_of(options.dtype);
   driver.vector_bits = options.vector_bits ? options.vector_bits : host_vector_bits(options.cpu);

@@ -22,6 +22,7 @@ struct CompiledDriver {
 };
 
 /// Throws DeviceError or RequestError.
-CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
+                              const CompileOptions& options);
 
 }  // namespace cellc
