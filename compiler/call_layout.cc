@@ -37,6 +37,7 @@ CallLayout call_layout(const CellGraph& cell) {
     name = c_name(name);
     while (!used.insert(name).second) name += "_";
     layout.fields.push_back({kind, id, name, layout.words, required});
+    if (layout.fields.back().is_rows()) used.insert(name + "_strides");  // its neighbour in the C header
     layout.words += layout.fields.back().is_rows() ? 3 : 1;
   };
   const auto each = [&](SymbolKind kind, const auto& visit) {

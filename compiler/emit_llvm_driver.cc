@@ -70,9 +70,13 @@ class DriverEmitter {
   }
 
   DriverModule run() {
-    result_.ir = fmt::format("; cell {}, to be run without us\n\n", result_.cell.name) + kernels_ir_ +
-                 llvm_math::definitions(functions_) + check_function() + workspace_function() + forward_function() +
-                 texts();
+    result_.ir = fmt::format("; cell {}, to be run without us\n\n", result_.cell.name);
+    result_.ir += kernels_ir_;
+    result_.ir += llvm_math::definitions(functions_);
+    result_.ir += check_function();
+    result_.ir += workspace_function();
+    result_.ir += forward_function();
+    result_.ir += texts();  // last: the functions collect what there is to say
     for (const char* name : {"_workspace", "_forward", "_message", "_about"})
       result_.functions.push_back(options_.prefix + name);
     return std::move(result_);
