@@ -20,11 +20,13 @@ void check_request(const BuildOptions& options) {
   if (options.target == "cuda-source" || options.target == "ptx" || options.target == "cubin")
     throw UsageError(fmt::format("--target {}: not available in this version", options.target));
   if (options.target != "cpu-object" && options.target != "cpu-shared")
-    throw UsageError(
-        fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared", options.target));
+    throw UsageError(fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared",
+                                 options.target));
   if (options.solver != "auto" && options.solver != "sequential") {
-    if (!strategy_named(options.solver)) throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
-    throw UsageError(fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
+    if (!strategy_named(options.solver))
+      throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
+    throw UsageError(
+        fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
   }
   if (options.length && *options.length < 0) throw UsageError("--length: expected 0 or more");
 }
@@ -40,8 +42,10 @@ int command_build(const BuildOptions& options) {
   request.dims = dims_named(options.dims);
   request.length = options.length;
   const std::filesystem::path out(options.out);
-  if (out.filename().empty()) throw UsageError(fmt::format("--out {}: expected the name of a file", options.out));
-  if (out.extension() == ".h") throw UsageError(fmt::format("--out {}: the header is written beside it, as *.h", options.out));
+  if (out.filename().empty())
+    throw UsageError(fmt::format("--out {}: expected the name of a file", options.out));
+  if (out.extension() == ".h")
+    throw UsageError(fmt::format("--out {}: the header is written beside it, as *.h", options.out));
   request.name = out.filename().string();
   const std::filesystem::path header = std::filesystem::path(out).replace_extension(".h");
 
@@ -50,18 +54,23 @@ int command_build(const BuildOptions& options) {
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
   enter_stage("write");
   const std::string directory = out.has_parent_path() ? out.parent_path().string() : ".";
-  write_files(directory, {{out.filename().string(), built.bytes}, {header.filename().string(), built.header}});
+  write_files(directory,
+              {{out.filename().string(), built.bytes}, {header.filename().string(), built.header}});
 
   if (options.json) {
-    nlohmann::json object = {{"cell", loaded.cell.name}, {"target", options.target},      {"out", out.string()},
-                             {"header", header.string()}, {"cpu", options.cpu},            {"dtype", options.dtype},
-                             {"bytes", built.bytes.size()}, {"functions", built.functions}, {"about", built.about}};
+    nlohmann::json object = {
+        {"cell", loaded.cell.name},    {"target", options.target},     {"out", out.string()},
+        {"header", header.string()},   {"cpu", options.cpu},           {"dtype", options.dtype},
+        {"bytes", built.bytes.size()}, {"functions", built.functions}, {"about", built.about}};
     nlohmann::json stages = nlohmann::json::array();
-    for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
+    for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k)
+      stages.push_back({{"solver", "sequential"}});
     object["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
     std::fputs((object.dump(2) + "\n").c_str(), stdout);
   } else {
-    std::fputs(fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(), header.string()).c_str(),
+    std::fputs(fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(),
+                           header.string())
+                   .c_str(),
                stdout);
   }
   return kDone;

@@ -31,7 +31,9 @@ struct CallField {
   int word;          ///< offset in the struct of arrays
   bool required;     ///< may not be null; the others have a default, or are not wanted
 
-  bool is_rows() const { return kind == FieldKind::Input || kind == FieldKind::State || kind == FieldKind::Out; }
+  bool is_rows() const {
+    return kind == FieldKind::Input || kind == FieldKind::State || kind == FieldKind::Out;
+  }
   bool is_written() const { return kind >= FieldKind::State; }
   bool is_storage() const {
     return is_rows() || kind == FieldKind::InputHistory || kind == FieldKind::FinalInputHistory;
@@ -39,9 +41,9 @@ struct CallField {
 };
 
 struct CallLayout {
-  std::vector<AxisId> lengths;   ///< header axes of open length, a word each; four words follow:
+  std::vector<AxisId> lengths;  ///< header axes of open length, a word each; four words follow:
   std::vector<CallField> fields;
-  int words = 0;                 ///< of the struct of arrays
+  int words = 0;  ///< of the struct of arrays
 
   // Words of the struct of lengths, after the axes.
   int sequences() const { return static_cast<int>(lengths.size()); }

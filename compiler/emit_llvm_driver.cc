@@ -40,15 +40,17 @@ Defaults defaults_of(const CellGraph& cell, SymbolKind kind) {
 struct PlannedKernels {
   Plan plan;
   std::vector<KernelCode> kernels;
-  bool f64 = false;                  ///< computes in f64, whatever the cell's arithmetic
-  std::vector<ArraySource> sources;  ///< by symbol; empty: the cell's own
+  bool f64 = false;                                    ///< computes in f64, whatever the cell's arithmetic
+  std::vector<ArraySource> sources;                    ///< by symbol; empty: the cell's own
   std::vector<std::string> once, temps, params, outs;  ///< the last two of f64 kernels only
 };
 
 class DriverEmitter {
  public:
   DriverEmitter(const CellGraph& cell, const Structure& structure, const DriverOptions& options)
-      : options_(options), defaults_(defaults_of(cell, SymbolKind::Param)), starts_(defaults_of(cell, SymbolKind::State)) {
+      : options_(options),
+        defaults_(defaults_of(cell, SymbolKind::Param)),
+        starts_(defaults_of(cell, SymbolKind::State)) {
     const bool narrow = options.storage == Storage::F16 || options.storage == Storage::BF16;
     narrow_ = narrow;
     storage_bytes_ = narrow ? 2 : options.storage == Storage::F64 ? 8 : 4;
@@ -89,16 +91,21 @@ class DriverEmitter {
 
   void check_fixed() const {
     for (const auto& [axis, least] : least_lengths())
-      if (const auto found = options_.lengths.find(axis); found != options_.lengths.end() && found->second < least)
+      if (const auto found = options_.lengths.find(axis);
+          found != options_.lengths.end() && found->second < least)
         throw std::invalid_argument(fmt::format("axis {} has length {}; the cell needs {} or more",
                                                 cell().graph.axis(axis).name, found->second, least));
   }
 
-  void add(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage, const char* name) {
+  void add(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage,
+           const char* name) {
     // Lengths are fixed after planning: the loops, and with them the bits, are those of a run that learns its
     // lengths from arrays.
-    to.plan = make_plan(cell, structure, {.narrow_storage = storage == Storage::F16 || storage == Storage::BF16, .hoist_products = false});
-    if (!to.plan.chunks.empty() || !to.plan.products.empty()) throw std::logic_error("driver: a plan passes rows on");
+    to.plan = make_plan(
+        cell, structure,
+        {.narrow_storage = storage == Storage::F16 || storage == Storage::BF16, .hoist_products = false});
+    if (!to.plan.chunks.empty() || !to.plan.products.empty())
+      throw std::logic_error("driver: a plan passes rows on");
     fix(to.plan.cell.graph);
     EmitOptions emit;
     emit.storage = storage;
@@ -114,7 +121,8 @@ class DriverEmitter {
   int code(const std::string& message) {
     const auto found = std::find(result_.messages.begin(), result_.messages.end(), message);
     if (found == result_.messages.end()) result_.messages.push_back(message);
-    return static_cast<int>(std::find(result_.messages.begin(), result_.messages.end(), message) - result_.messages.begin());
+    return static_cast<int>(std::find(result_.messages.begin(), result_.messages.end(), message) -
+                            result_.messages.begin());
   }
 
   const CellGraph& cell() const { return result_.cell; }
@@ -170,7 +178,8 @@ class DriverEmitter {
     std::string deepest = "0";
     for (const Reach& reach : reaches(cell(), symbol)) {
       const std::string lag = std::to_string(reach.lag);
-      const std::string here = reach.axis == kNoAxis ? lag : text_->sub(text_->add(length(reach.axis), lag), "1");
+      const std::string here =
+          reach.axis == kNoAxis ? lag : text_->sub(text_->add(length(reach.axis), lag), "1");
       deepest = deepest == "0" ? here : text_->pick(text_->is("sgt", deepest, here), deepest, here);
     }
     return deepest;
@@ -194,7 +203,7 @@ class DriverEmitter {
 
   struct State {
     int update, symbol, parent, lag;
-    const CallField* rows;              ///< null: a lagged copy
+    const CallField* rows;  ///< null: a lagged copy
     std::string area, carried[2], start;
   };
 
@@ -226,8 +235,8 @@ class DriverEmitter {
     filled_.clear();
     for (const int s : defaults_.symbols) filled_[s] = take(bytes(axes_of(s), false));
     states_.clear();
-    const std::string block = text_->pick(packed_, std::to_string(kBlockSteps),
-                                          text_->lesser(steps_, std::to_string(kBlockSteps)));
+    const std::string block =
+        text_->pick(packed_, std::to_string(kBlockSteps), text_->lesser(steps_, std::to_string(kBlockSteps)));
     for (int u = 0; u < static_cast<int>(cell().updates.size()); ++u) {
       State s;
       s.update = u;
@@ -245,7 +254,8 @@ class DriverEmitter {
     for (const Out& o : cell().outs) outs_.push_back(take(times(bytes(o.index, true), block)));
     histories_.clear();
     for (const CallField& f : layout().fields)
-      if (f.kind == FieldKind::InputHistory) histories_[f.id] = take(times(depth(f.id), bytes(axes_of(f.id), true)));
+      if (f.kind == FieldKind::InputHistory)
+        histories_[f.id] = take(times(depth(f.id), bytes(axes_of(f.id), true)));
     return end;
   }
 
@@ -255,24 +265,31 @@ class DriverEmitter {
     begin(text);
     std::map<AxisId, std::int64_t> least = least_lengths();
     for (const AxisId a : layout().lengths)
-      text.fail_when(text.is("slt", lengths_.at(a), std::to_string(least[a])),
-                     code(fmt::format("the length of axis {} is less than {}", cell().graph.axis(a).name, least[a])));
+      text.fail_when(
+          text.is("slt", lengths_.at(a), std::to_string(least[a])),
+          code(fmt::format("the length of axis {} is less than {}", cell().graph.axis(a).name, least[a])));
     text.fail_when(text.is("slt", sequences_, "0"), code("the number of sequences is negative"));
     if (options_.steps) {
-      text.fail_when(packed_, code(fmt::format("offsets are given, but this function was built for {} steps", *options_.steps)));
+      text.fail_when(packed_, code(fmt::format("offsets are given, but this function was built for {} steps",
+                                               *options_.steps)));
       text.fail_when(text.is("ne", steps_, std::to_string(*options_.steps)),
-                     code(fmt::format("the number of steps is not {}, for which this function was built", *options_.steps)));
+                     code(fmt::format("the number of steps is not {}, for which this function was built",
+                                      *options_.steps)));
     }
     text.when(packed_, [&] {
-      text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"), code("the first of the offsets is not 0"));
+      text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"),
+                     code("the first of the offsets is not 0"));
       text.count(sequences_, [&](const std::string& s) {
         const std::string here = text.value("getelementptr i64, ptr {}, i64 {}", offsets_, s);
-        text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)), code("the offsets decrease"));
+        text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)),
+                       code("the offsets decrease"));
       });
     });
-    text.fail_when(text.both(text.negated(packed_), text.is("slt", steps_, "0")), code("the number of steps is negative"));
+    text.fail_when(text.both(text.negated(packed_), text.is("slt", steps_, "0")),
+                   code("the number of steps is negative"));
     text.line("ret i32 0");
-    return bounded_arithmetic() + text.function(fmt::format("define internal i32 @{}.check(ptr %lengths)", options_.prefix));
+    return bounded_arithmetic() +
+           text.function(fmt::format("define internal i32 @{}.check(ptr %lengths)", options_.prefix));
   }
 
   /// By header axis: 1, or more where the cell picks an entry by number.
@@ -288,7 +305,8 @@ class DriverEmitter {
     for (NodeId id = 0; id < graph.size(); ++id) {
       const Node& node = graph[id];
       if (node.op == Op::Read)
-        for (std::size_t i = 0; i < node.index.size(); ++i) need(cell().symbols[node.symbol].axes[i], node.index[i]);
+        for (std::size_t i = 0; i < node.index.size(); ++i)
+          need(cell().symbols[node.symbol].axes[i], node.index[i]);
       if (node.op == Op::OneHot) need(node.index[0].axis, node.index[1]);
       for (const auto& [axis, index] : node.map) need(axis, index);
     }
@@ -299,7 +317,8 @@ class DriverEmitter {
     const std::string checked = text.value("call i32 @{}.check(ptr %lengths)", options_.prefix);
     const int n = next_label_++;
     text.line("%bad{} = icmp ne i32 {}, 0", n, checked);
-    text.line("br i1 %bad{0}, label %wrong{0}, label %right{0}\nwrong{0}:\n  ret i32 {1}\nright{0}:", n, checked);
+    text.line("br i1 %bad{0}, label %wrong{0}, label %right{0}\nwrong{0}:\n  ret i32 {1}\nright{0}:", n,
+              checked);
   }
 
   std::string workspace_function() {
@@ -351,7 +370,8 @@ class DriverEmitter {
       const CallField& field = layout().fields[f];
       if (!field.is_rows()) continue;
       const std::string row = entries(field_axes(cell(), field)), one = std::to_string(storage_bytes_);
-      const std::string step = text.number_at("%arrays", field.word + 2), sequence = text.number_at("%arrays", field.word + 1);
+      const std::string step = text.number_at("%arrays", field.word + 2),
+                        sequence = text.number_at("%arrays", field.word + 1);
       const std::string step_entries = text.pick(text.is("eq", step, "0"), row, step);
       const std::string sequence_entries =
           text.pick(text.is("eq", sequence, "0"), text.mul(steps_, step_entries), sequence);
@@ -360,17 +380,19 @@ class DriverEmitter {
     }
     text.count(sequences_, [&](const std::string& s) { sequence(s); });
     text.line("ret i32 0");
-    return text.function(fmt::format(
-        "define i32 @{}_forward(ptr %lengths, ptr %arrays, ptr %workspace, i64 %workspace_bytes, ptr %status)",
-        options_.prefix));
+    return text.function(
+        fmt::format("define i32 @{}_forward(ptr %lengths, ptr %arrays, ptr %workspace, i64 %workspace_bytes, "
+                    "ptr %status)",
+                    options_.prefix));
   }
 
   std::string total_rows() {
     const std::string total = text_->variable();
     text_->set(total, times(sequences_, steps_));
     text_->when(packed_, [&] {
-      text_->set(total, text_->value("load i64, ptr {}, align 8",
-                                     text_->value("getelementptr i64, ptr {}, i64 {}", offsets_, sequences_)));
+      text_->set(total,
+                 text_->value("load i64, ptr {}, align 8",
+                              text_->value("getelementptr i64, ptr {}, i64 {}", offsets_, sequences_)));
     });
     return text_->get(total);
   }
@@ -407,29 +429,43 @@ class DriverEmitter {
             const std::function<std::string(const Slot&)>& value) {
     const KernelCode& code = kernels.kernels[static_cast<std::size_t>(kernel)];
     if (code.function.empty()) return;
-    const std::string slots = text_->room(fmt::format("[{} x i64]", std::max<std::size_t>(1, code.slots.size())));
+    const std::string slots =
+        text_->room(fmt::format("[{} x i64]", std::max<std::size_t>(1, code.slots.size())));
     for (std::size_t i = 0; i < code.slots.size(); ++i) {
       const Slot& slot = code.slots[i];
       const std::string to = text_->at_word(slots, static_cast<int>(i));
       switch (slot.kind) {
-        case SlotKind::Length: text_->set(to, length(static_cast<AxisId>(slot.id))); break;
-        case SlotKind::Once: store_address(to, kernels.once[static_cast<std::size_t>(slot.id)]); break;
-        case SlotKind::Temp: store_address(to, kernels.temps[static_cast<std::size_t>(slot.id)]); break;
+        case SlotKind::Length:
+          text_->set(to, length(static_cast<AxisId>(slot.id)));
+          break;
+        case SlotKind::Once:
+          store_address(to, kernels.once[static_cast<std::size_t>(slot.id)]);
+          break;
+        case SlotKind::Temp:
+          store_address(to, kernels.temps[static_cast<std::size_t>(slot.id)]);
+          break;
         case SlotKind::Param:
-          store_address(to, kernels.f64 ? kernels.params[static_cast<std::size_t>(slot.id)] : params_.at(slot.id));
+          store_address(
+              to, kernels.f64 ? kernels.params[static_cast<std::size_t>(slot.id)] : params_.at(slot.id));
           break;
         case SlotKind::Time:
         case SlotKind::InputStep:
         case SlotKind::StateStep:
-        case SlotKind::OutStep: text_->set(to, value(slot)); break;
-        default: store_address(to, value(slot)); break;
+        case SlotKind::OutStep:
+          text_->set(to, value(slot));
+          break;
+        default:
+          store_address(to, value(slot));
+          break;
       }
     }
     const AxisId split = kernels.plan.split_axis;
     text_->line("call void @{}(ptr {}, i64 {}, i64 0, i64 {})", code.function, slots, steps,
                 split == kNoAxis ? "0" : length(split));
   }
-  void store_address(const std::string& to, const std::string& p) { text_->line("store ptr {}, ptr {}, align 8", p, to); }
+  void store_address(const std::string& to, const std::string& p) {
+    text_->line("store ptr {}, ptr {}, align 8", p, to);
+  }
 
   std::string entry(const std::string& type, const std::string& array, const std::string& i) {
     return text_->value("getelementptr {}, ptr {}, i64 {}", type, array, i);
@@ -438,7 +474,8 @@ class DriverEmitter {
   /// To f64.
   void widen(const std::string& to, const std::string& from, const std::string& count) {
     text_->count(count, [&](const std::string& i) {
-      std::string value = text_->value("load {}, ptr {}, align 4", arithmetic_type(), entry(arithmetic_type(), from, i));
+      std::string value =
+          text_->value("load {}, ptr {}, align 4", arithmetic_type(), entry(arithmetic_type(), from, i));
       if (arithmetic_bytes_ == 4) value = text_->value("fpext float {} to double", value);
       text_->line("store double {}, ptr {}, align 8", value, entry("double", to, i));
     });
@@ -457,19 +494,21 @@ class DriverEmitter {
     });
   }
 
-  /// `value` rounded so that a second rounding, to 16 bits, gives what a single one would have given: where it
-  /// is inexact, the neighbour whose last bit is set.
+  /// `value` rounded so that a second rounding, to 16 bits, gives what a single one would have given: where
+  /// it is inexact, the neighbour whose last bit is set.
   std::string rounded_to_odd(const std::string& wide, const std::string& value) {
     const std::string back = text_->value("fpext float {} to double", value);
     const std::string bits = text_->value("bitcast float {} to i32", value);
-    const std::string larger = text_->value("fcmp ogt double {}, {}", text_->value("call double @llvm.fabs.f64(double {})", back),
-                                            text_->value("call double @llvm.fabs.f64(double {})", wide));
+    const std::string larger =
+        text_->value("fcmp ogt double {}, {}", text_->value("call double @llvm.fabs.f64(double {})", back),
+                     text_->value("call double @llvm.fabs.f64(double {})", wide));
     const std::string below = text_->value("sub i32 {}, {}", bits, text_->value("zext i1 {} to i32", larger));
     const std::string odd = text_->value("or i32 {}, 1", below);
     const std::string inexact = text_->value("fcmp one double {}, {}", back, wide);
     const std::string finite = text_->value("fcmp one float {}, 0x7FF0000000000000",
                                             text_->value("call float @llvm.fabs.f32(float {})", value));
-    const std::string chosen = text_->value("select i1 {}, i32 {}, i32 {}", text_->both(inexact, finite), odd, bits);
+    const std::string chosen =
+        text_->value("select i1 {}, i32 {}, i32 {}", text_->both(inexact, finite), odd, bits);
     return text_->value("bitcast i32 {} to float", chosen);
   }
 
@@ -483,7 +522,8 @@ class DriverEmitter {
     const std::string up = text_->value("add i32 {}, {}", text_->value("add i32 {}, 32767", bits), last);
     const std::string kept = text_->value("and i32 {}, -65536", up);
     const std::string number = text_->value("fcmp ord float {}, 0.0", value);
-    return text_->value("select i1 {}, float {}, float {}", number, text_->value("bitcast i32 {} to float", kept), value);
+    return text_->value("select i1 {}, float {}, float {}", number,
+                        text_->value("bitcast i32 {} to float", kept), value);
   }
   std::string arithmetic_type() const { return arithmetic_bytes_ == 8 ? "double" : "float"; }
 
@@ -497,10 +537,13 @@ class DriverEmitter {
     }
     const auto value = [&](const Slot& slot) -> std::string {
       switch (slot.kind) {
-        case SlotKind::OutRow: return kernels.outs[static_cast<std::size_t>(slot.id)];
+        case SlotKind::OutRow:
+          return kernels.outs[static_cast<std::size_t>(slot.id)];
         case SlotKind::OutStep:
-        case SlotKind::Time: return "0";
-        default: throw std::logic_error("driver: a start or default reads a row");
+        case SlotKind::Time:
+          return "0";
+        default:
+          throw std::logic_error("driver: a start or default reads a row");
       }
     };
     if (kernels.plan.once_kernel >= 0) call(kernels, kernels.plan.once_kernel, "1", value);
@@ -559,7 +602,8 @@ class DriverEmitter {
     }
     for (const auto& [symbol, area] : histories_) {
       const std::string size = text_->mul(depth(symbol), bytes(axes_of(symbol), true));
-      text_->when(text_->is_null(address(FieldKind::InputHistory, symbol)), [&] { text_->clear(area, size); });
+      text_->when(text_->is_null(address(FieldKind::InputHistory, symbol)),
+                  [&] { text_->clear(area, size); });
     }
   }
 
@@ -579,10 +623,12 @@ class DriverEmitter {
     const std::string last = text.sub(n, "1");
     std::string some_absent = "false";
     for (auto& [word, rows] : rows_) {
-      const std::string start = text.pick(packed_, text.mul(first_row, rows.step), text.mul(s, rows.sequence));
+      const std::string start =
+          text.pick(packed_, text.mul(first_row, rows.step), text.mul(s, rows.sequence));
       const std::string ahead = text.pick(reversed_, text.mul(last, rows.step), "0");
       rows.first = text.at(rows.data, text.add(start, ahead));
-      const CallField& field = *std::find_if(layout().fields.begin(), layout().fields.end(), [&](const CallField& f) { return f.word == word; });
+      const CallField& field = *std::find_if(layout().fields.begin(), layout().fields.end(),
+                                             [&](const CallField& f) { return f.word == word; });
       if (field.kind != FieldKind::Input) some_absent = text.either(some_absent, rows.absent);
     }
     for (const State& state : states_)
@@ -620,44 +666,62 @@ class DriverEmitter {
       return text_->pick_address(text_->is_null(given), otherwise, text_->at(given, text_->mul(s, size)));
     };
     if (state.parent < 0) return plain(state.symbol, state.start);
-    const auto parent = std::find_if(states_.begin(), states_.end(), [&](const State& p) { return p.symbol == state.parent; });
+    const auto parent = std::find_if(states_.begin(), states_.end(),
+                                     [&](const State& p) { return p.symbol == state.parent; });
     const std::string& history = address(FieldKind::StateHistory, state.parent);
     const std::string entry = text_->add(text_->mul(s, depth(state.parent)), std::to_string(state.lag - 1));
     return text_->pick_address(text_->is_null(history), plain(state.parent, parent->start),
                                text_->at(history, text_->mul(entry, size)));
   }
 
-  std::string signed_step(const Rows& rows) { return text_->pick(reversed_, text_->sub("0", rows.step), rows.step); }
+  std::string signed_step(const Rows& rows) {
+    return text_->pick(reversed_, text_->sub("0", rows.step), rows.step);
+  }
   std::string row_at(const Rows& rows, const std::string& t) {
     return text_->at(rows.first, text_->mul(t, signed_step(rows)));
   }
 
-  std::string slot_value(const Slot& slot, const std::string& s, const std::string& t, const std::vector<std::string>& starts) {
+  std::string slot_value(const Slot& slot, const std::string& s, const std::string& t,
+                         const std::vector<std::string>& starts) {
     const auto id = static_cast<std::size_t>(slot.id);
-    const auto rows_of = [&](FieldKind kind, int owner) -> const Rows& { return rows_.at(layout().find(kind, owner)->word); };
+    const auto rows_of = [&](FieldKind kind, int owner) -> const Rows& {
+      return rows_.at(layout().find(kind, owner)->word);
+    };
     const auto written = [&](const Rows* rows, const std::string& area) {
       return rows ? text_->pick_address(rows->absent, area, row_at(*rows, t)) : area;
     };
     const auto stride = [&](const Rows* rows, const std::string& size) {
       return rows ? text_->pick(rows->absent, size, signed_step(*rows)) : size;
     };
-    const auto state_rows = [&](const State& state) { return state.rows ? &rows_of(FieldKind::State, state.symbol) : nullptr; };
+    const auto state_rows = [&](const State& state) {
+      return state.rows ? &rows_of(FieldKind::State, state.symbol) : nullptr;
+    };
     switch (slot.kind) {
-      case SlotKind::Time: return t;
-      case SlotKind::InputRow: return row_at(rows_of(FieldKind::Input, slot.id), t);
-      case SlotKind::InputStep: return signed_step(rows_of(FieldKind::Input, slot.id));
+      case SlotKind::Time:
+        return t;
+      case SlotKind::InputRow:
+        return row_at(rows_of(FieldKind::Input, slot.id), t);
+      case SlotKind::InputStep:
+        return signed_step(rows_of(FieldKind::Input, slot.id));
       case SlotKind::History: {
         const std::string& given = address(FieldKind::InputHistory, slot.id);
         const std::string size = text_->mul(depth(slot.id), bytes(axes_of(slot.id), true));
-        return text_->pick_address(text_->is_null(given), histories_.at(slot.id), text_->at(given, text_->mul(s, size)));
+        return text_->pick_address(text_->is_null(given), histories_.at(slot.id),
+                                   text_->at(given, text_->mul(s, size)));
       }
-      case SlotKind::OutRow: return written(&rows_of(FieldKind::Out, slot.id), outs_[id]);
-      case SlotKind::OutStep: return stride(&rows_of(FieldKind::Out, slot.id), bytes(cell().outs[id].index, true));
-      case SlotKind::StateRow: return written(state_rows(states_[id]), states_[id].area);
-      case SlotKind::StateStep: return stride(state_rows(states_[id]), bytes(axes_of(states_[id].symbol), true));
+      case SlotKind::OutRow:
+        return written(&rows_of(FieldKind::Out, slot.id), outs_[id]);
+      case SlotKind::OutStep:
+        return stride(&rows_of(FieldKind::Out, slot.id), bytes(cell().outs[id].index, true));
+      case SlotKind::StateRow:
+        return written(state_rows(states_[id]), states_[id].area);
+      case SlotKind::StateStep:
+        return stride(state_rows(states_[id]), bytes(axes_of(states_[id].symbol), true));
       // A block begins at an even step.
-      case SlotKind::StateNew: return states_[id].carried[0];
-      case SlotKind::StateSpare: return states_[id].carried[1];
+      case SlotKind::StateNew:
+        return states_[id].carried[0];
+      case SlotKind::StateSpare:
+        return states_[id].carried[1];
       case SlotKind::StateOld: {
         const State& state = states_[id];
         std::string before = narrow_ ? state.carried[1] : state.carried[0];
@@ -665,7 +729,8 @@ class DriverEmitter {
           before = text_->pick_address(rows->absent, before, row_at(*rows, text_->sub(t, "1")));
         return text_->pick_address(text_->is("eq", t, "0"), starts[id], before);
       }
-      default: throw std::logic_error("driver: no such slot");
+      default:
+        throw std::logic_error("driver: no such slot");
     }
   }
 
@@ -683,16 +748,20 @@ class DriverEmitter {
 
   void write_final(const State& state, const std::string& s, const std::string& n, const std::string& start) {
     const bool lagged = state.parent >= 0;
-    const std::string& to = address(lagged ? FieldKind::FinalStateHistory : FieldKind::Final, lagged ? state.parent : state.symbol);
+    const std::string& to = address(lagged ? FieldKind::FinalStateHistory : FieldKind::Final,
+                                    lagged ? state.parent : state.symbol);
     const std::string size = bytes(axes_of(state.symbol), false);
     text_->when(text_->negated(text_->is_null(to)), [&] {
       std::string last = state.carried[0];
       if (narrow_)
-        last = text_->pick_address(text_->is("eq", text_->value("and i64 {}, 1", n), "0"), state.carried[1], state.carried[0]);
+        last = text_->pick_address(text_->is("eq", text_->value("and i64 {}, 1", n), "0"), state.carried[1],
+                                   state.carried[0]);
       else if (state.rows)
-        last = text_->pick_address(rows_.at(state.rows->word).absent, last, row_at(rows_.at(state.rows->word), text_->sub(n, "1")));
+        last = text_->pick_address(rows_.at(state.rows->word).absent, last,
+                                   row_at(rows_.at(state.rows->word), text_->sub(n, "1")));
       const std::string from = text_->pick_address(text_->is("eq", n, "0"), start, last);
-      const std::string entry = lagged ? text_->add(text_->mul(s, depth(state.parent)), std::to_string(state.lag - 1)) : s;
+      const std::string entry =
+          lagged ? text_->add(text_->mul(s, depth(state.parent)), std::to_string(state.lag - 1)) : s;
       text_->move(text_->at(to, text_->mul(entry, size)), from, size);
     });
   }
@@ -706,7 +775,8 @@ class DriverEmitter {
     const std::string size = bytes(axes_of(field.id), true);
     text_->when(text_->negated(text_->is_null(to)), [&] {
       const std::string all = depth(field.id), offset = text_->mul(text_->mul(s, all), size);
-      const std::string before = text_->pick_address(text_->is_null(given), histories_.at(field.id), text_->at(given, offset));
+      const std::string before =
+          text_->pick_address(text_->is_null(given), histories_.at(field.id), text_->at(given, offset));
       text_->count(all, [&](const std::string& i) {
         const std::string j = text_->sub(text_->sub(all, "1"), i);
         const std::string from =
@@ -722,7 +792,8 @@ class DriverEmitter {
   std::string texts() {
     std::string ir, table;
     const auto constant = [&](const std::string& name, const std::string& text) {
-      ir += fmt::format("@{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"\n", name, text.size() + 1, text);
+      ir += fmt::format("@{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"\n", name, text.size() + 1,
+                        text);
     };
     result_.messages.push_back("no such result");
     for (std::size_t i = 0; i < result_.messages.size(); ++i) {

@@ -32,7 +32,7 @@ struct DriverOptions {
 
 struct DriverModule {
   std::string ir;
-  CellGraph cell;                      ///< with the lengths that are fixed
+  CellGraph cell;  ///< with the lengths that are fixed
   CallLayout layout;
   std::vector<std::string> messages;   ///< by result
   std::vector<std::string> functions;  ///< those that may be called from outside

@@ -24,8 +24,10 @@ class HeaderPrinter {
     std::string text = "/* " + origin;
     text += fmt::format(
         " *\n"
-        " * Sequences are run step by step, so every written step is that of the step code itself: a status of 0\n"
-        " * says that a sequence is done. Calls keep nothing between them and allocate nothing; several threads may\n"
+        " * Sequences are run step by step, so every written step is that of the step code itself: a status "
+        "of 0\n"
+        " * says that a sequence is done. Calls keep nothing between them and allocate nothing; several "
+        "threads may\n"
         " * call at once, each with a workspace of its own. Nothing is written unless a call gives 0. */\n"
         "#ifndef CELLC_CELL_{0}_H\n#define CELLC_CELL_{0}_H\n\n#include <stdint.h>\n\n"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
@@ -56,7 +58,8 @@ class HeaderPrinter {
 
   std::string type_of(const CallField& field) const {
     const bool f64 = options_.storage == Storage::F64;
-    if (field.is_storage() && (options_.storage == Storage::F16 || options_.storage == Storage::BF16)) return "uint16_t";
+    if (field.is_storage() && (options_.storage == Storage::F16 || options_.storage == Storage::BF16))
+      return "uint16_t";
     return f64 ? "double" : "float";
   }
 
@@ -73,24 +76,30 @@ class HeaderPrinter {
       line("int64_t " + name, fmt::format("length of axis {}", cell_.graph.axis(a).name));
     }
     line("int64_t sequences", "0 or more");
-    line("int64_t steps", options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
-    line("const int64_t* offsets", options_.steps ? "null" : "null, or [sequences + 1]: rows of packed sequences, from 0 on");
+    line("int64_t steps",
+         options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
+    line("const int64_t* offsets",
+         options_.steps ? "null" : "null, or [sequences + 1]: rows of packed sequences, from 0 on");
     line("int64_t reverse", "not 0: from the last step to the first");
     return text + fmt::format("}} {}_lengths;\n\n", p_);
   }
 
   std::string arrays() const {
     std::string text =
-        "/* Rows: the address, and the strides from sequence to sequence and from step to step in entries; 0 stands for\n"
-        " * rows one after another. The other arrays have no gaps. What may be null has a default, or is not wanted.\n"
+        "/* Rows: the address, and the strides from sequence to sequence and from step to step in entries; 0 "
+        "stands for\n"
+        " * rows one after another. The other arrays have no gaps. What may be null has a default, or is not "
+        "wanted.\n"
         " * What is written overlaps nothing, but a final may be the memory of its start. */\n"
         "typedef struct {\n";
     const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
     for (const CallField& f : module_.layout.fields) {
       std::string comment = shape_text(f);
-      if (narrow && f.is_storage()) comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
+      if (narrow && f.is_storage())
+        comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
       if (!f.required) comment += f.is_written() ? ", may be null" : ", null: default";
-      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory) comment += "; the newest step first";
+      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory)
+        comment += "; the newest step first";
       const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.name);
       text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
       if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.name);
@@ -102,8 +111,10 @@ class HeaderPrinter {
     return fmt::format(
         "/* The workspace's size for calls with these lengths. The result is 0 or says what is wrong. */\n"
         "int {0}_workspace(const {0}_lengths* lengths, int64_t* bytes);\n\n"
-        "/* workspace: of that size, anywhere. status: null, or [sequences], written 0 for each that is done. */\n"
-        "int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace, int64_t workspace_bytes,\n"
+        "/* workspace: of that size, anywhere. status: null, or [sequences], written 0 for each that is "
+        "done. */\n"
+        "int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace, int64_t "
+        "workspace_bytes,\n"
         "                int32_t* status);\n\n"
         "/* What a result means; what this was compiled from. */\n"
         "const char* {0}_message(int result);\n"
@@ -119,7 +130,8 @@ class HeaderPrinter {
 
 }  // namespace
 
-std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin) {
+std::string print_header(const DriverModule& module, const DriverOptions& options,
+                         const std::string& origin) {
   return HeaderPrinter(module, options).print(origin);
 }
 

@@ -16,7 +16,8 @@
 namespace cellc {
 namespace {
 
-std::map<AxisId, std::int64_t> fixed_lengths(const CellGraph& cell, const std::map<std::string, std::int64_t>& dims) {
+std::map<AxisId, std::int64_t> fixed_lengths(const CellGraph& cell,
+                                             const std::map<std::string, std::int64_t>& dims) {
   std::map<AxisId, std::int64_t> lengths;
   std::vector<std::string> names;
   for (const AxisId a : cell.header) names.push_back(cell.graph.axis(a).name);
@@ -30,7 +31,8 @@ std::map<AxisId, std::int64_t> fixed_lengths(const CellGraph& cell, const std::m
     const AxisId axis = cell.header[static_cast<std::size_t>(found - names.begin())];
     const auto header = cell.graph.axis(axis).fixed;
     if (header && *header != length)
-      throw RequestError(fmt::format("--dim {}={}: cell {} has {}={}", name, length, cell.name, name, *header));
+      throw RequestError(
+          fmt::format("--dim {}={}: cell {} has {}={}", name, length, cell.name, name, *header));
     if (!header) lengths[axis] = length;
   }
   return lengths;
@@ -59,8 +61,8 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
   options.lengths = fixed_lengths(cell, request.dims);
   options.steps = request.length;
   const std::string cpu = request.cpu == "native" ? host_cpu_name() : request.cpu;
-  options.about = fmt::format("cell {}, {}, for {}, by cellc {} with {}", cell.name, to_string(request.dtype), cpu, kVersion,
-                              llvm_version());
+  options.about = fmt::format("cell {}, {}, for {}, by cellc {} with {}", cell.name, to_string(request.dtype),
+                              cpu, kVersion, llvm_version());
   BuiltObject result;
   DriverModule module;
   try {

@@ -1,5 +1,6 @@
 #pragma once
-// A cell compiled ahead of time: an object file or a shared library that needs nothing of ours, and its header.
+// A cell compiled ahead of time: an object file or a shared library that needs nothing of ours, and its
+// header.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -11,8 +12,8 @@
 namespace cellc {
 
 struct BuildRequest {
-  bool shared = false;                       ///< a library, otherwise an object file
-  std::string name;                          ///< of the library, as programs will look for it
+  bool shared = false;  ///< a library, otherwise an object file
+  std::string name;     ///< of the library, as programs will look for it
   std::string cpu = "x86-64-v3";
   Dtype dtype = Dtype::F32;
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call

@@ -27,7 +27,8 @@ class Folder {
   Folder() {
     const char* base = std::getenv("TMPDIR");
     path_ = std::string(base && *base ? base : "/tmp") + "/cellc-link-XXXXXX";
-    if (!mkdtemp(path_.data())) throw DeviceError(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
+    if (!mkdtemp(path_.data()))
+      throw DeviceError(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
   }
   ~Folder() {
     std::error_code ignored;
@@ -85,15 +86,18 @@ std::string link_shared(const std::string& object, const std::string& name) {
   // Without start files and libraries: what little is called, memcpy and its like, every program has. Without
   // names of files and a build's number: equal input gives equal bytes.
   const std::vector<std::string> linkers[] = {
-      {"ld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o", out, in},
-      {"ld.lld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o", out, in},
-      {"cc", "-shared", "-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-soname," + name,
+      {"ld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o",
+       out, in},
+      {"ld.lld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name,
        "-o", out, in},
+      {"cc", "-shared", "-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,relro",
+       "-Wl,-soname," + name, "-o", out, in},
   };
   for (const std::vector<std::string>& linker : linkers)
     if (run(linker, log)) return read_all(out);
   throw DeviceError(
-      "there is no linker: neither ld, ld.lld nor cc was found; install binutils, or build with --target cpu-object and "
+      "there is no linker: neither ld, ld.lld nor cc was found; install binutils, or build with --target "
+      "cpu-object and "
       "link where there is one");
 }
 

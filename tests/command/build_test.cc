@@ -170,7 +170,8 @@ int main() {
 }
 )";
 
-const std::string kCc = "cc -std=c99 -Wall -Wextra -pedantic -Werror -O1 ", kCpp = "c++ -std=c++17 -Wall -Wextra -pedantic -Werror -O1 ";
+const std::string kCc = "cc -std=c99 -Wall -Wextra -pedantic -Werror -O1 ",
+                  kCpp = "c++ -std=c++17 -Wall -Wextra -pedantic -Werror -O1 ";
 
 class CommandBuild : public CommandTest {
  protected:
@@ -197,7 +198,8 @@ class CommandBuild : public CommandTest {
   }
   std::string payload(const std::string& name) const {
     const Array a = load(name);
-    return std::string(static_cast<const char*>(a.data()), static_cast<std::size_t>(a.count()) * size_of(a.dtype()));
+    return std::string(static_cast<const char*>(a.data()),
+                       static_cast<std::size_t>(a.count()) * size_of(a.dtype()));
   }
 };
 
@@ -210,10 +212,12 @@ TEST_F(CommandBuild, ProgramsGiveTheBitsOfRun) {
   array("h0.npy", {19}, wave);
   const json pinned = build({"gru.cell", "--target", "cpu-object", "-o", "gru.o"});
   write("plan.json", pinned.dump());
-  const Outcome run = cellc({"run", "gru.cell", "--cpu", "x86-64-v3", "--plan", "plan.json", "--input", "x=x.npy", "--param", "W=W.npy",
-                             "--param", "U=U.npy", "--param", "h0=h0.npy", "--out", "out", "--verify"});
+  const Outcome run =
+      cellc({"run", "gru.cell", "--cpu", "x86-64-v3", "--plan", "plan.json", "--input", "x=x.npy", "--param",
+             "W=W.npy", "--param", "U=U.npy", "--param", "h0=h0.npy", "--out", "out", "--verify"});
   ASSERT_EQ(run.status, 0) << run.err;
-  const std::string expected = payload("out/h.npy") + payload("out/y.npy") + payload("out/h.final.npy") + payload("out/x.lag.npy");
+  const std::string expected =
+      payload("out/h.npy") + payload("out/y.npy") + payload("out/h.final.npy") + payload("out/x.lag.npy");
   write("gru.bin", payload("x.npy") + payload("W.npy") + payload("U.npy") + payload("h0.npy"));
   write("use.c", kProgram);
   write("use.cc", kProgram);
@@ -230,10 +234,12 @@ TEST_F(CommandBuild, ProgramsGiveTheBitsOfRun) {
     EXPECT_HAS(shell("./use"), "cell gru, f32, for x86-64-v3");
     EXPECT_TRUE(bytes("out.bin") == expected) << program;
     const std::string needed = shell("ldd ./use");
-    for (const char* none : {"cellc", "LLVM", "blas", "libm.", "fmt"}) EXPECT_EQ(needed.find(none), std::string::npos) << needed;
+    for (const char* none : {"cellc", "LLVM", "blas", "libm.", "fmt"})
+      EXPECT_EQ(needed.find(none), std::string::npos) << needed;
   }
   // Fixed lengths are the same loops.
-  build({"gru.cell", "--target", "cpu-object", "-o", "gru.o", "--dim", "d=19", "--dim", "m=6", "--length", "41"});
+  build({"gru.cell", "--target", "cpu-object", "-o", "gru.o", "--dim", "d=19", "--dim", "m=6", "--length",
+         "41"});
   shell(kCc + "use.c gru.o -o use && ./use");
   EXPECT_TRUE(bytes("out.bin") == expected);
 }
@@ -265,7 +271,9 @@ TEST_F(CommandBuild, LibraryShowsItsFunctionsOnly) {
   EXPECT_EQ(shell("readelf -d libgru.so | grep -c NEEDED || true"), "0\n");
   EXPECT_EQ(shell("nm -D --defined-only libgru.so | awk '{print $3}' | sort | tr '\\n' ' '"),
             "gru_about gru_forward gru_message gru_workspace ");
-  EXPECT_EQ(shell("nm -D --undefined-only libgru.so | awk '{print $2}' | grep -v -E '^mem(cpy|move|set)$' || true"), "");
+  EXPECT_EQ(
+      shell("nm -D --undefined-only libgru.so | awk '{print $2}' | grep -v -E '^mem(cpy|move|set)$' || true"),
+      "");
 }
 
 class CommandBuildCells : public CommandBuild, public testing::WithParamInterface<std::string> {};
@@ -286,9 +294,14 @@ TEST_P(CommandBuildCells, EveryTargetAndDtype) {
       // A program that only asks: linked with both, and by both kinds of compiler.
       const std::size_t end = header.find("_workspace(const ");
       const std::string name = header.substr(header.rfind(' ', end) + 1, end - header.rfind(' ', end) - 1);
-      write("ask.c", "#include \"cell.h\"\nint main(void) { return " + name + "_workspace(0, 0) == 0 || !" + name + "_about(); }\n");
-      std::filesystem::copy_file(path("ask.c"), path("ask.cc"), std::filesystem::copy_options::overwrite_existing);
-      EXPECT_EQ(shell(kCc + "ask.c cell.o -o ask && ./ask && " + kCc + "ask.c ./cell.so -Wl,-rpath,. -o ask && ./ask"), "") << cell;
+      write("ask.c", "#include \"cell.h\"\nint main(void) { return " + name + "_workspace(0, 0) == 0 || !" +
+                         name + "_about(); }\n");
+      std::filesystem::copy_file(path("ask.c"), path("ask.cc"),
+                                 std::filesystem::copy_options::overwrite_existing);
+      EXPECT_EQ(shell(kCc + "ask.c cell.o -o ask && ./ask && " + kCc +
+                      "ask.c ./cell.so -Wl,-rpath,. -o ask && ./ask"),
+                "")
+          << cell;
       EXPECT_EQ(shell(kCpp + "-fsyntax-only ask.cc"), "") << cell;
     }
 }
@@ -313,12 +326,16 @@ TEST_F(CommandBuild, Refusals) {
     std::string message;
   };
   const std::vector<Case> cases = {
-      {{"gru.cell", "--target", "wasm", "-o", "a.o"}, 2, "expected cuda-source, ptx, cubin, cpu-object or cpu-shared"},
+      {{"gru.cell", "--target", "wasm", "-o", "a.o"},
+       2,
+       "expected cuda-source, ptx, cubin, cpu-object or cpu-shared"},
       {{"gru.cell", "-o", "a.o"}, 2, "--target"},
       {{"gru.cell", "--target", "cpu-object"}, 2, "--out"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.h"}, 2, "header"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "newton"}, 2, "step by step"},
-      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "magic"}, 2, "there is none of that name"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "magic"},
+       2,
+       "there is none of that name"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dtype", "f8"}, 2, "f8"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "d=0"}, 2, "at least 1"},
