@@ -27,7 +27,8 @@ cellc_status guarded(Work work) noexcept {
   }
 }
 
-/// The caller's struct, read as far as its size says; `size` is that of its first version.
+/// The caller's struct, if it is as long as this version's. A later version that is longer has to accept
+/// this size too, with its own defaults for the rest.
 template <typename T>
 const T& sized(const T* given, const char* what) {
   if (!given) throw Misuse(std::string(what) + " is a null pointer");

@@ -14,6 +14,9 @@ namespace fs = std::filesystem;
 class Examples : public testing::Test {
  protected:
   void SetUp() override {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
+#endif
     std::string pattern = testing::TempDir() + "/cellc_example_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
