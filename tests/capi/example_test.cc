@@ -74,8 +74,18 @@ TEST_F(Examples, InstalledPackage) {
   // Without what else the build tree holds: the program, the library and their files.
   shell("cmake --install " + kBuild + " --prefix installed");
   shell("cmake -S " + kSource +
-        "/examples -B build -DCMAKE_PREFIX_PATH=$PWD/installed && cmake --build build");
+        "/examples -B build -DCMAKE_PREFIX_PATH=$PWD/installed -DCMAKE_C_FLAGS='-Wall -Wextra -pedantic "
+        "-Werror' && cmake --build build");
   EXPECT_EQ(shell("build/run_cell"), kOutput);
+  // 0.5 up and 0.125 down, by hand.
+  EXPECT_EQ(shell("build/decode"),
+            "0  0.500000  1.000000\n"
+            "1  0.437500  0.875000\n"
+            "2  0.382812  0.937500\n"
+            "3  0.691406  0.820312\n"
+            "4  0.604980  0.717773\n"
+            "5  0.529358  1.858887\n");
+  EXPECT_EQ(shell("ldd build/decode").find("cellc"), std::string::npos);
   shell("installed/bin/cellc --version");
 }
 

@@ -352,6 +352,10 @@ TEST_F(CommandBuild, Refusals) {
     EXPECT_HAS(outcome.err, c.message);
     EXPECT_FALSE(std::filesystem::exists(path("a.o")));
   }
+  const Outcome run = cellc({"run", "gru.cell", "--cpu", "abacus", "--random", "1", "--length", "2", "--dim",
+                             "d=2", "--dim", "m=2"});
+  EXPECT_EQ(run.status, 4);
+  EXPECT_HAS(run.err, "abacus");
   // No linker in sight.
   std::filesystem::create_directory(path("empty"));
   ProcessOptions nowhere;
