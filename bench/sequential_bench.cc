@@ -12,9 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure.h"
+#include "compiler/front_end.h"
 #include "runtime/compile_orc.h"
 #include "runtime/engine.h"
 
@@ -49,26 +47,6 @@ double fastest_ms(int repetitions, const std::function<void()>& work) {
   return best;
 }
 
-struct Frontend {
-  CellGraph cell;
-  Structure structure;
-};
-
-Frontend front_end() {
-  const SourceText source("bench", kCell);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
-  if (!cell) {
-    fmt::print(stderr, "{}", diagnostics.format(source));
-    std::exit(1);
-  }
-  Frontend result{std::move(*cell), {}};
-  const Jacobian jacobian = differentiate(result.cell);
-  result.structure = analyse(result.cell, jacobian);
-  return result;
-}
-
 /// One channel after another in a step, as one writes it first.
 void scalar_loop(std::int64_t steps, std::int64_t channels, const float* const x[3], const float* const a[3],
                  const float* start, float* h) {
@@ -89,10 +67,10 @@ int bench(std::int64_t steps, std::int64_t channels, int repetitions) {
   // From text to code, as the first use of a process pays it, then again.
   double compile[2], front[2];
   std::optional<Program> program;
-  std::optional<Frontend> cell;
+  std::optional<AnalysedCell> cell;
   for (int i = 0; i < 2; ++i) {
     const auto start = Clock::now();
-    cell.emplace(front_end());
+    cell.emplace(analyse_text(SourceText("bench", kCell)));
     const auto middle = Clock::now();
     program.emplace(Program::compile(cell->cell, cell->structure, {}));
     front[i] = ms(start, middle);

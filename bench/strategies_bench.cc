@@ -11,9 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure.h"
+#include "compiler/front_end.h"
 #include "runtime/solve.h"
 
 namespace {
@@ -45,12 +43,9 @@ struct Case {
 
   Case(const char* text, std::int64_t steps, std::int64_t channels,
        const std::function<double(const Symbol&, std::int64_t channel, std::mt19937&)>& draw) {
-    const SourceText source("bench", text);
-    Diagnostics diagnostics;
-    const File file = parse(source, diagnostics);
-    cell = lower(file, file.cells.at(0), diagnostics).value();
-    const Jacobian jacobian = differentiate(cell);
-    structure = analyse(cell, jacobian);
+    AnalysedCell analysed = analyse_text(SourceText("bench", text));
+    cell = std::move(analysed.cell);
+    structure = std::move(analysed.structure);
     run.sizes[cell.header[0]] = channels;
     run.offsets = {0, steps};
     std::mt19937 random(1);

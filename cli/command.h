@@ -39,7 +39,14 @@ struct RunOptions : CellOptions {
   std::optional<double> tolerance;
   std::optional<std::int64_t> max_iterations, fixed_iterations;
   bool no_repair = false, verify = false, reverse = false, trace = false;
+  std::string cpu = "native";
   int threads = 0;
+};
+
+struct BuildOptions : CellOptions {
+  std::string target, out, arch, cpu = "x86-64-v3", dtype = "f32", solver = "auto";
+  std::vector<std::string> dims;
+  std::optional<std::int64_t> length;
 };
 
 struct CheckOptions : CellOptions {
@@ -49,6 +56,7 @@ struct CheckOptions : CellOptions {
 // Each returns an exit status, or throws RequestError (1), UsageError (2) or DeviceError (4).
 int command_inspect(const InspectOptions& options);
 int command_run(const RunOptions& options);
+int command_build(const BuildOptions& options);
 int command_check(const CheckOptions& options);
 
 }  // namespace cellc

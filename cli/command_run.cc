@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -59,15 +58,7 @@ bool is_number(const std::string& text, double& value) {
 BindRequest read_request(const RunOptions& options) {
   BindRequest request;
   if (!options.dtype.empty()) request.dtype = dtype_named(options.dtype);
-  for (const std::string& text : options.dims) {
-    const auto [name, number] = split_assignment("--dim", text);
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (error != std::errc() || end != number.data() + number.size() || value < 1)
-      throw UsageError(fmt::format("--dim {}: expected a length of at least 1", text));
-    if (!request.dims.emplace(name, value).second)
-      throw UsageError(fmt::format("--dim {} is given twice", name));
-  }
+  request.dims = dims_named(options.dims);
   std::vector<std::string> param_files;
   for (const std::string& text : options.params) {
     const auto [name, value] = split_assignment("--param", text);
@@ -148,6 +139,9 @@ int command_run(const RunOptions& options) {
   enter_stage("compile");
   CompileOptions compile;
   compile.dtype = binding.dtype;
+  compile.cpu = options.cpu;
+  // Who names a processor wants the bits that every machine with it gives, and a BLAS has its own ideas of those.
+  compile.own_products = options.cpu != "native";
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
   const std::unique_ptr<Gpu> gpu = device_for(options, solve, compile.cache_directory);

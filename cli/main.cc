@@ -11,13 +11,14 @@
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
+#include "compiler/version.h"
 #include "runtime/bind.h"
 #include "runtime/write_files.h"
 
 namespace cellc {
 namespace {
 
-constexpr const char* kVersion = "cellc 0.1.0";
+const std::string kProgram = fmt::format("cellc {}", kVersion);
 
 /// With --json the failure is the one object on standard output; people read standard error.
 int report(bool json, int status, const std::string& message, const CellFileError* file_error = nullptr) {
@@ -82,7 +83,7 @@ void add_cell_options(CLI::App& command, CellOptions& options) {
           "where compiled kernels are kept, \"\" for nowhere; by default $CELLC_CACHE_DIR, or cellc in\n"
           "$XDG_CACHE_HOME or ~/.cache")
       ->type_name("DIR");
-  command.set_version_flag("--version", kVersion);
+  command.set_version_flag("--version", kProgram);
 }
 
 void add_inspect(CLI::App& app, InspectOptions& options) {
@@ -119,6 +120,9 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
   command->add_option("--device", options.device, "auto, cpu or cuda");
+  command->add_option("--cpu", options.cpu,
+                      "native, or a processor by LLVM's name, such as x86-64-v3: the bits are then the same on every\n"
+                      "machine that can run its code, and those of cellc build for it");
   command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
   command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
   command->add_option("--tolerance", options.tolerance, "what counts as converged")
@@ -138,6 +142,22 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_flag("--trace", options.trace, "show how the iterations converged");
 }
 
+void add_build(CLI::App& app, BuildOptions& options) {
+  CLI::App* command = app.add_subcommand("build", "compile a cell ahead of time: code that needs nothing of cellc, and a C header");
+  add_cell_options(*command, options);
+  command->add_option("--target", options.target, "cuda-source, ptx, cubin, cpu-object or cpu-shared")->required();
+  command->add_option("-o,--out", options.out, "the file to write; the header goes beside it, as *.h")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--cpu", options.cpu, "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
+  command->add_option("--dtype", options.dtype, "storage: f32, f64, bf16 or f16");
+  command->add_option("--dim", options.dims, "length of an axis that is the same in every call")
+      ->allow_extra_args(false)
+      ->type_name("AXIS=N");
+  command->add_option("--length", options.length, "number of steps, if it is the same in every call");
+  command->add_option("--solver", options.solver, "auto or sequential");
+}
+
 void add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* command = app.add_subcommand(
       "check", "try what was derived, and the kernels, against numbers on small random data");
@@ -152,14 +172,16 @@ int main_of(int count, char** arguments) {
 
   InspectOptions inspect;
   RunOptions run;
+  BuildOptions build;
   CheckOptions check;
   CLI::App app(
       "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
       "cellc");
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version", kProgram);
   app.require_subcommand(1);
   add_inspect(app, inspect);
   add_run(app, run);
+  add_build(app, build);
   add_check(app, check);
   app.footer(
       "Exit status: 0 done, 1 the cell or an array is wrong, 2 wrong usage, 3 not converged,\n"
@@ -172,12 +194,13 @@ int main_of(int count, char** arguments) {
     if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
       return report(
           json, kWrongUsage,
-          fmt::format("there is no command '{}'; the commands are inspect, run and check", arguments[1]));
+          fmt::format("there is no command '{}'; the commands are inspect, run, build and check", arguments[1]));
     return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
   }
   return guarded(json, [&] {
     if (app.got_subcommand("inspect")) return command_inspect(inspect);
     if (app.got_subcommand("run")) return command_run(run);
+    if (app.got_subcommand("build")) return command_build(build);
     return command_check(check);
   });
 }

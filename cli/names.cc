@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "runtime/bind.h"
 
 namespace cellc {
@@ -17,6 +19,19 @@ std::pair<std::string, std::string> split_assignment(const std::string& option, 
   if (sign == std::string::npos || sign == 0 || sign + 1 == text.size())
     throw UsageError(fmt::format("{} {}: expected NAME=VALUE", option, text));
   return {text.substr(0, sign), text.substr(sign + 1)};
+}
+
+std::map<std::string, std::int64_t> dims_named(const std::vector<std::string>& texts) {
+  std::map<std::string, std::int64_t> dims;
+  for (const std::string& text : texts) {
+    const auto [name, number] = split_assignment("--dim", text);
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (error != std::errc() || end != number.data() + number.size() || value < 1)
+      throw UsageError(fmt::format("--dim {}: expected a length of at least 1", text));
+    if (!dims.emplace(name, value).second) throw UsageError(fmt::format("--dim {} is given twice", name));
+  }
+  return dims;
 }
 
 }  // namespace cellc

@@ -7,9 +7,11 @@
 //
 // `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots. The lanes
 // are positions of Plan::split_axis; without one the two numbers are not read.
+#include <set>
 #include <string>
 #include <vector>
 
+#include "compiler/llvm_math.h"
 #include "compiler/plan.h"
 
 namespace cellc {
@@ -53,6 +55,7 @@ struct EmitOptions {
   /// Every call's lanes are whole vectors: plain loads and stores instead of masked ones, from which a
   /// processor cannot forward what the next step reads.
   bool whole_vectors = false;
+  std::string functions = "cellc.kernel";  ///< kernel N is the function of this name and ".N"
 };
 
 struct EmittedModule {
@@ -61,5 +64,8 @@ struct EmittedModule {
 };
 
 EmittedModule emit_llvm(const Plan& plan, const EmitOptions& options);
+/// The kernels alone; what they call of our functions is added to `functions`, for modules that hold
+/// the kernels of several plans.
+EmittedModule emit_llvm_kernels(const Plan& plan, const EmitOptions& options, std::set<llvm_math::Request>& functions);
 
 }  // namespace cellc

@@ -114,6 +114,8 @@ class Graph {
   AxisId renamed_axis(const std::string& name, AxisId like);
   /// The n-th copy (n >= 1) of an axis; interned.
   AxisId copy_axis(AxisId axis, int number);
+  /// States the length of a header axis that the header leaves open. Nodes stay as they are.
+  void fix_length(AxisId header, std::int64_t length) { axes_[header].fixed = length; }
   const Axis& axis(AxisId id) const { return axes_[id]; }
   std::size_t axis_count() const { return axes_.size(); }
   bool same_length(AxisId a, AxisId b) const;

@@ -244,6 +244,7 @@ class Planner {
 
   void find_products() {
     product_of_node_.assign(graph().size(), -1);
+    if (!plan_.options.hoist_products) return;
     for (NodeId id = 0; id < graph().size(); ++id) {
       if (!seen_[id] || (reads_[id] & feeds_[id]) != 0) continue;
       const auto shape = product_shape(id);

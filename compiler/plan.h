@@ -23,6 +23,7 @@ namespace cellc {
 struct PlanOptions {
   bool narrow_storage = false;  ///< storage is narrower than arithmetic: states are carried apart from what is written
   AxisId split_axis = kNoAxis;  ///< the only axis whose range may be cut; kNoAxis: the first that can be
+  bool hoist_products = true;   ///< false: products stay in the step, so that the plan needs no BLAS
 };
 
 enum class Place : std::uint8_t {

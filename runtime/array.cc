@@ -119,6 +119,15 @@ Array::Array(Dtype dtype, std::vector<std::int64_t> shape) : Array(uninitialised
   std::memset(data_.get(), 0, static_cast<std::size_t>(count()) * size_of(dtype_));
 }
 
+Array Array::view(Dtype dtype, std::vector<std::int64_t> shape, void* data) {
+  entries(shape, size_of(dtype));
+  Array array;
+  array.dtype_ = dtype;
+  array.shape_ = std::move(shape);
+  array.data_ = std::shared_ptr<std::byte>(static_cast<std::byte*>(data), [](std::byte*) {});
+  return array;
+}
+
 Array Array::uninitialised(Dtype dtype, std::vector<std::int64_t> shape) {
   Array array;
   const std::int64_t count = entries(shape, size_of(dtype));

@@ -20,6 +20,8 @@ class Array {
   Array(Dtype dtype, std::vector<std::int64_t> shape);  ///< zero-filled, 64-byte aligned
   /// The same without the zeros, for what is about to be overwritten whole.
   static Array uninitialised(Dtype dtype, std::vector<std::int64_t> shape);
+  /// Memory of somebody else, who keeps it as long as this array is used.
+  static Array view(Dtype dtype, std::vector<std::int64_t> shape, void* data);
   Dtype dtype() const { return dtype_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
   std::int64_t count() const;

@@ -19,6 +19,7 @@
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Host.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -67,8 +68,11 @@ const std::string& host_feature_list() {
 
 std::string message_of(llvm::Error error) { return llvm::toString(std::move(error)); }
 
-/// The processor to compile for, checked: LLVM knows it, this machine runs it, it has FMA.
-std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu) {
+/// Who is to run the code: this process, or a program that is linked later.
+enum class Use { Here, Elsewhere };
+
+/// The processor to compile for, checked: LLVM knows it, it has FMA, and where need be this machine runs it.
+std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu, Use use = Use::Here) {
   initialise_target();
   const bool native = cpu == "native";
   const std::string triple = llvm::sys::getProcessTriple();
@@ -90,10 +94,10 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu) {
   std::unique_ptr<llvm::TargetMachine> machine(
       target->createTargetMachine(triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
                                   llvm::CodeGenOptLevel::Default,
-                                  /*JIT=*/true));
+                                  /*JIT=*/use == Use::Here));
   if (!machine) throw DeviceError(fmt::format("LLVM cannot generate code for {} on {}", name, triple));
   const llvm::MCSubtargetInfo& subtarget = *machine->getMCSubtargetInfo();
-  if (!native) {
+  if (!native && use == Use::Here) {
     for (const auto& feature : subtarget.getEnabledProcessorFeatures()) {
       const auto found = host_features().find(feature.Key);
       if (found != host_features().end() && !found->second) {
@@ -195,8 +199,6 @@ llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machi
 }
 
 ObjectKey key_of(const std::string& ir_text, const std::string& cpu) {
-  unsigned major = 0, minor = 0, patch = 0;
-  LLVMGetVersion(&major, &minor, &patch);  // of the library that is loaded, not of the headers
   ObjectIdentity identity;
   identity.kind = "object";
   identity.text = ir_text;
@@ -205,7 +207,7 @@ ObjectKey key_of(const std::string& ir_text, const std::string& cpu) {
   // For a named processor too: a hit must not skip the check that this machine can run it.
   identity.features = cpu + ":" + host_feature_list();
   identity.options = fmt::format("{};{}", kCodeGeneration, kPasses);
-  identity.compiler = fmt::format("LLVM {}.{}.{}", major, minor, patch);
+  identity.compiler = llvm_version();
   return object_key(identity);
 }
 
@@ -360,6 +362,31 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   result->compile_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+std::string compile_object(const std::string& ir_text, const std::string& cpu, const std::vector<std::string>& exported) {
+  const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu, Use::Elsewhere);
+  llvm::LLVMContext context;
+  const std::unique_ptr<llvm::Module> module = parse(ir_text, context);
+  for (llvm::Function& function : *module) {
+    if (function.isDeclaration()) continue;
+    // Whoever calls an object may be unwound through it, by a debugger or a profiler.
+    function.setUWTableKind(llvm::UWTableKind::Async);
+    if (std::find(exported.begin(), exported.end(), function.getName()) == exported.end())
+      function.setLinkage(llvm::GlobalValue::InternalLinkage);
+  }
+  module->setPICLevel(llvm::PICLevel::BigPIC);
+  optimise(*module, *machine);
+  const auto object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
+  return {object.begin(), object.end()};
+}
+
+int target_vector_bits(const std::string& cpu) { return vector_bits(*target_machine(cpu, Use::Elsewhere)); }
+
+std::string llvm_version() {
+  unsigned major = 0, minor = 0, patch = 0;
+  LLVMGetVersion(&major, &minor, &patch);  // of the library that is loaded, not of the headers
+  return fmt::format("LLVM {}.{}.{}", major, minor, patch);
 }
 
 int host_vector_bits(const std::string& cpu) {

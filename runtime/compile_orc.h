@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "runtime/object_cache.h"
 
@@ -39,6 +40,14 @@ class CompiledModule {
 std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const std::string& cpu,
                                             const std::map<std::string, void*>& callbacks = {},
                                             const std::string& cache_directory = "");
+
+/// Object code for `cpu`, which this machine need not be able to run: position-independent, for a linker.
+/// Nothing but `exported` is seen from outside. Throws DeviceError.
+std::string compile_object(const std::string& ir_text, const std::string& cpu, const std::vector<std::string>& exported);
+/// Widest vectors of a processor that this machine need not be able to run.
+int target_vector_bits(const std::string& cpu);
+/// "LLVM 19.1.7": of the library that is loaded.
+std::string llvm_version();
 
 /// Widest vectors of `cpu` in bits: 512, 256 or 128.
 int host_vector_bits(const std::string& cpu);

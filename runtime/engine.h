@@ -18,6 +18,9 @@ struct CompileOptions {
   Dtype dtype = Dtype::F32;       ///< storage; arithmetic is f32, or f64 for f64
   std::string cpu = "native";     ///< "native", or a name such as "x86-64-v3"
   int vector_bits = 0;            ///< 0: the host's widest
+  /// Products stay in the step, in code of our own. A BLAS adds in an order that depends on the machine,
+  /// so only then do the bits of a result follow from `cpu` alone.
+  bool own_products = false;
   std::string cache_directory{};  ///< keeps compiled code between processes; empty: nothing is kept
 };
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 
 #include "runtime/errors.h"
 #include "runtime/npy.h"
@@ -90,12 +91,12 @@ class Pending {
   Pending(const Pending&) = delete;
   Pending& operator=(const Pending&) = delete;
 
-  void write(const std::string& name, const Array& array) {
-    const std::string target = directory_ + "/" + name + ".npy";
+  void write(const std::string& name, const std::vector<std::string_view>& parts) {
+    const std::string target = directory_ + "/" + name;
     int fd = -1;
     {
       HoldSignals hold;  // no moment at which a file exists that the handler does not know
-      files_.push_back({target, fmt::format("{}/.{}.npy.{}.tmp", directory_, name, getpid()), {}, false});
+      files_.push_back({target, fmt::format("{}/.{}.{}.tmp", directory_, name, getpid()), {}, false});
       const char* path = files_.back().temporary.c_str();
       unlink(path);  // left by a killed process that had this number
       fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -104,10 +105,7 @@ class Pending {
       pending_count = static_cast<int>(files_.size());
     }
     try {
-      const std::string header = npy_header(array);
-      write_exactly(fd, header.data(), header.size(), target);
-      write_exactly(fd, static_cast<const char*>(array.data()),
-                    static_cast<std::size_t>(array.count()) * size_of(array.dtype()), target);
+      for (const std::string_view part : parts) write_exactly(fd, part.data(), part.size(), target);
       // A full disk may be noticed no earlier than here (delayed allocation, NFS). EINVAL: a file
       // system that cannot sync has nothing to report.
       if (fsync(fd) != 0 && errno != EINVAL) throw write_error(target, errno);
@@ -197,8 +195,16 @@ class Pending {
 
 void write_arrays(const std::string& directory, const std::vector<std::pair<std::string, Array>>& arrays) {
   Pending files(directory, arrays.size());
-  for (const auto& [name, array] : arrays) files.write(name, array);
+  for (const auto& [name, array] : arrays)
+    files.write(name + ".npy", {npy_header(array), {static_cast<const char*>(array.data()),
+                                                    static_cast<std::size_t>(array.count()) * size_of(array.dtype())}});
   files.publish();
+}
+
+void write_files(const std::string& directory, const std::vector<std::pair<std::string, std::string>>& files) {
+  Pending pending(directory, files.size());
+  for (const auto& [name, bytes] : files) pending.write(name, {bytes});
+  pending.publish();
 }
 
 void remove_temporaries_on_signals() {

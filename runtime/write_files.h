@@ -16,6 +16,9 @@ namespace cellc {
 /// DeviceError, which names the file; nothing of this call is left behind then.
 void write_arrays(const std::string& directory, const std::vector<std::pair<std::string, Array>>& arrays);
 
+/// The same for files of any kind, by name.
+void write_files(const std::string& directory, const std::vector<std::pair<std::string, std::string>>& files);
+
 /// Makes SIGINT, SIGTERM and SIGHUP remove the temporary files of a write in progress before they
 /// end the process. For programs; a library's host keeps its own handlers.
 void remove_temporaries_on_signals();

@@ -5,8 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/front_end.h"
 #include "compiler/plan.h"
 #include "compiler/structure.h"
 #include "gtest/gtest.h"
@@ -17,22 +16,7 @@
 namespace cellc {
 namespace {
 
-struct Compiled {
-  CellGraph cell;
-  Structure structure;
-};
-
-Compiled compile(const std::string& text) {
-  const SourceText source("test", text);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
-  if (!cell) throw std::runtime_error(diagnostics.format(source));
-  Compiled result{std::move(*cell), {}};
-  const Jacobian jacobian = differentiate(result.cell);
-  result.structure = analyse(result.cell, jacobian);
-  return result;
-}
+AnalysedCell compile(const std::string& text) { return analyse_text(SourceText("test", text)); }
 
 struct Shape {
   std::map<std::string, std::int64_t> dims;
@@ -64,7 +48,7 @@ double tolerance(Dtype dtype) {
 void expect_right(const std::string& text, const std::vector<Shape>& shapes,
                   const std::vector<Dtype>& dtypes = {Dtype::F32, Dtype::F64},
                   const std::vector<int>& vector_bits = {0}) {
-  const Compiled c = compile(text);
+  const AnalysedCell c = compile(text);
   for (const Dtype dtype : dtypes) {
     for (const int bits : vector_bits) {
       const Program program =
@@ -241,7 +225,7 @@ TEST(Emit, ValuesThatNeedNoStep) {
 }
 
 TEST(Emit, NotANumberIsKept) {
-  const Compiled c = compile(R"(cell kinks[d] { state h[d]
+  const AnalysedCell c = compile(R"(cell kinks[d] { state h[d]
     input u[d]
     out a = relu(u)
     out b = min(u, 1)
@@ -280,7 +264,7 @@ void expect_same(const RunOutput& a, const RunOutput& b, const std::string& what
 
 TEST(Emit, BitsDoNotDependOnThreads) {
   for (const char* text : {kParaGru, kLstm, kMamba}) {
-    const Compiled c = compile(text);
+    const AnalysedCell c = compile(text);
     Shape shape{{}, 1, 1500};
     for (const AxisId a : c.cell.header) {
       const Axis& axis = c.cell.graph.axis(a);
@@ -315,7 +299,7 @@ Array rows(const Array& array, std::int64_t begin, std::int64_t end) {
 
 TEST(Emit, ResumedRunHasTheBitsOfTheWhole) {
   for (const char* text : {kParaGru, kLstm}) {
-    const Compiled c = compile(text);
+    const AnalysedCell c = compile(text);
     for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16}) {
       const Program program = Program::compile(c.cell, c.structure, {.dtype = dtype});
       Shape shape{{{"d", 37}}, 1, 700};
@@ -344,7 +328,7 @@ TEST(Emit, ResumedRunHasTheBitsOfTheWhole) {
 }
 
 TEST(Plan, SaysWhatRunsWhere) {
-  const Compiled c = compile(kLstm);
+  const AnalysedCell c = compile(kLstm);
   const Plan plan = make_plan(c.cell, c.structure);
   EXPECT_EQ(plan.products.size(), 4u);
   EXPECT_EQ(plan.phases.size(), 5u);
@@ -358,7 +342,7 @@ TEST(Plan, SaysWhatRunsWhere) {
 }
 
 TEST(Plan, ChannelwiseIsOneLoopThatThreadsShare) {
-  const Compiled c = compile(kParaGru);
+  const AnalysedCell c = compile(kParaGru);
   const Plan plan = make_plan(c.cell, c.structure);
   ASSERT_EQ(plan.phases.size(), 1u);
   EXPECT_EQ(plan.kernels[0].nests.size(), 1u);

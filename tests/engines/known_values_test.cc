@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure.h"
+#include "compiler/front_end.h"
 #include "runtime/bind.h"
 #include "runtime/engine.h"
 
@@ -33,14 +31,8 @@ std::vector<double> run(const std::string& f, const Rows& rows) {
   std::string text = "cell c[k] {\n  state s\n  input x0[k]";
   for (std::size_t i = 1; i < operands; ++i) text += ", x" + std::to_string(i) + "[k]";
   text += "\n  s' = s\n  out y = " + expression(f, operands) + "\n}\n";
-  const SourceText source("known", text);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
-  if (!cell) throw std::runtime_error(diagnostics.format(source));
-  const Jacobian jacobian = differentiate(*cell);
-  const Structure structure = analyse(*cell, jacobian);
-  const Program program = Program::compile(*cell, structure, {.dtype = Dtype::F64});
+  const AnalysedCell known = analyse_text(SourceText("known", text));
+  const Program program = Program::compile(known.cell, known.structure, {.dtype = Dtype::F64});
   BindRequest request;
   const auto count = static_cast<std::int64_t>(rows.size());
   for (std::size_t i = 0; i < operands; ++i) {
@@ -49,7 +41,7 @@ std::vector<double> run(const std::string& f, const Rows& rows) {
     request.inputs["x" + std::to_string(i)] = {"x", x};
   }
   request.threads = 1;
-  const RunOutput output = program.run(bind(*cell, request).run);
+  const RunOutput output = program.run(bind(known.cell, request).run);
   std::vector<double> values;
   for (std::int64_t r = 0; r < count; ++r) values.push_back(output.outs[0].get(r));
   return values;

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/front_end.h"
 #include "compiler/relaxed_cell.h"
 #include "runtime/bind.h"
 #include "runtime/solve.h"
@@ -13,22 +12,7 @@
 namespace cellc {
 namespace {
 
-struct Loaded {
-  CellGraph cell;
-  Structure structure;
-};
-
-Loaded load(const std::string& text) {
-  const SourceText source("test", text);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  auto cell = lower(file, file.cells.at(0), diagnostics);
-  if (!cell) throw std::runtime_error(diagnostics.format(source));
-  Loaded result{std::move(*cell), {}};
-  const Jacobian jacobian = differentiate(result.cell);
-  result.structure = analyse(result.cell, jacobian);
-  return result;
-}
+AnalysedCell load(const std::string& text) { return analyse_text(SourceText("test", text)); }
 
 const char* const kLstm = R"(cell lstm[d, m] {
   state c[d], h[d]
@@ -100,7 +84,7 @@ double furthest(const RunOutput& a, const RunOutput& b) {
 class Relaxes : public testing::TestWithParam<const char*> {};
 
 TEST_P(Relaxes, ToTheSequentialAnswer) {
-  Loaded l = load(GetParam());
+  AnalysedCell l = load(GetParam());
   for (const std::int64_t steps : {0, 1, 2, 65, 300})
     for (const bool reverse : {false, true})
       for (const Dtype dtype : {Dtype::F64, Dtype::F32, Dtype::BF16}) {
@@ -127,7 +111,7 @@ TEST_P(Relaxes, ToTheSequentialAnswer) {
 INSTANTIATE_TEST_SUITE_P(Cells, Relaxes, testing::Values(kLstm, kGru, kMeanField, kStaged, kRing));
 
 TEST(Relaxation, LeavesALinearScanOfAnLstm) {
-  Loaded l = load(kLstm);
+  AnalysedCell l = load(kLstm);
   auto relaxed = relax(l.cell, l.structure, 0);
   ASSERT_TRUE(relaxed);
   EXPECT_EQ(relaxed->mixing.cell.outs.size(), 4u);  // U_i h, U_f h, U_g h, U_o h
@@ -139,7 +123,7 @@ TEST(Relaxation, LeavesALinearScanOfAnLstm) {
 }
 
 TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
-  Loaded l = load(R"(cell wild[d] {
+  AnalysedCell l = load(R"(cell wild[d] {
   state h[d]
   input x[d]
   param U[d,d]
@@ -169,7 +153,7 @@ TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
 }
 
 TEST(Relaxation, IsRefusedWhereNothingMixes) {
-  Loaded l = load("cell plain[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
+  AnalysedCell l = load("cell plain[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
   const Binding binding = bind(l.cell, request(Dtype::F32, 4));
   Solver solver(l.cell, l.structure, {});
   SolveOptions solve;

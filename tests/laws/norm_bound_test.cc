@@ -2,10 +2,7 @@
 // stated ranges and every length of an axis.
 #include <gtest/gtest.h>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure.h"
+#include "compiler/front_end.h"
 
 namespace cellc {
 namespace {
@@ -14,12 +11,7 @@ std::optional<double> bound(const std::string& value) {
   const SourceText source("bound",
                           "cell c[d, k, n=3] {\n  state h[d]\n  input x[k] in (0.5, 1), z[n] in (0.5, 1)\n" +
                               ("  param a in (0.2, 0.9), big in (800, 900)\n  h' = " + value + "\n}\n"));
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
-  if (!cell) throw std::runtime_error(diagnostics.format(source));
-  const Structure structure = analyse(*cell, differentiate(*cell));
-  return structure.stages.at(0).norm_bound;
+  return analyse_text(source).structure.stages.at(0).norm_bound;
 }
 
 TEST(NormBound, FollowsFromRanges) {

@@ -3,30 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure.h"
+#include "compiler/front_end.h"
 
 namespace cellc {
 namespace {
 
-struct Stages {
-  CellGraph cell;
-  Structure structure;
-};
-
-Stages stages(const std::string& text) {
-  const SourceText source("stages", text);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  auto cell = diagnostics.empty() ? lower(file, file.cells.at(0), diagnostics) : std::nullopt;
-  if (!cell) throw std::runtime_error(diagnostics.format(source));
-  Stages result{std::move(*cell), {}};
-  const Jacobian jacobian = differentiate(result.cell);
-  result.structure = analyse(result.cell, jacobian);
-  return result;
-}
+AnalysedCell stages(const std::string& text) { return analyse_text(SourceText("stages", text)); }
 
 /// States s0 … of which the i-th reads itself and the one numbered from(i).
 template <typename From>
@@ -39,7 +21,7 @@ std::string states(int count, From from) {
   return "cell c {\n  state " + declared + "\n" + lines + "}\n";
 }
 
-std::string text(const Stages& s) {
+std::string text(const AnalysedCell& s) {
   std::string all;
   for (const Stage& stage : s.structure.stages) {
     all += all.empty() ? "{" : " {";
@@ -64,13 +46,13 @@ TEST(Stages, RunAfterWhatTheyRead) {
 }
 
 TEST(Stages, ThousandsOfStates) {
-  const Stages ring = stages(states(2000, [](int i) { return (i + 1999) % 2000; }));
+  const AnalysedCell ring = stages(states(2000, [](int i) { return (i + 1999) % 2000; }));
   ASSERT_EQ(ring.structure.stages.size(), 1u);
   EXPECT_EQ(ring.structure.stages[0].block.number, 2000);
-  const Stages chain = stages(states(1000, [](int i) { return i ? i - 1 : 0; }));
+  const AnalysedCell chain = stages(states(1000, [](int i) { return i ? i - 1 : 0; }));
   ASSERT_EQ(chain.structure.stages.size(), 1000u);
   EXPECT_EQ(chain.structure.stages[999].inputs_from.size(), 1u);
-  const Stages lagged = stages("cell c {\n  state h\n  input x\n  h' = 0.5*h + 0.1*lag(h, 4000) + x\n}\n");
+  const AnalysedCell lagged = stages("cell c {\n  state h\n  input x\n  h' = 0.5*h + 0.1*lag(h, 4000) + x\n}\n");
   ASSERT_EQ(lagged.structure.stages.size(), 1u);
   EXPECT_EQ(lagged.structure.stages[0].block.number, 4001);
 }
@@ -80,7 +62,7 @@ TEST(Stages, ThousandsOfStates) {
 TEST(Stages, LayerUponLayer) {
   std::string lines = "  v0 = U@h\n";
   for (int i = 1; i < 40; ++i) lines += fmt::format("  v{0} = U@tanh(v{1})*sigmoid(V@v{1})\n", i, i - 1);
-  const Stages layers =
+  const AnalysedCell layers =
       stages("cell c[d] {\n  state h[d]\n  param U[d,d], V[d,d]\n" + lines + "  h' = v39\n}\n");
   ASSERT_EQ(layers.structure.stages.size(), 1u);
   EXPECT_EQ(layers.structure.stages[0].kind, StructureClass::Dense);

@@ -5,19 +5,13 @@
 
 #include <cmath>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/front_end.h"
 
 namespace cellc {
 namespace {
 
 CellGraph cell_of(const std::string& text) {
-  const SourceText source("test.cell", text);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  std::vector<CellGraph> cells = lower_all(file, diagnostics);
-  EXPECT_TRUE(diagnostics.empty()) << diagnostics.format(source);
-  return std::move(cells.at(0));
+  return analyse_text(SourceText("test.cell", text)).cell;
 }
 
 const char* kLeaky = R"(cell leaky[d, m] {

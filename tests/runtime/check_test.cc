@@ -1,34 +1,16 @@
 // `check` must be able to fail: every kind of false claim is noticed.
 #include <gtest/gtest.h>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/front_end.h"
 #include "runtime/check_claims.h"
 
 namespace cellc {
 namespace {
 
-struct Derived {
-  CellGraph cell;
-  Jacobian jacobian;
-  Structure structure;
-};
-
-Derived derive(const std::string& text) {
-  const SourceText source("test.cell", text);
-  Diagnostics diagnostics;
-  const File file = parse(source, diagnostics);
-  std::vector<CellGraph> cells = lower_all(file, diagnostics);
-  EXPECT_TRUE(diagnostics.empty()) << diagnostics.format(source);
-  Derived derived;
-  derived.cell = std::move(cells.at(0));
-  derived.jacobian = differentiate(derived.cell);
-  derived.structure = analyse(derived.cell, derived.jacobian);
-  return derived;
-}
+AnalysedCell derive(const std::string& text) { return analyse_text(SourceText("test.cell", text)); }
 
 /// Texts of the claims that fail.
-std::string failures(Derived& d) {
+std::string failures(AnalysedCell& d) {
   BindRequest request;
   for (const AxisId a : d.cell.header)
     request.dims[d.cell.graph.axis(a).name] = a == d.cell.header[0] ? 5 : 7;
@@ -53,24 +35,24 @@ const char* kGru = R"(cell c[d] {
 )";
 
 TEST(Check, TrueClaimsHold) {
-  Derived d = derive(kGru);
+  AnalysedCell d = derive(kGru);
   EXPECT_EQ(failures(d), "");
 }
 
 TEST(Check, ALeftOutBlockIsNoticed) {
-  Derived d = derive(kGru);
+  AnalysedCell d = derive(kGru);
   d.jacobian.blocks.erase(d.jacobian.blocks.begin());
   EXPECT_NE(failures(d).find("blocks proved zero are zero"), std::string::npos);
 }
 
 TEST(Check, AWrongBlockIsNoticed) {
-  Derived d = derive(kGru);
+  AnalysedCell d = derive(kGru);
   d.jacobian.blocks[0].terms[0].coefficient = d.jacobian.blocks[1].terms[0].coefficient;
   EXPECT_NE(failures(d).find("d h'/d h"), std::string::npos);
 }
 
 TEST(Check, AFalseMaskOrClassIsNoticed) {
-  Derived d = derive(kGru);
+  AnalysedCell d = derive(kGru);
   ASSERT_EQ(d.structure.stages.size(), 1u);
   d.structure.stages[0].mask = {"d0", "dd"};
   EXPECT_NE(failures(d).find("has the mask"), std::string::npos);
@@ -84,7 +66,7 @@ TEST(Check, AFalseMaskOrClassIsNoticed) {
 
 TEST(Check, FalseLanesAndRanksAreNoticed) {
   const char* mixing = "cell c[d, k] {\n  state S[d,k]\n  input x[k]\n  param W[k,k]\n  S' = S@W + x\n}\n";
-  Derived d = derive(mixing);
+  AnalysedCell d = derive(mixing);
   EXPECT_EQ(failures(d), "");
   d.structure.stages[0].channel_axes = d.cell.header;
   EXPECT_NE(failures(d).find("moves nothing along d, k"), std::string::npos);
@@ -104,7 +86,7 @@ TEST(Check, FalseLanesAndRanksAreNoticed) {
 TEST(Check, FalseScansAreNoticed) {
   const char* logistic = "cell c {\n  state x = 0.4\n  param r\n  x' = r*x*(1 - x)\n}\n";
   for (const Scannable claim : {Scannable::Clip, Scannable::Moebius}) {
-    Derived d = derive(logistic);
+    AnalysedCell d = derive(logistic);
     d.structure.stages[0].scannable = claim;
     EXPECT_NE(failures(d), "");
   }
@@ -112,7 +94,7 @@ TEST(Check, FalseScansAreNoticed) {
 
 // At a kink a difference quotient has no meaning; elsewhere it counts.
 TEST(Check, KinksAreSkippedNotFailed) {
-  Derived d =
+  AnalysedCell d =
       derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");
   EXPECT_EQ(failures(d), "");
 }

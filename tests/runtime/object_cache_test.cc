@@ -15,9 +15,7 @@
 #include <functional>
 #include <sstream>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/front_end.h"
 #include "runtime/bind.h"
 #include "runtime/compile_orc.h"
 #include "runtime/engine.h"
@@ -282,17 +280,15 @@ class CachedProgram : public ObjectCacheTest {
  protected:
   void SetUp() override {
     ObjectCacheTest::SetUp();
-    const SourceText source("test.cell", R"(cell gated[d, m] {
+    AnalysedCell analysed = analyse_text(SourceText("test.cell", R"(cell gated[d, m] {
   state h[d]
   input x[m]
   param W[d,m]
   h' = 0.5*h + tanh(W@x)
   out y = exp(h')
-})");
-    Diagnostics diagnostics;
-    const File file = parse(source, diagnostics);
-    cell = std::move(lower_all(file, diagnostics).at(0));
-    structure = analyse(cell, differentiate(cell));
+})"));
+    cell = std::move(analysed.cell);
+    structure = std::move(analysed.structure);
   }
 
   CacheState compile(CompileOptions options = {}) {

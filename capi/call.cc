@@ -1,0 +1,334 @@
+// Whole sequences by the solver, and prepared calls of the driver.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "capi/guard.h"
+#include "capi/kernel.h"
+
+namespace cellc::capi {
+namespace {
+
+/// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
+using Scratch = std::uint64_t*;
+
+std::int64_t step_of(const cellc_array& a, const Expected& e) {
+  return a.step_stride ? a.step_stride : e.part;
+}
+std::int64_t sequence_of(const cellc_array& a, const Expected& e, const Shape& shape) {
+  return a.sequence_stride ? a.sequence_stride : shape.steps * step_of(a, e);
+}
+
+/// Visits rows as (number of the row, offset in the caller's memory in entries).
+template <typename Visit>
+void each_row(const cellc_array& a, const Expected& e, const Shape& shape, Visit visit) {
+  if (shape.packed()) {
+    for (std::int64_t r = 0; r < shape.rows; ++r) visit(r, r * step_of(a, e));
+    return;
+  }
+  for (std::int64_t s = 0; s < shape.sequences; ++s)
+    for (std::int64_t t = 0; t < shape.steps; ++t)
+      visit(s * shape.steps + t, s * sequence_of(a, e, shape) + t * step_of(a, e));
+}
+
+bool is_dense(const cellc_array& a) { return a.step_stride == 0 && a.sequence_stride == 0; }
+
+/// A run by the solver on the caller's memory.
+class ForwardCall {
+ public:
+  ForwardCall(CompiledCell& kernel, const Shape& shape, const std::vector<Expected>& expected,
+              const cellc_array* arrays)
+      : kernel_(kernel), cell_(kernel.cell()), shape_(shape), expected_(expected), arrays_(arrays) {}
+
+  void operator()(cellc_report* report) {
+    const Binding binding = bound();
+    RunOutput reuse = outputs();
+    const std::lock_guard lock(kernel_.mutex);
+    SolveReport solved;
+    const RunOutput output = kernel_.solver->run(binding.run, kernel_.solve, solved, std::move(reuse));
+    write(binding, output);
+    if (report) fill(*report, solved, output);
+    converged = solved.converged || kernel_.solve.repair;
+  }
+
+  bool converged = false;
+
+ private:
+  std::size_t number_of(const CallField& field) const {
+    return static_cast<std::size_t>(&field - kernel_.layout.fields.data());
+  }
+  std::vector<std::int64_t> shape_of(const CallField& field) const {
+    std::vector<std::int64_t> shape;
+    const std::size_t i = number_of(field);
+    if (field.is_rows()) {
+      if (!shape_.packed()) shape.push_back(shape_.sequences);
+      shape.push_back(shape_.packed() ? shape_.rows : shape_.steps);
+    } else if (field.kind != FieldKind::Param) {
+      shape.push_back(shape_.sequences);
+      std::int64_t one = 1;
+      for (const int a : kernel_.axes_of[i]) one *= shape_.lengths[static_cast<std::size_t>(a)];
+      if (field.kind == FieldKind::InputHistory || field.kind == FieldKind::StateHistory)
+        shape.push_back(expected_[i].part / one);
+    }
+    for (const int a : kernel_.axes_of[i]) shape.push_back(shape_.lengths[static_cast<std::size_t>(a)]);
+    return shape;
+  }
+
+  /// The caller's array, in place where its rows lie one after another.
+  Array given(const CallField& field) const {
+    const std::size_t i = number_of(field);
+    const cellc_array& a = arrays_[i];
+    const Dtype dtype = kernel_.dtype_of(field);
+    if (!field.is_rows() || is_dense(a)) return Array::view(dtype, shape_of(field), a.data);
+    Array copy = Array::uninitialised(dtype, shape_of(field));
+    const auto size = static_cast<std::int64_t>(size_of(dtype)), part = expected_[i].part * size;
+    each_row(a, expected_[i], shape_, [&](std::int64_t row, std::int64_t offset) {
+      std::memcpy(static_cast<std::byte*>(copy.data()) + row * part,
+                  static_cast<const std::byte*>(a.data) + offset * size, static_cast<std::size_t>(part));
+    });
+    return copy;
+  }
+
+  Binding bound() const {
+    BindRequest request;
+    request.dtype = kernel_.compile.dtype;
+    request.threads = kernel_.threads;
+    request.reverse = shape_.reverse;
+    for (std::size_t a = 0; a < cell_.header.size(); ++a)
+      request.dims[cell_.graph.axis(cell_.header[a]).name] = shape_.lengths[a];
+    if (shape_.packed()) {
+      auto* offsets = const_cast<std::int64_t*>(shape_.offsets.data());
+      request.offsets = GivenArray{"offsets", Array::view(Dtype::I64, {shape_.sequences + 1}, offsets)};
+    } else {
+      request.batch = shape_.sequences;
+      request.length = shape_.steps;
+    }
+    for (const CallField& field : kernel_.layout.fields) {
+      if (field.is_written()) continue;
+      const std::size_t i = number_of(field);
+      const std::string& name = cell_.symbols[static_cast<std::size_t>(field.id)].name;
+      // Without steps an input may be null.
+      if (!arrays_[i].data && !(field.kind == FieldKind::Input && expected_[i].all == 0)) continue;
+      const GivenArray array{
+          field.name, arrays_[i].data ? given(field) : Array(kernel_.dtype_of(field), shape_of(field))};
+      switch (field.kind) {
+        case FieldKind::Input:
+          request.inputs[name] = array;
+          break;
+        case FieldKind::InputHistory:
+          request.inputs[name + ".lag"] = array;
+          break;
+        case FieldKind::Param:
+          request.params[name] = array;
+          break;
+        case FieldKind::Start:
+          request.states[name] = array;
+          break;
+        default:
+          request.states[name + ".lag"] = array;
+          break;
+      }
+    }
+    Binding binding = bind(cell_, request);
+    // Params of 16-bit cells come in arithmetic precision, and are not rounded first.
+    if (kernel_.compile.dtype != arithmetic_of(kernel_.compile.dtype))
+      for (const CallField& field : kernel_.layout.fields)
+        if (field.kind == FieldKind::Param && arrays_[number_of(field)].data)
+          binding.run.symbols[static_cast<std::size_t>(field.id)] = given(field);
+    return binding;
+  }
+
+  /// The caller's memory to be written in place, where it can be. Finals are copied: they may be the starts.
+  RunOutput outputs() const {
+    RunOutput output;
+    const auto rows = [&](FieldKind kind, int id) {
+      const CallField* field = kernel_.layout.find(kind, id);
+      if (!field) return Array();  // a lagged copy
+      const std::size_t i = number_of(*field);
+      if (!arrays_[i].data || !is_dense(arrays_[i])) return Array();
+      std::vector<std::int64_t> shape{shape_.rows};
+      for (const int a : kernel_.axes_of[i]) shape.push_back(shape_.lengths[static_cast<std::size_t>(a)]);
+      return Array::view(kernel_.dtype_of(*field), shape, arrays_[i].data);
+    };
+    for (const StateUpdate& u : cell_.updates) output.states.push_back(rows(FieldKind::State, u.symbol));
+    for (int o = 0; o < static_cast<int>(cell_.outs.size()); ++o)
+      output.outs.push_back(rows(FieldKind::Out, o));
+    return output;
+  }
+
+  void write(const Binding& binding, const RunOutput& output) const {
+    const auto written = written_arrays(cell_, binding, output);
+    for (const CallField& field : kernel_.layout.fields) {
+      const std::size_t i = number_of(field);
+      const cellc_array& to = arrays_[i];
+      if (!field.is_written() || !to.data) continue;
+      std::string name = field.kind == FieldKind::Out
+                             ? cell_.outs[static_cast<std::size_t>(field.id)].name
+                             : cell_.symbols[static_cast<std::size_t>(field.id)].name;
+      if (field.kind == FieldKind::Final) name += ".final";
+      if (field.kind == FieldKind::FinalStateHistory || field.kind == FieldKind::FinalInputHistory)
+        name += ".lag";
+      const auto found =
+          std::find_if(written.begin(), written.end(), [&](const auto& w) { return w.first == name; });
+      if (found == written.end()) throw std::logic_error("no result is called " + name);
+      if (found->second.data() == to.data) continue;
+      const auto size = static_cast<std::int64_t>(size_of(found->second.dtype()));
+      const auto* from = static_cast<const std::byte*>(found->second.data());
+      auto* data = static_cast<std::byte*>(to.data);
+      if (!field.is_rows() || is_dense(to)) {
+        std::memmove(data, from, static_cast<std::size_t>(expected_[i].all * size));
+        continue;
+      }
+      const std::int64_t part = expected_[i].part * size;
+      each_row(to, expected_[i], shape_, [&](std::int64_t row, std::int64_t offset) {
+        std::memcpy(data + offset * size, from + row * part, static_cast<std::size_t>(part));
+      });
+    }
+  }
+
+  void fill(cellc_report& report, const SolveReport& solved, const RunOutput& output) const {
+    report.converged = solved.converged;
+    report.max_residual = solved.max_residual;
+    report.error_estimate = solved.error_estimate;
+    report.repaired = solved.repaired;
+    report.unconverged = static_cast<std::int64_t>(solved.unconverged.size());
+    report.iterations = 0;
+    for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
+    report.compile_ms = solved.compile_ms;
+    report.run_ms = output.run_ms;
+    if (!report.status) return;
+    std::fill_n(report.status, shape_.sequences, 0);
+    for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
+  }
+
+  CompiledCell& kernel_;
+  const CellGraph& cell_;
+  const Shape& shape_;
+  const std::vector<Expected>& expected_;
+  const cellc_array* const arrays_;
+};
+
+}  // namespace
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+/// All that a call needs but its pointers. Not written after it was made, apart from the pool.
+struct cellc_call {
+  std::shared_ptr<CompiledCell> kernel;
+  Shape shape;
+  std::vector<Expected> expected;
+  std::vector<int> words;              ///< by array: where it stands in the struct of arrays
+  std::vector<std::uint64_t> lengths;  ///< the driver's struct of lengths
+  std::int64_t workspace_bytes = 0;
+  std::size_t array_words = 0;                  ///< the workspace begins after so many words of the scratch
+  std::array<std::atomic<Scratch>, 64> idle{};  ///< what earlier calls left for later ones
+
+  Scratch allocate() const {
+    return static_cast<Scratch>(::operator new(array_words * 8 + static_cast<std::size_t>(workspace_bytes),
+                                               std::align_val_t(64), std::nothrow));
+  }
+  static void free(Scratch scratch) { ::operator delete(scratch, std::align_val_t(64)); }
+
+  Scratch take() {
+    for (auto& place : idle)
+      if (place.load(std::memory_order_relaxed))
+        if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) return scratch;
+    return allocate();
+  }
+  void give(Scratch scratch) {
+    for (auto& place : idle) {
+      Scratch none = nullptr;
+      if (!place.load(std::memory_order_relaxed) &&
+          place.compare_exchange_strong(none, scratch, std::memory_order_release, std::memory_order_relaxed))
+        return;
+    }
+    free(scratch);
+  }
+  ~cellc_call() {
+    for (auto& place : idle)
+      if (Scratch scratch = place.load()) free(scratch);
+  }
+};
+
+extern "C" {
+
+cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* given, const cellc_array* arrays,
+                           int count, cellc_report* report) {
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    if (!kernel) throw Misuse("the kernel is a null pointer");
+    if (report) sized(report, "the report");
+    CompiledCell& k = *kernel->kernel;
+    const Shape shape = read_shape(k, given);
+    const std::vector<Expected> expected = expected_arrays(k, shape);
+    status = check_arrays(k, shape, expected, arrays, count);
+    if (status != CELLC_OK) return;
+    ForwardCall call(k, shape, expected, arrays);
+    call(report);
+    if (!call.converged)
+      status = failed(CELLC_NOT_CONVERGED, "some sequences have not converged, and repair is switched off");
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc_call** result) {
+  return guarded([&] {
+    if (!result) throw Misuse("the place for the call is a null pointer");
+    *result = nullptr;
+    if (!kernel) throw Misuse("the kernel is a null pointer");
+    auto call = std::make_unique<cellc_call>();
+    call->kernel = kernel->kernel;
+    CompiledCell& k = *call->kernel;
+    call->shape = read_shape(k, given);
+    call->expected = expected_arrays(k, call->shape);
+    for (const CallField& field : k.layout.fields) call->words.push_back(field.word);
+    {
+      const std::lock_guard lock(k.mutex);
+      if (!k.driver) k.driver.emplace(compile_driver(k.cell(), k.analysed.structure, k.compile));
+    }
+    for (std::size_t a = 0; a < k.cell().header.size(); ++a)
+      if (!k.cell().graph.axis(k.cell().header[a]).fixed)
+        call->lengths.push_back(static_cast<std::uint64_t>(call->shape.lengths[a]));
+    call->lengths.push_back(static_cast<std::uint64_t>(call->shape.sequences));
+    call->lengths.push_back(static_cast<std::uint64_t>(call->shape.steps));
+    call->lengths.push_back(call->shape.packed() ? std::bit_cast<std::uint64_t>(call->shape.offsets.data())
+                                                 : 0);
+    call->lengths.push_back(call->shape.reverse);
+    if (const int wrong = k.driver->workspace(call->lengths.data(), &call->workspace_bytes))
+      throw Misuse(k.driver->module.messages.at(static_cast<std::size_t>(wrong)));
+    call->array_words = (static_cast<std::size_t>(k.layout.words) + 7) / 8 * 8;
+    const Scratch first = call->allocate();
+    if (!first) throw std::bad_alloc();
+    call->give(first);
+    *result = call.release();
+  });
+}
+
+cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
+  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count))
+    return wrong;
+  const Scratch scratch = call->take();
+  if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
+  for (std::size_t i = 0; i < call->words.size(); ++i) {
+    const int word = call->words[i];
+    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
+    if (!call->expected[i].rows) continue;
+    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
+    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
+  }
+  const int result = call->kernel->driver->forward(call->lengths.data(), scratch, scratch + call->array_words,
+                                                   call->workspace_bytes, nullptr);
+  call->give(scratch);
+  if (result == 0) return CELLC_OK;
+  return guarded(
+      [&] { throw Misuse(call->kernel->driver->module.messages.at(static_cast<std::size_t>(result))); });
+}
+
+void cellc_call_free(cellc_call* call) { delete call; }
+
+}  // extern "C"

@@ -1,0 +1,389 @@
+// Compiling, inspecting, and what a call needs.
+#include "capi/kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "capi/guard.h"
+#include "compiler/inspect.h"
+#include "compiler/parse.h"
+#include "runtime/compile_orc.h"
+#include "runtime/read_text.h"
+
+namespace cellc::capi {
+namespace {
+
+Dtype dtype_named(cellc_dtype dtype) {
+  switch (dtype) {
+    case CELLC_F32:
+      return Dtype::F32;
+    case CELLC_F64:
+      return Dtype::F64;
+    case CELLC_F16:
+      return Dtype::F16;
+    case CELLC_BF16:
+      return Dtype::BF16;
+  }
+  throw Misuse(fmt::format("dtype {}: there is none of that number", static_cast<int>(dtype)));
+}
+
+std::int64_t times(std::int64_t a, std::int64_t b) {
+  std::int64_t product;
+  if (__builtin_mul_overflow(a, b, &product) || product > std::int64_t{1} << 60)
+    throw Misuse("the shape is too large for any memory");
+  return product;
+}
+
+/// Steps of history of an input or state.
+std::int64_t depth(const CompiledCell& kernel, const Shape& shape, int symbol) {
+  std::int64_t deepest = 0;
+  for (const Reach& r : reaches(kernel.cell(), symbol)) {
+    std::int64_t here = r.lag;
+    for (std::size_t a = 0; a < kernel.cell().header.size(); ++a)
+      if (kernel.cell().header[a] == r.axis) here += shape.lengths[a] - 1;
+    deepest = std::max(deepest, here);
+  }
+  return deepest;
+}
+
+bool is_history(FieldKind kind) {
+  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
+         kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
+}
+
+cellc_layout layout_of(const CallField& field) {
+  if (field.is_rows()) return CELLC_ROWS;
+  if (field.kind == FieldKind::Param) return CELLC_ONCE;
+  return is_history(field.kind) ? CELLC_HISTORY : CELLC_SEQUENCES;
+}
+
+std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
+  cellc_options options;
+  cellc_options_init(&options);
+  if (given) options = sized(given, "options");
+  auto kernel = std::make_shared<CompiledCell>();
+  kernel->compile.dtype = dtype_named(options.dtype);
+  if (options.device && std::strcmp(options.device, "cpu") != 0)
+    throw DeviceError(fmt::format("device '{}': this version runs on \"cpu\"", options.device));
+  if (options.cpu) {
+    kernel->compile.cpu = options.cpu;
+    kernel->compile.own_products = kernel->compile.cpu != "native";
+  }
+  if (options.cache_dir) kernel->compile.cache_directory = options.cache_dir;
+  if (options.solver) {
+    const auto strategy = strategy_named(options.solver);
+    if (!strategy)
+      throw Misuse(fmt::format(
+          "solver '{}': expected auto, sequential, segmented, shooting, newton, scan or relaxation",
+          options.solver));
+    kernel->solve.solver = *strategy;
+  }
+  if (options.threads < 0)
+    throw Misuse(fmt::format("{} threads: expected 0 (all cores) or more", options.threads));
+  kernel->threads = options.threads;
+  if (options.tolerance > 0) kernel->solve.tolerance = options.tolerance;
+  if (options.max_iterations > 0) kernel->solve.max_iterations = options.max_iterations;
+  kernel->solve.repair = options.no_repair == 0;
+  host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
+  kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
+  kernel->layout = call_layout(kernel->cell());
+  for (const CallField& field : kernel->layout.fields) {
+    std::vector<int> axes;
+    for (const AxisId a : field_axes(kernel->cell(), field)) {
+      const auto& header = kernel->cell().header;
+      axes.push_back(static_cast<int>(
+          std::find(header.begin(), header.end(), kernel->cell().graph.axis(a).extent_of) - header.begin()));
+    }
+    kernel->axes_of.push_back(std::move(axes));
+  }
+  kernel->solver.emplace(kernel->analysed.cell, kernel->analysed.structure, kernel->compile);
+  return kernel;
+}
+
+template <typename Source>
+cellc_status compiled(const void* text, cellc_kernel** kernel, const cellc_options* options, Source source) {
+  return guarded([&] {
+    if (!kernel) throw Misuse("the place for the kernel is a null pointer");
+    *kernel = nullptr;
+    if (!text) throw Misuse("the text or path is a null pointer");
+    auto handle = std::make_unique<cellc_kernel>();
+    handle->kernel = compile(source(), options);
+    *kernel = handle.release();
+  });
+}
+
+const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledCell::*kept,
+                      std::string (*inspect)(CellGraph&, const Jacobian&, const Structure&,
+                                             const SourceText&)) {
+  const char* result = nullptr;
+  guarded([&] {
+    if (!handle) throw Misuse("the kernel is a null pointer");
+    CompiledCell& kernel = *handle->kernel;
+    const std::lock_guard lock(kernel.mutex);
+    if (!(kernel.*kept)) {
+      CellGraph cell = kernel.analysed.cell;  // printing adds nodes
+      kernel.*kept =
+          inspect(cell, kernel.analysed.jacobian, kernel.analysed.structure, kernel.analysed.source);
+    }
+    result = (kernel.*kept)->c_str();
+  });
+  return result;
+}
+
+}  // namespace
+
+cellc_dtype c_dtype(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F64:
+      return CELLC_F64;
+    case Dtype::F16:
+      return CELLC_F16;
+    case Dtype::BF16:
+      return CELLC_BF16;
+    default:
+      return CELLC_F32;
+  }
+}
+
+Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
+  const cellc_shape& from = sized(given, "the shape");
+  const Graph& graph = kernel.cell().graph;
+  Shape shape;
+  for (std::size_t a = 0; a < kernel.cell().header.size(); ++a) {
+    const Axis& axis = graph.axis(kernel.cell().header[a]);
+    if (!from.lengths && !axis.fixed)
+      throw Misuse(fmt::format("the shape has no lengths; the cell leaves that of axis {} open", axis.name));
+    const std::int64_t length = from.lengths ? from.lengths[a] : *axis.fixed;
+    if (length < 1) throw Misuse(fmt::format("axis {} has length {}; expected 1 or more", axis.name, length));
+    if (axis.fixed && length != *axis.fixed)
+      throw Misuse(fmt::format("axis {} has length {}; the cell fixes {}", axis.name, length, *axis.fixed));
+    shape.lengths.push_back(length);
+  }
+  shape.sequences = from.sequences;
+  shape.reverse = from.reverse != 0;
+  if (shape.sequences < 0) throw Misuse(fmt::format("{} sequences: expected 0 or more", shape.sequences));
+  if (from.offsets) {
+    if (from.offsets[0] != 0)
+      throw Misuse(fmt::format("offsets begin with {}; the first must be 0", from.offsets[0]));
+    for (std::int64_t s = 0; s < shape.sequences; ++s)
+      if (from.offsets[s + 1] < from.offsets[s])
+        throw Misuse(fmt::format("offsets decrease from {} to {} at entry {}", from.offsets[s],
+                                 from.offsets[s + 1], s + 1));
+    shape.offsets.assign(from.offsets, from.offsets + shape.sequences + 1);
+    shape.rows = shape.offsets.back();
+  } else {
+    shape.steps = from.steps;
+    if (shape.steps < 0) throw Misuse(fmt::format("{} steps: expected 0 or more", shape.steps));
+    shape.rows = times(shape.sequences, shape.steps);
+  }
+  for (std::size_t i = 0; i < kernel.layout.fields.size(); ++i) all_entries(kernel, shape, i);
+  return shape;
+}
+
+std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
+  const CallField& field = kernel.layout.fields[array];
+  std::int64_t entries = is_history(field.kind) ? depth(kernel, shape, field.id) : 1;
+  for (const int a : kernel.axes_of[array])
+    entries = times(entries, shape.lengths[static_cast<std::size_t>(a)]);
+  return entries;
+}
+
+std::int64_t all_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
+  const CallField& field = kernel.layout.fields[array];
+  const std::int64_t parts = field.is_rows()                  ? shape.rows
+                             : field.kind == FieldKind::Param ? 1
+                                                              : shape.sequences;
+  return times(parts, part_entries(kernel, shape, array));
+}
+
+std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape) {
+  std::vector<Expected> all;
+  for (std::size_t i = 0; i < kernel.layout.fields.size(); ++i) {
+    const CallField& field = kernel.layout.fields[i];
+    Expected e;
+    e.part = part_entries(kernel, shape, i);
+    e.all = all_entries(kernel, shape, i);
+    e.dtype = c_dtype(kernel.dtype_of(field));
+    e.rows = field.is_rows();
+    e.required = field.required && (!e.rows || e.all > 0);
+    all.push_back(e);
+  }
+  return all;
+}
+
+namespace {
+
+/// Rows lie within the array and none upon another: sequences one after another, or side by side.
+bool rows_fit(const cellc_array& a, const Expected& e, const Shape& shape) {
+  const std::int64_t step = a.step_stride ? a.step_stride : e.part;
+  const std::int64_t steps = shape.packed() ? shape.rows : shape.steps,
+                     sequences = shape.packed() ? 1 : shape.sequences;
+  std::int64_t whole = 0, all = 0, to_last_step = 0, to_last_sequence = 0, end = 0;
+  if (step < e.part || __builtin_mul_overflow(step, steps, &whole)) return false;
+  const std::int64_t sequence = a.sequence_stride && !shape.packed() ? a.sequence_stride : whole;
+  if (sequence < e.part || __builtin_mul_overflow(sequence, sequences, &all)) return false;
+  if (sequence < whole && step < all) return false;
+  to_last_step = whole - step;
+  to_last_sequence = all - sequence;
+  return !__builtin_add_overflow(to_last_step, to_last_sequence, &end) &&
+         !__builtin_add_overflow(end, e.part, &end) && end <= a.entries;
+}
+
+}  // namespace
+
+cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
+                          const std::vector<Expected>& expected, const cellc_array* arrays,
+                          int count) noexcept {
+  const auto wrong = [&](std::size_t i, const std::string& what) {
+    throw RequestError(fmt::format("array {}: {}", kernel.layout.fields[i].name, what));
+  };
+  // Reports allocate; what is right does not come to them.
+  const auto explain = [&](std::size_t i) noexcept {
+    return guarded([&] {
+      const cellc_array& a = arrays[i];
+      const Expected& e = expected[i];
+      if (!a.data) wrong(i, "is a null pointer, but has no default");
+      if (a.dtype != e.dtype)
+        wrong(i, fmt::format("has the dtype {}; expected {}", static_cast<int>(a.dtype),
+                             static_cast<int>(e.dtype)));
+      if (!e.rows) {
+        if (a.step_stride != 0 || a.sequence_stride != 0) wrong(i, "has strides; only rows have");
+        wrong(i, fmt::format("has {} entries; expected {}", a.entries, e.all));
+      }
+      wrong(i, fmt::format(
+                   "has {} entries with strides {} (step) and {} (sequence); expected {} rows of {} entries "
+                   "that do not overlap and lie within it",
+                   a.entries, a.step_stride, a.sequence_stride, shape.rows, e.part));
+    });
+  };
+  if (!arrays && count > 0) return failed(CELLC_WRONG_USAGE, "the arrays are a null pointer");
+  if (static_cast<std::size_t>(count) != expected.size())
+    return failed(CELLC_WRONG_USAGE, "the number of arrays is not that of the kernel (cellc_array_count)");
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const cellc_array& a = arrays[i];
+    const Expected& e = expected[i];
+    if (!a.data) {
+      if (e.required) return explain(i);
+      continue;
+    }
+    bool right = a.dtype == e.dtype;
+    if (!e.rows || (a.step_stride == 0 && a.sequence_stride == 0)) {
+      right = right && a.entries == e.all && a.step_stride == 0 && a.sequence_stride == 0;
+    } else if (right && e.all > 0) {
+      right = rows_fit(a, e, shape);
+    }
+    if (!right) return explain(i);
+  }
+  return CELLC_OK;
+}
+
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+extern "C" {
+
+void cellc_options_init(cellc_options* options) {
+  if (options)
+    *options = {sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0};
+}
+
+void cellc_shape_init(cellc_shape* shape) {
+  if (shape) *shape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
+}
+
+void cellc_report_init(cellc_report* report) {
+  if (report) *report = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
+}
+
+cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
+                                cellc_kernel** kernel) {
+  return compiled(text, kernel, options, [&] {
+    if (length > kMaxFileBytes)
+      throw RequestError(
+          fmt::format("the text has {} bytes; a cell file has at most {}", length, kMaxFileBytes));
+    return SourceText("text", std::string(text, length));
+  });
+}
+
+cellc_status cellc_compile_file(const char* path, const cellc_options* options, cellc_kernel** kernel) {
+  return compiled(path, kernel, options, [&] { return read_text(path); });
+}
+
+void cellc_kernel_free(cellc_kernel* kernel) { delete kernel; }
+
+const char* cellc_inspect_text(cellc_kernel* kernel) {
+  return inspected(kernel, &CompiledCell::text, inspect_text);
+}
+const char* cellc_inspect_json(cellc_kernel* kernel) {
+  return inspected(kernel, &CompiledCell::json, inspect_json);
+}
+
+int cellc_axis_count(const cellc_kernel* kernel) {
+  return kernel ? static_cast<int>(kernel->kernel->cell().header.size()) : -1;
+}
+int cellc_array_count(const cellc_kernel* kernel) {
+  return kernel ? static_cast<int>(kernel->kernel->layout.fields.size()) : -1;
+}
+
+cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_axis* axis) {
+  return guarded([&] {
+    if (!kernel || !axis) throw Misuse("the kernel or the axis is a null pointer");
+    if (number < 0 || number >= cellc_axis_count(kernel))
+      throw Misuse(fmt::format("there is no axis number {}", number));
+    const CellGraph& cell = kernel->kernel->cell();
+    const Axis& from = cell.graph.axis(cell.header[static_cast<std::size_t>(number)]);
+    *axis = {sizeof(cellc_axis), from.name.c_str(), from.fixed.value_or(-1)};
+  });
+}
+
+cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_array_info* info) {
+  return guarded([&] {
+    if (!kernel || !info) throw Misuse("the kernel or the description is a null pointer");
+    if (number < 0 || number >= cellc_array_count(kernel))
+      throw Misuse(fmt::format("there is no array number {}", number));
+    const auto i = static_cast<std::size_t>(number);
+    const CompiledCell& k = *kernel->kernel;
+    const CallField& field = k.layout.fields[i];
+    *info = {sizeof(cellc_array_info),
+             field.name.c_str(),
+             layout_of(field),
+             c_dtype(k.dtype_of(field)),
+             field.is_written(),
+             field.required,
+             static_cast<int>(k.axes_of[i].size()),
+             k.axes_of[i].data()};
+  });
+}
+
+int cellc_axis_find(const cellc_kernel* kernel, const char* name) {
+  if (!kernel || !name) return -1;
+  const CellGraph& cell = kernel->kernel->cell();
+  for (std::size_t a = 0; a < cell.header.size(); ++a)
+    if (cell.graph.axis(cell.header[a]).name == name) return static_cast<int>(a);
+  return -1;
+}
+
+int cellc_array_find(const cellc_kernel* kernel, const char* name) {
+  if (!kernel || !name) return -1;
+  const auto& fields = kernel->kernel->layout.fields;
+  for (std::size_t i = 0; i < fields.size(); ++i)
+    if (fields[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number,
+                                 int64_t* entries) {
+  return guarded([&] {
+    if (!kernel || !entries) throw Misuse("the kernel or the place for the number is a null pointer");
+    if (number < 0 || number >= cellc_array_count(kernel))
+      throw Misuse(fmt::format("there is no array number {}", number));
+    *entries =
+        all_entries(*kernel->kernel, read_shape(*kernel->kernel, shape), static_cast<std::size_t>(number));
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,72 @@
+#pragma once
+// What the handles of the C API stand for. Private to capi/.
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capi/cellc.h"
+#include "compiler/front_end.h"
+#include "runtime/bind.h"
+#include "runtime/compile_driver.h"
+#include "runtime/solve.h"
+
+namespace cellc::capi {
+
+/// Shared by a kernel's handle and its prepared calls, so that either may be freed first.
+struct CompiledCell {
+  AnalysedCell analysed;
+  CompileOptions compile;
+  SolveOptions solve;
+  int threads = 0;
+  CallLayout layout;
+  std::vector<std::vector<int>> axes_of;  ///< by array: numbers of its axes
+
+  std::mutex mutex;  ///< guards what follows
+  std::optional<Solver> solver;
+  std::optional<CompiledDriver> driver;
+  std::optional<std::string> text, json;
+
+  const CellGraph& cell() const { return analysed.cell; }
+  Dtype dtype_of(const CallField& field) const {
+    return field.is_storage() ? compile.dtype : arithmetic_of(compile.dtype);
+  }
+};
+
+/// A shape that was found right.
+struct Shape {
+  std::vector<std::int64_t> lengths;  ///< by axis number
+  std::int64_t sequences = 0, steps = 0, rows = 0;
+  std::vector<std::int64_t> offsets;  ///< empty: none are given
+  bool reverse = false;
+
+  bool packed() const { return !offsets.empty(); }
+};
+Shape read_shape(const CompiledCell& kernel, const cellc_shape* shape);
+
+/// Entries of a row, or of one sequence's start, history or final; of a param: all.
+std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array);
+std::int64_t all_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array);
+
+/// What an array of a call must be.
+struct Expected {
+  std::int64_t part = 0, all = 0;
+  cellc_dtype dtype = CELLC_F32;
+  bool rows = false, required = false;
+};
+std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape);
+/// Whether all arrays are so; otherwise the thread's last error says which is not. Does not allocate
+/// where all is right.
+cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
+                          const std::vector<Expected>& expected, const cellc_array* arrays,
+                          int count) noexcept;
+
+cellc_dtype c_dtype(Dtype dtype);
+
+}  // namespace cellc::capi
+
+struct cellc_kernel {
+  std::shared_ptr<cellc::capi::CompiledCell> kernel;
+};

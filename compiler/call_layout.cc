@@ -1,0 +1,178 @@
+#include "compiler/call_layout.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+namespace cellc {
+
+std::string c_name(const std::string& name) {
+  // Words of C99 and C++20 that a cell may use as names. The C library's macros in lower case too.
+  static const std::set<std::string_view> taken = {"alignas",
+                                                   "alignof",
+                                                   "and",
+                                                   "and_eq",
+                                                   "asm",
+                                                   "auto",
+                                                   "bitand",
+                                                   "bitor",
+                                                   "bool",
+                                                   "break",
+                                                   "case",
+                                                   "catch",
+                                                   "char",
+                                                   "char8_t",
+                                                   "char16_t",
+                                                   "char32_t",
+                                                   "class",
+                                                   "compl",
+                                                   "concept",
+                                                   "const",
+                                                   "const_cast",
+                                                   "consteval",
+                                                   "constexpr",
+                                                   "constinit",
+                                                   "continue",
+                                                   "co_await",
+                                                   "co_return",
+                                                   "co_yield",
+                                                   "decltype",
+                                                   "default",
+                                                   "delete",
+                                                   "do",
+                                                   "double",
+                                                   "dynamic_cast",
+                                                   "else",
+                                                   "enum",
+                                                   "explicit",
+                                                   "export",
+                                                   "extern",
+                                                   "false",
+                                                   "float",
+                                                   "for",
+                                                   "friend",
+                                                   "goto",
+                                                   "if",
+                                                   "inline",
+                                                   "int",
+                                                   "long",
+                                                   "mutable",
+                                                   "namespace",
+                                                   "new",
+                                                   "noexcept",
+                                                   "not",
+                                                   "not_eq",
+                                                   "nullptr",
+                                                   "operator",
+                                                   "or",
+                                                   "or_eq",
+                                                   "private",
+                                                   "protected",
+                                                   "public",
+                                                   "register",
+                                                   "reinterpret_cast",
+                                                   "requires",
+                                                   "restrict",
+                                                   "return",
+                                                   "short",
+                                                   "signed",
+                                                   "sizeof",
+                                                   "static",
+                                                   "static_assert",
+                                                   "static_cast",
+                                                   "struct",
+                                                   "switch",
+                                                   "template",
+                                                   "this",
+                                                   "thread_local",
+                                                   "throw",
+                                                   "true",
+                                                   "try",
+                                                   "typedef",
+                                                   "typeid",
+                                                   "typename",
+                                                   "typeof",
+                                                   "union",
+                                                   "unsigned",
+                                                   "using",
+                                                   "virtual",
+                                                   "void",
+                                                   "volatile",
+                                                   "wchar_t",
+                                                   "while",
+                                                   "xor",
+                                                   "xor_eq",
+                                                   "linux",
+                                                   "unix",
+                                                   "errno",
+                                                   "NULL",
+                                                   "INT64_MAX",
+                                                   "EOF"};
+  return taken.count(name) ? name + "_" : name;
+}
+
+const CallField* CallLayout::find(FieldKind kind, int id) const {
+  for (const CallField& f : fields)
+    if (f.kind == kind && f.id == id) return &f;
+  return nullptr;
+}
+
+CallLayout call_layout(const CellGraph& cell) {
+  CallLayout layout;
+  for (const AxisId a : cell.header)
+    if (!cell.graph.axis(a).fixed) layout.lengths.push_back(a);
+  std::set<std::string> used;
+  const auto add = [&](FieldKind kind, int id, std::string name, bool required) {
+    name = c_name(name);
+    while (!used.insert(name).second) name += "_";
+    layout.fields.push_back({kind, id, name, layout.words, required});
+    if (layout.fields.back().is_rows()) used.insert(name + "_strides");  // its neighbour in the C header
+    layout.words += layout.fields.back().is_rows() ? 3 : 1;
+  };
+  const auto each = [&](SymbolKind kind, const auto& visit) {
+    for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)
+      if (cell.symbols[s].kind == kind && cell.symbols[s].lag_of < 0) visit(s, cell.symbols[s]);
+  };
+  // What the cell itself names comes first, so that no suffix of ours takes such a name away.
+  std::vector<std::pair<int, const Symbol*>> lagged_inputs, states;
+  each(SymbolKind::Input, [&](int s, const Symbol& x) { add(FieldKind::Input, s, x.name, true); });
+  each(SymbolKind::Param,
+       [&](int s, const Symbol& p) { add(FieldKind::Param, s, p.name, p.initial == kNoNode); });
+  each(SymbolKind::State, [&](int s, const Symbol& h) { add(FieldKind::State, s, h.name, false); });
+  for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o)
+    add(FieldKind::Out, o, cell.outs[o].name, false);
+  each(SymbolKind::State, [&](int s, const Symbol& h) {
+    add(FieldKind::Start, s, h.name + "_start", false);
+    if (h.max_lag != 0) add(FieldKind::StateHistory, s, h.name + "_lag", false);
+  });
+  each(SymbolKind::Input, [&](int s, const Symbol& x) {
+    if (x.max_lag != 0) add(FieldKind::InputHistory, s, x.name + "_lag", false);
+  });
+  each(SymbolKind::State, [&](int s, const Symbol& h) {
+    add(FieldKind::Final, s, h.name + "_final", false);
+    if (h.max_lag != 0) add(FieldKind::FinalStateHistory, s, h.name + "_lag_final", false);
+  });
+  each(SymbolKind::Input, [&](int s, const Symbol& x) {
+    if (x.max_lag != 0) add(FieldKind::FinalInputHistory, s, x.name + "_lag_final", false);
+  });
+  return layout;
+}
+
+const std::vector<AxisId>& field_axes(const CellGraph& cell, const CallField& field) {
+  return field.kind == FieldKind::Out ? cell.outs[field.id].index : cell.symbols[field.id].axes;
+}
+
+std::vector<Reach> reaches(const CellGraph& cell, int symbol) {
+  std::vector<Reach> found;
+  if (cell.symbols[symbol].max_lag >= 0) return {{cell.symbols[symbol].max_lag, kNoAxis}};
+  for (NodeId id = 0; id < cell.graph.size(); ++id) {
+    const Node& node = cell.graph[id];
+    if (node.op != Op::Read || node.symbol != symbol) continue;
+    const Reach reach{node.lag,
+                      node.lag_axis == kNoAxis ? kNoAxis : cell.graph.axis(node.lag_axis).extent_of};
+    if (std::find(found.begin(), found.end(), reach) == found.end()) found.push_back(reach);
+  }
+  return found;
+}
+
+}  // namespace cellc

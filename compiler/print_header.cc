@@ -1,0 +1,138 @@
+#include "compiler/print_header.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "compiler/inspect.h"
+
+namespace cellc {
+namespace {
+
+std::string upper(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
+class HeaderPrinter {
+ public:
+  HeaderPrinter(const DriverModule& module, const DriverOptions& options)
+      : module_(module), cell_(module.cell), options_(options), p_(options.prefix) {}
+
+  std::string print(const std::string& origin) {
+    std::string text = "/* " + origin;
+    text += fmt::format(
+        " *\n"
+        " * Sequences are run step by step, so every written step is that of the step code itself: a status "
+        "of 0\n"
+        " * says that a sequence is done. Calls keep nothing between them and allocate nothing; several "
+        "threads may\n"
+        " * call at once, each with a workspace of its own. Nothing is written unless a call gives 0. */\n"
+        "#ifndef CELLC_CELL_{0}_H\n#define CELLC_CELL_{0}_H\n\n#include <stdint.h>\n\n"
+        "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
+        upper(p_));
+    text += lengths() + arrays() + functions();
+    return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
+  }
+
+ private:
+  std::string shape_text(const CallField& field) const {
+    std::string text = "[";
+    const auto add = [&](const std::string& part) { text += (text.size() > 1 ? ", " : "") + part; };
+    if (field.is_rows()) {
+      add("sequences, steps");
+    } else if (field.kind != FieldKind::Param) {
+      add("sequences");
+      if (field.kind != FieldKind::Start && field.kind != FieldKind::Final)
+        add(history_length(cell_, cell_.symbols[static_cast<std::size_t>(field.id)]));
+    }
+    for (const AxisId a : field_axes(cell_, field)) add(axis_text(a));
+    return text + "]";
+  }
+
+  std::string axis_text(AxisId axis) const {
+    const Axis& header = cell_.graph.axis(cell_.graph.axis(axis).extent_of);
+    return header.fixed ? fmt::format("{}={}", header.name, *header.fixed) : header.name;
+  }
+
+  std::string type_of(const CallField& field) const {
+    const bool f64 = options_.storage == Storage::F64;
+    if (field.is_storage() && (options_.storage == Storage::F16 || options_.storage == Storage::BF16))
+      return "uint16_t";
+    return f64 ? "double" : "float";
+  }
+
+  std::string lengths() const {
+    std::string text = "typedef struct {\n";
+    const auto line = [&](const std::string& member, const std::string& comment) {
+      text += fmt::format("  {:<26} /* {} */\n", member + ";", comment);
+    };
+    std::vector<std::string> used{"sequences", "steps", "offsets", "reverse"};
+    for (const AxisId a : module_.layout.lengths) {
+      std::string name = c_name(cell_.graph.axis(a).name);
+      while (std::find(used.begin(), used.end(), name) != used.end()) name += "_";
+      used.push_back(name);
+      line("int64_t " + name, fmt::format("length of axis {}", cell_.graph.axis(a).name));
+    }
+    line("int64_t sequences", "0 or more");
+    line("int64_t steps",
+         options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
+    line("const int64_t* offsets",
+         options_.steps ? "null" : "null, or [sequences + 1]: rows of packed sequences, from 0 on");
+    line("int64_t reverse", "not 0: from the last step to the first");
+    return text + fmt::format("}} {}_lengths;\n\n", p_);
+  }
+
+  std::string arrays() const {
+    std::string text =
+        "/* Rows: the address, and the strides from sequence to sequence and from step to step in entries; 0 "
+        "stands for\n"
+        " * rows one after another. The other arrays have no gaps. What may be null has a default, or is not "
+        "wanted.\n"
+        " * What is written overlaps nothing, but a final may be the memory of its start. */\n"
+        "typedef struct {\n";
+    const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
+    for (const CallField& f : module_.layout.fields) {
+      std::string comment = shape_text(f);
+      if (narrow && f.is_storage())
+        comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
+      if (!f.required) comment += f.is_written() ? ", may be null" : ", null: default";
+      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory)
+        comment += "; the newest step first";
+      const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.name);
+      text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
+      if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.name);
+    }
+    return text + fmt::format("}} {}_arrays;\n\n", p_);
+  }
+
+  std::string functions() const {
+    return fmt::format(
+        "/* The workspace's size for calls with these lengths. The result is 0 or says what is wrong. */\n"
+        "int {0}_workspace(const {0}_lengths* lengths, int64_t* bytes);\n\n"
+        "/* workspace: of that size, anywhere. status: null, or [sequences], written 0 for each that is "
+        "done. */\n"
+        "int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace, int64_t "
+        "workspace_bytes,\n"
+        "                int32_t* status);\n\n"
+        "/* What a result means; what this was compiled from. */\n"
+        "const char* {0}_message(int result);\n"
+        "const char* {0}_about(void);\n\n",
+        p_);
+  }
+
+  const DriverModule& module_;
+  const CellGraph& cell_;
+  const DriverOptions& options_;
+  const std::string& p_;
+};
+
+}  // namespace
+
+std::string print_header(const DriverModule& module, const DriverOptions& options,
+                         const std::string& origin) {
+  return HeaderPrinter(module, options).print(origin);
+}
+
+}  // namespace cellc

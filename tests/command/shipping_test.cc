@@ -1,0 +1,50 @@
+// docs/shipping.md does what it says: its files are written, its commands run, in their order.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "harness.h"
+
+namespace cellc {
+namespace {
+
+class CommandShipping : public CommandTest {};
+
+/// Blocks: ```cell NAME and ```c NAME are files, ```sh is run, ```output is what the last of those printed.
+TEST_F(CommandShipping, PageRuns) {
+  std::ifstream page(CELLC_SOURCE_DIR "/docs/shipping.md");
+  ASSERT_TRUE(page);
+  int commands = 0, outputs = 0;
+  std::string printed;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("```", 0) != 0) continue;
+    std::istringstream head(line.substr(3));
+    std::string kind, name, body;
+    head >> kind >> name;
+    while (std::getline(page, line) && line != "```") body += line + "\n";
+    if (!name.empty()) {
+      write(name, body);
+    } else if (kind == "sh") {
+      ++commands;
+      const std::string script = "export PATH=" CELLC_BINARY_DIR ":$PATH CELLC_CACHE_DIR=" + path("cache") +
+                                 "; set -e; cd " + path("") + "\n" + body;
+      FILE* pipe = popen(("exec 2>&1\n" + script).c_str(), "r");
+      ASSERT_NE(pipe, nullptr);
+      printed.clear();
+      char buffer[4096];
+      for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) printed.append(buffer, n);
+      EXPECT_EQ(pclose(pipe), 0) << body << printed;
+    } else if (kind == "output") {
+      ++outputs;
+      EXPECT_EQ(printed, body);
+    } else {
+      ADD_FAILURE() << "a block of no known kind: " << kind;
+    }
+  }
+  EXPECT_EQ(commands, 4);
+  EXPECT_EQ(outputs, 2);
+}
+
+}  // namespace
+}  // namespace cellc
