@@ -231,33 +231,48 @@ bool rows_fit(const cellc_array& a, const Expected& e, const Shape& shape) {
          !__builtin_add_overflow(end, e.part, &end) && end <= a.entries;
 }
 
+const char* name_of(cellc_dtype dtype) {
+  switch (dtype) {
+    case CELLC_F32:
+      return "f32";
+    case CELLC_F64:
+      return "f64";
+    case CELLC_F16:
+      return "f16";
+    case CELLC_BF16:
+      return "bf16";
+  }
+  return "that there is none of";
+}
+
+std::string what_is_wrong(const cellc_array& a, const Expected& e, const Shape& shape) {
+  if (!a.data) return "is a null pointer, but has no default";
+  if (a.dtype != e.dtype)
+    return fmt::format("has the dtype {}; expected {}", name_of(a.dtype), name_of(e.dtype));
+  if (!e.rows) {
+    if (a.step_stride != 0 || a.sequence_stride != 0) return "has strides; only rows have";
+    return fmt::format("has {} entries; expected {}", a.entries, e.all);
+  }
+  return fmt::format(
+      "has {} entries with strides {} (step) and {} (sequence); expected {} rows of {} entries that do not "
+      "overlap and lie within it",
+      a.entries, a.step_stride, a.sequence_stride, shape.rows, e.part);
+}
+
+/// Allocates; what is right does not come here.
+cellc_status refused(const CompiledCell& kernel, std::size_t array, const cellc_array& a, const Expected& e,
+                     const Shape& shape) {
+  return guarded([&] {
+    throw RequestError(
+        fmt::format("array {}: {}", kernel.layout.fields[array].name, what_is_wrong(a, e, shape)));
+  });
+}
+
 }  // namespace
 
 cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
                           const std::vector<Expected>& expected, const cellc_array* arrays,
-                          int count) noexcept {
-  const auto wrong = [&](std::size_t i, const std::string& what) {
-    throw RequestError(fmt::format("array {}: {}", kernel.layout.fields[i].name, what));
-  };
-  // Reports allocate; what is right does not come to them.
-  const auto explain = [&](std::size_t i) noexcept {
-    return guarded([&] {
-      const cellc_array& a = arrays[i];
-      const Expected& e = expected[i];
-      if (!a.data) wrong(i, "is a null pointer, but has no default");
-      if (a.dtype != e.dtype)
-        wrong(i, fmt::format("has the dtype {}; expected {}", static_cast<int>(a.dtype),
-                             static_cast<int>(e.dtype)));
-      if (!e.rows) {
-        if (a.step_stride != 0 || a.sequence_stride != 0) wrong(i, "has strides; only rows have");
-        wrong(i, fmt::format("has {} entries; expected {}", a.entries, e.all));
-      }
-      wrong(i, fmt::format(
-                   "has {} entries with strides {} (step) and {} (sequence); expected {} rows of {} entries "
-                   "that do not overlap and lie within it",
-                   a.entries, a.step_stride, a.sequence_stride, shape.rows, e.part));
-    });
-  };
+                          int count) {
   if (!arrays && count > 0) return failed(CELLC_WRONG_USAGE, "the arrays are a null pointer");
   if (static_cast<std::size_t>(count) != expected.size())
     return failed(CELLC_WRONG_USAGE, "the number of arrays is not that of the kernel (cellc_array_count)");
@@ -265,7 +280,7 @@ cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
     const cellc_array& a = arrays[i];
     const Expected& e = expected[i];
     if (!a.data) {
-      if (e.required) return explain(i);
+      if (e.required) return refused(kernel, i, arrays[i], e, shape);
       continue;
     }
     bool right = a.dtype == e.dtype;
@@ -274,7 +289,7 @@ cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
     } else if (right && e.all > 0) {
       right = rows_fit(a, e, shape);
     }
-    if (!right) return explain(i);
+    if (!right) return refused(kernel, i, arrays[i], e, shape);
   }
   return CELLC_OK;
 }

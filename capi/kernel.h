@@ -57,11 +57,11 @@ struct Expected {
   bool rows = false, required = false;
 };
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape);
-/// Whether all arrays are so; otherwise the thread's last error says which is not. Does not allocate
+/// Throws nothing. Whether all arrays are so; otherwise the thread's last error says which is not. Does not allocate
 /// where all is right.
 cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
                           const std::vector<Expected>& expected, const cellc_array* arrays,
-                          int count) noexcept;
+                          int count);
 
 cellc_dtype c_dtype(Dtype dtype);
 
