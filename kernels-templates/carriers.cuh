@@ -152,7 +152,7 @@ struct AffineCarriers {
 /// entry i's map. kMoebius: (a x + b)/(c x + d), otherwise clip(a x + b, c, d).
 template <class Rule, int kN, bool kMoebius>
 struct MapCarriers {
-  static constexpr Real kInfinite = Real(1e300 * 1e300);
+  static CELLC_DEVICE Real infinite() { return static_cast<Real>(__int_as_float(0x7f800000)); }
 
   static CELLC_DEVICE void set(Real* carrier, int i, Real a, Real b, Real c, Real d) {
     carrier[Rule::carrier(4 * i) - kN] = a;
@@ -162,11 +162,11 @@ struct MapCarriers {
   }
   static CELLC_DEVICE void identity(Real* carrier) {
     CELLC_UNROLL()
-    for (int i = 0; i < kN; ++i) set(carrier, i, 1, 0, kMoebius ? Real(0) : -kInfinite, kMoebius ? Real(1) : kInfinite);
+    for (int i = 0; i < kN; ++i) set(carrier, i, 1, 0, kMoebius ? Real(0) : -infinite(), kMoebius ? Real(1) : infinite());
   }
   static CELLC_DEVICE void forget(Real* carrier, const Real* end) {
     CELLC_UNROLL()
-    for (int i = 0; i < kN; ++i) set(carrier, i, 0, end[i], kMoebius ? Real(0) : -kInfinite, kMoebius ? Real(1) : kInfinite);
+    for (int i = 0; i < kN; ++i) set(carrier, i, 0, end[i], kMoebius ? Real(0) : -infinite(), kMoebius ? Real(1) : infinite());
   }
   static CELLC_DEVICE Real growth(const Real*) { return 1; }
 
@@ -177,8 +177,8 @@ struct MapCarriers {
       for (int i = 0; i < kN; ++i) {
         a[i] = 1;
         b[i] = 0;
-        c[i] = kMoebius ? Real(0) : -kInfinite;
-        d[i] = kMoebius ? Real(1) : kInfinite;
+        c[i] = kMoebius ? Real(0) : -infinite();
+        d[i] = kMoebius ? Real(1) : infinite();
       }
     }
     template <class Boundary>

@@ -52,6 +52,7 @@ struct Segmented {
   Real tolerance;
   int burn_in;            ///< steps, a multiple of kSteps
   int rounds;             ///< of repair, at most
+  int fixed;              ///< exactly so many, whatever they bring
   int repairs;            ///< what is then still off is walked; otherwise it is written down:
   unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
   unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
@@ -59,6 +60,7 @@ struct Segmented {
 };
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
+constexpr int kMostWarps = 4;                   ///< of a block
 constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
 constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
 
@@ -281,17 +283,22 @@ struct SegmentedRun {
 
   // Starts -------------------------------------------------------------------------------------------
 
-  /// New starts of all chains. A chain is cut among `parts` threads of a warp, whose maps are composed.
-  CELLC_DEVICE void compose(int parts) {
-    const int chains_at_once = kWarp / parts, part = thread / chains_at_once;
+  /// New starts of all chains. A chain is cut among `parts` groups of `group` threads of a block, whose
+  /// maps are composed: within a warp by shuffles, between warps through shared memory. Neighbouring
+  /// threads take neighbouring chains, since a multiprocessor can wait for few lines of memory at once.
+  CELLC_DEVICE void compose(int group, int parts) {
+    __shared__ Carriers::Map totals[kMostWarps * kWarp];
+    const int in_block = threadIdx.x / kWarp, in_warp = kShares ? kWarp / group : 1;  // parts of a warp
+    const int part = kShares ? threadIdx.x / group : 0;
     const long long chains = lanes.sequences * lanes.channels;
     const int length = (lanes.segments + parts - 1) / parts;
-    for (long long chain0 = static_cast<long long>(warp) * chains_at_once; chain0 < chains;
-         chain0 += static_cast<long long>(warps) * chains_at_once) {
-      const bool real = chain0 + thread % chains_at_once < chains;
-      const long long chain = real ? chain0 + thread % chains_at_once : chains - 1;
-      const long long sequence = chain / lanes.channels, channel = chain - sequence * lanes.channels;
-      const long long lane0 = sequence * lanes.segments * lanes.channels + channel;
+    const long long step = kShares ? static_cast<long long>(gridDim.x) * group : static_cast<long long>(warps) * kWarp;
+    for (long long chain0 = kShares ? static_cast<long long>(blockIdx.x) * group : static_cast<long long>(warp) * kWarp; chain0 < chains;
+         chain0 += step) {
+      const int mine = kShares ? thread % group : thread;
+      const bool real = chain0 + mine < chains && part < parts;
+      const long long chain = chain0 + mine < chains ? chain0 + mine : chains - 1;
+      const long long lane0 = chain_lane(chain);
       const int begin = part * length < 1 ? 1 : part * length;
       int end = (part + 1) * length;
       if (end > lanes.segments) end = lanes.segments;
@@ -316,14 +323,18 @@ struct SegmentedRun {
           for (int i = 0; i < kBatch; ++i)
             if (s + i < end) map.then(batch[i]);
         }
-        for (int reach = 1; reach < parts; reach *= 2) {
+        for (int reach = 1; reach < in_warp; reach *= 2) {
           Carriers::Map before = map;
-          before.shuffle_up(reach * chains_at_once);
-          if (part >= reach) map.after(before);
+          before.shuffle_up(reach * group);
+          if (thread / group >= reach) map.after(before);
         }
+        __syncthreads();
+        if (thread >= kWarp - group) totals[in_block * group + mine] = map;
+        __syncthreads();
         // What reaches this part is what the parts before it made of nothing.
-        map.shuffle_up(chains_at_once);
-        if (part > 0) map.apply(change);
+        for (int w = 0; w < in_block; ++w) totals[w * group + mine].apply(change);
+        map.shuffle_up(group);
+        if (thread >= group) map.apply(change);
       }
       for (int s = begin; s < end; s += kBatch) {
         if (!kShares || parts == 1 || end - begin > kBatch) read(s);
@@ -516,10 +527,10 @@ CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
   unsigned slower = misses;
   int next = burn_in;
   const float few = 0.001f * static_cast<float>(boundaries);
-  for (int i = 0; i < 5 && static_cast<float>(slower) > few; ++i) {
-    if (burn_in * factor[i] > 3.f * run.burn_in) break;
+  // A few steps more cost less than a single repair, up to a point.
+  for (int i = 0; i < 5 && burn_in * factor[i] <= 3.f * run.burn_in; ++i) {
     slower -= c->needed[i];
-    if (c->needed[i] > few) next = static_cast<int>(burn_in * factor[i]);
+    if (c->needed[i]) next = static_cast<int>(burn_in * factor[i]);
   }
   c->slow = slower;
   c->carries = static_cast<float>(slower) > few;
@@ -554,11 +565,15 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   Tally* const of = work.of;
   const unsigned misses = of->misses;
   mark();
-  int round = 0, parts = 1;
-  while (kShares && parts < kWarp && parts * 4 < run.lanes.segments && parts * run.lanes.sequences * run.lanes.channels < 32 * work.warps) parts *= 2;
+  int round = 0;
+  // Few chains of many segments: many parts. Short chains: whole rows of memory.
+  const int group = !kShares || run.lanes.segments < 64 ? kWarp : 8;
+  const int parts = kShares ? blockDim.x / group : 1;
   unsigned active = misses;
-  for (; active && round < run.rounds; ++round) {
-    work.compose(parts);
+  // Chains that will not settle show early: most of what missed is still off after three rounds. The others
+  // need few rounds more, and each costs a segment where walking costs the sequence.
+  for (; active && round < run.rounds && (run.fixed || round < 4 || active < misses / 2 || active < 32); ++round) {
+    work.compose(group, parts);
     if (leads) of->active[(round + 1) % 3] = 0;
     wait_for_grid(&control->barrier);
     mark();

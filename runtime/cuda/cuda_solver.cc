@@ -41,6 +41,7 @@ struct CudaSolver::Impl {
   std::vector<GpuBuffer> symbols, histories, trajectories, finals, outs;
   std::vector<std::vector<GpuBuffer>> before_arrays, once_arrays;
   std::vector<GpuBuffer> step_arrays;
+  std::map<int, std::pair<GpuAddress, std::int64_t>> placed;  ///< inputs that are the caller's: address, entries from row to row
   GpuBuffer offsets;
   std::int64_t rows = 0, sequences = 0, longest = 0;
   bool uniform = true;
@@ -153,6 +154,7 @@ struct CudaSolver::Impl {
     bound.threads = run.threads;
     bound.histories = run.histories;
     bound.symbols.assign(run.symbols.size(), Array());
+    placed.clear();
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
     sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
@@ -245,6 +247,16 @@ struct CudaSolver::Impl {
 
   // On the device ------------------------------------------------------------------------------------
 
+  /// An input, param or start as row kernels read it.
+  RowsArray input_rows(int symbol) const {
+    RowsArray a;
+    a.data = symbols[symbol].address();
+    if (const auto it = placed.find(symbol); it != placed.end()) a.data = it->second.first, a.row_stride = it->second.second;
+    a.history = histories[symbol].address();
+    if (a.history) a.history_depth = bound.histories[symbol].shape()[1];
+    return a;
+  }
+
   RowsRun rows_run(const std::vector<ArraySource>& sources, int k) {
     RowsRun r;
     r.sizes = bound.sizes;
@@ -255,9 +267,7 @@ struct CudaSolver::Impl {
       RowsArray a;
       switch (s.kind) {
         case ArraySource::Kind::Symbol:
-          a.data = symbols[s.id].address();
-          a.history = histories[s.id].address();
-          if (a.history) a.history_depth = bound.histories[s.id].shape()[1];
+          a = input_rows(s.id);
           break;
         case ArraySource::Kind::Trajectory:
           a.data = trajectories[s.id].address();
@@ -290,13 +300,7 @@ struct CudaSolver::Impl {
       r.offsets = bound.offsets;
       r.device_offsets = offsets.address();
       r.reverse = bound.reverse;
-      for (std::size_t s = 0; s < symbols.size(); ++s) {
-        RowsArray a;
-        a.data = symbols[s].address();
-        a.history = histories[s].address();
-        if (a.history) a.history_depth = bound.histories[s].shape()[1];
-        r.symbols.push_back(a);
-      }
+      for (std::size_t s = 0; s < symbols.size(); ++s) r.symbols.push_back(input_rows(static_cast<int>(s)));
       for (const GpuBuffer& b : trajectories) r.states.push_back(b.address());
       for (const GpuBuffer& b : finals) r.finals.push_back(b.address());
       for (const GpuBuffer& b : outs) r.outs.push_back(b.address());
@@ -326,7 +330,14 @@ struct CudaSolver::Impl {
       for (const LaneSymbol& symbol : s.symbols) {
         const int id = symbol.source.id;
         switch (symbol.source.kind) {
-          case ArraySource::Kind::Symbol: run.symbols.push_back(device_array(symbols[id].address(), cell.symbols[id].axes)); break;
+          case ArraySource::Kind::Symbol:
+            run.symbols.push_back(device_array(symbols[id].address(), cell.symbols[id].axes));
+            if (const auto it = placed.find(id); it != placed.end()) {
+              run.symbols.back().data = it->second.first;
+              run.symbols.back().row = it->second.second;
+              run.symbols.back().batch = uniform ? it->second.second * longest : 0;
+            }
+            break;
           case ArraySource::Kind::Trajectory:
             run.symbols.push_back(device_array(trajectories[id].address(), cell.symbols[cell.updates[id].symbol].axes));
             break;
@@ -464,6 +475,8 @@ CudaSolver::~CudaSolver() = default;
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 
 void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) { impl_->upload(run, options); }
+void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) { impl_->placed[symbol] = {data, row_stride}; }
+GpuAddress CudaSolver::trajectory(int update) const { return impl_->trajectories[update].address(); }
 void CudaSolver::launch(GpuStream stream) { impl_->launch(stream); }
 void CudaSolver::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 RunOutput CudaSolver::download(GpuStream stream) { return impl_->download(stream); }

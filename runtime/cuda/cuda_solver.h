@@ -24,9 +24,14 @@ class CudaSolver {
   /// is the device's part.
   RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
 
-  // The same in parts, for whoever times or repeats a run.
+  // The same in parts, for whoever times or repeats a run. Inputs of `run` without data are given by place().
   void upload(const BoundRun& run, const SolveOptions& options);
   /// Queues everything; waits for nothing, and allocates nothing once it has run.
+  /// An input that is on the device already: rows at data + row*row_stride entries, of the storage dtype
+  /// (arithmetic precision where a 16-bit cell has outs, several stages or sums over inputs). After upload.
+  void place(int symbol, GpuAddress data, std::int64_t row_stride);
+  /// Where a state is written, by symbol: [rows, a…].
+  GpuAddress trajectory(int update) const;
   void launch(GpuStream stream);
   void report(SolveReport& report, GpuStream stream);
   RunOutput download(GpuStream stream);

@@ -318,6 +318,7 @@ std::vector<std::byte> StageProgram::arguments(const Code& code, const Layout& l
   else f.put<float>(static_cast<float>(tolerance));
   f.put<int>(static_cast<int>(plan.plan.burn_in));
   f.put<int>(plan.rounds);
+  f.put<int>(plan.fixed);
   f.put<int>(plan.repairs);
   f.put<std::uint64_t>(bad_.address());
   f.put<std::uint64_t>(bad_.address() + static_cast<std::uint64_t>(run.sequences) * 8);

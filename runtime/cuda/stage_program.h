@@ -45,7 +45,8 @@ struct CudaPlan {
   StagePlan plan;
   bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
   bool carries = false;  ///< the first sweep carries the map over each segment
-  int rounds = 8;        ///< of repair
+  int rounds = 8;        ///< of repair, at most
+  bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
   bool repairs = true;
 };
 

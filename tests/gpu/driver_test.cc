@@ -311,7 +311,7 @@ TEST_F(GpuTest, CooperativeBlocksAreResidentOrRefused) {
   gpu->launch(function, {.grid = {blocks}, .block = {1024}, .cooperative = true}, arguments);
   unsigned met = 0;
   gpu->copy_out(&met, count.address(), 4, 0);
-  EXPECT_EQ(met, blocks);
+  EXPECT_EQ(met, blocks * 1024);
   EXPECT_TRUE(has(error_of([&] {
                     gpu->launch(function, {.grid = {blocks + 1}, .block = {1024}, .cooperative = true},
                                 arguments);

@@ -1,0 +1,270 @@
+// A cell with one channel axis over the grid of shapes that the docs quote, on a GPU: a copy of the same
+// bytes (the floor) and ours, in one run. Inputs lie as a projection leaves them, [B, T, inputs, d].
+//
+//   cellc_bench_cuda CELL [SETS [SHAPES [REPEATS [DTYPE [SOLVER]]]]]
+//
+// SETS: fast,mixed,slow,stiff (what the first input and the params are like). SHAPES: all, small, large or
+// B,T,d. Every answer is compared with the cell's own sequential kernel.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "compiler/front_end.h"
+#include "runtime/cuda/cuda_solver.h"
+
+using namespace cellc;
+
+namespace {
+
+struct Shape {
+  std::int64_t batch, steps, channels;
+};
+const std::vector<Shape> kShapes = {{1, 512, 1024}, {8, 512, 1024},  {1, 2048, 1024},  {8, 2048, 1024}, {8, 2048, 4096},
+                                    {1, 8192, 1024}, {1, 65536, 64}, {1, 1048576, 64}, {32, 2048, 2048}};
+
+/// Data, the floor and comparisons. `x` are rows of `width` entries.
+const char* const kKernels = R"(
+using Number = NUMBER;
+#if NARROW
+__device__ float number(Number b) { return __uint_as_float(static_cast<unsigned>(b) << 16); }
+__device__ Number stored(float v) { return static_cast<Number>((__float_as_uint(v) + 0x8000u) >> 16); }
+#else
+__device__ double number(Number v) { return v; }
+__device__ Number stored(double v) { return static_cast<Number>(v); }
+#endif
+__device__ unsigned draw(unsigned long long i, unsigned seed) {
+  unsigned long long z = i * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return static_cast<unsigned>(z >> 32);
+}
+// Triangular on [-2.4, 2.4]; the first input of every `every`-th channel is moved by `offset`.
+extern "C" __global__ void fill(Number* x, long long count, long long width, long long d, float offset, int every) {
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
+    const float u = draw(i, 1) * 2.3283064e-10f, v = draw(i, 2) * 2.3283064e-10f;
+    const long long at = i % width;
+    x[i] = stored((u + v - 1.f) * 2.4f + (at < d && at % every == 0 ? offset : 0.f));
+  }
+}
+// Reads `inputs` rows and writes one, sixteen bytes at a time.
+extern "C" __global__ void floor_copy(const uint4* x, uint4* y, long long count, long long row, int inputs) {
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
+    const long long r = i / row, c = i - r * row;
+    const uint4* p = x + r * inputs * row + c;
+    uint4 sum = p[0];
+    for (int k = 1; k < inputs; ++k) {
+      const uint4 v = p[k * row];
+      sum.x ^= v.x; sum.y ^= v.y; sum.z ^= v.z; sum.w ^= v.w;
+    }
+    y[i] = sum;
+  }
+}
+extern "C" __global__ void compare(const Number* a, const Number* b, long long count, unsigned* worst) {
+  float far = 0;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
+    const double p = number(a[i]), q = number(b[i]);
+    const float d = static_cast<float>((p > q ? p - q : q - p) / (1 + (q < 0 ? -q : q)));
+    if (!(d <= far)) far = d == d ? d : 1e30f;
+  }
+  atomicMax(worst, __float_as_uint(far));
+}
+)";
+
+double draw(std::uint64_t i) {
+  std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return static_cast<double>(z >> 11) * 0x1p-53 * 2 - 1;
+}
+
+class Bench {
+ public:
+  Bench(Gpu& gpu, const AnalysedCell& cell, Dtype dtype, int repeats, Strategy solver)
+      : gpu_(gpu), cell_(cell), dtype_(dtype), repeats_(repeats), solver_(solver) {
+    GpuSource source{"bench.cu", "", {}};
+    const char* number = dtype == Dtype::F64 ? "double" : dtype == Dtype::F32 ? "float" : "unsigned short";
+    source.text = fmt::format("#define NUMBER {}\n#define NARROW {}\n{}", number, size_of(dtype) == 2 ? 1 : 0, kKernels);
+    module_ = gpu.load(source);
+    for (std::size_t s = 0; s < cell.cell.symbols.size(); ++s)
+      if (cell.cell.symbols[s].kind == SymbolKind::Input) inputs_.push_back(static_cast<int>(s));
+  }
+
+  void run(const Shape& shape, const std::string& set) {
+    const std::int64_t size = static_cast<std::int64_t>(size_of(dtype_)), rows = shape.batch * shape.steps, d = shape.channels;
+    const std::int64_t width = d * static_cast<std::int64_t>(inputs_.size()), states = static_cast<std::int64_t>(cell_.cell.updates.size());
+    GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)), kept(gpu_, static_cast<std::size_t>(rows * d * size));
+    const float offset = set == "fast" ? 0.f : set == "stiff" ? -3.f : -6.f;
+    kernel("fill", x.address(), static_cast<long long>(rows * width), static_cast<long long>(width), static_cast<long long>(d), offset,
+           set == "mixed" ? 10 : 1);
+
+    BoundRun run;
+    for (const AxisId a : cell_.cell.header) run.sizes[a] = d;
+    for (std::size_t s = 0; s < cell_.cell.symbols.size(); ++s) {
+      const Symbol& symbol = cell_.cell.symbols[s];
+      Array array;
+      if (symbol.kind == SymbolKind::State) array = Array(dtype_ == Dtype::F64 ? Dtype::F64 : Dtype::F32, {shape.batch, d});
+      if (symbol.kind == SymbolKind::Param) {
+        array = Array(dtype_, {d});
+        for (std::int64_t c = 0; c < d; ++c) array.set(c, draw(static_cast<std::uint64_t>(s * 1000003 + c)) * (set == "stiff" ? 3 : 1));
+      }
+      run.symbols.push_back(array);
+    }
+    run.offsets = {0};
+    for (std::int64_t b = 0; b < shape.batch; ++b) run.offsets.push_back((b + 1) * shape.steps);
+
+    const double floor = std::min(many([&] { copy(x, kept, rows, d, size, 1056); }), many([&] { copy(x, kept, rows, d, size, 2112); }));
+    const auto prepared = [&](CudaSolver& solver, Strategy strategy, std::optional<double> tolerance) {
+      SolveOptions options;
+      options.solver = strategy;
+      options.tolerance = tolerance;
+      solver.upload(run, options);
+      for (std::size_t i = 0; i < inputs_.size(); ++i)
+        solver.place(inputs_[i], x.address() + static_cast<GpuAddress>(static_cast<std::int64_t>(i) * d * size), width);
+    };
+    CudaSolver reference(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
+    prepared(reference, Strategy::Sequential, {});
+    double sequential = -1;
+    reference.launch(0);
+    if (shape.steps <= 16384) sequential = many([&] { reference.launch(0); });
+    CudaSolver ours(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
+    prepared(ours, solver_, {});
+    ours.launch(0);  // compiles
+    gpu_.synchronize(0);
+    CudaSolver fresh(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
+    prepared(fresh, solver_, {});
+    gpu_.synchronize(0);
+    gpu_.record(0, 0);
+    fresh.launch(0);
+    gpu_.record(1, 0);
+    SolveReport report;
+    ours.report(report, 0);
+    const SolveReport first_report = report;
+    const double first = gpu_.elapsed_ms(0, 1);
+    // What the first call saw may change the plan of the second.
+    prepared(ours, solver_, {});
+    ours.launch(0);
+    ours.report(report, 0);
+    prepared(ours, solver_, {});
+    const double once = median([&] { ours.launch(0); }), time = many([&] { ours.launch(0); });
+    ours.report(report, 0);
+    GpuBuffer worst(gpu_, 4);
+    gpu_.zero(worst.address(), 4, 0);
+    for (std::int64_t u = 0; u < states; ++u)
+      kernel("compare", ours.trajectory(static_cast<int>(u)), reference.trajectory(static_cast<int>(u)), static_cast<long long>(rows * d), worst.address());
+    float far = 0;
+    gpu_.copy_out(&far, worst.address(), 4, 0);
+    const StageReport& s = report.stages[0];
+    fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:>7.4f} {:>6.2f}  {:>7.4f}  {:>7.4f}  {:>8.4f}  {:<10} S={} w={} missed {} rounds {} again {} residual {:.0e} differs {:.0e}\n",
+               shape.batch, shape.steps, d, floor, time, time / floor, once, first, sequential, to_string(s.plan.strategy), s.plan.segment,
+               s.plan.burn_in, s.misses, s.repair_rounds, s.repaired, report.max_residual, far);
+    std::fflush(stdout);
+  }
+
+ private:
+  template <typename... Arguments>
+  void kernel(const char* name, Arguments... arguments) {
+    void* list[] = {&arguments...};
+    GpuLaunch launch;
+    launch.grid.x = 2112;
+    launch.block.x = 256;
+    gpu_.launch(gpu_.function(module_, name), launch, list);
+  }
+  void copy(const GpuBuffer& x, const GpuBuffer& y, std::int64_t rows, std::int64_t d, std::int64_t size, unsigned blocks) {
+    GpuAddress from = x.address(), to = y.address();
+    long long count = rows * d * size / 16, row = d * size / 16;
+    int inputs = static_cast<int>(inputs_.size());
+    void* list[] = {&from, &to, &count, &row, &inputs};
+    GpuLaunch launch;
+    launch.grid.x = blocks;
+    launch.block.x = 256;
+    gpu_.launch(gpu_.function(module_, "floor_copy"), launch, list);
+  }
+  /// Milliseconds a call, calls in a row.
+  template <typename Call>
+  double many(Call&& call) {
+    std::vector<double> times;
+    call();
+    for (int r = 0; r < 7; ++r) {
+      gpu_.record(0, 0);
+      for (int i = 0; i < repeats_; ++i) call();
+      gpu_.record(1, 0);
+      times.push_back(gpu_.elapsed_ms(0, 1) / repeats_);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+  /// The median call, each by itself.
+  template <typename Call>
+  double median(Call&& call) {
+    std::vector<double> times;
+    for (int r = 0; r < 15; ++r) {
+      gpu_.record(0, 0);
+      call();
+      gpu_.record(1, 0);
+      times.push_back(gpu_.elapsed_ms(0, 1));
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+
+  Gpu& gpu_;
+  const AnalysedCell& cell_;
+  const Dtype dtype_;
+  const int repeats_;
+  const Strategy solver_;
+  GpuModule module_;
+  std::vector<int> inputs_;
+};
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: cellc_bench_cuda CELL [fast,mixed,slow,stiff [all|small|large|B,T,d [REPEATS [f32|f64|bf16 [SOLVER]]]]]\n");
+    return 2;
+  }
+  const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
+  try {
+    std::ifstream file(argv[1]);
+    std::stringstream text;
+    text << file.rdbuf();
+    const AnalysedCell cell = analyse_text(SourceText(argv[1], text.str()));
+    std::string reason;
+    const auto gpu = open_gpu("", reason);
+    if (!gpu) {
+      fmt::print(stderr, "cellc_bench_cuda: {}\n", reason);
+      return 4;
+    }
+    const std::string which = argument(3, "all"), type = argument(5, "f32");
+    const Dtype dtype = type == "f64" ? Dtype::F64 : type == "bf16" ? Dtype::BF16 : Dtype::F32;
+    Bench bench(*gpu, cell, dtype, std::atoi(argument(4, "20").c_str()), strategy_named(argument(6, "auto")).value_or(Strategy::Auto));
+    for (const std::string& set : split(argument(2, "fast"))) {
+      fmt::print("{}, {}, {}, {} data; ms\n  B        T     d  floor      ours  ratio     once    first  stepwise  plan\n", gpu->facts().name,
+                 cell.cell.name, to_string(dtype), set);
+      if (const auto numbers = split(which); numbers.size() == 3) {
+        bench.run({std::atoll(numbers[0].c_str()), std::atoll(numbers[1].c_str()), std::atoll(numbers[2].c_str())}, set);
+        continue;
+      }
+      for (const Shape& shape : kShapes) {
+        const bool large = shape.batch * shape.channels >= 32768;
+        if ((which == "small" && large) || (which == "large" && !large)) continue;
+        bench.run(shape, set);
+      }
+    }
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "cellc_bench_cuda: {}\n", e.what());
+    return 4;
+  }
+  return 0;
+}
