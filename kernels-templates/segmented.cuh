@@ -109,7 +109,7 @@ CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t
   return probe.residual(from, reached);
 }
 
-template <bool kRows>
+template <bool kRows, bool kLockstep>
 struct SegmentedRun {
   const Segmented& run;
   const Lanes& lanes;
@@ -160,7 +160,7 @@ struct SegmentedRun {
     }
     Rows rows(lanes, lane[0], first);
     bool writes = false;
-    walk<Step, kRows, false>(
+    walk<Step, kRows, kLockstep>(
         lanes, lane, begin, empty ? begin : last, state, memory,
         [&](long long t, auto& now) {
           if (t == first) {
@@ -541,10 +541,12 @@ CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
 
 CELLC_DEVICE bool lanes_may_be_empty(const Lanes& lanes) { return lanes.offsets || lanes.length == 0; }
 
-template <bool kRows>
+/// kLockstep: the tiles of a block are neighbours in one segment, and all blocks are full (lanes.cuh).
+template <bool kRows, bool kLockstep>
 CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
-  SegmentedRun<kRows> work(run, shared);
+  using Work = SegmentedRun<kRows, kLockstep>;
+  Work work(run, shared);
   Control* const control = run.control;
   const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   const auto mark = [&] {
@@ -557,7 +559,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const long long tiles = (work.count + kTile - 1) / kTile;
   for (long long tile = work.warp; tile < tiles; tile += work.warps) {
     if (lanes_may_be_empty(run.lanes)) work.finish_empty(tile);
-    if (carries) work.carried(SegmentedRun<kRows>::First, tile, burn_in, nullptr);
+    if (carries) work.carried(Work::First, tile, burn_in, nullptr);
     else work.sweep(tile, burn_in);
     work.check(tile, call, burn_in);
   }
@@ -577,7 +579,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     if (leads) of->active[(round + 1) % 3] = 0;
     wait_for_grid(&control->barrier);
     mark();
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.carried(SegmentedRun<kRows>::Again, tile, 0, &of->active[round % 3]);
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.carried(Work::Again, tile, 0, &of->active[round % 3]);
     wait_for_grid(&control->barrier);
     active = of->active[round % 3];
     mark();
@@ -587,7 +589,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     for (long long tile = work.warp; tile < tiles; tile += work.warps) work.write_down(tile);
   else if (active)
     for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
-      work.carried(SegmentedRun<kRows>::Tail, tile, 0, &of->tails);
+      work.carried(Work::Tail, tile, 0, &of->tails);
   if (leads) {
     of->rounds = round;
     if (run.carries < 0) learn(run, misses, burn_in);

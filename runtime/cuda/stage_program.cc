@@ -190,8 +190,8 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   if (segmented)
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}, {}) cellc_kernel(const __grid_constant__ "
-        "cellc::Segmented run) {{ cellc::segmented<{}>(run); }}\n",
-        code.warps * kWarp, blocks, variant.rows);
+        "cellc::Segmented run) {{ cellc::segmented<{}, {}>(run); }}\n",
+        code.warps * kWarp, blocks, variant.rows, variant.lockstep);
   else
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}) cellc_kernel(const __grid_constant__ "
@@ -366,8 +366,9 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   const std::int64_t count = chains * segments, tiles = (count + tile - 1) / tile;
   const std::int64_t warps = code.warps;
   const std::int64_t blocks = (tiles + warps - 1) / warps;
-  const bool lockstep = !segmented && rows && run.uniform && tiles % warps == 0 &&
-                        blocks >= 3 * gpu_.facts().multiprocessors / 2;
+  // The warps of a block stay together where they read one row: its channels, of one segment.
+  const bool lockstep = rows && run.uniform && (segmented ? layout.channels % (tile * warps) == 0
+                                                          : tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2);
   Compiled& k = kernel(code, {segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width});
 
   GpuLaunch launch;

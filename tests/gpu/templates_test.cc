@@ -50,7 +50,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame 
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
     {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true, true>(run); }
 )"}},
 };
 
