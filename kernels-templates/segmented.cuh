@@ -53,6 +53,7 @@ struct Segmented {
   int burn_in;            ///< steps, a multiple of kSteps
   int rounds;             ///< of repair, at most
   int fixed;              ///< exactly so many, whatever they bring
+  int eager;              ///< rounds that run every segment whose start has moved at all
   int repairs;            ///< what is then still off is walked; otherwise it is written down:
   unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
   unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
@@ -355,7 +356,7 @@ struct SegmentedRun {
     Tail,   ///< chains that still move, from the first boundary that is off to the end of their sequence
   };
 
-  CELLC_DEVICE void carried(Pass pass, long long tile, int burn_in, unsigned* counter) {
+  CELLC_DEVICE void carried(Pass pass, long long tile, int burn_in, Real tolerance, unsigned* counter) {
     const long long own = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
     const bool real = own < all;
     Lane lane[kWidth];
@@ -371,17 +372,20 @@ struct SegmentedRun {
       if (pass == First || own + v >= all) continue;
       for (int s = pass == Tail ? 1 : lane[v].segment; s < lanes.segments && s * lanes.segment < lane[v].steps; ++s) {
         const long long there = pass == Tail ? chain_lane(own + v) + s * lanes.channels : own + v;
-        Real starts[Step::kStates], began[Step::kStates];
-        bool moved = false;
+        // What is promised is the step from the neighbour's end, wherever the next run would start.
+        Real end[Step::kStates], began[Step::kStates];
+        bool moved = false, far = false;
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
-          starts[e] = pass == Tail ? at(run.ended, e, there - lanes.channels) : at(run.starts, e, s ? there : there);
+          end[e] = s > 0 ? at(run.ended, e, there - lanes.channels) : Real(0);
           began[e] = at(run.began, e, there);
-          moved = moved || !(starts[e] == began[e]);
+          moved = moved || !(end[e] == began[e]);
+          const Real start = pass == Tail || s == 0 ? began[e] : at(run.starts, e, there);
+          far = far || !are_near(start, began[e], tolerance);
         }
-        if (s > 0 && moved) {
-          const Real r = step_residual(lanes, lane[v], s * lanes.segment, starts, began);
-          open[v] = !(r <= run.tolerance);
+        if (s > 0 && (moved || far)) {
+          const Real r = step_residual(lanes, lane[v], s * lanes.segment, end, began);
+          open[v] = far || !(r <= run.tolerance);
           if (!open[v]) kept = r > kept ? r : kept;
           else from = s < from ? s : from;
         }
@@ -559,7 +563,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const long long tiles = (work.count + kTile - 1) / kTile;
   for (long long tile = work.warp; tile < tiles; tile += work.warps) {
     if (lanes_may_be_empty(run.lanes)) work.finish_empty(tile);
-    if (carries) work.carried(Work::First, tile, burn_in, nullptr);
+    if (carries) work.carried(Work::First, tile, burn_in, run.tolerance, nullptr);
     else work.sweep(tile, burn_in);
     work.check(tile, call, burn_in);
   }
@@ -579,7 +583,8 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     if (leads) of->active[(round + 1) % 3] = 0;
     wait_for_grid(&control->barrier);
     mark();
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.carried(Work::Again, tile, 0, &of->active[round % 3]);
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) 
+      work.carried(Work::Again, tile, 0, round < run.eager ? Real(0) : run.tolerance, &of->active[round % 3]);
     wait_for_grid(&control->barrier);
     active = of->active[round % 3];
     mark();
@@ -589,7 +594,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     for (long long tile = work.warp; tile < tiles; tile += work.warps) work.write_down(tile);
   else if (active)
     for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
-      work.carried(Work::Tail, tile, 0, &of->tails);
+      work.carried(Work::Tail, tile, 0, run.tolerance, &of->tails);
   if (leads) {
     of->rounds = round;
     if (run.carries < 0) learn(run, misses, burn_in);

@@ -48,6 +48,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   if (is_exact(stage) && shape.block <= 8) {
     plan.plan.strategy = Strategy::Scan;
     plan.carries = true;
+    plan.eager = 1;
     plan.plan.reason = fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable", lanes, segments);
     return plan;
   }
@@ -88,9 +89,11 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
       // Every step is an unknown. The first sweep makes the guess f(start, x); each round is one iteration.
       plan.plan.segment = 1;
       plan.rounds = asked;
+      plan.eager = 2;
       break;
     default:
       plan.carries = true;
+      plan.eager = 1;
       plan.rounds = asked;
       break;
   }

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/errors.h"
@@ -110,9 +111,15 @@ std::int64_t StageProgram::block(const std::map<AxisId, std::int64_t>& sizes) co
 // Code -------------------------------------------------------------------------------------------------
 
 StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& sizes) {
-  // Lengths along channels are read at run time: code depends on the others alone.
+  // Lengths along channels are read at run time, unless the step itself mentions them (size[d]).
   std::map<AxisId, std::int64_t> key = sizes;
-  for (const AxisId a : stage_.channels) key.erase(cell_.graph.axis(a).extent_of);
+  std::set<AxisId> mentioned;
+  for (NodeId id = 0; id < stage_.lanes.graph.size(); ++id) {
+    const Node& n = stage_.lanes.graph[id];
+    if (n.op == Op::Size) mentioned.insert(stage_.lanes.graph.axis(n.index[0].axis).extent_of);
+  }
+  for (const AxisId a : stage_.channels)
+    if (!mentioned.contains(cell_.graph.axis(a).extent_of)) key.erase(cell_.graph.axis(a).extent_of);
   for (const auto& c : codes_)
     if (c->sizes == key) return *c;
   auto made = std::make_unique<Code>();
@@ -319,6 +326,7 @@ std::vector<std::byte> StageProgram::arguments(const Code& code, const Layout& l
   f.put<int>(static_cast<int>(plan.plan.burn_in));
   f.put<int>(plan.rounds);
   f.put<int>(plan.fixed);
+  f.put<int>(plan.eager);
   f.put<int>(plan.repairs);
   f.put<std::uint64_t>(bad_.address());
   f.put<std::uint64_t>(bad_.address() + static_cast<std::uint64_t>(run.sequences) * 8);

@@ -47,6 +47,7 @@ struct CudaPlan {
   bool carries = false;  ///< the first sweep carries the map over each segment
   int rounds = 8;        ///< of repair, at most
   bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
+  int eager = 0;         ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
 };
 
