@@ -225,6 +225,7 @@ class LaneWriter {
     line("  static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,");
     line("                                const Real* const* uniform) {{");
     texts_.resize(scalar_.scalars.size());
+    measure_depths();
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       const Scalar& s = scalar_.scalars[i];
       Text text = expression(s);
@@ -252,6 +253,22 @@ class LaneWriter {
     code_.text += "    ";
     line(format, std::forward<Args>(args)...);
     if (counted_ > 0) ++counted_;
+  }
+
+  /// How long a value is waited for after the step's states are there; 0: it does not wait for them.
+  void measure_depths() {
+    depth_.assign(scalar_.scalars.size(), 0);
+    for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
+      const Scalar& s = scalar_.scalars[i];
+      if (s.op == Op::Read) {
+        depth_[i] = std::find(code_.states.begin(), code_.states.end(), s.entry) != code_.states.end();
+        continue;
+      }
+      int most = 0;
+      for (int k = 0; k < s.arity; ++k) most = std::max(most, depth_[static_cast<std::size_t>(s.args[k])]);
+      const bool plain = s.op == Op::Add || s.op == Op::Sub || s.op == Op::Mul || s.op == Op::Neg;
+      depth_[i] = most == 0 ? 0 : most + (plain ? 1 : 8);
+    }
   }
 
   /// A value that only becomes a state: written straight there.
@@ -305,7 +322,15 @@ class LaneWriter {
     switch (s.op) {
       case Op::Constant: return {number(s.number), kPrimary, ""};
       case Op::Read: return {read(s.entry), kPrimary, ""};
-      case Op::Add: return binary(" + ", kSum);
+      case Op::Add: {
+        // a*b + c*d is compiled as fma(a, b, c*d): the product that comes late goes first, so that nothing
+        // but the fma waits for it. Sums commute, bits included.
+        const auto product = [&](int k) { return scalar_.scalars[static_cast<std::size_t>(s.args[k])].op == Op::Mul; };
+        const auto depth = [&](int k) { return depth_[static_cast<std::size_t>(s.args[k])]; };
+        if (product(0) && product(1) && depth(1) > depth(0))
+          return {operand(s, 1, kSum) + " + " + operand(s, 0, kProduct), kSum, ""};
+        return binary(" + ", kSum);
+      }
       case Op::Sub: return binary(" - ", kSum);
       case Op::Mul: return binary(" * ", kProduct);
       case Op::Div: return binary(" / ", kProduct);
@@ -342,7 +367,7 @@ class LaneWriter {
   ScalarCell scalar_;
   CudaLaneCode code_;
   std::map<SymbolEntry, std::string> place_;
-  std::vector<int> uses_;
+  std::vector<int> uses_, depth_;
   struct Wanted {
     std::string name;     ///< empty: a number
     bool always = false;  ///< a statement of its own even if read once

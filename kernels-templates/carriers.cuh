@@ -10,7 +10,7 @@ namespace cellc {
 
 /// Starts that are not told apart: well inside the tolerance of a residual, which is checked besides.
 CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance) {
-  return a == b || (a != a && b != b) || magnitude(a - b) <= tolerance * Real(0.0625) * (Real(1) + magnitude(b));
+  return a == b || (a != a && b != b) || magnitude(a - b) <= tolerance * Real(0.25) * (Real(1) + magnitude(b));
 }
 
 /// start(s) - began(s) = ended(s-1) - began(s) + P(s-1) (start(s-1) - began(s-1)).

@@ -53,7 +53,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     return plan;
   }
   // What segments cost depends on the data: where the last call was slower than walking every lane, walk.
-  if (seen.segmented_ns > 0 && seen.sweep_steps > 0) {
+  if (seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0) {
     const double step = seen.sweep_ns / static_cast<double>(seen.sweep_steps);
     const double walking = 0.75 * step * static_cast<double>(shape.longest);
     if (walking < seen.segmented_ns) {

@@ -10,6 +10,7 @@ namespace cellc {
 
 /// What the last calls of a stage at this shape took.
 struct Observed {
+  int calls = 0;             ///< with segments; the second starts from what the first one learned
   double segmented_ns = 0;   ///< the last call that cut time into segments, all of it
   double sweep_ns = 0;       ///< its first sweep
   std::int64_t sweep_steps = 0;

@@ -391,6 +391,7 @@ struct CudaSolver::Impl {
           r.error_estimate = o.max_residual * std::max(1.0, sum);
           if (o.growth > 0 && r.plan.segment > 0) r.lyapunov = std::log(o.growth) / static_cast<double>(r.plan.segment);
           Observed& seen = observed[k];
+          ++seen.calls;
           seen.tails = o.tails;
           seen.segmented_ns = 0;
           for (const double ns : o.phase_ns) seen.segmented_ns += ns;

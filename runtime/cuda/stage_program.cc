@@ -365,7 +365,9 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   };
   for (const SymbolEntry& e : code.step.inputs) look_at(e.symbol);
   for (const SymbolEntry& e : code.step.states) look_at(e.symbol);
-  const int width = size == 2 && neighbours && aligned && layout.channels % (2 * kWarp) == 0 ? 2 : 1;
+  // Two channels a thread halve the instructions where memory is the limit, and hide less latency elsewhere.
+  const bool plenty = chains >= 2 * 256 * std::int64_t{gpu_.facts().multiprocessors} * 9 / 10;
+  const int width = size == 2 && neighbours && aligned && plenty && layout.channels % (2 * kWarp) == 0 ? 2 : 1;
   const std::int64_t tile = kWarp * width;
   const bool rows = neighbours && aligned && layout.channels % tile == 0;
 
