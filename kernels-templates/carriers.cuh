@@ -8,9 +8,8 @@
 
 namespace cellc {
 
-/// Starts that are not told apart: well inside the tolerance of a residual, which is checked besides.
 CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance) {
-  return a == b || (a != a && b != b) || magnitude(a - b) <= tolerance * Real(0.25) * (Real(1) + magnitude(b));
+  return a == b || (a != a && b != b) || magnitude(a - b) <= tolerance * (Real(1) + magnitude(b));
 }
 
 /// start(s) - began(s) = ended(s-1) - began(s) + P(s-1) (start(s-1) - began(s-1)).
@@ -83,7 +82,7 @@ struct AffineCarriers {
           // An overflowed carrier times no change is no change.
           if (Rule::carrier(i * kN + j) >= 0) to += by[j] == Real(0) ? Real(0) : at.carrier[i * kN + j] * by[j];
         // What is as good as the neighbour's end is that end: rounding must not tip a comparison.
-        if (!is_finite(to) || are_near(to, at.end[i], work.run.tolerance)) to = at.end[i];
+        if (!is_finite(to) || are_near(to, at.end[i], work.run.tolerance * Real(0.0625))) to = at.end[i];
         work.at(work.run.starts, i, lane) = to;
         // A segment that is not run again ends where it did.
         next[i] = to - at.began[i];

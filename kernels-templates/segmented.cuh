@@ -9,7 +9,7 @@
 //            shooting with Newton), else 0 (the left neighbour's end as it is)
 //   repair   segments whose first step is off are run again from there, until what they would write is
 //            what stands there; compose again
-//   tail     after so many rounds the chains that still move are walked to their end, step by step
+//   tail     what rounds do not settle is walked along its chain, segment after segment, until it merges
 //
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
 // All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
@@ -21,7 +21,7 @@ namespace cellc {
 struct Tally {
   unsigned misses;           ///< boundaries that the first check found off
   unsigned active[3];        ///< segments that were run again, by round modulo three
-  unsigned repaired, tails;  ///< segments and chains that were run again
+  unsigned repaired, tails;  ///< segments that were run again: in rounds, and along chains
   unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
   unsigned rounds;
   unsigned growth;           ///< bits of a float: the largest factor by which a segment grew a difference
@@ -45,6 +45,7 @@ struct Segmented {
   Lanes lanes;
   Control* control;
   unsigned* flags;        ///< by tile: the call that wrote its ends
+  unsigned* off;          ///< by lane: its boundary is off
   Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
   Real* ended;            ///< the state at its end
   Real* starts;           ///< the state that it should start from
@@ -348,68 +349,58 @@ struct SegmentedRun {
 
   // With carriers --------------------------------------------------------------------------------------
 
-  /// What one warp runs with carriers. One walk serves all three: code that is not there is neither compiled
-  /// nor fetched.
+  /// What one warp runs with carriers. One piece of code serves all three: what is not there is neither
+  /// compiled nor fetched.
   enum Pass {
     First,  ///< the first sweep, where the last call's data did not forget
     Again,  ///< segments whose start is off, from their new start until they merge with what stands there
-    Tail,   ///< chains that still move, from the first boundary that is off to the end of their sequence
+    Tail,   ///< segment `at_segment` of the tile's chains, where it is off, likewise from the neighbour's end
   };
 
-  CELLC_DEVICE void carried(Pass pass, long long tile, int burn_in, Real tolerance, unsigned* counter) {
-    const long long own = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
-    const bool real = own < all;
+  /// Whose ends have changed: bit v of this thread's.
+  __device__ __noinline__ unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned* counter) {
+    const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
+    const auto lane_of = [&](int v) {
+      const long long at_most = place + v < all ? place + v : all - 1;
+      return pass == Tail ? chain_lane(at_most) + at_segment * lanes.channels : at_most;
+    };
+    const long long own = lane_of(0);
     Lane lane[kWidth];
     bool open[kWidth];
     unsigned many = 0;
     Real kept = 0;
-    long long from = 0x7fffffff;  // Tail: the first segment that is off
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
-      const long long at_most = own + v < all ? own + v : all - 1;
-      lane[v] = resolve(lanes, pass == Tail ? chain_lane(at_most) : at_most);
-      open[v] = pass == First && real && first_step(lane[v]) < lane[v].steps;
-      if (pass == First || own + v >= all) continue;
-      for (int s = pass == Tail ? 1 : lane[v].segment; s < lanes.segments && s * lanes.segment < lane[v].steps; ++s) {
-        const long long there = pass == Tail ? chain_lane(own + v) + s * lanes.channels : own + v;
-        // What is promised is the step from the neighbour's end, wherever the next run would start.
-        Real end[Step::kStates], began[Step::kStates];
-        bool moved = false, far = false;
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) {
-          end[e] = s > 0 ? at(run.ended, e, there - lanes.channels) : Real(0);
-          began[e] = at(run.began, e, there);
-          moved = moved || !(end[e] == began[e]);
-          const Real start = pass == Tail || s == 0 ? began[e] : at(run.starts, e, there);
-          far = far || !are_near(start, began[e], tolerance);
-        }
-        if (s > 0 && (moved || far)) {
-          const Real r = step_residual(lanes, lane[v], s * lanes.segment, end, began);
-          open[v] = far || !(r <= run.tolerance);
-          if (!open[v]) kept = r > kept ? r : kept;
-          else from = s < from ? s : from;
-        }
-        if (pass == Again || open[v]) break;
+      lane[v] = resolve(lanes, lane_of(v));
+      const bool real = place + v < all && first_step(lane[v]) < lane[v].steps;
+      open[v] = pass == First && real;
+      if (pass == First || !real || lane[v].segment == 0) continue;
+      // What is promised is the step from the neighbour's end, wherever the next run would start.
+      Real end[Step::kStates], began[Step::kStates];
+      bool moved = false, far = false;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        end[e] = at(run.ended, e, own + v - lanes.channels);
+        began[e] = at(run.began, e, own + v);
+        moved = moved || !(end[e] == began[e]);
+        const Real start = pass == Tail ? began[e] : at(run.starts, e, own + v);
+        far = far || !are_near(start, began[e], tolerance);
+      }
+      if (moved || far) {
+        const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
+        open[v] = far || !(r <= run.tolerance);
+        if (!open[v]) kept = r > kept ? r : kept;
       }
       many += open[v];
     }
     if (pass != First) {
-      if (pass == Again) report_residual(kept);
-      const bool any = __any_sync(0xffffffffu, many);
-      if (!any) return;
+      report_residual(kept);
+      if (!__any_sync(0xffffffffu, many)) return 0;
       count_in(counter, many);
     }
 
-    long long first = first_step(lane[0]), last = last_step(lane[0]), begin = first;
-    if (pass == First) begin = first > burn_in ? first - burn_in : 0;
-    if (pass == Tail) {
-      // Neighbours start together, so that rows are read whole; what was right is made again.
-      from = ~warp_max(~static_cast<unsigned>(from));
-      begin = first = from * lanes.segment;
-      last = lane[0].steps;
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) open[v] = real && begin < lane[v].steps;
-    }
+    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    const long long begin = pass != First ? first : first > burn_in ? first - burn_in : 0;
     Real state[kWidth][Carried::kStates];
     Stored* row[kWidth][Step::kStates];
     long long stride[Step::kStates];
@@ -422,12 +413,15 @@ struct SegmentedRun {
       for (int e = 0; e < Step::kStates; ++e) {
         const ArrayView& array = lanes.array[Step::state_array(e)];
         stride[e] = lane[0].direction * array.row;
-        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], first) + lanes.step.state[e];
+        row[v][e] = static_cast<Stored*>(array.data) + cellc::place(lanes, array, lane[v], first) + lanes.step.state[e];
         stands[v][e] = state[v][e] = 0;
         if (!open[v]) continue;
-        if (pass == First) state[v][e] = start_of(lanes, lane[v], e);
-        else if (pass == Again) state[v][e] = at(run.starts, e, own + v), stands[v][e] = load(row[v][e]);
-        else state[v][e] = at(run.ended, e, chain_lane(own + v) + (from - 1) * lanes.channels);
+        if (pass == First) {
+          state[v][e] = start_of(lanes, lane[v], e);
+        } else {
+          state[v][e] = pass == Again ? at(run.starts, e, own + v) : at(run.ended, e, own + v - lanes.channels);
+          stands[v][e] = load(row[v][e]);
+        }
       }
     }
     identity<Carried>(state);
@@ -447,7 +441,7 @@ struct SegmentedRun {
             for (int v = 0; v < kWidth; ++v) {
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e)
-                if (open[v] && pass != Tail) at(run.began, e, own + v) = now[v][e];
+                if (open[v]) at(run.began, e, own + v) = now[v][e];
             }
           }
           bool any = false;
@@ -458,7 +452,7 @@ struct SegmentedRun {
         [&](long long t, const auto& now) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (k == 0 && pass == Again && open[v]) {
+            if (k == 0 && pass != First && open[v]) {
               Real far = 0;
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e) {
@@ -481,27 +475,28 @@ struct SegmentedRun {
           }
           ++k;
         });
-    if (pass == Again) report_residual(merged_at);
+    if (pass != First) report_residual(merged_at);
+    unsigned changed = 0;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       if (!open[v]) continue;
-      if (pass == Tail) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
-      } else {
-        keep_end(own, lane[v], v, state[v]);
-        keep_carriers<Carried>(own, v, state[v]);
-      }
+      changed |= 1u << v;
+      keep_end(own, lane[v], v, state[v]);
+      keep_carriers<Carried>(own, v, state[v]);
     }
+    return changed;
   }
 
-  /// What is off and stays so.
-  CELLC_DEVICE void write_down(long long tile) {
+  // What rounds do not settle ------------------------------------------------------------------------------
+
+  /// Which boundaries are off: marked for the tail, or written down where nothing is repaired.
+  CELLC_DEVICE void look(long long tile) {
     CELLC_UNROLL(1)
     for (int v = 0; v < kWidth; ++v) {
       const long long own = tile * kTile + thread * kWidth + v;
       if (own >= count) return;
       const Lane lane = resolve(lanes, own);
+      run.off[own] = 0;
       if (lane.segment == 0 || first_step(lane) >= lane.steps) continue;
       Real from[Step::kStates], to[Step::kStates];
       CELLC_UNROLL()
@@ -511,8 +506,31 @@ struct SegmentedRun {
       }
       const Real r = step_residual(lanes, lane, first_step(lane), from, to);
       if (r <= run.tolerance) continue;
+      run.off[own] = 1;
+      if (run.repairs) continue;
       atomicMin(run.first_bad + lane.sequence, static_cast<unsigned long long>(first_step(lane)));
       atomicMax(run.residual + lane.sequence, __float_as_uint(static_cast<float>(r)));
+    }
+  }
+
+  /// Along the chains of a tile, segment after segment: one that is off is run from its neighbour's end, and
+  /// the next is looked at only if that changed this one's. Ends in the right answer whatever the data.
+  CELLC_DEVICE void walk_chains(long long tile, Real tolerance) {
+    const long long chains = lanes.sequences * lanes.channels;
+    unsigned changed = 0;
+    for (int s = 1; s < lanes.segments; s += kBatch) {
+      unsigned marks = 0;  // bit i: this thread has something to look at in segment s + i
+      CELLC_UNROLL()
+      for (int i = 0; i < kBatch; ++i) {
+        CELLC_UNROLL()
+        for (int v = 0; v < kWidth; ++v) {
+          const long long chain = tile * kTile + thread * kWidth + v;
+          if (chain < chains && s + i < lanes.segments && run.off[chain_lane(chain) + (s + i) * lanes.channels]) marks |= 1u << i;
+        }
+      }
+      CELLC_UNROLL(1)
+      for (int i = 0; i < kBatch && s + i < lanes.segments; ++i)
+        if (__any_sync(0xffffffffu, changed || (marks >> i & 1u))) changed = carried(Tail, tile, s + i, 0, tolerance, &of->tails);
     }
   }
 
@@ -563,7 +581,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const long long tiles = (work.count + kTile - 1) / kTile;
   for (long long tile = work.warp; tile < tiles; tile += work.warps) {
     if (lanes_may_be_empty(run.lanes)) work.finish_empty(tile);
-    if (carries) work.carried(Work::First, tile, burn_in, run.tolerance, nullptr);
+    if (carries) work.carried(Work::First, tile, 0, burn_in, run.tolerance, nullptr);
     else work.sweep(tile, burn_in);
     work.check(tile, call, burn_in);
   }
@@ -584,17 +602,20 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     wait_for_grid(&control->barrier);
     mark();
     for (long long tile = work.warp; tile < tiles; tile += work.warps) 
-      work.carried(Work::Again, tile, 0, round < run.eager ? Real(0) : run.tolerance, &of->active[round % 3]);
+      work.carried(Work::Again, tile, 0, 0, round < run.eager ? Real(0) : run.tolerance, &of->active[round % 3]);
     wait_for_grid(&control->barrier);
     active = of->active[round % 3];
     mark();
     if (leads) of->repaired += active, of->ran[round & 15] = active;
   }
-  if (active && !run.repairs)
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.write_down(tile);
-  else if (active)
-    for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
-      work.carried(Work::Tail, tile, 0, run.tolerance, &of->tails);
+  if (active) {
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
+    wait_for_grid(&control->barrier);
+    if (run.repairs)
+      for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
+        work.walk_chains(tile, run.tolerance);
+  }
+  if (active) mark();
   if (leads) {
     of->rounds = round;
     if (run.carries < 0) learn(run, misses, burn_in);

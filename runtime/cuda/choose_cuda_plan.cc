@@ -66,7 +66,6 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   plan.plan.strategy = Strategy::Segmented;
   plan.plan.burn_in = plan.plan.segment >= 512 ? 64 : 32;
   plan.learns = true;
-  plan.rounds = static_cast<int>(std::clamp<std::int64_t>(segments / 4, 8, 64));
   plan.plan.reason = fmt::format("{} lanes leave {} multiprocessors idle: {} segments of {} steps fill them", lanes,
                                  gpu.multiprocessors, segments, plan.plan.segment);
   return plan;

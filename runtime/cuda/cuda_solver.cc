@@ -397,8 +397,10 @@ struct CudaSolver::Impl {
           for (const double ns : o.phase_ns) seen.segmented_ns += ns;
           seen.sweep_ns = o.phase_ns.empty() ? 0 : o.phase_ns.front();
           seen.sweep_steps = r.plan.segment + o.burn_in;
-          // Walking to the end is not in the marks; it takes as long as walking does.
-          if (o.tails) seen.segmented_ns += seen.sweep_ns / static_cast<double>(std::max<std::int64_t>(1, seen.sweep_steps)) * static_cast<double>(longest);
+          // What was walked in the end is not in the marks: so many segments a chain, at the sweep's pace.
+          const double chains = static_cast<double>(std::max<std::int64_t>(1, sequences * stages[k]->channels(bound.sizes)));
+          seen.segmented_ns += static_cast<double>(o.tails) / chains * static_cast<double>(r.plan.segment) * seen.sweep_ns /
+                               static_cast<double>(std::max<std::int64_t>(1, seen.sweep_steps));
         }
         for (const Unconverged& u : o.unconverged) {
           const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });

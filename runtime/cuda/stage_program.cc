@@ -320,6 +320,7 @@ std::vector<std::byte> StageProgram::arguments(const Code& code, const Layout& l
   const std::int64_t states = static_cast<std::int64_t>(code.step.states.size()) * lanes_ * real;
   f.put<std::uint64_t>(control_.address());
   f.put<std::uint64_t>(flags_.address());
+  f.put<std::uint64_t>(off_.address());
   for (int i = 0; i < 4; ++i) f.put<std::uint64_t>(states_.address() + static_cast<std::uint64_t>(i * states));
   if (real == 8) f.put<double>(tolerance);
   else f.put<float>(static_cast<float>(tolerance));
@@ -392,6 +393,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
                                  static_cast<std::int64_t>(code.carried.states.size() - code.step.states.size());
     reserve(control_, sizeof(Control), stream, true);
     reserve(flags_, static_cast<std::size_t>(tiles) * 4, stream, true);
+    reserve(off_, static_cast<std::size_t>(count) * 4, stream, false);
     reserve(states_, static_cast<std::size_t>(entries * count * real), stream, false);
     lanes_ = count;
     if (!plan.repairs) {

@@ -121,7 +121,7 @@ class StageProgram {
   const Dtype storage_;
   const SourceText* source_;
   std::vector<std::unique_ptr<Code>> codes_;
-  GpuBuffer control_, flags_, states_, bad_;
+  GpuBuffer control_, flags_, off_, states_, bad_;
   std::int64_t lanes_ = 0;        ///< that the scratch is laid out for
   bool ran_segmented_ = false;
   std::int64_t sequences_ = 0, segment_ = 0;
