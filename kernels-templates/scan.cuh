@@ -134,48 +134,56 @@ struct ScanRun {
   const Lanes& lanes;
   int thread, warp, warps;  // thread of its warp
   int channel, part;        // of the group; of the warp's time
-  Stored* region;           // of the warp: [slot][part][step][channel]
-  Stored* own;              // of the thread, in the first slot
-  Real *totals, *looks;     // by warp: the map of its steps; of the predecessors that it has looked at
-  Real* known;              // the state at the start of the piece, where it was there at once
-  unsigned* ended;          // by warp: whether its predecessors led back to a state
-  unsigned *is_known, *ticket;
+  char* shared;
   unsigned call;
 
   // The piece at hand
   Lane lane[1];
   bool real;                // a channel of the cell
-  int chain, piece;
+  int piece;
   long long begin;          // step of the thread's first place; below 0 or past the end, where there is none
   int low, high;            // places of the thread that are steps
+  const Stored* input_base[kInputs];  // of step 0 of the thread's channel
+  Stored* row_base[Step::kStates];    // null: not written
+  unsigned long long* words;          // of the chain's first piece and the thread's channel
 
-  CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes) {
+  CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes), shared(shared) {
     thread = threadIdx.x % kWarp;
     warp = threadIdx.x / kWarp;
     warps = blockDim.x / kWarp;
     channel = thread % kScanChannels;
     part = thread / kScanChannels;
-    region = reinterpret_cast<Stored*>(shared) + warp * (kSlots * kSlotPitch);
-    own = region + part * kPartPitch + (kTime ? 0 : channel);
-    totals = reinterpret_cast<Real*>(shared + warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))));
-    looks = totals + warps * (kMapReals * kScanChannels);
-    known = looks + warps * (kMapReals * kScanChannels);
-    ended = reinterpret_cast<unsigned*>(known + kScanChannels * Step::kStates);
-    is_known = ended + warps * kScanChannels;
-    ticket = is_known + 1;
     call = scan.control->calls + 1;
   }
 
+  // Shared memory: what is cheaper to tell again than to keep.
+  /// Of the warp: [slot][part][step][channel].
+  CELLC_DEVICE Stored* region() const { return reinterpret_cast<Stored*>(shared) + warp * (kSlots * kSlotPitch); }
+  /// Of the thread, in the first slot.
+  CELLC_DEVICE Stored* own() const { return region() + part * kPartPitch + (kTime ? 0 : channel); }
+  /// By warp: the map of its steps.
+  CELLC_DEVICE Real* totals() const {
+    return reinterpret_cast<Real*>(shared + warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))));
+  }
+  /// By warp: the map of the predecessors that it has looked at.
+  CELLC_DEVICE Real* looks() const { return totals() + warps * (kMapReals * kScanChannels); }
+  /// The state at the start of the piece, where it was there at once.
+  CELLC_DEVICE Real* known() const { return looks() + warps * (kMapReals * kScanChannels); }
+  /// By warp: whether its predecessors led back to a state.
+  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * Step::kStates); }
+  CELLC_DEVICE unsigned* is_known() const { return ended() + warps * kScanChannels; }
+  CELLC_DEVICE unsigned* ticket() const { return is_known() + 1; }
+
   // Inputs -------------------------------------------------------------------------------------------
 
-  CELLC_DEVICE const Stored* input_at(int e, long long t) const {
-    const ArrayView& array = lanes.array[Step::input_array(e)];
-    return static_cast<const Stored*>(array.data) + place(lanes, array, lane[0], t) + lanes.step.input[e];
-  }
+  CELLC_DEVICE long long input_stride(int e) const { return lane[0].direction * lanes.array[Step::input_array(e)].row; }
+  CELLC_DEVICE long long row_stride(int e) const { return lane[0].direction * lanes.array[Step::state_array(e)].row; }
+  CELLC_DEVICE const Stored* input_at(int e, long long t) const { return input_base[e] + t * input_stride(e); }
+  CELLC_DEVICE Stored* row_at(int e, long long t) const { return row_base[e] + t * row_stride(e); }
   /// Places before step 0, so that chunks of time are aligned.
   CELLC_DEVICE int skew() const {
     if constexpr (!kTime || Step::kInputs == 0) return 0;
-    const int at = static_cast<int>(reinterpret_cast<unsigned long long>(input_at(0, 0)) / sizeof(Stored) % kChunk);
+    const int at = static_cast<int>(reinterpret_cast<unsigned long long>(input_base[0]) / sizeof(Stored) % kChunk);
     return lanes.reverse ? kChunk - 1 - at : at;
   }
   /// Where the warp's row lies in a slot.
@@ -192,8 +200,8 @@ struct ScanRun {
     const long long steps = lane[0].steps;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
-      Stored* const to = region + e * kSlotPitch;
-      const long long stride = lane[0].direction * lanes.array[Step::input_array(e)].row;
+      Stored* const to = region() + e * kSlotPitch;
+      const long long stride = input_stride(e);
       if constexpr (kCopy == ScanCopy::Rows) {
         constexpr int kChunks = kScanChannels >= kChunk ? kScanChannels / kChunk : 1, kAtOnce = kWarp / kChunks;
         const int row = thread / kChunks, place = thread % kChunks * kChunk;
@@ -238,7 +246,7 @@ struct ScanRun {
 
   CELLC_DEVICE void read(int k, Real (&input)[kInputs]) const {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(own[e * kSlotPitch + within(k)]);
+    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(own()[e * kSlotPitch + within(k)]);
   }
   CELLC_DEVICE void read(int k, Real (&input)[kBatch][kInputs]) const {
     CELLC_UNROLL()
@@ -246,14 +254,14 @@ struct ScanRun {
       if constexpr (kTime) {
         CELLC_UNROLL()
         for (int i = 0; i < kBatch; i += kChunk) {
-          const uint4 chunk = *reinterpret_cast<const uint4*>(own + e * kSlotPitch + k + i);
+          const uint4 chunk = *reinterpret_cast<const uint4*>(own() + e * kSlotPitch + k + i);
           CELLC_UNROLL()
           for (int j = 0; j < kChunk; ++j)
             input[i + j][e] = widen(lanes.reverse ? stored_at(chunk, kChunk - 1 - j) : stored_at(chunk, j));
         }
       } else {
         CELLC_UNROLL()
-        for (int i = 0; i < kBatch; ++i) input[i][e] = widen(own[e * kSlotPitch + (k + i) * kScanChannels]);
+        for (int i = 0; i < kBatch; ++i) input[i][e] = widen(own()[e * kSlotPitch + (k + i) * kScanChannels]);
       }
     }
   }
@@ -307,8 +315,8 @@ struct ScanRun {
     CELLC_DEVICE explicit Direct(const ScanRun& work) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
-        to[e] = work.real ? work.row_of(e, work.begin) : nullptr;
-        stride[e] = work.lane[0].direction * work.lanes.array[Step::state_array(e)].row;
+        to[e] = work.real && work.row_base[e] ? work.row_at(e, work.begin) : nullptr;
+        stride[e] = work.row_stride(e);
       }
     }
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
@@ -333,7 +341,7 @@ struct ScanRun {
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
-        Stored* const to = work.own + e * kSlotPitch;
+        Stored* const to = work.own() + e * kSlotPitch;
         if constexpr (kTime) {
           CELLC_UNROLL()
           for (int i = 0; i < kBatch; i += kChunk) {
@@ -351,24 +359,19 @@ struct ScanRun {
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) store(work.own + e * kSlotPitch + work.within(k), state[e]);
+      for (int e = 0; e < Step::kStates; ++e) store(work.own() + e * kSlotPitch + work.within(k), state[e]);
     }
   };
 
-  /// Where a state is written; null: nowhere.
-  CELLC_DEVICE Stored* row_of(int e, long long t) const {
-    const ArrayView& array = lanes.array[Step::state_array(e)];
-    return array.data ? static_cast<Stored*>(array.data) + place(lanes, array, lane[0], t) + lanes.step.state[e] : nullptr;
-  }
   /// Neighbours in memory by neighbours of the warp.
   CELLC_DEVICE void write_staged(long long first) {
     __syncwarp();
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      Stored* const to = row_of(e, first + part);
-      if (!to || !real) continue;
-      const long long stride = lane[0].direction * lanes.array[Step::state_array(e)].row * kScanParts;
-      const Stored* const from = region + e * kSlotPitch + (kTime ? 0 : channel);
+      if (!row_base[e] || !real) continue;
+      Stored* const to = row_at(e, first + part);
+      const long long stride = row_stride(e) * kScanParts;
+      const Stored* const from = region() + e * kSlotPitch + (kTime ? 0 : channel);
       if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps) {
         CELLC_UNROLL(8)
         for (int k = 0; k < kScanSteps; ++k) to[k * stride] = from[place_of_row(k * kScanParts + part)];
@@ -402,7 +405,7 @@ struct ScanRun {
   }
 
   CELLC_DEVICE unsigned long long* words_of(int of_piece) const {
-    return scan.words + (static_cast<long long>(chain) * scan.pieces + of_piece) * (kScanWords * kScanChannels) + channel;
+    return words + static_cast<long long>(of_piece) * (kScanWords * kScanChannels);
   }
   CELLC_DEVICE bool look_at_state(int of_piece, Real (&state)[Step::kStates]) const {
     const unsigned long long* const at = words_of(of_piece);
@@ -438,11 +441,11 @@ struct ScanRun {
     for (int e = 0; e < Step::kStates; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
   }
 
-  /// Composes the predecessors nearest, nearest - 1, … (`count` of them) as they appear; whether they led
-  /// back to a state.
-  CELLC_DEVICE bool look(int nearest, int count, Map& all) const {
+  /// Composes kLook predecessors, nearest, nearest - 1, …, as they appear; whether they led back to a state.
+  /// The first piece always has its state.
+  CELLC_DEVICE bool look(int nearest, Map& all) const {
     int seen = 0;
-    while (seen < count) {
+    while (seen < kLook) {
       bool has_state[kLook], has_map[kLook];
       Real state[kLook][Step::kStates];
       Map map[kLook];
@@ -454,11 +457,7 @@ struct ScanRun {
       }
       CELLC_UNROLL()
       for (int i = 0; i < kLook; ++i) {
-        if (i != seen || i >= count) continue;
-        if (nearest - i < 0) {
-          first_state(state[i]);
-          has_state[i] = true;
-        }
+        if (i != seen) continue;
         if (has_state[i]) map[i].constant(state[i]);
         else if (!has_map[i]) continue;
         all.after(map[i]);
@@ -479,11 +478,10 @@ struct ScanRun {
     for (int base = 0;; base += reach) {
       Map map;
       map.identity();
-      // Past the sequence's start there is nothing to look at: whoever is nearer has ended there.
       const int nearest = piece - 1 - base - mine * kLook;
-      const bool looks_on = !found && mine * kLook < reach && nearest >= -1;
+      const bool looks_on = !found && mine * kLook < reach && nearest >= 0;
       bool done = found;
-      if (looks_on) done = look(nearest, kLook, map);
+      if (looks_on) done = look(nearest, map);
       __syncwarp();
       CELLC_UNROLL()
       for (int by = kScanChannels; by < kWarp; by *= 2) {
@@ -496,15 +494,15 @@ struct ScanRun {
         }
       }
       if (part == 0) {
-        keep(looks, map);
-        ended[warp * kScanChannels + channel] = done;
+        keep(looks(), map);
+        ended()[warp * kScanChannels + channel] = done;
       }
       __syncthreads();
       CELLC_UNROLL(1)
       for (int w = 0; w < warps && !found; ++w) {
-        fetch(looks, w, map);
+        fetch(looks(), w, map);
         all.after(map);
-        found = ended[w * kScanChannels + channel];
+        found = ended()[w * kScanChannels + channel];
       }
       if (__syncthreads_and(found)) break;
     }
@@ -520,11 +518,11 @@ struct ScanRun {
   CELLC_DEVICE void run(unsigned number) {
     const unsigned chains = static_cast<unsigned>(lanes.sequences * scan.groups);
     piece = static_cast<int>(number / chains);
-    chain = static_cast<int>(number - piece * chains);
+    const int chain = static_cast<int>(number - piece * chains);
     const int sequence = chain / scan.groups;
     const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
     real = at_channel < lanes.channels;
-    resolve(sequence, real ? at_channel : lanes.channels - 1);
+    resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
     const int skewed = skew();
     const int block_steps = warps * (kScanSteps * kScanParts);
     const long long block_first = static_cast<long long>(piece) * block_steps - skewed, steps = lane[0].steps;
@@ -538,7 +536,7 @@ struct ScanRun {
         for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
       __syncthreads();  // all know their ticket
-      if (threadIdx.x == 0) *ticket = draw();
+      if (threadIdx.x == 0) *ticket() = draw();
       return;
     }
     ask(first);
@@ -572,20 +570,20 @@ struct ScanRun {
       before.shuffle_up(by);
       if (thread >= by) own_map.after(before);
     }
-    if (part == kScanParts - 1) keep(totals, own_map);
+    if (part == kScanParts - 1) keep(totals(), own_map);
     if constexpr (kStaged) own_map.shuffle_up(kScanChannels);
     if (nearest) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) known[e * kScanChannels + channel] = state[e];
+      for (int e = 0; e < Step::kStates; ++e) known()[e * kScanChannels + channel] = state[e];
     }
     if (warp == 0) {
       const bool all_there = __all_sync(0xffffffffu, there);
-      if (thread == 0) *is_known = all_there;
+      if (thread == 0) *is_known() = all_there;
     }
     __syncthreads();
     const bool is_last = block_first + block_steps >= steps;
     const bool publishes = warp == warps - 1 && part == 0 && real && !is_last;
-    const bool starts_known = *is_known;
+    const bool starts_known = *is_known();
     unsigned next = 0;
     if (threadIdx.x == 0) next = draw();
     Map before;
@@ -593,19 +591,19 @@ struct ScanRun {
     CELLC_UNROLL(1)
     for (int w = 0; w < warp; ++w) {
       Map one;
-      fetch(totals, w, one);
+      fetch(totals(), w, one);
       one.after(before);
       before = one;
     }
     Map whole;
     if (warp == warps - 1) {
-      fetch(totals, warp, whole);
+      fetch(totals(), warp, whole);
       whole.after(before);
       if (publishes && !starts_known) publish_map(whole);
     }
     if (starts_known) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) state[e] = known[e * kScanChannels + channel];
+      for (int e = 0; e < Step::kStates; ++e) state[e] = known()[e * kScanChannels + channel];
     } else {
       look_back(state);
     }
@@ -633,10 +631,10 @@ struct ScanRun {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
     }
-    if (threadIdx.x == 0) *ticket = next;
+    if (threadIdx.x == 0) *ticket() = next;
   }
 
-  CELLC_DEVICE void resolve(int sequence, long long at_channel) {
+  CELLC_DEVICE void resolve(int sequence, int chain, long long at_channel) {
     Lane& l = lane[0];
     l.channel_index = at_channel;
     l.sequence = sequence;
@@ -649,6 +647,17 @@ struct ScanRun {
     }
     l.first_row = lanes.reverse ? first + l.steps - 1 : first;
     l.direction = lanes.reverse ? -1 : 1;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      const ArrayView& array = lanes.array[Step::input_array(e)];
+      input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, l, 0) + lanes.step.input[e];
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, l, 0) + lanes.step.state[e] : nullptr;
+    }
+    words = scan.words + static_cast<long long>(chain) * scan.pieces * (kScanWords * kScanChannels) + channel;
   }
 };
 
@@ -660,11 +669,11 @@ CELLC_DEVICE void scan(const Scan& scan) {
   static_assert(kCopy != ScanCopy::Rows || kScanChannels * sizeof(Stored) >= 16);
   CELLC_DYNAMIC_SHARED(char, scan_shared);
   ScanRun<kCopy> work(scan, scan_shared);
-  if (threadIdx.x == 0) *work.ticket = work.draw();
+  if (threadIdx.x == 0) *work.ticket() = work.draw();
   const unsigned all = static_cast<unsigned>(scan.lanes.sequences) * scan.groups * scan.pieces;
   for (;;) {
     __syncthreads();
-    const unsigned number = *work.ticket;
+    const unsigned number = *work.ticket();
     if (number >= all) {
       // Every block draws one ticket in vain; who draws the last leaves the counter to the next call.
       if (threadIdx.x == 0 && number == all + gridDim.x - 1) {

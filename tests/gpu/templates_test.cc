@@ -49,6 +49,9 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame 
     {"sequential.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
+    {"scan.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
+)"}},
     {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true, true>(run); }
 )"}},
