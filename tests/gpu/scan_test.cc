@@ -242,7 +242,7 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const Format& forma
       c.channels, c.steps, c.copy);
   for (const char* part : {"preamble.cuh", "math.cuh"}) source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  for (const char* part : {"lanes.cuh", "carriers.cuh", "scan.cuh"})
+  for (const char* part : {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += kKernel;
   return source;
@@ -342,7 +342,15 @@ class ScanRunner {
     shape.block.x = 32 * c.warps;
     shape.shared_bytes = fact[0];
     void* arguments[] = {&a, nullptr};
-    for (int call = 0; call < c.calls; ++call) gpu_->launch(kernel, shape, arguments);
+    // What earlier calls published is of other data, and lies elsewhere.
+    for (int call = 1; call < c.calls; ++call) {
+      Arguments other = a;
+      std::swap(other.data[cell_.inputs.front()], other.data[cell_.inputs.back()]);
+      if (call % 2 == 0) other.length = longest / 2, other.pieces = (a.pieces + 1) / 2;
+      void* other_arguments[] = {&other, nullptr};
+      gpu_->launch(kernel, shape, other_arguments);
+    }
+    gpu_->launch(kernel, shape, arguments);
     unsigned state_of_control[2];
     gpu_->copy_out(state_of_control, control.address(), 8, 0);
     EXPECT_EQ(state_of_control[0], static_cast<unsigned>(c.calls));
