@@ -43,6 +43,9 @@ struct AffineCarriers {
     return most;
   }
 
+  /// Whether an entry of a map's matrix may be other than zero, over no step as well.
+  static CELLC_DEVICE constexpr bool holds(int i, int j) { return i == j || Rule::carrier(i * kN + j) >= 0; }
+
   /// What stands at the boundary on the left of a lane.
   struct Boundary {
     Real end[kN], began[kN], carrier[kN * kN];
@@ -95,12 +98,50 @@ struct AffineCarriers {
 
   struct Map {
     Real matrix[kN * kN], shift[kN];
+    /// All numbers that tell the map, in a fixed order.
+    static CELLC_DEVICE constexpr int count() {
+      int sum = kN;
+      for (int i = 0; i < kN; ++i)
+        for (int j = 0; j < kN; ++j) sum += holds(i, j);
+      return sum;
+    }
+    template <class Function>
+    CELLC_DEVICE void each(Function&& function) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        function(shift[i]);
+        CELLC_UNROLL()
+        for (int j = 0; j < kN; ++j)
+          if (holds(i, j)) function(matrix[i * kN + j]);
+      }
+    }
     CELLC_DEVICE void identity() {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         shift[i] = 0;
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) matrix[i * kN + j] = i == j ? Real(1) : Real(0);
+      }
+    }
+    /// Of steps that were run from zero with carriers.
+    CELLC_DEVICE void from(const Real* end, const Real* carrier) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        shift[i] = end[i];
+        CELLC_UNROLL()
+        for (int j = 0; j < kN; ++j) {
+          const int c = Rule::carrier(i * kN + j);
+          matrix[i * kN + j] = c >= 0 ? carrier[c >= 0 ? c - kN : 0] : Real(0);
+        }
+      }
+    }
+    /// To one state from everywhere.
+    CELLC_DEVICE void constant(const Real* state) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        shift[i] = state[i];
+        CELLC_UNROLL()
+        for (int j = 0; j < kN; ++j) matrix[i * kN + j] = 0;
       }
     }
     CELLC_DEVICE void then(const Boundary& at) {
@@ -122,22 +163,38 @@ struct AffineCarriers {
       for (int i = 0; i < kN; ++i) {
         both.shift[i] = shift[i];
         CELLC_UNROLL()
-        for (int k = 0; k < kN; ++k) both.shift[i] += matrix[i * kN + k] * before.shift[k];
+        for (int k = 0; k < kN; ++k)
+          if (holds(i, k)) both.shift[i] += grown(matrix[i * kN + k], before.shift[k]);
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) {
           Real sum = 0;
           CELLC_UNROLL()
-          for (int k = 0; k < kN; ++k) sum += matrix[i * kN + k] * before.matrix[k * kN + j];
+          for (int k = 0; k < kN; ++k)
+            if (holds(i, k) && holds(k, j)) sum += matrix[i * kN + k] == Real(0) ? Real(0) : grown(matrix[i * kN + k], before.matrix[k * kN + j]);
           both.matrix[i * kN + j] = sum;
         }
       }
       *this = both;
     }
+    /// An overflowed carrier of nothing is nothing.
+    static CELLC_DEVICE Real grown(Real carrier, Real by) { return by == Real(0) ? Real(0) : carrier * by; }
     CELLC_DEVICE void shuffle_up(int by) {
+      each([&](Real& value) { value = __shfl_up_sync(0xffffffffu, value, by); });
+    }
+    CELLC_DEVICE void shuffle_down(int by) {
+      each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
+    }
+    CELLC_DEVICE void move(Real* state) const {
+      Real to[kN];
       CELLC_UNROLL()
-      for (int i = 0; i < kN * kN; ++i) matrix[i] = __shfl_up_sync(0xffffffffu, matrix[i], by);
+      for (int i = 0; i < kN; ++i) {
+        to[i] = shift[i];
+        CELLC_UNROLL()
+        for (int j = 0; j < kN; ++j)
+          if (holds(i, j)) to[i] += grown(matrix[i * kN + j], state[j]);
+      }
       CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) shift[i] = __shfl_up_sync(0xffffffffu, shift[i], by);
+      for (int i = 0; i < kN; ++i) state[i] = to[i];
     }
     CELLC_DEVICE void apply(Change& change) const {
       Real to[kN];
@@ -178,6 +235,35 @@ struct MapCarriers {
 
   struct Map {
     Real a[kN], b[kN], c[kN], d[kN];
+    static CELLC_DEVICE constexpr int count() { return 4 * kN; }
+    template <class Function>
+    CELLC_DEVICE void each(Function&& function) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        function(a[i]);
+        function(b[i]);
+        function(c[i]);
+        function(d[i]);
+      }
+    }
+    CELLC_DEVICE void from(const Real*, const Real* carrier) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        a[i] = carrier[Rule::carrier(4 * i) - kN];
+        b[i] = carrier[Rule::carrier(4 * i + 1) - kN];
+        c[i] = carrier[Rule::carrier(4 * i + 2) - kN];
+        d[i] = carrier[Rule::carrier(4 * i + 3) - kN];
+      }
+    }
+    CELLC_DEVICE void constant(const Real* state) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        a[i] = 0;
+        b[i] = state[i];
+        c[i] = kMoebius ? Real(0) : -infinite();
+        d[i] = kMoebius ? Real(1) : infinite();
+      }
+    }
     CELLC_DEVICE void identity() {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
@@ -222,27 +308,25 @@ struct MapCarriers {
       }
     }
     CELLC_DEVICE void shuffle_up(int by) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        a[i] = __shfl_up_sync(0xffffffffu, a[i], by);
-        b[i] = __shfl_up_sync(0xffffffffu, b[i], by);
-        c[i] = __shfl_up_sync(0xffffffffu, c[i], by);
-        d[i] = __shfl_up_sync(0xffffffffu, d[i], by);
-      }
+      each([&](Real& value) { value = __shfl_up_sync(0xffffffffu, value, by); });
     }
-    template <class Change>
-    CELLC_DEVICE void apply(Change& change) const {
+    CELLC_DEVICE void shuffle_down(int by) {
+      each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
+    }
+    CELLC_DEVICE void move(Real* state) const {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
-        const Real x = change.at[i];
+        const Real x = state[i];
         if constexpr (kMoebius) {
-          change.at[i] = (a[i] * x + b[i]) / (c[i] * x + d[i]);
+          state[i] = (a[i] * x + b[i]) / (c[i] * x + d[i]);
         } else {
           const Real y = a[i] * x + b[i], above = y < c[i] ? c[i] : y;
-          change.at[i] = above > d[i] ? d[i] : above;
+          state[i] = above > d[i] ? d[i] : above;
         }
       }
     }
+    template <class Change>
+    CELLC_DEVICE void apply(Change& change) const { move(change.at); }
   };
 
   struct Boundary {

@@ -114,6 +114,8 @@ CELLC_DEVICE unsigned warp_max(unsigned value) {
 CELLC_DEVICE unsigned load_acquire(const unsigned* at) { cellc_emulator::yield(); return *at; }
 CELLC_DEVICE void store_release(unsigned* at, unsigned value) { *at = value; }
 CELLC_DEVICE unsigned add_release(unsigned* at, unsigned value) { return atomicAdd(at, value); }
+CELLC_DEVICE unsigned long long load_relaxed(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
+CELLC_DEVICE void store_relaxed(unsigned long long* at, unsigned long long value) { cellc_emulator::store_volatile(at, value); }
 #else
 CELLC_DEVICE unsigned load_acquire(const unsigned* at) {
   unsigned value;
@@ -127,6 +129,15 @@ CELLC_DEVICE unsigned add_release(unsigned* at, unsigned value) {
   unsigned before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(at), "r"(value) : "memory");
   return before;
+}
+/// Whole words that other blocks see sooner or later, in no order.
+CELLC_DEVICE unsigned long long load_relaxed(const unsigned long long* at) {
+  unsigned long long value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(at));
+  return value;
+}
+CELLC_DEVICE void store_relaxed(unsigned long long* at, unsigned long long value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 #endif
 

@@ -49,6 +49,15 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame 
     {"sequential.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
+    {"scan_piece.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
+  CELLC_DYNAMIC_SHARED(char, shared);
+  cellc::ScanPiece<cellc::ScanCopy::Rows>(run, shared).ask(0);
+}
+)"}},
+    {"scan.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
+)"}},
     {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true, true>(run); }
 )"}},

@@ -1,0 +1,331 @@
+// Stages whose map over any number of steps is known exactly (linear, clip, Möbius): one pass over memory.
+//
+// A block takes a piece of time of a group of channels, copies its inputs to shared memory and keeps them
+// there. Each of its threads owns kScanSteps steps of one channel: it sweeps them with carriers from
+// nowhere in particular, the maps of all threads are composed, and that of the whole piece is published.
+// Once the state at the piece's start is known, each thread runs its steps again, exactly, from its own
+// start, over the inputs that are still on chip, and writes the rows. So memory is read once and written
+// once, and every row is made by the step code from the row before it, but for the first of a thread.
+//
+// The start of a piece comes from the pieces on its left (decoupled look-back: Merrill and Garland, 2016):
+// all threads of the block look at as many predecessors at once, and compose what they find until one of
+// them has published the state at its end. Pieces are handed out in order of time by a counter, so that
+// whoever is waited for is running: any grid will do, and the launch need not be cooperative.
+//
+// What is published is told from what stood there before by the number of the call beside every 32 bits,
+// in one word of 64: no flag is waited for first and no fence stands between.
+//
+// Lanes::segments is 1 here. Needs scan_piece.cuh.
+#pragma once
+
+namespace cellc {
+
+/// A number at `at`, kScanChannels words from half to half, marked with the call.
+CELLC_DEVICE void publish(unsigned long long* at, unsigned call, Real value) {
+  const unsigned long long mark = static_cast<unsigned long long>(call) << 32;
+#ifdef CELLC_STORAGE_F64
+  const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
+  store_relaxed(at, mark | (bits & 0xffffffffu));
+  store_relaxed(at + kScanChannels, mark | bits >> 32);
+#else
+  store_relaxed(at, mark | __float_as_uint(value));
+#endif
+}
+/// Whether this call has published it.
+CELLC_DEVICE bool look_at(const unsigned long long* at, unsigned call, Real& value) {
+  const unsigned long long low = load_relaxed(at);
+#ifdef CELLC_STORAGE_F64
+  const unsigned long long high = load_relaxed(at + kScanChannels);
+  value = __hiloint2double(static_cast<int>(high), static_cast<int>(low));
+  return low >> 32 == call && high >> 32 == call;
+#else
+  value = __uint_as_float(static_cast<unsigned>(low));
+  return low >> 32 == call;
+#endif
+}
+
+template <ScanCopy kCopy>
+struct ScanRun : ScanPiece<kCopy> {
+  using Piece = ScanPiece<kCopy>;
+  using Map = Carriers::Map;
+  using Piece::scan, Piece::lanes, Piece::lane, Piece::thread, Piece::warp, Piece::warps, Piece::channel, Piece::part;
+  using Piece::call, Piece::real, Piece::piece, Piece::begin, Piece::low, Piece::high, Piece::words;
+  using Piece::totals, Piece::looks, Piece::known, Piece::ended, Piece::is_known, Piece::ticket;
+
+  CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : Piece(scan, shared) {}
+
+  // Maps ---------------------------------------------------------------------------------------------
+
+  CELLC_DEVICE void keep(Real* table, Map& map) const {
+    Real* at = table + warp * (kMapReals * kScanChannels) + channel;
+    map.each([&](Real& value) {
+      *at = value;
+      at += kScanChannels;
+    });
+  }
+  CELLC_DEVICE void fetch(const Real* table, int of_warp, Map& map) const {
+    const Real* at = table + of_warp * (kMapReals * kScanChannels) + channel;
+    map.identity();
+    map.each([&](Real& value) {
+      value = *at;
+      at += kScanChannels;
+    });
+  }
+
+  CELLC_DEVICE unsigned long long* words_of(int of_piece) const {
+    return words + static_cast<long long>(of_piece) * (kScanWords * kScanChannels);
+  }
+  CELLC_DEVICE bool look_at_state(int of_piece, Real (&state)[Step::kStates]) const {
+    const unsigned long long* const at = words_of(of_piece);
+    bool there = true;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) there = look_at(at + e * kHalves * kScanChannels, call, state[e]) && there;
+    return there;
+  }
+  CELLC_DEVICE bool look_at_map(int of_piece, Map& map) const {
+    const unsigned long long* at = words_of(of_piece) + Step::kStates * kHalves * kScanChannels;
+    bool there = true;
+    map.identity();
+    map.each([&](Real& value) {
+      there = look_at(at, call, value) && there;
+      at += kHalves * kScanChannels;
+    });
+    return there;
+  }
+  CELLC_DEVICE void publish_state(const Real (&state)[Step::kStates]) const {
+    unsigned long long* const at = words_of(piece);
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) publish(at + e * kHalves * kScanChannels, call, state[e]);
+  }
+  CELLC_DEVICE void publish_map(Map& map) const {
+    unsigned long long* at = words_of(piece) + Step::kStates * kHalves * kScanChannels;
+    map.each([&](Real& value) {
+      publish(at, call, value);
+      at += kHalves * kScanChannels;
+    });
+  }
+  CELLC_DEVICE void first_state(Real (&state)[Step::kStates]) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
+  }
+
+  /// Composes kLook predecessors, nearest, nearest - 1, …, as they appear; whether they led back to a state.
+  /// The first piece always has its state.
+  CELLC_DEVICE bool look(int nearest, Map& all) const {
+    int seen = 0;
+    while (seen < kLook) {
+      bool has_state[kLook], has_map[kLook];
+      Real state[kLook][Step::kStates];
+      Map map[kLook];
+      CELLC_UNROLL()
+      for (int i = 0; i < kLook; ++i) {
+        const int other = nearest - i > 0 ? nearest - i : 0;
+        has_state[i] = look_at_state(other, state[i]);
+        has_map[i] = look_at_map(other, map[i]);
+      }
+      CELLC_UNROLL()
+      for (int i = 0; i < kLook; ++i) {
+        if (i != seen) continue;
+        if (has_state[i]) map[i].constant(state[i]);
+        else if (!has_map[i]) continue;
+        all.after(map[i]);
+        if (has_state[i]) return true;
+        ++seen;
+      }
+    }
+    return false;
+  }
+
+  /// The state at the start of the piece, from the pieces on its left.
+  CELLC_DEVICE void look_back(Real (&state)[Step::kStates]) {
+    const int parts = warps * kScanParts, mine = warp * kScanParts + part;
+    const int reach = scan.look < parts * kLook ? (scan.look + kLook - 1) / kLook * kLook : parts * kLook;
+    Map all;
+    all.identity();
+    bool found = !real;
+    for (int base = 0;; base += reach) {
+      Map map;
+      map.identity();
+      const int nearest = piece - 1 - base - mine * kLook;
+      const bool looks_on = !found && mine * kLook < reach && nearest >= 0;
+      bool done = found;
+      if (looks_on) done = look(nearest, map);
+      __syncwarp();
+      CELLC_UNROLL()
+      for (int by = kScanChannels; by < kWarp; by *= 2) {
+        Map before = map;
+        before.shuffle_down(by);
+        const int before_done = __shfl_down_sync(0xffffffffu, static_cast<int>(done), by);
+        if (!done && thread + by < kWarp) {
+          map.after(before);
+          done = before_done;
+        }
+      }
+      if (part == 0) {
+        keep(looks(), map);
+        ended()[warp * kScanChannels + channel] = done;
+      }
+      __syncthreads();
+      CELLC_UNROLL(1)
+      for (int w = 0; w < warps && !found; ++w) {
+        fetch(looks(), w, map);
+        all.after(map);
+        found = ended()[w * kScanChannels + channel];
+      }
+      if (__syncthreads_and(found)) break;
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) state[e] = 0;
+    all.move(state);
+  }
+
+  // Pieces -------------------------------------------------------------------------------------------
+
+  CELLC_DEVICE unsigned draw() const { return atomicAdd(&scan.control->drawn, 1u); }
+
+  CELLC_DEVICE void run(unsigned number) {
+    const unsigned chains = static_cast<unsigned>(lanes.sequences * scan.groups);
+    piece = static_cast<int>(number / chains);
+    const int chain = static_cast<int>(number - piece * chains);
+    const int sequence = chain / scan.groups;
+    const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
+    real = at_channel < lanes.channels;
+    this->resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
+    const int skewed = this->skew();
+    const int block_steps = warps * (kScanSteps * kScanParts);
+    const long long block_first = static_cast<long long>(piece) * block_steps - skewed, steps = lane[0].steps;
+    const long long first = block_first + warp * (kScanSteps * kScanParts);
+    begin = first + part * kScanSteps;
+    low = begin < 0 ? static_cast<int>(-begin) : 0;
+    high = steps - begin < kScanSteps ? static_cast<int>(steps - begin) : kScanSteps;
+    if (block_first >= steps || steps == 0) {
+      if (piece == 0 && warp == 0 && part == 0 && real) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
+      }
+      __syncthreads();  // all know their ticket
+      if (threadIdx.x == 0) *ticket() = draw();
+      return;
+    }
+    this->ask(first);
+    // Looked at while the inputs are on their way: mostly the start is there by then, where channels abound.
+    const bool nearest = warp == 0 && part == 0;
+    Real state[Step::kStates];
+    bool there = true;
+    if (nearest && real) {
+      if (piece == 0) first_state(state);
+      else there = look_at_state(piece - 1, state);
+    }
+    Map own_map;
+    {
+      Real param[1][(Carried::kParams > 0 ? Carried::kParams : 1)];
+      load_params<Carried>(lanes, lane, param);
+      const Uniforms<Carried> uniforms(lanes);
+      Real carried[Carried::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
+      Carriers::identity(&carried[Step::kStates]);
+      copy_wait<0>();
+      __syncwarp();
+      this->template sweep<Carried>(param, uniforms, carried, typename Piece::Nothing());
+      own_map.identity();
+      if (low < high) own_map.from(carried, &carried[Step::kStates]);
+    }
+    // What the warp's parts make of what they start from.
+    CELLC_UNROLL()
+    for (int by = kScanChannels; by < kWarp; by *= 2) {
+      Map before = own_map;
+      before.shuffle_up(by);
+      if (thread >= by) own_map.after(before);
+    }
+    if (part == kScanParts - 1) keep(totals(), own_map);
+    if constexpr (kStaged) own_map.shuffle_up(kScanChannels);
+    if (nearest) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) known()[e * kScanChannels + channel] = state[e];
+    }
+    if (warp == 0) {
+      const bool all_there = __all_sync(0xffffffffu, there);
+      if (thread == 0) *is_known() = all_there;
+    }
+    __syncthreads();
+    const bool is_last = block_first + block_steps >= steps;
+    const bool publishes = warp == warps - 1 && part == 0 && real && !is_last;
+    const bool starts_known = *is_known();
+    unsigned next = 0;
+    if (threadIdx.x == 0) next = draw();
+    Map before;
+    before.identity();
+    CELLC_UNROLL(1)
+    for (int w = 0; w < warp; ++w) {
+      Map one;
+      fetch(totals(), w, one);
+      one.after(before);
+      before = one;
+    }
+    Map whole;
+    if (warp == warps - 1) {
+      fetch(totals(), warp, whole);
+      whole.after(before);
+      if (publishes && !starts_known) publish_map(whole);
+    }
+    if (starts_known) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) state[e] = known()[e * kScanChannels + channel];
+    } else {
+      look_back(state);
+    }
+    if (publishes) {
+      Real end[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
+      whole.move(end);
+      publish_state(end);
+    }
+    if (warp > 0) before.move(state);
+    if (kStaged && part > 0) own_map.move(state);
+    {
+      Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+      load_params<Step>(lanes, lane, param);
+      const Uniforms<Step> uniforms(lanes);
+      if constexpr (kStaged) {
+        this->template sweep<Step>(param, uniforms, state, typename Piece::Staged(*this));
+        this->write_staged(first);
+      } else {
+        this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
+      }
+    }
+    if (real && low < high && begin + high == steps) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+    }
+    if (threadIdx.x == 0) *ticket() = next;
+  }
+};
+
+/// Blocks of any number of whole warps, in any number.
+template <ScanCopy kCopy>
+CELLC_DEVICE void scan(const Scan& scan) {
+  static_assert(kScanChannels >= 1 && kScanChannels <= kWarp && (kScanChannels & (kScanChannels - 1)) == 0);
+  static_assert(kScanSteps % 8 == 0 && (kCopy != ScanCopy::Time || kScanChannels == 1));
+  static_assert(kCopy != ScanCopy::Rows || kScanChannels * sizeof(Stored) >= 16);
+  CELLC_DYNAMIC_SHARED(char, scan_shared);
+  ScanRun<kCopy> work(scan, scan_shared);
+  if (threadIdx.x == 0) *work.ticket() = work.draw();
+  const unsigned all = static_cast<unsigned>(scan.lanes.sequences) * scan.groups * scan.pieces;
+  for (;;) {
+    __syncthreads();
+    const unsigned number = *work.ticket();
+    if (number >= all) {
+      // Every block draws one ticket in vain; who draws the last leaves the counter to the next call.
+      if (threadIdx.x == 0 && number == all + gridDim.x - 1) {
+        scan.control->drawn = 0;
+        scan.control->calls = work.call;
+      }
+      return;
+    }
+    work.run(number);
+  }
+}
+
+}  // namespace cellc

@@ -1,0 +1,376 @@
+// What a block of a scan (scan.cuh) does with the piece of time that it holds on chip: its inputs come to shared
+// memory and stay there, a thread runs its steps over them as often as it likes, and rows leave.
+#pragma once
+
+namespace cellc {
+
+#ifndef CELLC_SCAN_CHANNELS
+#define CELLC_SCAN_CHANNELS 32
+#endif
+#ifndef CELLC_SCAN_STEPS
+#define CELLC_SCAN_STEPS 16
+#endif
+#ifndef CELLC_SCAN_LOOK
+// Enough that a window is not what a long sequence of few channels waits for; more costs reads and registers.
+#define CELLC_SCAN_LOOK (Step::kStates > 2 || CELLC_SCAN_CHANNELS < 4 ? 1 : Step::kStates == 2 || CELLC_SCAN_CHANNELS < 16 ? 2 : 4)
+#endif
+constexpr int kScanChannels = CELLC_SCAN_CHANNELS;  ///< of a block: 1, 2, 4, … 32
+constexpr int kScanSteps = CELLC_SCAN_STEPS;        ///< of a thread: a multiple of 8
+constexpr int kLook = CELLC_SCAN_LOOK;              ///< predecessors that a thread looks at together
+
+/// Zeroed once, when it is allocated; kept from call to call.
+struct ScanControl {
+  unsigned calls;
+  unsigned drawn;  ///< tickets of this call
+};
+
+struct Scan {
+  Lanes lanes;
+  ScanControl* control;
+  unsigned long long* words;  ///< [group of channels of a sequence][piece][word][channel]; zeroed with `control`, and only with it
+  int pieces;                 ///< of the longest sequence
+  int groups;                 ///< of channels of a sequence
+  int look;                   ///< pieces of a sequence that may well be under way at once
+};
+
+/// How inputs come to shared memory.
+enum class ScanCopy {
+  Each,  ///< entry by entry: whatever their strides
+  Rows,  ///< rows of kScanChannels neighbours, 16 bytes at a time: channels fill the groups
+  Time,  ///< kScanChannels is 1 and steps are neighbours, 16 bytes at a time; inputs are aligned alike
+};
+
+constexpr int kScanParts = kWarp / kScanChannels;                  // parts of time of a warp
+constexpr int kChunk = 16 / static_cast<int>(sizeof(Stored));      // entries of 16 bytes
+constexpr bool kStaged = kScanChannels < kWarp;                    // rows leave through shared memory
+// Parts begin as many banks apart as they have channels.
+constexpr int kPartPad = !kStaged ? 0 : kScanChannels > kChunk ? kScanChannels : kChunk;
+constexpr int kPartPitch = kScanSteps * kScanChannels + kPartPad;  // entries
+constexpr int kSlotPitch = kPartPitch * kScanParts;
+constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
+constexpr int kMapReals = Carriers::Map::count();
+constexpr int kHalves = sizeof(Real) / 4;                          // words of a number
+constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a piece publishes for a channel
+
+/// Dynamic shared memory of a block.
+constexpr int scan_shared_bytes(int warps) {
+  return warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored)) +
+                  kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real) + sizeof(unsigned))) +
+         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + 2 * static_cast<int>(sizeof(unsigned));
+}
+
+CELLC_DEVICE unsigned stored_word(const uint4& chunk, int word) {
+  return word == 0 ? chunk.x : word == 1 ? chunk.y : word == 2 ? chunk.z : chunk.w;
+}
+CELLC_DEVICE Stored stored_at(const uint4& chunk, int place) {
+#if defined(CELLC_NARROW)
+  return static_cast<Stored>(stored_word(chunk, place / 2) >> (16 * (place % 2)));
+#elif defined(CELLC_STORAGE_F64)
+  return __hiloint2double(static_cast<int>(stored_word(chunk, 2 * place + 1)), static_cast<int>(stored_word(chunk, 2 * place)));
+#else
+  return __uint_as_float(stored_word(chunk, place));
+#endif
+}
+CELLC_DEVICE void put(unsigned (&words)[4], int place, Stored value) {
+#if defined(CELLC_NARROW)
+  words[place / 2] = place % 2 ? words[place / 2] | static_cast<unsigned>(value) << 16 : value;
+#elif defined(CELLC_STORAGE_F64)
+  const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
+  words[2 * place] = static_cast<unsigned>(bits);
+  words[2 * place + 1] = static_cast<unsigned>(bits >> 32);
+#else
+  words[place] = __float_as_uint(value);
+#endif
+}
+
+template <ScanCopy kCopy>
+struct ScanPiece {
+  static constexpr bool kTime = kCopy == ScanCopy::Time;
+  static constexpr int kInputs = Step::kInputs > 0 ? Step::kInputs : 1;
+  /// Steps whose inputs are read together.
+  static constexpr int kBatch = kTime && kChunk > 4 ? kChunk : Step::kInputs <= 2 ? 8 : 4;
+
+  const Scan& scan;
+  const Lanes& lanes;
+  int thread, warp, warps;  // thread of its warp
+  int channel, part;        // of the group; of the warp's time
+  char* shared;
+  unsigned call;
+
+  // The piece at hand
+  Lane lane[1];
+  bool real;                // a channel of the cell
+  int piece;
+  long long begin;          // step of the thread's first place; below 0 or past the end, where there is none
+  int low, high;            // places of the thread that are steps
+  const Stored* input_base[kInputs];  // of step 0 of the thread's channel
+  Stored* row_base[Step::kStates];    // null: not written
+  unsigned long long* words;          // of the chain's first piece and the thread's channel
+
+  CELLC_DEVICE ScanPiece(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes), shared(shared) {
+    thread = threadIdx.x % kWarp;
+    warp = threadIdx.x / kWarp;
+    warps = blockDim.x / kWarp;
+    channel = thread % kScanChannels;
+    part = thread / kScanChannels;
+    call = scan.control->calls + 1;
+  }
+
+  // Shared memory: what is cheaper to tell again than to keep.
+  /// Of the warp: [slot][part][step][channel].
+  CELLC_DEVICE Stored* region() const { return reinterpret_cast<Stored*>(shared) + warp * (kSlots * kSlotPitch); }
+  /// Of the thread, in the first slot.
+  CELLC_DEVICE Stored* own() const { return region() + part * kPartPitch + (kTime ? 0 : channel); }
+  /// By warp: the map of its steps.
+  CELLC_DEVICE Real* totals() const {
+    return reinterpret_cast<Real*>(shared + warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))));
+  }
+  /// By warp: the map of the predecessors that it has looked at.
+  CELLC_DEVICE Real* looks() const { return totals() + warps * (kMapReals * kScanChannels); }
+  /// The state at the start of the piece, where it was there at once.
+  CELLC_DEVICE Real* known() const { return looks() + warps * (kMapReals * kScanChannels); }
+  /// By warp: whether its predecessors led back to a state.
+  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * Step::kStates); }
+  CELLC_DEVICE unsigned* is_known() const { return ended() + warps * kScanChannels; }
+  CELLC_DEVICE unsigned* ticket() const { return is_known() + 1; }
+
+  // Inputs -------------------------------------------------------------------------------------------
+
+  CELLC_DEVICE long long input_stride(int e) const { return lane[0].direction * lanes.array[Step::input_array(e)].row; }
+  CELLC_DEVICE long long row_stride(int e) const { return lane[0].direction * lanes.array[Step::state_array(e)].row; }
+  CELLC_DEVICE const Stored* input_at(int e, long long t) const { return input_base[e] + t * input_stride(e); }
+  CELLC_DEVICE Stored* row_at(int e, long long t) const { return row_base[e] + t * row_stride(e); }
+  /// Places before step 0, so that chunks of time are aligned.
+  CELLC_DEVICE int skew() const {
+    if constexpr (!kTime || Step::kInputs == 0) return 0;
+    const int at = static_cast<int>(reinterpret_cast<unsigned long long>(input_base[0]) / sizeof(Stored) % kChunk);
+    return lanes.reverse ? kChunk - 1 - at : at;
+  }
+  /// Where the warp's row lies in a slot.
+  static CELLC_DEVICE int row_place(int row) { return row / kScanSteps * kPartPitch + row % kScanSteps * kScanChannels; }
+  /// Chunks of time that runs backwards are kept as they stand in memory.
+  CELLC_DEVICE int within(int step) const {
+    if constexpr (!kTime) return step * kScanChannels;
+    return lanes.reverse ? step ^ (kChunk - 1) : step;
+  }
+
+  /// Asks for the inputs of the warp's rows, the first of which is step `first`.
+  CELLC_DEVICE void ask(long long first) {
+    constexpr int kRows = kScanSteps * kScanParts;
+    const long long steps = lane[0].steps;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      Stored* const to = region() + e * kSlotPitch;
+      const long long stride = input_stride(e);
+      if constexpr (kCopy == ScanCopy::Rows) {
+        constexpr int kChunks = kScanChannels >= kChunk ? kScanChannels / kChunk : 1, kAtOnce = kWarp / kChunks;
+        const int row = thread / kChunks, place = thread % kChunks * kChunk;
+        const Stored* from = input_at(e, first + row) + (place - channel);
+        CELLC_UNROLL()
+        for (int k = 0; k < kRows; k += kAtOnce)
+          if (first + row + k < steps) copy_async<16>(to + row_place(row + k) + place, from + k * stride);
+      } else if constexpr (kTime) {
+        CELLC_UNROLL()
+        for (int k = 0; k < kRows; k += kWarp * kChunk) {
+          const int row = k + thread * kChunk;
+          const long long t = first + row;
+          if (t >= 0 && t + kChunk <= steps) {
+            copy_async<16>(to + row_place(row), input_at(e, lanes.reverse ? t + kChunk - 1 : t));
+          } else {
+            copy_ragged(to + row_place(row), e, t);
+          }
+        }
+      } else {
+        const Stored* from = input_at(e, first + part);
+        CELLC_UNROLL(sizeof(Stored) >= 4 ? 4 : 8)
+        for (int k = 0; k < kScanSteps; ++k) {
+          const int row = k * kScanParts + part;
+          if (!real || first + row < 0 || first + row >= steps) continue;
+          Stored* const at = to + row_place(row) + channel;
+          if constexpr (sizeof(Stored) >= 4) {
+            copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from + k * kScanParts * stride);
+          } else {
+            *at = from[k * kScanParts * stride];
+          }
+        }
+      }
+    }
+    copy_commit();
+  }
+  /// A chunk that begins before the sequence or ends after it.
+  CELLC_DEVICE void copy_ragged(Stored* to, int e, long long t) {
+    CELLC_UNROLL(1)
+    for (int k = 0; k < kChunk; ++k)
+      if (t + k >= 0 && t + k < lane[0].steps) to[within(k)] = *input_at(e, t + k);
+  }
+
+  CELLC_DEVICE void read(int k, Real (&input)[kInputs]) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(own()[e * kSlotPitch + within(k)]);
+  }
+  CELLC_DEVICE void read(int k, Real (&input)[kBatch][kInputs]) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      if constexpr (kTime) {
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; i += kChunk) {
+          const uint4 chunk = *reinterpret_cast<const uint4*>(own() + e * kSlotPitch + k + i);
+          CELLC_UNROLL()
+          for (int j = 0; j < kChunk; ++j)
+            input[i + j][e] = widen(lanes.reverse ? stored_at(chunk, kChunk - 1 - j) : stored_at(chunk, j));
+        }
+      } else {
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; ++i) input[i][e] = widen(own()[e * kSlotPitch + (k + i) * kScanChannels]);
+      }
+    }
+  }
+
+  // Steps --------------------------------------------------------------------------------------------
+
+  /// Runs the thread's steps; after(k, states) for every step or, with kBatch of them, for a batch.
+  template <class Cell, class After>
+  CELLC_DEVICE void sweep(const Real (&param)[1][(Cell::kParams > 0 ? Cell::kParams : 1)], const Uniforms<Cell>& uniforms,
+                          Real (&state)[Cell::kStates], After&& after) {
+    const auto run = [&](const Real (&input)[kInputs]) {
+      Real next[Cell::kStates];
+      Cell::step(param[0], input, state, next, uniforms.data);
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kStates; ++e) state[e] = next[e];
+    };
+    if (low == 0 && high == kScanSteps) {
+      CELLC_UNROLL(1)
+      for (int k = 0; k < kScanSteps; k += kBatch) {
+        Real input[kBatch][kInputs], rows[kBatch][Step::kStates];
+        read(k, input);
+        Repeat<kBatch>::run([&](auto place) {
+          constexpr int i = decltype(place)::value;
+          run(input[i]);
+          CELLC_UNROLL()
+          for (int e = 0; e < Step::kStates; ++e) rows[i][e] = state[e];
+        });
+        after.batch(k, rows);
+      }
+    } else {
+      CELLC_UNROLL(1)
+      for (int k = low; k < high; ++k) {
+        Real input[kInputs];
+        read(k, input);
+        run(input);
+        after.one(k, state);
+      }
+    }
+  }
+
+  struct Nothing {
+    CELLC_DEVICE void batch(int, const Real (&)[kBatch][Step::kStates]) {}
+    template <int kStates>
+    CELLC_DEVICE void one(int, const Real (&)[kStates]) {}
+  };
+
+  /// Rows straight to memory.
+  struct Direct {
+    Stored* to[Step::kStates];
+    long long stride[Step::kStates];
+    CELLC_DEVICE explicit Direct(const ScanPiece& work) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        to[e] = work.real && work.row_base[e] ? work.row_at(e, work.begin) : nullptr;
+        stride[e] = work.row_stride(e);
+      }
+    }
+    CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        if (!to[e]) continue;
+        Stored* at = to[e] + k * stride[e];
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; ++i, at += stride[e]) store(at, rows[i][e]);
+      }
+    }
+    CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e)
+        if (to[e]) store(to[e] + k * stride[e], state[e]);
+    }
+  };
+  /// Rows to where the inputs of their steps stood.
+  struct Staged {
+    const ScanPiece& work;
+    CELLC_DEVICE explicit Staged(const ScanPiece& work) : work(work) {}
+    CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        Stored* const to = work.own() + e * kSlotPitch;
+        if constexpr (kTime) {
+          CELLC_UNROLL()
+          for (int i = 0; i < kBatch; i += kChunk) {
+            unsigned words[4];
+            CELLC_UNROLL()
+            for (int j = 0; j < kChunk; ++j)
+              put(words, j, narrow(work.lanes.reverse ? rows[i + kChunk - 1 - j][e] : rows[i + j][e]));
+            *reinterpret_cast<uint4*>(to + k + i) = make_uint4(words[0], words[1], words[2], words[3]);
+          }
+        } else {
+          CELLC_UNROLL()
+          for (int i = 0; i < kBatch; ++i) store(to + (k + i) * kScanChannels, rows[i][e]);
+        }
+      }
+    }
+    CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) store(work.own() + e * kSlotPitch + work.within(k), state[e]);
+    }
+  };
+
+  /// Neighbours in memory by neighbours of the warp.
+  CELLC_DEVICE void write_staged(long long first) {
+    __syncwarp();
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      if (!row_base[e] || !real) continue;
+      Stored* const to = row_at(e, first + part);
+      const long long stride = row_stride(e) * kScanParts;
+      const Stored* const from = region() + e * kSlotPitch + (kTime ? 0 : channel);
+      if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps) {
+        CELLC_UNROLL(8)
+        for (int k = 0; k < kScanSteps; ++k) to[k * stride] = from[place_of_row(k * kScanParts + part)];
+      } else {
+        CELLC_UNROLL(1)
+        for (int k = 0; k < kScanSteps; ++k) {
+          const int row = k * kScanParts + part;
+          if (first + row >= 0 && first + row < lane[0].steps) to[k * stride] = from[place_of_row(row)];
+        }
+      }
+    }
+  }
+  CELLC_DEVICE int place_of_row(int row) const { return row / kScanSteps * kPartPitch + within(row % kScanSteps); }
+
+  CELLC_DEVICE void resolve(int sequence, int chain, long long at_channel) {
+    Lane& l = lane[0];
+    l.channel_index = at_channel;
+    l.sequence = sequence;
+    l.segment = 0;
+    long long first = 0;
+    l.steps = lanes.length;
+    if (lanes.offsets) {
+      first = lanes.offsets[sequence];
+      l.steps = lanes.offsets[sequence + 1] - first;
+    }
+    l.first_row = lanes.reverse ? first + l.steps - 1 : first;
+    l.direction = lanes.reverse ? -1 : 1;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      const ArrayView& array = lanes.array[Step::input_array(e)];
+      input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, l, 0) + lanes.step.input[e];
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, l, 0) + lanes.step.state[e] : nullptr;
+    }
+    words = scan.words + static_cast<long long>(chain) * scan.pieces * (kScanWords * kScanChannels) + channel;
+  }
+};
+
+}  // namespace cellc
