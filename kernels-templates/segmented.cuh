@@ -358,7 +358,7 @@ struct SegmentedRun {
   };
 
   /// Whose ends have changed: bit v of this thread's.
-  __device__ __noinline__ unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned* counter) {
+  CELLC_DEVICE unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned* counter) {
     const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
     const auto lane_of = [&](int v) {
       const long long at_most = place + v < all ? place + v : all - 1;
@@ -513,24 +513,40 @@ struct SegmentedRun {
     }
   }
 
-  /// Along the chains of a tile, segment after segment: one that is off is run from its neighbour's end, and
-  /// the next is looked at only if that changed this one's. Ends in the right answer whatever the data.
-  CELLC_DEVICE void walk_chains(long long tile, Real tolerance) {
-    const long long chains = lanes.sequences * lanes.channels;
-    unsigned changed = 0;
-    for (int s = 1; s < lanes.segments; s += kBatch) {
-      unsigned marks = 0;  // bit i: this thread has something to look at in segment s + i
+  /// Bit i: this thread's chains have something to look at in segment s + i.
+  CELLC_DEVICE unsigned marks(long long tile, int s) const {
+    unsigned result = 0;
+    CELLC_UNROLL()
+    for (int i = 0; i < kBatch; ++i) {
       CELLC_UNROLL()
-      for (int i = 0; i < kBatch; ++i) {
-        CELLC_UNROLL()
-        for (int v = 0; v < kWidth; ++v) {
-          const long long chain = tile * kTile + thread * kWidth + v;
-          if (chain < chains && s + i < lanes.segments && run.off[chain_lane(chain) + (s + i) * lanes.channels]) marks |= 1u << i;
-        }
+      for (int v = 0; v < kWidth; ++v) {
+        const long long chain = tile * kTile + thread * kWidth + v;
+        if (chain < lanes.sequences * lanes.channels && s + i < lanes.segments &&
+            run.off[chain_lane(chain) + (s + i) * lanes.channels])
+          result |= 1u << i;
       }
-      CELLC_UNROLL(1)
-      for (int i = 0; i < kBatch && s + i < lanes.segments; ++i)
-        if (__any_sync(0xffffffffu, changed || (marks >> i & 1u))) changed = carried(Tail, tile, s + i, 0, tolerance, &of->tails);
+    }
+    return result;
+  }
+
+  /// One pass over all tiles. The tail goes along the chains of a tile, segment after segment: one that is
+  /// off is run from its neighbour's end, and the next is looked at only if it is off itself or that
+  /// changed. So it ends in the right answer whatever the data.
+  CELLC_DEVICE void all_tiles(Pass pass, bool carries, int burn_in, Real tolerance, unsigned call, unsigned* counter) {
+    const long long all = pass == Tail ? lanes.sequences * lanes.channels : count;
+    for (long long tile = warp; tile * kTile < all; tile += warps) {
+      unsigned changed = 0, marked = 0;
+      int s = pass == Tail ? 1 : 0;
+      do {
+        bool runs = pass != First || carries;
+        if (pass == Tail) {
+          if ((s - 1) % kBatch == 0) marked = marks(tile, s);
+          runs = __any_sync(0xffffffffu, changed || (marked >> (s - 1) % kBatch & 1u));
+        }
+        if (runs) changed = carried(pass, tile, s, burn_in, tolerance, counter);
+        else if (pass == First) sweep(tile, burn_in);
+      } while (pass == Tail && ++s < lanes.segments);
+      if (pass == First) check(tile, call, burn_in);
     }
   }
 
@@ -579,43 +595,42 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const int burn_in = control->burn_in && run.carries < 0 ? static_cast<int>(control->burn_in) : run.burn_in;
   const bool carries = run.carries < 0 ? control->carries != 0 : run.carries != 0;
   const long long tiles = (work.count + kTile - 1) / kTile;
-  for (long long tile = work.warp; tile < tiles; tile += work.warps) {
-    if (lanes_may_be_empty(run.lanes)) work.finish_empty(tile);
-    if (carries) work.carried(Work::First, tile, 0, burn_in, run.tolerance, nullptr);
-    else work.sweep(tile, burn_in);
-    work.check(tile, call, burn_in);
-  }
-  wait_for_grid(&control->barrier);
+  if (lanes_may_be_empty(run.lanes))
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.finish_empty(tile);
   Tally* const of = work.of;
-  const unsigned misses = of->misses;
-  mark();
-  int round = 0;
   // Few chains of many segments: many parts. Short chains: whole rows of memory.
-  const int group = !kShares || run.lanes.segments < 64 ? kWarp : 8;
-  const int parts = kShares ? blockDim.x / group : 1;
-  unsigned active = misses;
-  // Chains that will not settle show early: most of what missed is still off after three rounds. The others
-  // need few rounds more, and each costs a segment where walking costs the sequence.
-  for (; active && round < run.rounds && (run.fixed || round < 4 || active < misses / 2 || active < 32); ++round) {
-    work.compose(group, parts);
-    if (leads) of->active[(round + 1) % 3] = 0;
+  const int group = !kShares || run.lanes.segments < 64 ? kWarp : 8, parts = kShares ? blockDim.x / group : 1;
+  int round = 0;
+  unsigned misses = 0, active = 0;
+  for (auto pass = Work::First;;) {
+    // The one place from which lanes are run: each would be a copy of the walk.
+    work.all_tiles(pass, carries, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, call,
+                   pass == Work::Tail ? &of->tails : &of->active[round % 3]);
+    if (pass == Work::Tail) break;
     wait_for_grid(&control->barrier);
     mark();
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) 
-      work.carried(Work::Again, tile, 0, 0, round < run.eager ? Real(0) : run.tolerance, &of->active[round % 3]);
+    if (pass == Work::First) {
+      active = misses = of->misses;
+    } else {
+      active = of->active[round % 3];
+      if (leads) of->repaired += active, of->ran[round & 15] = active;
+      ++round;
+    }
+    if (!active) break;
+    // Chains that will not settle show early: most of what missed is still off after a few rounds. The others
+    // need few rounds more, and each costs a segment where walking costs the sequence.
+    if (round < run.rounds && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
+      work.compose(group, parts);
+      if (leads) of->active[(round + 1) % 3] = 0;
+      pass = Work::Again;
+    } else {
+      for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
+      if (!run.repairs) break;
+      pass = Work::Tail;
+    }
     wait_for_grid(&control->barrier);
-    active = of->active[round % 3];
     mark();
-    if (leads) of->repaired += active, of->ran[round & 15] = active;
   }
-  if (active) {
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
-    wait_for_grid(&control->barrier);
-    if (run.repairs)
-      for (long long tile = work.warp; tile * kTile < run.lanes.sequences * run.lanes.channels; tile += work.warps)
-        work.walk_chains(tile, run.tolerance);
-  }
-  if (active) mark();
   if (leads) {
     of->rounds = round;
     if (run.carries < 0) learn(run, misses, burn_in);
