@@ -192,8 +192,8 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   if (segmented) text += part("carriers.cuh") + part("segmented.cuh");
   else text += part("sequential.cuh");
   const std::size_t states = code.step.states.size();
-  // Few registers a thread keep many warps under way; many states need many registers.
-  const int blocks = (storage_ == Dtype::F64 ? (states <= 2 ? 2 : 1) : states <= 2 ? 4 : states <= 6 ? 2 : 1) * kWarps / code.warps;
+  // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
+  const int blocks = (states <= 4 ? 2 : 1) * kWarps / code.warps;
   if (segmented)
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}, {}) cellc_kernel(const __grid_constant__ "
