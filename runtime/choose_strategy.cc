@@ -12,6 +12,10 @@ namespace {
 /// Steps below which cutting a sequence gains less than it costs.
 constexpr std::int64_t kShortest = 512;
 constexpr std::int64_t kShortestSegment = 64;
+/// A segment of a scan: short enough that a tile's inputs stay in cache between the sweep with carriers and
+/// the steps, and of an odd number of cache lines (f32, one channel): at a distance of 4,096 bytes all lanes
+/// of a tile would share one set of the first-level cache.
+constexpr std::int64_t kScanSteps = 1008, kScanStepsOfBlocks = 256;
 
 /// Sweeps of the vector units that one sequential pass over the run costs: lanes that are missing
 /// leave them idle.
@@ -41,7 +45,7 @@ StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy stra
   plan.strategy = strategy;
   plan.reason = "asked for";
   if (strategy == Strategy::Sequential) return plan;
-  plan.segment = std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? 1024 : 4096);
+  plan.segment = std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? kScanSteps : 4096);
   if (strategy == Strategy::Segmented || strategy == Strategy::Shooting)
     plan.burn_in = stage.linear && stage.norm_bound && *stage.norm_bound == 0 ? 1 : 64;
   return plan;
@@ -68,8 +72,7 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
     const double cost = 2.0 + static_cast<double>(shape.block);
     if (cost < sequential) {
       plan.strategy = Strategy::Scan;
-      // Short enough that a tile's inputs stay in cache between the sweep with carriers and the steps.
-      plan.segment = std::min<std::int64_t>(segment_length(shape, 1), shape.block <= 4 ? 1024 : 256);
+      plan.segment = std::min<std::int64_t>(segment_length(shape, 1), shape.block <= 4 ? kScanSteps : kScanStepsOfBlocks);
       plan.reason = fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable",
                                 lanes, (shape.longest + plan.segment - 1) / plan.segment);
       return plan;

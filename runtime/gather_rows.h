@@ -9,6 +9,8 @@
 #include <emmintrin.h>
 #endif
 
+#include "runtime/turn_blocks.h"
+
 namespace cellc {
 
 /// Steps that are gathered at a time: inputs and states of a tile stay near the first-level cache.
@@ -62,39 +64,36 @@ bool stream_rows(const Number* from, std::int64_t from_step, Number* to, std::in
 #endif
 }
 
-/// Blocks of kBlock steps of kBlock lanes are turned through a buffer: row by row, a lane's steps
-/// would be written to (or read from) so many places at one distance that caches evict each other.
-inline constexpr std::int64_t kBlock = 16;
-
-/// Sizes are known where a block is whole and a lane's steps are neighbours: plain vector moves. The
-/// rest goes entry by entry.
+/// Sixteen lanes at a time, by whole blocks where a lane's steps are neighbours (turn_blocks.h); row by row,
+/// a lane's steps would be written to (or read from) so many places at one distance that caches evict each
+/// other. The rest goes entry by entry.
 template <typename Number>
 void lanes_to_rows(const Number* const* lanes, std::int64_t step, std::int64_t rows, Number* to, std::int64_t to_step) {
-  Number block[kBlock][kBlock];
-  std::int64_t t = 0;
-  for (; step == 1 && t + kBlock <= rows; t += kBlock) {
-    for (std::int64_t l = 0; l < kBlock; ++l) {
-      // So many streams that no prefetcher follows them all: ask for the next chunk's lines here.
-      __builtin_prefetch(lanes[l] + t + kChunkSteps);
-      std::memcpy(block[l], lanes[l] + t, sizeof block[l]);
-    }
-    for (std::int64_t i = 0; i < kBlock; ++i)
-      for (std::int64_t l = 0; l < kBlock; ++l) to[(t + i) * to_step + l] = block[l][i];
+  const std::int64_t blocks = step == 1 || step == -1 ? rows / kBlock : 0, turned = blocks * kBlock;
+  if (step == 1 && blocks) {
+    block_turner<Number>().to_rows(lanes, {blocks, to_step}, to);
+  } else if (blocks) {
+    // From the other end of both.
+    const Number* low[kBlock];
+    for (std::int64_t l = 0; l < kBlock; ++l) low[l] = lanes[l] - (turned - 1);
+    block_turner<Number>().to_rows(low, {blocks, -to_step}, to + (turned - 1) * to_step);
   }
-  for (; t < rows; ++t)
+  for (std::int64_t t = turned; t < rows; ++t)
     for (std::int64_t l = 0; l < kBlock; ++l) to[t * to_step + l] = lanes[l][t * step];
 }
 
 template <typename Number>
-void rows_to_lanes(const Number* from, std::int64_t from_step, std::int64_t rows, Number* const* lanes, std::int64_t step) {
-  Number block[kBlock][kBlock];
-  std::int64_t t = 0;
-  for (; step == 1 && t + kBlock <= rows; t += kBlock) {
-    for (std::int64_t i = 0; i < kBlock; ++i)
-      for (std::int64_t l = 0; l < kBlock; ++l) block[l][i] = from[(t + i) * from_step + l];
-    for (std::int64_t l = 0; l < kBlock; ++l) std::memcpy(lanes[l] + t, block[l], sizeof block[l]);
+void rows_to_lanes(const Number* from, std::int64_t from_step, std::int64_t rows, Number* const* lanes, std::int64_t step,
+                   bool past_caches) {
+  const std::int64_t blocks = step == 1 || step == -1 ? rows / kBlock : 0, turned = blocks * kBlock;
+  if (step == 1 && blocks) {
+    block_turner<Number>().to_lanes(from, {blocks, from_step}, lanes, past_caches);
+  } else if (blocks) {
+    Number* low[kBlock];
+    for (std::int64_t l = 0; l < kBlock; ++l) low[l] = lanes[l] - (turned - 1);
+    block_turner<Number>().to_lanes(from + (turned - 1) * from_step, {blocks, -from_step}, low, past_caches);
   }
-  for (; t < rows; ++t)
+  for (std::int64_t t = turned; t < rows; ++t)
     for (std::int64_t l = 0; l < kBlock; ++l) lanes[l][t * step] = from[t * from_step + l];
 }
 

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/flush_to_zero.h"
 #include "runtime/gather_rows.h"
 #include "runtime/threads.h"
 
@@ -29,6 +31,7 @@ struct LaneRun {
 struct Tile {
   std::vector<LaneRun> runs;
   std::int64_t lanes = 0, steps = 0;
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();  ///< no lane ends before
   bool in_place = false;
 };
 
@@ -119,6 +122,7 @@ class LaneTile {
     if (!function) return;
     values_.clear();
     for (const Slot& slot : kernel_.compiled_.kernels[kernel].slots) values_.push_back(slot_value(slot));
+    const FlushToZero flushed(kernel_.flushes_);
     function(values_.data(), steps, begin, end);
   }
 
@@ -366,7 +370,7 @@ class LaneTile {
         lanes[l] = reinterpret_cast<Number*>(a.data) + r.lane.row * a.row_entries + done * step + a.mixed[0] + a.channel[r.lane.channel];
       }
       if (!all) break;
-      rows_to_lanes(from + tile.runs[turned].first_lane, width, n, lanes, step);
+      rows_to_lanes(from + tile.runs[turned].first_lane, width, n, lanes, step, large_[s] != 0);
       turned += kBlock;
     }
     for (std::size_t i = turned; i < tile.runs.size(); ++i) {
@@ -392,6 +396,7 @@ class LaneTile {
 
   template <typename Number>
   void keep_ends(const Tile& tile, int state, std::int64_t done, std::int64_t n) {
+    if (done + n < tile.shortest) return;
     const int s = static_cast<int>(state_symbol(state));
     const Number* const rows = reinterpret_cast<const Number*>(pointers_[s].row);
     Number* const to = static_cast<Number*>(to_.arrays[state].data());
@@ -487,6 +492,7 @@ void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const
       open.runs.push_back(r);
       open.lanes += take;
       open.steps = std::max(open.steps, first.steps);
+      open.shortest = std::min(open.shortest, first.steps);
       at += take;
       if (open.lanes == tile_lanes) close();
     }
@@ -516,6 +522,7 @@ void LaneKernel::scan(const ScanKernels& kernels, const SegmentStates& from, Seg
       tile.runs.push_back({tile.lanes, n, first});
       tile.lanes += n;
       tile.steps = std::max(tile.steps, first.steps);
+      tile.shortest = std::min(tile.shortest, first.steps);
       i += n;
     }
     tiles.push_back(std::move(tile));
@@ -531,11 +538,10 @@ void LaneKernel::scan(const ScanKernels& kernels, const SegmentStates& from, Seg
       bool composed = false;
       try {
         carrying.open<Number>(tile, tile.steps);
-        for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk()) {
-          const std::int64_t n = std::min(carrying.chunk(), tile.steps - done);
-          carrying.load<Number>(tile, done, n, done);
-          carrying.advance<Number>(tile, done, n, done);
-        }
+        // All steps of some lanes after each other: few enough streams for the hardware to follow.
+        carrying.load<Number>(tile, 0, tile.steps, 0);
+        for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk())
+          carrying.advance<Number>(tile, done, std::min(carrying.chunk(), tile.steps - done), done);
         for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;) turn.wait(at, std::memory_order_acquire);
         compose(tile.runs.front().lane.segment, tile.runs.back().lane.segment + 1);
         composed = true;

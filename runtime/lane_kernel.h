@@ -76,6 +76,9 @@ class LaneKernel {
                    const std::function<void(std::int64_t, std::int64_t)>& compose);
 
   const CellGraph& cell() const { return compiled_.plan.cell; }
+  /// What carriers of a contraction are run with (flush_to_zero.h).
+  void flush_to_zero() { flushes_ = true; }
+
   double compile_ms() const { return compiled_.compile_ms; }
   CacheState cache() const { return compiled_.module->cache; }
 
@@ -84,6 +87,7 @@ class LaneKernel {
   CompiledPlan compiled_;
   AxisId lane_ = kNoAxis;
   int kernel_ = -1;
+  bool flushes_ = false;
 };
 
 }  // namespace cellc

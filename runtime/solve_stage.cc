@@ -19,7 +19,8 @@ class StageSolver {
   StageSolver(StageData& data, StageKernels& kernels, const StagePlan& plan, const SolveOptions& options,
               double tolerance, int threads)
       : data_(data), kernels_(kernels), plan_(plan), options_(options), tolerance_(tolerance), threads_(threads),
-        segments_(data, plan.segment > 0 && plan.strategy != Strategy::Sequential ? plan.segment : std::numeric_limits<std::int64_t>::max()) {
+        segments_(data, plan.segment > 0 && plan.strategy != Strategy::Sequential ? plan.segment : std::numeric_limits<std::int64_t>::max()),
+        residual_(static_cast<std::size_t>(segments_.count() * data.channels()), kNone) {
     outcome_.report.plan = plan;
     // No repair where a fixed number of iterations was asked for: that is the papers' behaviour.
     repairs_ = options.repair && !options.fixed_iterations;
@@ -50,6 +51,9 @@ class StageSolver {
   }
 
  private:
+  static constexpr double kNone = -1;
+  std::int64_t lane_number(SegmentLane at) const { return at.segment * data_.channels() + at.channel; }
+
   int iterations() const { return options_.fixed_iterations.value_or(options_.max_iterations); }
   StageReport& report() { return outcome_.report; }
 
@@ -191,7 +195,7 @@ class StageSolver {
     kernels_.step().run(data_.lanes(), steps, probe_, probe_, false, threads_);
     for (const SegmentLane at : lanes) {
       const double worst = residual_at(at, segments_[at.segment].row);
-      residual_[{at.segment, at.channel}] = worst;
+      residual_[lane_number(at)] = worst;
       if (!(worst <= tolerance_)) misses.push_back({at, worst, 0});
     }
     return misses;
@@ -213,7 +217,7 @@ class StageSolver {
       std::vector<SegmentLane> behind;
       for (const Miss& m : misses) {
         segments_.put_left_end(segments_.starts(), m.at);
-        residual_.erase({m.at.segment, m.at.channel});
+        residual_[lane_number(m.at)] = kNone;
         const std::int32_t next = m.at.segment + 1;
         if (next < segments_.count() && !segments_.is_first(next)) behind.push_back({next, m.at.channel});
       }
@@ -232,7 +236,7 @@ class StageSolver {
       for (const auto& [segment, channel] : partly) lanes.push_back({segment, channel});
       const SegmentStates found = measure(lanes);
       for (const SegmentLane at : lanes)
-        residual_[{at.segment, at.channel}] = found.arrays[0].get(at.segment * data_.channels() + at.channel);
+        residual_[lane_number(at)] = found.arrays[0].get(lane_number(at));
     }
     report_rest(misses);
   }
@@ -277,7 +281,7 @@ class StageSolver {
       for (std::size_t k = 0; k < open.size(); ++k) {
         const SegmentLane at = open[k].at;
         const double r = residual_at(at, steps[k].row);
-        if (r <= tolerance_ && open[k].until <= done + piece) residual_[{at.segment, at.channel}] = r;
+        if (r <= tolerance_ && open[k].until <= done + piece) residual_[lane_number(at)] = r;
         else lanes.push_back(open[k]);
       }
       done += piece;
@@ -307,7 +311,7 @@ class StageSolver {
   }
 
   void report_rest(const std::vector<Miss>& misses) {
-    for (const auto& [at, r] : residual_) report().max_residual = std::max(report().max_residual, r);
+    for (const double r : residual_) report().max_residual = std::max(report().max_residual, r);
     std::map<std::int32_t, Unconverged> worst;
     for (const Miss& m : misses) {
       const Segment& s = segments_[m.at.segment];
@@ -323,8 +327,8 @@ class StageSolver {
   /// segments beside what was written, tell the growth from boundary to boundary.
   void estimate_error() {
     std::vector<std::pair<double, SegmentLane>> left;
-    for (const auto& [at, r] : residual_)
-      if (r > 0) left.push_back({r, {at.first, at.second}});
+    for (const SegmentLane at : segments_.all())
+      if (const double r = residual_[lane_number(at)]; r > 0) left.push_back({r, at});
     if (left.empty()) return;
     const std::size_t sample = std::min<std::size_t>(left.size(), 64);
     std::partial_sort(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(sample), left.end(),
@@ -441,13 +445,12 @@ class StageSolver {
   double check_all() {
     const SegmentStates found = measure(segments_.all());
     newton_misses_.clear();
-    residual_.clear();
     double most = 0;
     for (const SegmentLane at : segments_.all()) {
-      const std::int64_t e = at.segment * data_.channels() + at.channel;
+      const std::int64_t e = lane_number(at);
       const double r = found.arrays[0].get(e);
       most = std::max(most, r);
-      residual_[{at.segment, at.channel}] = r;
+      residual_[lane_number(at)] = r;
       if (!(r <= tolerance_))
         newton_misses_.push_back({at, r, static_cast<std::int64_t>(found.arrays[1].get(e)),
                                   segments_[at.segment].steps - static_cast<std::int64_t>(found.arrays[2].get(e))});
@@ -464,7 +467,8 @@ class StageSolver {
   bool repairs_ = true;
   Segments<Number> segments_;
   SegmentStates probe_, at_;  ///< scratch: a step's outcome; where a repair has come to
-  std::map<std::pair<std::int32_t, std::int32_t>, double> residual_;  ///< of steps not made by the step code
+  /// By lane: of steps not made by the step code, or kNone.
+  std::vector<double> residual_;
   std::vector<Miss> newton_misses_;
   StageOutcome outcome_;
 };

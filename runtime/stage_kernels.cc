@@ -38,6 +38,8 @@ const StageKernels::Carrying& StageKernels::carriers() {
     const Clock clock(compile_ms_);
     CarrierCell cell = with_carriers(stage_.lanes, stage_.lane, scannable_);
     LaneKernel kernel = compile(cell.cell);
+    // Clip and Möbius maps are left alone: their numbers count by their ratios, however small.
+    if (cell.kind == Scannable::Affine) kernel.flush_to_zero();
     carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
   }
   return *carriers_;
@@ -59,6 +61,7 @@ const StageKernels::Carrying& StageKernels::newton_carriers() {
     const Clock clock(compile_ms_);
     CarrierCell cell = with_carriers(system, stage_.lane, Scannable::Affine);
     LaneKernel kernel = compile(cell.cell);
+    kernel.flush_to_zero();
     newton_carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
   }
   return *newton_carriers_;

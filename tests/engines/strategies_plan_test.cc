@@ -114,5 +114,43 @@ TEST(Plans, AreRefusedWhereAStageDoesNotAdmitThem) {
   EXPECT_THROW(p.solver.run(p.run, options, report), SolverError);
 }
 
+// One channel: lanes are gathered in whole blocks, forwards and backwards, and what is left over singly. The
+// carriers of a contraction come down to nothing within a segment.
+TEST(Plans, LongScansOfOneChannel) {
+  const SourceText source("test.cell", "cell one[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n}\n");
+  const File tree = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, tree, tree.cells[0]);
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+    Solver solver(cell.graph, cell.structure, {.dtype = dtype});
+    for (const bool reverse : {false, true})
+      for (const int threads : {1, 2}) {
+        SCOPED_TRACE(testing::Message() << to_string(dtype) << (reverse ? ", reverse" : "") << ", threads " << threads);
+        BoundRun run;
+        run.sizes[cell.graph.header[0]] = 1;
+        run.offsets = {0, 70003, 70003, 70500, 110000};
+        run.reverse = reverse;
+        run.threads = threads;
+        oracle::Random random(5);
+        for (const Symbol& symbol : cell.graph.symbols) {
+          Array array(dtype, {symbol.kind == SymbolKind::Input ? run.offsets.back() : 4, 1});
+          for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, symbol.name == "a" ? random.uniform(0.3, 0.99) : random.uniform(-1, 1));
+          run.symbols.push_back(array);
+        }
+        SolveOptions options;
+        options.solver = Strategy::Sequential;
+        SolveReport report;
+        const RunOutput expected = solver.run(run, options, report);
+        options.solver = Strategy::Scan;
+        const RunOutput found = solver.run(run, options, report);
+        EXPECT_TRUE(report.converged);
+        EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Scan);
+        const double tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-5;
+        for (std::int64_t t = 0; t < run.offsets.back(); ++t)
+          ASSERT_NEAR(found.states[0].get(t), expected.states[0].get(t), tolerance) << "row " << t;
+        for (std::int64_t s = 0; s < 4; ++s) ASSERT_NEAR(found.finals[0].get(s), expected.finals[0].get(s), tolerance) << "sequence " << s;
+      }
+  }
+}
+
 }  // namespace
 }  // namespace cellc
