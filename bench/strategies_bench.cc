@@ -1,6 +1,7 @@
 // The parallel strategies on the CPU beside the sequential kernel and a scalar loop, in one run.
 //
-//   cellc_bench_strategies [repetitions [case]]      case: fast, mixed, slow, stiff or linear
+//   cellc_bench_strategies [repetitions [case]]      case: fast, mixed, slow, stiff, linear,
+//                                           lstm, or lstm256, lstm512, lstm1024
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +37,16 @@ const char* const kLinear = R"(cell linear[d] {
 }
 )";
 
-/// A cell with its arrays, every input [steps, channels].
+const char* const kLstm = R"(cell lstm[d] {
+  state c[d], h[d]
+  input xi[d], xf[d], xg[d], xo[d]
+  param Ui[d,d], Uf[d,d], Ug[d,d], Uo[d,d]
+  c' = sigmoid(Uf@h + xf)*c + sigmoid(Ui@h + xi)*tanh(Ug@h + xg)
+  h' = sigmoid(Uo@h + xo)*tanh(c')
+}
+)";
+
+/// A cell with its arrays, every input and state [steps, channels].
 struct Case {
   CellGraph cell;
   Structure structure;
@@ -51,12 +61,12 @@ struct Case {
     run.offsets = {0, steps};
     std::mt19937 random(1);
     for (const Symbol& symbol : cell.symbols) {
-      const std::int64_t rows = symbol.kind == SymbolKind::Input ? steps : 1;
+      const std::int64_t rows = symbol.kind == SymbolKind::Input ? steps : symbol.axes.size() == 2 ? channels : 1;
       Array array(Dtype::F32, {rows, channels});
       float* data = static_cast<float*>(array.data());
       if (symbol.kind != SymbolKind::State)
         for (std::int64_t i = 0; i < rows * channels; ++i) data[i] = static_cast<float>(draw(symbol, i % channels, random));
-      if (symbol.kind == SymbolKind::Param) array = array.with_shape({channels});
+      if (symbol.kind == SymbolKind::Param && rows == 1) array = array.with_shape({channels});
       run.symbols.push_back(array);
     }
   }
@@ -151,6 +161,23 @@ void linear(int repetitions) {
   line("auto, two threads", two, scalar, far);
 }
 
+/// As torch initialises it: weights uniform within 1/sqrt(d), inputs what W@x + b gives for x of variance 1.
+void lstm(std::int64_t channels, int repetitions) {
+  const double most = 1 / std::sqrt(static_cast<double>(channels));
+  Case c(kLstm, 4096, channels, [&](const Symbol& s, std::int64_t, std::mt19937& random) {
+    if (s.kind == SymbolKind::Param) return std::uniform_real_distribution<double>(-most, most)(random);
+    return std::normal_distribution<double>(0, std::sqrt(1.0 / 3))(random);
+  });
+  fmt::print("LSTM at torch's initialisation, B=1, T=4096, d={}, f32\n", channels);
+  const Timed sequential = timed(c, Strategy::Sequential, 2, repetitions);
+  line("sequential, two threads", sequential, sequential.ms, 0);
+  for (const Strategy solver : {Strategy::Relaxation, Strategy::Auto}) {
+    const Timed two = timed(c, solver, 2, repetitions);
+    line(solver == Strategy::Auto ? "auto, two threads" : "relaxation, two threads", two, sequential.ms,
+         difference(two.output, sequential.output));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -162,4 +189,6 @@ int main(int argc, char** argv) {
   if (wanted("slow")) gru("slow", -6, 1, 1, repetitions);
   if (wanted("stiff")) gru("stiff", -6, 3, 3, repetitions);
   if (wanted("linear")) linear(repetitions);
+  for (const std::int64_t channels : {256, 512, 1024})
+    if (wanted("lstm") || only == fmt::format("lstm{}", channels)) lstm(channels, std::min(repetitions, 5));
 }

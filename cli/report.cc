@@ -141,6 +141,7 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
                        {"max_residual", finite(s.max_residual)},
                        {"contraction", optional(s.contraction)},
                        {"lyapunov", optional(s.lyapunov)},
+                       {"predicted_iterations", s.predicted_iterations ? json(*s.predicted_iterations) : json()},
                        {"trace", trace}});
   }
   object["plan"] = {{"stages", plans}, {"threads", threads_of(report.binding)}, {"reason", reason}};
@@ -204,6 +205,9 @@ std::string trace_text(const RunReport& report) {
       text += fmt::format("  a difference shrinks by {:.4g} {}\n", *stage.contraction,
                           stage.plan.strategy == Strategy::Relaxation ? "an iteration" : "a step in a typical lane");
     if (stage.lyapunov) text += fmt::format("  largest Lyapunov exponent, estimated: {:.4g} a step\n", *stage.lyapunov);
+    if (stage.predicted_iterations)
+      text += fmt::format("  predicted from the first few: {} iteration{}\n", *stage.predicted_iterations,
+                          *stage.predicted_iterations == 1 ? "" : "s");
     if (const auto bound = report.loaded.structure.stages[k].norm_bound)
       text += fmt::format("  proved: the Jacobian's norm is at most {:.4g}\n", *bound);
     for (std::size_t i = 0; i < stage.trace.size(); ++i) {

@@ -40,6 +40,7 @@ struct BoundRun {
   std::vector<std::int64_t> offsets;            ///< N+1 row offsets of the sequences
   bool reverse = false;
   int threads = 0;                              ///< 0: all cores
+  std::int64_t product_rows = 0;                ///< 0: kProductRows; others: cells without states only
 };
 
 /// What a run wrote. Companion states are written like the others.

@@ -5,8 +5,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "runtime/bind.h"
+#include "runtime/predict_iterations.h"
+#include "runtime/products.h"
 #include "runtime/row_difference.h"
 #include "runtime/threads.h"
+#include "runtime/time_window.h"
 
 namespace cellc {
 
@@ -30,15 +34,47 @@ std::unique_ptr<Relaxation> Relaxation::make(const CellGraph& cell, const Struct
 }
 
 Relaxation::Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options)
-    : cell_(cell), states_(states), relaxed_(std::move(relaxed)), options_(options) {
+    : cell_(cell), states_(states), relaxed_(std::move(relaxed)), mixing_plan_(make_plan(relaxed_.mixing.cell, Structure{})),
+      options_(options) {}
+
+/// Compiles when a run first asks: whoever weighs the strategies only needs shapes.
+void Relaxation::prepare() {
+  if (inner_) return;
+  const auto start = Clock::now();
+  // What was made before a failure is kept.
+  const auto compile = [&](std::optional<Program>& program, const CellGraph& cell) {
+    if (program || cell.outs.empty()) return;
+    program.emplace(Program::compile(cell, Structure{}, options_));
+    caches_.push_back(program->cache());
+  };
+  compile(mixing_, relaxed_.mixing.cell);
+  compile(fixed_, relaxed_.fixed.cell);
+  compile(step_, relaxed_.step.cell);
   const Jacobian jacobian = differentiate(relaxed_.cell);
   structure_ = analyse(relaxed_.cell, jacobian);
   inner_ = std::make_unique<Solver>(relaxed_.cell, structure_, options_);
-  mixing_.emplace(Program::compile(relaxed_.mixing.cell, Structure{}, options_));
-  if (!relaxed_.fixed.cell.outs.empty()) fixed_.emplace(Program::compile(relaxed_.fixed.cell, Structure{}, options_));
-  step_.emplace(Program::compile(relaxed_.step.cell, Structure{}, options_));
-  for (const auto* p : {&fixed_, &mixing_, &step_})
-    if (*p) caches_.push_back((*p)->cache());
+  compile_ms_ += ms_since(start);
+}
+
+double Relaxation::product_entries(const BoundRun& run) const {
+  double entries = 0;
+  for (const Product& p : mixing_plan_.products) {
+    const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
+    entries += static_cast<double>(shape.batch) * static_cast<double>(shape.width) * static_cast<double>(shape.depth);
+  }
+  return entries;
+}
+
+std::int64_t Relaxation::window_steps(const BoundRun& run) {
+  constexpr std::int64_t kRows = 16384, kLeast = 256, kMost = 2048;
+  const std::int64_t sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(run.offsets.size()) - 1);
+  std::int64_t longest = 0;
+  for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
+  const std::int64_t wanted = std::clamp(kRows / sequences, kLeast, kMost);
+  if (longest <= wanted + wanted / 2) return 0;
+  // Windows of one length, in whole products.
+  const std::int64_t windows = (longest + wanted - 1) / wanted, each = (longest + windows - 1) / windows;
+  return (each + kManyProductRows - 1) / kManyProductRows * kManyProductRows;
 }
 
 BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySource>& sources,
@@ -49,6 +85,7 @@ BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySourc
   result.offsets = run.offsets;
   result.reverse = run.reverse;
   result.threads = run.threads;
+  result.product_rows = kManyProductRows;
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const ArraySource source = sources[s];
     Array array, history;
@@ -73,7 +110,60 @@ BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySourc
   return result;
 }
 
-StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, double tolerance) {
+StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window) {
+  prepare();
+  const BoundRun& run = *arrays.run;
+  const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+  std::int64_t longest = 0;
+  for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
+  if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance);
+  StageOutcome outcome;
+  StageReport& report = outcome.report;
+  for (std::int64_t begin = 0; begin < longest; begin += window) {
+    TimeWindow part;
+    cut_window(cell_, run, arrays.trajectories, begin, window, part);
+    StageOutcome found = relax_rows(part.arrays, options, tolerance);
+    put_back(part, states_, run, arrays.trajectories);
+    report.iterations = std::max(report.iterations, found.report.iterations);
+    report.max_residual = std::max(report.max_residual, found.report.max_residual);
+    report.error_estimate = std::max(report.error_estimate, found.report.error_estimate);
+    if (found.report.contraction) report.contraction = std::max(report.contraction.value_or(0), *found.report.contraction);
+    if (begin == 0) report.predicted_iterations = found.report.predicted_iterations;
+    report.trace.insert(report.trace.end(), found.report.trace.begin(), found.report.trace.end());
+    for (Unconverged& u : found.unconverged) {
+      u.sequence = part.sequences[static_cast<std::size_t>(u.sequence)];
+      u.first_bad_step += begin;
+      // What follows a bad step starts from it: the first one is what counts.
+      const auto it = std::find_if(outcome.unconverged.begin(), outcome.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
+      if (it == outcome.unconverged.end()) outcome.unconverged.push_back(u);
+      else it->residual = std::max(it->residual, u.residual);
+    }
+    // The caller runs the whole stage step by step: nothing is gained by going on.
+    if (!outcome.unconverged.empty() && options.repair && !options.fixed_iterations) break;
+  }
+  return outcome;
+}
+
+std::optional<int> Relaxation::predict(const BoundRun& run, double tolerance) {
+  constexpr std::int64_t kSteps = 256;
+  constexpr int kIterations = 4;
+  prepare();
+  TimeWindow part;
+  cut_window(cell_, run, {}, 0, kSteps, part);
+  for (const int u : states_) {
+    std::vector<std::int64_t> shape = run.symbols[cell_.updates[u].symbol].shape();
+    shape[0] = part.run.offsets.back();
+    part.arrays.trajectories[u] = Array(options_.dtype, shape);
+  }
+  for (std::size_t s = 0; s < part.run.symbols.size(); ++s)
+    for (Array* a : {&part.run.symbols[s], &part.run.histories[s]})
+      if (a->data() && a->dtype() != options_.dtype) *a = convert(*a, options_.dtype);
+  SolveOptions few;
+  few.fixed_iterations = kIterations;
+  return predict_iterations(relax_rows(part.arrays, few, tolerance).report.trace, tolerance, 1);
+}
+
+StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance) {
   const BoundRun& run = *arrays.run;
   const int threads = thread_count(run.threads);
   StageOutcome outcome;
@@ -89,50 +179,68 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
   if (fixed_) fixed = fixed_->run(bound(arrays, relaxed_.fixed.sources, {}, {}, false));
   double best = std::numeric_limits<double>::infinity();
   int idle = 0;
-  bool converged = false;
-  for (int k = 0; k < most && !converged; ++k) {
-    terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));
-    SolveReport solved;
-    const double compiled = compile_ms_;
-    RunOutput next = inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
-    compile_ms_ = std::max(compiled, solved.compile_ms);
-    if (k == 0) caches_.push_back(solved.cache);
-    double change = 0;
-    last = {};
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      Array& now = arrays.trajectories[states_[i]];
-      change = std::max(change, largest_change(next.states[i], now, threads));
-      last.states.push_back(std::exchange(now, next.states[i]));
-      next.states[i] = Array();
+  bool settled = false, careful = options.fixed_iterations.has_value();
+  for (int k = 0; k < most;) {
+    for (settled = false; k < most && !settled; ++k) {
+      terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));
+      SolveReport solved;
+      RunOutput next = inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
+      if (!inner_counted_) {
+        inner_counted_ = true;
+        compile_ms_ += solved.compile_ms;
+        caches_.push_back(solved.cache);
+      }
+      double change = 0;
+      last = {};
+      for (std::size_t i = 0; i < states_.size(); ++i) {
+        Array& now = arrays.trajectories[states_[i]];
+        change = std::max(change, largest_change(next.states[i], now, threads));
+        last.states.push_back(std::exchange(now, next.states[i]));
+        next.states[i] = Array();
+      }
+      ++report.iterations;
+      report.trace.push_back({change, run.offsets.back()});
+      if (report.trace.size() > 1 && report.trace[report.trace.size() - 2].change > 0)
+        report.contraction = change / report.trace[report.trace.size() - 2].change;
+      if (report.trace.size() == 4) report.predicted_iterations = predict_iterations(report.trace, tolerance, 1);
+      idle = change < 0.9 * best ? 0 : idle + 1;
+      best = std::min(best, change);
+      if (options.fixed_iterations) continue;
+      // The next iteration would change about as much as the residual is now: it need not be made.
+      const double q = careful ? 1 : report.contraction.value_or(1);
+      settled = change * (q < 0.5 ? 2 * q : 1) <= tolerance;
+      if (idle >= 20) k = most;  // it does not contract
     }
-    ++report.iterations;
-    report.trace.push_back({change, run.offsets.back()});
-    if (report.trace.size() > 1 && report.trace[report.trace.size() - 2].change > 0)
-      report.contraction = change / report.trace[report.trace.size() - 2].change;
-    converged = change <= tolerance && !options.fixed_iterations;
-    idle = change < 0.9 * best ? 0 : idle + 1;
-    best = std::min(best, change);
-    if (idle >= 20 && !options.fixed_iterations) break;  // it does not contract
+    report.max_residual = check(arrays, tolerance, outcome.unconverged);
+    if (outcome.unconverged.empty() || careful) break;
+    careful = true;
+    if (k < most) outcome.unconverged.clear();
   }
-
-  // Every step against f of the trajectory itself.
-  const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
-  for (std::int64_t s = 0; s + 1 < static_cast<std::int64_t>(run.offsets.size()); ++s) {
-    Unconverged bad{s, std::numeric_limits<std::int64_t>::max(), 0};
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const Furthest r = furthest(arrays.trajectories[states_[i]], f.outs[i], run.offsets[s], run.offsets[s + 1], tolerance, run.reverse);
-      report.max_residual = std::max(report.max_residual, r.far);
-      if (r.row < 0) continue;
-      bad.first_bad_step = std::min(bad.first_bad_step, run.reverse ? run.offsets[s + 1] - 1 - r.row : r.row - run.offsets[s]);
-      bad.residual = std::max(bad.residual, r.far);
-    }
-    if (bad.residual > 0) outcome.unconverged.push_back(bad);
-  }
+  if (most == 0) report.max_residual = check(arrays, tolerance, outcome.unconverged);
   // A contraction by q leaves at most r/(1 − q) of an error.
   const double q = report.contraction.value_or(0);
   report.error_estimate = q < 1 ? report.max_residual / (1 - q) : std::numeric_limits<double>::infinity();
   if (report.max_residual == 0) report.error_estimate = 0;
   return outcome;
+}
+
+/// Every step against f of the trajectory itself; returns the largest residual.
+double Relaxation::check(const RunArrays& arrays, double tolerance, std::vector<Unconverged>& unconverged) {
+  const BoundRun& run = *arrays.run;
+  const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
+  double most = 0;
+  for (std::int64_t s = 0; s + 1 < static_cast<std::int64_t>(run.offsets.size()); ++s) {
+    Unconverged bad{s, std::numeric_limits<std::int64_t>::max(), 0};
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+      const Furthest r = furthest(arrays.trajectories[states_[i]], f.outs[i], run.offsets[s], run.offsets[s + 1], tolerance, run.reverse);
+      most = std::max(most, r.far);
+      if (r.row < 0) continue;
+      bad.first_bad_step = std::min(bad.first_bad_step, run.reverse ? run.offsets[s + 1] - 1 - r.row : r.row - run.offsets[s]);
+      bad.residual = std::max(bad.residual, r.far);
+    }
+    if (bad.residual > 0) unconverged.push_back(bad);
+  }
+  return most;
 }
 
 }  // namespace cellc

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "compiler/plan.h"
 #include "compiler/relaxed_cell.h"
 #include "runtime/solve.h"
 #include "runtime/solve_stage.h"
@@ -16,25 +17,41 @@ class Relaxation {
   static std::unique_ptr<Relaxation> make(const CellGraph& cell, const Structure& structure, int stage,
                                           const CompileOptions& options);
 
-  /// Writes the stage's trajectories. What has not converged is reported and left to the caller.
-  StageOutcome run(RunArrays& arrays, const SolveOptions& options, double tolerance);
+  /// Steps of a window that is relaxed before the next one starts: short, so that iterations stay few where
+  /// differences die out slowly, and what they read stays near; long enough for products to be worth it.
+  static std::int64_t window_steps(const BoundRun& run);
+
+  /// Writes the stage's trajectories, window by window (0: all steps at once). What has not converged is
+  /// reported and left to the caller.
+  StageOutcome run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window);
+
+  /// A few iterations over the first steps: how many a run will take. nullopt: it does not contract.
+  std::optional<int> predict(const BoundRun& run, double tolerance);
+
+  /// Multiplications by params that one step's mixing terms take.
+  double product_entries(const BoundRun& run) const;
 
   double compile_ms() const { return compile_ms_; }
   const std::vector<CacheState>& caches() const { return caches_; }
 
  private:
   Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options);
+  void prepare();
+  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance);
+  double check(const RunArrays& arrays, double tolerance, std::vector<Unconverged>& unconverged);
   BoundRun bound(const RunArrays& arrays, const std::vector<ArraySource>& sources, const std::vector<Array>& mixing,
                  const std::vector<Array>& fixed, bool starts) const;
 
   const CellGraph& cell_;
   const std::vector<int>& states_;
   RelaxedCell relaxed_;
+  Plan mixing_plan_;
   Structure structure_;
   CompileOptions options_;
   std::unique_ptr<Solver> inner_;
   std::optional<Program> fixed_, mixing_, step_;
   double compile_ms_ = 0;
+  bool inner_counted_ = false;
   std::vector<CacheState> caches_;
 };
 

@@ -19,9 +19,10 @@ Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::in
   for (std::int64_t r = begin; r < end; ++r) {
     double far = 0;
     for (std::int64_t e = r * entries; e < (r + 1) * entries; ++e) {
-      // Most entries are finite: the careful comparison is for what this one cannot say.
-      const double plain = std::fabs(static_cast<double>(x[e]) - static_cast<double>(y[e])) / (1 + std::fabs(static_cast<double>(y[e])));
-      far = std::max(far, plain < 1e300 ? plain : relative_difference(x[e], y[e]));
+      // A product instead of a quotient: few entries are the furthest so far. What is not a number goes on.
+      const double size = 1 + std::fabs(static_cast<double>(y[e]));
+      const double apart = std::fabs(static_cast<double>(x[e]) - static_cast<double>(y[e]));
+      if (!(apart <= far * size) || !(size < 1e300)) far = std::max(far, relative_difference(x[e], y[e]));
     }
     if (!(far <= tolerance) && (reverse || result.row < 0)) result.row = r;
     result.far = std::max(result.far, far);

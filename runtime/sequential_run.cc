@@ -277,10 +277,18 @@ class SequentialRun {
       chunk_rows_ = std::clamp<std::int64_t>(kChunkBytes / std::max<std::int64_t>(bytes, 1), 1, kChunkRows);
       if (chunk_rows_ > kProductRows) chunk_rows_ -= chunk_rows_ % kProductRows;
     }
-    const bool joins = chunk_rows_ != std::numeric_limits<std::int64_t>::max();
     // Without states no step waits for another: every thread finds blocks of its own.
     const bool stateless = plan_.cell.updates.empty();
-    if (stateless) chunk_rows_ = std::min(chunk_rows_, std::max<std::int64_t>(kProductRows, rows_ / (8 * thread_count(run_.threads))));
+    const bool chunked = chunk_rows_ != std::numeric_limits<std::int64_t>::max();
+    if (stateless && chunked && run_.product_rows > kProductRows && chunk_rows_ >= run_.product_rows) {
+      product_rows_ = run_.product_rows;
+      chunk_rows_ -= chunk_rows_ % product_rows_;
+    }
+    const bool joins = chunked && product_rows_ == kProductRows;
+    if (stateless) {
+      const std::int64_t share = rows_ / (8 * thread_count(run_.threads));
+      chunk_rows_ = std::min(chunk_rows_, std::max<std::int64_t>(product_rows_, share - share % product_rows_));
+    }
     for (std::int64_t s = 0; s < sequences_; ++s) {
       const std::int64_t steps = steps_of(s);
       if (steps == 0) continue;
@@ -346,10 +354,14 @@ class SequentialRun {
     }
     std::byte* result = const_cast<std::byte*>(bytes(scratch.chunks[p.chunk]));
     const std::int64_t rows = block.row_end - block.row_begin;
-    for (std::int64_t r = part * kProductRows; r < rows; r += of * kProductRows) {
-      multiply_rows(shape, p.sum_last, arithmetic_, matrix, operand + r * in, result + r * out,
-                    std::min(kProductRows, rows - r));
-    }
+    // Which rows share a call follows from the sequence alone: neither from the threads nor from who is asked.
+    const std::int64_t rest = rows % product_rows_, first = run_.reverse ? rest : 0;
+    const auto groups = [&](std::int64_t begin, std::int64_t end, std::int64_t each) {
+      for (std::int64_t r = begin + part * each; r < end; r += of * each)
+        multiply_rows(shape, p.sum_last, arithmetic_, matrix, operand + r * in, result + r * out, std::min(each, end - r));
+    };
+    groups(first, first + rows - rest, product_rows_);
+    groups(run_.reverse ? 0 : rows - rest, run_.reverse ? rest : rows, kProductRows);
   }
 
   static const std::byte* bytes(const Array& array) { return static_cast<const std::byte*>(array.data()); }
@@ -465,7 +477,7 @@ class SequentialRun {
   std::vector<Array> arrays_, histories_, once_;
   std::vector<std::int64_t> history_depth_;
   RunOutput output_;
-  std::int64_t chunk_rows_ = 0, largest_block_ = 0;
+  std::int64_t chunk_rows_ = 0, largest_block_ = 0, product_rows_ = kProductRows;
   std::vector<Job> jobs_;
   bool by_lanes_ = false;
 };

@@ -22,6 +22,9 @@ namespace {
 
 /// Blocks up to this many coupled entries have carriers worth multiplying.
 constexpr std::int64_t kLargestBlock = 64;
+/// Multiplications of a whole run below which relaxation is not even looked at: a tenth of a second.
+constexpr double kSmallMixing = 1e9;
+constexpr std::int64_t kShortMixing = 512;  ///< steps
 
 }  // namespace
 
@@ -38,6 +41,8 @@ struct Solver::Impl {
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations;  ///< asked for; null: nothing to relax
   double compile_ms = 0;
   std::vector<CacheState> caches;
+  std::optional<StagePlan> relaxed_first;  ///< of stage 0, where a run found it to be faster
+  std::string not_relaxed;                 ///< why not
   std::vector<double> run_up;  ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
@@ -194,17 +199,57 @@ struct Solver::Impl {
     return output;
   }
 
+  /// Whether the first stage is to be relaxed: a dense one whose matrices do not stay in cache, and which a
+  /// look at the first steps shows to contract. Others behind it must not be dense.
+  void weigh_relaxation(const SolveOptions& solve, const BoundRun& run, double tolerance) {
+    relaxed_first.reset();
+    not_relaxed.clear();
+    if (solve.solver != Strategy::Auto || !solve.plan.empty()) return;
+    for (std::size_t k = 0; k < structure.stages.size(); ++k)
+      if ((shape(static_cast<int>(k), run).block > kLargestBlock) != (k == 0)) return;
+    const StageShape s = shape(0, run);
+    if (s.longest < kShortMixing || static_cast<double>(s.rows * s.block * s.block) < kSmallMixing) return;
+    Relaxation* const r = relaxation(0);
+    if (!r) return;
+    const MixingShape mixing{r->product_entries(run), static_cast<double>(s.block * s.channels), static_cast<int>(size_of(arithmetic.dtype)), s.rows, s.sequences, s.threads,
+                             second_level_cache_bytes()};
+    if (mixing.entries * static_cast<double>(mixing.rows) < kSmallMixing) return;
+    const double worth = iterations_worth(mixing);
+    if (worth < 3) {
+      not_relaxed = fmt::format("; relaxation would have to end after {:.0f} iterations to be faster", std::max(0.0, worth));
+      return;
+    }
+    const std::optional<int> predicted = r->predict(run, tolerance);
+    if (!predicted) {
+      not_relaxed = "; relaxation does not contract";
+    } else if (*predicted > worth) {
+      not_relaxed = fmt::format("; relaxation would take {} iterations, and {:.0f} take as long as running through", *predicted, worth);
+    } else {
+      relaxed_first = {Strategy::Relaxation, Relaxation::window_steps(run), 0,
+                       fmt::format("{} coupled entries; relaxation is predicted to take {} iterations, and {:.0f} take as long as running through",
+                                   s.block, *predicted, worth)};
+    }
+  }
+
+  /// Of a stage that is relaxed.
+  std::optional<StagePlan> relaxed_plan(int k, const SolveOptions& solve, const BoundRun& run) {
+    if (static_cast<std::size_t>(k) < solve.plan.size())
+      return solve.plan[k].strategy == Strategy::Relaxation ? std::optional(solve.plan[k]) : std::nullopt;
+    if (k == 0 && relaxed_first) return relaxed_first;
+    if (solve.solver != Strategy::Relaxation || !relaxation(k)) return std::nullopt;
+    return StagePlan{Strategy::Relaxation, solve.fixed_iterations ? 0 : Relaxation::window_steps(run), 0, "asked for"};
+  }
+
   /// The plan of a stage; reads the data where shape alone does not decide.
   StagePlan plan_stage(int k, const SolveOptions& solve, StageData* data, const BoundRun& run, double tolerance) {
     const Stage& stage = structure.stages[k];
     if (static_cast<std::size_t>(k) < solve.plan.size()) return solve.plan[k];
+    if (const auto plan = relaxed_plan(k, solve, run)) return *plan;
     const StageShape s = shape(k, run);
-    if (solve.solver == Strategy::Relaxation && relaxation(k))
-      return {Strategy::Relaxation, 0, 0, "asked for"};
     if (solve.solver != Strategy::Auto && solve.solver != Strategy::Relaxation) return forced_plan(stage, s, solve.solver);
     if (s.block > kLargestBlock) {
       StagePlan plan;
-      plan.reason = fmt::format("{} coupled entries are too many for carriers", s.block);
+      plan.reason = fmt::format("{} coupled entries are too many for carriers{}", s.block, not_relaxed);
       return plan;
     }
     if (auto plan = plan_from_shape(stage, s)) return *plan;
@@ -237,6 +282,7 @@ struct Solver::Impl {
       return sequentially(given, report, std::move(reuse),
                           "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
 
+    weigh_relaxation(solve, given, tolerance);
     // Without stages to cut the fused kernel is the best there is.
     bool all_sequential = true, dense = false;
     std::vector<std::string> reasons;
@@ -271,10 +317,10 @@ struct Solver::Impl {
       arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic.dtype, shape));
     }
     for (int k = 0; k < count; ++k) {
-      if (solve.solver == Strategy::Relaxation || (static_cast<std::size_t>(k) < solve.plan.size() && solve.plan[k].strategy == Strategy::Relaxation)) {
+      if (const auto relaxed = relaxed_plan(k, solve, run)) {
         if (Relaxation* r = relaxation(k)) {
-          StageOutcome outcome = r->run(arrays, solve, tolerance);
-          outcome.report.plan = {Strategy::Relaxation, 0, 0, solve.plan.empty() ? "asked for" : solve.plan[k].reason};
+          StageOutcome outcome = r->run(arrays, solve, tolerance, relaxed->segment);
+          outcome.report.plan = *relaxed;
           const bool repair = !outcome.unconverged.empty() && solve.repair && !solve.fixed_iterations;
           if (repair) {
             // What does not contract is a matter for the sequential kernel, from the first step on.

@@ -21,7 +21,7 @@ double default_tolerance(Dtype dtype);
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {
   Strategy strategy = Strategy::Sequential;
-  std::int64_t segment = 0;   ///< steps; 0: the whole sequence
+  std::int64_t segment = 0;   ///< steps; 0: the whole sequence. Relaxation: of a window
   std::int64_t burn_in = 0;   ///< steps that a segment starts early
   std::string reason;
 };
@@ -53,6 +53,7 @@ struct StageReport {
   std::optional<double> contraction;  ///< factor by which a step shrinks a difference, typical channel;
                                       ///< relaxation: by which an iteration does
   std::optional<double> lyapunov;     ///< largest exponent per step, estimated from the carriers
+  std::optional<int> predicted_iterations;  ///< from how the first few went
   std::vector<IterationTrace> trace;
 };
 

@@ -1,5 +1,6 @@
 // Waveform relaxation against the fused sequential kernel in f64, found from structure alone: no cell is
 // known by name.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +8,7 @@
 #include "compiler/front_end.h"
 #include "compiler/relaxed_cell.h"
 #include "runtime/bind.h"
+#include "runtime/choose_strategy.h"
 #include "runtime/solve.h"
 
 namespace cellc {
@@ -109,6 +111,119 @@ TEST_P(Relaxes, ToTheSequentialAnswer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Relaxes, testing::Values(kLstm, kGru, kMeanField, kStaged, kRing));
+
+// Windows that no length divides, on lagged inputs and several sequences, with products in large blocks.
+TEST(Relaxation, WindowByWindow) {
+  AnalysedCell l = load(R"(cell lagged[d] {
+  state e[d], h[d]
+  input x[d]
+  param U[d,d]
+  e' = 0.5*e + x
+  h' = 0.5*tanh(U@h + lag(x, 2) + e') + 0.2*lag(h, 1)
+}
+)");
+  for (const bool reverse : {false, true})
+    for (const Dtype dtype : {Dtype::F64, Dtype::BF16}) {
+      BindRequest r = request(dtype, 700);
+      r.reverse = reverse;
+      Binding binding = bind(l.cell, r);
+      // As packed sequences of uneven length.
+      binding.run.offsets = {0, 1000, 1010, 2100};
+      CompileOptions options;
+      options.dtype = dtype;
+      Solver solver(l.cell, l.structure, options);
+      const RunOutput sequential = Program::compile(l.cell, l.structure, options).run(binding.run);
+      for (const std::int64_t window : {0, 1, 7, 256, 400, 999, 1000, 5000}) {
+        if (window == 1 && dtype != Dtype::F64) continue;
+        SCOPED_TRACE(testing::Message() << "window " << window << (reverse ? " reversed " : " ") << to_string(dtype));
+        SolveOptions solve;
+        for (const Stage& stage : l.structure.stages)
+          solve.plan.push_back(stage.kind == StructureClass::Dense ? StagePlan{Strategy::Relaxation, window, 0, "test"}
+                                                                   : StagePlan{Strategy::Segmented, 128, 64, "test"});
+        SolveReport report;
+        const RunOutput relaxed = solver.run(binding.run, solve, report);
+        EXPECT_TRUE(report.converged);
+        EXPECT_EQ(report.repaired, 0);
+        EXPECT_LE(furthest(relaxed, sequential), dtype == Dtype::F64 ? 1e-11 : 1e-2);
+        // A window of n steps is right after n iterations, whatever the cell, and one more sees it.
+        if (window > 0 && window < 1000) EXPECT_LE(report.stages.back().iterations, window + 1);
+      }
+    }
+}
+
+// Gains above one: differences grow through time before they die, and iterations grow with the window.
+TEST(Relaxation, WindowsBoundTheIterations) {
+  AnalysedCell l = load("cell gain[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(2*(U@h) + x)\n}\n");
+  Binding binding = bind(l.cell, request(Dtype::F64, 600));
+  Solver solver(l.cell, l.structure, {.dtype = Dtype::F64});
+  SolveOptions solve;
+  solve.max_iterations = 400;
+  SolveReport whole, windows;
+  solve.plan = {{Strategy::Relaxation, 0, 0, "test"}};
+  const RunOutput a = solver.run(binding.run, solve, whole);
+  solve.plan = {{Strategy::Relaxation, 16, 0, "test"}};
+  const RunOutput b = solver.run(binding.run, solve, windows);
+  EXPECT_TRUE(windows.converged);
+  EXPECT_EQ(windows.repaired, 0);
+  EXPECT_LE(windows.stages[0].iterations, 17);
+  EXPECT_GT(whole.stages[0].iterations, windows.stages[0].iterations);
+  EXPECT_LE(furthest(b, Program::compile(l.cell, l.structure, {.dtype = Dtype::F64}).run(binding.run)), 1e-9);
+}
+
+// Bits neither depend on the threads nor on which rows share a product. So many lanes that the rest of the
+// cell is run the same way by all of them.
+TEST(Relaxation, TheSameBitsForAnyThreads) {
+  AnalysedCell l = load(kLstm);
+  for (const bool reverse : {false, true}) {
+    BindRequest r = request(Dtype::F32, 1500);
+    r.reverse = reverse;
+    r.dims["m"] = 4;
+    r.dims["d"] = 112;
+    Binding binding = bind(l.cell, r);
+    Solver solver(l.cell, l.structure, {});
+    SolveOptions solve;
+    solve.solver = Strategy::Relaxation;
+    SolveReport report;
+    RunOutput first;
+    for (const int threads : {1, 2, 5}) {
+      binding.run.threads = threads;
+      RunOutput output = solver.run(binding.run, solve, report);
+      EXPECT_TRUE(report.converged);
+      if (threads == 1) first = std::move(output);
+      else EXPECT_EQ(furthest(output, first), 0) << threads << " threads" << (reverse ? ", reversed" : "");
+    }
+    ASSERT_TRUE(report.stages[0].predicted_iterations);
+    EXPECT_NEAR(*report.stages[0].predicted_iterations, report.stages[0].iterations, 3);
+  }
+}
+
+// Matrices that stay in no core's cache. What is expected follows from the same estimate, since caches differ;
+// what does not contract is never chosen.
+TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
+  for (const double gain : {0.3, 30.0}) {
+    AnalysedCell l = load(fmt::format("cell elman[d] {{\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh({}*(U@h) + x)\n}}\n", gain));
+    BindRequest r = request(Dtype::F32, 600);
+    r.batch = 1;
+    r.dims["d"] = 1450;
+    r.threads = 2;
+    const Binding binding = bind(l.cell, r);
+    Solver solver(l.cell, l.structure, {});
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, {}, report);
+    const StageReport& s = report.stages[0];
+    const double worth = iterations_worth({1450.0 * 1450, 1450, 4, 600, 1, 2, second_level_cache_bytes()});
+    SCOPED_TRACE(s.plan.reason);
+    if (gain > 1 || worth < 3) {
+      EXPECT_EQ(s.plan.strategy, Strategy::Sequential);
+      EXPECT_NE(s.plan.reason.find(worth < 3 ? "would have to end after" : "relaxation"), std::string::npos);
+      continue;
+    }
+    EXPECT_EQ(s.plan.strategy == Strategy::Relaxation, s.plan.reason.find("predicted to take") != std::string::npos);
+    if (s.plan.strategy == Strategy::Relaxation) EXPECT_LE(s.iterations, worth + 2);
+    EXPECT_TRUE(report.converged);
+    EXPECT_LE(furthest(output, Program::compile(l.cell, l.structure, {}).run(binding.run)), 1e-5);
+  }
+}
 
 TEST(Relaxation, LeavesALinearScanOfAnLstm) {
   AnalysedCell l = load(kLstm);

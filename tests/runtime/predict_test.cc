@@ -1,0 +1,50 @@
+// Predictions of iterations, and what a choice between strategies is made from.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "runtime/choose_strategy.h"
+#include "runtime/predict_iterations.h"
+
+namespace cellc {
+namespace {
+
+std::vector<IterationTrace> trace(const std::vector<double>& changes) {
+  std::vector<IterationTrace> result;
+  for (const double c : changes) result.push_back({c, 1});
+  return result;
+}
+
+TEST(PredictIterations, OfRelaxation) {
+  EXPECT_EQ(predict_iterations(trace({1}), 1e-6, 1), std::nullopt);
+  EXPECT_EQ(predict_iterations(trace({1, 0.1}), 1e-6, 1), 7);
+  EXPECT_EQ(predict_iterations(trace({5, 3.6, 1.11, 0.193}), 1e-6, 1), 11);
+  EXPECT_EQ(predict_iterations(trace({1, 1e-7}), 1e-6, 1), 2);
+  EXPECT_EQ(predict_iterations(trace({1, 1.5}), 1e-6, 1), std::nullopt);
+  EXPECT_EQ(predict_iterations(trace({1, 1}), 1e-6, 1), std::nullopt);
+  EXPECT_EQ(predict_iterations(trace({1, 0.9999999}), 1e-6, 1), std::nullopt);
+  EXPECT_EQ(predict_iterations(trace({std::numeric_limits<double>::infinity(), 0.1}), 1e-6, 1), std::nullopt);
+}
+
+TEST(PredictIterations, OfNewtonsMethod) {
+  EXPECT_EQ(predict_iterations(trace({1, 0.1}), 1e-6, 2), 4);    // 1e-3, 1e-7
+  EXPECT_EQ(predict_iterations(trace({0.01, 0.001}), 1e-12, 2), 5);  // 1e-5, 1e-9, 1e-17
+  EXPECT_EQ(predict_iterations(trace({0.1, 0.2}), 1e-6, 2), std::nullopt);
+}
+
+// Step by step a matrix that does not fit in cache is read from beyond it, and by one core for one sequence.
+TEST(IterationsWorth, FollowsCacheCoresAndSequences) {
+  MixingShape shape{4.0 * 1024 * 1024, 2048, 4, 4096, 1, 2, 2 << 20};
+  const double large = iterations_worth(shape);
+  EXPECT_GT(large, 10);
+  shape.threads = 1;
+  EXPECT_LT(iterations_worth(shape), large / 2);
+  shape.threads = 2;
+  shape.sequences = 8;
+  EXPECT_LT(iterations_worth(shape), large / 2);
+  const MixingShape small{4.0 * 256 * 256, 512, 4, 4096, 1, 2, 2 << 20};
+  EXPECT_LT(iterations_worth(small), 3);
+}
+
+}  // namespace
+}  // namespace cellc
