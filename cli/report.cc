@@ -138,6 +138,7 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
                        {"misses", s.misses},
                        {"repaired", s.repaired},
                        {"repair_rounds", s.repair_rounds},
+                       {"changed_over", s.changed_over ? json(*s.changed_over) : json()},
                        {"max_residual", finite(s.max_residual)},
                        {"contraction", optional(s.contraction)},
                        {"lyapunov", optional(s.lyapunov)},
@@ -205,6 +206,7 @@ std::string trace_text(const RunReport& report) {
       text += fmt::format("  a difference shrinks by {:.4g} {}\n", *stage.contraction,
                           stage.plan.strategy == Strategy::Relaxation ? "an iteration" : "a step in a typical lane");
     if (stage.lyapunov) text += fmt::format("  largest Lyapunov exponent, estimated: {:.4g} a step\n", *stage.lyapunov);
+    if (stage.changed_over) text += fmt::format("  changed over to shooting after round {}\n", *stage.changed_over);
     if (stage.predicted_iterations)
       text += fmt::format("  predicted from the first few: {} iteration{}\n", *stage.predicted_iterations,
                           *stage.predicted_iterations == 1 ? "" : "s");

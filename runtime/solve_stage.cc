@@ -1,9 +1,13 @@
 #include "runtime/solve_stage.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
+#include <utility>
 
 #include "runtime/compose_carriers.h"
+#include "runtime/predict_iterations.h"
 #include "runtime/segments.h"
 
 namespace cellc {
@@ -36,7 +40,7 @@ class StageSolver {
         break;
       case Strategy::Shooting:
         run_up();
-        shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), iterations());
+        shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), iterations(), all_lanes());
         write(segments_.all());
         settle(boundaries());
         break;
@@ -71,35 +75,48 @@ class StageSolver {
                         threads_);
   }
 
-  /// Sweeps with carriers and composes them until no start moves.
-  void shoot(const StageKernels::Carrying& carrying, const LaneData& data, int most) {
+  /// By sequence and channel: takes part.
+  std::vector<char> all_lanes() const {
+    return std::vector<char>(static_cast<std::size_t>(data_.sequences() * data_.channels()), 1);
+  }
+  std::size_t lane_of(SegmentLane at) const {
+    return static_cast<std::size_t>(segments_[at.segment].sequence * data_.channels() + at.channel);
+  }
+
+  /// Sweeps with carriers and composes them until no start of an active lane moves.
+  void shoot(const StageKernels::Carrying& carrying, const LaneData& data, int most, std::vector<char> active) {
     const bool exact = plan_.strategy == Strategy::Scan || plan_.strategy == Strategy::Newton;
     SegmentStates from = data_.make_states(carrying.cell.cell, segments_.count());
     SegmentStates swept = data_.make_states(carrying.cell.cell, segments_.count());
     put_identity<Number>(carrying.cell, data_, segments_.count(), from);
-    std::vector<char> active(static_cast<std::size_t>(data_.sequences() * data_.channels()), 1);
     double last = std::numeric_limits<double>::infinity();
     int worse = 0;
     for (int k = 0; k < most; ++k) {
       for (int i = 0; i < data_.states(); ++i) copy_states(segments_.starts().arrays[i], from.arrays[i]);
       std::vector<SegmentLane> lanes;
       for (const SegmentLane at : segments_.all())
-        if (active[segments_[at.segment].sequence * data_.channels() + at.channel]) lanes.push_back(at);
+        if (active[lane_of(at)]) lanes.push_back(at);
       if (lanes.empty()) break;
       carrying.kernel.run(data, segments_.lanes(lanes), from, swept, false, threads_);
       if (!exact) ++report().iterations;
+      if (k == 0 && carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept, active);
       // Well within the tolerance: what is left is carried on through a whole segment.
       Composer<Number> composer(carrying.cell, data_, segments_, swept, std::move(active));
       composer.advance(0, segments_.count(), tolerance_ / 8);
       const double change = composer.largest_move();
       active = composer.moved();
       if (!exact) report().trace.push_back({change, static_cast<std::int64_t>(lanes.size())});
-      if (k == 0 && carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept);
       if (exact) break;
+      // Differences that grow from step to step: no start can be told from far away.
+      if (report().changed_over && report().lyapunov.value_or(0) > 0) break;
+      if (k == 1) report().predicted_iterations = predict_iterations(report().trace, tolerance_ / 8, 2);
       // What grows sweep after sweep is not going to converge; repair is cheaper.
       worse = change < 0.5 * last ? 0 : worse + 1;
       last = change;
       if (worse >= 4 && !options_.fixed_iterations) break;
+      // Past the end that was predicted only rounding is left to move starts.
+      const bool overdue = report().predicted_iterations && report().iterations > *report().predicted_iterations;
+      if (worse >= 1 && overdue && !options_.fixed_iterations) break;
     }
   }
 
@@ -108,7 +125,7 @@ class StageSolver {
     const StageKernels::Carrying& carrying = kernels_.carriers();
     const LaneData carried = data_.extended(carrying.cell.cell);
     if (plan_.segment <= 0 || plan_.segment > kKeptSteps) {
-      shoot(carrying, carried, 1);
+      shoot(carrying, carried, 1, all_lanes());
       write(segments_.all());
       return;
     }
@@ -116,13 +133,12 @@ class StageSolver {
     SegmentStates swept = data_.make_states(carrying.cell.cell, segments_.count());
     put_identity<Number>(carrying.cell, data_, segments_.count(), from);
     for (int i = 0; i < data_.states(); ++i) copy_states(segments_.starts().arrays[i], from.arrays[i]);
-    Composer<Number> composer(carrying.cell, data_, segments_, swept,
-                              std::vector<char>(static_cast<std::size_t>(data_.sequences() * data_.channels()), 1));
+    Composer<Number> composer(carrying.cell, data_, segments_, swept, all_lanes());
     const std::int64_t tile = std::max<std::int64_t>(kKeptLanes / data_.channels(), 1) * data_.channels();
     LaneKernel::scan({&carrying.kernel, &carried, &kernels_.step(), &data_.lanes()}, from, swept, segments_.starts(),
                      segments_.ends(), segments_.lanes(segments_.all()), tile, threads_,
                      [&](std::int64_t begin, std::int64_t end) { composer.advance(begin, end, 0); });
-    if (carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept);
+    if (carrying.cell.kind == Scannable::Affine) observe(carrying.cell, swept, all_lanes());
   }
 
   static void copy_states(const Array& from, Array& to) {
@@ -131,11 +147,12 @@ class StageSolver {
 
   /// Growth per step, from the carriers: the largest over channels estimates the Lyapunov exponent
   /// (the mean of log‖P‖ over the segments bounds it from above).
-  void observe(const CarrierCell& carriers, const SegmentStates& swept) {
+  void observe(const CarrierCell& carriers, const SegmentStates& swept, const std::vector<char>& active) {
     std::vector<double> exponents;
     for (std::int64_t c = 0; c < data_.channels(); ++c) {
       double sum = 0, steps = 0;
       for (std::int64_t s = 0; s < segments_.count(); ++s) {
+        if (!active[lane_of({static_cast<std::int32_t>(s), static_cast<std::int32_t>(c)})]) continue;
         double norm = 0;
         for (int i = 0; i < data_.states(); ++i)
           for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
@@ -203,8 +220,53 @@ class StageSolver {
 
   void settle(const std::vector<SegmentLane>& lanes) {
     std::vector<Miss> misses = check(lanes);
-    report().misses = static_cast<std::int64_t>(misses.size());
+    if (!report().changed_over) report().misses = static_cast<std::int64_t>(misses.size());
     finish(std::move(misses));
+  }
+
+  /// Whether shooting is now less work than the rounds that are left: what goes on missing wanders through
+  /// its sequence a segment a round, and few lanes leave vectors idle. Counted in segments of one lane, and
+  /// the same for any number of threads.
+  bool shooting_is_shorter(const std::vector<Miss>& misses, std::size_t before) const {
+    if (plan_.strategy != Strategy::Segmented || outcome_.report.changed_over || misses.size() * 2 < before) return false;
+    constexpr std::int64_t kIdle = 64, kSweeps = 4;
+    std::vector<std::int64_t> last(static_cast<std::size_t>(data_.sequences()), 0);
+    std::vector<std::int64_t> segments(last);
+    for (std::int64_t s = 0; s < segments_.count(); ++s) {
+      last[static_cast<std::size_t>(segments_[s].sequence)] = s;
+      ++segments[static_cast<std::size_t>(segments_[s].sequence)];
+    }
+    std::int64_t rounds = 0, lanes = 0, block = 0;
+    std::vector<char> seen(static_cast<std::size_t>(data_.sequences() * data_.channels()), 0);
+    for (const Miss& m : misses) {
+      const auto sequence = static_cast<std::size_t>(segments_[m.at.segment].sequence);
+      rounds = std::max(rounds, last[sequence] - m.at.segment + 1);
+      if (!std::exchange(seen[lane_of(m.at)], char{1})) lanes += segments[sequence];
+    }
+    for (int i = 0; i < data_.states(); ++i) block += data_.mixed(i);
+    return rounds * std::max(static_cast<std::int64_t>(misses.size()), kIdle) > (kSweeps * (1 + block) + 1) * std::max(lanes, kIdle);
+  }
+
+  /// Goes on from what the rounds so far have reached, with the lanes that miss.
+  void change_over(const std::vector<Miss>& misses) {
+    report().changed_over = report().repair_rounds;
+    report().plan.reason += fmt::format("; {} boundaries missed and went on missing, so by shooting after {} round{} of repair", report().misses,
+                                        report().repair_rounds, report().repair_rounds == 1 ? "" : "s");
+    std::vector<char> active(static_cast<std::size_t>(data_.sequences() * data_.channels()), 0);
+    for (const Miss& m : misses) {
+      active[lane_of(m.at)] = 1;
+      segments_.put_left_end(segments_.starts(), m.at);
+    }
+    std::vector<SegmentLane> lanes;
+    for (const SegmentLane at : segments_.all()) {
+      if (!active[lane_of(at)]) continue;
+      lanes.push_back(at);
+      residual_[lane_number(at)] = kNone;
+    }
+    shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), iterations(), std::move(active));
+    write(lanes);
+    report().boundaries = 0;
+    settle(boundaries());
   }
 
   /// Repairs in rounds: every segment that misses is run again from its left neighbour's end, and the
@@ -228,7 +290,9 @@ class StageSolver {
       for (const Miss& m : misses) partly.insert({m.at.segment, m.at.channel});
       for (const SegmentLane at : behind) partly.insert({at.segment, at.channel});
       for (const auto& at : changed) partly.erase(at);
+      const std::size_t before = misses.size();
       misses = check(behind);
+      if (shooting_is_shorter(misses, before)) return change_over(misses);
     }
     // Newton's segments have residuals inside as well: what is left of them is looked at again.
     if (plan_.strategy == Strategy::Newton && !partly.empty()) {
@@ -397,7 +461,7 @@ class StageSolver {
       for (int i = 0; i < states; ++i) {
         carried.symbols[newton.cell.before[i]] = data.symbols[newton.cell.before[i]];
       }
-      shoot(kernels_.newton_carriers(), carried, 1);
+      shoot(kernels_.newton_carriers(), carried, 1, all_lanes());
       newton.kernel.run(data, segments_.lanes(segments_.all()), segments_.starts(), segments_.ends(), true, threads_);
       for (int i = 0; i < states; ++i) {
         Array written = other[i];
@@ -408,6 +472,7 @@ class StageSolver {
       if (options_.fixed_iterations && k + 1 < iterations()) continue;
       const double r = check_all();
       report().trace.push_back({r, segments_.count() * data_.channels()});
+      if (k == 2) report().predicted_iterations = predict_iterations(report().trace, tolerance_, 2);
       if (r <= tolerance_ && !options_.fixed_iterations) break;
       worse = r < 0.5 * last ? 0 : worse + 1;
       last = r;

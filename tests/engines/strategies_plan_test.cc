@@ -1,6 +1,8 @@
 // Plans and cells at the edge: stages that read in vain, plans that say more than a strategy needs.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/engines/recheck.h"
 #include "tests/engines/strategies.h"
 
@@ -98,6 +100,80 @@ TEST(Plans, TheWholeStepIsWhatConverges) {
   const RunOutput repaired = p.solver.run(p.run, options, report);
   EXPECT_TRUE(report.converged);
   EXPECT_EQ(p.trial.verify(p.run, repaired, p.lengths), "");
+}
+
+/// `run` by the plan and by the sequential kernel: how far they are apart.
+struct Compared {
+  SolveReport report;
+  double apart = 0;
+};
+Compared compared(const std::string& text, StagePlan plan, const std::vector<std::int64_t>& offsets, std::int64_t channels) {
+  const SourceText source("test.cell", text);
+  const File tree = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, tree, tree.cells[0]);
+  Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
+  BoundRun run;
+  run.sizes[cell.graph.header[0]] = channels;
+  run.offsets = offsets;
+  oracle::Random random(5);
+  for (const Symbol& symbol : cell.graph.symbols) {
+    Array array(Dtype::F64, {symbol.kind == SymbolKind::Input ? offsets.back() : static_cast<std::int64_t>(offsets.size()) - 1, channels});
+    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, random.uniform(0.1, 0.9));
+    run.symbols.push_back(array);
+  }
+  Compared result;
+  SolveOptions options;
+  options.solver = Strategy::Sequential;
+  const RunOutput expected = solver.run(run, options, result.report);
+  options = {};
+  options.plan = {plan};
+  const RunOutput found = solver.run(run, options, result.report);
+  for (std::int64_t i = 0; i < found.states[0].count(); ++i)
+    result.apart = std::max(result.apart, std::fabs(found.states[0].get(i) - expected.states[0].get(i)));
+  return result;
+}
+
+// A run-up that is far too short for what the cell remembers: nearly every boundary misses, and what is
+// repaired does not come back to what was there.
+TEST(ChangingOver, WhereManyBoundariesMiss) {
+  const Compared c = compared("cell slow[d] {\n  state h[d]\n  input x[d]\n  h' = 0.9998*h + 0.001*tanh(h) + 0.1*x\n}\n",
+                              {Strategy::Segmented, 64, 2, "test"}, {0, 20000, 20000, 35000}, 2);
+  const StageReport& s = c.report.stages[0];
+  EXPECT_TRUE(c.report.converged);
+  ASSERT_TRUE(s.changed_over);
+  EXPECT_EQ(*s.changed_over, 1);
+  EXPECT_EQ(s.boundaries, 2 * (312 + 234));
+  EXPECT_EQ(s.misses, s.boundaries);
+  EXPECT_GE(s.iterations, 2);
+  EXPECT_LT(s.repair_rounds, 20);  // not one for each of 312 segments
+  ASSERT_TRUE(s.predicted_iterations);
+  EXPECT_NEAR(*s.predicted_iterations, s.iterations, 3);
+  EXPECT_NE(s.plan.reason.find("shooting after 1 round"), std::string::npos) << s.plan.reason;
+  EXPECT_LT(c.apart, 1e-6);  // residuals of 1e-12, summed over a memory of 5,000 steps
+}
+
+TEST(ChangingOver, NotWhereRepairMerges) {
+  const Compared c = compared("cell quick[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x)\n}\n", {Strategy::Segmented, 64, 2, "test"},
+                              {0, 20000}, 2);
+  const StageReport& s = c.report.stages[0];
+  EXPECT_TRUE(c.report.converged);
+  EXPECT_FALSE(s.changed_over);
+  EXPECT_EQ(s.misses, s.boundaries);
+  EXPECT_EQ(s.iterations, 0);
+  EXPECT_LE(s.repair_rounds, 2);
+  EXPECT_LT(c.apart, 1e-10);
+}
+
+// Chaos: shooting is tried, told off by its carriers after one sweep, and repair ends where it must.
+TEST(ChangingOver, EndsRightWhereDifferencesGrow) {
+  const Compared c = compared("cell logistic[d] {\n  state h[d]\n  input x[d]\n  h' = (3.8 + 0.01*x)*h*(1 - h)\n}\n",
+                              {Strategy::Segmented, 64, 2, "test"}, {0, 12800}, 1);
+  const StageReport& s = c.report.stages[0];
+  EXPECT_TRUE(c.report.converged);
+  ASSERT_TRUE(s.changed_over);
+  EXPECT_EQ(s.iterations, 1);
+  EXPECT_GT(s.lyapunov.value_or(0), 0);
+  EXPECT_EQ(c.apart, 0);
 }
 
 // A plan that a stage does not admit is an error, never another strategy.
