@@ -8,6 +8,8 @@
 #include <fstream>
 #include <stdexcept>
 
+#include "runtime/fault_points.h"
+
 namespace cellc {
 namespace {
 
@@ -35,7 +37,10 @@ void enter_stage(const char* name) {
 
 const std::string& current_stage() { return stage; }
 
-void remember_arguments(int count, char** values) { arguments.assign(values, values + count); }
+void remember_arguments(int count, char** values) {
+  arguments.assign(values, values + count);
+  if (const char* wanted = std::getenv("CELLC_FAULT")) fail_at(std::string(wanted));
+}
 void remember_source(const std::string& text) { source = text; }
 
 std::string dump_fault(const std::string& what) {

@@ -10,6 +10,8 @@
 #include <new>
 #include <stdexcept>
 
+#include "runtime/fault_points.h"
+
 namespace cellc {
 
 namespace {
@@ -83,6 +85,7 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
   const std::size_t alignment = large ? kHugePage : 64;
   // Never empty, so that data() is a real address also for arrays without entries.
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+  if (fails_now(FaultPoint::Allocate)) throw std::bad_alloc();
   void* memory = std::aligned_alloc(alignment, rounded);
   if (!memory) throw std::bad_alloc();
   if (large) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: refusal changes nothing

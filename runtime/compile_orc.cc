@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "runtime/errors.h"
+#include "runtime/fault_points.h"
 
 namespace cellc {
 
@@ -339,6 +340,7 @@ std::string CompiledModule::assembly() const {
 std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const std::string& cpu,
                                             const std::map<std::string, void*>& callbacks,
                                             const std::string& cache_directory) {
+  if (fails_now(FaultPoint::Compile)) throw DeviceError("compiling failed, as CELLC_FAULT asked for");
   const auto start = std::chrono::steady_clock::now();
   auto impl = std::make_unique<CompiledModule::Impl>();
   CacheState state = CacheState::Off;

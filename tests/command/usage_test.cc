@@ -118,6 +118,23 @@ TEST_F(CommandUsage, AnInternalFaultLeavesADump) {
   }
 }
 
+// Memory or the code generator fails within a run: no dump, since it is no mistake of ours, and no file.
+TEST_F(CommandUsage, AFaultWithinARunWritesNothing) {
+  for (const char* solver : {"sequential", "segmented", "newton"})
+    for (const char* fault : {"allocate:1", "allocate:5", "allocate:9", "compile:1"}) {
+      SCOPED_TRACE(std::string(solver) + ", " + fault);
+      ProcessOptions options;
+      options.environment = {{"CELLC_FAULT", fault}, {"TMPDIR", path("")}};
+      const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length",
+                                     "900", "--solver", solver, "--out", "an out"},
+                                    options);
+      EXPECT_EQ(outcome.status, 4);
+      EXPECT_HAS(outcome.err, fault[0] == 'a' ? "out of memory in stage '" : "CELLC_FAULT");
+      EXPECT_FALSE(outcome.err.find("dump:") != std::string::npos);
+      EXPECT_TRUE(listing("an out").empty());
+    }
+}
+
 TEST_F(CommandUsage, AFullDiskUnderStandardOutput) {
   ProcessOptions options;
   options.stdout_path = "/dev/full";

@@ -1,0 +1,24 @@
+#pragma once
+// Places that can be told to fail, to see what a failure leaves behind. Costs one look at a number where
+// nothing was told.
+#include <cstdint>
+#include <string>
+
+namespace cellc {
+
+enum class FaultPoint {
+  Allocate,  ///< an array's memory: std::bad_alloc
+  Compile,   ///< machine code: DeviceError
+};
+
+/// The `nth` time from now on that the point is passed, by any thread, fails, and only that; 0: none does.
+void fail_at(FaultPoint point, std::int64_t nth);
+
+/// Whether this time is the one.
+bool fails_now(FaultPoint point);
+
+/// "allocate:3", "compile:1": what the environment variable CELLC_FAULT may say beside the name of a stage.
+/// False where the text names no point.
+bool fail_at(const std::string& text);
+
+}  // namespace cellc
