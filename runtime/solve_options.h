@@ -43,7 +43,7 @@ struct IterationTrace {
 
 struct StageReport {
   StagePlan plan;
-  int iterations = 0;
+  int iterations = 0;           ///< relaxation: of the window that took most
   double max_residual = 0;      ///< final, over 1 + |s|
   double error_estimate = 0;    ///< residuals carried through the Jacobians
   std::int64_t misses = 0;      ///< boundaries beyond the tolerance after the first sweep
