@@ -30,17 +30,28 @@ struct InspectOptions : CellOptions {
   std::string dtype = "f32";
 };
 
-struct RunOptions : CellOptions {
+/// Arrays and sizes of a run.
+struct DataOptions : CellOptions {
   std::vector<std::string> inputs, params, states, dims;  ///< NAME=VALUE
-  std::string offsets, dtype, device = "auto", solver = "auto", out, plan;
-  std::vector<std::string> cotangents;
+  std::string offsets, dtype, device = "auto";
   std::optional<std::uint64_t> random;
   std::optional<std::int64_t> batch, length;
   std::optional<double> tolerance;
-  std::optional<std::int64_t> max_iterations, fixed_iterations;
-  bool no_repair = false, verify = false, reverse = false, trace = false;
-  std::string cpu = "native";
+  bool reverse = false;
   int threads = 0;
+};
+
+struct RunOptions : DataOptions {
+  std::string solver = "auto", out, plan;
+  std::vector<std::string> cotangents;
+  std::optional<std::int64_t> max_iterations, fixed_iterations;
+  bool no_repair = false, verify = false, trace = false;
+  std::string cpu = "native";
+};
+
+struct BenchOptions : DataOptions {
+  std::string solver = "all";
+  int repeats = 0;  ///< calls in a row that are timed; 0: as many as half a second allows
 };
 
 struct BuildOptions : CellOptions {
@@ -58,5 +69,6 @@ int command_inspect(const InspectOptions& options);
 int command_run(const RunOptions& options);
 int command_build(const BuildOptions& options);
 int command_check(const CheckOptions& options);
+int command_bench(const BenchOptions& options);
 
 }  // namespace cellc

@@ -100,8 +100,7 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   stage->excludes(json);
 }
 
-void add_run(CLI::App& app, RunOptions& options) {
-  CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
+void add_data_options(CLI::App* command, DataOptions& options) {
   add_cell_options(*command, options);
   const auto many = [&](const char* name, std::vector<std::string>& values, const char* help) {
     command->add_option(name, values, help)->allow_extra_args(false)->type_name("NAME=FILE");
@@ -119,27 +118,41 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_option("--dim", options.dims, "length of an axis, where no array says it")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
+  command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
+  command->add_option("--tolerance", options.tolerance, "what counts as converged")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", options.threads, "threads; all cores by default")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--reverse", options.reverse, "from the last step to the first");
+}
+
+void add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
+  add_data_options(command, options);
   command->add_option("--device", options.device, "auto, cpu or cuda");
   command->add_option("--cpu", options.cpu,
                       "native, or a processor by LLVM's name, such as x86-64-v3: the bits are then the same on every\n"
                       "machine that can run its code, and those of cellc build for it");
-  command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
   command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
-  command->add_option("--tolerance", options.tolerance, "what counts as converged")
-      ->check(CLI::NonNegativeNumber);
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
-  command->add_option("--threads", options.threads, "threads; all cores by default")
-      ->check(CLI::Range(1, 4096));
-  many("--cotangent", options.cotangents, "gradients for this cotangent");
+  command->add_option("--cotangent", options.cotangents, "gradients for this cotangent")->allow_extra_args(false)->type_name("NAME=FILE");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
-  command->add_flag("--reverse", options.reverse, "from the last step to the first");
   command->add_flag("--trace", options.trace, "show how the iterations converged");
+}
+
+void add_bench(CLI::App& app, BenchOptions& options) {
+  CLI::App* command = app.add_subcommand("bench", "time every strategy beside a copy of the same bytes, on every device");
+  add_data_options(command, options);
+  command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
+  command->add_option("--solver", options.solver, "all, auto, sequential, segmented, shooting, newton, scan or relaxation");
+  command->add_option("--repeats", options.repeats, "calls in a row that are timed; by default what half a second allows")
+      ->check(CLI::Range(1, 1000000));
 }
 
 void add_build(CLI::App& app, BuildOptions& options) {
@@ -174,6 +187,7 @@ int main_of(int count, char** arguments) {
   RunOptions run;
   BuildOptions build;
   CheckOptions check;
+  BenchOptions bench;
   CLI::App app(
       "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
       "cellc");
@@ -183,6 +197,7 @@ int main_of(int count, char** arguments) {
   add_run(app, run);
   add_build(app, build);
   add_check(app, check);
+  add_bench(app, bench);
   app.footer(
       "Exit status: 0 done, 1 the cell or an array is wrong, 2 wrong usage, 3 not converged,\n"
       "4 device or writing failed, 5 internal fault.");
@@ -194,13 +209,14 @@ int main_of(int count, char** arguments) {
     if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
       return report(
           json, kWrongUsage,
-          fmt::format("there is no command '{}'; the commands are inspect, run, build and check", arguments[1]));
+          fmt::format("there is no command '{}'; the commands are inspect, run, build, check and bench", arguments[1]));
     return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
   }
   return guarded(json, [&] {
     if (app.got_subcommand("inspect")) return command_inspect(inspect);
     if (app.got_subcommand("run")) return command_run(run);
     if (app.got_subcommand("build")) return command_build(build);
+    if (app.got_subcommand("bench")) return command_bench(bench);
     return command_check(check);
   });
 }
