@@ -64,11 +64,16 @@ struct CheckOptions : CellOptions {
   std::uint64_t seed = 1;
 };
 
+struct TuneOptions : DataOptions {
+  int repeats = 0;
+};
+
 // Each returns an exit status, or throws RequestError (1), UsageError (2) or DeviceError (4).
 int command_inspect(const InspectOptions& options);
 int command_run(const RunOptions& options);
 int command_build(const BuildOptions& options);
 int command_check(const CheckOptions& options);
 int command_bench(const BenchOptions& options);
+int command_tune(const TuneOptions& options);
 
 }  // namespace cellc

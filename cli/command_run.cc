@@ -15,6 +15,8 @@
 #include "runtime/npy.h"
 #include "runtime/reference.h"
 #include "runtime/solve.h"
+#include "runtime/timed_cpu.h"
+#include "runtime/tuned_plans.h"
 #include "runtime/write_files.h"
 
 namespace cellc {
@@ -74,6 +76,18 @@ SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
   return solve;
 }
 
+/// The plan that `tune` found for such a run, where nothing else is asked for. Whoever names a processor or how
+/// to iterate wants just that.
+std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded, const Binding& binding,
+                                    const std::string& cache, const Gpu* gpu) {
+  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
+                    !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
+  if (!free || cache.empty()) return std::nullopt;
+  const TunedFor what = tuned_for(loaded.cell, loaded.structure, binding, gpu ? "cuda" : "cpu",
+                                  gpu ? gpu->facts().name : cpu_and_threads(binding.run.threads), solve.tolerance);
+  return TunedPlans(cache).find(what, loaded.structure.stages.size());
+}
+
 }  // namespace
 
 int command_run(const RunOptions& options) {
@@ -93,16 +107,35 @@ int command_run(const RunOptions& options) {
   std::unique_ptr<Gpu> gpu;
   if (options.device != "auto" || solve.solver != Strategy::Relaxation) gpu = gpu_for(options.device, compile.cache_directory).gpu;
   enter_stage("run");
+  const std::optional<TunedPlan> tuned = tuned_plan(options, solve, loaded, binding, compile.cache_directory, gpu.get());
   SolveReport solved;
-  RunOutput output;
-  try {
+  const auto run = [&](const SolveOptions& asked) {
     if (gpu) {
       CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source);
-      output = solver.run(binding.run, solve, solved);
+      return solver.run(binding.run, asked, solved);
+    }
+    Solver solver(loaded.cell, loaded.structure, compile);
+    // Memory is allocated and touched beforehand: what is timed is the run.
+    return solver.run(binding.run, asked, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
+  };
+  const auto run_tuned = [&]() -> std::optional<RunOutput> {
+    if (!tuned || tuned->stages.empty()) return std::nullopt;
+    SolveOptions pinned = solve;
+    pinned.plan = tuned->stages;
+    try {
+      return run(pinned);
+    } catch (const SolverError&) {
+      return std::nullopt;  // a plan that these sizes do not admit is none
+    }
+  };
+  RunOutput output;
+  try {
+    if (std::optional<RunOutput> made = run_tuned()) {
+      output = std::move(*made);
     } else {
-      Solver solver(loaded.cell, loaded.structure, compile);
-      // Memory is allocated and touched beforehand: what is timed is the run.
-      output = solver.run(binding.run, solve, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
+      output = run(solve);
+      if (tuned && tuned->stages.empty())
+        for (StageReport& s : solved.stages) s.plan.reason += "; cellc tune measured nothing faster";
     }
   } catch (const SolverError& e) {
     throw UsageError(options.plan.empty() ? fmt::format("--solver {}: {}", options.solver, e.what())

@@ -146,13 +146,24 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_flag("--trace", options.trace, "show how the iterations converged");
 }
 
+void add_repeats(CLI::App* command, int& repeats) {
+  command->add_option("--repeats", repeats, "calls in a row that are timed; by default what half a second allows")
+      ->check(CLI::Range(1, 1000000));
+}
+
 void add_bench(CLI::App& app, BenchOptions& options) {
   CLI::App* command = app.add_subcommand("bench", "time every strategy beside a copy of the same bytes, on every device");
   add_data_options(command, options);
   command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
   command->add_option("--solver", options.solver, "all, auto, sequential, segmented, shooting, newton, scan or relaxation");
-  command->add_option("--repeats", options.repeats, "calls in a row that are timed; by default what half a second allows")
-      ->check(CLI::Range(1, 1000000));
+  add_repeats(command, options.repeats);
+}
+
+void add_tune(CLI::App& app, TuneOptions& options) {
+  CLI::App* command = app.add_subcommand("tune", "measure plans for a cell and a shape, and remember the fastest for run");
+  add_data_options(command, options);
+  command->add_option("--device", options.device, "auto (cuda where there is one), cpu or cuda");
+  add_repeats(command, options.repeats);
 }
 
 void add_build(CLI::App& app, BuildOptions& options) {
@@ -188,6 +199,7 @@ int main_of(int count, char** arguments) {
   BuildOptions build;
   CheckOptions check;
   BenchOptions bench;
+  TuneOptions tune;
   CLI::App app(
       "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
       "cellc");
@@ -198,6 +210,7 @@ int main_of(int count, char** arguments) {
   add_build(app, build);
   add_check(app, check);
   add_bench(app, bench);
+  add_tune(app, tune);
   app.footer(
       "Exit status: 0 done, 1 the cell or an array is wrong, 2 wrong usage, 3 not converged,\n"
       "4 device or writing failed, 5 internal fault.");
@@ -209,7 +222,7 @@ int main_of(int count, char** arguments) {
     if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
       return report(
           json, kWrongUsage,
-          fmt::format("there is no command '{}'; the commands are inspect, run, build, check and bench", arguments[1]));
+          fmt::format("there is no command '{}'; the commands are inspect, run, build, check, bench and tune", arguments[1]));
     return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
   }
   return guarded(json, [&] {
@@ -217,6 +230,7 @@ int main_of(int count, char** arguments) {
     if (app.got_subcommand("run")) return command_run(run);
     if (app.got_subcommand("build")) return command_build(build);
     if (app.got_subcommand("bench")) return command_bench(bench);
+    if (app.got_subcommand("tune")) return command_tune(tune);
     return command_check(check);
   });
 }

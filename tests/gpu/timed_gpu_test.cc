@@ -4,22 +4,29 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <numeric>
+#include <set>
 
 #include "compiler/front_end.h"
 #include "runtime/bench_cell.h"
+#include "runtime/cuda/cuda_solver.h"
 #include "runtime/cuda/floor_copy.h"
+#include "runtime/tune_cell.h"
 #include "tests/emulator/emulator.h"
 
 namespace cellc {
 namespace {
 
+std::unique_ptr<Emulator> fast_to_compile() {
+  EmulatorOptions options;
+  options.optimisation = 0;
+  return open_emulator(options);
+}
+
 TEST(FloorCopy, MovesAllBytes) {
   const auto gpu = open_emulator();
   FloorCopy floor(*gpu);
   // More in than out, with and without a rest; more out than in; one side only.
-  for (const auto [reads, writes] : {std::pair<int, int>{3000, 1000}, {2500, 1000}, {700, 2000}, {1, 1}, {0, 300}}) {
+  for (const auto& [reads, writes] : {std::pair<int, int>{3000, 1000}, {2500, 1000}, {700, 2000}, {1, 1}, {0, 300}}) {
     std::vector<std::uint64_t> in(2 * static_cast<std::size_t>(reads)), out(2 * static_cast<std::size_t>(writes) + 2, 7);
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = (i + 1) * 0x9E3779B97F4A7C15ull;
     const GpuBuffer from(*gpu, in.size() * 8 + 16), to(*gpu, out.size() * 8);
@@ -28,10 +35,12 @@ TEST(FloorCopy, MovesAllBytes) {
     floor.launch(from.address(), 16 * reads - (reads ? 3 : 0), to.address(), 16 * writes, 2);
     gpu->copy_out(out.data(), to.address(), out.size() * 8, 0);
     for (int i = 0; i < writes; ++i) {
-      std::uint64_t low = 0;
+      std::uint64_t low = 0, high = 0;
       const int first = reads > 0 && reads < writes ? i % reads : i;
-      for (int j = first; j < reads; j += writes) low ^= in[2 * static_cast<std::size_t>(j)];
+      for (int j = first; j < reads; j += writes)
+        low ^= in[2 * static_cast<std::size_t>(j)], high ^= in[2 * static_cast<std::size_t>(j) + 1];
       ASSERT_EQ(out[2 * static_cast<std::size_t>(i)], low) << reads << " in, " << writes << " out, word " << i;
+      ASSERT_EQ(out[2 * static_cast<std::size_t>(i) + 1], high);
     }
     EXPECT_EQ(out[2 * static_cast<std::size_t>(writes)], 7u) << "wrote past the end";
   }
@@ -75,7 +84,7 @@ TEST(TimedGpu, TrafficIsOfInputsStatesAndOuts) {
 }
 
 TEST(TimedGpu, EveryStrategyRunsOrIsRefused) {
-  const auto gpu = open_emulator({.optimisation = 0});
+  const auto gpu = fast_to_compile();
   const Prepared p(kLeaky);
   const auto timed = timed_on_gpu(*gpu, p.cell.cell, p.cell.structure, Dtype::F32, p.binding.run);
   EXPECT_EQ(timed->device(), "cuda");
@@ -94,12 +103,14 @@ TEST(TimedGpu, EveryStrategyRunsOrIsRefused) {
     EXPECT_GT(s.ms, 0);
     EXPECT_TRUE(s.report.converged);
     ASSERT_EQ(s.report.stages.size(), 1u);
-    if (s.strategy != Strategy::Auto) EXPECT_EQ(s.report.stages[0].plan.strategy, s.strategy);
+    if (s.strategy != Strategy::Auto) {
+      EXPECT_EQ(s.report.stages[0].plan.strategy, s.strategy);
+    }
   }
 }
 
-TEST(TimedGpu, RepeatsAllocateNothingAndUploadOnce) {
-  const auto gpu = open_emulator({.optimisation = 0});
+TEST(TimedGpu, RepeatsAllocateNothing) {
+  const auto gpu = fast_to_compile();
   const Prepared p(kLeaky);
   const auto timed = timed_on_gpu(*gpu, p.cell.cell, p.cell.structure, Dtype::F32, p.binding.run);
   SolveReport report;
@@ -109,6 +120,37 @@ TEST(TimedGpu, RepeatsAllocateNothingAndUploadOnce) {
   const std::int64_t before = gpu->counts().allocations;
   timed->time(options, 3, report);
   EXPECT_EQ(gpu->counts().allocations, before);
+}
+
+TEST(TimedGpu, PlansThatAreMeasuredRun) {
+  const auto gpu = fast_to_compile();
+  const Prepared p(kLeaky);
+  const auto timed = timed_on_gpu(*gpu, p.cell.cell, p.cell.structure, Dtype::F32, p.binding.run);
+  const TuneResult result = tune_cell(*timed, p.stages(), 70, {}, 1);
+  ASSERT_FALSE(result.trials.empty());
+  std::set<Strategy> tried;
+  for (const TuneTrial& t : result.trials) {
+    EXPECT_TRUE(t.converged);
+    EXPECT_GT(t.ms, 0);
+    tried.insert(t.stages[0].strategy);
+  }
+  EXPECT_TRUE(tried.contains(Strategy::Sequential));
+  EXPECT_TRUE(tried.contains(Strategy::Segmented));
+  EXPECT_TRUE(tried.contains(Strategy::Shooting));
+  EXPECT_FALSE(tried.contains(Strategy::Relaxation));
+  // Each, pinned, gives the answer.
+  CudaSolver solver(*gpu, p.cell.cell, p.cell.structure, Dtype::F32);
+  SolveReport report;
+  SolveOptions options;
+  options.solver = Strategy::Sequential;
+  const RunOutput expected = solver.run(p.binding.run, options, report);
+  options.solver = Strategy::Auto;
+  for (const TuneTrial& t : result.trials) {
+    options.plan = t.stages;
+    const RunOutput output = solver.run(p.binding.run, options, report);
+    for (std::int64_t i = 0; i < expected.states[0].count(); ++i)
+      ASSERT_NEAR(output.states[0].get(i), expected.states[0].get(i), 3e-6) << t.stages[0].segment << " " << t.stages[0].burn_in;
+  }
 }
 
 }  // namespace
