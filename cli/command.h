@@ -27,7 +27,9 @@ struct CellOptions {
 struct InspectOptions : CellOptions {
   bool latex = false;
   std::string stage;
-  std::string dtype = "f32";
+  std::string dtype = "f32", arch = "sm_90";
+  std::vector<std::string> dims;  ///< for the stages ptx and, with `whole`, cuda
+  bool whole = false;             ///< --stage cuda: all that is compiled
 };
 
 /// Arrays and sizes of a run.

@@ -93,8 +93,11 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
   auto* stage =
       command->add_option("--stage", options.stage,
-                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda");
-  command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm and cuda: f32, f64, bf16, f16");
+                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
+  command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
+  command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
+  command->add_option("--dim", options.dims, "length of an axis for these two; 256 by default")->allow_extra_args(false)->type_name("AXIS=N");
+  command->add_flag("--whole", options.whole, "for the stage cuda: the translation units that are compiled, templates and all");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
   stage->excludes(json);
