@@ -15,6 +15,7 @@
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/floor_copy.h"
 
 using namespace cellc;
 
@@ -50,19 +51,6 @@ extern "C" __global__ void fill(Number* x, long long count, long long width, lon
     x[i] = stored((u + v - 1.f) * 2.4f + (at < d && at % every == 0 ? offset : 0.f));
   }
 }
-// Reads `inputs` rows and writes one, sixteen bytes at a time.
-extern "C" __global__ void floor_copy(const uint4* x, uint4* y, long long count, long long row, int inputs) {
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
-    const long long r = i / row, c = i - r * row;
-    const uint4* p = x + r * inputs * row + c;
-    uint4 sum = p[0];
-    for (int k = 1; k < inputs; ++k) {
-      const uint4 v = p[k * row];
-      sum.x ^= v.x; sum.y ^= v.y; sum.z ^= v.z; sum.w ^= v.w;
-    }
-    y[i] = sum;
-  }
-}
 extern "C" __global__ void compare(const Number* a, const Number* b, long long count, unsigned* worst) {
   float far = 0;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
@@ -84,7 +72,7 @@ double draw(std::uint64_t i) {
 class Bench {
  public:
   Bench(Gpu& gpu, const AnalysedCell& cell, Dtype dtype, int repeats, Strategy solver)
-      : gpu_(gpu), cell_(cell), dtype_(dtype), repeats_(repeats), solver_(solver) {
+      : gpu_(gpu), cell_(cell), dtype_(dtype), repeats_(repeats), solver_(solver), floor_(gpu) {
     GpuSource source{"bench.cu", "", {}};
     const char* number = dtype == Dtype::F64 ? "double" : dtype == Dtype::F32 ? "float" : "unsigned short";
     source.text = fmt::format("#define NUMBER {}\n#define NARROW {}\n{}", number, size_of(dtype) == 2 ? 1 : 0, kKernels);
@@ -96,7 +84,7 @@ class Bench {
   void run(const Shape& shape, const std::string& set) {
     const std::int64_t size = static_cast<std::int64_t>(size_of(dtype_)), rows = shape.batch * shape.steps, d = shape.channels;
     const std::int64_t width = d * static_cast<std::int64_t>(inputs_.size()), states = static_cast<std::int64_t>(cell_.cell.updates.size());
-    GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)), kept(gpu_, static_cast<std::size_t>(rows * d * size));
+    GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)), kept(gpu_, static_cast<std::size_t>(rows * d * states * size));
     const float offset = set == "fast" ? 0.f : set == "stiff" ? -3.f : -6.f;
     kernel("fill", x.address(), static_cast<long long>(rows * width), static_cast<long long>(width), static_cast<long long>(d), offset,
            set == "mixed" ? 10 : 1);
@@ -116,7 +104,7 @@ class Bench {
     run.offsets = {0};
     for (std::int64_t b = 0; b < shape.batch; ++b) run.offsets.push_back((b + 1) * shape.steps);
 
-    const double floor = std::min(many([&] { copy(x, kept, rows, d, size, 1056); }), many([&] { copy(x, kept, rows, d, size, 2112); }));
+    const double floor = floor_.ms(x.address(), rows * width * size, kept.address(), rows * d * states * size, repeats_);
     const auto prepared = [&](CudaSolver& solver, Strategy strategy, std::optional<double> tolerance) {
       SolveOptions options;
       options.solver = strategy;
@@ -129,7 +117,7 @@ class Bench {
     prepared(reference, Strategy::Sequential, {});
     double sequential = -1;
     reference.launch(0);
-    if (shape.steps <= 16384) sequential = many([&] { reference.launch(0); });
+    if (shape.steps <= 16384) sequential = ms_a_call(gpu_, repeats_, [&] { reference.launch(0); });
     CudaSolver ours(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
     prepared(ours, solver_, {});
     ours.launch(0);  // compiles
@@ -145,11 +133,13 @@ class Bench {
     const SolveReport first_report = report;
     const double first = gpu_.elapsed_ms(0, 1);
     // What the first call saw may change the plan of the second.
-    prepared(ours, solver_, {});
+    SolveOptions again;
+    again.solver = solver_;
+    ours.replan(again);
     ours.launch(0);
     ours.report(report, 0);
-    prepared(ours, solver_, {});
-    const double once = median([&] { ours.launch(0); }), time = many([&] { ours.launch(0); });
+    ours.replan(again);
+    const double once = median([&] { ours.launch(0); }), time = ms_a_call(gpu_, repeats_, [&] { ours.launch(0); });
     ours.report(report, 0);
     GpuBuffer worst(gpu_, 4);
     gpu_.zero(worst.address(), 4, 0);
@@ -173,30 +163,6 @@ class Bench {
     launch.block.x = 256;
     gpu_.launch(gpu_.function(module_, name), launch, list);
   }
-  void copy(const GpuBuffer& x, const GpuBuffer& y, std::int64_t rows, std::int64_t d, std::int64_t size, unsigned blocks) {
-    GpuAddress from = x.address(), to = y.address();
-    long long count = rows * d * size / 16, row = d * size / 16;
-    int inputs = static_cast<int>(inputs_.size());
-    void* list[] = {&from, &to, &count, &row, &inputs};
-    GpuLaunch launch;
-    launch.grid.x = blocks;
-    launch.block.x = 256;
-    gpu_.launch(gpu_.function(module_, "floor_copy"), launch, list);
-  }
-  /// Milliseconds a call, calls in a row.
-  template <typename Call>
-  double many(Call&& call) {
-    std::vector<double> times;
-    call();
-    for (int r = 0; r < 7; ++r) {
-      gpu_.record(0, 0);
-      for (int i = 0; i < repeats_; ++i) call();
-      gpu_.record(1, 0);
-      times.push_back(gpu_.elapsed_ms(0, 1) / repeats_);
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-  }
   /// The median call, each by itself.
   template <typename Call>
   double median(Call&& call) {
@@ -216,6 +182,7 @@ class Bench {
   const Dtype dtype_;
   const int repeats_;
   const Strategy solver_;
+  FloorCopy floor_;
   GpuModule module_;
   std::vector<int> inputs_;
 };

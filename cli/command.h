@@ -27,20 +27,33 @@ struct CellOptions {
 struct InspectOptions : CellOptions {
   bool latex = false;
   std::string stage;
-  std::string dtype = "f32";
+  std::string dtype = "f32", arch = "sm_90";
+  std::vector<std::string> dims;  ///< for the stages ptx and, with `whole`, cuda
+  bool whole = false;             ///< --stage cuda: all that is compiled
 };
 
-struct RunOptions : CellOptions {
+/// Arrays and sizes of a run.
+struct DataOptions : CellOptions {
   std::vector<std::string> inputs, params, states, dims;  ///< NAME=VALUE
-  std::string offsets, dtype, device = "auto", solver = "auto", out, plan;
-  std::vector<std::string> cotangents;
+  std::string offsets, dtype, device = "auto";
   std::optional<std::uint64_t> random;
   std::optional<std::int64_t> batch, length;
   std::optional<double> tolerance;
-  std::optional<std::int64_t> max_iterations, fixed_iterations;
-  bool no_repair = false, verify = false, reverse = false, trace = false;
-  std::string cpu = "native";
+  bool reverse = false;
   int threads = 0;
+};
+
+struct RunOptions : DataOptions {
+  std::string solver = "auto", out, plan;
+  std::vector<std::string> cotangents;
+  std::optional<std::int64_t> max_iterations, fixed_iterations;
+  bool no_repair = false, verify = false, trace = false;
+  std::string cpu = "native";
+};
+
+struct BenchOptions : DataOptions {
+  std::string solver = "all";
+  int repeats = 0;  ///< calls in a row that are timed; 0: as many as half a second allows
 };
 
 struct BuildOptions : CellOptions {
@@ -53,10 +66,16 @@ struct CheckOptions : CellOptions {
   std::uint64_t seed = 1;
 };
 
+struct TuneOptions : DataOptions {
+  int repeats = 0;
+};
+
 // Each returns an exit status, or throws RequestError (1), UsageError (2) or DeviceError (4).
 int command_inspect(const InspectOptions& options);
 int command_run(const RunOptions& options);
 int command_build(const BuildOptions& options);
 int command_check(const CheckOptions& options);
+int command_bench(const BenchOptions& options);
+int command_tune(const TuneOptions& options);
 
 }  // namespace cellc

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <regex>
 
 #include "cli/command.h"
 #include "cli/fault.h"
@@ -12,6 +13,8 @@
 #include "compiler/stage_cells.h"
 #include "runtime/bind.h"
 #include "runtime/compile_plan.h"
+#include "runtime/cuda/cuda_units.h"
+#include "runtime/cuda/nvrtc.h"
 
 namespace cellc {
 namespace {
@@ -21,6 +24,22 @@ void print(const std::string& text) {
   if (text.empty() || text.back() != '\n') std::fputc('\n', stdout);
 }
 
+void check_architecture(const std::string& name) {
+  if (!std::regex_match(name, std::regex("sm_[0-9]{2,3}[af]?")))
+    throw UsageError(fmt::format("--arch {}: expected an architecture such as sm_80, sm_90 or sm_100", name));
+}
+
+/// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
+std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
+  std::string text;
+  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims))) {
+    text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
+    text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
+    if (text.back() != '\n') text += '\n';
+  }
+  return text;
+}
+
 std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   const std::string& stage = options.stage;
   if (stage == "graph") return print_graph(loaded.cell);
@@ -28,6 +47,7 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   if (stage == "structure") return print_structure(loaded.cell, loaded.structure);
   if (stage == "lanes") return print_staged(split_stages(loaded.cell, loaded.structure));
   const Dtype dtype = dtype_named(options.dtype);
+  if (stage == "ptx" || options.whole) return units_text(loaded, dtype, options);
   if (stage == "cuda")
     return print_cuda(loaded.cell, split_stages(loaded.cell, loaded.structure), loaded.structure, loaded.source,
                       storage_of(dtype));
@@ -46,14 +66,16 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
 }  // namespace
 
 int command_inspect(const InspectOptions& options) {
-  if (options.stage == "ptx")
-    throw UsageError(fmt::format("--stage {}: no CUDA back end in this version", options.stage));
   bool known = options.stage.empty();
-  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda"})
+  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda", "ptx"})
     known |= options.stage == name;
   if (!known)
     throw UsageError(fmt::format(
-        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda", options.stage));
+        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx", options.stage));
+  if (options.whole && options.stage != "cuda") throw UsageError("--whole: only with --stage cuda");
+  if (!options.dims.empty() && !options.whole && options.stage != "ptx")
+    throw UsageError("--dim: only with --stage cuda --whole, or --stage ptx");
+  check_architecture(options.arch);
   dtype_named(options.dtype);
 
   if (options.stage == "tree") {

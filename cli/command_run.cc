@@ -1,10 +1,7 @@
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -12,11 +9,14 @@
 #include "cli/load.h"
 #include "cli/names.h"
 #include "cli/report.h"
+#include "cli/request.h"
 #include "runtime/bind.h"
 #include "runtime/cuda/cuda_solver.h"
 #include "runtime/npy.h"
 #include "runtime/reference.h"
 #include "runtime/solve.h"
+#include "runtime/timed_cpu.h"
+#include "runtime/tuned_plans.h"
 #include "runtime/write_files.h"
 
 namespace cellc {
@@ -24,8 +24,7 @@ namespace {
 
 /// What this version does not do is refused before anything is read.
 void refuse_unavailable(const RunOptions& options) {
-  if (options.device != "auto" && options.device != "cpu" && options.device != "cuda")
-    throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", options.device));
+  check_device(options.device);
   if (options.solver == "persistent")
     throw UsageError(fmt::format("--solver {}: not available in this version", options.solver));
   if (!strategy_named(options.solver))
@@ -36,48 +35,6 @@ void refuse_unavailable(const RunOptions& options) {
     throw UsageError("--cotangent: gradients are not available in this version");
   if (options.max_iterations && options.fixed_iterations)
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
-}
-
-void read_arrays(const std::string& option, const std::vector<std::string>& given,
-                 std::map<std::string, GivenArray>& arrays) {
-  for (const std::string& text : given) {
-    const auto [name, path] = split_assignment(option, text);
-    if (arrays.count(name)) throw UsageError(fmt::format("{} {} is given twice", option, name));
-    arrays[name] = {path, read_npy(path)};
-  }
-}
-
-bool is_number(const std::string& text, double& value) {
-  char* end = nullptr;
-  value = std::strtod(text.c_str(), &end);
-  struct stat status {};
-  // A file that is called "2" is a file.
-  return end == text.c_str() + text.size() && stat(text.c_str(), &status) != 0;
-}
-
-BindRequest read_request(const RunOptions& options) {
-  BindRequest request;
-  if (!options.dtype.empty()) request.dtype = dtype_named(options.dtype);
-  request.dims = dims_named(options.dims);
-  std::vector<std::string> param_files;
-  for (const std::string& text : options.params) {
-    const auto [name, value] = split_assignment("--param", text);
-    double number = 0;
-    if (!is_number(value, number))
-      param_files.push_back(text);
-    else if (!request.param_numbers.emplace(name, number).second)
-      throw UsageError(fmt::format("--param {} is given twice", name));
-  }
-  request.batch = options.batch;
-  request.length = options.length;
-  request.random_seed = options.random;
-  request.reverse = options.reverse;
-  request.threads = options.threads;
-  read_arrays("--input", options.inputs, request.inputs);
-  read_arrays("--param", param_files, request.params);
-  read_arrays("--state", options.states, request.states);
-  if (!options.offsets.empty()) request.offsets = GivenArray{options.offsets, read_npy(options.offsets)};
-  return request;
 }
 
 /// A plan as `run --json` prints it: that object, or the whole report around it.
@@ -119,14 +76,16 @@ SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
   return solve;
 }
 
-/// The GPU that the options ask for; nullptr: the CPU.
-std::unique_ptr<Gpu> device_for(const RunOptions& options, const SolveOptions& solve, const std::string& cache) {
-  // Relaxation has no GPU code yet: `auto` finds another device for it rather than another solver.
-  if (options.device == "cpu" || (options.device == "auto" && solve.solver == Strategy::Relaxation)) return nullptr;
-  std::string reason;
-  std::unique_ptr<Gpu> gpu = open_gpu(cache, reason);
-  if (!gpu && options.device == "cuda") throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", reason));
-  return gpu;
+/// The plan that `tune` found for such a run, where nothing else is asked for. Whoever names a processor or how
+/// to iterate wants just that.
+std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded, const Binding& binding,
+                                    const std::string& cache, const Gpu* gpu) {
+  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
+                    !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
+  if (!free || cache.empty()) return std::nullopt;
+  const TunedFor what = tuned_for(loaded.cell, loaded.structure, binding, gpu ? "cuda" : "cpu",
+                                  gpu ? gpu->facts().name : cpu_and_threads(binding.run.threads), solve.tolerance);
+  return TunedPlans(cache).find(what, loaded.structure.stages.size());
 }
 
 }  // namespace
@@ -144,18 +103,39 @@ int command_run(const RunOptions& options) {
   compile.own_products = options.cpu != "native";
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
-  const std::unique_ptr<Gpu> gpu = device_for(options, solve, compile.cache_directory);
+  // Relaxation has no GPU code yet: `auto` finds another device for it rather than another solver.
+  std::unique_ptr<Gpu> gpu;
+  if (options.device != "auto" || solve.solver != Strategy::Relaxation) gpu = gpu_for(options.device, compile.cache_directory).gpu;
   enter_stage("run");
+  const std::optional<TunedPlan> tuned = tuned_plan(options, solve, loaded, binding, compile.cache_directory, gpu.get());
   SolveReport solved;
-  RunOutput output;
-  try {
+  const auto run = [&](const SolveOptions& asked) {
     if (gpu) {
       CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source);
-      output = solver.run(binding.run, solve, solved);
+      return solver.run(binding.run, asked, solved);
+    }
+    Solver solver(loaded.cell, loaded.structure, compile);
+    // Memory is allocated and touched beforehand: what is timed is the run.
+    return solver.run(binding.run, asked, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
+  };
+  const auto run_tuned = [&]() -> std::optional<RunOutput> {
+    if (!tuned || tuned->stages.empty()) return std::nullopt;
+    SolveOptions pinned = solve;
+    pinned.plan = tuned->stages;
+    try {
+      return run(pinned);
+    } catch (const SolverError&) {
+      return std::nullopt;  // a plan that these sizes do not admit is none
+    }
+  };
+  RunOutput output;
+  try {
+    if (std::optional<RunOutput> made = run_tuned()) {
+      output = std::move(*made);
     } else {
-      Solver solver(loaded.cell, loaded.structure, compile);
-      // Memory is allocated and touched beforehand: what is timed is the run.
-      output = solver.run(binding.run, solve, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
+      output = run(solve);
+      if (tuned && tuned->stages.empty())
+        for (StageReport& s : solved.stages) s.plan.reason += "; cellc tune measured nothing faster";
     }
   } catch (const SolverError& e) {
     throw UsageError(options.plan.empty() ? fmt::format("--solver {}: {}", options.solver, e.what())

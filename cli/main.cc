@@ -93,15 +93,17 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
   auto* stage =
       command->add_option("--stage", options.stage,
-                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda");
-  command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm and cuda: f32, f64, bf16, f16");
+                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
+  command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
+  command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
+  command->add_option("--dim", options.dims, "length of an axis for these two; 256 by default")->allow_extra_args(false)->type_name("AXIS=N");
+  command->add_flag("--whole", options.whole, "for the stage cuda: the translation units that are compiled, templates and all");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
   stage->excludes(json);
 }
 
-void add_run(CLI::App& app, RunOptions& options) {
-  CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
+void add_data_options(CLI::App* command, DataOptions& options) {
   add_cell_options(*command, options);
   const auto many = [&](const char* name, std::vector<std::string>& values, const char* help) {
     command->add_option(name, values, help)->allow_extra_args(false)->type_name("NAME=FILE");
@@ -119,27 +121,52 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_option("--dim", options.dims, "length of an axis, where no array says it")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
+  command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
+  command->add_option("--tolerance", options.tolerance, "what counts as converged")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", options.threads, "threads; all cores by default")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--reverse", options.reverse, "from the last step to the first");
+}
+
+void add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "run a cell over arrays (.npy)");
+  add_data_options(command, options);
   command->add_option("--device", options.device, "auto, cpu or cuda");
   command->add_option("--cpu", options.cpu,
                       "native, or a processor by LLVM's name, such as x86-64-v3: the bits are then the same on every\n"
                       "machine that can run its code, and those of cellc build for it");
-  command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
   command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
-  command->add_option("--tolerance", options.tolerance, "what counts as converged")
-      ->check(CLI::NonNegativeNumber);
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
-  command->add_option("--threads", options.threads, "threads; all cores by default")
-      ->check(CLI::Range(1, 4096));
-  many("--cotangent", options.cotangents, "gradients for this cotangent");
+  command->add_option("--cotangent", options.cotangents, "gradients for this cotangent")->allow_extra_args(false)->type_name("NAME=FILE");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
-  command->add_flag("--reverse", options.reverse, "from the last step to the first");
   command->add_flag("--trace", options.trace, "show how the iterations converged");
+}
+
+void add_repeats(CLI::App* command, int& repeats) {
+  command->add_option("--repeats", repeats, "calls in a row that are timed; by default what half a second allows")
+      ->check(CLI::Range(1, 1000000));
+}
+
+void add_bench(CLI::App& app, BenchOptions& options) {
+  CLI::App* command = app.add_subcommand("bench", "time every strategy beside a copy of the same bytes, on every device");
+  add_data_options(command, options);
+  command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
+  command->add_option("--solver", options.solver, "all, auto, sequential, segmented, shooting, newton, scan or relaxation");
+  add_repeats(command, options.repeats);
+}
+
+void add_tune(CLI::App& app, TuneOptions& options) {
+  CLI::App* command = app.add_subcommand("tune", "measure plans for a cell and a shape, and remember the fastest for run");
+  add_data_options(command, options);
+  command->add_option("--device", options.device, "auto (cuda where there is one), cpu or cuda");
+  add_repeats(command, options.repeats);
 }
 
 void add_build(CLI::App& app, BuildOptions& options) {
@@ -174,6 +201,8 @@ int main_of(int count, char** arguments) {
   RunOptions run;
   BuildOptions build;
   CheckOptions check;
+  BenchOptions bench;
+  TuneOptions tune;
   CLI::App app(
       "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
       "cellc");
@@ -183,6 +212,8 @@ int main_of(int count, char** arguments) {
   add_run(app, run);
   add_build(app, build);
   add_check(app, check);
+  add_bench(app, bench);
+  add_tune(app, tune);
   app.footer(
       "Exit status: 0 done, 1 the cell or an array is wrong, 2 wrong usage, 3 not converged,\n"
       "4 device or writing failed, 5 internal fault.");
@@ -194,13 +225,15 @@ int main_of(int count, char** arguments) {
     if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
       return report(
           json, kWrongUsage,
-          fmt::format("there is no command '{}'; the commands are inspect, run, build and check", arguments[1]));
+          fmt::format("there is no command '{}'; the commands are inspect, run, build, check, bench and tune", arguments[1]));
     return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
   }
   return guarded(json, [&] {
     if (app.got_subcommand("inspect")) return command_inspect(inspect);
     if (app.got_subcommand("run")) return command_run(run);
     if (app.got_subcommand("build")) return command_build(build);
+    if (app.got_subcommand("bench")) return command_bench(bench);
+    if (app.got_subcommand("tune")) return command_tune(tune);
     return command_check(check);
   });
 }

@@ -35,25 +35,40 @@ std::string axis_names(const CellGraph& cell, const std::vector<AxisId>& axes) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ","));
 }
 
+}  // namespace
+
+std::string plan_text(const StagePlan& plan) {
+  std::string text = to_string(plan.strategy);
+  if (plan.segment) text += fmt::format(", segments of {} steps", plan.segment);
+  if (plan.burn_in) text += fmt::format(" started {} early", plan.burn_in);
+  return text;
+}
+
+nlohmann::json plan_json(const SolveReport& report) {
+  nlohmann::json plans = nlohmann::json::array();
+  std::string reason;
+  for (const StageReport& s : report.stages) {
+    plans.push_back({{"solver", to_string(s.plan.strategy)}, {"segment", s.plan.segment}, {"burn_in", s.plan.burn_in}});
+    reason += (reason.empty() ? "" : "; ") + s.plan.reason;
+  }
+  return {{"stages", plans}, {"reason", reason}};
+}
+
+std::string sizes_text(const CellGraph& cell, const Binding& binding) {
+  std::vector<std::string> parts;
+  for (const AxisId a : cell.header) parts.push_back(fmt::format("{}={}", cell.graph.axis(a).name, binding.run.sizes.at(a)));
+  if (binding.packed)
+    parts.push_back(fmt::format("{} sequences of {} steps together", binding.batch, binding.length));
+  else
+    parts.push_back(fmt::format("B={}, T={}", binding.batch, binding.length));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string stage_states(const CellGraph& cell, const Stage& stage) {
   std::vector<std::string> names;
   for (const int u : stage.states) names.push_back(cell.symbol_of(cell.updates[u]).name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
-
-std::string sizes_text(const RunReport& report) {
-  std::vector<std::string> parts;
-  for (const AxisId a : cell_of(report).header)
-    parts.push_back(fmt::format("{}={}", cell_of(report).graph.axis(a).name, report.binding.run.sizes.at(a)));
-  if (report.binding.packed)
-    parts.push_back(
-        fmt::format("{} sequences of {} steps together", report.binding.batch, report.binding.length));
-  else
-    parts.push_back(fmt::format("B={}, T={}", report.binding.batch, report.binding.length));
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
-
-}  // namespace
 
 std::string run_text(const RunReport& report) {
   const CellGraph& cell = cell_of(report);
@@ -61,7 +76,7 @@ std::string run_text(const RunReport& report) {
   const auto line = [&](const char* label, const std::string& what) {
     text += fmt::format("{:<11} {}\n", label, what);
   };
-  line("cell", fmt::format("{}: {}", cell.name, sizes_text(report)));
+  line("cell", fmt::format("{}: {}", cell.name, sizes_text(cell, report.binding)));
   for (const Stage& stage : report.loaded.structure.stages)
     line("derived",
          fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
@@ -78,9 +93,7 @@ std::string run_text(const RunReport& report) {
                           to_string(report.binding.dtype), where, report.solve.compile_ms, to_string(report.solve.cache)));
   for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
     const StageReport& stage = report.solve.stages[k];
-    std::string how = to_string(stage.plan.strategy);
-    if (stage.plan.segment) how += fmt::format(", segments of {} steps", stage.plan.segment);
-    if (stage.plan.burn_in) how += fmt::format(" started {} early", stage.plan.burn_in);
+    std::string how = plan_text(stage.plan);
     if (stage.iterations) how += fmt::format(", {} iteration{}", stage.iterations, stage.iterations == 1 ? "" : "s");
     if (stage.repaired)
       how += fmt::format(", {} repaired in {} round{}", stage.repaired, stage.repair_rounds,
@@ -125,13 +138,10 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
   const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };
   const auto optional = [&](const std::optional<double>& v) { return v ? finite(*v) : json(); };
   object["solver"] = object["iterations"] = json::array();
-  json plans = json::array(), details = json::array();
-  std::string reason;
+  json details = json::array();
   for (const StageReport& s : report.solve.stages) {
     object["solver"].push_back(to_string(s.plan.strategy));
     object["iterations"].push_back(s.iterations);
-    plans.push_back({{"solver", to_string(s.plan.strategy)}, {"segment", s.plan.segment}, {"burn_in", s.plan.burn_in}});
-    reason += (reason.empty() ? "" : "; ") + s.plan.reason;
     json trace = json::array();
     for (const IterationTrace& t : s.trace) trace.push_back({{"change", finite(t.change)}, {"lanes", t.active}});
     details.push_back({{"boundaries", s.boundaries},
@@ -145,7 +155,8 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
                        {"predicted_iterations", s.predicted_iterations ? json(*s.predicted_iterations) : json()},
                        {"trace", trace}});
   }
-  object["plan"] = {{"stages", plans}, {"threads", threads_of(report.binding)}, {"reason", reason}};
+  object["plan"] = plan_json(report.solve);
+  object["plan"]["threads"] = threads_of(report.binding);
   object["stages"] = details;
   object["converged"] = report.solve.converged;
   object["max_residual"] = finite(report.solve.max_residual);

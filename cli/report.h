@@ -1,5 +1,6 @@
 #pragma once
 // What a run did, for people and for programs.
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,6 +24,15 @@ struct RunReport {
   std::optional<NonFinite> nonfinite;
   std::optional<Deviation> verified;
 };
+
+/// "segmented, segments of 64 steps started 32 early".
+std::string plan_text(const StagePlan& plan);
+/// As `run --json` prints it and --plan reads it.
+nlohmann::json plan_json(const SolveReport& report);
+/// "d=256, B=1, T=4096".
+std::string sizes_text(const CellGraph& cell, const Binding& binding);
+/// "h, c".
+std::string stage_states(const CellGraph& cell, const Stage& stage);
 
 std::string run_text(const RunReport& report);
 std::string run_json(const RunReport& report);

@@ -155,8 +155,6 @@ struct CudaSolver::Impl {
     bound.histories = run.histories;
     bound.symbols.assign(run.symbols.size(), Array());
     placed.clear();
-    solve = options;
-    tolerance = options.tolerance.value_or(default_tolerance(dtype));
     sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
     rows = run.offsets.back();
     longest = 0;
@@ -207,6 +205,12 @@ struct CudaSolver::Impl {
       for (std::size_t o = 0; o < once_arrays[k].size(); ++o)
         reserve(once_arrays[k][o], static_cast<std::size_t>(entries(parts.stages[k].once.cell.outs[o].index)) * size_of(arithmetic));
     }
+    replan(options);
+  }
+
+  void replan(const SolveOptions& options) {
+    solve = options;
+    tolerance = options.tolerance.value_or(default_tolerance(dtype));
     plan();
   }
 
@@ -478,6 +482,7 @@ CudaSolver::~CudaSolver() = default;
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 
 void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) { impl_->upload(run, options); }
+void CudaSolver::replan(const SolveOptions& options) { impl_->replan(options); }
 void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) { impl_->placed[symbol] = {data, row_stride}; }
 GpuAddress CudaSolver::trajectory(int update) const { return impl_->trajectories[update].address(); }
 void CudaSolver::launch(GpuStream stream) { impl_->launch(stream); }

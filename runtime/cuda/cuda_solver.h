@@ -30,6 +30,8 @@ class CudaSolver {
   /// An input that is on the device already: rows at data + row*row_stride entries, of the storage dtype
   /// (arithmetic precision where a 16-bit cell has outs, several stages or sums over inputs). After upload.
   void place(int symbol, GpuAddress data, std::int64_t row_stride);
+  /// Other options for what upload() brought; what report() saw since counts.
+  void replan(const SolveOptions& options);
   /// Where a state is written, by symbol: [rows, a…].
   GpuAddress trajectory(int update) const;
   void launch(GpuStream stream);

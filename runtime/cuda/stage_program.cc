@@ -207,6 +207,38 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   return {fmt::format("{}.{}.cu", cell_.name, segmented ? "segmented" : "sequential"), std::move(text), {}};
 }
 
+StageProgram::Variant StageProgram::variant(const Code& code, const Form& form) const {
+  // Two channels a thread halve the instructions where memory is the limit, and hide less latency elsewhere.
+  const bool plenty = form.chains >= 2 * 256 * std::int64_t{gpu_.facts().multiprocessors} * 9 / 10;
+  const int width = size_of(storage_) == 2 && form.whole && plenty && form.channels % (2 * kWarp) == 0 ? 2 : 1;
+  const std::int64_t tile = kWarp * width, tiles = (form.chains * form.segments + tile - 1) / tile;
+  const std::int64_t warps = code.warps, blocks = (tiles + warps - 1) / warps;
+  const bool rows = form.whole && form.channels % tile == 0;
+  // The warps of a block stay together where they read one row: its channels, of one segment.
+  const bool lockstep = rows && form.uniform && (form.segmented ? form.channels % (tile * warps) == 0
+                                                                : tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2);
+  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width};
+}
+
+GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps) {
+  Form form;
+  form.channels = form.chains = channels(sizes);
+  form.segmented = plan.strategy != Strategy::Sequential && plan.segment > 0;
+  form.segments = form.segmented ? (steps + plan.segment - 1) / plan.segment : 1;
+  // Channels are neighbours where every array ends with their axes, in one order; params matter to whether
+  // several axes can be taken for one.
+  const std::size_t count = stage_.channels.size();
+  for (std::size_t s = 0; s < stage_.symbols.size(); ++s) {
+    if (count <= 1 && stage_.lanes.symbols[s].kind == SymbolKind::Param) continue;
+    const std::vector<int>& place = stage_.symbols[s].channel_of_place;
+    std::vector<int> last(count);
+    for (std::size_t a = 0; a < count; ++a) last[a] = static_cast<int>(a);
+    form.whole = form.whole && place.size() >= count && std::equal(last.begin(), last.end(), place.end() - static_cast<std::ptrdiff_t>(count));
+  }
+  const Code& c = code(sizes);
+  return source(c, variant(c, form));
+}
+
 StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant) {
   if (const auto it = code.kernels.find(variant); it != code.kernels.end()) return it->second;
   const GpuModule module = gpu_.load(source(code, variant));
@@ -366,21 +398,12 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   };
   for (const SymbolEntry& e : code.step.inputs) look_at(e.symbol);
   for (const SymbolEntry& e : code.step.states) look_at(e.symbol);
-  // Two channels a thread halve the instructions where memory is the limit, and hide less latency elsewhere.
-  const bool plenty = chains >= 2 * 256 * std::int64_t{gpu_.facts().multiprocessors} * 9 / 10;
-  const int width = size == 2 && neighbours && aligned && plenty && layout.channels % (2 * kWarp) == 0 ? 2 : 1;
-  const std::int64_t tile = kWarp * width;
-  const bool rows = neighbours && aligned && layout.channels % tile == 0;
-
   const bool segmented = plan.plan.strategy != Strategy::Sequential && plan.plan.segment > 0 && run.length > 0;
   const std::int64_t segments = segmented ? (run.length + plan.plan.segment - 1) / plan.plan.segment : 1;
-  const std::int64_t count = chains * segments, tiles = (count + tile - 1) / tile;
-  const std::int64_t warps = code.warps;
-  const std::int64_t blocks = (tiles + warps - 1) / warps;
-  // The warps of a block stay together where they read one row: its channels, of one segment.
-  const bool lockstep = rows && run.uniform && (segmented ? layout.channels % (tile * warps) == 0
-                                                          : tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2);
-  Compiled& k = kernel(code, {segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width});
+  const Variant variant = this->variant(code, {segmented, neighbours && aligned, run.uniform, chains, layout.channels, segments});
+  Compiled& k = kernel(code, variant);
+  const std::int64_t tile = kWarp * variant.width, count = chains * segments, tiles = (count + tile - 1) / tile;
+  const std::int64_t blocks = (tiles + code.warps - 1) / code.warps;
 
   GpuLaunch launch;
   launch.block.x = static_cast<unsigned>(code.warps * kWarp);

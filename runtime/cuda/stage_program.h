@@ -80,6 +80,10 @@ class StageProgram {
   /// Of the last run; synchronises.
   CudaOutcome outcome(GpuStream stream);
 
+  /// What run() compiles for one sequence of `steps` at these sizes, in arrays without gaps, where refusal() has
+  /// nothing against them.
+  GpuSource unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps);
+
   double compile_ms() const { return compile_ms_; }
   const std::vector<CacheState>& caches() const { return caches_; }
 
@@ -90,6 +94,13 @@ class StageProgram {
     bool rows, lockstep;
     int width;
     auto operator<=>(const Variant&) const = default;
+  };
+  /// What of a run decides on the variant of its kernel.
+  struct Form {
+    bool segmented = false;
+    bool whole = true;  ///< channels are neighbours in every array, and rows aligned
+    bool uniform = true;
+    std::int64_t chains = 0, channels = 0, segments = 1;
   };
   struct Compiled {
     GpuFunction function;
@@ -107,6 +118,7 @@ class StageProgram {
   struct Layout;
 
   Code& code(const std::map<AxisId, std::int64_t>& sizes);
+  Variant variant(const Code& code, const Form& form) const;
   Compiled& kernel(Code& code, const Variant& variant);
   GpuSource source(const Code& code, const Variant& variant) const;
   Layout layout(const Code& code, const StageRun& run) const;

@@ -1,6 +1,7 @@
 // `inspect` and `check`, and what is said of wrong cell files.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "harness.h"
@@ -23,6 +24,40 @@ TEST_F(CommandInspect, EveryStageSaysSomething) {
              "double");
   EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0)
       << "a tree is of a whole file";
+}
+
+TEST_F(CommandInspect, WholeUnitsForACard) {
+  const std::string gru = example("01_para_gru.cell");
+  const Outcome fragment = cellc({"inspect", gru, "--stage", "cuda"});
+  EXPECT_EQ(fragment.out.find("__global__"), std::string::npos);
+  const Outcome whole = cellc({"inspect", gru, "--stage", "cuda", "--whole"});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  for (const char* part : {"stage {h}: segmented", "CELLC_STORAGE_F32", "#line 1 \"segmented.cuh\"", "__global__", "struct Step"})
+    EXPECT_HAS(whole.out, part);
+  EXPECT_HAS(cellc({"inspect", gru, "--stage", "cuda", "--whole", "--dtype", "bf16"}).out, "CELLC_STORAGE_BF16");
+  // Every stage and what lies between; a dense cell as a whole.
+  const Outcome stages = cellc({"inspect", example("17_mlstm.cell"), "--stage", "cuda", "--whole"});
+  EXPECT_EQ(stages.status, 0) << stages.err;
+  for (const char* part : {"stage {m}: ", "stage {C}: ", "stage {n}: ", ": outs"}) EXPECT_HAS(stages.out, part);
+  const std::string dense = example("05_elman.cell");
+  EXPECT_HAS(cellc({"inspect", dense, "--stage", "cuda", "--whole"}).out, "the whole cell as row kernels");
+  EXPECT_HAS(cellc({"inspect", dense, "--stage", "cuda", "--whole", "--dim", "d=4"}).out, "stage {h}: segmented");
+}
+
+TEST_F(CommandInspect, PtxNeedsNvrtcAndSaysSo) {
+  const std::string gru = example("01_para_gru.cell");
+  ProcessOptions without;
+  without.environment = {{"CELLC_NVRTC", path("nowhere")}};
+  const Outcome none = cellc({"inspect", gru, "--stage", "ptx"}, without);
+  EXPECT_EQ(none.status, 4);
+  EXPECT_EQ(none.out, "");
+  EXPECT_HAS(none.err, "CELLC_NVRTC=" + path("nowhere"));
+  const Outcome ptx = cellc({"inspect", gru, "--stage", "ptx"});
+  if (ptx.status == 4 && !std::getenv("CELLC_REQUIRE_NVRTC")) GTEST_SKIP() << ptx.err;
+  ASSERT_EQ(ptx.status, 0) << ptx.err;
+  EXPECT_HAS(ptx.out, ".target sm_90");
+  EXPECT_HAS(ptx.out, ".entry cellc_kernel");
+  EXPECT_HAS(cellc({"inspect", gru, "--stage", "ptx", "--arch", "sm_80"}).out, ".target sm_80");
 }
 
 TEST_F(CommandInspect, TextAndLatex) {

@@ -19,10 +19,9 @@ class CommandUsage : public CommandTest {};
 TEST_F(CommandUsage, HelpAndVersionEverywhere) {
   const Outcome help = cellc({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* command : {"inspect", "run", "build", "check"}) EXPECT_HAS(help.out, command);
-  for (const char* absent : {"bench", "tune"}) EXPECT_EQ(help.out.find(absent), std::string::npos);
+  for (const char* command : {"inspect", "run", "build", "check", "bench", "tune"}) EXPECT_HAS(help.out, command);
   EXPECT_EQ(cellc({"--version"}).out, "cellc 0.1.0\n");
-  for (const char* command : {"inspect", "run", "build", "check"}) {
+  for (const char* command : {"inspect", "run", "build", "check", "bench", "tune"}) {
     EXPECT_EQ(cellc({command, "--help"}).status, 0);
     EXPECT_HAS(cellc({command, "--help"}).out, "FILE");
     EXPECT_EQ(cellc({command, "--version"}).out, "cellc 0.1.0\n");
@@ -37,11 +36,13 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
   } cases[] = {
       {{}, "subcommand"},
       {{"bogus"}, "there is no command 'bogus'"},
-      {{"bench", gru}, "there is no command 'bench'"},
       {{"inspect"}, "FILE"},
       {{"inspect", gru, "--nonsense"}, "--nonsense"},
       {{"inspect", gru, "--stage", "soup"}, "the stages are tree, graph"},
-      {{"inspect", gru, "--stage", "ptx"}, "no CUDA back end in this version"},
+      {{"inspect", gru, "--stage", "ptx", "--arch", "h100"}, "expected an architecture such as sm_80"},
+      {{"inspect", gru, "--stage", "cuda", "--dim", "d=3"}, "only with --stage cuda --whole"},
+      {{"inspect", gru, "--stage", "cuda", "--whole", "--dim", "q=3"}, "has no axis 'q'"},
+      {{"inspect", gru, "--stage", "graph", "--whole"}, "only with --stage cuda"},
       {{"inspect", gru, "--stage", "graph", "--latex"}, "excludes"},
       {{"inspect", example("25_ltc.cell")}, "holds 2 cells: say which with --cell (ltc, lrc_ssm)"},
       {{"inspect", example("25_ltc.cell"), "--cell", "ltd"}, "did you mean 'ltc'?"},
@@ -78,10 +79,14 @@ TEST_F(CommandUsage, JsonWhateverTheStatus) {
       {1, {"run", gru, "--json"}},
       {2, {"run", gru, "--json", "--bogus"}},
       {2, {"bogus", "--json"}},
-      {4, {"run", gru, "--json", "--device", "cuda"}},
+      {0, {"tune", gru, "--dim", "d=3", "--length", "4", "--device", "cpu", "--repeats", "1", "--json"}},
+      {0, {"bench", gru, "--dim", "d=3", "--length", "4", "--device", "cpu", "--repeats", "1", "--json"}},
+      {4, {"run", gru, "--json", "--device", "cuda", "--random", "1", "--dim", "d=3", "--length", "4"}},
   };
+  ProcessOptions blind;
+  blind.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
   for (const auto& [status, arguments] : cases) {
-    const Outcome outcome = cellc(arguments);
+    const Outcome outcome = cellc(arguments, blind);
     EXPECT_EQ(outcome.status, status) << outcome.err;
     const json object = json::parse(outcome.out, nullptr, false);
     ASSERT_TRUE(object.is_object()) << outcome.out;
@@ -89,10 +94,14 @@ TEST_F(CommandUsage, JsonWhateverTheStatus) {
   }
 }
 
-TEST_F(CommandUsage, CudaIsADeviceFailure) {
-  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--device", "cuda"});
+TEST_F(CommandUsage, NoGpuIsADeviceFailure) {
+  ProcessOptions blind;  // also where there is a card
+  blind.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
+  const Outcome outcome =
+      cellc({"run", example("01_para_gru.cell"), "--device", "cuda", "--random", "1", "--dim", "d=3", "--length", "4"}, blind);
   EXPECT_EQ(outcome.status, 4);
-  EXPECT_HAS(outcome.err, "no CUDA device support in this version");
+  EXPECT_HAS(outcome.err, "--device cuda: ");
+  EXPECT_HAS(outcome.err, "use --device cpu");
 }
 
 TEST_F(CommandUsage, AnInternalFaultLeavesADump) {

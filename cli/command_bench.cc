@@ -1,0 +1,162 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+#include "cli/fault.h"
+#include "cli/load.h"
+#include "cli/names.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "runtime/bench_cell.h"
+#include "runtime/cuda/timed_gpu.h"
+#include "runtime/timed_cpu.h"
+
+namespace cellc {
+namespace {
+
+/// A device, and what it made of the cell; `unavailable`: why there is none.
+struct BenchedDevice {
+  std::string device, processor, unavailable;
+  Bench bench;
+};
+
+std::vector<Strategy> strategies_asked(const std::string& solver) {
+  if (solver == "all") return {};
+  if (solver == "persistent") throw UsageError(fmt::format("--solver {}: not available in this version", solver));
+  const auto strategy = strategy_named(solver);
+  if (!strategy)
+    throw UsageError(fmt::format("--solver {}: expected all, auto, sequential, segmented, shooting, newton, scan or relaxation", solver));
+  return {*strategy};
+}
+
+/// With the solver's name first only where a plan is not what was asked for.
+std::string how_text(const LoadedCell& loaded, const BenchedStrategy& s) {
+  std::string text;
+  const auto& stages = s.report.stages;
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    if (stages.size() > 1) text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
+    text += plan_text(stages[k].plan);
+    if (stages[k].misses) text += fmt::format(", {} of {} boundaries missed", stages[k].misses, stages[k].boundaries);
+  }
+  if (!s.report.converged) text += fmt::format("; NOT converged, residual {:.1e}", s.report.max_residual);
+  return text;
+}
+
+std::string text_of(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic, const std::vector<BenchedDevice>& devices) {
+  const double bytes = static_cast<double>(traffic.read + traffic.written);
+  std::string text = fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out; forward\n", loaded.cell.name,
+                                 sizes_text(loaded.cell, binding), to_string(binding.dtype), 1e-6 * static_cast<double>(traffic.read),
+                                 1e-6 * static_cast<double>(traffic.written));
+  for (const BenchedDevice& d : devices) {
+    if (!d.unavailable.empty()) {
+      text += fmt::format("\n{}: {}\n", d.device, d.unavailable);
+      continue;
+    }
+    text += fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", d.device, d.processor, "", "ms", "x copy", "GB/s", "ns/step/ch", "plan");
+    const auto row = [&](const char* what, double ms, const std::string& how) {
+      const auto ratio = [&](double over, double under) { return under > 0 ? fmt::format("{:.2f}", over / under) : std::string("-"); };
+      text += fmt::format("{:<12}{:>11.4f}{:>9}{:>9}{:>13}  {}\n", what, ms, ratio(ms, d.bench.floor_ms), ratio(1e-6 * bytes, ms),
+                          traffic.step_channels > 0 ? fmt::format("{:.4f}", ms * 1e6 / traffic.step_channels) : "-", how);
+    };
+    row("copy", d.bench.floor_ms, "of as many bytes: the floor");
+    for (const BenchedStrategy& s : d.bench.strategies) {
+      if (s.refused)
+        text += fmt::format("{:<12}refused: {}\n", to_string(s.strategy), *s.refused);
+      else
+        row(to_string(s.strategy), s.ms, how_text(loaded, s));
+    }
+  }
+  return text;
+}
+
+nlohmann::json strategy_json(const BenchedStrategy& s, const Traffic& traffic, double floor_ms) {
+  using nlohmann::json;
+  json object = {{"solver", to_string(s.strategy)}};
+  if (s.refused) {
+    object["refused"] = *s.refused;
+    return object;
+  }
+  object["ms"] = s.ms;
+  object["ratio"] = floor_ms > 0 ? json(s.ms / floor_ms) : json();
+  object["gb_per_s"] = s.ms > 0 ? json(1e-6 * static_cast<double>(traffic.read + traffic.written) / s.ms) : json();
+  object["ns_per_step_channel"] = traffic.step_channels > 0 ? json(s.ms * 1e6 / traffic.step_channels) : json();
+  object["plan"] = plan_json(s.report);
+  object["converged"] = s.report.converged;
+  object["max_residual"] = std::isfinite(s.report.max_residual) ? json(s.report.max_residual) : json();
+  object["repaired"] = s.report.repaired;
+  object["compile_ms"] = s.report.compile_ms;
+  return object;
+}
+
+std::string json_of(const LoadedCell& loaded, const Binding& binding, const BindRequest& request, const Traffic& traffic,
+                    const std::vector<BenchedDevice>& devices) {
+  using nlohmann::json;
+  json object = {{"cell", loaded.cell.name}, {"dtype", to_string(binding.dtype)},  {"batch", binding.batch},
+                 {"length", binding.length}, {"random", *request.random_seed},     {"pass", "forward"},
+                 {"read_bytes", traffic.read}, {"written_bytes", traffic.written}, {"devices", json::array()}};
+  object["axes"] = json::object();
+  for (const AxisId a : loaded.cell.header) object["axes"][loaded.cell.graph.axis(a).name] = binding.run.sizes.at(a);
+  for (const BenchedDevice& d : devices) {
+    json device = {{"device", d.device}};
+    if (!d.unavailable.empty()) {
+      device["unavailable"] = d.unavailable;
+    } else {
+      device["processor"] = d.processor;
+      device["floor_ms"] = d.bench.floor_ms;
+      device["strategies"] = json::array();
+      for (const BenchedStrategy& s : d.bench.strategies) device["strategies"].push_back(strategy_json(s, traffic, d.bench.floor_ms));
+    }
+    object["devices"].push_back(device);
+  }
+  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+/// One solver that no device runs is a request that cannot be met.
+void refuse_if_nothing_ran(const BenchOptions& options, const std::vector<BenchedDevice>& devices) {
+  if (options.solver == "all") return;
+  std::string why;
+  for (const BenchedDevice& d : devices)
+    for (const BenchedStrategy& s : d.bench.strategies) {
+      if (!s.refused) return;
+      why = *s.refused;
+    }
+  throw UsageError(fmt::format("--solver {}: {}", options.solver, why));
+}
+
+}  // namespace
+
+int command_bench(const BenchOptions& options) {
+  check_device(options.device);
+  const std::vector<Strategy> strategies = strategies_asked(options.solver);
+  LoadedCell loaded = load_cell(options.file, options.cell);
+  enter_stage("bind");
+  const BindRequest request = measured_request(loaded.cell, options);
+  const Binding binding = bind(loaded.cell, request);
+  const Traffic traffic = traffic_of(loaded.cell, binding.run, binding.dtype);
+  enter_stage("compile");
+  CompileOptions compile;
+  compile.dtype = binding.dtype;
+  compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
+  const FoundGpu found = gpu_for(options.device, compile.cache_directory);
+  enter_stage("run");
+  SolveOptions solve;
+  solve.tolerance = options.tolerance;
+  std::vector<BenchedDevice> devices;
+  const auto measure = [&](TimedCell& cell) {
+    const int stages = static_cast<int>(loaded.structure.stages.size());
+    devices.push_back({cell.device(), cell.processor(), "", bench_cell(cell, stages, traffic, strategies, solve, options.repeats)});
+  };
+  if (options.device != "cuda") measure(*timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run));
+  if (found.gpu)
+    measure(*timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source));
+  else if (options.device == "auto")
+    devices.push_back({"cuda", "", found.reason, {}});
+  refuse_if_nothing_ran(options, devices);
+  std::fputs((options.json ? json_of(loaded, binding, request, traffic, devices) : text_of(loaded, binding, traffic, devices)).c_str(), stdout);
+  return kDone;
+}
+
+}  // namespace cellc

@@ -1,0 +1,117 @@
+#include "cli/request.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cli/names.h"
+#include "runtime/errors.h"
+#include "runtime/npy.h"
+
+namespace cellc {
+
+namespace {
+
+void read_arrays(const std::string& option, const std::vector<std::string>& given,
+                 std::map<std::string, GivenArray>& arrays) {
+  for (const std::string& text : given) {
+    const auto [name, path] = split_assignment(option, text);
+    if (arrays.count(name)) throw UsageError(fmt::format("{} {} is given twice", option, name));
+    arrays[name] = {path, read_npy(path)};
+  }
+}
+
+bool is_number(const std::string& text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  struct stat status {};
+  // A file that is called "2" is a file.
+  return end == text.c_str() + text.size() && stat(text.c_str(), &status) != 0;
+}
+
+}  // namespace
+
+BindRequest read_request(const DataOptions& options) {
+  BindRequest request;
+  if (!options.dtype.empty()) request.dtype = dtype_named(options.dtype);
+  request.dims = dims_named(options.dims);
+  std::vector<std::string> param_files;
+  for (const std::string& text : options.params) {
+    const auto [name, value] = split_assignment("--param", text);
+    double number = 0;
+    if (!is_number(value, number))
+      param_files.push_back(text);
+    else if (!request.param_numbers.emplace(name, number).second)
+      throw UsageError(fmt::format("--param {} is given twice", name));
+  }
+  request.batch = options.batch;
+  request.length = options.length;
+  request.random_seed = options.random;
+  request.reverse = options.reverse;
+  request.threads = options.threads;
+  read_arrays("--input", options.inputs, request.inputs);
+  read_arrays("--param", param_files, request.params);
+  read_arrays("--state", options.states, request.states);
+  if (!options.offsets.empty()) request.offsets = GivenArray{options.offsets, read_npy(options.offsets)};
+  return request;
+}
+
+namespace {
+
+/// Arrays of a measurement that nobody gave sizes for stay below this.
+constexpr double kManyBytes = 256 << 20;
+constexpr std::int64_t kAxis = 256, kSteps = 4096, kShortestAxis = 2;
+
+/// Entries of all arrays that have a row for every step.
+double entries_a_step(const CellGraph& cell, const std::map<std::string, std::int64_t>& dims) {
+  double sum = 0;
+  const auto add = [&](const std::vector<AxisId>& axes) {
+    double n = 1;
+    for (const AxisId a : axes) {
+      const Axis& axis = cell.graph.axis(cell.graph.axis(a).extent_of);
+      n *= static_cast<double>(axis.fixed ? *axis.fixed : dims.at(axis.name));
+    }
+    sum += n;
+  };
+  for (const Symbol& s : cell.symbols)
+    if (s.kind != SymbolKind::Param) add(s.axes);
+  for (const Out& o : cell.outs) add(o.index);
+  return sum;
+}
+
+}  // namespace
+
+BindRequest measured_request(const CellGraph& cell, const DataOptions& options) {
+  BindRequest request = read_request(options);
+  if (!request.random_seed) request.random_seed = 1;
+  // Arrays say sizes themselves, and whoever gives some knows the others.
+  if (!request.inputs.empty() || !request.params.empty() || !request.states.empty() || request.offsets) return request;
+  if (!request.batch) request.batch = 1;
+  if (!request.length) request.length = kSteps;
+  const std::map<std::string, std::int64_t> said = request.dims;
+  const double rows = static_cast<double>(std::max<std::int64_t>(1, *request.batch * *request.length));
+  for (std::int64_t n = kAxis;; n /= 2) {
+    for (const AxisId a : cell.header) {
+      const Axis& axis = cell.graph.axis(a);
+      if (!axis.fixed && !said.count(axis.name)) request.dims[axis.name] = n;
+    }
+    if (n <= kShortestAxis || rows * entries_a_step(cell, request.dims) * 4 <= kManyBytes) return request;
+  }
+}
+
+void check_device(const std::string& device) {
+  if (device != "auto" && device != "cpu" && device != "cuda")
+    throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", device));
+}
+
+FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) {
+  FoundGpu found;
+  if (device == "cpu") return found;
+  found.gpu = open_gpu(cache_directory, found.reason);
+  if (!found.gpu && device == "cuda") throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", found.reason));
+  return found;
+}
+
+}  // namespace cellc

@@ -1,0 +1,31 @@
+#pragma once
+// What the options of a command say about arrays, sizes and devices.
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+#include "compiler/graph.h"
+#include "runtime/bind.h"
+#include "runtime/cuda/gpu.h"
+
+namespace cellc {
+
+/// Reads the arrays. Throws RequestError, UsageError.
+BindRequest read_request(const DataOptions& options);
+
+/// The same for commands that measure: random data where none are given, and sizes where nothing says them
+/// (one sequence, 4096 steps, axes of 256 or less where arrays would grow too large).
+BindRequest measured_request(const CellGraph& cell, const DataOptions& options);
+
+/// Throws UsageError unless it is auto, cpu or cuda.
+void check_device(const std::string& device);
+
+/// The GPU that --device asks for, or none and the reason in one line; throws DeviceError where cuda is asked for
+/// and there is none.
+struct FoundGpu {
+  std::unique_ptr<Gpu> gpu;
+  std::string reason;
+};
+FoundGpu gpu_for(const std::string& device, const std::string& cache_directory);
+
+}  // namespace cellc

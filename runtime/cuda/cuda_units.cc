@@ -1,0 +1,111 @@
+#include "runtime/cuda/cuda_units.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "runtime/bind.h"
+#include "runtime/cuda/choose_cuda_plan.h"
+#include "runtime/cuda/rows_program.h"
+#include "runtime/cuda/stage_program.h"
+#include "runtime/errors.h"
+
+namespace cellc {
+
+namespace {
+
+constexpr std::int64_t kSteps = 4096, kLength = 256;
+
+/// A card on paper: what emitting and planning ask of one. It runs nothing.
+class CardOnPaper : public Gpu {
+ public:
+  explicit CardOnPaper(const std::string& architecture) {
+    const int number = std::atoi(architecture.c_str() + 3);
+    facts_.name = architecture;
+    facts_.major = number / 10;
+    facts_.minor = number % 10;
+    facts_.multiprocessors = 132;
+    // CUDA C++ Programming Guide, table of compute capabilities.
+    const bool large = facts_.major == 9 || (facts_.major >= 10 && facts_.major < 12);
+    facts_.shared_per_block = (large ? 227 : number == 80 || number == 87 ? 163 : 99) << 10;
+  }
+  const GpuFacts& facts() const override { return facts_; }
+  GpuModule load(const GpuSource&) override { none(); }
+  GpuFunction function(const GpuModule&, const std::string&) override { none(); }
+  GpuFunctionFacts facts(const GpuFunction&) override { none(); }
+  int resident_blocks(const GpuFunction&, int, std::int64_t) override { none(); }
+  GpuAddress allocate(std::size_t) override { none(); }
+  void release(GpuAddress) noexcept override {}
+  void copy_in(GpuAddress, const void*, std::size_t, GpuStream) override { none(); }
+  void copy_out(void*, GpuAddress, std::size_t, GpuStream) override { none(); }
+  void copy(GpuAddress, GpuAddress, std::size_t, GpuStream) override { none(); }
+  void zero(GpuAddress, std::size_t, GpuStream) override { none(); }
+  void launch(const GpuFunction&, const GpuLaunch&, void**) override { none(); }
+  void synchronize(GpuStream) override { none(); }
+  void record(int, GpuStream) override { none(); }
+  double elapsed_ms(int, int) override { none(); }
+
+ private:
+  [[noreturn]] static void none() { throw std::logic_error("a card on paper was asked to run something"); }
+  GpuFacts facts_;
+};
+
+std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map<std::string, std::int64_t>& dims) {
+  std::map<AxisId, std::int64_t> sizes;
+  std::size_t used = 0;
+  for (const AxisId a : cell.header) {
+    const Axis& axis = cell.graph.axis(a);
+    const auto said = dims.find(axis.name);
+    used += said != dims.end();
+    sizes[a] = said != dims.end() ? said->second : axis.fixed.value_or(kLength);
+    if (axis.fixed && sizes[a] != *axis.fixed)
+      throw RequestError(fmt::format("axis {} has length {}; the header fixes it as {}", axis.name, sizes[a], *axis.fixed));
+  }
+  for (const auto& [name, n] : dims)
+    if (used != dims.size() && std::none_of(cell.header.begin(), cell.header.end(), [&](AxisId a) { return cell.graph.axis(a).name == name; }))
+      throw UsageError(fmt::format("--dim {}={}: the cell has no axis '{}'", name, n, name));
+  return sizes;
+}
+
+}  // namespace
+
+std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
+                                 const std::string& architecture, const std::map<std::string, std::int64_t>& dims) {
+  CardOnPaper card(architecture);
+  const StagedCell staged = split_stages(cell, structure);
+  const std::map<AxisId, std::int64_t> sizes = all_lengths(cell, dims);
+  const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell.outs.empty();
+  const Dtype arithmetic = arithmetic_of(dtype), storage = alone ? dtype : arithmetic;
+  RowsOptions rows;
+  rows.source = source;
+  const auto names = [&](const StageCells& stage) {
+    std::string text;
+    for (const int u : stage.states) text += (text.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
+    return text;
+  };
+  std::vector<CudaUnit> units;
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+    const StageCells& stage = staged.stages[k];
+    StageProgram program(card, cell, stage, structure.stages[k].scannable, storage, source);
+    if (const auto why = program.refusal(sizes))
+      return {{fmt::format("the whole cell as row kernels, for the stage {{{}}}: {}", names(stage), *why),
+               RowsProgram::emit(cell, structure, dtype, rows)}};
+    const auto once = stage.once.cell.outs.empty() ? 0 : 1, before = stage.before.cell.outs.empty() ? 0 : 1;
+    if (once) units.push_back({fmt::format("once, for the stage {{{}}}", names(stage)), RowsProgram::emit(stage.once.cell, {}, arithmetic, rows)});
+    if (before) units.push_back({fmt::format("before the stage {{{}}}", names(stage)), RowsProgram::emit(stage.before.cell, {}, storage, rows)});
+    StageShape shape;
+    shape.sequences = 1;
+    shape.longest = shape.rows = kSteps;
+    shape.channels = program.channels(sizes);
+    shape.block = program.block(sizes);
+    const CudaPlan plan = choose_cuda_plan(structure.stages[k], shape, card.facts(), {});
+    units.push_back({fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
+                     program.unit(sizes, plan.plan, kSteps)});
+  }
+  if (!staged.after.cell.outs.empty()) units.push_back({"outs", RowsProgram::emit(staged.after.cell, {}, storage, rows)});
+  return units;
+}
+
+}  // namespace cellc

@@ -1,0 +1,100 @@
+// `bench`: what it measures is not looked at, what it says of it is.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "harness.h"
+
+namespace cellc {
+namespace {
+
+using nlohmann::json;
+
+class CommandBench : public CommandTest {
+ protected:
+  std::string gru = example("01_para_gru.cell");
+};
+
+TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
+  const Outcome outcome = cellc({"bench", gru, "--json", "--length", "600", "--dim", "d=8", "--batch", "2", "--repeats", "1", "--device", "cpu"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json object = json::parse(outcome.out);
+  EXPECT_EQ(object["cell"], "para_gru");
+  EXPECT_EQ(object["batch"], 2);
+  EXPECT_EQ(object["length"], 600);
+  EXPECT_EQ(object["axes"]["d"], 8);
+  EXPECT_EQ(object["read_bytes"], 3 * 2 * 600 * 8 * 4);
+  EXPECT_EQ(object["written_bytes"], 2 * 600 * 8 * 4);
+  ASSERT_EQ(object["devices"].size(), 1u);
+  const json& cpu = object["devices"][0];
+  EXPECT_EQ(cpu["device"], "cpu");
+  EXPECT_GT(cpu["floor_ms"], 0.0);
+  std::map<std::string, json> by_name;
+  for (const json& s : cpu["strategies"]) by_name[s["solver"]] = s;
+  EXPECT_EQ(by_name.size(), 7u);
+  for (const char* runs : {"auto", "sequential", "segmented", "shooting", "newton"}) {
+    for (const char* key : {"ms", "ratio", "gb_per_s", "ns_per_step_channel", "compile_ms"}) EXPECT_GT(by_name[runs][key], 0.0) << runs << key;
+    EXPECT_EQ(by_name[runs]["converged"], true) << runs;
+    EXPECT_EQ(by_name[runs]["plan"]["stages"].size(), 1u) << runs;
+  }
+  EXPECT_HAS(by_name["scan"]["refused"].get<std::string>(), "neither linear");
+  EXPECT_HAS(by_name["relaxation"]["refused"].get<std::string>(), "nothing to relax");
+}
+
+TEST_F(CommandBench, TheTableForPeople) {
+  const Outcome outcome = cellc({"bench", gru, "--length", "100", "--dim", "d=4", "--repeats", "1"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: "}) EXPECT_HAS(outcome.out, part);
+}
+
+TEST_F(CommandBench, SizesHaveDefaultsThatFit) {
+  const json gru_sizes = json::parse(cellc({"bench", gru, "--json", "--repeats", "1", "--solver", "sequential", "--device", "cpu"}).out);
+  EXPECT_EQ(gru_sizes["axes"]["d"], 256);
+  EXPECT_EQ(gru_sizes["batch"], 1);
+  EXPECT_EQ(gru_sizes["length"], 4096);
+  // A matrix a step: 256 x 256 of them would be a gigabyte.
+  const json mlstm = json::parse(cellc({"bench", example("17_mlstm.cell"), "--json", "--repeats", "1", "--solver", "sequential", "--device", "cpu"}).out);
+  EXPECT_LE(mlstm["written_bytes"], 256 << 20);
+  EXPECT_GE(mlstm["axes"]["k"], 16);
+}
+
+TEST_F(CommandBench, TakesArraysToo) {
+  for (const char* name : {"xz", "xr", "xc"})
+    array(std::string(name) + ".npy", {2, 50, 3}, [](std::int64_t i) { return 0.01 * static_cast<double>(i % 100); }, Dtype::F64);
+  const Outcome outcome = cellc({"bench", gru, "--json", "--input", "xz=xz.npy", "--input", "xr=xr.npy", "--input", "xc=xc.npy", "--repeats", "1",
+                                 "--solver", "sequential", "--device", "cpu"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json object = json::parse(outcome.out);
+  EXPECT_EQ(object["length"], 50);
+  EXPECT_EQ(object["dtype"], "f64");
+}
+
+TEST_F(CommandBench, Statuses) {
+  const struct {
+    int status;
+    std::vector<std::string> arguments;
+    const char* message;
+  } cases[] = {
+      {2, {"bench", gru, "--solver", "scan", "--device", "cpu"}, "--solver scan: the stage {h} is neither linear"},
+      {2, {"bench", gru, "--solver", "magic"}, "expected all, auto"},
+      {2, {"bench", gru, "--solver", "persistent"}, "not available in this version"},
+      {2, {"bench", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
+      {2, {"bench", gru, "--repeats", "0"}, "--repeats"},
+      {2, {"bench", gru, "--dim", "q=3"}, "has no axis 'q'"},
+      {1, {"bench", path("none.cell")}, "cannot open"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = cellc(c.arguments);
+    EXPECT_EQ(outcome.status, c.status) << c.message;
+    EXPECT_HAS(outcome.err, c.message);
+    EXPECT_EQ(outcome.out, "");
+  }
+  ProcessOptions blind;
+  blind.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
+  const Outcome none = cellc({"bench", gru, "--device", "cuda", "--json"}, blind);
+  EXPECT_EQ(none.status, 4);
+  EXPECT_HAS(json::parse(none.out)["error"].get<std::string>(), "use --device cpu");
+}
+
+}  // namespace
+}  // namespace cellc

@@ -1,0 +1,113 @@
+// The units that `inspect` shows are those that a run compiles, letter by letter.
+#include "runtime/cuda/cuda_units.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compiler/front_end.h"
+#include "runtime/bind.h"
+#include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/nvrtc.h"
+#include "tests/emulator/emulator.h"
+#include "tests/gpu/fixtures.h"
+
+namespace cellc {
+namespace {
+
+/// An emulated card with the shape of a large one, which keeps what it is given to compile.
+class Listening : public Gpu {
+ public:
+  explicit Listening(Emulator& below) : below_(below), facts_(below.facts()) {
+    facts_.multiprocessors = 132;
+    facts_.shared_per_block = 227 << 10;
+  }
+  std::vector<GpuSource> heard;
+
+  const GpuFacts& facts() const override { return facts_; }
+  GpuModule load(const GpuSource& source) override {
+    heard.push_back(source);
+    return below_.load(source);
+  }
+  GpuFunction function(const GpuModule& module, const std::string& name) override { return below_.function(module, name); }
+  GpuFunctionFacts facts(const GpuFunction& f) override { return below_.facts(f); }
+  // Few blocks at once, as the emulator has them: all of them are threads.
+  int resident_blocks(const GpuFunction&, int, std::int64_t) override { return 1; }
+  GpuAddress allocate(std::size_t bytes) override { return below_.allocate(bytes); }
+  void release(GpuAddress address) noexcept override { below_.release(address); }
+  void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream s) override { below_.copy_in(to, from, bytes, s); }
+  void copy_out(void* to, GpuAddress from, std::size_t bytes, GpuStream s) override { below_.copy_out(to, from, bytes, s); }
+  void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream s) override { below_.copy(to, from, bytes, s); }
+  void zero(GpuAddress to, std::size_t bytes, GpuStream s) override { below_.zero(to, bytes, s); }
+  // What is compared is the text: running 4096 steps on the emulator would take minutes.
+  void launch(const GpuFunction&, const GpuLaunch&, void**) override {}
+  void synchronize(GpuStream s) override { below_.synchronize(s); }
+  void record(int mark, GpuStream s) override { below_.record(mark, s); }
+  double elapsed_ms(int from, int to) override { return below_.elapsed_ms(from, to); }
+
+ private:
+  Emulator& below_;
+  GpuFacts facts_;
+};
+
+const char* const kGru =
+    "cell gru[d] {\n  state h[d]\n  input x[d], y[d]\n  param a[d]\n  z = sigmoid(a*h + x)\n  h' = (1 - z)*h + z*tanh(y)\n}\n";
+const char* const kTwoStages =
+    "cell two[d] {\n  state c[d], h[d]\n  input x[d], f[d]\n  c' = sigmoid(f)*c + x\n  h' = tanh(0.5*h + c')\n  out y = 2*h'\n}\n";
+const char* const kDense = "cell dense[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  h' = tanh(W@h + x)\n}\n";
+
+TEST(CudaUnits, AreWhatARunCompiles) {
+  EmulatorOptions fast;
+  fast.optimisation = 0;
+  const auto emulator = open_emulator(fast);
+  for (const char* text : {kGru, kTwoStages, kDense}) {
+    for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
+      const AnalysedCell cell = analyse_text(SourceText("test.cell", text));
+      SCOPED_TRACE(cell.cell.name);
+      Listening card(*emulator);
+      BindRequest request;
+      request.random_seed = 1;
+      request.batch = 1;
+      request.length = 4096;
+      request.dtype = dtype;
+      request.dims["d"] = 64;
+      const Binding binding = bind(cell.cell, request);
+      CudaSolver solver(card, cell.cell, cell.structure, dtype, &cell.source);
+      solver.upload(binding.run, {});
+      solver.launch(0);
+      const std::vector<CudaUnit> units = cuda_units(cell.cell, cell.structure, dtype, &cell.source, "sm_90", {{"d", 64}});
+      ASSERT_EQ(units.size(), card.heard.size());
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        EXPECT_EQ(units[i].source.name, card.heard[i].name);
+        EXPECT_TRUE(units[i].source.text == card.heard[i].text) << units[i].what;
+      }
+    }
+  }
+}
+
+TEST(CudaUnits, ADenseStageTakesTheCellToRowKernels) {
+  const AnalysedCell cell = analyse_text(SourceText("test.cell", kDense));
+  const auto units = cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90");
+  ASSERT_EQ(units.size(), 1u);
+  EXPECT_TRUE(has(units[0].what, "256 coupled entries are too many for one thread"));
+  EXPECT_TRUE(has(cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90", {{"d", 4}})[0].what, "stage {h}"));
+}
+
+TEST(CudaUnits, AxesThatTheCellHasNot) {
+  const AnalysedCell cell = analyse_text(SourceText("test.cell", "cell c[d, two=2] {\n  state h[d,two]\n  input x[d]\n  h' = 0.5*h + x\n}\n"));
+  EXPECT_THROW(cuda_units(cell.cell, cell.structure, Dtype::F32, nullptr, "sm_90", {{"q", 4}}), UsageError);
+  EXPECT_THROW(cuda_units(cell.cell, cell.structure, Dtype::F32, nullptr, "sm_90", {{"two", 4}}), RequestError);
+}
+
+class CudaUnitsPtx : public WithNvrtc {};
+
+TEST_F(CudaUnitsPtx, EveryUnitCompiles) {
+  for (const char* text : {kGru, kTwoStages, kDense}) {
+    const AnalysedCell cell = analyse_text(SourceText("test.cell", text));
+    for (const CudaUnit& unit : cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90"))
+      EXPECT_TRUE(has(compile_cuda(unit.source, "sm_90", CompiledKind::Ptx).code, ".entry ")) << unit.what;
+  }
+}
+
+}  // namespace
+}  // namespace cellc
