@@ -75,7 +75,7 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
   fmt::print("signal      {}: {}\n", signal_path, signal.description);
   std::fflush(stdout);  // the reference takes seconds
   const RunReport report{loaded,
-                         "",
+                         "",  // on the CPU
                          binding,
                          output,
                          solved,

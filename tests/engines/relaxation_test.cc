@@ -146,7 +146,9 @@ TEST(Relaxation, WindowByWindow) {
         EXPECT_EQ(report.repaired, 0);
         EXPECT_LE(furthest(relaxed, sequential), dtype == Dtype::F64 ? 1e-11 : 1e-2);
         // A window of n steps is right after n iterations, whatever the cell, and one more sees it.
-        if (window > 0 && window < 1000) EXPECT_LE(report.stages.back().iterations, window + 1);
+        if (window > 0 && window < 1000) {
+          EXPECT_LE(report.stages.back().iterations, window + 1);
+        }
       }
     }
 }
@@ -219,7 +221,9 @@ TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
       continue;
     }
     EXPECT_EQ(s.plan.strategy == Strategy::Relaxation, s.plan.reason.find("predicted to take") != std::string::npos);
-    if (s.plan.strategy == Strategy::Relaxation) EXPECT_LE(s.iterations, worth + 2);
+    if (s.plan.strategy == Strategy::Relaxation) {
+      EXPECT_LE(s.iterations, worth + 2);
+    }
     EXPECT_TRUE(report.converged);
     EXPECT_LE(furthest(output, Program::compile(l.cell, l.structure, {}).run(binding.run)), 1e-5);
   }

@@ -53,8 +53,9 @@ Device open_device() {
     if (!device.gpu) throw std::runtime_error(reason);
     return device;
   }
-  // What runs here is short: compiling is what takes time.
-  auto emulator = open_emulator({.optimisation = 0});
+  EmulatorOptions quick;  // what runs here is short: compiling is what takes time
+  quick.optimisation = 0;
+  auto emulator = open_emulator(quick);
   device.emulator = emulator.get();
   device.gpu = std::move(emulator);
   return device;
