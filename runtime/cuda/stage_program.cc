@@ -236,7 +236,7 @@ StageProgram::Variant StageProgram::variant(const Code& code, const Form& form) 
   // The warps of a block stay together where they read one row: its channels, of one segment.
   const bool lockstep = rows && form.uniform && (form.segmented ? form.channels % (tile * warps) == 0
                                                                 : tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2);
-  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width};
+  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width, {}};
 }
 
 GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps) {
@@ -255,7 +255,31 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
     form.whole = form.whole && place.size() >= count && std::equal(last.begin(), last.end(), place.end() - static_cast<std::ptrdiff_t>(count));
   }
   const Code& c = code(sizes);
+  if (plan.strategy == Strategy::Scan && c.scans)
+    if (const std::optional<ScanShape> shape = scan_shape(c, sizes, steps)) return source(c, scan_variant(*shape));
   return source(c, variant(c, form));
+}
+
+/// Of one sequence in arrays without gaps.
+std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes,
+                                                                std::int64_t steps) const {
+  StageRun run;
+  run.sizes = sizes;
+  run.sequences = 1;
+  run.length = steps;
+  for (const LaneSymbol& symbol : stage_.symbols) {
+    const int id = symbol.source.id;
+    const std::vector<AxisId>& axes = symbol.source.kind == ArraySource::Kind::Symbol       ? cell_.symbols[id].axes
+                                      : symbol.source.kind == ArraySource::Kind::Trajectory ? cell_.symbol_of(cell_.updates[id]).axes
+                                      : symbol.source.kind == ArraySource::Kind::Before     ? stage_.before.cell.outs[id].index
+                                                                                            : stage_.once.cell.outs[id].index;
+    DeviceArray array;
+    array.row = 1;
+    for (const AxisId a : axes) array.lengths.push_back(sizes.at(cell_.graph.axis(a).extent_of)), array.row *= array.lengths.back();
+    array.batch = array.row * steps;
+    run.symbols.push_back(std::move(array));
+  }
+  return scan_shape(code, layout(code, run), run, CudaPlan{});
 }
 
 StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant) {
@@ -459,7 +483,7 @@ std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code
 
 void StageProgram::run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan,
                             GpuStream stream) {
-  Compiled& k = kernel(code, {Kernel::Scan, false, false, 1, shape});
+  Compiled& k = kernel(code, scan_variant(shape));
   // Along time the first piece begins at a multiple of 16 bytes, before step 0.
   const std::int64_t early = shape.copy == ScanCopy::Time ? 16 / static_cast<std::int64_t>(size_of(storage_)) - 1 : 0;
   const std::int64_t pieces = (run.length + early + shape.piece() - 1) / shape.piece();

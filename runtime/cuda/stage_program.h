@@ -138,6 +138,8 @@ class StageProgram {
   std::vector<std::byte> arguments(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan,
                                    double tolerance, bool segmented, std::int64_t segments);
   std::optional<ScanShape> scan_shape(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan) const;
+  std::optional<ScanShape> scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes, std::int64_t steps) const;
+  static Variant scan_variant(const ScanShape& shape) { return {Kernel::Scan, false, false, 1, shape}; }
   void run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan, GpuStream stream);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 
