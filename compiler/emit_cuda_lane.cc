@@ -407,13 +407,18 @@ CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const C
     for (std::size_t i = 0; i < n; ++i)
       for (std::int64_t r = 0; r < entries(i); ++r) {
         for (std::size_t j = 0; j < n; ++j)
-          for (std::int64_t c = 0; c < entries(j); ++c)
+          for (std::int64_t c = 0; c < entries(j); ++c) {
             row.push_back(carriers.position[i][j] < 0 ? "-1" : place(carriers.position[i][j], r * entries(j) + c));
+            // Over no step the map is the identity: its diagonal is kept whatever is proved zero.
+            code.map_numbers += row.back() != "-1" || (i == j && r == c);
+          }
+        code.map_numbers += 1;  // the shift
         end_row();
       }
   } else {
     for (std::int64_t e = 0; e < entries(0); ++e) {
       for (int m : carriers.map) row.push_back(place(m, e));
+      code.map_numbers += 4;
       end_row();
     }
   }

@@ -30,6 +30,7 @@ struct CudaLaneCode {
   std::vector<SymbolEntry> states, inputs, params;
   std::vector<int> uniform_arrays;       ///< params without the lane that the step reads: symbols
   std::int64_t operations = 0;           ///< arithmetic a step
+  int map_numbers = 0;                   ///< that tell a lane's map over any number of steps (Map::count() of carriers.cuh); with carriers
 };
 
 /// `cell`: StageCells::lanes or a cell derived from it. Throws ScalarCellTooLong, and as scalar_cell does.

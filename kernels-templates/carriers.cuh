@@ -216,6 +216,34 @@ struct AffineCarriers {
 template <class Rule, int kN, bool kMoebius>
 struct MapCarriers {
   static CELLC_DEVICE Real infinite() { return static_cast<Real>(__int_as_float(0x7f800000)); }
+  /// Factors above this leave room for a product, and bounds above the second are none.
+  static constexpr Real kSteep = sizeof(Real) == 8 ? Real(1e150) : Real(1e18), kWide = Real(1e9);
+
+  /// clip(a x + b, c, d) with a factor or a shift beyond measure is a step from c to d at x = -b/a, and stays
+  /// that where both are made smaller. Between open bounds what is large may be meant, until it overflows.
+  static CELLC_DEVICE void shrink(Real& a, Real& b, Real c, Real d) {
+    const Real larger = magnitude(a) > magnitude(b) ? magnitude(a) : magnitude(b);
+    if (larger > kSteep && is_finite(larger) && magnitude(c) < kWide && magnitude(d) < kWide) {
+      a = a / larger * kSteep;
+      b = b / larger * kSteep;
+    }
+  }
+  /// a_later * a and a_later * b + b_later, made smaller together where one overflows.
+  static CELLC_DEVICE void compose(Real& a, Real& b, Real a_later, Real b_later) {
+    const Real slope = a_later * a, shift = a_later * b + b_later;
+    if (is_finite(slope) && is_finite(shift)) {
+      a = slope;
+      b = shift;
+      return;
+    }
+    // Tiny enough that products of the largest numbers fit.
+    constexpr Real kTiny = sizeof(Real) == 8 ? Real(1e-155) : Real(1e-20);
+    const Real p = (a_later * kTiny) * (a * kTiny), q = (a_later * kTiny) * (b * kTiny) + (b_later * kTiny) * kTiny;
+    const Real larger = magnitude(p) > magnitude(q) ? magnitude(p) : magnitude(q);
+    const bool given = !is_finite(larger);  // inputs that were not finite stay what they are
+    a = given ? slope : p / larger * (kSteep * kSteep);
+    b = given ? shift : q / larger * (kSteep * kSteep);
+  }
 
   static CELLC_DEVICE void set(Real* carrier, int i, Real a, Real b, Real c, Real d) {
     carrier[Rule::carrier(4 * i) - kN] = a;
@@ -299,11 +327,14 @@ struct MapCarriers {
           // turns the interval round.
           const Real low = a[i] == Real(0) ? b[i] : a[i] * (a[i] < Real(0) ? before.d[i] : before.c[i]) + b[i];
           const Real high = a[i] == Real(0) ? b[i] : a[i] * (a[i] < Real(0) ? before.c[i] : before.d[i]) + b[i];
-          b[i] = a[i] * before.b[i] + b[i];
-          a[i] = a[i] * before.a[i];
+          Real slope = before.a[i], shift = before.b[i];
+          compose(slope, shift, a[i], b[i]);
+          a[i] = slope;
+          b[i] = shift;
           const Real l = c[i], h = d[i];
           c[i] = low < l ? l : low > h ? h : low;
           d[i] = high < l ? l : high > h ? h : high;
+          shrink(a[i], b[i], c[i], d[i]);
         }
       }
     }
@@ -320,7 +351,7 @@ struct MapCarriers {
         if constexpr (kMoebius) {
           state[i] = (a[i] * x + b[i]) / (c[i] * x + d[i]);
         } else {
-          const Real y = a[i] * x + b[i], above = y < c[i] ? c[i] : y;
+          const Real y = (x == Real(0) ? Real(0) : a[i] * x) + b[i], above = y < c[i] ? c[i] : y;
           state[i] = above > d[i] ? d[i] : above;
         }
       }

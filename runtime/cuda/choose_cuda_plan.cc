@@ -38,7 +38,6 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     return plan;
   }
   plan.plan.segment = segment_length(shape, gpu);
-  const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
   if (stage.linear && stage.norm_bound && *stage.norm_bound == 0) {
     plan.plan.strategy = Strategy::Segmented;
     plan.plan.burn_in = kStageSteps;
@@ -49,7 +48,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     plan.plan.strategy = Strategy::Scan;
     plan.carries = true;
     plan.eager = 1;
-    plan.plan.reason = fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable", lanes, segments);
+    plan.plan.reason = fmt::format("{} stage, {} lanes: one exact scan", stage.linear ? "linear" : "scannable", lanes);
     return plan;
   }
   // What segments cost depends on the data: where the last call was slower than walking every lane, walk.
@@ -64,6 +63,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
       return plan;
     }
   }
+  const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
   plan.plan.strategy = Strategy::Segmented;
   plan.plan.burn_in = plan.plan.segment >= 512 ? 64 : 32;
   plan.learns = true;

@@ -239,6 +239,7 @@ struct CudaSolver::Impl {
         plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), strategy, solve);
         if (pinned) {
           plan.plan = solve.plan[k];
+          plan.piece = plan.plan.segment;
           plan.rounds = std::max(plan.rounds, 8);
         }
       } else {
@@ -380,6 +381,7 @@ struct CudaSolver::Impl {
       if (!in_rows && rows > 0) {
         const CudaOutcome o = stages[k]->outcome(stream);
         const bool segmented = plans[k].plan.strategy != Strategy::Sequential;
+        if (o.piece > 0) r.plan.segment = o.piece;
         r.iterations = o.rounds;
         r.repair_rounds = o.rounds;
         r.misses = o.misses;

@@ -30,6 +30,7 @@ class CardOnPaper : public Gpu {
     // CUDA C++ Programming Guide, table of compute capabilities.
     const bool large = facts_.major == 9 || (facts_.major >= 10 && facts_.major < 12);
     facts_.shared_per_block = (large ? 227 : number == 80 || number == 87 ? 163 : 99) << 10;
+    facts_.shared_per_multiprocessor = facts_.shared_per_block + 1024;
   }
   const GpuFacts& facts() const override { return facts_; }
   GpuModule load(const GpuSource&) override { none(); }

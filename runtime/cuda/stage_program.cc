@@ -21,6 +21,9 @@ constexpr int kStageSteps = 8, kStages = 3;   ///< steps that a warp stages at o
 constexpr int kChannelAxes = 4;
 /// Entries that one thread may couple: its states and carriers live in registers.
 constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
+/// Numbers of a map that a thread of a scan composes in registers: four coupled states.
+constexpr int kLargestMap = 20;
+constexpr int kScanWarps = 8, kScanSteps = 32;  ///< of a block, of a thread, where shared memory allows (docs/notes/device-scan.md)
 
 Storage storage_named(Dtype dtype) {
   switch (dtype) {
@@ -43,6 +46,8 @@ const char* storage_macro(Dtype dtype) {
 /// A kernel's argument, field after field, with the padding that C++ puts between them.
 class Fields {
  public:
+  Fields() = default;
+  explicit Fields(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
   template <typename T>
   void put(T value) {
     while (bytes_.size() % alignof(T)) bytes_.push_back(std::byte{0});
@@ -160,6 +165,8 @@ struct CarrierRule {
   }
   codes_.push_back(std::move(made));
   Code& c = *codes_.back();
+  // A scan sweeps both cells over the inputs that it holds.
+  c.scans = c.has_carriers && c.carried.map_numbers <= kLargestMap && c.carried.inputs == c.step.inputs;
   // Two blocks a multiprocessor at least, so that one's barriers hide behind the other's work.
   const std::int64_t inputs = static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.carried.inputs.size()}));
   const auto bytes = [&] { return c.warps * kStages * c.stage_steps * inputs * kWarp * static_cast<std::int64_t>(std::max<std::size_t>(4, size_of(storage_))); };
@@ -188,6 +195,18 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
+  if (variant.kernel == Kernel::Scan) {
+    const ScanShape& scan = variant.scan;
+    const char* const copy = scan.copy == ScanCopy::Rows ? "Rows" : scan.copy == ScanCopy::Time ? "Time" : "Each";
+    text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", scan.channels, scan.steps);
+    text += part("carriers.cuh") + part("scan_piece.cuh") + part("scan.cuh");
+    text += fmt::format(
+        "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({0}, {1}) cellc_kernel(const __grid_constant__ "
+        "cellc::Scan run) {{ cellc::scan<cellc::ScanCopy::{2}>(run); }}\n"
+        "static_assert(cellc::scan_shared_bytes({3}) == {4} && cellc::kMapReals == {5}, \"what the launch reserves\");\n",
+        scan.warps * kWarp, scan.blocks, copy, scan.warps, scan.shared_bytes, code.carried.map_numbers);
+    return {fmt::format("{}.scan.cu", cell_.name), std::move(text), {}};
+  }
   const bool segmented = variant.kernel == Kernel::Segmented;
   if (segmented) text += part("carriers.cuh") + part("segmented.cuh");
   else text += part("sequential.cuh");
@@ -217,7 +236,7 @@ StageProgram::Variant StageProgram::variant(const Code& code, const Form& form) 
   // The warps of a block stay together where they read one row: its channels, of one segment.
   const bool lockstep = rows && form.uniform && (form.segmented ? form.channels % (tile * warps) == 0
                                                                 : tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2);
-  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width};
+  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width, {}};
 }
 
 GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps) {
@@ -236,7 +255,31 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
     form.whole = form.whole && place.size() >= count && std::equal(last.begin(), last.end(), place.end() - static_cast<std::ptrdiff_t>(count));
   }
   const Code& c = code(sizes);
+  if (plan.strategy == Strategy::Scan && c.scans)
+    if (const std::optional<ScanShape> shape = scan_shape(c, sizes, steps)) return source(c, scan_variant(*shape));
   return source(c, variant(c, form));
+}
+
+/// Of one sequence in arrays without gaps.
+std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes,
+                                                                std::int64_t steps) const {
+  StageRun run;
+  run.sizes = sizes;
+  run.sequences = 1;
+  run.length = steps;
+  for (const LaneSymbol& symbol : stage_.symbols) {
+    const int id = symbol.source.id;
+    const std::vector<AxisId>& axes = symbol.source.kind == ArraySource::Kind::Symbol       ? cell_.symbols[id].axes
+                                      : symbol.source.kind == ArraySource::Kind::Trajectory ? cell_.symbol_of(cell_.updates[id]).axes
+                                      : symbol.source.kind == ArraySource::Kind::Before     ? stage_.before.cell.outs[id].index
+                                                                                            : stage_.once.cell.outs[id].index;
+    DeviceArray array;
+    array.row = 1;
+    for (const AxisId a : axes) array.lengths.push_back(sizes.at(cell_.graph.axis(a).extent_of)), array.row *= array.lengths.back();
+    array.batch = array.row * steps;
+    run.symbols.push_back(std::move(array));
+  }
+  return scan_shape(code, layout(code, run), run, CudaPlan{});
 }
 
 StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant) {
@@ -250,7 +293,12 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant)
   const std::size_t inputs = std::max<std::size_t>(1, variant.kernel == Kernel::Segmented ? std::max(step, carried) : step);
   compiled.shared_bytes = static_cast<std::int64_t>(code.warps * kStages * code.stage_steps) * static_cast<std::int64_t>(inputs) * kWarp *
                           variant.width * static_cast<std::int64_t>(size_of(storage_));
-  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, code.warps * kWarp, compiled.shared_bytes));
+  compiled.threads = code.warps * kWarp;
+  if (variant.kernel == Kernel::Scan) {
+    compiled.shared_bytes = variant.scan.shared_bytes;
+    compiled.threads = variant.scan.warps * kWarp;
+  }
+  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, compiled.threads, compiled.shared_bytes));
   return code.kernels.emplace(variant, std::move(compiled)).first->second;
 }
 
@@ -377,15 +425,111 @@ void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream strea
 
 // Running ------------------------------------------------------------------------------------------------
 
+/// Which loader, and how many channels, steps and warps; nullopt where no block would fit.
+std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code, const Layout& layout, const StageRun& run,
+                                                                const CudaPlan& plan) const {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(storage_)), real = storage_ == Dtype::F64 ? 8 : 4;
+  ScanShape shape;
+  // Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
+  bool rows = layout.sizes.size() <= 1, time = !code.step.inputs.empty();
+  std::vector<std::int64_t> aligned;  // places modulo 16 bytes that all inputs must share
+  for (const SymbolEntry& e : code.step.inputs) {
+    const DeviceArray& a = run.symbols[e.symbol];
+    const std::vector<std::int64_t>& channel = layout.channel[e.symbol];
+    const std::int64_t entry = layout.entry[e.symbol][e.entry];
+    rows = rows && (layout.channels == 1 || (!channel.empty() && channel.back() == 1)) && a.data % 16 == 0 && a.row * size % 16 == 0 &&
+           a.batch * size % 16 == 0 && entry * size % 16 == 0;
+    time = time && a.row == 1;
+    std::vector<std::int64_t> at{static_cast<std::int64_t>(a.data) + entry * size, a.batch * size};
+    for (const std::int64_t c : channel) at.push_back(c * size);
+    for (std::int64_t& place : at) place = (place % 16 + 16) % 16;
+    if (aligned.empty()) aligned = at;
+    time = time && at == aligned;
+  }
+  const int most = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(layout.channels, kWarp))));
+  shape.channels = most;
+  while (rows && layout.channels % shape.channels != 0) shape.channels /= 2;
+  if (time) {
+    shape.copy = ScanCopy::Time;
+    shape.channels = 1;
+  } else if (rows && shape.channels * size >= 16) {
+    shape.copy = ScanCopy::Rows;
+  } else {
+    shape.channels = most;
+  }
+
+  // scan_shared_bytes of scan_piece.cuh.
+  const std::int64_t channels = shape.channels, parts = kWarp / channels, states = static_cast<std::int64_t>(code.step.states.size());
+  const std::int64_t inputs = static_cast<std::int64_t>(code.step.inputs.size()), pad = parts == 1 ? 0 : std::max(channels, 16 / size);
+  const std::int64_t slots = std::max<std::int64_t>({1, inputs, parts > 1 ? states : 0});
+  const auto bytes = [&] {
+    return shape.warps * (slots * parts * (shape.steps * channels + pad) * size + channels * (2 * code.carried.map_numbers * real + 4)) +
+           channels * states * real + 8;
+  };
+  // What a thread keeps in registers says how many blocks a multiprocessor holds without spilling.
+  const int blocks = code.carried.map_numbers * real <= 16 ? 3 : code.carried.map_numbers * real <= 64 ? 2 : 1;
+  const std::int64_t room = std::min(gpu_.facts().shared_per_multiprocessor / blocks - 1024, gpu_.facts().shared_per_block);
+  shape.warps = kScanWarps;
+  shape.steps = kScanSteps;
+  const auto is_long = [&] { return plan.piece > 0 && shape.piece() > plan.piece; };
+  while (shape.steps > 8 && bytes() > room) shape.steps -= 8;
+  while (shape.warps > 1 && (bytes() > room || is_long())) shape.warps /= 2;
+  while (shape.steps > 8 && is_long()) shape.steps -= 8;
+  if (bytes() > gpu_.facts().shared_per_block) return std::nullopt;
+  shape.blocks = blocks * kScanWarps / shape.warps;
+  shape.shared_bytes = bytes();
+  return shape;
+}
+
+void StageProgram::run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan,
+                            GpuStream stream) {
+  Compiled& k = kernel(code, scan_variant(shape));
+  // Along time the first piece begins at a multiple of 16 bytes, before step 0.
+  const std::int64_t early = shape.copy == ScanCopy::Time ? 16 / static_cast<std::int64_t>(size_of(storage_)) - 1 : 0;
+  const std::int64_t pieces = (run.length + early + shape.piece() - 1) / shape.piece();
+  const std::int64_t groups = (layout.channels + shape.channels - 1) / shape.channels, chains = run.sequences * groups;
+  const std::int64_t halves = storage_ == Dtype::F64 ? 2 : 1;
+  const std::int64_t words = (static_cast<std::int64_t>(code.step.states.size()) + code.carried.map_numbers) * halves;
+  // A call's number stands beside all that it publishes: nothing is cleared between calls, and zeros are of none.
+  reserve(scan_control_, 8, stream, true);
+  reserve(scan_words_, static_cast<std::size_t>(chains * pieces * words * shape.channels * 8), stream, true);
+
+  GpuLaunch launch;
+  launch.grid.x = static_cast<unsigned>(std::min(chains * pieces, std::int64_t{k.resident} * gpu_.facts().multiprocessors));
+  launch.block.x = static_cast<unsigned>(k.threads);
+  launch.shared_bytes = k.shared_bytes;
+  launch.stream = stream;
+  Fields f(arguments(code, layout, run, plan, 0, false, 1));
+  f.put<std::uint64_t>(scan_control_.address());
+  f.put<std::uint64_t>(scan_words_.address());
+  f.put<int>(static_cast<int>(pieces));
+  f.put<int>(static_cast<int>(groups));
+  f.put<int>(static_cast<int>(launch.grid.x / chains + 1));
+  f.end_struct();
+  std::vector<std::byte> bytes = f.take();
+  void* argument = bytes.data();
+  gpu_.launch(k.function, launch, &argument);
+  ran_piece_ = shape.piece();
+}
+
 void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
   Code& code = this->code(run.sizes);
   if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
   const Layout layout = this->layout(code, run);
   last_ = plan;
   ran_segmented_ = false;
+  ran_piece_ = 0;
   sequences_ = run.sequences;
   const std::int64_t chains = run.sequences * layout.channels;
   if (chains == 0) return;
+  if (plan.plan.strategy == Strategy::Scan && code.scans && run.length > 0) {
+    const std::optional<ScanShape> shape = scan_shape(code, layout, run, plan);
+    // Tickets are numbers of 32 bits.
+    if (shape && chains * (run.length / shape->piece() + 2) < std::int64_t{1} << 31) {
+      run_scan(code, *shape, layout, run, plan, stream);
+      return;
+    }
+  }
 
   // Rows of neighbouring channels, sixteen bytes at a time, where every input's memory allows it.
   const std::int64_t size = static_cast<std::int64_t>(size_of(storage_));
@@ -438,6 +582,8 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
 
 CudaOutcome StageProgram::outcome(GpuStream stream) {
   CudaOutcome result;
+  // A scan in a single pass has nothing to miss: every start comes from exact maps, so no residual is left.
+  result.piece = ran_piece_;
   if (!ran_segmented_) return result;
   Control control;
   gpu_.copy_out(&control, control_.address(), sizeof control, stream);

@@ -49,6 +49,7 @@ struct CudaPlan {
   bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
   int eager = 0;         ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
+  std::int64_t piece = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
 };
 
 /// What a call reports; read from the device after it.
@@ -58,6 +59,7 @@ struct CudaOutcome {
   double max_residual = 0, growth = 0;
   std::int64_t burn_in = 0;
   bool carries = false;
+  std::int64_t piece = 0;                ///< steps of a block, where a scan took a single pass; else 0
   std::vector<double> phase_ns;          ///< first sweep, then starts and repair of each round
   std::vector<Unconverged> unconverged;
 };
@@ -88,11 +90,21 @@ class StageProgram {
   const std::vector<CacheState>& caches() const { return caches_; }
 
  private:
-  enum class Kernel { Sequential, Segmented };
+  enum class Kernel { Sequential, Segmented, Scan };
+  enum class ScanCopy { Each, Rows, Time };  ///< of scan_piece.cuh
+  /// How a block of a scan divides its piece of time.
+  struct ScanShape {
+    ScanCopy copy = ScanCopy::Each;
+    int channels = 0, steps = 0, warps = 0, blocks = 0;  ///< of a block, a thread, a block; blocks of a multiprocessor
+    std::int64_t shared_bytes = 0;
+    std::int64_t piece() const { return std::int64_t{warps} * (32 / channels) * steps; }
+    auto operator<=>(const ScanShape&) const = default;
+  };
   struct Variant {
     Kernel kernel;
     bool rows, lockstep;
     int width;
+    ScanShape scan;
     auto operator<=>(const Variant&) const = default;
   };
   /// What of a run decides on the variant of its kernel.
@@ -104,13 +116,14 @@ class StageProgram {
   };
   struct Compiled {
     GpuFunction function;
+    int threads;
     std::int64_t shared_bytes;
     int resident;  ///< blocks of a multiprocessor
   };
   struct Code {
     std::map<AxisId, std::int64_t> sizes;
     CudaLaneCode step, carried;
-    bool has_carriers = false;
+    bool has_carriers = false, scans = false;
     int warps = 4, stage_steps = 8;   ///< of a block; that a warp stages at once: what shared memory holds
     std::optional<std::string> refusal;
     std::map<Variant, Compiled> kernels;
@@ -124,6 +137,10 @@ class StageProgram {
   Layout layout(const Code& code, const StageRun& run) const;
   std::vector<std::byte> arguments(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan,
                                    double tolerance, bool segmented, std::int64_t segments);
+  std::optional<ScanShape> scan_shape(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan) const;
+  std::optional<ScanShape> scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes, std::int64_t steps) const;
+  static Variant scan_variant(const ScanShape& shape) { return {Kernel::Scan, false, false, 1, shape}; }
+  void run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan, GpuStream stream);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 
   Gpu& gpu_;
@@ -134,8 +151,10 @@ class StageProgram {
   const SourceText* source_;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, flags_, off_, states_, bad_;
+  GpuBuffer scan_control_, scan_words_;
   std::int64_t lanes_ = 0;        ///< that the scratch is laid out for
   bool ran_segmented_ = false;
+  std::int64_t ran_piece_ = 0;    ///< 0: the last run was no scan in a single pass
   std::int64_t sequences_ = 0, segment_ = 0;
   CudaPlan last_;
   double compile_ms_ = 0;

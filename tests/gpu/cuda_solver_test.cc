@@ -167,6 +167,43 @@ TEST_P(CudaStrategies, AgreeWithOracle) {
   }
 }
 
+/// A linear stage in a single pass: one channel along time, rows of 32, and what fits neither; pieces that wait for
+/// each other, and the same scratch from call to call.
+TEST(CudaScan, PiecesAreThoseOfThePlan) {
+  Device device = open_device();
+  const Example& file = *std::find_if(examples().begin(), examples().end(), [](const Example& e) { return e.name == "08_gilr"; });
+  const LoweredCell cell(file, file.tree.cells.at(0));
+  ASSERT_EQ(cell.structure.stages.size(), 1u);
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+    CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
+    oracle::Random random(17);
+    for (const std::int64_t channels : {64, 37, 1}) {
+      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = 700};
+      with.starts_given = true;
+      with.f64_tolerance = 1e-11;
+      const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
+      for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{700, 700, 700}, {130, 0, 700}}) {
+        const Binding binding = trial.bound(lengths, lengths[0] != lengths[2], 1);
+        for (const std::int64_t segment : {64, 0}) {
+          SolveOptions options;
+          options.solver = Strategy::Scan;
+          if (segment) options.plan.push_back({Strategy::Scan, segment, 0, "test"});
+          SolveReport report;
+          const RunOutput output = solver.run(binding.run, options, report);
+          SCOPED_TRACE(fmt::format("{} channels, {}, segment {}", channels, to_string(dtype), segment));
+          ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
+          EXPECT_TRUE(report.converged);
+          EXPECT_EQ(report.stages[0].misses, 0);
+          EXPECT_EQ(report.stages[0].max_residual, 0);
+          // One channel shares a warp with nobody: 32 threads of 8 steps at least.
+          if (segment) EXPECT_EQ(report.stages[0].plan.segment, channels == 1 ? 256 : 64);
+          else if (dtype == Dtype::F32) EXPECT_EQ(report.stages[0].plan.segment, channels == 1 ? 8192 : 256);
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
 
 }  // namespace

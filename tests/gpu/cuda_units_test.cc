@@ -21,6 +21,7 @@ class Listening : public Gpu {
   explicit Listening(Emulator& below) : below_(below), facts_(below.facts()) {
     facts_.multiprocessors = 132;
     facts_.shared_per_block = 227 << 10;
+    facts_.shared_per_multiprocessor = 228 << 10;
   }
   std::vector<GpuSource> heard;
 

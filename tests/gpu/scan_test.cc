@@ -123,6 +123,18 @@ ScanCell ring_cell() {
         next["r"] = v.at("q");
       });
 }
+/// Slopes above one: over a few hundred steps the factor of the map passes the largest float, the state does not.
+ScanCell latch_cell() {
+  return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = clip(1.5*h + x, -1, 1)\n}\n", Scannable::Clip, Storage::F32,
+                 {{"x", {-0.1, 0.1}}},
+                 [](const auto& v, auto& next) { next["h"] = std::clamp(1.5 * v.at("h") + v.at("x"), -1.0, 1.0); });
+}
+/// The same without an upper bound; what is below the threshold goes to zero.
+ScanCell ramp_cell() {
+  return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = max(1.25*h + x, 0)\n}\n", Scannable::Clip, Storage::F32,
+                 {{"x", {-0.9, -0.4}}},
+                 [](const auto& v, auto& next) { next["h"] = std::max(1.25 * v.at("h") + v.at("x"), 0.0); });
+}
 /// A map that is the identity over no steps and has a carrier nowhere.
 ScanCell forgetful_cell() {
   return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = x + 1\n}\n", Scannable::Affine, Storage::F32, {{"x", {-1, 1}}},
@@ -540,6 +552,10 @@ void check_layouts(const ScanCell& cell, const Format& format = {}) {
 }
 
 TEST(Scan, Clips) { check_layouts(clip_cell()); }
+TEST(Scan, ClipsWhoseSlopesOverflow) {
+  check_layouts(latch_cell());
+  check_layouts(ramp_cell());
+}
 TEST(Scan, MoebiusMaps) { check_layouts(moebius_cell()); }
 TEST(Scan, TwoStates) {
   check_layouts(rotation_cell());
