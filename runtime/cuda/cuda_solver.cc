@@ -380,7 +380,7 @@ struct CudaSolver::Impl {
       r.plan = plans[k].plan;
       if (!in_rows && rows > 0) {
         const CudaOutcome o = stages[k]->outcome(stream);
-        const bool segmented = plans[k].plan.strategy != Strategy::Sequential;
+        const bool segmented = plans[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
         if (o.piece > 0) r.plan.segment = o.piece;
         r.iterations = o.rounds;
         r.repair_rounds = o.rounds;
