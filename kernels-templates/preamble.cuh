@@ -32,6 +32,12 @@ using Stored = float;
 
 namespace cellc {
 
+#ifdef CELLC_NARROW
+constexpr bool kNarrow = true;   ///< what is written is rounded; what is carried is not
+#else
+constexpr bool kNarrow = false;
+#endif
+
 // Numbers in memory ---------------------------------------------------------------------------------
 
 #if defined(CELLC_STORAGE_BF16)

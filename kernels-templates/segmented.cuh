@@ -426,7 +426,8 @@ struct SegmentedRun {
     }
     identity<Carried>(state);
     // Rows are compared one step a stage: where what would be written agrees with what stands there, the
-    // step's residual is their difference, and all that follows may stay.
+    // step's residual is their difference, and all that follows may stay. Rounded rows do not tell a
+    // residual (bf16 keeps 8 bits): there a segment is run to its end.
     int k = 0;
     bool writes = false;
     Real merged_at = 0;
@@ -452,7 +453,7 @@ struct SegmentedRun {
         [&](long long t, const auto& now) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (k == 0 && pass != First && open[v]) {
+            if (!kNarrow && k == 0 && pass != First && open[v]) {
               Real far = 0;
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e) {

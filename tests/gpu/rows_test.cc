@@ -296,7 +296,7 @@ TEST(RowsRun, AllocatesNothingAndWaitsForNothingWhenRepeated) {
   const Emulator::Counts first = gpu->counts();
   run_on_device(*gpu, program, lstm.graph, run, Dtype::F32);
   const Emulator::Counts second = gpu->counts();
-  // What the helper itself allocates and copies is the same both times; the program adds nothing.
+  // What run_on_device itself allocates and copies is the same both times; the program adds nothing.
   const std::int64_t arrays =
       1 + static_cast<std::int64_t>(lstm.graph.symbols.size() + 2 * lstm.graph.updates.size() +
                                     lstm.graph.outs.size());
