@@ -167,11 +167,31 @@ constexpr int kTile = kWarp * kWidth;       ///< lanes of a warp
 template <class Cell>
 constexpr int kStageEntries = kStages * kSteps * (Cell::kInputs ? Cell::kInputs : 1) * kTile;
 
+/// Calls a function with 0, 1, … kTimes - 1, each as a constant: an unrolling that no compiler declines.
+template <int kValue>
+struct Place {
+  static constexpr int value = kValue;
+};
+template <int kTimes>
+struct Repeat {
+  template <class Function>
+  static CELLC_DEVICE void run(Function&& function) {
+    Repeat<kTimes - 1>::run(function);
+    function(Place<kTimes - 1>());
+  }
+};
+template <>
+struct Repeat<0> {
+  template <class Function>
+  static CELLC_DEVICE void run(Function&&) {}
+};
+
 /// One warp's stages. kRows: all its lanes are neighbouring channels of one segment, rows of which are
 /// copied sixteen bytes at a time; otherwise every thread copies its own.
 template <class Cell, bool kRows>
 struct Staging {
   Stored* memory;
+  SharedAddress to;                                             ///< of this thread's first copy into stage 0
   const char* source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
   long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];    ///< bytes from a step to the next
   long long next, end;                                    ///< the step that the next stage starts with; one past the last
@@ -179,10 +199,13 @@ struct Staging {
   static constexpr int kChunk = 16 / sizeof(Stored);              // entries
   static constexpr int kChunks = kTile / kChunk;                  // of a row
   static constexpr int kRowsAtOnce = kWarp / kChunks;
+  static constexpr int kRowBytes = kTile * sizeof(Stored);
+  static constexpr int kStageBytes = kSteps * Cell::kInputs * kRowBytes;
 
   CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end)
       : memory(memory), next(begin), end(end) {
     const int thread = threadIdx.x % kWarp;
+    to = shared_address(memory + (kRows ? thread / kChunks * kTile + thread % kChunks * kChunk : thread * kWidth));
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
       const ArrayView& array = lanes.array[Cell::input_array(e)];
@@ -197,30 +220,33 @@ struct Staging {
   /// Asks for the next stage, into place `slot`. Without branches, so that it is scheduled among the
   /// arithmetic of a step.
   CELLC_DEVICE void ask(int slot) {
-    const int thread = threadIdx.x % kWarp;
     const int left = end - next < kSteps ? static_cast<int>(end - next) : kSteps;
-    Stored* to = memory + slot * (kSteps * Cell::kInputs * kTile);
-    CELLC_UNROLL()
-    for (int e = 0; e < Cell::kInputs; ++e) {
-      if constexpr (kRows) {
-        const int row = thread / kChunks;
-        CELLC_UNROLL()
-        for (int k = 0; k < kSteps; k += kRowsAtOnce)
-          if (k + row < left)
-            copy_async<16>(to + (e * kSteps + k + row) * kTile + thread % kChunks * kChunk, source[e] + k * stride[e]);
-      } else {
+    const SharedAddress stage = to + slot * kStageBytes;
+    if constexpr (kRows) {
+      const int row = static_cast<int>(threadIdx.x) % kWarp / kChunks;
+      Repeat<Cell::kInputs>::run([&](auto input) {
+        constexpr int e = decltype(input)::value;
+        Repeat<(kSteps + kRowsAtOnce - 1) / kRowsAtOnce>::run([&](auto part) {
+          constexpr int k = decltype(part)::value * kRowsAtOnce;
+          if (k + row < left) copy_async_at<16, (e * kSteps + k) * kRowBytes>(stage, source[e] + k * stride[e]);
+        });
+      });
+    } else {
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kInputs; ++e) {
         CELLC_UNROLL(1)
         for (int k = 0; k < left; ++k) {
-          Stored* const own = to + (e * kSteps + k) * kTile + thread * kWidth;
           if constexpr (sizeof(Stored) * kWidth >= 4) {
-            copy_async<sizeof(Stored) * kWidth>(own, source[e] + k * stride[e]);
+            copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes, source[e] + k * stride[e]);
           } else {
-            *own = *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
+            memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
+                *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
           }
         }
       }
-      source[e] += kSteps * stride[e];
     }
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) source[e] += kSteps * stride[e];
     next += kSteps;
     copy_commit();
   }
@@ -244,46 +270,29 @@ struct Staging {
   }
 };
 
-/// Calls a function with 0, 1, … kTimes - 1, each as a constant: an unrolling that no compiler declines.
-template <int kValue>
-struct Place {
-  static constexpr int value = kValue;
-};
-template <int kTimes>
-struct Repeat {
-  template <class Function>
-  static CELLC_DEVICE void run(Function&& function) {
-    Repeat<kTimes - 1>::run(function);
-    function(Place<kTimes - 1>());
-  }
-};
-template <>
-struct Repeat<0> {
-  template <class Function>
-  static CELLC_DEVICE void run(Function&&) {}
-};
-
 /// Where a lane's states are written.
 struct Rows {
-  Stored* to[Step::kStates];         ///< at the step that is written next
+  Stored* to[Step::kStates];         ///< at the step that comes next
   long long stride[Step::kStates];   ///< entries
+  bool present[Step::kStates];
   CELLC_DEVICE Rows(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
-      to[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.state[e] : nullptr;
+      present[e] = array.data != nullptr;
+      to[e] = static_cast<Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.state[e];
       stride[e] = lane.direction * array.row;
     }
   }
-  /// kWidth neighbours at once.
+  /// kWidth neighbours at once, where `writes`; and on to the next step.
   template <int kStates>
-  CELLC_DEVICE void write(const Real (&state)[kWidth][kStates]) {
+  CELLC_DEVICE void write(const Real (&state)[kWidth][kStates], bool writes) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      if (to[e]) {
+      if (writes && present[e]) {
 #ifdef CELLC_NARROW
         if constexpr (kWidth == 2) {
-          *reinterpret_cast<unsigned*>(to[e]) = narrow(state[0][e]) | static_cast<unsigned>(narrow(state[1][e])) << 16;
+          *reinterpret_cast<unsigned*>(to[e]) = narrow_two(state[0][e], state[1][e]);
         } else
 #endif
         {

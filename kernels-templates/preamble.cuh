@@ -14,8 +14,9 @@
 #define CELLC_PRAGMA(text) _Pragma(#text)
 #define CELLC_UNROLL(n) CELLC_PRAGMA(unroll n)
 #endif
+// Whole lines: asynchronous copies into places that are not aligned to 32 bytes take a quarter longer.
 #ifndef CELLC_DYNAMIC_SHARED
-#define CELLC_DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+#define CELLC_DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
 #endif
 
 #if defined(CELLC_STORAGE_F64)
@@ -43,15 +44,31 @@ constexpr bool kNarrow = false;
 #if defined(CELLC_STORAGE_BF16)
 CELLC_DEVICE Real widen(Stored bits) { return __uint_as_float(static_cast<unsigned>(bits) << 16); }
 /// To nearest even; NaN stays NaN.
+#ifdef CELLC_EMULATOR
 CELLC_DEVICE Stored narrow(Real value) {
   const unsigned bits = __float_as_uint(value);
   const unsigned rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   return static_cast<Stored>((value != value ? bits | 0x400000u : rounded) >> 16);
 }
+CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | static_cast<unsigned>(narrow(high)) << 16; }
+#else
+CELLC_DEVICE Stored narrow(Real value) {
+  Stored bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+/// Both in one instruction: where two lanes share a thread, rounding by hand took as long as a gate.
+CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
+  unsigned bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+#endif
 #elif defined(CELLC_STORAGE_F16)
 #ifdef CELLC_EMULATOR
 CELLC_DEVICE Real widen(Stored bits) { return cellc_emulator::from_half(bits); }
 CELLC_DEVICE Stored narrow(Real value) { return cellc_emulator::to_half(value); }
+CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | static_cast<unsigned>(narrow(high)) << 16; }
 #else
 CELLC_DEVICE Real widen(Stored bits) {
   float value;
@@ -61,6 +78,11 @@ CELLC_DEVICE Real widen(Stored bits) {
 CELLC_DEVICE Stored narrow(Real value) {
   Stored bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
+  unsigned bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
   return bits;
 }
 #endif
@@ -83,6 +105,10 @@ CELLC_DEVICE void copy_async(void* to, const void* from) { cellc_emulator::cp_as
 CELLC_DEVICE void copy_commit() { cellc_emulator::cp_async_commit(); }
 template <int kPending>
 CELLC_DEVICE void copy_wait() { cellc_emulator::cp_async_wait(kPending); }
+using SharedAddress = char*;
+CELLC_DEVICE SharedAddress shared_address(void* at) { return static_cast<char*>(at); }
+template <int kBytes, int kOffset>
+CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) { copy_async<kBytes>(to + kOffset, from); }
 #else
 /// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache.
 template <int kBytes>
@@ -95,6 +121,18 @@ CELLC_DEVICE void copy_async(void* to, const void* from) {
   }
 }
 CELLC_DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Places in shared memory as the instructions take them: one register for all copies of a stage, each with
+/// its own constant.
+using SharedAddress = unsigned;
+CELLC_DEVICE SharedAddress shared_address(void* at) { return static_cast<unsigned>(__cvta_generic_to_shared(at)); }
+template <int kBytes, int kOffset>
+CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) {
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0 + %2], [%1], 16;" ::"r"(to), "l"(from), "n"(kOffset) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0 + %3], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes), "n"(kOffset) : "memory");
+  }
+}
 /// Until at most kPending groups of this thread are under way.
 template <int kPending>
 CELLC_DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
@@ -117,24 +155,18 @@ CELLC_DEVICE unsigned warp_max(unsigned value) {
 // Between blocks -----------------------------------------------------------------------------------------
 
 #ifdef CELLC_EMULATOR
-CELLC_DEVICE unsigned load_acquire(const unsigned* at) { cellc_emulator::yield(); return *at; }
-CELLC_DEVICE void store_release(unsigned* at, unsigned value) { *at = value; }
-CELLC_DEVICE unsigned add_release(unsigned* at, unsigned value) { return atomicAdd(at, value); }
+CELLC_DEVICE unsigned long long load_acquire(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
+CELLC_DEVICE void add_release(unsigned long long* at, unsigned long long value) { atomicAdd(at, value); }
 CELLC_DEVICE unsigned long long load_relaxed(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
 CELLC_DEVICE void store_relaxed(unsigned long long* at, unsigned long long value) { cellc_emulator::store_volatile(at, value); }
 #else
-CELLC_DEVICE unsigned load_acquire(const unsigned* at) {
-  unsigned value;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+CELLC_DEVICE unsigned long long load_acquire(const unsigned long long* at) {
+  unsigned long long value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
   return value;
 }
-CELLC_DEVICE void store_release(unsigned* at, unsigned value) {
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
-}
-CELLC_DEVICE unsigned add_release(unsigned* at, unsigned value) {
-  unsigned before;
-  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(at), "r"(value) : "memory");
-  return before;
+CELLC_DEVICE void add_release(unsigned long long* at, unsigned long long value) {
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 /// Whole words that other blocks see sooner or later, in no order.
 CELLC_DEVICE unsigned long long load_relaxed(const unsigned long long* at) {
@@ -157,25 +189,68 @@ CELLC_DEVICE unsigned long long nanoseconds() {
 }
 #endif
 
-/// A barrier of all blocks of a grid that are resident at once. What was written before it is seen after
-/// it. `state` starts as zeros and is as before once all have passed, so a kernel may use it again.
-struct GridBarrier {
-  unsigned arrived;
-  unsigned generation;
+// A number from every thread of a grid whose blocks are resident at once, and with it a barrier: a word holds
+// who has arrived in its lower half and the sum in its upper, so that the answer comes with the arrival.
+constexpr int kMostWarps = 4;   ///< of a block that takes part
+struct GridSum {
+  unsigned long long slot[3];   ///< by turn; zeros to begin with, and whatever happens as many to the next call
+  unsigned passed;              ///< barriers before this call
 };
-CELLC_DEVICE void wait_for_grid(GridBarrier* barrier) {
+/// `passed` counts on from barrier to barrier, alike in all threads. kOrders: what was written before is seen
+/// after. Otherwise nothing but the sum is passed on, which takes half as long: only for the first barrier of
+/// a call, since the word that is cleared here must be seen as such two barriers later.
+template <bool kOrders>
+CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned own) {
+  __shared__ unsigned sums[kMostWarps + 1];
+  const unsigned of_warp = warp_sum(own);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = of_warp;
   __syncthreads();
   if (threadIdx.x == 0) {
-    const unsigned generation = load_acquire(&barrier->generation);
-    if (add_release(&barrier->arrived, 1u) == gridDim.x - 1) {
-      barrier->arrived = 0;
-      store_release(&barrier->generation, generation + 1);
+    unsigned long long sum = 0, now;
+    for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += sums[w];
+    unsigned long long* const slot = grid->slot + passed % 3;
+    if constexpr (kOrders) {
+      add_release(slot, sum << 32 | 1u);
+      do now = load_acquire(slot);
+      while (static_cast<unsigned>(now) != gridDim.x);
     } else {
-      while (load_acquire(&barrier->generation) == generation) {
-      }
+      atomicAdd(slot, sum << 32 | 1u);
+      do now = load_relaxed(slot);
+      while (static_cast<unsigned>(now) != gridDim.x);
     }
+    // All have left the barrier before this one, and its word is next used in the barrier after the next.
+    if (blockIdx.x == 0) store_relaxed(grid->slot + (passed + 2) % 3, 0);
+    sums[kMostWarps] = static_cast<unsigned>(now >> 32);
   }
   __syncthreads();
+  ++passed;
+  return sums[kMostWarps];
+}
+
+// Values that carry the number of the call that wrote them: they need no order, and zeros are of no call.
+constexpr int kHalves = sizeof(Real) / 4;   ///< words of a number
+/// `apart`: from one half to the next.
+CELLC_DEVICE void publish(unsigned long long* at, long long apart, unsigned call, Real value) {
+  const unsigned long long mark = static_cast<unsigned long long>(call) << 32;
+#ifdef CELLC_STORAGE_F64
+  const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
+  store_relaxed(at, mark | (bits & 0xffffffffu));
+  store_relaxed(at + apart, mark | bits >> 32);
+#else
+  store_relaxed(at, mark | __float_as_uint(value));
+#endif
+}
+/// Whether this call has published it.
+CELLC_DEVICE bool look_at(const unsigned long long* at, long long apart, unsigned call, Real& value) {
+  const unsigned long long low = load_relaxed(at);
+#ifdef CELLC_STORAGE_F64
+  const unsigned long long high = load_relaxed(at + apart);
+  value = __hiloint2double(static_cast<int>(high), static_cast<int>(low));
+  return low >> 32 == call && high >> 32 == call;
+#else
+  value = __uint_as_float(static_cast<unsigned>(low));
+  return low >> 32 == call;
+#endif
 }
 
 }  // namespace cellc

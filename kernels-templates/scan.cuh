@@ -20,30 +20,6 @@
 
 namespace cellc {
 
-/// A number at `at`, kScanChannels words from half to half, marked with the call.
-CELLC_DEVICE void publish(unsigned long long* at, unsigned call, Real value) {
-  const unsigned long long mark = static_cast<unsigned long long>(call) << 32;
-#ifdef CELLC_STORAGE_F64
-  const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(value));
-  store_relaxed(at, mark | (bits & 0xffffffffu));
-  store_relaxed(at + kScanChannels, mark | bits >> 32);
-#else
-  store_relaxed(at, mark | __float_as_uint(value));
-#endif
-}
-/// Whether this call has published it.
-CELLC_DEVICE bool look_at(const unsigned long long* at, unsigned call, Real& value) {
-  const unsigned long long low = load_relaxed(at);
-#ifdef CELLC_STORAGE_F64
-  const unsigned long long high = load_relaxed(at + kScanChannels);
-  value = __hiloint2double(static_cast<int>(high), static_cast<int>(low));
-  return low >> 32 == call && high >> 32 == call;
-#else
-  value = __uint_as_float(static_cast<unsigned>(low));
-  return low >> 32 == call;
-#endif
-}
-
 template <ScanCopy kCopy>
 struct ScanRun : ScanPiece<kCopy> {
   using Piece = ScanPiece<kCopy>;
@@ -79,7 +55,7 @@ struct ScanRun : ScanPiece<kCopy> {
     const unsigned long long* const at = words_of(of_piece);
     bool there = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) there = look_at(at + e * kHalves * kScanChannels, call, state[e]) && there;
+    for (int e = 0; e < Step::kStates; ++e) there = look_at(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]) && there;
     return there;
   }
   CELLC_DEVICE bool look_at_map(int of_piece, Map& map) const {
@@ -87,7 +63,7 @@ struct ScanRun : ScanPiece<kCopy> {
     bool there = true;
     map.identity();
     map.each([&](Real& value) {
-      there = look_at(at, call, value) && there;
+      there = look_at(at, kScanChannels, call, value) && there;
       at += kHalves * kScanChannels;
     });
     return there;
@@ -95,12 +71,12 @@ struct ScanRun : ScanPiece<kCopy> {
   CELLC_DEVICE void publish_state(const Real (&state)[Step::kStates]) const {
     unsigned long long* const at = words_of(piece);
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) publish(at + e * kHalves * kScanChannels, call, state[e]);
+    for (int e = 0; e < Step::kStates; ++e) publish(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]);
   }
   CELLC_DEVICE void publish_map(Map& map) const {
     unsigned long long* at = words_of(piece) + Step::kStates * kHalves * kScanChannels;
     map.each([&](Real& value) {
-      publish(at, call, value);
+      publish(at, kScanChannels, call, value);
       at += kHalves * kScanChannels;
     });
   }

@@ -49,7 +49,6 @@ constexpr int kPartPitch = kScanSteps * kScanChannels + kPartPad;  // entries
 constexpr int kSlotPitch = kPartPitch * kScanParts;
 constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
 constexpr int kMapReals = Carriers::Map::count();
-constexpr int kHalves = sizeof(Real) / 4;                          // words of a number
 constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a piece publishes for a channel
 
 /// Dynamic shared memory of a block.

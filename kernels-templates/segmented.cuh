@@ -20,31 +20,31 @@ namespace cellc {
 /// What happened in a call.
 struct Tally {
   unsigned misses;           ///< boundaries that the first check found off
-  unsigned active[3];        ///< segments that were run again, by round modulo three
   unsigned repaired, tails;  ///< segments that were run again: in rounds, and along chains
   unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
   unsigned rounds;
   unsigned growth;           ///< bits of a float: the largest factor by which a segment grew a difference
   unsigned phases;           ///< marks taken
+  unsigned unused;
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
   unsigned ran[16];          ///< segments run again, by round
 };
 
 /// Zeroed once, when it is allocated; kept from call to call.
 struct Control {
-  GridBarrier barrier;
+  GridSum grid;
   unsigned calls;
-  Tally of[2];               ///< by parity of the call: what its blocks may still read is not what is cleared for the next
   // What the next call starts from.
   unsigned burn_in;          ///< steps; 0: the plan's
   unsigned carries;          ///< the first sweep carries P
   unsigned slow, needed[8];  ///< misses by the burn-in that they called for: up to 1.25, 1.5, 2, 3, 4 times; slower
+  Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
 };
 
 struct Segmented {
   Lanes lanes;
   Control* control;
-  unsigned* flags;        ///< by tile: the call that wrote its ends
+  unsigned long long* sent;  ///< [entry][half][lane]: the states at the ends of the first sweep, marked with the call
   unsigned* off;          ///< by lane: its boundary is off
   Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
   Real* ended;            ///< the state at its end
@@ -62,7 +62,6 @@ struct Segmented {
 };
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
-constexpr int kMostWarps = 4;                   ///< of a block
 constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
 constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
 
@@ -111,18 +110,19 @@ CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t
   return probe.residual(from, reached);
 }
 
-template <bool kRows, bool kLockstep>
+template <bool kRows>
 struct SegmentedRun {
   const Segmented& run;
   const Lanes& lanes;
   Stored* memory;
   long long count;       // of lanes
   int thread, warp, warps;
+  unsigned call;
   Tally* of;             // this call's
 
-  CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared)
+  CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared, unsigned call)
       : run(run), lanes(run.lanes), count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
-        thread(threadIdx.x % kWarp), of(run.control->of + ((run.control->calls + 1) & 1)) {
+        thread(threadIdx.x % kWarp), call(call), of(run.control->of + (call & 1)) {
     const int in_block = threadIdx.x / kWarp, per_block = blockDim.x / kWarp;
     memory = shared + in_block * kStageEntries<Carried>;
     warp = blockIdx.x * per_block + in_block;
@@ -146,6 +146,12 @@ struct SegmentedRun {
 
   // The first sweep ----------------------------------------------------------------------------------
 
+  /// To the right neighbour, who waits for it.
+  CELLC_DEVICE void send_end(long long lane, const Real* state) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) publish(run.sent + e * kHalves * count + lane, count, call, state[e]);
+  }
+
   CELLC_DEVICE void sweep(long long tile, int burn_in) {
     const long long own = tile * kTile + thread * kWidth;
     Lane lane[kWidth];
@@ -160,9 +166,9 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
     }
-    Rows rows(lanes, lane[0], first);
+    Rows rows(lanes, lane[0], begin);
     bool writes = false;
-    walk<Step, kRows, kLockstep>(
+    walk<Step, kRows, false>(
         lanes, lane, begin, empty ? begin : last, state, memory,
         [&](long long t, auto& now) {
           if (t == first) {
@@ -175,12 +181,11 @@ struct SegmentedRun {
           }
           return true;
         },
-        [&](long long, const auto& now) {
-          if (writes) rows.write(now);
-        });
+        [&](long long, const auto& now) { rows.write(now, writes); });
     if (empty) return;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
+      send_end(own + v, state[v]);
       keep_end(own, lane[v], v, state[v]);
       keep_carriers<Step>(own, v, state[v]);
     }
@@ -221,13 +226,11 @@ struct SegmentedRun {
     for (int c = 0; c < kCarriers; ++c) at(run.carriers, c, own + v) = carrier[c];
   }
 
-  /// Once the tiles to the left have ended: how many lanes of this one miss.
-  CELLC_DEVICE void check(long long tile, unsigned call, int burn_in) {
-    __syncwarp();
-    if (thread == 0) store_release(run.flags + tile, call);
-    const long long low = tile * kTile - lanes.channels, high = low + kTile - 1;
+  /// Once the left neighbours have ended: how many lanes of this thread miss. `kept` is the largest residual
+  /// of the others.
+  CELLC_DEVICE unsigned check(long long tile, int burn_in, Real& kept) {
     unsigned missed = 0;
-    Real kept = 0;
+    __syncwarp();  // a neighbour may be a thread of this warp
     CELLC_UNROLL(1)
     for (int v = 0; v < kWidth; ++v) {
       const long long own = tile * kTile + thread * kWidth + v;
@@ -239,23 +242,16 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) to[e] = checks ? at(run.began, e, own) : Real(0);
       probe.step(to, reached);
-      if (v == 0) {
-        if (thread < 2 && high >= 0) {
-          const long long left = quotient(thread == 0 ? (low > 0 ? low : 0) : high, kTile);
-          while (load_acquire(run.flags + left) != call) {
-          }
-        }
-        __syncwarp();
-      }
       if (!checks) continue;
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) from[e] = at(run.ended, e, own - lanes.channels);
+      for (int e = 0; e < Step::kStates; ++e)
+        while (!look_at(run.sent + e * kHalves * count + own - lanes.channels, count, call, from[e])) {
+        }
       const Real r = probe.residual(from, reached);
       if (r <= run.tolerance) kept = r > kept ? r : kept;
       else ++missed, classify(from, to, burn_in);
     }
-    count_in(&of->misses, missed);
-    report_residual(kept);
+    return missed;
   }
 
   /// A start that is still off by m after w steps would have been right after w log(tolerance) / log(m).
@@ -357,8 +353,8 @@ struct SegmentedRun {
     Tail,   ///< segment `at_segment` of the tile's chains, where it is off, likewise from the neighbour's end
   };
 
-  /// Whose ends have changed: bit v of this thread's.
-  CELLC_DEVICE unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned* counter) {
+  /// Whose ends have changed: bit v of this thread's. `ran` counts the lanes that were run again.
+  CELLC_DEVICE unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
     const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
     const auto lane_of = [&](int v) {
       const long long at_most = place + v < all ? place + v : all - 1;
@@ -396,7 +392,7 @@ struct SegmentedRun {
     if (pass != First) {
       report_residual(kept);
       if (!__any_sync(0xffffffffu, many)) return 0;
-      count_in(counter, many);
+      ran += many;
     }
 
     const long long first = first_step(lane[0]), last = last_step(lane[0]);
@@ -413,7 +409,7 @@ struct SegmentedRun {
       for (int e = 0; e < Step::kStates; ++e) {
         const ArrayView& array = lanes.array[Step::state_array(e)];
         stride[e] = lane[0].direction * array.row;
-        row[v][e] = static_cast<Stored*>(array.data) + cellc::place(lanes, array, lane[v], first) + lanes.step.state[e];
+        row[v][e] = static_cast<Stored*>(array.data) + cellc::place(lanes, array, lane[v], begin) + lanes.step.state[e];
         stands[v][e] = state[v][e] = 0;
         if (!open[v]) continue;
         if (pass == First) {
@@ -471,7 +467,7 @@ struct SegmentedRun {
             CELLC_UNROLL()
             for (int e = 0; e < Step::kStates; ++e) {
               if (open[v] && writes) store(row[v][e], now[v][e]);
-              if (writes) row[v][e] += stride[e];
+              row[v][e] += stride[e];
             }
           }
           ++k;
@@ -482,6 +478,7 @@ struct SegmentedRun {
     for (int v = 0; v < kWidth; ++v) {
       if (!open[v]) continue;
       changed |= 1u << v;
+      if (pass == First) send_end(own + v, state[v]);
       keep_end(own, lane[v], v, state[v]);
       keep_carriers<Carried>(own, v, state[v]);
     }
@@ -530,25 +527,27 @@ struct SegmentedRun {
     return result;
   }
 
-  /// One pass over all tiles. The tail goes along the chains of a tile, segment after segment: one that is
-  /// off is run from its neighbour's end, and the next is looked at only if it is off itself or that
-  /// changed. So it ends in the right answer whatever the data.
-  CELLC_DEVICE void all_tiles(Pass pass, bool carries, int burn_in, Real tolerance, unsigned call, unsigned* counter) {
+  /// One pass over all tiles with carriers: how many lanes of this thread missed in the first, or ran. The
+  /// tail goes along the chains of a tile, segment after segment: one that is off is run from its neighbour's
+  /// end, and the next is looked at only if it is off itself or that changed. So it ends in the right answer
+  /// whatever the data.
+  CELLC_DEVICE unsigned all_tiles(Pass pass, int burn_in, Real tolerance, Real& kept) {
     const long long all = pass == Tail ? lanes.sequences * lanes.channels : count;
+    unsigned result = 0;
     for (long long tile = warp; tile * kTile < all; tile += warps) {
       unsigned changed = 0, marked = 0;
       int s = pass == Tail ? 1 : 0;
       do {
-        bool runs = pass != First || carries;
+        bool runs = true;
         if (pass == Tail) {
           if ((s - 1) % kBatch == 0) marked = marks(tile, s);
           runs = __any_sync(0xffffffffu, changed || (marked >> (s - 1) % kBatch & 1u));
         }
-        if (runs) changed = carried(pass, tile, s, burn_in, tolerance, counter);
-        else if (pass == First) sweep(tile, burn_in);
+        if (runs) changed = carried(pass, tile, s, burn_in, tolerance, result);
       } while (pass == Tail && ++s < lanes.segments);
-      if (pass == First) check(tile, call, burn_in);
+      if (pass == First) result += check(tile, burn_in, kept);
     }
+    return result;
   }
 
   /// The lane of a chain's first segment.
@@ -580,64 +579,114 @@ CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
 
 CELLC_DEVICE bool lanes_may_be_empty(const Lanes& lanes) { return lanes.offsets || lanes.length == 0; }
 
-/// kLockstep: the tiles of a block are neighbours in one segment, and all blocks are full (lanes.cuh).
-template <bool kRows, bool kLockstep>
-CELLC_DEVICE void segmented(const Segmented& run) {
+/// When something happened, by the clock of the first thread.
+struct Marks {
+  unsigned long long* time;   ///< null: another thread
+  int count;
+  CELLC_DEVICE void operator()() {
+    if (time && count < 32) time[count++] = nanoseconds();
+  }
+};
+
+/// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it.
+template <bool kRows>
+CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, unsigned misses, int burn_in, bool carries, Marks mark) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
-  using Work = SegmentedRun<kRows, kLockstep>;
-  Work work(run, shared);
+  using Work = SegmentedRun<kRows>;
+  Work work(run, shared, call);
   Control* const control = run.control;
   const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
-  const auto mark = [&] {
-    if (leads && work.of->phases < 32) work.of->time[work.of->phases++] = nanoseconds();
-  };
-  mark();
-  const unsigned call = control->calls + 1;
-  const int burn_in = control->burn_in && run.carries < 0 ? static_cast<int>(control->burn_in) : run.burn_in;
-  const bool carries = run.carries < 0 ? control->carries != 0 : run.carries != 0;
-  const long long tiles = (work.count + kTile - 1) / kTile;
-  if (lanes_may_be_empty(run.lanes))
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.finish_empty(tile);
   Tally* const of = work.of;
+  const long long tiles = (work.count + kTile - 1) / kTile;
   // Few chains of many segments: many parts. Short chains: whole rows of memory.
   const int group = !kShares || run.lanes.segments < 64 ? kWarp : 8, parts = kShares ? blockDim.x / group : 1;
+  auto pass = Work::First;
   int round = 0;
-  unsigned misses = 0, active = 0;
-  for (auto pass = Work::First;;) {
-    // The one place from which lanes are run: each would be a copy of the walk.
-    work.all_tiles(pass, carries, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, call,
-                   pass == Work::Tail ? &of->tails : &of->active[round % 3]);
-    if (pass == Work::Tail) break;
-    wait_for_grid(&control->barrier);
-    mark();
-    if (pass == Work::First) {
-      active = misses = of->misses;
+  unsigned active = misses, repaired = 0;
+  Real kept = 0;
+  for (bool runs = carries;; runs = true) {
+    if (!runs) {
+      sum_over_grid<true>(&control->grid, passed, 0);  // what the sweep wrote is needed now
     } else {
-      active = of->active[round % 3];
-      if (leads) of->repaired += active, of->ran[round & 15] = active;
-      ++round;
+      // The one place from which lanes are run with carriers: each would be a copy of the walk.
+      const unsigned own = work.all_tiles(pass, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, kept);
+      if (pass == Work::Tail) {
+        work.count_in(&of->tails, own);
+        break;
+      }
+      active = sum_over_grid<true>(&control->grid, passed, own);
+      if (pass == Work::First) {
+        misses = active;
+        work.report_residual(kept);
+      } else {
+        repaired += active;
+        if (leads) of->ran[round & 15] = active;
+        ++round;
+      }
+      mark();
     }
     if (!active) break;
     // Chains that will not settle show early: most of what missed is still off after a few rounds. The others
     // need few rounds more, and each costs a segment where walking costs the sequence.
     if (round < run.rounds && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
       work.compose(group, parts);
-      if (leads) of->active[(round + 1) % 3] = 0;
       pass = Work::Again;
     } else {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
       if (!run.repairs) break;
       pass = Work::Tail;
     }
-    wait_for_grid(&control->barrier);
+    sum_over_grid<true>(&control->grid, passed, 0);
     mark();
   }
   if (leads) {
+    of->misses = misses;
+    of->repaired = repaired;
     of->rounds = round;
+    of->phases = mark.count;
     if (run.carries < 0) learn(run, misses, burn_in);
-    control->of[(call + 1) & 1] = Tally{};
-    control->calls = call;
+    control->grid.passed = passed;
   }
+}
+
+template <bool kRows>
+CELLC_DEVICE void segmented(const Segmented& run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  Control* const control = run.control;
+  const unsigned call = control->calls + 1;
+  const int learned = static_cast<int>(control->burn_in), burn_in = learned && run.carries < 0 ? learned : run.burn_in;
+  // All threads agree on these; by votes the compiler knows it, too, and lays the sweep out for whole warps.
+  const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? control->carries != 0 : run.carries != 0);
+  unsigned passed = control->grid.passed, misses = 0;
+  SegmentedRun<kRows> work(run, shared, call);
+  const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
+  Marks mark{leads ? work.of->time : nullptr, 0};
+  mark();
+  const long long tiles = (work.count + kTile - 1) / kTile;
+  if (lanes_may_be_empty(run.lanes))
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.finish_empty(tile);
+  if (blockIdx.x == gridDim.x - 1)
+    for (unsigned i = threadIdx.x; i < sizeof(Tally) / 4; i += blockDim.x) reinterpret_cast<unsigned*>(control->of + ((call + 1) & 1))[i] = 0;
+  if (!carries) {
+    Real kept = 0;
+    unsigned own = 0;
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) {
+      work.sweep(tile, burn_in);
+      own += work.check(tile, burn_in, kept);
+    }
+    work.report_residual(kept);
+    // Mostly nothing is off, and then nobody needs to see what another block has written.
+    misses = sum_over_grid<false>(&control->grid, passed, own);
+    mark();
+  }
+  if (__any_sync(0xffffffffu, carries || misses)) {
+    mend<kRows>(run, call, passed, misses, burn_in, carries, mark);
+  } else if (leads) {
+    work.of->phases = mark.count;
+    if (run.carries < 0) control->burn_in = burn_in, control->slow = control->carries = 0;
+    control->grid.passed = passed;
+  }
+  if (leads) control->calls = call;
 }
 
 }  // namespace cellc

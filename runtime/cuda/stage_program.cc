@@ -66,17 +66,15 @@ class Fields {
 
 /// Tally and Control of segmented.cuh.
 struct Tally {
-  unsigned misses, active[3], repaired, tails, worst_residual, rounds, growth, phases;
+  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, unused;
   unsigned long long time[32];
   unsigned ran[16];
 };
 struct Control {
-  unsigned barrier[2];
-  unsigned calls;
-  unsigned padding;
+  unsigned long long slot[3];
+  unsigned passed, padding;
+  unsigned calls, burn_in, carries, slow, needed[8];
   Tally of[2];
-  unsigned burn_in, carries, slow, needed[8];
-  unsigned end;
 };
 
 }  // namespace
@@ -216,8 +214,8 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   if (segmented)
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}, {}) cellc_kernel(const __grid_constant__ "
-        "cellc::Segmented run) {{ cellc::segmented<{}, {}>(run); }}\n",
-        code.warps * kWarp, blocks, variant.rows, variant.lockstep);
+        "cellc::Segmented run) {{ cellc::segmented<{}>(run); }}\n",
+        code.warps * kWarp, blocks, variant.rows);
   else
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}) cellc_kernel(const __grid_constant__ "
@@ -233,9 +231,8 @@ StageProgram::Variant StageProgram::variant(const Code& code, const Form& form) 
   const std::int64_t tile = kWarp * width, tiles = (form.chains * form.segments + tile - 1) / tile;
   const std::int64_t warps = code.warps, blocks = (tiles + warps - 1) / warps;
   const bool rows = form.whole && form.channels % tile == 0;
-  // The warps of a block stay together where they read one row: its channels, of one segment.
-  const bool lockstep = rows && form.uniform && (form.segmented ? form.channels % (tile * warps) == 0
-                                                                : tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2);
+  // The warps of a block stay together where they walk one row to its end and memory is the limit.
+  const bool lockstep = !form.segmented && rows && form.uniform && tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2;
   return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width, {}};
 }
 
@@ -399,7 +396,7 @@ std::vector<std::byte> StageProgram::arguments(const Code& code, const Layout& l
   const std::int64_t real = storage_ == Dtype::F64 ? 8 : 4;
   const std::int64_t states = static_cast<std::int64_t>(code.step.states.size()) * lanes_ * real;
   f.put<std::uint64_t>(control_.address());
-  f.put<std::uint64_t>(flags_.address());
+  f.put<std::uint64_t>(sent_.address());
   f.put<std::uint64_t>(off_.address());
   for (int i = 0; i < 4; ++i) f.put<std::uint64_t>(states_.address() + static_cast<std::uint64_t>(i * states));
   if (real == 8) f.put<double>(tolerance);
@@ -559,7 +556,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
     const std::int64_t entries = 3 * static_cast<std::int64_t>(code.step.states.size()) +
                                  static_cast<std::int64_t>(code.carried.states.size() - code.step.states.size());
     reserve(control_, sizeof(Control), stream, true);
-    reserve(flags_, static_cast<std::size_t>(tiles) * 4, stream, true);
+    reserve(sent_, code.step.states.size() * static_cast<std::size_t>(count * real / 4) * 8, stream, true);
     reserve(off_, static_cast<std::size_t>(count) * 4, stream, false);
     reserve(states_, static_cast<std::size_t>(entries * count * real), stream, false);
     lanes_ = count;

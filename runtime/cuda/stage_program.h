@@ -150,7 +150,7 @@ class StageProgram {
   const Dtype storage_;
   const SourceText* source_;
   std::vector<std::unique_ptr<Code>> codes_;
-  GpuBuffer control_, flags_, off_, states_, bad_;
+  GpuBuffer control_, sent_, off_, states_, bad_;
   GpuBuffer scan_control_, scan_words_;
   std::int64_t lanes_ = 0;        ///< that the scratch is laid out for
   bool ran_segmented_ = false;

@@ -59,7 +59,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
 )"}},
     {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true, true>(run); }
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
 };
 
