@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -225,10 +226,11 @@ class LaneWriter {
     line("  static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,");
     line("                                const Real* const* uniform) {{");
     texts_.resize(scalar_.scalars.size());
+    apart_.assign(scalar_.scalars.size(), false);
     measure_depths();
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       const Scalar& s = scalar_.scalars[i];
-      Text text = expression(s);
+      Text text = expression(static_cast<int>(i));
       const bool leaf = s.arity == 0;
       const bool apart = uses_[i] > 1 || wanted_[i].always || text.text.size() > kWidest;
       if (!leaf && apart && !ends_a_step(i)) {
@@ -236,6 +238,7 @@ class LaneWriter {
         mark_line(s.span);
         statement("const Real {} = {};", name, text.text);
         text = {name, kPrimary, ""};
+        apart_[i] = true;
       }
       texts_[i] = std::move(text);
     }
@@ -294,9 +297,104 @@ class LaneWriter {
     std::string condition;  ///< of a comparison: what it is 1 for
   };
 
+  static std::string within(const Text& t, int at_least) { return t.precedence >= at_least ? t.text : "(" + t.text + ")"; }
   std::string operand(const Scalar& s, int k, int at_least) const {
-    const Text& t = texts_[static_cast<std::size_t>(s.args[k])];
-    return t.precedence >= at_least ? t.text : "(" + t.text + ")";
+    return within(texts_[static_cast<std::size_t>(s.args[k])], at_least);
+  }
+  const Scalar& scalar(int i) const { return scalar_.scalars[static_cast<std::size_t>(i)]; }
+  int depth(int i) const { return depth_[static_cast<std::size_t>(i)]; }
+  /// Whether i stands where it is used, not under a name.
+  bool inlined(int i) const { return scalar(i).arity > 0 && !apart_[static_cast<std::size_t>(i)]; }
+
+  /// The factors of a product; of more than two the earliest first: what comes late is multiplied once, at
+  /// the end.
+  std::vector<int> factors(int i) const {
+    std::vector<int> result;
+    const auto add = [&](auto&& self, int k) -> void {
+      if (scalar(k).op == Op::Mul && (k == i || inlined(k))) {
+        self(self, scalar(k).args[0]);
+        self(self, scalar(k).args[1]);
+      } else {
+        result.push_back(k);
+      }
+    };
+    add(add, i);
+    if (result.size() > 2) std::stable_sort(result.begin(), result.end(), [&](int a, int b) { return depth(a) < depth(b); });
+    return result;
+  }
+  std::vector<int> terms(int i) const {
+    std::vector<int> result;
+    for (int k = 0; k < 2; ++k) {
+      const int a = scalar(i).args[k];
+      if (scalar(a).op != Op::Add || !inlined(a)) {
+        result.push_back(a);
+        continue;
+      }
+      for (const int inner : terms(a)) result.push_back(inner);
+    }
+    return result;
+  }
+  std::vector<int> ordered_factors(int i) const {
+    std::vector<int> result = factors(i);
+    if (result.size() == 2 && depth(result[1]) < depth(result[0])) std::swap(result[0], result[1]);
+    return result;
+  }
+  Text product(const std::vector<int>& of, const char* scale = nullptr) const {
+    if (of.empty()) return {scale, kPrimary, ""};
+    std::string text = scale ? scale : "";
+    for (const int k : of) text += (text.empty() ? "" : " * ") + within(texts_[static_cast<std::size_t>(k)], text.empty() ? kProduct : kSign);
+    return {text, scale || of.size() > 1 ? kProduct : texts_[static_cast<std::size_t>(of[0])].precedence, ""};
+  }
+
+  /// scale * i with the scale at what comes earliest of every term: a gate's own scale would otherwise be one
+  /// more multiplication that the next step waits for. Before a param it is done once for all steps.
+  Text scaled(int i, const char* scale) const {
+    const Scalar& s = scalar(i);
+    if (inlined(i)) {
+      if (s.op == Op::Neg) return {"-" + within(scaled(s.args[0], scale), kPrimary), kSign, ""};
+      if (s.op == Op::Sub)
+        return {within(scaled(s.args[0], scale), kSum) + " - " + within(scaled(s.args[1], scale), kProduct), kSum, ""};
+      if (s.op == Op::Add) {
+        // The latest is added last, by one fma.
+        std::vector<int> of = terms(i);
+        std::stable_sort(of.begin(), of.end(), [&](int a, int b) { return depth(a) < depth(b); });
+        Text sum = scaled(of[0], scale);
+        for (std::size_t k = 1; k < of.size(); ++k) {
+          const bool a_product = !inlined(of[k]) || scalar(of[k]).op == Op::Mul;
+          if (!a_product) {
+            sum = {within(sum, kSum) + " + " + within(scaled(of[k], scale), kProduct), kSum, ""};
+            continue;
+          }
+          std::vector<int> by = inlined(of[k]) ? ordered_factors(of[k]) : std::vector<int>{of[k]};
+          const int last = by.back();
+          by.pop_back();
+          sum = {fmt::format("cellc::fma({}, {}, {})", product(by, scale).text, texts_[static_cast<std::size_t>(last)].text, sum.text), kPrimary, ""};
+        }
+        return sum;
+      }
+      if (s.op == Op::Mul) return product(ordered_factors(i), scale);
+    }
+    return product({i}, scale);
+  }
+  /// Multiplications of a step that scaled() takes: none for a term with a param.
+  int scalings(int i) const {
+    const Scalar& s = scalar(i);
+    if (inlined(i)) {
+      if (s.op == Op::Neg) return scalings(s.args[0]);
+      if (s.op == Op::Add || s.op == Op::Sub) return scalings(s.args[0]) + scalings(s.args[1]);
+      if (s.op == Op::Mul) {
+        for (const int k : factors(i))
+          if (scalings(k) == 0) return 0;
+        return 1;
+      }
+    }
+    return s.op == Op::Constant || (s.op == Op::Read && cell_.symbols[s.entry.symbol].kind == SymbolKind::Param && has_lane(s.entry.symbol)) ? 0 : 1;
+  }
+  /// sigmoid or tanh of a sum that can bring the function's own scale along.
+  std::optional<Text> scaled_gate(const Scalar& s, const char* function, const char* scale) const {
+    const int i = s.args[0];
+    if (!inlined(i) || scalings(i) > 2) return std::nullopt;
+    return Text{fmt::format("cellc::{}({})", function, scaled(i, scale).text), kPrimary, ""};
   }
 
   std::string number(double value) const {
@@ -311,7 +409,8 @@ class LaneWriter {
     return fmt::format("Real({})", value);
   }
 
-  Text expression(const Scalar& s) const {
+  Text expression(int i) const {
+    const Scalar& s = scalar(i);
     const auto binary = [&](const char* sign, int precedence) -> Text {
       return {operand(s, 0, precedence) + sign + operand(s, 1, precedence + 1), precedence, ""};
     };
@@ -323,16 +422,26 @@ class LaneWriter {
       case Op::Constant: return {number(s.number), kPrimary, ""};
       case Op::Read: return {read(s.entry), kPrimary, ""};
       case Op::Add: {
-        // a*b + c*d is compiled as fma(a, b, c*d): the product that comes late goes first, so that nothing
-        // but the fma waits for it. Sums commute, bits included.
-        const auto product = [&](int k) { return scalar_.scalars[static_cast<std::size_t>(s.args[k])].op == Op::Mul; };
-        const auto depth = [&](int k) { return depth_[static_cast<std::size_t>(s.args[k])]; };
-        if (product(0) && product(1) && depth(1) > depth(0))
-          return {operand(s, 1, kSum) + " + " + operand(s, 0, kProduct), kSum, ""};
-        return binary(" + ", kSum);
+        // Of two products the one that comes late is fused, so that nothing but the fma waits for it; left to
+        // itself the compiler takes either.
+        int late = s.args[0], other = s.args[1];
+        if (depth(other) > depth(late)) std::swap(late, other);
+        if (scalar(late).op != Op::Mul || !inlined(late) || scalar(other).op != Op::Mul || !inlined(other) || depth(late) == 0)
+          return binary(" + ", kSum);
+        std::vector<int> of = ordered_factors(late);
+        const int last = of.back();
+        of.pop_back();
+        return {fmt::format("cellc::fma({}, {}, {})", product(of).text, texts_[static_cast<std::size_t>(last)].text,
+                            texts_[static_cast<std::size_t>(other)].text), kPrimary, ""};
       }
       case Op::Sub: return binary(" - ", kSum);
-      case Op::Mul: return binary(" * ", kProduct);
+      case Op::Mul: return product(factors(i));
+      case Op::Sigmoid:
+        if (auto text = scaled_gate(s, "scaled_sigmoid", "cellc::kSigmoidScale")) return *text;
+        break;
+      case Op::Tanh:
+        if (auto text = scaled_gate(s, "scaled_tanh", "cellc::kTanhScale")) return *text;
+        break;
       case Op::Div: return binary(" / ", kProduct);
       case Op::Neg: return {"-" + operand(s, 0, kPrimary), kSign, ""};
       case Op::Lt: return comparison(" < ");
@@ -368,6 +477,7 @@ class LaneWriter {
   CudaLaneCode code_;
   std::map<SymbolEntry, std::string> place_;
   std::vector<int> uses_, depth_;
+  std::vector<bool> apart_;  ///< a statement of its own
   struct Wanted {
     std::string name;     ///< empty: a number
     bool always = false;  ///< a statement of its own even if read once
