@@ -90,9 +90,14 @@ CELLC_APART long long offset_along_axes(const Lanes& lanes, const ArrayView& arr
   }
   return offset;
 }
-/// The lane's own offset in an array, without time.
+/// The lane's own offset in an array, without time. Where rows of neighbours are copied there is one axis, and
+/// the unit says so.
 CELLC_DEVICE long long channel_offset(const Lanes& lanes, const ArrayView& array, long long channel) {
+#ifdef CELLC_ONE_AXIS
+  return channel * array.channel[0];
+#else
   return lanes.axes <= 1 ? channel * array.channel[0] : offset_along_axes(lanes, array, channel);
+#endif
 }
 
 /// Entry of an array at step t of a lane (of step 0, where rows do not matter).

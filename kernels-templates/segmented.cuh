@@ -37,7 +37,7 @@ struct Control {
   // What the next call starts from.
   unsigned burn_in;          ///< steps; 0: the plan's
   unsigned carries;          ///< the first sweep carries P
-  unsigned slow, needed[8];  ///< misses by the burn-in that they called for: up to 1.25, 1.5, 2, 3, 4 times; slower
+  unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
   Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
 };
 
@@ -60,6 +60,10 @@ struct Segmented {
   unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
   int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
 };
+
+constexpr int kNeeds = 5;
+/// Times the plan's run-up.
+CELLC_DEVICE float need(int place) { return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f; }
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
 constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
@@ -119,6 +123,10 @@ struct SegmentedRun {
   int thread, warp, warps;
   unsigned call;
   Tally* of;             // this call's
+  /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
+  struct Seen {
+    Real residual = 0, growth = 0;
+  } seen;
 
   CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared, unsigned call)
       : run(run), lanes(run.lanes), count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
@@ -218,7 +226,7 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int c = 0; c < kCarriers; ++c) carrier[c] = state[Step::kStates + c];
       const Real growth = Carriers::growth(carrier);
-      if (is_finite(growth)) atomicMax(&of->growth, __float_as_uint(static_cast<float>(growth)));
+      if (is_finite(growth) && growth > seen.growth) seen.growth = growth;
     } else {
       Carriers::forget(carrier, state);
     }
@@ -226,9 +234,8 @@ struct SegmentedRun {
     for (int c = 0; c < kCarriers; ++c) at(run.carriers, c, own + v) = carrier[c];
   }
 
-  /// Once the left neighbours have ended: how many lanes of this thread miss. `kept` is the largest residual
-  /// of the others.
-  CELLC_DEVICE unsigned check(long long tile, int burn_in, Real& kept) {
+  /// Once the left neighbours have ended: how many lanes of this thread miss. `carries`: the sweep did.
+  CELLC_DEVICE unsigned check(long long tile, int burn_in, bool carries) {
     unsigned missed = 0;
     __syncwarp();  // a neighbour may be a thread of this warp
     CELLC_UNROLL(1)
@@ -242,41 +249,65 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) to[e] = checks ? at(run.began, e, own) : Real(0);
       probe.step(to, reached);
-      if (!checks) continue;
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e)
-        while (!look_at(run.sent + e * kHalves * count + own - lanes.channels, count, call, from[e])) {
+      int need = -1;
+      if (checks) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e)
+          while (!look_at(run.sent + e * kHalves * count + own - lanes.channels, count, call, from[e])) {
+          }
+        const Real r = probe.residual(from, reached);
+        if (r <= run.tolerance) note(r);
+        else ++missed, need = classify(from, to, burn_in, carries, own);
+      }
+      if (__any_sync(0xffffffffu, need >= 0)) {
+        CELLC_UNROLL(1)
+        for (int place = 0; place <= kNeeds; ++place) {
+          const int many = __popc(__ballot_sync(0xffffffffu, need == place));
+          if (thread == 0 && many) atomicAdd(&run.control->needed[place], static_cast<unsigned>(many));
         }
-      const Real r = probe.residual(from, reached);
-      if (r <= run.tolerance) kept = r > kept ? r : kept;
-      else ++missed, classify(from, to, burn_in);
+      }
     }
     return missed;
   }
+  /// Of a step that stays as it is.
+  CELLC_DEVICE void note(Real residual) { seen.residual = residual > seen.residual ? residual : seen.residual; }
 
-  /// A start that is still off by m after w steps would have been right after w log(tolerance) / log(m).
-  CELLC_DEVICE void classify(const Real* from, const Real* to, int burn_in) {
-    Real worst = 0;
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
-      const Real d = relative_difference(from[e], to[e]);
-      worst = d > worst ? d : worst;
+  /// How many times the plan's run-up would have been enough, as a place in need(); kNeeds: more than all. A
+  /// start that is off by m after w steps would have been right after w log(tolerance) / log(m); where P over a
+  /// segment is known, so is how it forgets, whatever the run-up was.
+  CELLC_DEVICE int classify(const Real* from, const Real* to, int burn_in, bool carries, long long own) const {
+    Real left = 0;
+    float over = static_cast<float>(burn_in);
+    if (carries && kCarriers > 0) {
+      Real carrier[kCarriers ? kCarriers : 1];
+      CELLC_UNROLL()
+      for (int c = 0; c < kCarriers; ++c) carrier[c] = at(run.carriers, c, own);
+      left = Carriers::growth(carrier);
+      over = static_cast<float>(lanes.segment);
+    } else {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        const Real d = relative_difference(from[e], to[e]);
+        left = d > left ? d : left;
+      }
     }
-    int place = 5;
-    if (worst < Real(0.5)) {
-      const float ratio = logf(static_cast<float>(run.tolerance) * 0.25f) / logf(static_cast<float>(worst));
-      place = ratio <= 1.25f ? 0 : ratio <= 1.5f ? 1 : ratio <= 2.f ? 2 : ratio <= 3.f ? 3 : ratio <= 4.f ? 4 : 5;
-    }
-    atomicAdd(&run.control->needed[place], 1u);
+    if (!(left < Real(0.9))) return kNeeds;
+    const float steps = over * logf(static_cast<float>(run.tolerance) * 0.25f) / logf(static_cast<float>(left));
+    for (int place = 0; place < kNeeds; ++place)
+      if (steps <= need(place) * run.burn_in) return place;
+    return kNeeds;
   }
 
   CELLC_DEVICE void count_in(unsigned* counter, unsigned own) {
     const unsigned sum = warp_sum(own);
     if (thread == 0 && sum) atomicAdd(counter, sum);
   }
-  CELLC_DEVICE void report_residual(Real kept) {
-    const unsigned worst = warp_max(__float_as_uint(static_cast<float>(kept)));
-    if (thread == 0 && worst) atomicMax(&of->worst_residual, worst);
+  CELLC_DEVICE void report() {
+    const unsigned residual = warp_max(__float_as_uint(static_cast<float>(seen.residual)));
+    const unsigned growth = warp_max(__float_as_uint(static_cast<float>(seen.growth)));
+    if (thread == 0 && residual) atomicMax(&of->worst_residual, residual);
+    if (thread == 0 && growth) atomicMax(&of->growth, growth);
+    seen = Seen{};
   }
 
   // Starts -------------------------------------------------------------------------------------------
@@ -364,7 +395,6 @@ struct SegmentedRun {
     Lane lane[kWidth];
     bool open[kWidth];
     unsigned many = 0;
-    Real kept = 0;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       lane[v] = resolve(lanes, lane_of(v));
@@ -385,12 +415,11 @@ struct SegmentedRun {
       if (moved || far) {
         const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
         open[v] = far || !(r <= run.tolerance);
-        if (!open[v]) kept = r > kept ? r : kept;
+        if (!open[v]) note(r);
       }
       many += open[v];
     }
     if (pass != First) {
-      report_residual(kept);
       if (!__any_sync(0xffffffffu, many)) return 0;
       ran += many;
     }
@@ -426,7 +455,6 @@ struct SegmentedRun {
     // residual (bf16 keeps 8 bits): there a segment is run to its end.
     int k = 0;
     bool writes = false;
-    Real merged_at = 0;
     walk<Carried, kRows, false>(
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
@@ -458,7 +486,7 @@ struct SegmentedRun {
               }
               if (far <= run.tolerance) {
                 open[v] = false;
-                merged_at = far > merged_at ? far : merged_at;
+                note(far);
               } else if (t + kSteps < last) {
                 CELLC_UNROLL()
                 for (int e = 0; e < Step::kStates; ++e) stands[v][e] = load(row[v][e] + kSteps * stride[e]);
@@ -472,7 +500,6 @@ struct SegmentedRun {
           }
           ++k;
         });
-    if (pass != First) report_residual(merged_at);
     unsigned changed = 0;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
@@ -531,7 +558,7 @@ struct SegmentedRun {
   /// tail goes along the chains of a tile, segment after segment: one that is off is run from its neighbour's
   /// end, and the next is looked at only if it is off itself or that changed. So it ends in the right answer
   /// whatever the data.
-  CELLC_DEVICE unsigned all_tiles(Pass pass, int burn_in, Real tolerance, Real& kept) {
+  CELLC_DEVICE unsigned all_tiles(Pass pass, int burn_in, Real tolerance) {
     const long long all = pass == Tail ? lanes.sequences * lanes.channels : count;
     unsigned result = 0;
     for (long long tile = warp; tile * kTile < all; tile += warps) {
@@ -545,8 +572,9 @@ struct SegmentedRun {
         }
         if (runs) changed = carried(pass, tile, s, burn_in, tolerance, result);
       } while (pass == Tail && ++s < lanes.segments);
-      if (pass == First) result += check(tile, burn_in, kept);
+      if (pass == First) result += check(tile, burn_in, true);
     }
+    report();
     return result;
   }
 
@@ -561,19 +589,19 @@ struct SegmentedRun {
 CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
   const long long boundaries = (run.lanes.segments - 1) * static_cast<long long>(run.lanes.sequences) * run.lanes.channels;
   Control* const c = run.control;
-  static const float factor[] = {1.25f, 1.5f, 2.f, 3.f, 4.f};
   unsigned slower = misses;
-  int next = burn_in;
-  const float few = 0.001f * static_cast<float>(boundaries);
-  // A few steps more cost less than a single repair, up to a point.
-  for (int i = 0; i < 5 && burn_in * factor[i] <= 3.f * run.burn_in; ++i) {
-    slower -= c->needed[i];
-    if (c->needed[i]) next = static_cast<int>(burn_in * factor[i]);
+  int next = burn_in > run.burn_in ? burn_in : run.burn_in;
+  // A few steps more cost less than a single repair.
+  for (int place = 0; place < kNeeds; ++place) {
+    slower -= c->needed[place];
+    const int steps = static_cast<int>(run.burn_in * need(place));
+    if (c->needed[place] && steps > next) next = steps;
   }
   c->slow = slower;
-  c->carries = static_cast<float>(slower) > few;
-  next = (next + kSteps - 1) / kSteps * kSteps;
-  c->burn_in = next;
+  c->carries = static_cast<float>(slower) > 0.001f * static_cast<float>(boundaries);
+  // Where most warps will run again for the slow, the others are mended with them.
+  if (static_cast<float>(slower) > 0.02f * static_cast<float>(boundaries)) next = kSteps;
+  c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
 
@@ -598,18 +626,19 @@ CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, uns
   const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   Tally* const of = work.of;
   const long long tiles = (work.count + kTile - 1) / kTile;
-  // Few chains of many segments: many parts. Short chains: whole rows of memory.
-  const int group = !kShares || run.lanes.segments < 64 ? kWarp : 8, parts = kShares ? blockDim.x / group : 1;
+  // So many parts of a chain that each is one batch of boundaries, and whole rows of memory where chains are short.
+  int group = kWarp;
+  while (kShares && group > 1 && static_cast<int>(blockDim.x) / group * kBatch < run.lanes.segments) group /= 2;
+  const int parts = kShares ? static_cast<int>(blockDim.x) / group : 1;
   auto pass = Work::First;
   int round = 0;
   unsigned active = misses, repaired = 0;
-  Real kept = 0;
   for (bool runs = carries;; runs = true) {
     if (!runs) {
       sum_over_grid<true>(&control->grid, passed, 0);  // what the sweep wrote is needed now
     } else {
       // The one place from which lanes are run with carriers: each would be a copy of the walk.
-      const unsigned own = work.all_tiles(pass, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, kept);
+      const unsigned own = work.all_tiles(pass, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance);
       if (pass == Work::Tail) {
         work.count_in(&of->tails, own);
         break;
@@ -617,7 +646,6 @@ CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, uns
       active = sum_over_grid<true>(&control->grid, passed, own);
       if (pass == Work::First) {
         misses = active;
-        work.report_residual(kept);
       } else {
         repaired += active;
         if (leads) of->ran[round & 15] = active;
@@ -668,13 +696,12 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   if (blockIdx.x == gridDim.x - 1)
     for (unsigned i = threadIdx.x; i < sizeof(Tally) / 4; i += blockDim.x) reinterpret_cast<unsigned*>(control->of + ((call + 1) & 1))[i] = 0;
   if (!carries) {
-    Real kept = 0;
     unsigned own = 0;
     for (long long tile = work.warp; tile < tiles; tile += work.warps) {
       work.sweep(tile, burn_in);
-      own += work.check(tile, burn_in, kept);
+      own += work.check(tile, burn_in, false);
     }
-    work.report_residual(kept);
+    work.report();
     // Mostly nothing is off, and then nobody needs to see what another block has written.
     misses = sum_over_grid<false>(&control->grid, passed, own);
     mark();

@@ -14,8 +14,8 @@ constexpr std::int64_t kShortest = 64;    ///< steps below which cutting gains l
 /// the latency that they hide.
 constexpr std::int64_t kThreadsWanted = 256;
 
-std::int64_t segment_length(const StageShape& shape, const GpuFacts& gpu) {
-  const std::int64_t wanted = gpu.multiprocessors * kThreadsWanted;
+std::int64_t segment_length(const StageShape& shape, const GpuFacts& gpu, std::int64_t threads = kThreadsWanted) {
+  const std::int64_t wanted = gpu.multiprocessors * threads;
   const std::int64_t lanes = std::max<std::int64_t>(1, shape.sequences * shape.channels);
   const std::int64_t segments = std::max<std::int64_t>(1, wanted / lanes);
   const std::int64_t steps = (shape.longest + segments - 1) / segments;
@@ -54,14 +54,20 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   // What segments cost depends on the data: where the last call was slower than walking every lane, walk.
   if (seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0) {
     const double step = seen.sweep_ns / static_cast<double>(seen.sweep_steps);
-    // A sweep has a start, a check and twice as many lanes a multiprocessor: walking takes less a step.
-    const double walking = 0.55 * step * static_cast<double>(shape.longest);
+    // A sweep has a start, a check, perhaps carriers, and more lanes a multiprocessor: walking takes less a step.
+    const double walking = (seen.carries ? 0.35 : 0.55) * step * static_cast<double>(shape.longest);
     if (walking < seen.segmented_ns) {
       plan.plan = {};
       plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} lanes walked to their end; {:.0f} us are expected step by step",
                                      seen.segmented_ns * 1e-3, seen.tails, walking * 1e-3);
       return plan;
     }
+  }
+  // Run-ups are short where nothing is forgotten, and a round takes as long as a segment: as many threads as
+  // there are registers for.
+  if (seen.carries && shape.block <= 2) {
+    plan.dense = true;
+    plan.plan.segment = segment_length(shape, gpu, 2 * kThreadsWanted);
   }
   const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
   plan.plan.strategy = Strategy::Segmented;

@@ -14,6 +14,7 @@ struct Observed {
   double segmented_ns = 0;   ///< the last call that cut time into segments, all of it
   double sweep_ns = 0;       ///< its first sweep
   std::int64_t sweep_steps = 0;
+  bool carries = false;      ///< it found data that do not forget: the next one carries derivatives along
   std::int64_t tails = 0;    ///< chains that it walked step by step in the end
 };
 

@@ -399,6 +399,7 @@ struct CudaSolver::Impl {
           Observed& seen = observed[k];
           ++seen.calls;
           seen.tails = o.tails;
+          seen.carries = o.carries;
           seen.segmented_ns = 0;
           for (const double ns : o.phase_ns) seen.segmented_ns += ns;
           seen.sweep_ns = o.phase_ns.empty() ? 0 : o.phase_ns.front();

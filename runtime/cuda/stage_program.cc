@@ -190,6 +190,7 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   };
   std::string text = fmt::format("#define {} 1\n#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
                                  storage_macro(storage_), code.stage_steps, kStages, variant.width);
+  if (variant.rows) text += "#define CELLC_ONE_AXIS 1\n";
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
@@ -210,7 +211,7 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
   else text += part("sequential.cuh");
   const std::size_t states = code.step.states.size();
   // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
-  const int blocks = (states <= 4 ? 2 : 1) * kWarps / code.warps;
+  const int blocks = (states <= 4 ? 2 : 1) * (variant.dense ? 2 : 1) * kWarps / code.warps;
   if (segmented)
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({}, {}) cellc_kernel(const __grid_constant__ "
@@ -225,15 +226,16 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
 }
 
 StageProgram::Variant StageProgram::variant(const Code& code, const Form& form) const {
-  // Two channels a thread halve the instructions where memory is the limit, and hide less latency elsewhere.
-  const bool plenty = form.chains >= 2 * 256 * std::int64_t{gpu_.facts().multiprocessors} * 9 / 10;
+  // Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there
+  // are lanes enough for a warp on every scheduler.
+  const bool plenty = form.chains * form.segments >= 2 * 128 * std::int64_t{gpu_.facts().multiprocessors} * 9 / 10;
   const int width = size_of(storage_) == 2 && form.whole && plenty && form.channels % (2 * kWarp) == 0 ? 2 : 1;
   const std::int64_t tile = kWarp * width, tiles = (form.chains * form.segments + tile - 1) / tile;
   const std::int64_t warps = code.warps, blocks = (tiles + warps - 1) / warps;
   const bool rows = form.whole && form.channels % tile == 0;
   // The warps of a block stay together where they walk one row to its end and memory is the limit.
   const bool lockstep = !form.segmented && rows && form.uniform && tiles % warps == 0 && blocks >= 3 * gpu_.facts().multiprocessors / 2;
-  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, width, {}};
+  return {form.segmented ? Kernel::Segmented : Kernel::Sequential, rows, lockstep, form.segmented && form.dense, width, {}};
 }
 
 GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps) {
@@ -541,7 +543,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   for (const SymbolEntry& e : code.step.states) look_at(e.symbol);
   const bool segmented = plan.plan.strategy != Strategy::Sequential && plan.plan.segment > 0 && run.length > 0;
   const std::int64_t segments = segmented ? (run.length + plan.plan.segment - 1) / plan.plan.segment : 1;
-  const Variant variant = this->variant(code, {segmented, neighbours && aligned, run.uniform, chains, layout.channels, segments});
+  const Variant variant = this->variant(code, {segmented, plan.dense, neighbours && aligned, run.uniform, chains, layout.channels, segments});
   Compiled& k = kernel(code, variant);
   const std::int64_t tile = kWarp * variant.width, count = chains * segments, tiles = (count + tile - 1) / tile;
   const std::int64_t blocks = (tiles + code.warps - 1) / code.warps;

@@ -43,6 +43,7 @@ struct StageRun {
 /// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
 struct CudaPlan {
   StagePlan plan;
+  bool dense = false;    ///< twice as many threads a multiprocessor, with half as many registers
   bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
   bool carries = false;  ///< the first sweep carries the map over each segment
   int rounds = 8;        ///< of repair, at most
@@ -102,14 +103,14 @@ class StageProgram {
   };
   struct Variant {
     Kernel kernel;
-    bool rows, lockstep;
+    bool rows, lockstep, dense;
     int width;
     ScanShape scan;
     auto operator<=>(const Variant&) const = default;
   };
   /// What of a run decides on the variant of its kernel.
   struct Form {
-    bool segmented = false;
+    bool segmented = false, dense = false;
     bool whole = true;  ///< channels are neighbours in every array, and rows aligned
     bool uniform = true;
     std::int64_t chains = 0, channels = 0, segments = 1;
@@ -139,7 +140,7 @@ class StageProgram {
                                    double tolerance, bool segmented, std::int64_t segments);
   std::optional<ScanShape> scan_shape(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan) const;
   std::optional<ScanShape> scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes, std::int64_t steps) const;
-  static Variant scan_variant(const ScanShape& shape) { return {Kernel::Scan, false, false, 1, shape}; }
+  static Variant scan_variant(const ScanShape& shape) { return {Kernel::Scan, false, false, false, 1, shape}; }
   void run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan, GpuStream stream);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 
