@@ -32,19 +32,8 @@ SolveReport chosen(const std::string& name, std::int64_t steps, std::int64_t len
   const oracle::Example& example = cellc::example(name);
   const LoweredCell cell(example.source, example.tree, example.tree.cells[0]);
   Solver solver(cell.graph, cell.structure, {});
-  BoundRun run;
+  BoundRun run = filled_run(cell, steps, length, Dtype::F32);
   run.threads = threads;
-  run.offsets = {0, steps};
-  for (const AxisId a : cell.graph.header) run.sizes[a] = cell.graph.graph.axis(a).fixed.value_or(length);
-  oracle::Random random(3);
-  for (const Symbol& symbol : cell.graph.symbols) {
-    std::vector<std::int64_t> dims;
-    if (symbol.kind != SymbolKind::Param) dims.push_back(symbol.kind == SymbolKind::Input ? steps : 1);
-    for (const AxisId a : symbol.axes) dims.push_back(run.sizes.at(cell.graph.graph.axis(a).extent_of));
-    Array array(Dtype::F32, dims);
-    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, random.uniform(-1, 1));
-    run.symbols.push_back(array);
-  }
   SolveReport report;
   solver.run(run, {}, report);
   return report;
