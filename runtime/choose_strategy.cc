@@ -71,7 +71,10 @@ StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy stra
   plan.strategy = strategy;
   plan.reason = "asked for";
   if (strategy == Strategy::Sequential) return plan;
-  plan.segment = std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? kScanSteps : 4096);
+  plan.segment =
+      strategy == Strategy::Scan && shape.along_time && stage.linear
+          ? kScanStepsAlongTime
+          : std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? kScanSteps : 4096);
   if (strategy == Strategy::Segmented || strategy == Strategy::Shooting)
     plan.burn_in = stage.linear && stage.norm_bound && *stage.norm_bound == 0 ? 1 : 64;
   return plan;

@@ -41,12 +41,14 @@ CELLC_AVX512 inline void compose_by(__m512d& a, __m512d& b) {
   a = _mm512_mask_mul_pd(a, kHas, a, before_a);
 }
 
-CELLC_AVX512 double compose_512(const float* a, const float* b, std::int64_t steps, float start, float* s, LinesAhead ahead) {
+CELLC_AVX512 double compose_512(const float* a, const float* b, std::int64_t steps, float start, float* s,
+                                LinesAhead ahead) {
   const __m512i last = _mm512_set1_epi32(15);
   __m512 before = _mm512_set1_ps(start), product = _mm512_set1_ps(1);
   for (std::int64_t t = 0; t < steps; t += 16) {
     __m512 va = _mm512_loadu_ps(a + t), vb = _mm512_loadu_ps(b + t);
-    for (int i = 0; i < ahead.count; ++i) __builtin_prefetch(ahead.arrays[i] + t * static_cast<std::int64_t>(sizeof *a));
+    for (int i = 0; i < ahead.count; ++i)
+      __builtin_prefetch(ahead.arrays[i] + t * static_cast<std::int64_t>(sizeof *a));
     product = _mm512_mul_ps(product, va);
     compose_by<1>(va, vb);
     compose_by<2>(va, vb);
@@ -63,12 +65,14 @@ CELLC_AVX512 double compose_512(const float* a, const float* b, std::int64_t ste
   return all;
 }
 
-CELLC_AVX512 double compose_512(const double* a, const double* b, std::int64_t steps, double start, double* s, LinesAhead ahead) {
+CELLC_AVX512 double compose_512(const double* a, const double* b, std::int64_t steps, double start, double* s,
+                                LinesAhead ahead) {
   const __m512i last = _mm512_set1_epi64(7);
   __m512d before = _mm512_set1_pd(start), product = _mm512_set1_pd(1);
   for (std::int64_t t = 0; t < steps; t += 8) {
     __m512d va = _mm512_loadu_pd(a + t), vb = _mm512_loadu_pd(b + t);
-    for (int i = 0; i < ahead.count; ++i) __builtin_prefetch(ahead.arrays[i] + t * static_cast<std::int64_t>(sizeof *a));
+    for (int i = 0; i < ahead.count; ++i)
+      __builtin_prefetch(ahead.arrays[i] + t * static_cast<std::int64_t>(sizeof *a));
     product = _mm512_mul_pd(product, va);
     compose_by<1>(va, vb);
     compose_by<2>(va, vb);
@@ -87,7 +91,8 @@ CELLC_AVX512 double compose_512(const double* a, const double* b, std::int64_t s
 /// A division costs sixteen cycles a vector; a reciprocal to 14 bits two, and this makes up for it.
 constexpr double kReciprocal = 1 + 1.0 / 8192;
 
-CELLC_AVX512 double check_and_copy_512(const float* f, const float* s, std::int64_t steps, float* to, bool past_caches) {
+CELLC_AVX512 double check_and_copy_512(const float* f, const float* s, std::int64_t steps, float* to,
+                                       bool past_caches) {
   const __m512 one = _mm512_set1_ps(1);
   __m512 most = _mm512_setzero_ps();
   __mmask16 no_number = 0;
@@ -98,13 +103,16 @@ CELLC_AVX512 double check_and_copy_512(const float* f, const float* s, std::int6
                                      _mm512_rcp14_ps(_mm512_add_ps(one, _mm512_abs_ps(vs))));
     no_number |= _mm512_cmp_ps_mask(far, far, _CMP_UNORD_Q);
     most = _mm512_max_ps(most, far);
-    if (past_caches) _mm512_stream_ps(to + t, vs);
-    else _mm512_storeu_ps(to + t, vs);
+    if (past_caches)
+      _mm512_stream_ps(to + t, vs);
+    else
+      _mm512_storeu_ps(to + t, vs);
   }
   return no_number ? std::numeric_limits<double>::infinity() : kReciprocal * _mm512_reduce_max_ps(most);
 }
 
-CELLC_AVX512 double check_and_copy_512(const double* f, const double* s, std::int64_t steps, double* to, bool past_caches) {
+CELLC_AVX512 double check_and_copy_512(const double* f, const double* s, std::int64_t steps, double* to,
+                                       bool past_caches) {
   const __m512d one = _mm512_set1_pd(1);
   __m512d most = _mm512_setzero_pd();
   __mmask8 no_number = 0;
@@ -115,8 +123,10 @@ CELLC_AVX512 double check_and_copy_512(const double* f, const double* s, std::in
                                       _mm512_rcp14_pd(_mm512_add_pd(one, _mm512_abs_pd(vs))));
     no_number |= _mm512_cmp_pd_mask(far, far, _CMP_UNORD_Q);
     most = _mm512_max_pd(most, far);
-    if (past_caches) _mm512_stream_pd(to + t, vs);
-    else _mm512_storeu_pd(to + t, vs);
+    if (past_caches)
+      _mm512_stream_pd(to + t, vs);
+    else
+      _mm512_storeu_pd(to + t, vs);
   }
   return no_number ? std::numeric_limits<double>::infinity() : kReciprocal * _mm512_reduce_max_pd(most);
 }

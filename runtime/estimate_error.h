@@ -3,10 +3,10 @@
 // the exact recurrence. Private to the stage solver.
 //
 // A few of the worst lanes are followed through neighbouring segments. Each segment's growth is the norm of
-// the product of its Jacobians, from the carriers: a small difference run on beside the trajectory would do for
-// large residuals, but at the level of rounding it measures rounding. With e the error that a segment begins
-// with and r its residual it ends with growth*(e + r); beyond the segments that were followed the mean growth
-// goes on.
+// the product of its Jacobians, from the carriers: a small difference run on beside the trajectory would do
+// for large residuals, but at the level of rounding it measures rounding. With e the error that a segment
+// begins with and r its residual it ends with growth*(e + r); beyond the segments that were followed the mean
+// growth goes on.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -39,8 +39,10 @@ void widen(Scale& scale, const StageData& data, const Lane& lane) {
   for (int i = 0; i < data.states(); ++i) {
     const LaneArray& a = data.lanes().symbols[i];
     for (std::int64_t m = 0; m < data.mixed(i); ++m, ++entry) {
-      if (scale.most.size() <= entry) scale.most.push_back(0), scale.least.push_back(std::numeric_limits<double>::infinity());
-      const Number* row = reinterpret_cast<const Number*>(a.data) + lane.row * a.row_entries + a.mixed[m] + a.channel[lane.channel];
+      if (scale.most.size() <= entry)
+        scale.most.push_back(0), scale.least.push_back(std::numeric_limits<double>::infinity());
+      const Number* row = reinterpret_cast<const Number*>(a.data) + lane.row * a.row_entries + a.mixed[m] +
+                          a.channel[lane.channel];
       for (std::int64_t t = 0; t < lane.steps; ++t, row += data.lanes().direction * a.row_entries) {
         const double here = 1 + std::fabs(static_cast<double>(*row));
         scale.most[entry] = std::max(scale.most[entry], here);
@@ -60,7 +62,8 @@ std::vector<double> growth_of(const StageData& data, StageKernels& kernels, cons
   SegmentStates from = data.make_states(cell.cell, count), to = data.make_states(cell.cell, count);
   put_identity<Number>(cell, data, count, from);
   for (std::int64_t i = 0; i < data.states(); ++i)
-    std::copy_n(static_cast<const Number*>(at.arrays[i].data()), from.arrays[i].count(), static_cast<Number*>(from.arrays[i].data()));
+    std::copy_n(static_cast<const Number*>(at.arrays[i].data()), from.arrays[i].count(),
+                static_cast<Number*>(from.arrays[i].data()));
   carrying.kernel.run(data.extended(cell.cell), lanes, from, to, false, threads);
   const auto value = [&](const SegmentStates& of, int position, std::int64_t entry) {
     return static_cast<double>(static_cast<const Number*>(of.arrays[position].data())[entry]);
@@ -68,7 +71,9 @@ std::vector<double> growth_of(const StageData& data, StageKernels& kernels, cons
   std::vector<double> growth;
   for (const Lane& lane : lanes) {
     const std::vector<double>& scale = scales[growth.size()]->most;
-    const auto entry = [&](std::int64_t mixed, std::int64_t m) { return (lane.segment * mixed + m) * channels + lane.channel; };
+    const auto entry = [&](std::int64_t mixed, std::int64_t m) {
+      return (lane.segment * mixed + m) * channels + lane.channel;
+    };
     const auto map = [&](int k) { return value(to, cell.map[k], entry(1, 0)); };
     double most = 0;
     if (cell.kind == Scannable::Clip) {
@@ -86,7 +91,9 @@ std::vector<double> growth_of(const StageData& data, StageKernels& kernels, cons
             const std::int64_t columns = data.mixed(j);
             for (std::int64_t k = 0; k < columns; ++k, ++column)
               if (cell.position[i][j] >= 0)
-                sum += std::fabs(value(to, cell.position[i][j], entry(data.mixed(i) * columns, m * columns + k))) * scale[column];
+                sum += std::fabs(
+                           value(to, cell.position[i][j], entry(data.mixed(i) * columns, m * columns + k))) *
+                       scale[column];
           }
           most = std::max(most, sum / scale[row]);
         }
@@ -97,20 +104,24 @@ std::vector<double> growth_of(const StageData& data, StageKernels& kernels, cons
 }
 
 template <typename Number>
-double estimate_error(const StageData& data, StageKernels& kernels, Segments<Number>& segments, const LeftResiduals& left,
-                      int threads) {
+double estimate_error(const StageData& data, StageKernels& kernels, Segments<Number>& segments,
+                      const LeftResiduals& left, int threads) {
   constexpr std::size_t kLanes = 4;
   constexpr std::int64_t kFollowed = 16, kSteps = 1024;
   const std::int64_t channels = data.channels();
-  const auto residual = [&](SegmentLane at) { return std::max(0.0, left.by_lane[static_cast<std::size_t>(at.segment * channels + at.channel)]); };
+  const auto residual = [&](SegmentLane at) {
+    return std::max(0.0, left.by_lane[static_cast<std::size_t>(at.segment * channels + at.channel)]);
+  };
   std::vector<SegmentLane> worst;
   for (const SegmentLane at : segments.all())
     if (residual(at) > 0) worst.push_back(at);
   if (worst.empty()) return 0;
   const std::size_t few = std::min(kLanes, worst.size());
-  std::partial_sort(worst.begin(), worst.begin() + static_cast<std::ptrdiff_t>(few), worst.end(), [&](SegmentLane a, SegmentLane b) {
-    return std::make_tuple(-residual(a), a.segment, a.channel) < std::make_tuple(-residual(b), b.segment, b.channel);
-  });
+  std::partial_sort(worst.begin(), worst.begin() + static_cast<std::ptrdiff_t>(few), worst.end(),
+                    [&](SegmentLane a, SegmentLane b) {
+                      return std::make_tuple(-residual(a), a.segment, a.channel) <
+                             std::make_tuple(-residual(b), b.segment, b.channel);
+                    });
   worst.resize(few);
 
   std::int64_t block = 0;
@@ -124,7 +135,9 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
   for (const SegmentLane w : worst) {
     Scale& scale = scales[begins.size()];
     begins.push_back(lanes.size());
-    for (std::int64_t k = 0; k < kFollowed && w.segment + k < segments.count() && (k == 0 || !segments.is_first(w.segment + k)); ++k) {
+    for (std::int64_t k = 0;
+         k < kFollowed && w.segment + k < segments.count() && (k == 0 || !segments.is_first(w.segment + k));
+         ++k) {
       const SegmentLane here{static_cast<std::int32_t>(w.segment + k), w.channel};
       Lane lane = segments.lane(here);
       lane.steps = std::min(lane.steps, most_steps);
@@ -148,12 +161,17 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
     double error = 0, logs = 0, injected = 0, peak = 0;
     const std::size_t followed = begins[w + 1] - begins[w];
     for (std::size_t k = 0; k < followed; ++k) {
-      const SegmentLane here{static_cast<std::int32_t>(worst[w].segment + static_cast<std::int32_t>(k)), worst[w].channel};
+      const SegmentLane here{static_cast<std::int32_t>(worst[w].segment + static_cast<std::int32_t>(k)),
+                             worst[w].channel};
       const double steps = static_cast<double>(segments[here.segment].steps);
-      const double a_step = std::log(std::max(growth[begins[w] + k], 1e-300)) / static_cast<double>(lanes[begins[w] + k].steps);
+      const double a_step =
+          std::log(std::max(growth[begins[w] + k], 1e-300)) / static_cast<double>(lanes[begins[w] + k].steps);
       const double whole = std::exp(std::min(a_step * steps, 690.0));
       // A residual in every step: each grows from where it is.
-      const double times = !left.every_step ? 1 : std::fabs(a_step) * steps < 1e-6 ? steps : std::expm1(std::min(a_step * steps, 690.0)) / std::expm1(a_step);
+      const double times = !left.every_step ? 1
+                           : std::fabs(a_step) * steps < 1e-6
+                               ? steps
+                               : std::expm1(std::min(a_step * steps, 690.0)) / std::expm1(a_step);
       const double here_injected = residual(here) * times;
       injected = std::max(injected, here_injected);
       peak = std::max(peak, error + here_injected);
@@ -161,9 +179,13 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
       logs += a_step * steps;
       peak = std::max(peak, error);
     }
-    const double mean = logs / static_cast<double>(followed), rest = static_cast<double>(longest) - static_cast<double>(followed);
+    const double mean = logs / static_cast<double>(followed),
+                 rest = static_cast<double>(longest) - static_cast<double>(followed);
     const double last = std::exp(std::min(mean * rest, 690.0));
-    const double sum = rest <= 0 ? 0 : std::fabs(mean) < 1e-12 ? rest : std::expm1(std::min(mean * rest, 690.0)) / std::expm1(mean) * std::exp(std::min(mean, 690.0));
+    const double sum = rest <= 0                 ? 0
+                       : std::fabs(mean) < 1e-12 ? rest
+                                                 : std::expm1(std::min(mean * rest, 690.0)) /
+                                                       std::expm1(mean) * std::exp(std::min(mean, 690.0));
     estimate = std::max(estimate, std::max(peak, error * last + injected * sum) * scales[w].ratio());
   }
   return std::min(estimate, 1e300);

@@ -27,11 +27,17 @@ constexpr std::int64_t kStreamBytes = 8 << 20;
 /// A lane kernel called for one step of many lanes, where lane t is step t.
 class StepsAsLanes {
  public:
-  StepsAsLanes(const LaneKernel& kernel, const LaneData& data) : kernel_(kernel), plan_(kernel.compiled_.plan), data_(data),
-        size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))), pointers_(plan_.cell.symbols.size()) {
+  StepsAsLanes(const LaneKernel& kernel, const LaneData& data)
+      : kernel_(kernel),
+        plan_(kernel.compiled_.plan),
+        data_(data),
+        size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))),
+        pointers_(plan_.cell.symbols.size()) {
     for (std::size_t s = 0; s < pointers_.size(); ++s) {
       const Symbol& symbol = plan_.cell.symbols[s];
-      if (symbol.kind == SymbolKind::Param) pointers_[s].row = symbol.axes.empty() || symbol.axes.back() != kernel.lane_ ? data.symbols[s].data : repeated(s);
+      if (symbol.kind == SymbolKind::Param)
+        pointers_[s].row =
+            symbol.axes.empty() || symbol.axes.back() != kernel.lane_ ? data.symbols[s].data : repeated(s);
     }
     if (plan_.once_kernel >= 0) call(plan_.once_kernel, 0, 0);
   }
@@ -78,7 +84,8 @@ class StepsAsLanes {
 
   std::byte* grown(std::vector<Array>& buffers, std::size_t i, std::int64_t count) {
     if (buffers.size() <= i) buffers.resize(i + 1);
-    if (!buffers[i].data() || buffers[i].count() < count) buffers[i] = Array(kernel_.compiled_.dtype, {count});
+    if (!buffers[i].data() || buffers[i].count() < count)
+      buffers[i] = Array(kernel_.compiled_.dtype, {count});
     return static_cast<std::byte*>(buffers[i].data());
   }
 
@@ -88,7 +95,8 @@ class StepsAsLanes {
     std::byte* const to = grown(params_, s, static_cast<std::int64_t>(a.mixed.size()) * kChunk);
     for (std::size_t m = 0; m < a.mixed.size(); ++m)
       for (std::int64_t l = 0; l < kChunk; ++l)
-        std::copy_n(a.data + (a.mixed[m] + a.channel[0]) * size_, size_, to + (static_cast<std::int64_t>(m) * kChunk + l) * size_);
+        std::copy_n(a.data + (a.mixed[m] + a.channel[0]) * size_, size_,
+                    to + (static_cast<std::int64_t>(m) * kChunk + l) * size_);
     return to;
   }
 
@@ -111,15 +119,24 @@ class StepsAsLanes {
         return static_cast<std::uint64_t>(axis == kernel_.lane_ ? kChunk : data_.sizes.at(axis));
       }
       case SlotKind::Param:
-      case SlotKind::InputRow: return address(pointers_[id].row);
-      case SlotKind::InputStep: return 0;
-      case SlotKind::Once: return address(grown(once_, id, entries(plan_.once[id].dims)));
-      case SlotKind::Temp: return address(grown(temps_, id, entries(plan_.temps[id].dims)));
-      case SlotKind::Time: return 0;
-      case SlotKind::StateOld: return address(pointers_[state()].old);
-      case SlotKind::StateRow: return address(pointers_[state()].row);
-      case SlotKind::StateStep: return 0;
-      default: throw std::logic_error("scan along time: no such slot");
+      case SlotKind::InputRow:
+        return address(pointers_[id].row);
+      case SlotKind::InputStep:
+        return 0;
+      case SlotKind::Once:
+        return address(grown(once_, id, entries(plan_.once[id].dims)));
+      case SlotKind::Temp:
+        return address(grown(temps_, id, entries(plan_.temps[id].dims)));
+      case SlotKind::Time:
+        return 0;
+      case SlotKind::StateOld:
+        return address(pointers_[state()].old);
+      case SlotKind::StateRow:
+        return address(pointers_[state()].row);
+      case SlotKind::StateStep:
+        return 0;
+      default:
+        throw std::logic_error("scan along time: no such slot");
     }
   }
 
@@ -152,8 +169,12 @@ double logarithm(double product) {
 template <typename Number>
 class Worker {
  public:
-  Worker(const StageData& data, const StageKernels::Carrying& carrying, const LaneData& carried, const LaneKernel& step)
-      : data_(data), composer_(*step_composer<Number>()), carriers_(carrying.kernel, carried), step_(step, data.lanes()) {
+  Worker(const StageData& data, const StageKernels::Carrying& carrying, const LaneData& carried,
+         const LaneKernel& step)
+      : data_(data),
+        composer_(*step_composer<Number>()),
+        carriers_(carrying.kernel, carried),
+        step_(step, data.lanes()) {
     std::fill_n(zero_, kChunk, Number{0});
     std::fill_n(one_, kChunk, Number{1});
     carriers_.set_state(0, zero_, offset_);
@@ -180,7 +201,8 @@ class Worker {
     state_[0] = from;
     {
       const FlushToZero flushed(true);  // products of factors, as everywhere
-      result.product = composer_.compose(factor_, offset_, whole, from, state_ + 1, {lines_.data(), static_cast<int>(lines_.size())});
+      result.product = composer_.compose(factor_, offset_, whole, from, state_ + 1,
+                                         {lines_.data(), static_cast<int>(lines_.size())});
     }
     result.end = state_[steps];
     step_.run(row, steps);
@@ -201,7 +223,8 @@ class Worker {
   std::vector<const std::byte*> lines_;
   Number* trajectory_ = nullptr;
   bool large_ = false;
-  alignas(64) Number zero_[kChunk], one_[kChunk], offset_[kChunk], factor_[kChunk], stepped_[kChunk], last_[kChunk];
+  alignas(64) Number zero_[kChunk], one_[kChunk], offset_[kChunk], factor_[kChunk], stepped_[kChunk],
+      last_[kChunk];
   alignas(64) Number state_[kChunk + 1];
 };
 
@@ -212,22 +235,23 @@ bool has_step_composer(Dtype dtype) {
 }
 
 bool scans_along_time(const StageData& data, const CarrierCell& carriers) {
-  if (!has_step_composer(data.dtype()) || carriers.kind != Scannable::Affine || data.channels() != 1 || data.states() != 1 || data.mixed(0) != 1 ||
-      carriers.position[0][0] < 0 || data.lanes().direction != 1)
+  if (!has_step_composer(data.dtype()) || carriers.kind != Scannable::Affine || data.channels() != 1 ||
+      data.states() != 1 || data.mixed(0) != 1 || carriers.position[0][0] < 0 || data.lanes().direction != 1)
     return false;
   const StageCells& stage = data.stage();
   for (std::size_t s = 0; s < stage.lanes.symbols.size(); ++s) {
     const Symbol& symbol = stage.lanes.symbols[s];
     const LaneArray& a = data.lanes().symbols[s];
     if (symbol.kind == SymbolKind::Param) continue;
-    if (a.row_entries != 1 || a.mixed.size() != 1 || symbol.axes.empty() || symbol.axes.back() != stage.lane) return false;
+    if (a.row_entries != 1 || a.mixed.size() != 1 || symbol.axes.empty() || symbol.axes.back() != stage.lane)
+      return false;
   }
   return true;
 }
 
 template <typename Number>
-AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments, double tolerance,
-                          int threads) {
+AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments,
+                          double tolerance, int threads) {
   const StageKernels::Carrying& carrying = kernels.carriers();
   const LaneData carried = data.extended(carrying.cell.cell);
   const LaneKernel& step = kernels.step();
@@ -235,7 +259,8 @@ AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments
   AlongTime result;
   result.residual.assign(static_cast<std::size_t>(count), 0);
   std::vector<double> logs(static_cast<std::size_t>(count), 0);
-  std::vector<Number> reached(static_cast<std::size_t>(count));  // the end, had the segment begun where it does
+  std::vector<Number> reached(
+      static_cast<std::size_t>(count));  // the end, had the segment begun where it does
   // Segments are taken in the order of time, so whoever waits for its turn waits for one that runs.
   std::atomic<std::int64_t> next{0}, turn{0};
   std::atomic<bool> failed{false};
@@ -262,7 +287,8 @@ AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments
       };
       bool passed = false;
       const auto wait_for_turn = [&] {
-        for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != k;) turn.wait(at, std::memory_order_acquire);
+        for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != k;)
+          turn.wait(at, std::memory_order_acquire);
       };
       const auto pass_on = [&] {
         passed = true;

@@ -19,7 +19,8 @@ struct Remembering {
 
 constexpr const char* kLinear = "cell leaky[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n}\n";
 constexpr const char* kGated =
-    "cell gated[d] {\n  state h[d]\n  input a[d], x[d]\n  z = sigmoid(a + 0.5*h)\n  h' = (1 - z)*h + z*tanh(x + h)\n}\n";
+    "cell gated[d] {\n  state h[d]\n  input a[d], x[d]\n  z = sigmoid(a + 0.5*h)\n  h' = (1 - z)*h + "
+    "z*tanh(x + h)\n}\n";
 
 class ErrorEstimate : public testing::TestWithParam<Remembering> {
  protected:
@@ -41,7 +42,8 @@ class ErrorEstimate : public testing::TestWithParam<Remembering> {
     for (const Symbol& symbol : cell.graph.symbols) {
       Array array(Dtype::F64, {symbol.kind == SymbolKind::Input ? kSteps : 1, kChannels});
       for (std::int64_t i = 0; i < array.count(); ++i)
-        array.set(i, symbol.name == "a" ? random.uniform(GetParam().low, GetParam().high) : random.uniform(-1, 1));
+        array.set(
+            i, symbol.name == "a" ? random.uniform(GetParam().low, GetParam().high) : random.uniform(-1, 1));
       run.symbols.push_back(array);
     }
     SolveOptions options;
@@ -56,7 +58,8 @@ class ErrorEstimate : public testing::TestWithParam<Remembering> {
     const RunOutput expected = solver.run(run, options, ignored);
     double error = 0;
     for (std::int64_t i = 0; i < kSteps * kChannels; ++i)
-      error = std::max(error, std::fabs(found.states[0].get(i) - expected.states[0].get(i)) / (1 + std::fabs(expected.states[0].get(i))));
+      error = std::max(error, std::fabs(found.states[0].get(i) - expected.states[0].get(i)) /
+                                  (1 + std::fabs(expected.states[0].get(i))));
     return {report.error_estimate, error, report.max_residual};
   }
 };
@@ -80,7 +83,9 @@ TEST_P(ErrorEstimate, CoversWhatTheResidualsCause) {
 // At the level of rounding, in a cell that forgets nothing within a segment: some hundred segments of growth
 // one make a hundred residuals, not 2 to the power of a hundred.
 TEST_P(ErrorEstimate, StaysSmallWhereOnlyRoundingIsLeft) {
-  for (const StagePlan& plan : {StagePlan{Strategy::Shooting, 100, 0, "test"}, {Strategy::Newton, 100, 0, "test"}, {Strategy::Newton, 1000, 0, "test"},
+  for (const StagePlan& plan : {StagePlan{Strategy::Shooting, 100, 0, "test"},
+                                {Strategy::Newton, 100, 0, "test"},
+                                {Strategy::Newton, 1000, 0, "test"},
                                 {Strategy::Segmented, 100, 50, "test"}}) {
     SCOPED_TRACE(testing::Message() << to_string(plan.strategy) << ", segments of " << plan.segment);
     const Found found = run(plan, 1e-13);
@@ -93,7 +98,9 @@ TEST_P(ErrorEstimate, StaysSmallWhereOnlyRoundingIsLeft) {
 
 // One that amplifies is told so.
 TEST(ErrorEstimateOfChaos, IsLarge) {
-  const SourceText source("test.cell", "cell logistic[d] {\n  state h[d] = 0.3\n  input x[d]\n  h' = 3.9*h*(1 - h) + 1e-9*x\n}\n");
+  const SourceText source(
+      "test.cell",
+      "cell logistic[d] {\n  state h[d] = 0.3\n  input x[d]\n  h' = 3.9*h*(1 - h) + 1e-9*x\n}\n");
   const File tree = oracle::parse_or_throw(source);
   const LoweredCell cell(source, tree, tree.cells[0]);
   Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
@@ -102,7 +109,8 @@ TEST(ErrorEstimateOfChaos, IsLarge) {
   run.offsets = {0, 2000};
   for (const Symbol& symbol : cell.graph.symbols) {
     Array array(Dtype::F64, {symbol.kind == SymbolKind::Input ? 2000 : 1, 1});
-    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, symbol.kind == SymbolKind::State ? 0.3 : 0.5);
+    for (std::int64_t i = 0; i < array.count(); ++i)
+      array.set(i, symbol.kind == SymbolKind::State ? 0.3 : 0.5);
     run.symbols.push_back(array);
   }
   SolveOptions options;
@@ -114,7 +122,8 @@ TEST(ErrorEstimateOfChaos, IsLarge) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, ErrorEstimate,
-                         testing::Values(Remembering{"linear", kLinear, 0.999, 1, 2, 2000, 1500}, Remembering{"leaky", kLinear, 0.97, 0.99, 1e-4, 500, 400},
+                         testing::Values(Remembering{"linear", kLinear, 0.999, 1, 2, 2000, 1500},
+                                         Remembering{"leaky", kLinear, 0.97, 0.99, 1e-4, 500, 400},
                                          Remembering{"gated", kGated, -7, -6, 0.1, 7000, 6000}),
                          [](const auto& info) { return std::string(info.param.name); });
 

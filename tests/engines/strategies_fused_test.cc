@@ -24,7 +24,9 @@ TEST(Fused, AScanBesideAHeavyStageDoesNotPay) {
 
 TEST(Fused, NothingIsLostWhereNoStageStaysBehind) {
   for (const Strategy other : {Strategy::Scan, Strategy::Segmented, Strategy::Auto})
-    EXPECT_FALSE(keeps_fused({{Strategy::Scan, 256, 0, ""}, {other, 64, 0, ""}}, {shape_of(1, 512), shape_of(16, 512)})) << to_string(other);
+    EXPECT_FALSE(keeps_fused({{Strategy::Scan, 256, 0, ""}, {other, 64, 0, ""}},
+                             {shape_of(1, 512), shape_of(16, 512)}))
+        << to_string(other);
 }
 
 /// What `auto` makes of an example.
@@ -42,8 +44,10 @@ SolveReport chosen(const std::string& name, std::int64_t steps, std::int64_t len
 TEST(Fused, TheStabiliserOfAnMlstmStaysWithItsMatrix) {
   const SolveReport report = chosen("17_mlstm", 512, 64, 2);
   ASSERT_EQ(report.stages.size(), 3u);
-  for (const StageReport& s : report.stages) EXPECT_EQ(s.plan.strategy, Strategy::Sequential) << s.plan.reason;
-  EXPECT_NE(report.stages[0].plan.reason.find("fused kernel"), std::string::npos) << report.stages[0].plan.reason;
+  for (const StageReport& s : report.stages)
+    EXPECT_EQ(s.plan.strategy, Strategy::Sequential) << s.plan.reason;
+  EXPECT_NE(report.stages[0].plan.reason.find("fused kernel"), std::string::npos)
+      << report.stages[0].plan.reason;
 }
 
 TEST(Fused, StagesThatAllGainAreCut) {

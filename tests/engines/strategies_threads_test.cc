@@ -1,5 +1,5 @@
-// Threads share the work and nothing else: the same plan gives the same bits by any number of them. Which plan
-// `auto` takes may depend on how many there are.
+// Threads share the work and nothing else: the same plan gives the same bits by any number of them. Which
+// plan `auto` takes may depend on how many there are.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -13,7 +13,8 @@ bool same_bits(const std::vector<Array>& a, const std::vector<Array>& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i)
     if (a[i].shape() != b[i].shape() ||
-        std::memcmp(a[i].data(), b[i].data(), static_cast<std::size_t>(a[i].count()) * size_of(a[i].dtype())) != 0)
+        std::memcmp(a[i].data(), b[i].data(),
+                    static_cast<std::size_t>(a[i].count()) * size_of(a[i].dtype())) != 0)
       return false;
   return true;
 }
@@ -35,10 +36,12 @@ TEST_P(Threads, SamePlanSameBits) {
       wanted.emplace_back();
       for (const StageReport& s : report.stages) wanted.back().push_back(s.plan);
     }
-    for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan, Strategy::Relaxation})
+    for (const Strategy strategy :
+         {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan, Strategy::Relaxation})
       if (const auto options = planned(solver, cell, strategy, run, 100, 30)) wanted.push_back(options->plan);
     for (const std::vector<StagePlan>& plan : wanted) {
-      SCOPED_TRACE(testing::Message() << to_string(plan[0].strategy) << ", segments of " << plan[0].segment << ", length " << length);
+      SCOPED_TRACE(testing::Message() << to_string(plan[0].strategy) << ", segments of " << plan[0].segment
+                                      << ", length " << length);
       SolveOptions options;
       options.plan = plan;
       std::optional<RunOutput> first;
@@ -66,7 +69,8 @@ TEST_P(Threads, SamePlanSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Threads,
-                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm", "16_slstm_diag", "17_mlstm", "43_peak_hold"),
+                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm",
+                                         "16_slstm_diag", "17_mlstm", "43_peak_hold"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
