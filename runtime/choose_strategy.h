@@ -1,6 +1,10 @@
 #pragma once
 // From structure, shape, cores and what a look at the data shows to a strategy and its parameters,
 // with the reason in words.
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "compiler/structure.h"
 #include "runtime/solve_options.h"
 
@@ -15,6 +19,7 @@ struct StageShape {
   std::int64_t block = 1;        ///< coupled entries of a lane
   int vector_lanes = 16;
   int threads = 1;
+  bool along_time = false;       ///< one lane of one state, whose steps this processor can scan in vectors
 };
 
 /// How the lanes forget, as a few segments of the run show (probe_stage).
@@ -49,5 +54,11 @@ StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy stra
 /// exact. nullopt: it depends on how the lanes forget.
 std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape);
 StagePlan plan_from_data(const Stage& stage, const StageShape& shape, const Forgetting& seen);
+
+/// The fused kernel takes all stages of a step at once; where one stage leaves it, all do, and those that are
+/// run step by step all the same pay for it: their coefficients and states go through memory, and so do the
+/// checks. Why the stage that would be cut is not worth it; nullopt: it is. `plans` by stage, Auto where the
+/// data decide.
+std::optional<std::string> keeps_fused(const std::vector<StagePlan>& plans, const std::vector<StageShape>& shapes);
 
 }  // namespace cellc

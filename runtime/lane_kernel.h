@@ -84,6 +84,7 @@ class LaneKernel {
 
  private:
   friend class LaneTile;
+  friend class StepsAsLanes;
   CompiledPlan compiled_;
   AxisId lane_ = kNoAxis;
   int kernel_ = -1;

@@ -69,14 +69,17 @@ class Segments {
     return result;
   }
 
-  /// to[segment] = what its left neighbour ends in (first segments: the start), for one lane.
+  /// to[segment] = what its left neighbour ends in, for one lane; nothing for the first of a sequence.
   void put_left_end(SegmentStates& to, SegmentLane at) {
+    if (!is_first(at.segment)) put_left_end(to, at.segment, at);
+  }
+  /// to[place] = what precedes a segment: its left neighbour's end, or the sequence's start.
+  void put_left_end(SegmentStates& to, std::int64_t place, SegmentLane at) {
+    const bool first = is_first(at.segment);
     for (int i = 0; i < data_.states(); ++i) {
       Number* const target = static_cast<Number*>(to.arrays[i].data());
-      for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
-        const std::int64_t here = entry(i, at.segment, m, at.channel);
-        if (!is_first(at.segment)) target[here] = end(i)[entry(i, at.segment - 1, m, at.channel)];
-      }
+      for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+        target[entry(i, place, m, at.channel)] = first ? start(i)[entry(i, at.segment, m, at.channel)] : end(i)[entry(i, at.segment - 1, m, at.channel)];
     }
   }
 

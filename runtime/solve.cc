@@ -13,6 +13,7 @@
 #include "runtime/probe_stage.h"
 #include "runtime/relax_stage.h"
 #include "runtime/row_difference.h"
+#include "runtime/scan_along_time.h"
 #include "runtime/solve_stage.h"
 #include "runtime/threads.h"
 
@@ -115,6 +116,7 @@ struct Solver::Impl {
     for (int u : s.states) shape.block += entries(cell.symbols[cell.updates[u].symbol].index, run) / std::max<std::int64_t>(1, shape.channels);
     shape.vector_lanes = host_vector_bits(options.cpu) / (arithmetic.dtype == Dtype::F64 ? 64 : 32);
     shape.threads = thread_count(run.threads);
+    shape.along_time = shape.channels == 1 && shape.block == 1 && !run.reverse && has_step_composer(arithmetic.dtype);
     return shape;
   }
 
@@ -286,13 +288,23 @@ struct Solver::Impl {
     // Without stages to cut the fused kernel is the best there is.
     bool all_sequential = true, dense = false;
     std::vector<std::string> reasons;
+    std::vector<StagePlan> plans;
+    std::vector<StageShape> shapes;
     for (int k = 0; k < count; ++k) {
       const StagePlan plan = solve.solver == Strategy::Sequential ? StagePlan{} : plan_stage(k, solve, nullptr, given, tolerance);
       all_sequential &= plan.strategy == Strategy::Sequential;
       // A dense stage that is not relaxed runs in the fused kernel, and everything with it.
       dense |= plan.strategy != Strategy::Relaxation && shape(k, given).block > kLargestBlock;
       reasons.push_back(plan.reason.empty() ? "asked for" : plan.reason);
+      plans.push_back(plan);
+      shapes.push_back(shape(k, given));
     }
+    if (solve.solver == Strategy::Auto && solve.plan.empty() && !relaxed_first && !all_sequential)
+      if (const auto why = keeps_fused(plans, shapes)) {
+        for (int k = 0; k < count; ++k)
+          if (plans[k].strategy != Strategy::Sequential) reasons[k] = *why;
+        all_sequential = true;
+      }
     if (all_sequential || dense) {
       RunOutput output = sequentially(given, report, std::move(reuse), "");
       for (int k = 0; k < count; ++k) report.stages[k].plan.reason = reasons[k];

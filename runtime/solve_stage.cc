@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "runtime/compose_carriers.h"
+#include "runtime/estimate_error.h"
 #include "runtime/predict_iterations.h"
+#include "runtime/scan_along_time.h"
 #include "runtime/segments.h"
 
 namespace cellc {
@@ -120,9 +122,22 @@ class StageSolver {
     }
   }
 
-  /// Once over the inputs where segments are short enough to be kept; otherwise twice.
+  /// One lane along time where it can be; else once over the inputs where segments are short enough to be
+  /// kept; otherwise twice.
   void scan() {
     const StageKernels::Carrying& carrying = kernels_.carriers();
+    if (plan_.segment > kKeptSteps && scans_along_time(data_, carrying.cell)) {
+      AlongTime along = scan_along_time<Number>(data_, kernels_, segments_, tolerance_, threads_);
+      if (along.checked) {
+        report().lyapunov = along.log_product / static_cast<double>(data_.rows());
+        report().contraction = std::exp(*report().lyapunov);
+        residual_ = inner_ = std::move(along.residual);
+        return;
+      }
+      // What rounds too much in vectors, or is not finite, is left to the step code.
+      report().plan.reason += "; a sum over steps in vectors is off by more than the tolerance, so segment by segment";
+      for (std::int64_t s = 0; s < segments_.count(); ++s) data_.put_start(segments_.starts(), s, segments_[s].sequence);
+    }
     const LaneData carried = data_.extended(carrying.cell.cell);
     if (plan_.segment <= 0 || plan_.segment > kKeptSteps) {
       shoot(carrying, carried, 1, all_lanes());
@@ -211,7 +226,8 @@ class StageSolver {
     }
     kernels_.step().run(data_.lanes(), steps, probe_, probe_, false, threads_);
     for (const SegmentLane at : lanes) {
-      const double worst = residual_at(at, segments_[at.segment].row);
+      double worst = residual_at(at, segments_[at.segment].row);
+      if (!inner_.empty()) worst = std::max(worst, inner_[static_cast<std::size_t>(at.segment)]);
       residual_[lane_number(at)] = worst;
       if (!(worst <= tolerance_)) misses.push_back({at, worst, 0});
     }
@@ -384,46 +400,8 @@ class StageSolver {
       u.residual = std::max(u.residual, m.residual);
     }
     for (const auto& [sequence, u] : worst) outcome_.unconverged.push_back(u);
-    estimate_error();
-  }
-
-  /// What the residuals that are left may have grown to: the largest of them, run on through their
-  /// segments beside what was written, tell the growth from boundary to boundary.
-  void estimate_error() {
-    std::vector<std::pair<double, SegmentLane>> left;
-    for (const SegmentLane at : segments_.all())
-      if (const double r = residual_[lane_number(at)]; r > 0) left.push_back({r, at});
-    if (left.empty()) return;
-    const std::size_t sample = std::min<std::size_t>(left.size(), 64);
-    std::partial_sort(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(sample), left.end(),
-                      [](const auto& a, const auto& b) { return a.first > b.first; });
-    if (probe_.arrays.empty()) probe_ = segments_.states();
-    std::vector<Lane> lanes;
-    for (std::size_t k = 0; k < sample; ++k) {
-      segments_.put_left_end(probe_, left[k].second);
-      lanes.push_back(segments_.lane(left[k].second));
-    }
-    kernels_.step().run(data_.lanes(), lanes, probe_, probe_, false, threads_);
-    double growth = 0;
-    for (std::size_t k = 0; k < sample; ++k) {
-      const SegmentLane at = left[k].second;
-      double out = 0;
-      for (int i = 0; i < data_.states(); ++i)
-        for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
-          const std::int64_t e = segments_.entry(i, at.segment, m, at.channel);
-          out = std::max(out, relative_difference(static_cast<const Number*>(probe_.arrays[i].data())[e], segments_.end(i)[e]));
-        }
-      growth = std::max(growth, out / left[k].first);
-    }
-    const double worst = left.front().first;
-    std::int64_t most = 1;
-    for (std::int64_t s = 0, run = 1; s < segments_.count(); ++s, ++run) {
-      if (segments_.is_first(s)) run = 1;
-      most = std::max(most, run);
-    }
-    double sum = 0, power = 1;
-    for (std::int64_t k = 0; k < most && sum < 1e300; ++k, power *= growth) sum += power;
-    report().error_estimate = worst * std::max(sum, 1.0);
+    if (report().max_residual > 0)
+      report().error_estimate = std::max(report().max_residual, estimate_error(data_, kernels_, segments_, {residual_, plan_.strategy == Strategy::Newton || !inner_.empty()}, threads_));
   }
 
   // Newton per step --------------------------------------------------------------------------------
@@ -534,6 +512,7 @@ class StageSolver {
   SegmentStates probe_, at_;  ///< scratch: a step's outcome; where a repair has come to
   /// By lane: of steps not made by the step code, or kNone.
   std::vector<double> residual_;
+  std::vector<double> inner_;  ///< by segment: of a scan along time, all steps but the first
   std::vector<Miss> newton_misses_;
   StageOutcome outcome_;
 };

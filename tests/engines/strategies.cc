@@ -44,6 +44,23 @@ std::optional<SolveOptions> forced(Solver& solver, const LoweredCell& cell, Stra
   return options;
 }
 
+BoundRun filled_run(const LoweredCell& cell, std::int64_t steps, std::int64_t length, Dtype dtype) {
+  const Graph& graph = cell.graph.graph;
+  BoundRun run;
+  run.offsets = {0, steps};
+  for (const AxisId a : cell.graph.header) run.sizes[a] = graph.axis(a).fixed.value_or(length);
+  oracle::Random random(3);
+  for (const Symbol& symbol : cell.graph.symbols) {
+    std::vector<std::int64_t> dims;
+    if (symbol.kind != SymbolKind::Param) dims.push_back(symbol.kind == SymbolKind::Input ? steps : 1);
+    for (const AxisId a : symbol.axes) dims.push_back(run.sizes.at(graph.axis(a).extent_of));
+    Array array(dtype, dims);
+    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, random.uniform(-1, 1));
+    run.symbols.push_back(array);
+  }
+  return run;
+}
+
 const std::vector<oracle::Example>& examples() {
   static const std::vector<oracle::Example> all = oracle::load_examples(std::string(CELLC_SOURCE_DIR) + "/dsl-examples");
   return all;

@@ -34,6 +34,9 @@ std::optional<SolveOptions> forced(Solver& solver, const LoweredCell& cell, Stra
 std::optional<SolveOptions> planned(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run,
                                     std::int64_t segment, std::int64_t burn_in);
 
+/// One sequence, every axis of `length` where the cell does not fix it, all arrays in [-1, 1].
+BoundRun filled_run(const LoweredCell& cell, std::int64_t steps, std::int64_t length, Dtype dtype);
+
 const std::vector<oracle::Example>& examples();
 const oracle::Example& example(const std::string& name);
 std::vector<std::string> example_names();
