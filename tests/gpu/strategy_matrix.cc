@@ -180,10 +180,15 @@ const oracle::Example& matrix_example(const std::string& name) {
                        [&](const oracle::Example& e) { return e.name == name; });
 }
 
-std::vector<std::string> matrix_names() {
-  std::vector<std::string> names;
-  for (const oracle::Example& e : matrix_examples()) names.push_back(e.name);
-  return names;
+const std::vector<MatrixCell>& matrix_cells() {
+  static const std::vector<MatrixCell> all = [] {
+    std::vector<MatrixCell> cells;
+    for (const oracle::Example& file : matrix_examples())
+      for (const Cell& tree : file.tree.cells)
+        cells.push_back({&file, &tree, file.tree.cells.size() > 1 ? file.name + "_" + tree.name : file.name});
+    return cells;
+  }();
+  return all;
 }
 
 std::map<AxisId, std::int64_t> sizes_of(const LoweredCell& cell, const std::vector<std::int64_t>& axes) {
@@ -195,66 +200,66 @@ std::map<AxisId, std::int64_t> sizes_of(const LoweredCell& cell, const std::vect
 
 namespace {
 
-/// Cells of a file that a setting runs: rounding to 16 bits is no small error where errors grow.
-bool takes_part(const oracle::Example& file, const Cell& tree, const Setting& setting) {
-  return size_of(setting.dtype) > 2 || file.amplifies.count(tree.name) == 0;
+/// What a setting asks of a cell.
+std::vector<Forced> forced(CudaSolver& solver, const MatrixCell& of, const LoweredCell& cell, const Setting& setting) {
+  const bool narrow = size_of(setting.dtype) == 2;
+  // Rounding to 16 bits is no small error where errors grow.
+  if (narrow && of.file->amplifies.count(of.tree->name) > 0) return {};
+  std::vector<Forced> all = forced(solver, cell, sizes_of(cell, setting.axes));
+  // A residual within the tolerance tips a comparison now and then, and of rounded rows no step can be told.
+  if (narrow && has_jumps(cell.graph)) std::erase_if(all, [](const Forced& f) { return f.strategy != Strategy::Sequential; });
+  return all;
 }
 
 }  // namespace
 
-std::int64_t planned_runs(Gpu& gpu, const oracle::Example& file, const std::vector<Setting>& settings) {
+std::int64_t planned_runs(Gpu& gpu, const MatrixCell& of, const std::vector<Setting>& settings) {
+  const LoweredCell cell(of.file->source, of.file->tree, *of.tree);
   std::int64_t runs = 0;
-  for (const Cell& tree : file.tree.cells) {
-    const LoweredCell cell(file.source, file.tree, tree);
-    for (const Setting& setting : settings) {
-      if (!takes_part(file, tree, setting)) continue;
-      CudaSolver solver(gpu, cell.graph, cell.structure, setting.dtype, &file.source);
-      const auto strategies = forced(solver, cell, sizes_of(cell, setting.axes)).size();
-      runs += static_cast<std::int64_t>(strategies * setting.shapes.size());
-    }
+  for (const Setting& setting : settings) {
+    CudaSolver solver(gpu, cell.graph, cell.structure, setting.dtype, &of.file->source);
+    runs += static_cast<std::int64_t>(forced(solver, of, cell, setting).size() * setting.shapes.size());
   }
   return runs;
 }
 
-std::string run_matrix(Device& device, const oracle::Example& file, const std::vector<Setting>& settings, std::int64_t& runs) {
+std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings, std::int64_t& runs) {
+  const oracle::Example& file = *of.file;
+  const LoweredCell cell(file.source, file.tree, *of.tree);
+  const bool amplifies = file.amplifies.count(of.tree->name) > 0, jumps = has_jumps(cell.graph);
+  oracle::Random random(91);
   std::uint64_t seed = 0;
-  for (const Cell& tree : file.tree.cells) {
-    const LoweredCell cell(file.source, file.tree, tree);
-    const bool jumps = has_jumps(cell.graph);
-    oracle::Random random(91);
-    std::map<Dtype, CudaSolver> solvers;  // what a type of storage compiles serves all its settings
-    for (const Setting& setting : settings) {
-      if (!takes_part(file, tree, setting)) continue;
-      CudaSolver& solver =
-          solvers.try_emplace(setting.dtype, *device.gpu, cell.graph, cell.structure, setting.dtype, &file.source)
-              .first->second;
-      const bool narrow = size_of(setting.dtype) == 2;
-      Trial::Options with = trial_options(cell, setting, file,
-                                          file.amplifies.count(tree.name) > 0 || drifts(file.name, setting.longest()));
-      const Trial whole(cell.graph, cell.oracle, file.ranges, random, with);
-      with.step_by_step = with.skip_jumps = true;
-      const Trial steps(cell.graph, cell.oracle, file.ranges, random, with);
-      for (const auto& [strategy, options] : forced(solver, cell, sizes_of(cell, setting.axes))) {
-        SolveOptions solve = options;
-        // A hundredth of what is compared: a cell may make more of a step's residual than it was.
-        solve.tolerance = setting.dtype == Dtype::F64 ? 1e-13 : 1e-7;
-        // A residual within the tolerance tips a comparison now and then: what is promised is each step. Of rounded
-        // rows no step can be told.
-        const Trial& trial = jumps && !narrow && strategy != Strategy::Sequential ? steps : whole;
-        for (const RunShape& shape : setting.shapes) {
-          device.reorder(seed++);
-          const Binding binding = trial.bound(shape.lengths, shape.packed, 1);
-          SolveReport report;
-          const RunOutput output = solver.run(binding.run, solve, report);
-          std::string wrong = trial.verify(binding.run, output, shape.lengths);
-          if (!report.converged || !report.unconverged.empty()) wrong = "reported as not converged";
-          if (!(report.max_residual <= *solve.tolerance * 1.001))
-            wrong = fmt::format("a reported residual of {}", report.max_residual);
-          if (!wrong.empty())
-            return fmt::format("{} by {}, {}, {}lengths {}: {}", tree.name, to_string(strategy), setting.text(),
-                               shape.packed ? "packed, " : "", fmt::join(shape.lengths, " "), wrong);
-          ++runs;
-        }
+  std::map<Dtype, CudaSolver> solvers;  // what a type of storage compiles serves all its settings
+  for (const Setting& setting : settings) {
+    CudaSolver& solver =
+        solvers.try_emplace(setting.dtype, *device.gpu, cell.graph, cell.structure, setting.dtype, &file.source)
+            .first->second;
+    const std::vector<Forced> strategies = forced(solver, of, cell, setting);
+    if (strategies.empty()) continue;
+    Trial::Options with =
+        trial_options(cell, setting, file, amplifies || drifts(file.name, setting.longest()));
+    const Trial whole(cell.graph, cell.oracle, file.ranges, random, with);
+    with.step_by_step = with.skip_jumps = true;
+    const Trial steps(cell.graph, cell.oracle, file.ranges, random, with);
+    for (const auto& [strategy, options] : strategies) {
+      SolveOptions solve = options;
+      // A hundredth of what is compared: a cell may make more of a step's residual than it was.
+      solve.tolerance = setting.dtype == Dtype::F64 ? 1e-13 : 1e-7;
+      // Tipped comparisons again: what is promised is each step.
+      const Trial& trial = jumps && strategy != Strategy::Sequential ? steps : whole;
+      for (const RunShape& shape : setting.shapes) {
+        device.reorder(seed++);
+        const Binding binding = trial.bound(shape.lengths, shape.packed, 1);
+        SolveReport report;
+        const RunOutput output = solver.run(binding.run, solve, report);
+        std::string wrong = trial.verify(binding.run, output, shape.lengths);
+        if (!report.converged || !report.unconverged.empty()) wrong = "reported as not converged";
+        if (!(report.max_residual <= *solve.tolerance * 1.001))
+          wrong = fmt::format("a reported residual of {}", report.max_residual);
+        if (!wrong.empty())
+          return fmt::format("{} by {}, {}, {}lengths {}: {}", of.tree->name, to_string(strategy), setting.text(),
+                             shape.packed ? "packed, " : "", fmt::join(shape.lengths, " "), wrong);
+        ++runs;
       }
     }
   }

@@ -48,7 +48,7 @@ struct Setting {
   std::int64_t longest() const;
   std::string text() const;
 };
-/// Of f32 and f64 storage, and of 16 bits, for the cells of a file.
+/// Of f32 and f64 storage, and of 16 bits, for a cell of a file.
 std::vector<Setting> wide_settings(Extent extent, const std::string& file);
 std::vector<Setting> narrow_settings(Extent extent, const std::string& file);
 
@@ -60,19 +60,25 @@ struct Forced {
 /// others.
 std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const std::map<AxisId, std::int64_t>& sizes);
 
-/// The examples and the awkward cells. Those that amplify what rounding leaves take no part in 16 bits.
 const std::vector<oracle::Example>& matrix_examples();
 const oracle::Example& matrix_example(const std::string& name);
-std::vector<std::string> matrix_names();
+
+/// One cell of the examples, or of those that are awkward on purpose. A file of several says which in the name.
+struct MatrixCell {
+  const oracle::Example* file;
+  const Cell* tree;
+  std::string name;
+};
+const std::vector<MatrixCell>& matrix_cells();
 
 /// Lengths by axis of the cell's header.
 std::map<AxisId, std::int64_t> sizes_of(const LoweredCell& cell, const std::vector<std::int64_t>& axes);
 
-/// Runs that the settings make of all cells of a file.
-std::int64_t planned_runs(Gpu& gpu, const oracle::Example& file, const std::vector<Setting>& settings);
+/// Runs that the settings make of a cell. In 16 bits a cell that amplifies what rounding leaves makes none.
+std::int64_t planned_runs(Gpu& gpu, const MatrixCell& of, const std::vector<Setting>& settings);
 
 /// Makes them: each against the oracle, and what is reported against what was asked. What is wrong with the first
 /// that fails, or an empty text; `runs` counts those that were right.
-std::string run_matrix(Device& device, const oracle::Example& file, const std::vector<Setting>& settings, std::int64_t& runs);
+std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings, std::int64_t& runs);
 
 }  // namespace cellc
