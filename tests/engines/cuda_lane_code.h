@@ -1,6 +1,6 @@
 #pragma once
-// The CUDA text of lane cells as host code: all cells derived of a stage, emitted, compiled for the host and run, beside
-// the evaluator on the same values.
+// The CUDA text of lane cells as host code: all cells derived of a stage, emitted, compiled for the host and
+// run, beside the evaluator on the same values.
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -37,11 +37,12 @@ Lowered lowered(const SourceText& source, const File& file, const Cell& tree);
 CudaLaneOptions options_for(const Lowered& cell, const SourceText& source, const Emitted& e, Storage storage);
 
 /// All derived cells of all stages of one cell.
-void emit_all(const SourceText& source, const File& file, const Cell& tree, const oracle::Ranges& ranges, Storage storage,
-              std::vector<Emitted>& all);
+void emit_all(const SourceText& source, const File& file, const Cell& tree, const oracle::Ranges& ranges,
+              Storage storage, std::vector<Emitted>& all);
 std::vector<Emitted> all_emitted(Storage storage);
 
-std::string translation_unit(const std::vector<Emitted>& all, Storage storage, const std::string& before = "");
+std::string translation_unit(const std::vector<Emitted>& all, Storage storage,
+                             const std::string& before = "");
 
 // -w: what a cell computes in vain is not the emitter's fault. Nothing is contracted, as in the evaluator.
 inline constexpr const char* kOptions = "-std=c++17 -O0 -w -ffp-contract=off";
@@ -54,7 +55,8 @@ struct Runner {
   using StepFunction = void (*)(const Real*, const Real*, const Real*, Real*, const Real* const*);
   Runner(const std::vector<Emitted>& all, Storage storage, const std::string& before = "",
          const std::string& options = kOptions)
-      : code(translation_unit(all, storage, before), options), steps(code.symbol<const StepFunction>("steps")),
+      : code(translation_unit(all, storage, before), options),
+        steps(code.symbol<const StepFunction>("steps")),
         rules(code.symbol<int (*const)(int)>("rules")) {}
 
   /// Entries of the states after one step.
@@ -65,7 +67,8 @@ struct Runner {
       list.push_back(0);
       return list;
     };
-    const std::vector<Real> param = gather(e.code.params), input = gather(e.code.inputs), state = gather(e.code.states);
+    const std::vector<Real> param = gather(e.code.params), input = gather(e.code.inputs),
+                            state = gather(e.code.states);
     std::vector<std::vector<Real>> uniforms;
     std::vector<const Real*> uniform;
     for (int u : e.code.uniform_arrays) uniforms.emplace_back(values[u].begin(), values[u].end());

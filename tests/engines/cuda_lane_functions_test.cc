@@ -1,5 +1,5 @@
-// The elementwise functions as CUDA text has them (math.cuh), compiled for the host: values that are known, values beyond
-// numbers, formulas of our own over their range.
+// The elementwise functions as CUDA text has them (math.cuh), compiled for the host: values that are known,
+// values beyond numbers, formulas of our own over their range.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -38,11 +38,14 @@ void compare_functions(const Rows& by_function, double tolerance) {
     std::string list = "x0";
     for (std::size_t i = 1; i < n; ++i) list += ", x" + std::to_string(i);
     const std::string value = f == "neg" ? "-x0" : call ? f + "(" + list + ")" : "x0 " + f + " x1";
-    const SourceText source("test.cell", "cell c[d] {\n  state s[d]\n  input " + [&] {
-      std::string inputs = "x0[d]";
-      for (std::size_t i = 1; i < n; ++i) inputs += ", x" + std::to_string(i) + "[d]";
-      return inputs;
-    }() + "\n  s' = where(s < 2, " + value + ", s)\n}\n");
+    const SourceText source(
+        "test.cell", "cell c[d] {\n  state s[d]\n  input " +
+                         [&] {
+                           std::string inputs = "x0[d]";
+                           for (std::size_t i = 1; i < n; ++i) inputs += ", x" + std::to_string(i) + "[d]";
+                           return inputs;
+                         }() +
+                         "\n  s' = where(s < 2, " + value + ", s)\n}\n");
     const File file = oracle::parse_or_throw(source);
     const Lowered cell = lowered(source, file, file.cells.at(0));
     const StagedCell staged = split_stages(cell.cell, cell.structure);
@@ -65,9 +68,12 @@ void compare_functions(const Rows& by_function, double tolerance) {
       const double got = runner.step(static_cast<int>(i), all[i], values)[0];
       // What f32 does not hold says nothing of f32.
       const double want = static_cast<Real>(known.value);
-      if (!exact || (std::isfinite(known.value) && known.value != 0 && !std::isnormal(static_cast<Real>(want)))) continue;
+      if (!exact ||
+          (std::isfinite(known.value) && known.value != 0 && !std::isnormal(static_cast<Real>(want))))
+        continue;
       ++compared;
-      EXPECT_TRUE(agrees(functions[i], got, want, tolerance, f32)) << oracle::to_string(known) << ": " << got << ", wanted " << want;
+      EXPECT_TRUE(agrees(functions[i], got, want, tolerance, f32))
+          << oracle::to_string(known) << ": " << got << ", wanted " << want;
     }
   EXPECT_GT(compared, f32 ? 150 : 250);
 }

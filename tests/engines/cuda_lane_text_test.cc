@@ -1,4 +1,5 @@
-// The CUDA text of single lane cells: which entries carriers have, names that are awkward in C++, lines, refusals.
+// The CUDA text of single lane cells: which entries carriers have, names that are awkward in C++, lines,
+// refusals.
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -30,7 +31,8 @@ TEST(CudaLane, ZeroMaskIsByEntry) {
   param a[d]
   S'[d,k] = a*S + x*(eye[k,1]*S[d,0] + eye[k,2]*S[d,1])
 }
-)", Storage::F64);
+)",
+                                           Storage::F64);
   const Emitted& carried = named(all, "1, carried");
   EXPECT_EQ(carried.code.states.size(), 3u + 6u) << carried.code.text;
   const Runner<double> runner(all, Storage::F64);
@@ -66,23 +68,29 @@ TEST(CudaLane, AnyNameIsLegal) {
   cellc' = 0.3*cellc + INFINITY
   S' = 0.5*EOF
 }
-)", Storage::F64);
+)",
+                                           Storage::F64);
   const std::string headers =
       "#include <assert.h>\n#include <complex.h>\n#include <errno.h>\n#include <math.h>\n#include <stdio.h>\n"
       "#include <sys/sysmacros.h>\n#include <limits.h>\n#include <stdlib.h>\n";
-  const Runner<double> runner(all, Storage::F64, headers, "-std=gnu++17 -O0 -Wall -Wno-unused-variable -Wno-unused-function -Werror -ffp-contract=off");
+  const Runner<double> runner(
+      all, Storage::F64, headers,
+      "-std=gnu++17 -O0 -Wall -Wno-unused-variable -Wno-unused-function -Werror -ffp-contract=off");
   for (std::size_t i = 0; i < all.size(); ++i) {
     oracle::Random random(3);
     Values values = draw(all[i], random, false);
     clear_left_out(all[i], values);
-    const std::vector<double> got = runner.step(static_cast<int>(i), all[i], values), want = reference(all[i], values);
-    for (std::size_t k = 0; k < got.size(); ++k) EXPECT_TRUE(near(got[k], want[k], 1e-12)) << all[i].label << " " << k;
+    const std::vector<double> got = runner.step(static_cast<int>(i), all[i], values),
+                              want = reference(all[i], values);
+    for (std::size_t k = 0; k < got.size(); ++k)
+      EXPECT_TRUE(near(got[k], want[k], 1e-12)) << all[i].label << " " << k;
   }
   EXPECT_NE(named(all, "1, step").code.text.find("const Real double_ = "), std::string::npos);
 }
 
 TEST(CudaLane, CompilerErrorsPointAtTheCell) {
-  std::vector<Emitted> all = emitted("cell c[d] {\n  state h[d]\n  input x[d]\n\n  z = sigmoid(h + x)\n\n  h' = z*h\n}\n", Storage::F64);
+  std::vector<Emitted> all = emitted(
+      "cell c[d] {\n  state h[d]\n  input x[d]\n\n  z = sigmoid(h + x)\n\n  h' = z*h\n}\n", Storage::F64);
   std::string& text = all[0].code.text;
   const std::size_t at = text.find("cellc::scaled_sigmoid");
   ASSERT_NE(at, std::string::npos) << text;
@@ -96,7 +104,8 @@ TEST(CudaLane, CompilerErrorsPointAtTheCell) {
 }
 
 TEST(CudaLane, RefusesWhatIsTooLong) {
-  const SourceText source("test.cell", "cell long[d, k = 64] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
+  const SourceText source("test.cell",
+                          "cell long[d, k = 64] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
   const File file = oracle::parse_or_throw(source);
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);
@@ -108,7 +117,8 @@ TEST(CudaLane, RefusesWhatIsTooLong) {
 }
 
 TEST(CudaLane, ALengthThatIsMissingIsNamed) {
-  const SourceText source("test.cell", "cell c[d, k] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
+  const SourceText source("test.cell",
+                          "cell c[d, k] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
   const File file = oracle::parse_or_throw(source);
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);

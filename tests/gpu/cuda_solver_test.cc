@@ -1,6 +1,6 @@
-// Whole cells on a device by every strategy that they admit, in every storage type, against the oracle: the same
-// tests on the emulator and, where CELLC_TEST_DEVICE=gpu asks for it, on a card. What is written must agree with the
-// oracle, what is reported with what was asked.
+// Whole cells on a device by every strategy that they admit, in every storage type, against the oracle: the
+// same tests on the emulator and, where CELLC_TEST_DEVICE=gpu asks for it, on a card. What is written must
+// agree with the oracle, what is reported with what was asked.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,9 +15,12 @@ namespace {
 using CudaStrategies = testing::TestWithParam<std::size_t>;
 using CudaNarrowStrategies = CudaStrategies;
 
-std::vector<Setting> wide_settings_of(std::size_t cell) { return wide_settings(extent(), matrix_cells()[cell].file->name); }
+std::vector<Setting> wide_settings_of(std::size_t cell) {
+  return wide_settings(extent(), matrix_cells()[cell].file->name);
+}
 
-/// On the emulator one setting a cell, in turn: what storage changes is in the templates, which meet all of them.
+/// On the emulator one setting a cell, in turn: what storage changes is in the templates, which meet all of
+/// them.
 std::vector<Setting> narrow_settings_of(std::size_t cell) {
   std::vector<Setting> settings = narrow_settings(extent(), matrix_cells()[cell].file->name);
   if (extent() == Extent::Usual) settings = {settings[cell % settings.size()]};
@@ -31,18 +34,23 @@ void expect_agreement(const MatrixCell& cell, const std::vector<Setting>& settin
   EXPECT_EQ(runs, planned_runs(*device.gpu, cell, settings));
 }
 
-TEST_P(CudaStrategies, AgreeWithOracle) { expect_agreement(matrix_cells()[GetParam()], wide_settings_of(GetParam())); }
+TEST_P(CudaStrategies, AgreeWithOracle) {
+  expect_agreement(matrix_cells()[GetParam()], wide_settings_of(GetParam()));
+}
 TEST_P(CudaNarrowStrategies, AgreeWithOracle) {
   expect_agreement(matrix_cells()[GetParam()], narrow_settings_of(GetParam()));
 }
 
 const auto kAllCells = testing::Range<std::size_t>(0, matrix_cells().size());
-std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return matrix_cells()[info.param].name; }
+std::string name_of(const testing::TestParamInfo<std::size_t>& info) {
+  return matrix_cells()[info.param].name;
+}
 INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, kAllCells, name_of);
 INSTANTIATE_TEST_SUITE_P(Examples, CudaNarrowStrategies, kAllCells, name_of);
 
-// What the matrix amounts to. Each test above makes as many runs as are counted here; a cell that comes to refuse a
-// strategy, and a setting or a length that is lost, show. More runs than that: write the new figures down.
+// What the matrix amounts to. Each test above makes as many runs as are counted here; a cell that comes to
+// refuse a strategy, and a setting or a length that is lost, show. More runs than that: write the new figures
+// down.
 TEST(CudaMatrix, HasNoFewerRunsThanItHad) {
   Device device = open_device();
   std::int64_t wide = 0, narrow = 0;
@@ -60,8 +68,8 @@ TEST(CudaMatrix, HasNoFewerRunsThanItHad) {
   fmt::print("{} runs in f32 and f64, {} in 16 bits\n", wide, narrow);
 }
 
-/// A linear stage in a single pass: one channel along time, rows of 32, and what fits neither; pieces that wait for
-/// each other, and the same scratch from call to call.
+/// A linear stage in a single pass: one channel along time, rows of 32, and what fits neither; pieces that
+/// wait for each other, and the same scratch from call to call.
 TEST(CudaScan, PiecesAreThoseOfThePlan) {
   Device device = open_device();
   const oracle::Example& file = matrix_example("08_gilr");
@@ -71,11 +79,13 @@ TEST(CudaScan, PiecesAreThoseOfThePlan) {
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
     oracle::Random random(17);
     for (const std::int64_t channels : {64, 37, 1}) {
-      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = 700};
+      Trial::Options with{
+          .dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = 700};
       with.starts_given = true;
       with.f64_tolerance = 1e-11;
       const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
-      for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{700, 700, 700}, {130, 0, 700}}) {
+      for (const std::vector<std::int64_t>& lengths :
+           std::vector<std::vector<std::int64_t>>{{700, 700, 700}, {130, 0, 700}}) {
         const Binding binding = trial.bound(lengths, lengths[0] != lengths[2], 1);
         for (const std::int64_t segment : {64, 0}) {
           SolveOptions options;

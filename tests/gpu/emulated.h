@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of the emulator share: buffers of values, launches with plain arguments, texts of errors, and kernels
-// that both run and fail.
+// What the tests of the emulator share: buffers of values, launches with plain arguments, texts of errors,
+// and kernels that both run and fail.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,5 @@
-// What the emulator must find: barriers that are missing or missed, deadlocks, memory that is not there, launches that do
-// not fit, sources that do not compile. Each with the place.
+// What the emulator must find: barriers that are missing or missed, deadlocks, memory that is not there,
+// launches that do not fit, sources that do not compile. Each with the place.
 #include <cmath>
 #include <filesystem>
 

@@ -1,4 +1,5 @@
-// The emulator that the other tests of this folder run kernels on: what it runs. What it must find: emulator_faults_test.
+// The emulator that the other tests of this folder run kernels on: what it runs. What it must find:
+// emulator_faults_test.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -1,5 +1,5 @@
-// 16-bit storage beside the matrix: a repair that must not end where rows only seem to agree; and the forms of the
-// kernels that only large runs choose: two channels a thread, blocks whose warps stay together.
+// 16-bit storage beside the matrix: a repair that must not end where rows only seem to agree; and the forms
+// of the kernels that only large runs choose: two channels a thread, blocks whose warps stay together.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,9 +12,10 @@
 namespace cellc {
 namespace {
 
-// A state that never forgets: it starts at 1 + e, and the first step takes e away, less than the storage shows. So
-// every later segment, which starts early from 1 + e, writes the rows of the true state, 1, and ends e beside it. The
-// first repair finds rows that agree from its first step on; only at their ends does it show that all are off.
+// A state that never forgets: it starts at 1 + e, and the first step takes e away, less than the storage
+// shows. So every later segment, which starts early from 1 + e, writes the rows of the true state, 1, and
+// ends e beside it. The first repair finds rows that agree from its first step on; only at their ends does it
+// show that all are off.
 class RoundedRows : public testing::TestWithParam<std::tuple<Dtype, Strategy>> {};
 
 TEST_P(RoundedRows, DoNotEndARepair) {
@@ -41,10 +42,12 @@ TEST_P(RoundedRows, DoNotEndARepair) {
   SolveReport report;
   const RunOutput output = solver.run(binding.run, options, report);
   EXPECT_GT(report.stages[0].misses, 0) << "nothing was off, so nothing was tested";
-  EXPECT_GE(report.stages[0].repaired, kChannels * (kSteps / 16 - 1)) << "every later segment of every channel is off";
+  EXPECT_GE(report.stages[0].repaired, kChannels * (kSteps / 16 - 1))
+      << "every later segment of every channel is off";
   EXPECT_TRUE(report.converged);
   for (std::int64_t c = 0; c < kChannels; ++c) ASSERT_EQ(output.finals[0].get(c), 1.0) << "channel " << c;
-  for (std::int64_t i = 0; i < kSteps * kChannels; ++i) ASSERT_EQ(output.states[0].get(i), 1.0) << "entry " << i;
+  for (std::int64_t i = 0; i < kSteps * kChannels; ++i)
+    ASSERT_EQ(output.states[0].get(i), 1.0) << "entry " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(CudaNarrow, RoundedRows,
@@ -55,8 +58,8 @@ INSTANTIATE_TEST_SUITE_P(CudaNarrow, RoundedRows,
                                               to_string(std::get<1>(info.param)));
                          });
 
-// Two channels a thread are chosen where a multiprocessor has 461 chains at least, and stay-together blocks where
-// 128 channels, or 256 of two a thread, are neighbours.
+// Two channels a thread are chosen where a multiprocessor has 461 chains at least, and stay-together blocks
+// where 128 channels, or 256 of two a thread, are neighbours.
 class LargeForms : public testing::TestWithParam<std::tuple<std::string, Dtype>> {};
 
 TEST_P(LargeForms, AgreeWithOracle) {
@@ -79,7 +82,8 @@ TEST_P(LargeForms, AgreeWithOracle) {
   std::uint64_t seed = 0;
   for (const auto& [strategy, options] : forced(solver, cell, sizes_of(cell, {256, 2, 2, 2}))) {
     // The others run the kernel of segmented.
-    if (strategy == Strategy::Auto || strategy == Strategy::Shooting || strategy == Strategy::Newton) continue;
+    if (strategy == Strategy::Auto || strategy == Strategy::Shooting || strategy == Strategy::Newton)
+      continue;
     std::vector<std::int64_t> lengths(static_cast<std::size_t>(sequences), kSteps);
     for (const bool packed : {false, true}) {
       if (packed) lengths[0] = 17;
@@ -89,19 +93,21 @@ TEST_P(LargeForms, AgreeWithOracle) {
       solve.tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-7;
       SolveReport report;
       const RunOutput output = solver.run(binding.run, solve, report);
-      ASSERT_EQ(trial.verify(binding.run, output, lengths), "") << to_string(strategy) << (packed ? ", packed" : "");
+      ASSERT_EQ(trial.verify(binding.run, output, lengths), "")
+          << to_string(strategy) << (packed ? ", packed" : "");
       ASSERT_TRUE(report.converged);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(CudaNarrow, LargeForms,
-                         testing::Values(std::tuple("01_para_gru", Dtype::F32), std::tuple("01_para_gru", Dtype::F16),
-                                         std::tuple("02_para_lstm", Dtype::BF16), std::tuple("08_gilr", Dtype::F32),
-                                         std::tuple("08_gilr", Dtype::BF16)),
-                         [](const auto& info) {
-                           return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    CudaNarrow, LargeForms,
+    testing::Values(std::tuple("01_para_gru", Dtype::F32), std::tuple("01_para_gru", Dtype::F16),
+                    std::tuple("02_para_lstm", Dtype::BF16), std::tuple("08_gilr", Dtype::F32),
+                    std::tuple("08_gilr", Dtype::BF16)),
+    [](const auto& info) {
+      return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
+    });
 
 }  // namespace
 }  // namespace cellc

@@ -1,6 +1,6 @@
-// Random cells whose stages run a lane a thread: sequential, segmented, shooting, Newton and scan, each cut finely,
-// against the oracle. Segments, run-up, rounds, precision and direction follow from the seed. A failure prints the
-// smallest cell that still fails and how to run it again:
+// Random cells whose stages run a lane a thread: sequential, segmented, shooting, Newton and scan, each cut
+// finely, against the oracle. Segments, run-up, rounds, precision and direction follow from the seed. A
+// failure prints the smallest cell that still fails and how to run it again:
 //
 //   CELLC_SEED=N CELLC_CELLS=1 test_gpu --gtest_filter='RandomLanes.*'
 //
@@ -27,24 +27,27 @@ struct Counts {
   std::int64_t compared = 0, skipped = 0;
 };
 
-/// Why the cell fails ("segmented: …"), or empty: also for one that runs as row kernels. "invalid: …" of a text that
-/// is no valid cell.
+/// Why the cell fails ("segmented: …"), or empty: also for one that runs as row kernels. "invalid: …" of a
+/// text that is no valid cell.
 std::string failure(Device& device, const std::string& text, std::uint64_t seed, Counts* counts) {
   const SourceText source("random.cell", text);
   Diagnostics diagnostics;
   const File tree = parse(source, diagnostics);
   if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
-  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty()) return "invalid: " + diagnostics.format(source);
+  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty())
+    return "invalid: " + diagnostics.format(source);
   try {
     const LoweredCell cell(source, tree, tree.cells[0]);
     if (cell.graph.updates.empty()) return {};
     oracle::Random random(seed ^ 0x6a09);
     const Dtype dtype = random.chance(0.7) ? Dtype::F64 : Dtype::F32;
-    const std::vector<std::int64_t> axes = random.chance(0.3) ? std::vector<std::int64_t>{32, 2, 2} : std::vector<std::int64_t>{3, 4, 2};
+    const std::vector<std::int64_t> axes =
+        random.chance(0.3) ? std::vector<std::int64_t>{32, 2, 2} : std::vector<std::int64_t>{3, 4, 2};
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
     std::vector<Forced> strategies = forced(solver, cell, sizes_of(cell, axes));
     if (strategies.size() == 2) return {};  // auto and sequential: in rows, which RandomRows is for
-    Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 45, .sequences = 3};
+    Trial::Options with{
+        .dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 45, .sequences = 3};
     with.starts_given = with.step_by_step = with.skip_jumps = true;
     with.reverse = random.chance(0.3);
     with.f64_tolerance = 1e-11;
@@ -56,7 +59,8 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     if (counts) ++counts->cells;
     for (auto& [strategy, options] : strategies) {
       const bool cuts = strategy != Strategy::Auto && strategy != Strategy::Sequential;
-      if (cuts && options.plan.empty()) options.plan.assign(cell.structure.stages.size(), {strategy, 16, 0, "test"});
+      if (cuts && options.plan.empty())
+        options.plan.assign(cell.structure.stages.size(), {strategy, 16, 0, "test"});
       for (StagePlan& plan : options.plan) {
         if (plan.strategy == Strategy::Sequential) continue;  // of a stage that does not admit it
         plan.segment = strategy == Strategy::Newton ? 1 : segment;
@@ -70,8 +74,9 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       if (wrong.empty() && !report.converged) wrong = "reported as not converged";
       if (counts) ++counts->runs[strategy];
       if (!wrong.empty())
-        return fmt::format("{}: {}, {} channels, segments of {}, run-up {}, {} rounds{}: {}", to_string(strategy),
-                           to_string(dtype), axes[0], segment, burn_in, rounds, with.reverse ? ", reversed" : "", wrong);
+        return fmt::format("{}: {}, {} channels, segments of {}, run-up {}, {} rounds{}: {}",
+                           to_string(strategy), to_string(dtype), axes[0], segment, burn_in, rounds,
+                           with.reverse ? ", reversed" : "", wrong);
     }
     if (counts) counts->compared += trial.compared(), counts->skipped += trial.skipped();
   } catch (const oracle::OracleError& e) {
@@ -99,8 +104,10 @@ TEST(RandomLanes, AgreeWithOracle) {
       const std::string reason = failure(device, t, seed, nullptr);
       return reason.starts_with("invalid") && !why.starts_with("invalid") ? std::string() : reason;
     });
-    ADD_FAILURE() << "seed " << seed << ": " << why << "\nsmallest cell, " << failure(device, small, seed, nullptr) << "\n"
-                  << small << "again: CELLC_SEED=" << seed << " CELLC_CELLS=1 test_gpu --gtest_filter='RandomLanes.*'";
+    ADD_FAILURE() << "seed " << seed << ": " << why << "\nsmallest cell, "
+                  << failure(device, small, seed, nullptr) << "\n"
+                  << small << "again: CELLC_SEED=" << seed
+                  << " CELLC_CELLS=1 test_gpu --gtest_filter='RandomLanes.*'";
   }
   RecordProperty("cells", counts.cells);
   if (std::getenv("CELLC_CELLS") || std::getenv("CELLC_SEED")) return;

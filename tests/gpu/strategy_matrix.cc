@@ -32,9 +32,11 @@ std::vector<RunShape> basic_shapes(Extent extent) {
   return {{{67, 67, 67}}, {{64, 0, 67}, true}};
 }
 
-/// Every length. The emulator takes seconds for the 257 steps of most cells: there, one of every kind of stage.
+/// Every length. The emulator takes seconds for the 257 steps of most cells: there, one of every kind of
+/// stage.
 std::vector<RunShape> all_shapes(Extent extent, const std::string& file) {
-  static const std::set<std::string> short_ones{"01_para_gru", "02_para_lstm", "08_gilr", "39_kalman1", "43_peak_hold", "x16_biquad1"};
+  static const std::set<std::string> short_ones{"01_para_gru", "02_para_lstm", "08_gilr",
+                                                "39_kalman1",  "43_peak_hold", "x16_biquad1"};
   std::vector<RunShape> shapes = basic_shapes(extent);
   if (extent == Extent::Small) return shapes;
   append(shapes, equal_lengths({0, 1, 2, 31, 32, 33}, 2));
@@ -45,8 +47,9 @@ std::vector<RunShape> all_shapes(Extent extent, const std::string& file) {
 
 std::vector<RunShape> longest_shapes() { return {{{4099, 4099}}, {{257, 0, 4099}, true}}; }
 
-/// Cells that are driven and never forget: over thousands of steps what f32 rounds, and what a tolerance leaves, adds
-/// up in the phase of an oscillation or in a count. There each step is compared with the one before it.
+/// Cells that are driven and never forget: over thousands of steps what f32 rounds, and what a tolerance
+/// leaves, adds up in the phase of an oscillation or in a count. There each step is compared with the one
+/// before it.
 bool drifts(const std::string& file, std::int64_t steps) {
   static const std::set<std::string> never_forget{"28_unicornn", "32_ln_state", "36_van_der_pol"};
   return steps > 257 && never_forget.count(file) > 0;
@@ -58,7 +61,8 @@ bool uses_hardware_functions(const CellGraph& cell) {
   return false;
 }
 
-Trial::Options trial_options(const LoweredCell& cell, const Setting& setting, const oracle::Example& file, bool amplifies) {
+Trial::Options trial_options(const LoweredCell& cell, const Setting& setting, const oracle::Example& file,
+                             bool amplifies) {
   Trial::Options with{.dtype = setting.dtype,
                       .sizes = oracle::axis_lengths(cell.oracle, setting.axes),
                       .steps = setting.longest()};
@@ -69,8 +73,9 @@ Trial::Options trial_options(const LoweredCell& cell, const Setting& setting, co
   with.reverse = setting.reverse;
   with.step_by_step = amplifies;
   with.f64_tolerance = 1e-11;
-  // A card's own tanh, which 16-bit cells use, errs by 1.6e-5 of its value at most (docs/notes/math-functions.md): a
-  // gate's error stays for as long as the state does, so a few of them come together.
+  // A card's own tanh, which 16-bit cells use, errs by 1.6e-5 of its value at most
+  // (docs/notes/math-functions.md): a gate's error stays for as long as the state does, so a few of them come
+  // together.
   if (on_card() && uses_hardware_functions(cell.graph)) with.narrow_tolerance = 1e-4;
   return with;
 }
@@ -101,7 +106,8 @@ Extent extent() {
   if (asked == "small") return Extent::Small;
   if (asked == "usual") return Extent::Usual;
   if (asked == "long") return Extent::Long;
-  if (!asked.empty()) throw std::runtime_error("CELLC_TEST_SIZE is small, usual or long, not '" + asked + "'");
+  if (!asked.empty())
+    throw std::runtime_error("CELLC_TEST_SIZE is small, usual or long, not '" + asked + "'");
   return on_card() ? Extent::Long : Extent::Usual;
 }
 
@@ -118,31 +124,36 @@ std::string Setting::text() const {
 
 std::vector<Setting> wide_settings(Extent extent, const std::string& file) {
   const std::vector<std::int64_t> odd{3, 2, 3, 2}, warp{32, 2, 2, 2};
-  std::vector<Setting> settings{{Dtype::F32, odd, false, all_shapes(extent, file)},
-                                {Dtype::F32, warp, false, basic_shapes(extent)},
-                                {Dtype::F64, odd, false, extent == Extent::Long ? all_shapes(extent, file) : basic_shapes(extent)}};
+  std::vector<Setting> settings{
+      {Dtype::F32, odd, false, all_shapes(extent, file)},
+      {Dtype::F32, warp, false, basic_shapes(extent)},
+      {Dtype::F64, odd, false, extent == Extent::Long ? all_shapes(extent, file) : basic_shapes(extent)}};
   if (extent == Extent::Small) return settings;
   settings.push_back({Dtype::F32, odd, true, basic_shapes(extent)});
   settings.push_back({Dtype::F64, odd, true, basic_shapes(extent)});
-  // Data of their own: the oracle walks a tree at every step, which thousands of steps in every setting would not bear.
+  // Data of their own: the oracle walks a tree at every step, which thousands of steps in every setting would
+  // not bear.
   if (extent == Extent::Long) settings.push_back({Dtype::F32, odd, false, longest_shapes()});
   return settings;
 }
 
 std::vector<Setting> narrow_settings(Extent extent, const std::string& file) {
   const std::vector<std::int64_t> odd{3, 2, 3, 2}, warp{32, 2, 2, 2};
-  std::vector<Setting> settings{{Dtype::F16, odd, false, basic_shapes(extent)}, {Dtype::BF16, warp, false, basic_shapes(extent)}};
+  std::vector<Setting> settings{{Dtype::F16, odd, false, basic_shapes(extent)},
+                                {Dtype::BF16, warp, false, basic_shapes(extent)}};
   if (extent == Extent::Small) return settings;
   settings.push_back({Dtype::BF16, odd, true, basic_shapes(extent)});
   settings.push_back({Dtype::F16, warp, false, basic_shapes(extent)});
   if (extent == Extent::Usual) return settings;
   settings[0].shapes = all_shapes(extent, file);
   // Of rounded rows no step can be told.
-  settings.push_back({Dtype::BF16, odd, false, drifts(file, 4099) ? all_shapes(extent, file) : longest_shapes()});
+  settings.push_back(
+      {Dtype::BF16, odd, false, drifts(file, 4099) ? all_shapes(extent, file) : longest_shapes()});
   return settings;
 }
 
-std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const std::map<AxisId, std::int64_t>& sizes) {
+std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
+                           const std::map<AxisId, std::int64_t>& sizes) {
   BoundRun shape;
   shape.sizes = sizes;
   std::vector<Forced> all;
@@ -153,7 +164,8 @@ std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const st
   // A stage that couples too much for a thread takes the whole cell to row kernels.
   for (int k = 0; k < cell.stages(); ++k)
     if (solver.refusal(k, Strategy::Segmented, shape)) return all;
-  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan}) {
+  for (const Strategy strategy :
+       {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan}) {
     SolveOptions options;
     options.solver = strategy;
     int admitting = 0;
@@ -201,13 +213,15 @@ std::map<AxisId, std::int64_t> sizes_of(const LoweredCell& cell, const std::vect
 namespace {
 
 /// What a setting asks of a cell.
-std::vector<Forced> forced(CudaSolver& solver, const MatrixCell& of, const LoweredCell& cell, const Setting& setting) {
+std::vector<Forced> forced(CudaSolver& solver, const MatrixCell& of, const LoweredCell& cell,
+                           const Setting& setting) {
   const bool narrow = size_of(setting.dtype) == 2;
   // Rounding to 16 bits is no small error where errors grow.
   if (narrow && of.file->amplifies.count(of.tree->name) > 0) return {};
   std::vector<Forced> all = forced(solver, cell, sizes_of(cell, setting.axes));
   // A residual within the tolerance tips a comparison now and then, and of rounded rows no step can be told.
-  if (narrow && has_jumps(cell.graph)) std::erase_if(all, [](const Forced& f) { return f.strategy != Strategy::Sequential; });
+  if (narrow && has_jumps(cell.graph))
+    std::erase_if(all, [](const Forced& f) { return f.strategy != Strategy::Sequential; });
   return all;
 }
 
@@ -223,7 +237,8 @@ std::int64_t planned_runs(Gpu& gpu, const MatrixCell& of, const std::vector<Sett
   return runs;
 }
 
-std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings, std::int64_t& runs) {
+std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings,
+                       std::int64_t& runs) {
   const oracle::Example& file = *of.file;
   const LoweredCell cell(file.source, file.tree, *of.tree);
   const bool amplifies = file.amplifies.count(of.tree->name) > 0, jumps = has_jumps(cell.graph);
@@ -232,7 +247,8 @@ std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<S
   std::map<Dtype, CudaSolver> solvers;  // what a type of storage compiles serves all its settings
   for (const Setting& setting : settings) {
     CudaSolver& solver =
-        solvers.try_emplace(setting.dtype, *device.gpu, cell.graph, cell.structure, setting.dtype, &file.source)
+        solvers
+            .try_emplace(setting.dtype, *device.gpu, cell.graph, cell.structure, setting.dtype, &file.source)
             .first->second;
     const std::vector<Forced> strategies = forced(solver, of, cell, setting);
     if (strategies.empty()) continue;
@@ -257,8 +273,9 @@ std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<S
         if (!(report.max_residual <= *solve.tolerance * 1.001))
           wrong = fmt::format("a reported residual of {}", report.max_residual);
         if (!wrong.empty())
-          return fmt::format("{} by {}, {}, {}lengths {}: {}", of.tree->name, to_string(strategy), setting.text(),
-                             shape.packed ? "packed, " : "", fmt::join(shape.lengths, " "), wrong);
+          return fmt::format("{} by {}, {}, {}lengths {}: {}", of.tree->name, to_string(strategy),
+                             setting.text(), shape.packed ? "packed, " : "", fmt::join(shape.lengths, " "),
+                             wrong);
         ++runs;
       }
     }

@@ -1,6 +1,6 @@
 #pragma once
-// Every cell by every strategy that it admits, in every storage type: what the matrix consists of, and the device
-// that it runs on. One list serves the runs and the count of them.
+// Every cell by every strategy that it admits, in every storage type: what the matrix consists of, and the
+// device that it runs on. One list serves the runs and the count of them.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,7 +15,8 @@
 namespace cellc {
 
 /// The device under test: the emulator, which runs threads in another order for every seed, or the card where
-/// CELLC_TEST_DEVICE=gpu asks for it. CELLC_TEST_CACHE names a directory that keeps what a card's runs compile.
+/// CELLC_TEST_DEVICE=gpu asks for it. CELLC_TEST_CACHE names a directory that keeps what a card's runs
+/// compile.
 struct Device {
   std::unique_ptr<Gpu> gpu;
   Emulator* emulator = nullptr;
@@ -24,8 +25,8 @@ struct Device {
   }
 };
 bool on_card();
-/// Of the emulator: how many multiprocessors, and how well kernels are compiled. What runs a few steps once is
-/// sooner done without.
+/// Of the emulator: how many multiprocessors, and how well kernels are compiled. What runs a few steps once
+/// is sooner done without.
 Device open_device(int multiprocessors = 4, int optimisation = 0);
 
 /// How long and how many the runs are. CELLC_TEST_SIZE says otherwise: small (under tools that take a hundred
@@ -36,7 +37,6 @@ Extent extent();
 struct RunShape {
   std::vector<std::int64_t> lengths;
   bool packed = false;
-  bool operator==(const RunShape&) const = default;
 };
 
 /// Data that several runs share.
@@ -56,14 +56,16 @@ struct Forced {
   Strategy strategy;
   SolveOptions options;
 };
-/// Every strategy that a stage admits at these sizes, with what asks for it on those stages and for nothing on the
-/// others.
-std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const std::map<AxisId, std::int64_t>& sizes);
+/// Every strategy that a stage admits at these sizes, with what asks for it on those stages and for nothing
+/// on the others.
+std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
+                           const std::map<AxisId, std::int64_t>& sizes);
 
 const std::vector<oracle::Example>& matrix_examples();
 const oracle::Example& matrix_example(const std::string& name);
 
-/// One cell of the examples, or of those that are awkward on purpose. A file of several says which in the name.
+/// One cell of the examples, or of those that are awkward on purpose. A file of several says which in the
+/// name.
 struct MatrixCell {
   const oracle::Example* file;
   const Cell* tree;
@@ -77,8 +79,9 @@ std::map<AxisId, std::int64_t> sizes_of(const LoweredCell& cell, const std::vect
 /// Runs that the settings make of a cell. In 16 bits a cell that amplifies what rounding leaves makes none.
 std::int64_t planned_runs(Gpu& gpu, const MatrixCell& of, const std::vector<Setting>& settings);
 
-/// Makes them: each against the oracle, and what is reported against what was asked. What is wrong with the first
-/// that fails, or an empty text; `runs` counts those that were right.
-std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings, std::int64_t& runs);
+/// Makes them: each against the oracle, and what is reported against what was asked. What is wrong with the
+/// first that fails, or an empty text; `runs` counts those that were right.
+std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings,
+                       std::int64_t& runs);
 
 }  // namespace cellc
