@@ -41,7 +41,8 @@ std::vector<RunShape> all_shapes(Extent extent, const std::string& file) {
   if (extent == Extent::Small) return shapes;
   append(shapes, equal_lengths({0, 1, 2, 31, 32, 33}, 2));
   shapes.push_back({});  // an empty batch
-  if (extent == Extent::Long || short_ones.count(file)) append(shapes, {{{257, 257}}, {{33, 0, 257}, true}});
+  if (extent == Extent::Long) shapes.push_back({{257, 257}});
+  if (extent == Extent::Long || short_ones.count(file)) shapes.push_back({{33, 0, 257}, true});
   return shapes;
 }
 
@@ -259,8 +260,8 @@ std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<S
     const Trial steps(cell.graph, cell.oracle, file.ranges, random, with);
     for (const auto& [strategy, options] : strategies) {
       SolveOptions solve = options;
-      // A hundredth of what is compared: a cell may make more of a step's residual than it was.
-      solve.tolerance = setting.dtype == Dtype::F64 ? 1e-13 : 1e-7;
+      // Over many steps a cell makes more of what each may leave.
+      solve.tolerance = setting.dtype == Dtype::F64 ? 1e-13 : setting.longest() > 67 ? 1e-7 : 1e-6;
       // Tipped comparisons again: what is promised is each step.
       const Trial& trial = jumps && strategy != Strategy::Sequential ? steps : whole;
       for (const RunShape& shape : setting.shapes) {
