@@ -7,24 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 #include <vector>
 
 #include "capi/cellc.h"
 
 namespace {
-
-const char* const kCell = R"(cell para_gru[d] {
-  state h[d]
-  input xz[d], xr[d], xc[d]
-  param az[d], ar[d], ac[d]
-  z  = sigmoid(az*h + xz)
-  r  = sigmoid(ar*h + xr)
-  c  = tanh(ac*(r*h) + xc)
-  h' = (1 - z)*h + z*c
-}
-)";
 
 [[noreturn]] void fail() {
   fmt::print(stderr, "{}\n", cellc_last_error());
@@ -85,7 +73,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   cellc_kernel* kernel = nullptr;
-  if (cellc_compile_text(kCell, std::strlen(kCell), nullptr, &kernel)) fail();
+  if (cellc_compile_file(CELLC_PARA_GRU, nullptr, &kernel)) fail();
   const double tiny = Prepared(kernel, 1, 1, false).ns(10000);
   const double empty = Prepared(kernel, 1, 0, false).ns(10000);
   const double share = Prepared(kernel, channels, steps, true).ns(1) / static_cast<double>(steps);

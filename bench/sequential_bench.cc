@@ -15,22 +15,12 @@
 #include "compiler/front_end.h"
 #include "runtime/compile_orc.h"
 #include "runtime/engine.h"
+#include "runtime/read_text.h"
 
 namespace {
 
 using namespace cellc;
 using Clock = std::chrono::steady_clock;
-
-const char* const kCell = R"(cell para_gru[d] {
-  state h[d]
-  input xz[d], xr[d], xc[d]
-  param az[d], ar[d], ac[d]
-  z  = sigmoid(az*h + xz)
-  r  = sigmoid(ar*h + xr)
-  c  = tanh(ac*(r*h) + xc)
-  h' = (1 - z)*h + z*c
-}
-)";
 
 double ms(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -65,12 +55,13 @@ void scalar_loop(std::int64_t steps, std::int64_t channels, const float* const x
 
 int bench(std::int64_t steps, std::int64_t channels, int repetitions) {
   // From text to code, as the first use of a process pays it, then again.
+  const SourceText text = read_text(CELLC_PARA_GRU);
   double compile[2], front[2];
   std::optional<Program> program;
   std::optional<AnalysedCell> cell;
   for (int i = 0; i < 2; ++i) {
     const auto start = Clock::now();
-    cell.emplace(analyse_text(SourceText("bench", kCell)));
+    cell.emplace(analyse_text(text));
     const auto middle = Clock::now();
     program.emplace(Program::compile(cell->cell, cell->structure, {}));
     front[i] = ms(start, middle);

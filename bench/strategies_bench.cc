@@ -14,22 +14,13 @@
 #include <vector>
 
 #include "compiler/front_end.h"
+#include "runtime/read_text.h"
 #include "runtime/solve.h"
 
 namespace {
 
 using namespace cellc;
 
-const char* const kGru = R"(cell para_gru[d] {
-  state h[d]
-  input xz[d], xr[d], xc[d]
-  param az[d], ar[d], ac[d]
-  z  = sigmoid(az*h + xz)
-  r  = sigmoid(ar*h + xr)
-  c  = tanh(ac*(r*h) + xc)
-  h' = (1 - z)*h + z*c
-}
-)";
 const char* const kLinear = R"(cell linear[d] {
   state h[d]
   input a[d], x[d]
@@ -52,9 +43,9 @@ struct Case {
   Structure structure;
   BoundRun run;
 
-  Case(const char* text, std::int64_t steps, std::int64_t channels,
+  Case(SourceText text, std::int64_t steps, std::int64_t channels,
        const std::function<double(const Symbol&, std::int64_t channel, std::mt19937&)>& draw) {
-    AnalysedCell analysed = analyse_text(SourceText("bench", text));
+    AnalysedCell analysed = analyse_text(std::move(text));
     cell = std::move(analysed.cell);
     structure = std::move(analysed.structure);
     run.sizes[cell.header[0]] = channels;
@@ -126,7 +117,7 @@ void line(const char* what, const Timed& t, double reference, double far) {
 }
 
 void gru(const char* name, double offset, int every, double a, int repetitions) {
-  Case c(kGru, 1000000, 8, [&](const Symbol& s, std::int64_t channel, std::mt19937& random) {
+  Case c(read_text(CELLC_PARA_GRU), 1000000, 8, [&](const Symbol& s, std::int64_t channel, std::mt19937& random) {
     if (s.kind == SymbolKind::Param) return std::uniform_real_distribution<double>(-a, a)(random);
     std::uniform_real_distribution<double> half(-1.2, 1.2);
     return half(random) + half(random) + (s.name == "xz" && channel % every == 0 ? offset : 0.0);
@@ -142,7 +133,7 @@ void gru(const char* name, double offset, int every, double a, int repetitions) 
 
 void linear(int repetitions) {
   constexpr std::int64_t kSteps = 10000000;
-  Case c(kLinear, kSteps, 1, [](const Symbol& s, std::int64_t, std::mt19937& random) {
+  Case c({"bench", kLinear}, kSteps, 1, [](const Symbol& s, std::int64_t, std::mt19937& random) {
     return s.name == "a" ? std::uniform_real_distribution<double>(0.5, 1.0)(random)
                          : std::uniform_real_distribution<double>(-1, 1)(random);
   });
@@ -164,7 +155,7 @@ void linear(int repetitions) {
 /// As torch initialises it: weights uniform within 1/sqrt(d), inputs what W@x + b gives for x of variance 1.
 void lstm(std::int64_t channels, int repetitions) {
   const double most = 1 / std::sqrt(static_cast<double>(channels));
-  Case c(kLstm, 4096, channels, [&](const Symbol& s, std::int64_t, std::mt19937& random) {
+  Case c({"bench", kLstm}, 4096, channels, [&](const Symbol& s, std::int64_t, std::mt19937& random) {
     if (s.kind == SymbolKind::Param) return std::uniform_real_distribution<double>(-most, most)(random);
     return std::normal_distribution<double>(0, std::sqrt(1.0 / 3))(random);
   });

@@ -138,11 +138,13 @@ bool Trial::close(double got, double want, bool rounded) const {
     case Dtype::F32: return error <= 1e-5 * size;
     default: break;
   }
-  // Half of the spacing of the storage type, where it was rounded, and the arithmetic in f32 of
-  // what narrow inputs amount to.
-  const int digits = options_.dtype == Dtype::F16 ? 10 : 7;
-  const double ulp = std::ldexp(1.0, std::max(std::ilogb(std::max(std::fabs(want), 1e-30)) - digits, options_.dtype == Dtype::F16 ? -24 : -133));
-  return error <= 1e-4 * size + (rounded ? ulp : 0);
+  // What was carried errs as f32 does. A row is that, rounded once: by at most half the spacing of 16-bit
+  // numbers there, which is the unit roundoff (2^-11 of f16, 2^-8 of bf16) of the power of two below.
+  const double carried = options_.narrow_tolerance * size;
+  if (!rounded) return error <= carried;
+  const bool half = options_.dtype == Dtype::F16;
+  const int exponent = std::max(std::ilogb(std::fabs(want) + carried), half ? -14 : -126);
+  return error <= carried + std::ldexp(1.0, exponent - (half ? 11 : 8));
 }
 
 std::string Trial::check(const std::string& what, std::size_t sequence, std::int64_t step, const Array& got,

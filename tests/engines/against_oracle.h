@@ -29,6 +29,7 @@ class Trial {
     bool skip_jumps = false;    ///< step by step: leave out entries within rounding of a jump, where the
                                 ///< oracle itself moves if its data move by 1e-13
     double f64_tolerance = 1e-12;  ///< over 1 + |value|; a solver's own tolerance comes on top of rounding
+    double narrow_tolerance = 1e-5;  ///< of 16-bit storage, before it rounds: its arithmetic is f32's
   };
   Trial(const CellGraph& graph, const oracle::Cell& cell, const oracle::Ranges& ranges, oracle::Random& random,
         const Options& options);

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "runtime/bind.h"
 #include "runtime/engine.h"
+#include "runtime/read_text.h"
 #include "runtime/reference.h"
 
 namespace cellc {
@@ -74,15 +75,7 @@ std::vector<Shape> shapes_of(const std::string& axis) {
   return shapes;
 }
 
-const char* const kParaGru = R"(cell para_gru[d] {
-  state h[d]
-  input xz[d], xr[d], xc[d]
-  param az[d], ar[d], ac[d]
-  z  = sigmoid(az*h + xz)
-  r  = sigmoid(ar*h + xr)
-  c  = tanh(ac*(r*h) + xc)
-  h' = (1 - z)*h + z*c
-})";
+const std::string kParaGru(read_text(CELLC_SOURCE_DIR "/dsl-examples/01_para_gru.cell").text());
 
 const char* const kLstm = R"(cell lstm[d, m] {
   state c[d], h[d]
@@ -263,7 +256,7 @@ void expect_same(const RunOutput& a, const RunOutput& b, const std::string& what
 }
 
 TEST(Emit, BitsDoNotDependOnThreads) {
-  for (const char* text : {kParaGru, kLstm, kMamba}) {
+  for (const std::string& text : {kParaGru, std::string(kLstm), std::string(kMamba)}) {
     const AnalysedCell c = compile(text);
     Shape shape{{}, 1, 1500};
     for (const AxisId a : c.cell.header) {
@@ -298,7 +291,7 @@ Array rows(const Array& array, std::int64_t begin, std::int64_t end) {
 }
 
 TEST(Emit, ResumedRunHasTheBitsOfTheWhole) {
-  for (const char* text : {kParaGru, kLstm}) {
+  for (const std::string& text : {kParaGru, std::string(kLstm)}) {
     const AnalysedCell c = compile(text);
     for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16}) {
       const Program program = Program::compile(c.cell, c.structure, {.dtype = dtype});

@@ -1,26 +1,8 @@
 #include "tests/engines/strategies.h"
 
 #include <algorithm>
-#include <stdexcept>
-
-#include "compiler/diagnostic.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
 
 namespace cellc {
-namespace {
-
-CellGraph lowered(const SourceText& source, const File& tree, const Cell& cell) {
-  Diagnostics diagnostics;
-  std::optional<CellGraph> graph = lower(tree, cell, diagnostics);
-  if (!graph || !diagnostics.empty()) throw std::runtime_error(diagnostics.format(source));
-  return std::move(*graph);
-}
-
-}  // namespace
-
-LoweredCell::LoweredCell(const SourceText& source, const File& tree, const Cell& cell)
-    : graph(lowered(source, tree, cell)), structure(analyse(graph, differentiate(graph))), oracle(tree, cell.name) {}
 
 std::optional<SolveOptions> planned(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run,
                                     std::int64_t segment, std::int64_t burn_in) {

@@ -4,27 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph.h"
-#include "compiler/structure.h"
 #include "runtime/solve.h"
 #include "tests/engines/against_oracle.h"
+#include "tests/engines/lowered_cell.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc {
 
 constexpr Strategy kStrategies[] = {Strategy::Sequential, Strategy::Segmented, Strategy::Shooting,
                                     Strategy::Newton,     Strategy::Scan,      Strategy::Auto};
-
-/// The graph and what is proved of it; throws where the cell is no valid one.
-struct LoweredCell {
-  LoweredCell(const SourceText& source, const File& tree, const Cell& cell);
-  LoweredCell(const LoweredCell&) = delete;
-  int stages() const { return static_cast<int>(structure.stages.size()); }
-
-  CellGraph graph;
-  Structure structure;
-  oracle::Cell oracle;
-};
 
 /// What asks for `strategy` on every stage that admits it; on the others, if `mixed`, nothing but the
 /// step code. nullopt where no stage (not mixed: not every stage) admits it.

@@ -1,4 +1,4 @@
-// Row kernels on the emulator: every example and every awkward cell against the oracle, in every storage
+// Row kernels on the device under test: every example and every awkward cell against the oracle, in every storage
 // type; the cells that stages are cut into against the reference; windows of time, views, allocations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,6 +20,7 @@
 #include "tests/generate/random_cell.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/rows_on_device.h"
+#include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
 namespace {
@@ -71,11 +72,11 @@ TEST_P(Rows, AgreesWithOracle) {
     oracle::Random random(91);
     std::uint64_t schedule = 0;
     for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
-      const auto gpu = open_emulator();
+      Device device = open_device(4, 1);
       RowsProgram program =
-          RowsProgram::compile(*gpu, graph, structure, dtype, {.source = &example_->source});
+          RowsProgram::compile(*device.gpu, graph, structure, dtype, {.source = &example_->source});
       // As little memory for hoisted products as makes windows of a few steps.
-      RowsProgram windows = RowsProgram::compile(*gpu, graph, structure, dtype,
+      RowsProgram windows = RowsProgram::compile(*device.gpu, graph, structure, dtype,
                                                  {.source = &example_->source, .chunk_bytes = 1});
       for (const auto& lengths : axis_choices(tree.axes.size())) {
         for (const bool reverse : {false, true}) {
@@ -85,9 +86,9 @@ TEST_P(Rows, AgreesWithOracle) {
           options.step_by_step = example_->amplifies.count(tree.name) > 0;
           const Trial trial(graph, cell, example_->ranges, random, options);
           const auto once = [&](RowsProgram& with, const std::vector<std::int64_t>& steps, bool packed) {
-            gpu->set_seed(schedule++);
+            device.reorder(schedule++);
             const Binding binding = trial.bound(steps, packed, 1);
-            return trial.verify(binding.run, run_on_device(*gpu, with, graph, binding.run, dtype), steps);
+            return trial.verify(binding.run, run_on_device(*device.gpu, with, graph, binding.run, dtype), steps);
           };
           const std::string label = fmt::format("{} axes {} {} {} reverse {}", to_string(dtype), lengths[0],
                                                 lengths[1], lengths[2], reverse);
@@ -115,7 +116,7 @@ using StatelessRows = Rows;
 
 TEST_P(StatelessRows, AgreesWithReference) {
   int cells = 0;
-  const auto gpu = open_emulator();
+  Device device = open_device(4, 1);
   for (const Cell& tree : example_->tree.cells) {
     SCOPED_TRACE(tree.name);
     CellGraph graph = graph_of(*example_, tree);
@@ -128,7 +129,7 @@ TEST_P(StatelessRows, AgreesWithReference) {
       ++cells;
       SCOPED_TRACE(what);
       const RowsOptions with{.source = &example_->source};
-      RowsProgram program = RowsProgram::compile(*gpu, stateless.cell, Structure{}, Dtype::F64, with);
+      RowsProgram program = RowsProgram::compile(*device.gpu, stateless.cell, Structure{}, Dtype::F64, with);
       for (const bool reverse : {false, true}) {
         Trial::Options options{
             .dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, {3, 37, 5, 2}), .steps = 6};
@@ -168,7 +169,7 @@ TEST_P(StatelessRows, AgreesWithReference) {
         }
         if (std::string_view(what) == "once") run.offsets = {0, 1};
         const RunOutput want = reference_run(stateless.cell, run);
-        const RunOutput got = run_on_device(*gpu, program, stateless.cell, run, Dtype::F64, with);
+        const RunOutput got = run_on_device(*device.gpu, program, stateless.cell, run, Dtype::F64, with);
         const Deviation deviation = compare(stateless.cell, run, got, want);
         ASSERT_LE(deviation.error, 1e-12)
             << deviation.array << " sequence " << deviation.sequence << " step " << deviation.step;
@@ -198,7 +199,7 @@ TEST_P(NarrowRows, AgreesWithOracle) {
     const oracle::Cell cell(example_->tree, tree.name);
     oracle::Random random(93);
     for (const Dtype dtype : {Dtype::F16, Dtype::BF16}) {
-      const auto gpu = open_emulator();
+      Device device = open_device(4, 1);
       for (const char wide : {0, 1}) {
         RowsOptions with{.source = &example_->source};
         if (wide) {
@@ -207,16 +208,16 @@ TEST_P(NarrowRows, AgreesWithOracle) {
           with.wide_states.assign(graph.updates.size(), 1);
           with.wide_outs.assign(graph.outs.size(), 1);
         }
-        RowsProgram program = RowsProgram::compile(*gpu, graph, structure, dtype, with);
+        RowsProgram program = RowsProgram::compile(*device.gpu, graph, structure, dtype, with);
         with.chunk_bytes = 1;
-        RowsProgram windows = RowsProgram::compile(*gpu, graph, structure, dtype, with);
+        RowsProgram windows = RowsProgram::compile(*device.gpu, graph, structure, dtype, with);
         Trial::Options options{
             .dtype = dtype, .sizes = oracle::axis_lengths(cell, {37, 3, 5, 2}), .steps = 17};
         options.starts_given = true;
         const Trial trial(graph, cell, example_->ranges, random, options);
         for (RowsProgram* p : {&program, &windows}) {
           const Binding binding = trial.bound({5, 0, 17}, true, 1);
-          const RunOutput output = run_on_device(*gpu, *p, graph, binding.run, dtype, with);
+          const RunOutput output = run_on_device(*device.gpu, *p, graph, binding.run, dtype, with);
           ASSERT_EQ(trial.verify(binding.run, output, {5, 0, 17}), "")
               << to_string(dtype) << " wide " << int(wide);
         }
@@ -248,8 +249,8 @@ TEST(RandomRows, AgreeWithOracle) {
     CellGraph graph = *lower(file, file.cells[0], diagnostics);
     const Structure structure = analyse(graph, differentiate(graph));
     const oracle::Cell cell(file, file.cells[0].name);
-    const auto gpu = open_emulator();
-    gpu->set_seed(seed);
+    Device device = open_device(4, 1);
+    device.reorder(seed);
     oracle::Random random(seed);
     Trial::Options options{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, {3, 4, 2}), .steps = 9};
     options.starts_given = options.step_by_step = options.skip_jumps = true;
@@ -257,10 +258,10 @@ TEST(RandomRows, AgreeWithOracle) {
     options.f64_tolerance = 1e-11;
     const Trial trial(graph, cell, {}, random, options);
     const RowsOptions with{.source = &source, .chunk_bytes = random.chance(0.5) ? 1 : 0};
-    RowsProgram program = RowsProgram::compile(*gpu, graph, structure, Dtype::F64, with);
+    RowsProgram program = RowsProgram::compile(*device.gpu, graph, structure, Dtype::F64, with);
     const std::vector<std::int64_t> lengths{9, 0, 4};
     const BoundRun run = trial.bound(lengths, true, 1).run;
-    ASSERT_EQ(trial.verify(run, run_on_device(*gpu, program, graph, run, Dtype::F64, with), lengths), "")
+    ASSERT_EQ(trial.verify(run, run_on_device(*device.gpu, program, graph, run, Dtype::F64, with), lengths), "")
         << "CELLC_SEED=" << seed << " CELLC_CELLS=1\n"
         << text;
     compared += trial.compared();

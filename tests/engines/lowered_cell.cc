@@ -1,0 +1,43 @@
+#include "tests/engines/lowered_cell.h"
+
+#include <set>
+#include <stdexcept>
+
+#include "compiler/diagnostic.h"
+#include "compiler/jacobian.h"
+#include "compiler/lower.h"
+#include "compiler/structure_rules.h"
+
+namespace cellc {
+namespace {
+
+CellGraph lowered(const SourceText& source, const File& tree, const Cell& cell) {
+  Diagnostics diagnostics;
+  std::optional<CellGraph> graph = lower(tree, cell, diagnostics);
+  if (!graph || !diagnostics.empty()) throw std::runtime_error(diagnostics.format(source));
+  return std::move(*graph);
+}
+
+}  // namespace
+
+LoweredCell::LoweredCell(const SourceText& source, const File& tree, const Cell& cell)
+    : graph(lowered(source, tree, cell)),
+      structure(analyse(graph, differentiate(graph))),
+      oracle(tree, cell.name) {}
+
+bool has_jumps(const CellGraph& cell) {
+  std::set<int> states;
+  for (std::size_t i = 0; i < cell.symbols.size(); ++i)
+    if (cell.symbols[i].kind == SymbolKind::State) states.insert(static_cast<int>(i));
+  for (NodeId id = 0; id < cell.graph.size(); ++id) {
+    const Node& n = cell.graph[id];
+    if (!is_elementwise(n.op)) continue;
+    const Slope slope = op_info(n.op).slope;
+    if ((slope == Slope::Step && depends_on(cell.graph, id, states)) ||
+        (slope == Slope::Select && depends_on(cell.graph, n.args[0], states)))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace cellc

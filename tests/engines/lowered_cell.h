@@ -1,0 +1,26 @@
+#pragma once
+// One cell of a file with all that is derived of it, ready to be run by whatever engine.
+#include "compiler/graph.h"
+#include "compiler/source.h"
+#include "compiler/structure.h"
+#include "compiler/tree.h"
+#include "tests/oracle/oracle.h"
+
+namespace cellc {
+
+/// The graph and what is proved of it; throws where the cell is no valid one.
+struct LoweredCell {
+  LoweredCell(const SourceText& source, const File& tree, const Cell& cell);
+  LoweredCell(const LoweredCell&) = delete;
+  int stages() const { return static_cast<int>(structure.stages.size()); }
+
+  CellGraph graph;
+  Structure structure;
+  oracle::Cell oracle;
+};
+
+/// A comparison looks at a state: a residual within the tolerance tips it now and then, and then what is
+/// promised is each step, not the run.
+bool has_jumps(const CellGraph& cell);
+
+}  // namespace cellc
