@@ -20,17 +20,14 @@
 
 namespace cellc {
 
-template <ScanCopy kCopy>
-struct ScanRun : ScanPiece<kCopy> {
-  using Piece = ScanPiece<kCopy>;
+/// Maps of pieces and of what is left of them: within a block through shared memory, between blocks through `words`.
+template <ScanCopy kCopy, int kBuffers = 1>
+struct ScanMaps : ScanPiece<kCopy, kBuffers> {
+  using Piece = ScanPiece<kCopy, kBuffers>;
   using Map = Carriers::Map;
-  using Piece::scan, Piece::lanes, Piece::lane, Piece::thread, Piece::warp, Piece::warps, Piece::channel, Piece::part;
-  using Piece::call, Piece::real, Piece::piece, Piece::begin, Piece::low, Piece::high, Piece::words;
-  using Piece::totals, Piece::looks, Piece::known, Piece::ended, Piece::is_known, Piece::ticket;
+  using Piece::lanes, Piece::lane, Piece::warp, Piece::channel, Piece::call, Piece::real, Piece::piece, Piece::words;
 
-  CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : Piece(scan, shared) {}
-
-  // Maps ---------------------------------------------------------------------------------------------
+  CELLC_DEVICE ScanMaps(const Scan& scan, char* shared) : Piece(scan, shared) {}
 
   CELLC_DEVICE void keep(Real* table, Map& map) const {
     Real* at = table + warp * (kMapReals * kScanChannels) + channel;
@@ -84,6 +81,20 @@ struct ScanRun : ScanPiece<kCopy> {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
   }
+  CELLC_DEVICE unsigned draw() const { return atomicAdd(&this->scan.control->drawn, 1u); }
+};
+
+template <ScanCopy kCopy>
+struct ScanRun : ScanMaps<kCopy> {
+  using Maps = ScanMaps<kCopy>;
+  using typename Maps::Map, typename Maps::Piece;
+  using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
+  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high;
+  using Maps::totals, Maps::looks, Maps::known, Maps::ended, Maps::is_known, Maps::ticket;
+  using Maps::keep, Maps::fetch, Maps::look_at_state, Maps::look_at_map, Maps::publish_state, Maps::publish_map;
+  using Maps::first_state, Maps::draw;
+
+  CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : Maps(scan, shared) {}
 
   /// Composes kLook predecessors, nearest, nearest - 1, …, as they appear; whether they led back to a state.
   /// The first piece always has its state.
@@ -156,8 +167,6 @@ struct ScanRun : ScanPiece<kCopy> {
   }
 
   // Pieces -------------------------------------------------------------------------------------------
-
-  CELLC_DEVICE unsigned draw() const { return atomicAdd(&scan.control->drawn, 1u); }
 
   CELLC_DEVICE void run(unsigned number) {
     const unsigned chains = static_cast<unsigned>(lanes.sequences * scan.groups);
@@ -283,7 +292,7 @@ struct ScanRun : ScanPiece<kCopy> {
 template <ScanCopy kCopy>
 CELLC_DEVICE void scan(const Scan& scan) {
   static_assert(kScanChannels >= 1 && kScanChannels <= kWarp && (kScanChannels & (kScanChannels - 1)) == 0);
-  static_assert(kScanSteps % 8 == 0 && (kCopy != ScanCopy::Time || kScanChannels == 1));
+  static_assert((kCopy != ScanCopy::Time || kScanChannels <= kChunk), "chunks of time");
   static_assert(kCopy != ScanCopy::Rows || kScanChannels * sizeof(Stored) >= 16);
   CELLC_DYNAMIC_SHARED(char, scan_shared);
   ScanRun<kCopy> work(scan, scan_shared);

@@ -15,7 +15,12 @@ namespace cellc {
 #define CELLC_SCAN_LOOK (Step::kStates > 2 || CELLC_SCAN_CHANNELS < 4 ? 1 : Step::kStates == 2 || CELLC_SCAN_CHANNELS < 16 ? 2 : 4)
 #endif
 constexpr int kScanChannels = CELLC_SCAN_CHANNELS;  ///< of a block: 1, 2, 4, … 32
-constexpr int kScanSteps = CELLC_SCAN_STEPS;        ///< of a thread: a multiple of 8
+constexpr int kScanSteps = CELLC_SCAN_STEPS;        ///< of a thread
+#ifdef CELLC_SCAN_FORWARD
+constexpr bool kForward = true;                     ///< no sequence runs backwards
+#else
+constexpr bool kForward = false;
+#endif
 constexpr int kLook = CELLC_SCAN_LOOK;              ///< predecessors that a thread looks at together
 
 /// Zeroed once, when it is allocated; kept from call to call.
@@ -37,14 +42,17 @@ struct Scan {
 enum class ScanCopy {
   Each,  ///< entry by entry: whatever their strides
   Rows,  ///< rows of kScanChannels neighbours, 16 bytes at a time: channels fill the groups
-  Time,  ///< kScanChannels is 1 and steps are neighbours, 16 bytes at a time; inputs are aligned alike
+  Time,  ///< steps of kScanChannels neighbours follow each other without gaps, 16 bytes at a time; inputs are aligned alike
 };
 
 constexpr int kScanParts = kWarp / kScanChannels;                  // parts of time of a warp
 constexpr int kChunk = 16 / static_cast<int>(sizeof(Stored));      // entries of 16 bytes
 constexpr bool kStaged = kScanChannels < kWarp;                    // rows leave through shared memory
-// Parts begin as many banks apart as they have channels.
-constexpr int kPartPad = !kStaged ? 0 : kScanChannels > kChunk ? kScanChannels : kChunk;
+constexpr bool kChunked = kScanChannels < kChunk;                  // 16 bytes hold several steps, and are read at once
+// Threads that read meet in no bank where each has an odd number of 16 bytes; otherwise those are permuted.
+constexpr bool kSwizzled = kChunked && kScanSteps * kScanChannels / kChunk % 2 == 0;
+// Otherwise parts begin as many banks apart as they have channels.
+constexpr int kPartPad = kStaged && !kChunked ? kScanChannels : 0;
 constexpr int kPartPitch = kScanSteps * kScanChannels + kPartPad;  // entries
 constexpr int kSlotPitch = kPartPitch * kScanParts;
 constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
@@ -82,18 +90,33 @@ CELLC_DEVICE void put(unsigned (&words)[4], int place, Stored value) {
 #endif
 }
 
-template <ScanCopy kCopy>
+/// Where a step's entry of a channel lies in a warp's slot.
+CELLC_DEVICE int place_in_slot(int of_part, int step, int of_channel) {
+  if constexpr (!kSwizzled) return of_part * kPartPitch + step * kScanChannels + of_channel;
+  const int entry = (of_part * kScanSteps + step) * kScanChannels + of_channel, chunk = entry / kChunk;
+  return (chunk ^ (chunk / 8 % 8)) * kChunk + entry % kChunk;
+}
+
+/// kBuffers pieces lie on chip at once.
+template <ScanCopy kCopy, int kBuffers = 1>
 struct ScanPiece {
   static constexpr bool kTime = kCopy == ScanCopy::Time;
   static constexpr int kInputs = Step::kInputs > 0 ? Step::kInputs : 1;
+  /// Steps in 16 bytes, where steps are neighbours.
+  static constexpr int kChunkSteps = kChunked ? kChunk / kScanChannels : 1;
   /// Steps whose inputs are read together.
-  static constexpr int kBatch = kTime && kChunk > 4 ? kChunk : Step::kInputs <= 2 ? 8 : 4;
+  static constexpr int kBatch = kScanSteps % 8 == 0 && (kChunkSteps == 8 || Step::kInputs <= 2) ? 8
+                                : kScanSteps % 4 == 0 && kChunkSteps <= 4                         ? 4
+                                : kScanSteps % 6 == 0                                             ? 6
+                                                                                                  : 2;
+  static_assert(kScanSteps % kBatch == 0 && kBatch % kChunkSteps == 0);
 
   const Scan& scan;
   const Lanes& lanes;
   int thread, warp, warps;  // thread of its warp
   int channel, part;        // of the group; of the warp's time
   char* shared;
+  int buffer = 0;           // of the piece at hand
   unsigned call;
 
   // The piece at hand
@@ -117,12 +140,19 @@ struct ScanPiece {
 
   // Shared memory: what is cheaper to tell again than to keep.
   /// Of the warp: [slot][part][step][channel].
-  CELLC_DEVICE Stored* region() const { return reinterpret_cast<Stored*>(shared) + warp * (kSlots * kSlotPitch); }
-  /// Of the thread, in the first slot.
-  CELLC_DEVICE Stored* own() const { return region() + part * kPartPitch + (kTime ? 0 : channel); }
+  CELLC_DEVICE Stored* region() const {
+    const int at = kBuffers > 1 ? buffer * warps + warp : warp;
+    return reinterpret_cast<Stored*>(shared) + at * (kSlots * kSlotPitch);
+  }
+  /// Step k of the thread, of input or state e.
+  CELLC_DEVICE Stored* own(int e, int k) const { return region() + e * kSlotPitch + place_in_slot(part, within(k), channel); }
+  /// The 16 bytes that hold step k of the thread.
+  CELLC_DEVICE uint4* own_chunk(int e, int k) const {
+    return reinterpret_cast<uint4*>(region() + e * kSlotPitch + place_in_slot(part, k, 0));
+  }
   /// By warp: the map of its steps.
   CELLC_DEVICE Real* totals() const {
-    return reinterpret_cast<Real*>(shared + warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))));
+    return reinterpret_cast<Real*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))));
   }
   /// By warp: the map of the predecessors that it has looked at.
   CELLC_DEVICE Real* looks() const { return totals() + warps * (kMapReals * kScanChannels); }
@@ -142,16 +172,15 @@ struct ScanPiece {
   /// Places before step 0, so that chunks of time are aligned.
   CELLC_DEVICE int skew() const {
     if constexpr (!kTime || Step::kInputs == 0) return 0;
-    const int at = static_cast<int>(reinterpret_cast<unsigned long long>(input_base[0]) / sizeof(Stored) % kChunk);
-    return lanes.reverse ? kChunk - 1 - at : at;
+    const unsigned long long base = reinterpret_cast<unsigned long long>(input_base[0] - (kScanChannels > 1 ? channel : 0));
+    const int at = static_cast<int>(base / (sizeof(Stored) * kScanChannels) % kChunkSteps);
+    return lanes.reverse ? kChunkSteps - 1 - at : at;
   }
-  /// Where the warp's row lies in a slot.
-  static CELLC_DEVICE int row_place(int row) { return row / kScanSteps * kPartPitch + row % kScanSteps * kScanChannels; }
+  /// Where the warp's row begins in a slot.
+  static CELLC_DEVICE int row_place(int row) { return place_in_slot(row / kScanSteps, row % kScanSteps, 0); }
   /// Chunks of time that runs backwards are kept as they stand in memory.
-  CELLC_DEVICE int within(int step) const {
-    if constexpr (!kTime) return step * kScanChannels;
-    return lanes.reverse ? step ^ (kChunk - 1) : step;
-  }
+  CELLC_DEVICE bool turned() const { return kTime && !kForward && lanes.reverse; }
+  CELLC_DEVICE int within(int step) const { return turned() ? step ^ (kChunkSteps - 1) : step; }
 
   /// Asks for the inputs of the warp's rows, the first of which is step `first`.
   CELLC_DEVICE void ask(long long first) {
@@ -170,11 +199,12 @@ struct ScanPiece {
           if (first + row + k < steps) copy_async<16>(to + row_place(row + k) + place, from + k * stride);
       } else if constexpr (kTime) {
         CELLC_UNROLL()
-        for (int k = 0; k < kRows; k += kWarp * kChunk) {
-          const int row = k + thread * kChunk;
+        for (int k = 0; k < kRows; k += kWarp * kChunkSteps) {
+          const int row = k + thread * kChunkSteps;
           const long long t = first + row;
-          if (t >= 0 && t + kChunk <= steps) {
-            copy_async<16>(to + row_place(row), input_at(e, lanes.reverse ? t + kChunk - 1 : t));
+          if (kRows % (kWarp * kChunkSteps) != 0 && row >= kRows) break;
+          if (t >= 0 && t + kChunkSteps <= steps) {
+            copy_async<16>(to + row_place(row), input_at(e, lanes.reverse ? t + kChunkSteps - 1 : t) - (kScanChannels > 1 ? channel : 0));
           } else {
             copy_ragged(to + row_place(row), e, t);
           }
@@ -185,7 +215,7 @@ struct ScanPiece {
         for (int k = 0; k < kScanSteps; ++k) {
           const int row = k * kScanParts + part;
           if (!real || first + row < 0 || first + row >= steps) continue;
-          Stored* const at = to + row_place(row) + channel;
+          Stored* const at = to + place_in_slot(row / kScanSteps, row % kScanSteps, channel);
           if constexpr (sizeof(Stored) >= 4) {
             copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from + k * kScanParts * stride);
           } else {
@@ -199,28 +229,39 @@ struct ScanPiece {
   /// A chunk that begins before the sequence or ends after it.
   CELLC_DEVICE void copy_ragged(Stored* to, int e, long long t) {
     CELLC_UNROLL(1)
-    for (int k = 0; k < kChunk; ++k)
-      if (t + k >= 0 && t + k < lane[0].steps) to[within(k)] = *input_at(e, t + k);
+    for (int k = 0; k < kChunkSteps; ++k) {
+      if (t + k < 0 || t + k >= lane[0].steps) continue;
+      CELLC_UNROLL()
+      for (int c = 0; c < kScanChannels; ++c) to[within(k) * kScanChannels + c] = input_at(e, t + k)[c - channel];
+    }
+  }
+
+  /// Entry of the thread's channel in 16 bytes of steps.
+  CELLC_DEVICE Stored own_of(const uint4& chunk, int step) const {
+    Stored value = stored_at(chunk, step * kScanChannels);
+    CELLC_UNROLL()
+    for (int c = 1; c < kScanChannels; ++c)
+      if (channel == c) value = stored_at(chunk, step * kScanChannels + c);
+    return value;
   }
 
   CELLC_DEVICE void read(int k, Real (&input)[kInputs]) const {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(own()[e * kSlotPitch + within(k)]);
+    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(*own(e, k));
   }
   CELLC_DEVICE void read(int k, Real (&input)[kBatch][kInputs]) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
-      if constexpr (kTime) {
-        CELLC_UNROLL()
-        for (int i = 0; i < kBatch; i += kChunk) {
-          const uint4 chunk = *reinterpret_cast<const uint4*>(own() + e * kSlotPitch + k + i);
+      CELLC_UNROLL()
+      for (int i = 0; i < kBatch; i += kChunkSteps) {
+        if constexpr (kChunked) {
+          const uint4 chunk = *own_chunk(e, k + i);
           CELLC_UNROLL()
-          for (int j = 0; j < kChunk; ++j)
-            input[i + j][e] = widen(lanes.reverse ? stored_at(chunk, kChunk - 1 - j) : stored_at(chunk, j));
+          for (int j = 0; j < kChunkSteps; ++j)
+            input[i + j][e] = widen(turned() ? own_of(chunk, kChunkSteps - 1 - j) : own_of(chunk, j));
+        } else {
+          input[i][e] = widen(*own(e, k + i));
         }
-      } else {
-        CELLC_UNROLL()
-        for (int i = 0; i < kBatch; ++i) input[i][e] = widen(own()[e * kSlotPitch + (k + i) * kScanChannels]);
       }
     }
   }
@@ -300,37 +341,55 @@ struct ScanPiece {
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
-        Stored* const to = work.own() + e * kSlotPitch;
-        if constexpr (kTime) {
+        if constexpr (kChunked && kScanChannels == 1) {
           CELLC_UNROLL()
           for (int i = 0; i < kBatch; i += kChunk) {
             unsigned words[4];
             CELLC_UNROLL()
-            for (int j = 0; j < kChunk; ++j)
-              put(words, j, narrow(work.lanes.reverse ? rows[i + kChunk - 1 - j][e] : rows[i + j][e]));
-            *reinterpret_cast<uint4*>(to + k + i) = make_uint4(words[0], words[1], words[2], words[3]);
+            for (int j = 0; j < kChunk; ++j) put(words, j, narrow(work.turned() ? rows[i + kChunk - 1 - j][e] : rows[i + j][e]));
+            *work.own_chunk(e, k + i) = make_uint4(words[0], words[1], words[2], words[3]);
           }
         } else {
           CELLC_UNROLL()
-          for (int i = 0; i < kBatch; ++i) store(to + (k + i) * kScanChannels, rows[i][e]);
+          for (int i = 0; i < kBatch; ++i) store(work.own(e, k + i), rows[i][e]);
         }
       }
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) store(work.own() + e * kSlotPitch + work.within(k), state[e]);
+      for (int e = 0; e < Step::kStates; ++e) store(work.own(e, k), state[e]);
     }
   };
 
+  /// Whether the chunks of time of a state lie in memory as those of the inputs.
+  CELLC_DEVICE bool is_chunked(int e, long long first) const {
+    const ArrayView& array = lanes.array[Step::state_array(e)];
+    if (array.row != kScanChannels || (kScanChannels > 1 && array.channel[0] != 1)) return false;
+    const Stored* const at = row_at(e, lanes.reverse ? first + kChunkSteps - 1 : first) - (kScanChannels > 1 ? channel : 0);
+    return reinterpret_cast<unsigned long long>(at) % 16 == 0;
+  }
   /// Neighbours in memory by neighbours of the warp.
   CELLC_DEVICE void write_staged(long long first) {
     __syncwarp();
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       if (!row_base[e] || !real) continue;
+      if constexpr (kTime && kBuffers > 1) {
+        if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps && is_chunked(e, first)) {
+          const int begin_row = thread * kChunkSteps;
+          Stored* const at = row_at(e, first + begin_row + (lanes.reverse ? kChunkSteps - 1 : 0)) - (kScanChannels > 1 ? channel : 0);
+          const long long pitch = row_stride(e) * (kWarp * kChunkSteps);
+          CELLC_UNROLL()
+          for (int k = 0; k < kScanSteps; k += kChunk)
+            if (k + kChunk <= kScanSteps || k / kChunk * (kWarp * kChunkSteps) + begin_row < kScanSteps * kScanParts)
+              *reinterpret_cast<uint4*>(at + k / kChunk * pitch) =
+                  *reinterpret_cast<const uint4*>(region() + e * kSlotPitch + row_place(k / kChunk * (kWarp * kChunkSteps) + begin_row));
+          continue;
+        }
+      }
       Stored* const to = row_at(e, first + part);
       const long long stride = row_stride(e) * kScanParts;
-      const Stored* const from = region() + e * kSlotPitch + (kTime ? 0 : channel);
+      const Stored* const from = region() + e * kSlotPitch;
       if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps) {
         CELLC_UNROLL(8)
         for (int k = 0; k < kScanSteps; ++k) to[k * stride] = from[place_of_row(k * kScanParts + part)];
@@ -343,7 +402,7 @@ struct ScanPiece {
       }
     }
   }
-  CELLC_DEVICE int place_of_row(int row) const { return row / kScanSteps * kPartPitch + within(row % kScanSteps); }
+  CELLC_DEVICE int place_of_row(int row) const { return place_in_slot(row / kScanSteps, within(row % kScanSteps), channel); }
 
   CELLC_DEVICE void resolve(int sequence, int chain, long long at_channel) {
     Lane& l = lane[0];
@@ -358,16 +417,26 @@ struct ScanPiece {
     }
     l.first_row = lanes.reverse ? first + l.steps - 1 : first;
     l.direction = lanes.reverse ? -1 : 1;
+    find_words(chain);
+    find_inputs();
+    find_rows();
+  }
+  /// Where the arrays of the lane begin.
+  CELLC_DEVICE void find_inputs() {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
-      input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, l, 0) + lanes.step.input[e];
+      input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, lane[0], 0) + lanes.step.input[e];
     }
+  }
+  CELLC_DEVICE void find_rows() {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
-      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, l, 0) + lanes.step.state[e] : nullptr;
+      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, lane[0], 0) + lanes.step.state[e] : nullptr;
     }
+  }
+  CELLC_DEVICE void find_words(int chain) {
     words = scan.words + static_cast<long long>(chain) * scan.pieces * (kScanWords * kScanChannels) + channel;
   }
 };

@@ -24,6 +24,11 @@ constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
 /// Numbers of a map that a thread of a scan composes in registers: four coupled states.
 constexpr int kLargestMap = 20;
 constexpr int kScanWarps = 8, kScanSteps = 32;  ///< of a block, of a thread, where shared memory allows (docs/notes/device-scan.md)
+/// The same of few channels, whose pieces stream through a block; and pieces of it on chip at once.
+constexpr int kStreamWarps = 7, kStreamBuffers = 3, kStreamChannels = 8;
+constexpr std::int64_t kStreamRounds = 10;  ///< pieces of a multiprocessor from which that pays
+/// Bytes of a map that a thread of a stream holds several of.
+constexpr std::int64_t kStreamMap = 32;
 
 Storage storage_named(Dtype dtype) {
   switch (dtype) {
@@ -198,12 +203,16 @@ GpuSource StageProgram::source(const Code& code, const Variant& variant) const {
     const ScanShape& scan = variant.scan;
     const char* const copy = scan.copy == ScanCopy::Rows ? "Rows" : scan.copy == ScanCopy::Time ? "Time" : "Each";
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", scan.channels, scan.steps);
+    if (scan.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
+    if (scan.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", scan.buffers);
     text += part("carriers.cuh") + part("scan_piece.cuh") + part("scan.cuh");
+    if (scan.buffers) text += part("scan_stream.cuh");
     text += fmt::format(
         "#line 1 \"kernel\"\nextern \"C\" __global__ void __launch_bounds__({0}, {1}) cellc_kernel(const __grid_constant__ "
-        "cellc::Scan run) {{ cellc::scan<cellc::ScanCopy::{2}>(run); }}\n"
-        "static_assert(cellc::scan_shared_bytes({3}) == {4} && cellc::kMapReals == {5}, \"what the launch reserves\");\n",
-        scan.warps * kWarp, scan.blocks, copy, scan.warps, scan.shared_bytes, code.carried.map_numbers);
+        "cellc::Scan run) {{ cellc::{6}<cellc::ScanCopy::{2}>(run); }}\n"
+        "static_assert(cellc::{7}_shared_bytes({3}) == {4} && cellc::kMapReals == {5}, \"what the launch reserves\");\n",
+        scan.threads(), scan.blocks, copy, scan.warps, scan.shared_bytes, code.carried.map_numbers, scan.buffers ? "scan_stream" : "scan",
+        scan.buffers ? "stream" : "scan");
     return {fmt::format("{}.scan.cu", cell_.name), std::move(text), {}};
   }
   const bool segmented = variant.kernel == Kernel::Segmented;
@@ -295,7 +304,7 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const Variant& variant)
   compiled.threads = code.warps * kWarp;
   if (variant.kernel == Kernel::Scan) {
     compiled.shared_bytes = variant.scan.shared_bytes;
-    compiled.threads = variant.scan.warps * kWarp;
+    compiled.threads = variant.scan.threads();
   }
   compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, compiled.threads, compiled.shared_bytes));
   return code.kernels.emplace(variant, std::move(compiled)).first->second;
@@ -431,6 +440,7 @@ std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code
   ScanShape shape;
   // Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
   bool rows = layout.sizes.size() <= 1, time = !code.step.inputs.empty();
+  bool span = time && rows && std::has_single_bit(static_cast<std::uint64_t>(layout.channels)) && layout.channels * size < 16;
   std::vector<std::int64_t> aligned;  // places modulo 16 bytes that all inputs must share
   for (const SymbolEntry& e : code.step.inputs) {
     const DeviceArray& a = run.symbols[e.symbol];
@@ -439,18 +449,22 @@ std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code
     rows = rows && (layout.channels == 1 || (!channel.empty() && channel.back() == 1)) && a.data % 16 == 0 && a.row * size % 16 == 0 &&
            a.batch * size % 16 == 0 && entry * size % 16 == 0;
     time = time && a.row == 1;
+    // Neighbours in memory as if steps and channels were one axis.
+    span = span && a.row == layout.channels && (layout.channels == 1 || (!channel.empty() && channel.back() == 1)) &&
+           (static_cast<std::int64_t>(a.data) + entry * size) % (layout.channels * size) == 0 && a.batch % layout.channels == 0;
     std::vector<std::int64_t> at{static_cast<std::int64_t>(a.data) + entry * size, a.batch * size};
     for (const std::int64_t c : channel) at.push_back(c * size);
     for (std::int64_t& place : at) place = (place % 16 + 16) % 16;
     if (aligned.empty()) aligned = at;
     time = time && at == aligned;
+    span = span && at == aligned;
   }
   const int most = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(std::min<std::int64_t>(layout.channels, kWarp))));
   shape.channels = most;
   while (rows && layout.channels % shape.channels != 0) shape.channels /= 2;
-  if (time) {
+  if (time || span) {
     shape.copy = ScanCopy::Time;
-    shape.channels = 1;
+    shape.channels = time ? 1 : most;
   } else if (rows && shape.channels * size >= 16) {
     shape.copy = ScanCopy::Rows;
   } else {
@@ -459,8 +473,15 @@ std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code
 
   // scan_shared_bytes of scan_piece.cuh.
   const std::int64_t channels = shape.channels, parts = kWarp / channels, states = static_cast<std::int64_t>(code.step.states.size());
-  const std::int64_t inputs = static_cast<std::int64_t>(code.step.inputs.size()), pad = parts == 1 ? 0 : std::max(channels, 16 / size);
+  const std::int64_t inputs = static_cast<std::int64_t>(code.step.inputs.size()), pad = parts == 1 || channels < 16 / size ? 0 : channels;
   const std::int64_t slots = std::max<std::int64_t>({1, inputs, parts > 1 ? states : 0});
+  shape.forward = !run.reverse;
+  if (plan.piece == 0 && channels <= kStreamChannels && code.carried.map_numbers * real <= kStreamMap) {
+    ScanShape stream = stream_shape(shape, slots, pad, code.carried.map_numbers);
+    const std::int64_t groups = (layout.channels + channels - 1) / channels;
+    // Fewer pieces end sooner without the run-up of a stream.
+    if (stream.warps > 1 && run.length / stream.piece() * groups * run.sequences >= kStreamRounds * gpu_.facts().multiprocessors) return stream;
+  }
   const auto bytes = [&] {
     return shape.warps * (slots * parts * (shape.steps * channels + pad) * size + channels * (2 * code.carried.map_numbers * real + 4)) +
            channels * states * real + 8;
@@ -480,11 +501,33 @@ std::optional<StageProgram::ScanShape> StageProgram::scan_shape(const Code& code
   return shape;
 }
 
+/// Pieces as long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for each other.
+StageProgram::ScanShape StageProgram::stream_shape(ScanShape shape, std::int64_t slots, std::int64_t pad, std::int64_t map_numbers) const {
+  const std::int64_t size = static_cast<std::int64_t>(size_of(storage_)), real = storage_ == Dtype::F64 ? 8 : 4;
+  const std::int64_t channels = shape.channels, parts = kWarp / channels;
+  const std::int64_t room = std::min(gpu_.facts().shared_per_multiprocessor / 2 - 1024, gpu_.facts().shared_per_block);
+  const auto bytes = [&](std::int64_t warps, std::int64_t steps) {  // stream_shared_bytes of scan_stream.cuh
+    return 320 + warps * (kStreamBuffers * (slots * parts * (steps * channels + pad) * size + 8) + channels * (3 * map_numbers * real + 4));
+  };
+  // Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one bank.
+  const bool time = shape.copy == ScanCopy::Time;
+  for (const int chunks : {13, 11, 9, 7, 5}) {
+    shape.steps = time ? chunks * 16 / static_cast<int>(size * channels) : 8 * ((chunks - 1) / 2);
+    shape.warps = kStreamWarps;
+    while (shape.warps > 1 && bytes(shape.warps, shape.steps) > room) --shape.warps;
+    if (shape.warps == kStreamWarps) break;
+  }
+  shape.buffers = kStreamBuffers;
+  shape.blocks = 2;
+  shape.shared_bytes = bytes(shape.warps, shape.steps);
+  return shape;
+}
+
 void StageProgram::run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan,
                             GpuStream stream) {
   Compiled& k = kernel(code, scan_variant(shape));
   // Along time the first piece begins at a multiple of 16 bytes, before step 0.
-  const std::int64_t early = shape.copy == ScanCopy::Time ? 16 / static_cast<std::int64_t>(size_of(storage_)) - 1 : 0;
+  const std::int64_t early = shape.copy == ScanCopy::Time ? 16 / (static_cast<std::int64_t>(size_of(storage_)) * shape.channels) - 1 : 0;
   const std::int64_t pieces = (run.length + early + shape.piece() - 1) / shape.piece();
   const std::int64_t groups = (layout.channels + shape.channels - 1) / shape.channels, chains = run.sequences * groups;
   const std::int64_t halves = storage_ == Dtype::F64 ? 2 : 1;

@@ -97,7 +97,11 @@ class StageProgram {
   struct ScanShape {
     ScanCopy copy = ScanCopy::Each;
     int channels = 0, steps = 0, warps = 0, blocks = 0;  ///< of a block, a thread, a block; blocks of a multiprocessor
+    int buffers = 0;                                     ///< pieces that a block holds at once (scan_stream.cuh); 0: one
+    bool forward = true;
     std::int64_t shared_bytes = 0;
+    /// One more warp draws the tickets of a stream.
+    int threads() const { return (warps + (buffers ? 1 : 0)) * 32; }
     std::int64_t piece() const { return std::int64_t{warps} * (32 / channels) * steps; }
     auto operator<=>(const ScanShape&) const = default;
   };
@@ -140,6 +144,7 @@ class StageProgram {
                                    double tolerance, bool segmented, std::int64_t segments);
   std::optional<ScanShape> scan_shape(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan) const;
   std::optional<ScanShape> scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes, std::int64_t steps) const;
+  ScanShape stream_shape(ScanShape shape, std::int64_t slots, std::int64_t pad, std::int64_t map_numbers) const;
   static Variant scan_variant(const ScanShape& shape) { return {Kernel::Scan, false, false, false, 1, shape}; }
   void run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan, GpuStream stream);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);

@@ -110,5 +110,40 @@ TEST(CudaScan, PiecesAreThoseOfThePlan) {
   }
 }
 
+/// Long sequences of few channels stream through the blocks: along time, by rows, and entry by entry.
+TEST(CudaScan, LongSequencesOfFewChannelsStream) {
+  Device device = open_device(1);  // ten pieces a multiprocessor
+  const oracle::Example& file = matrix_example("08_gilr");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
+    CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
+    oracle::Random random(18);
+    for (const std::int64_t channels : {1, 2, 3, 4}) {
+      // 4480 steps a piece of one channel; 16 bits hold twice as many, 64 half.
+      const std::int64_t steps = 10 * device.gpu->facts().multiprocessors * 9600 / channels + 1237;
+      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = static_cast<int>(steps)};
+      with.starts_given = true;
+      with.f64_tolerance = 1e-11;
+      const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
+      // A card needs a million steps to stream, and the oracle seconds for each.
+      if (!device.emulator && (channels == 3 || dtype != Dtype::F32)) continue;
+      for (const bool packed : {false, true}) {
+        const std::vector<std::int64_t> lengths = packed ? std::vector<std::int64_t>{17, 0, steps} : std::vector<std::int64_t>{steps};
+        const Binding binding = trial.bound(lengths, packed, 1);
+        SolveOptions options;
+        options.solver = Strategy::Scan;
+        SolveReport report;
+        const RunOutput output = solver.run(binding.run, options, report);
+        SCOPED_TRACE(fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "one sequence"));
+        ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
+        EXPECT_TRUE(report.converged);
+        if (channels == 1) {
+          EXPECT_EQ(report.stages[0].plan.segment, 7 * 32 * 5 * 16 / static_cast<std::int64_t>(size_of(dtype)));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cellc

@@ -1,4 +1,4 @@
-// scan.cuh on the emulator against a plain loop in f64: kinds of maps, layouts, loaders, storage, awkward
+// scan.cuh and scan_stream.cuh on the emulator against a plain loop in f64: kinds of maps, layouts, loaders, storage, awkward
 // lengths, and schedules in which pieces wait for each other.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -186,11 +186,13 @@ struct ScanCase {
   bool packed = false, reverse = false, time_inner = false;
   int grid = 5, look = 1 << 20, calls = 1;
   int misalign = 0;  ///< entries that all arrays begin later
+  int buffers = 0;   ///< of scan_stream.cuh; 0: scan.cuh
   std::string label() const {
     std::string all;
     for (std::int64_t n : lengths) all += fmt::format(" {}", n);
     return fmt::format("{} channels {} steps {} warps {} width {} lengths{}{}{} grid {} look {}", copy, channels, steps, warps, width, all,
-                       packed ? " packed" : "", reverse ? " reverse" : "", grid, look);
+                       packed ? " packed" : "", reverse ? " reverse" : "", grid, look) +
+           (buffers ? fmt::format(" {} buffers", buffers) : "");
   }
 };
 
@@ -209,7 +211,7 @@ struct Arguments {
   long long batch, row, channel, channels, length;
   int sequences, reverse, pieces, groups, look;
 };
-extern "C" __global__ void __launch_bounds__(256) kernel(const __grid_constant__ Arguments a) {
+extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__ Arguments a) {
   cellc::Scan s;
   cellc::Lanes& l = s.lanes;
   for (int i = 0; i < Step::kArrays; ++i) {
@@ -239,10 +241,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const __grid_constant__
   s.pieces = a.pieces;
   s.groups = a.groups;
   s.look = a.look;
-  cellc::scan<cellc::ScanCopy::COPY>(s);
+  cellc::KERNEL<cellc::ScanCopy::COPY>(s);
 }
 extern "C" __global__ void sizes(int* to, int warps) {
-  to[0] = cellc::scan_shared_bytes(warps);
+  to[0] = cellc::BYTES(warps);
   to[1] = cellc::kScanWords;
 }
 )";
@@ -252,9 +254,12 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const Format& forma
   source.text = fmt::format(
       "#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n#define COPY {}\n", format.name,
       c.channels, c.steps, c.copy);
+  const std::string kernel = c.buffers ? "scan_stream" : "scan";
+  source.text += fmt::format("#define KERNEL {}\n#define BYTES {}_shared_bytes\n", kernel, c.buffers ? "stream" : "scan");
+  if (c.buffers) source.text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", c.buffers);
   for (const char* part : {"preamble.cuh", "math.cuh"}) source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  for (const char* part : {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"})
+  for (const char* part : {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += kKernel;
   return source;
@@ -267,7 +272,15 @@ class ScanRunner {
 
   void seed(std::uint64_t seed) { gpu_->set_seed(seed); }
 
-  void check(const ScanCase& c) {
+  /// By both kernels, unless the case names one.
+  void check(ScanCase c) {
+    if (c.buffers) return check_kernel(c);
+    check_kernel(c);
+    c.buffers = 3;
+    check_kernel(c);
+  }
+
+  void check_kernel(const ScanCase& c) {
     SCOPED_TRACE(c.label() + " " + format_.name);
     const auto module = gpu_->load(source_of(cell_, c, format_));
     const auto kernel = gpu_->function(module, "kernel"), sizes = gpu_->function(module, "sizes");
@@ -351,7 +364,7 @@ class ScanRunner {
     a.words = words.address();
     GpuLaunch shape;
     shape.grid.x = c.grid;
-    shape.block.x = 32 * c.warps;
+    shape.block.x = 32 * (c.warps + (c.buffers ? 1 : 0));
     shape.shared_bytes = fact[0];
     void* arguments[] = {&a, nullptr};
     // What earlier calls published is of other data, and lies elsewhere.
@@ -472,12 +485,48 @@ TEST(Scan, AwkwardLengthsAlongTime) {
   runner.check(c);
 }
 
+TEST(Scan, AwkwardLengthsAlongTimeOfFewChannels) {
+  for (const Format& format : {Format{}, kBF16}) {
+    ScanRunner runner(linear_cell(), format, interleaved(10));
+    ScanCase c;
+    c.copy = "Time";
+    int turn = 0;
+    for (const int channels : {2, 4}) {
+      c.channels = static_cast<int>(c.width = channels);
+      for (std::int64_t length : awkward(c)) {
+        c.lengths = {length, length};
+        c.reverse = ++turn % 2;
+        c.misalign = turn % (16 / format.bytes / channels) * channels;
+        runner.check(c);
+      }
+    }
+  }
+}
+
+TEST(Scan, BuffersOfAStream) {
+  ScanRunner runner(linear_cell(), Format{}, interleaved(11));
+  ScanCase c;
+  c.copy = "Time";
+  c.channels = 1;
+  c.width = 1;
+  c.lengths = {9000, 9000};
+  for (const int buffers : {3, 4, 5}) {
+    c.buffers = buffers;
+    for (const int look : {1, 5, 1 << 20}) {
+      c.look = look;
+      c.grid = 3 + look % 7;
+      runner.check(c);
+    }
+  }
+}
+
 TEST(Scan, PackedSequences) {
   for (const char* copy : {"Each", "Rows", "Time"}) {
     ScanRunner runner(linear_cell(), Format{}, interleaved(4));
     ScanCase c;
     c.copy = copy;
     c.packed = true;
+    c.warps = 3;
     c.channels = c.width = copy == std::string("Time") ? 1 : 8;
     c.lengths = {5, 0, 133, 1, 700, 0, 64};
     for (const bool reverse : {false, true}) {

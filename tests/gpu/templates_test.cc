@@ -58,6 +58,9 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
     {"scan.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
 )"}},
+    {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
+)"}},
     {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
