@@ -36,18 +36,6 @@ std::int64_t times(std::int64_t a, std::int64_t b) {
   return product;
 }
 
-/// Steps of history of an input or state.
-std::int64_t depth(const CompiledCell& kernel, const Shape& shape, int symbol) {
-  std::int64_t deepest = 0;
-  for (const Reach& r : reaches(kernel.cell(), symbol)) {
-    std::int64_t here = r.lag;
-    for (std::size_t a = 0; a < kernel.cell().header.size(); ++a)
-      if (kernel.cell().header[a] == r.axis) here += shape.lengths[a] - 1;
-    deepest = std::max(deepest, here);
-  }
-  return deepest;
-}
-
 bool is_history(FieldKind kind) {
   return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
          kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
@@ -184,7 +172,7 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
 
 std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
   const CallField& field = kernel.layout.fields[array];
-  std::int64_t entries = is_history(field.kind) ? depth(kernel, shape, field.id) : 1;
+  std::int64_t entries = is_history(field.kind) ? history_depth(kernel.cell(), shape.lengths, field.id) : 1;
   for (const int a : kernel.axes_of[array])
     entries = times(entries, shape.lengths[static_cast<std::size_t>(a)]);
   return entries;

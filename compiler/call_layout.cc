@@ -175,4 +175,15 @@ std::vector<Reach> reaches(const CellGraph& cell, int symbol) {
   return found;
 }
 
+std::int64_t history_depth(const CellGraph& cell, const std::vector<std::int64_t>& lengths, int symbol) {
+  std::int64_t deepest = 0;
+  for (const Reach& r : reaches(cell, symbol)) {
+    std::int64_t here = r.lag;
+    for (std::size_t a = 0; a < cell.header.size(); ++a)
+      if (cell.header[a] == r.axis) here += lengths[a] - 1;
+    deepest = std::max(deepest, here);
+  }
+  return deepest;
+}
+
 }  // namespace cellc

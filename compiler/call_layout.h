@@ -68,6 +68,8 @@ struct Reach {
   bool operator==(const Reach&) const = default;
 };
 std::vector<Reach> reaches(const CellGraph& cell, int symbol);
+/// Steps of history of an input or state; `lengths` by position in the header.
+std::int64_t history_depth(const CellGraph& cell, const std::vector<std::int64_t>& lengths, int symbol);
 
 /// `name`, or another that C and C++ accept as an identifier.
 std::string c_name(const std::string& name);

@@ -335,26 +335,13 @@ class Binder {
 
   /// Entries picked by an integer: the compiler has checked those of axes whose length the header fixes.
   void check_entries() const {
-    const Graph& graph = cell_.graph;
-    const auto check = [&](AxisId axis, const Index& index, const std::string& of) {
-      if (index.is_axis()) return;
-      const AxisId header = graph.axis(axis).extent_of;
+    each_picked_entry(cell_, [&](AxisId header, std::int64_t entry, const std::string& of) {
       const Known& known = sizes_.at(header);
-      if (index.literal >= known.value)
+      if (entry >= known.value)
         throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {}), as {} has it",
-                                       cell_.name, index.literal, graph.axis(header).name, of, known.value,
+                                       cell_.name, entry, cell_.graph.axis(header).name, of, known.value,
                                        known.value - 1, known.from));
-    };
-    for (NodeId id = 0; id < graph.size(); ++id) {
-      const Node& node = graph[id];
-      if (node.op == Op::Read) {
-        const Symbol& symbol = cell_.symbols[node.symbol];
-        for (std::size_t i = 0; i < node.index.size(); ++i) check(symbol.axes[i], node.index[i], " of " + symbol.name);
-      } else if (node.op == Op::OneHot) {
-        check(node.index[0].axis, node.index[1], " of eye");
-      }
-      for (const auto& [axis, index] : node.map) check(axis, index, "");
-    }
+    });
   }
 
   void offsets_at_regular_steps() {
@@ -552,6 +539,23 @@ class Binder {
 };
 
 }  // namespace
+
+void each_picked_entry(const CellGraph& cell, const std::function<void(AxisId, std::int64_t, const std::string&)>& visit) {
+  const Graph& graph = cell.graph;
+  const auto look_at = [&](AxisId axis, const Index& index, const std::string& of) {
+    if (!index.is_axis()) visit(graph.axis(axis).extent_of, index.literal, of);
+  };
+  for (NodeId id = 0; id < graph.size(); ++id) {
+    const Node& node = graph[id];
+    if (node.op == Op::Read) {
+      const Symbol& symbol = cell.symbols[node.symbol];
+      for (std::size_t i = 0; i < node.index.size(); ++i) look_at(symbol.axes[i], node.index[i], " of " + symbol.name);
+    } else if (node.op == Op::OneHot) {
+      look_at(node.index[0].axis, node.index[1], " of eye");
+    }
+    for (const auto& [axis, index] : node.map) look_at(axis, index, "");
+  }
+}
 
 Binding bind(const CellGraph& cell, const BindRequest& request) { return Binder(cell, request).bind(); }
 

@@ -41,7 +41,9 @@ struct CudaSolver::Impl {
   std::vector<GpuBuffer> symbols, histories, trajectories, finals, outs;
   std::vector<std::vector<GpuBuffer>> before_arrays, once_arrays;
   std::vector<GpuBuffer> step_arrays;
-  std::map<int, std::pair<GpuAddress, std::int64_t>> placed;  ///< inputs that are the caller's: address, entries from row to row
+  DeviceArrays placed;              ///< what is the caller's
+  bool on_device = false;           ///< all arrays are the caller's, unless place_all() says else
+  bool outs_wanted = true;
   GpuBuffer offsets;
   std::int64_t rows = 0, sequences = 0, longest = 0;
   bool uniform = true;
@@ -154,7 +156,14 @@ struct CudaSolver::Impl {
     bound.threads = run.threads;
     bound.histories = run.histories;
     bound.symbols.assign(run.symbols.size(), Array());
-    placed.clear();
+    placed = {};
+    placed.inputs.resize(run.symbols.size());
+    placed.values.resize(run.symbols.size());
+    placed.histories.resize(run.symbols.size());
+    placed.trajectories.resize(cell.updates.size());
+    placed.finals.resize(cell.updates.size());
+    placed.outs.resize(cell.outs.size());
+    outs_wanted = true;
     sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
     rows = run.offsets.back();
     longest = 0;
@@ -187,14 +196,8 @@ struct CudaSolver::Impl {
     gpu.copy_in(offsets.address(), run.offsets.data(), run.offsets.size() * 8, 0);
     trajectories.resize(cell.updates.size());
     finals.resize(cell.updates.size());
-    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-      const std::size_t n = static_cast<std::size_t>(entries(cell.symbols[cell.updates[u].symbol].axes));
-      reserve(trajectories[u], static_cast<std::size_t>(rows) * n * size_of(storage));
-      reserve(finals[u], static_cast<std::size_t>(sequences) * n * size_of(arithmetic));
-    }
     outs.resize(cell.outs.size());
-    for (std::size_t o = 0; o < cell.outs.size(); ++o)
-      reserve(outs[o], static_cast<std::size_t>(rows * entries(cell.outs[o].index)) * size_of(storage));
+    if (!on_device) reserve_written();
     before_arrays.resize(parts.stages.size());
     once_arrays.resize(parts.stages.size());
     for (std::size_t k = 0; k < parts.stages.size() && !in_rows; ++k) {
@@ -208,10 +211,72 @@ struct CudaSolver::Impl {
     replan(options);
   }
 
-  void replan(const SolveOptions& options) {
+  /// Memory for what is written and is not the caller's.
+  void reserve_written() {
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+      const std::size_t n = static_cast<std::size_t>(entries(cell.symbols[cell.updates[u].symbol].axes));
+      if (!placed.trajectories[u].data && !needs_no_trajectory(static_cast<int>(u)))
+        reserve(trajectories[u], static_cast<std::size_t>(rows) * n * size_of(running));
+      if (!placed.finals[u]) reserve(finals[u], static_cast<std::size_t>(sequences) * n * size_of(arithmetic));
+    }
+    for (std::size_t o = 0; o < cell.outs.size() && (outs_wanted || in_rows); ++o)
+      if (!placed.outs[o]) reserve(outs[o], static_cast<std::size_t>(rows * entries(cell.outs[o].index)) * size_of(running));
+  }
+
+  /// Lanes that walk their whole sequence may leave a state unwritten, if nothing else reads it.
+  bool needs_no_trajectory(int update) const {
+    if (!on_device || in_rows || !any_strides(cell.updates[update].symbol)) return false;
+    for (std::size_t k = 0; k < staged->stages.size(); ++k) {
+      const StageCells& s = staged->stages[k];
+      const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
+      if (own && plans[k].plan.strategy != Strategy::Sequential) return false;
+      for (const LaneSymbol& symbol : s.symbols)
+        if (!own && symbol.source.kind == ArraySource::Kind::Trajectory && symbol.source.id == update) return false;
+    }
+    return true;
+  }
+
+  /// No kernel but lanes touches the rows of a symbol.
+  bool any_strides(int symbol) const {
+    if (in_rows) return false;
+    const auto reads = [&](const std::vector<ArraySource>& sources) {
+      return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
+        return (s.kind == ArraySource::Kind::Symbol && s.id == symbol) ||
+               (s.kind == ArraySource::Kind::Trajectory && cell.updates[s.id].symbol == symbol);
+      });
+    };
+    for (const StageCells& s : staged->stages)
+      if (reads(s.before.sources)) return false;
+    return !reads(staged->after.sources);
+  }
+
+  bool overlaps_starts() const {
+    if (in_rows) return false;
+    return staged->stages.size() > 1 || !staged->stages[0].before.cell.outs.empty() || !staged->after.cell.outs.empty() ||
+           cell.updates.size() > 1 || plans[0].plan.strategy != Strategy::Sequential;
+  }
+
+  PlacedRows rows_of(const PlacedRows& given, const GpuBuffer& own, const std::vector<AxisId>& axes) const {
+    if (given.data) return given;
+    const std::int64_t row = entries(axes);
+    return {own.address(), uniform ? row * longest : 0, row};
+  }
+  PlacedRows input_rows_of(int symbol) const { return rows_of(placed.inputs[symbol], symbols[symbol], cell.symbols[symbol].axes); }
+  PlacedRows trajectory_of(int update) const {
+    return rows_of(placed.trajectories[update], trajectories[update], cell.symbols[cell.updates[update].symbol].axes);
+  }
+  GpuAddress value_of(int symbol) const { return placed.values[symbol] ? placed.values[symbol] : symbols[symbol].address(); }
+  GpuAddress final_of(std::size_t update) const { return placed.finals[update] ? placed.finals[update] : finals[update].address(); }
+  GpuAddress out_of(std::size_t out) const { return placed.outs[out] ? placed.outs[out] : outs[out].address(); }
+
+  bool replan(const SolveOptions& options) {
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
+    const std::vector<CudaPlan> before = std::move(plans);
     plan();
+    return !std::equal(plans.begin(), plans.end(), before.begin(), before.end(), [](const CudaPlan& a, const CudaPlan& b) {
+      return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment && a.plan.burn_in == b.plan.burn_in;
+    });
   }
 
   void plan() {
@@ -246,8 +311,27 @@ struct CudaSolver::Impl {
         plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
         plan.repairs = solve.repair && !solve.fixed_iterations;
       }
+      if (on_device && k + 1 < count && !in_rows && rows > 0 && !is_exact(k, plan)) {
+        plan = {};
+        plan.plan.reason = "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";
+      }
       plans.push_back(std::move(plan));
     }
+  }
+
+  /// The plan leaves no residual: exact maps in a single pass, or starts that one step back decides.
+  bool is_exact(int k, const CudaPlan& plan) {
+    const Stage& s = structure.stages[k];
+    if (plan.plan.strategy == Strategy::Sequential) return true;
+    if (s.linear && s.norm_bound && *s.norm_bound == 0) return plan.plan.burn_in > 0;
+    return plan.plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(bound.sizes);
+  }
+
+  std::vector<GpuAddress> first_bad_steps() const {
+    std::vector<GpuAddress> result;
+    for (std::size_t k = 0; k < plans.size() && !in_rows; ++k)
+      if (const GpuAddress at = stages[k]->first_bad_steps()) result.push_back(at);
+    return result;
   }
 
   // On the device ------------------------------------------------------------------------------------
@@ -255,9 +339,11 @@ struct CudaSolver::Impl {
   /// An input, param or start as row kernels read it.
   RowsArray input_rows(int symbol) const {
     RowsArray a;
-    a.data = symbols[symbol].address();
-    if (const auto it = placed.find(symbol); it != placed.end()) a.data = it->second.first, a.row_stride = it->second.second;
-    a.history = histories[symbol].address();
+    const bool input = cell.symbols[symbol].kind == SymbolKind::Input;
+    const PlacedRows rows = input ? input_rows_of(symbol) : PlacedRows{value_of(symbol), 0, -1};
+    a.data = rows.data;
+    a.row_stride = rows.row;
+    a.history = placed.histories[symbol] ? placed.histories[symbol] : histories[symbol].address();
     if (a.history) a.history_depth = bound.histories[symbol].shape()[1];
     return a;
   }
@@ -275,8 +361,9 @@ struct CudaSolver::Impl {
           a = input_rows(s.id);
           break;
         case ArraySource::Kind::Trajectory:
-          a.data = trajectories[s.id].address();
-          a.history = symbols[cell.updates[s.id].symbol].address();
+          a.data = trajectory_of(s.id).data;
+          a.row_stride = trajectory_of(s.id).row;
+          a.history = value_of(cell.updates[s.id].symbol);
           a.history_depth = 1;
           break;
         case ArraySource::Kind::Before: a.data = before_arrays[k][s.id].address(); break;
@@ -297,6 +384,12 @@ struct CudaSolver::Impl {
     return a;
   }
 
+  static void put_rows(DeviceArray& array, const PlacedRows& rows) {
+    array.data = rows.data;
+    array.row = rows.row;
+    array.batch = rows.batch;
+  }
+
   void launch(GpuStream stream) {
     if (rows == 0) return;
     if (in_rows) {
@@ -306,9 +399,11 @@ struct CudaSolver::Impl {
       r.device_offsets = offsets.address();
       r.reverse = bound.reverse;
       for (std::size_t s = 0; s < symbols.size(); ++s) r.symbols.push_back(input_rows(static_cast<int>(s)));
-      for (const GpuBuffer& b : trajectories) r.states.push_back(b.address());
-      for (const GpuBuffer& b : finals) r.finals.push_back(b.address());
-      for (const GpuBuffer& b : outs) r.outs.push_back(b.address());
+      for (std::size_t u = 0; u < trajectories.size(); ++u) {
+        r.states.push_back(trajectory_of(static_cast<int>(u)).data);
+        r.finals.push_back(final_of(u));
+      }
+      for (std::size_t o = 0; o < outs.size(); ++o) r.outs.push_back(out_of(o));
       rows_program(whole, cell, structure, dtype).run(r, stream);
       return;
     }
@@ -336,15 +431,12 @@ struct CudaSolver::Impl {
         const int id = symbol.source.id;
         switch (symbol.source.kind) {
           case ArraySource::Kind::Symbol:
-            run.symbols.push_back(device_array(symbols[id].address(), cell.symbols[id].axes));
-            if (const auto it = placed.find(id); it != placed.end()) {
-              run.symbols.back().data = it->second.first;
-              run.symbols.back().row = it->second.second;
-              run.symbols.back().batch = uniform ? it->second.second * longest : 0;
-            }
+            run.symbols.push_back(device_array(value_of(id), cell.symbols[id].axes));
+            if (cell.symbols[id].kind == SymbolKind::Input) put_rows(run.symbols.back(), input_rows_of(id));
             break;
           case ArraySource::Kind::Trajectory:
-            run.symbols.push_back(device_array(trajectories[id].address(), cell.symbols[cell.updates[id].symbol].axes));
+            run.symbols.push_back(device_array(0, cell.symbols[cell.updates[id].symbol].axes));
+            put_rows(run.symbols.back(), trajectory_of(id));
             break;
           case ArraySource::Kind::Before: run.symbols.push_back(device_array(before_arrays[k][id].address(), s.before.cell.outs[id].index)); break;
           case ArraySource::Kind::Once: run.symbols.push_back(device_array(once_arrays[k][id].address(), s.once.cell.outs[id].index)); break;
@@ -352,14 +444,14 @@ struct CudaSolver::Impl {
         }
       }
       for (const int u : s.states) {
-        run.starts.push_back(symbols[cell.updates[u].symbol].address());
-        run.finals.push_back(finals[u].address());
+        run.starts.push_back(value_of(cell.updates[u].symbol));
+        run.finals.push_back(final_of(static_cast<std::size_t>(u)));
       }
       stages[k]->run(run, plans[k], tolerance, stream);
     }
-    if (!staged->after.cell.outs.empty()) {
+    if (!staged->after.cell.outs.empty() && outs_wanted) {
       RowsRun r = rows_run(staged->after.sources, -1);
-      for (const GpuBuffer& b : outs) r.outs.push_back(b.address());
+      for (std::size_t o = 0; o < outs.size(); ++o) r.outs.push_back(out_of(o));
       rows_program(after, staged->after.cell, Structure{}, running).run(r, stream);
     }
   }
@@ -484,10 +576,30 @@ CudaSolver::CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structu
 CudaSolver::~CudaSolver() = default;
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 
-void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) { impl_->upload(run, options); }
-void CudaSolver::replan(const SolveOptions& options) { impl_->replan(options); }
-void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) { impl_->placed[symbol] = {data, row_stride}; }
-GpuAddress CudaSolver::trajectory(int update) const { return impl_->trajectories[update].address(); }
+void CudaSolver::upload(const BoundRun& run, const SolveOptions& options) {
+  impl_->on_device = false;
+  impl_->upload(run, options);
+}
+void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options) {
+  impl_->on_device = true;
+  impl_->upload(shape, options);
+}
+void CudaSolver::place_all(const DeviceArrays& arrays) {
+  impl_->placed = arrays;
+  impl_->outs_wanted = arrays.outs_wanted;
+  impl_->reserve_written();
+}
+Dtype CudaSolver::storage() const { return impl_->running; }
+bool CudaSolver::any_strides(int symbol) const { return impl_->any_strides(symbol); }
+bool CudaSolver::overlaps_starts() const { return impl_->overlaps_starts(); }
+std::vector<GpuAddress> CudaSolver::first_bad_steps() const { return impl_->first_bad_steps(); }
+bool CudaSolver::replan(const SolveOptions& options) { return impl_->replan(options); }
+void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) {
+  impl_->placed.inputs[symbol] = {data, impl_->uniform ? row_stride * impl_->longest : 0, row_stride};
+}
+GpuAddress CudaSolver::trajectory(int update) const { return impl_->trajectory_of(update).data; }
+GpuAddress CudaSolver::final_state(int update) const { return impl_->final_of(static_cast<std::size_t>(update)); }
+GpuAddress CudaSolver::out(int number) const { return impl_->out_of(static_cast<std::size_t>(number)); }
 void CudaSolver::launch(GpuStream stream) { impl_->launch(stream); }
 void CudaSolver::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 RunOutput CudaSolver::download(GpuStream stream) { return impl_->download(stream); }

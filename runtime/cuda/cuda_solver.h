@@ -7,6 +7,7 @@
 
 #include "compiler/source.h"
 #include "compiler/structure.h"
+#include "runtime/cuda/device_arrays.h"
 #include "runtime/cuda/gpu.h"
 #include "runtime/engine.h"
 #include "runtime/solve_options.h"
@@ -30,10 +31,25 @@ class CudaSolver {
   /// An input that is on the device already: rows at data + row*row_stride entries, of the storage dtype
   /// (arithmetic precision where a 16-bit cell has outs, several stages or sums over inputs). After upload.
   void place(int symbol, GpuAddress data, std::int64_t row_stride);
-  /// Other options for what upload() brought; what report() saw since counts.
-  void replan(const SolveOptions& options);
-  /// Where a state is written, by symbol: [rows, a…].
+  /// For arrays that all lie on the device: shapes and the depth of histories are read, no data. What place_all()
+  /// leaves out is the solver's own. Nobody looks at the whole step afterwards, so a stage that later ones read is
+  /// then run in a way that leaves no residual.
+  void prepare(const BoundRun& shape, const SolveOptions& options);
+  void place_all(const DeviceArrays& arrays);
+  /// Storage on the device, after prepare: arithmetic precision where several kernels read what others wrote.
+  Dtype storage() const;
+  /// Whether rows of this symbol, an input or a state, are read or written by lanes alone, so that any strides will do.
+  bool any_strides(int symbol) const;
+  /// Whether finals may be written while starts are still read.
+  bool overlaps_starts() const;
+  /// By stage of a run without repair, the first bad step of each sequence, ~0 for none, in 64 bits.
+  std::vector<GpuAddress> first_bad_steps() const;
+  /// Other options for what upload() brought; what report() saw since counts. Whether the plan is another one now.
+  bool replan(const SolveOptions& options);
+  /// Where a state is written: [rows, a…]; its final; an out.
   GpuAddress trajectory(int update) const;
+  GpuAddress final_state(int update) const;
+  GpuAddress out(int number) const;
   void launch(GpuStream stream);
   void report(SolveReport& report, GpuStream stream);
   RunOutput download(GpuStream stream);

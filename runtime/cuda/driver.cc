@@ -85,6 +85,13 @@ bool Driver::bind(std::string& reason) {
   take(event_record, "cuEventRecord");
   take(event_synchronize, "cuEventSynchronize");
   take(event_elapsed_time, "cuEventElapsedTime");
+  take(event_query, "cuEventQuery");
+  take(stream_create, "cuStreamCreate");
+  take(stream_destroy, "cuStreamDestroy_v2");
+  take(stream_wait_event, "cuStreamWaitEvent");
+  take(stream_get_capture_info, "cuStreamGetCaptureInfo_v2");
+  take(thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
+  take(pointer_get_attributes, "cuPointerGetAttributes");
   return reason.empty();
 }
 

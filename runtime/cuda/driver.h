@@ -22,6 +22,7 @@ enum CudaResult : int {
   kCudaNvlinkUncorrectable = 220,
   kCudaContained = 226,
   kCudaNotFound = 500,
+  kCudaNotReady = 600,
   kCudaIllegalAddress = 700,
   kCudaLaunchOutOfResources = 701,
   kCudaLaunchTimeout = 702,
@@ -56,6 +57,18 @@ enum CudaFunctionAttribute : int {  // CUfunction_attribute
   kCudaRegisters = 4,
   kCudaMaxDynamicShared = 8,
 };
+
+enum CudaPointerAttribute : int {  // CUpointer_attribute
+  kCudaMemoryType = 2,
+  kCudaIsManaged = 8,
+  kCudaDeviceOrdinal = 9,
+  kCudaIsLegacyIpcCapable = 10,  ///< memory of cuMemAlloc, whose range is one piece
+  kCudaRangeStart = 11,
+  kCudaRangeBytes = 12,
+};
+constexpr unsigned kCudaMemoryOfDevice = 2;  // CUmemorytype
+constexpr int kCudaCaptureRelaxed = 2;       // CUstreamCaptureMode
+constexpr unsigned kCudaNonBlocking = 1, kCudaEventWithoutTiming = 2;
 
 enum CudaJitOption : int { kCudaErrorLog = 5, kCudaErrorLogBytes = 6 };  // CUjit_option
 
@@ -128,6 +141,13 @@ class Driver {
   int (*event_record)(Handle, Handle) = nullptr;
   int (*event_synchronize)(Handle) = nullptr;
   int (*event_elapsed_time)(float*, Handle, Handle) = nullptr;
+  int (*event_query)(Handle) = nullptr;
+  int (*stream_create)(Handle*, unsigned) = nullptr;
+  int (*stream_destroy)(Handle) = nullptr;
+  int (*stream_wait_event)(Handle, Handle, unsigned) = nullptr;
+  int (*stream_get_capture_info)(Handle, int*, std::uint64_t*, Handle*, const Handle**, std::size_t*) = nullptr;
+  int (*thread_exchange_capture_mode)(int*) = nullptr;
+  int (*pointer_get_attributes)(unsigned, int*, void**, Address) = nullptr;
 
  private:
   Driver() = default;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ namespace cellc {
 
 using GpuAddress = std::uint64_t;
 using GpuStream = std::uint64_t;  ///< CUstream as a number
+using GpuFence = std::uint64_t;   ///< what a stream has passed, or will; 0: none
 
 /// What a planner needs to know of a card.
 struct GpuFacts {
@@ -98,6 +100,24 @@ class Gpu {
   /// Milliseconds between two marks on a stream; marks are made by record() and are numbers of the caller.
   virtual void record(int mark, GpuStream stream) = 0;
   virtual double elapsed_ms(int from, int to) = 0;  ///< synchronises with `to`
+
+  // For memory and streams of a caller. The defaults are those of a device that has done its work when a
+  // call returns, and that anyone may use at any time.
+
+  /// What keeps kernels from using `bytes` from `address` on, such as "is memory of the host"; nullopt: nothing.
+  virtual std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes);
+  /// The number of the graph that is being captured on a stream; 0: none is.
+  virtual std::uint64_t capturing(GpuStream) { return 0; }
+  /// Lets this thread allocate, load and wait while somebody captures a graph, or no longer. Nests.
+  virtual void allow_in_capture(bool) {}
+  /// A stream that waits for no other.
+  virtual GpuStream make_stream() { return 0; }
+  virtual void release_stream(GpuStream) noexcept {}
+  virtual GpuFence make_fence() { return 0; }
+  virtual void release_fence(GpuFence) noexcept {}
+  virtual void signal(GpuFence, GpuStream) {}       ///< the fence is where the stream is now
+  virtual bool passed(GpuFence) { return true; }    ///< also where it never was anywhere
+  virtual void wait(GpuFence, GpuStream) {}         ///< the stream goes on once the fence is passed; the host does not wait
 };
 
 /// Owned device memory.
@@ -127,8 +147,8 @@ class GpuBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// The first GPU of this machine, or nullptr with the reason in one line ("no NVIDIA driver: …").
-/// `cache_directory` keeps compiled kernels between processes; empty: nothing is kept.
-std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason);
+/// A GPU of this machine, the first where nothing else is said, or nullptr with the reason in one line ("no
+/// NVIDIA driver: …"). `cache_directory` keeps compiled kernels between processes; empty: nothing is kept.
+std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason, int device = 0);
 
 }  // namespace cellc

@@ -102,9 +102,10 @@ LoadedModule& loaded(const std::shared_ptr<void>& module) {
 
 class GpuDriver final : public Gpu {
  public:
-  GpuDriver(std::shared_ptr<const Context> context, GpuFacts facts, std::shared_ptr<const Nvrtc> nvrtc,
-            const std::string& cache_directory)
+  GpuDriver(std::shared_ptr<const Context> context, int device, GpuFacts facts,
+            std::shared_ptr<const Nvrtc> nvrtc, const std::string& cache_directory)
       : context_(std::move(context)),
+        device_(device),
         driver_(*context_->driver),
         facts_(std::move(facts)),
         nvrtc_(std::move(nvrtc)),
@@ -260,7 +261,93 @@ class GpuDriver final : public Gpu {
     return ms;
   }
 
+  std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes) override {
+    const Context::Current current = context_->enter();
+    const Memory memory = memory_at(address);
+    if (!memory.known) return "is memory of the host, or of nobody; expected memory of the GPU";
+    if (!memory.managed && memory.type != kCudaMemoryOfDevice) return "is memory of the host; expected memory of the GPU";
+    if (!memory.managed && memory.device != device_)
+      return fmt::format("is memory of GPU {}; the kernel is for GPU {}", memory.device, device_);
+    if (bytes == 0 || address + bytes <= memory.start + memory.bytes) return std::nullopt;
+    // Memory that was mapped piece by piece goes on where one piece ends.
+    const Memory last = memory.one_piece ? Memory() : memory_at(address + bytes - 1);
+    if (last.known && (last.managed || (last.type == kCudaMemoryOfDevice && last.device == device_))) return std::nullopt;
+    return fmt::format("takes {} bytes; the memory of the GPU there has {}", bytes, memory.start + memory.bytes - address);
+  }
+
+  std::uint64_t capturing(GpuStream stream) override {
+    const Context::Current current = context_->enter();
+    int state = 0;
+    std::uint64_t number = 0;
+    // The legacy stream cannot be captured, and asking about it while another one is gives an error.
+    if (stream == 0 || driver_.stream_get_capture_info(handle_of(stream), &state, &number, nullptr, nullptr, nullptr) != kCudaSuccess)
+      return 0;
+    return state ? std::max<std::uint64_t>(1, number) : 0;
+  }
+
+  void allow_in_capture(bool allowed) override {
+    thread_local std::vector<int> before;
+    int mode = kCudaCaptureRelaxed;
+    if (!allowed) mode = before.back(), before.pop_back();
+    driver_.thread_exchange_capture_mode(&mode);
+    if (allowed) before.push_back(mode);
+  }
+
+  GpuStream make_stream() override {
+    const Context::Current current = context_->enter();
+    Driver::Handle stream = nullptr;
+    check(driver_.stream_create(&stream, kCudaNonBlocking), [] { return "making a stream"; });
+    return reinterpret_cast<GpuStream>(stream);
+  }
+  void release_stream(GpuStream stream) noexcept override {
+    const Context::Current current(*context_);
+    if (stream) driver_.stream_destroy(handle_of(stream));
+  }
+
+  GpuFence make_fence() override {
+    const Context::Current current = context_->enter();
+    Driver::Handle event = nullptr;
+    check(driver_.event_create(&event, kCudaEventWithoutTiming), [] { return "making an event"; });
+    return reinterpret_cast<GpuFence>(event);
+  }
+  void release_fence(GpuFence fence) noexcept override {
+    const Context::Current current(*context_);
+    if (fence) driver_.event_destroy(handle_of(fence));
+  }
+  void signal(GpuFence fence, GpuStream stream) override {
+    const Context::Current current = context_->enter();
+    check(driver_.event_record(handle_of(fence), handle_of(stream)), [] { return "setting a fence"; });
+  }
+  bool passed(GpuFence fence) override {
+    const Context::Current current = context_->enter();
+    const int result = driver_.event_query(handle_of(fence));
+    if (result == kCudaNotReady) return false;
+    check(result, [] { return "looking at a fence"; });
+    return true;
+  }
+  void wait(GpuFence fence, GpuStream stream) override {
+    const Context::Current current = context_->enter();
+    check(driver_.stream_wait_event(handle_of(stream), handle_of(fence), 0), [] { return "waiting for a fence"; });
+  }
+
  private:
+  struct Memory {
+    bool known = false, managed = false, one_piece = false;
+    unsigned type = 0;
+    int device = -1;
+    GpuAddress start = 0;
+    std::size_t bytes = 0;
+  };
+  Memory memory_at(GpuAddress address) const {
+    Memory m;
+    unsigned managed = 0, one_piece = 0;
+    int wanted[] = {kCudaMemoryType, kCudaIsManaged, kCudaDeviceOrdinal, kCudaIsLegacyIpcCapable, kCudaRangeStart, kCudaRangeBytes};
+    void* values[] = {&m.type, &managed, &m.device, &one_piece, &m.start, &m.bytes};
+    m.known = driver_.pointer_get_attributes(6, wanted, values, address) == kCudaSuccess && m.type != 0;
+    m.managed = managed & 1, m.one_piece = one_piece & 1;
+    return m;
+  }
+
   template <typename Doing>
   void check(int result, const Doing& doing) const {
     context_->check(result, doing);
@@ -316,6 +403,7 @@ class GpuDriver final : public Gpu {
   }
 
   std::shared_ptr<const Context> context_;
+  const int device_;
   const Driver& driver_;
   GpuFacts facts_;
   std::shared_ptr<const Nvrtc> nvrtc_;
@@ -355,11 +443,15 @@ bool read_facts(const Driver& driver, int device, GpuFacts& facts, std::string& 
 std::string GpuFacts::architecture() const { return fmt::format("sm_{}{}", major, minor); }
 
 std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::string& cache_directory,
-                              std::string& reason) {
+                              std::string& reason, int number) {
   int count = 0, device = 0;
   int result = driver->device_get_count(&count);
   if (result == kCudaSuccess && count == 0) result = kCudaNoDevice;
-  if (result == kCudaSuccess) result = driver->device_get(&device, 0);
+  if (result == kCudaSuccess && (number < 0 || number >= count)) {
+    reason = fmt::format("no GPU {}: this process may use {}, numbered from 0", number, count);
+    return nullptr;
+  }
+  if (result == kCudaSuccess) result = driver->device_get(&device, number);
   if (result != kCudaSuccess) {
     reason = result == kCudaNoDevice ? "no GPU: the NVIDIA driver finds no device that this process may use"
                                      : fmt::format("no GPU: {}", driver->describe(result));
@@ -386,12 +478,14 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   }
   auto context = std::make_shared<const Context>(driver, device, primary, facts.name);
   reason.clear();
-  return std::make_unique<GpuDriver>(std::move(context), std::move(facts), std::move(nvrtc), cache_directory);
+  return std::make_unique<GpuDriver>(std::move(context), device, std::move(facts), std::move(nvrtc), cache_directory);
 }
 
-std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason) {
+std::optional<std::string> Gpu::pointer_fault(GpuAddress, std::size_t) { return std::nullopt; }
+
+std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason, int device) {
   auto driver = Driver::open(reason);
-  return driver ? open_gpu(std::move(driver), cache_directory, reason) : nullptr;
+  return driver ? open_gpu(std::move(driver), cache_directory, reason, device) : nullptr;
 }
 
 }  // namespace cellc

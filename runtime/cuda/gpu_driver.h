@@ -9,6 +9,6 @@
 namespace cellc {
 
 std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::string& cache_directory,
-                              std::string& reason);
+                              std::string& reason, int device = 0);
 
 }  // namespace cellc

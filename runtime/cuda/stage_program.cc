@@ -606,10 +606,16 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
     reserve(states_, static_cast<std::size_t>(entries * count * real), stream, false);
     lanes_ = count;
     if (!plan.repairs) {
-      reserve(bad_, static_cast<std::size_t>(run.sequences) * 12, stream, false);
-      const std::vector<unsigned long long> none(static_cast<std::size_t>(run.sequences), ~0ull);
-      gpu_.copy_in(bad_.address(), none.data(), none.size() * 8, stream);
-      gpu_.zero(bad_.address() + none.size() * 8, none.size() * 4, stream);
+      const std::size_t sequences = static_cast<std::size_t>(run.sequences);
+      reserve(bad_, sequences * 12, stream, false);
+      // On the device for good: a graph may keep this copy.
+      if (none_bad_.bytes() < sequences * 8) {
+        const std::vector<unsigned long long> none(std::max<std::size_t>(sequences, 32), ~0ull);
+        reserve(none_bad_, none.size() * 8, stream, false);
+        gpu_.copy_in(none_bad_.address(), none.data(), none.size() * 8, stream);
+      }
+      gpu_.copy(bad_.address(), none_bad_.address(), sequences * 8, stream);
+      gpu_.zero(bad_.address() + sequences * 8, sequences * 4, stream);
     }
     // All blocks at once: they wait for each other.
     launch.grid.x = static_cast<unsigned>(std::min<std::int64_t>(blocks, std::int64_t{k.resident} * gpu_.facts().multiprocessors));

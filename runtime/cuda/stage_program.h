@@ -87,6 +87,11 @@ class StageProgram {
   /// nothing against them.
   GpuSource unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps);
 
+  /// Whether Strategy::Scan makes every start from exact maps, in a single pass.
+  bool scans_in_one_pass(const std::map<AxisId, std::int64_t>& sizes) { return code(sizes).scans; }
+  /// Of a run without repair: for each sequence its first bad step in 64 bits, ~0 for none. 0: the last run left none.
+  GpuAddress first_bad_steps() const { return ran_segmented_ && !last_.repairs ? bad_.address() : 0; }
+
   double compile_ms() const { return compile_ms_; }
   const std::vector<CacheState>& caches() const { return caches_; }
 
@@ -156,7 +161,7 @@ class StageProgram {
   const Dtype storage_;
   const SourceText* source_;
   std::vector<std::unique_ptr<Code>> codes_;
-  GpuBuffer control_, sent_, off_, states_, bad_;
+  GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   GpuBuffer scan_control_, scan_words_;
   std::int64_t lanes_ = 0;        ///< that the scratch is laid out for
   bool ran_segmented_ = false;

@@ -111,6 +111,7 @@ class EmulatorDevice final : public Emulator {
   const GpuFacts& facts() const override { return facts_; }
 
   GpuModule load(const GpuSource& source) override {
+    refuse_in_capture("loading", kFirstOwnStream);
     const auto compiled = emulator::compile_for_host(source, options_.optimisation, options_.cache_directory);
     GpuModule module;
     module.module = std::make_shared<Module>(compiled.file, source.name);
@@ -150,6 +151,7 @@ class EmulatorDevice final : public Emulator {
   }
 
   GpuAddress allocate(std::size_t bytes) override {
+    refuse_in_capture("allocating", kFirstOwnStream);
     ++allocations_;
     return memory_.allocate(bytes);
   }
@@ -157,7 +159,8 @@ class EmulatorDevice final : public Emulator {
     // Cannot throw here: the next launch or synchronisation does.
     if (!memory_.release(address)) wrong_release_ = true;
   }
-  void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream) override {
+  void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) override {
+    refuse_in_capture("copying from the host", stream);
     if (bytes) std::memcpy(memory_.range(to, bytes, "copy_in"), from, bytes);
   }
   void copy_out(void* to, GpuAddress from, std::size_t bytes, GpuStream stream) override {
@@ -175,7 +178,8 @@ class EmulatorDevice final : public Emulator {
 
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override;
 
-  void synchronize(GpuStream) override {
+  void synchronize(GpuStream stream) override {
+    refuse_in_capture("waiting", stream);
     ++synchronisations_;
     check_release();
   }
@@ -198,6 +202,21 @@ class EmulatorDevice final : public Emulator {
     return {allocations_, memory_.live_bytes(), launches_, synchronisations_};
   }
   void set_seed(std::uint64_t seed) override { options_.seed = seed; }
+  void set_capture(std::uint64_t graph) override { capture_ = graph; }
+
+  std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes) override {
+    try {
+      memory_.range(address, bytes, "use");
+      return std::nullopt;
+    } catch (const DeviceError& e) {
+      return std::string("is refused: ") + e.what();
+    }
+  }
+  std::uint64_t capturing(GpuStream stream) override { return is_own(stream) ? 0 : capture_.load(); }
+  void allow_in_capture(bool allowed) override { allowed_in_capture += allowed ? 1 : -1; }
+  // Work is done when a call returns, so streams need no more than a name.
+  GpuStream make_stream() override { return kFirstOwnStream + next_stream_++; }
+  GpuFence make_fence() override { return ++next_stream_; }
 
  private:
   void check_release() {
@@ -206,6 +225,15 @@ class EmulatorDevice final : public Emulator {
   }
   void check_shape(const Module::Kernel& kernel, const GpuFunction& function, const GpuLaunch& launch);
 
+  static constexpr GpuStream kFirstOwnStream = GpuStream{1} << 40;
+  static bool is_own(GpuStream stream) { return stream >= kFirstOwnStream; }
+  static thread_local int allowed_in_capture;
+  void refuse_in_capture(const char* what, GpuStream stream) const {
+    if (capture_ && !(allowed_in_capture > 0 && is_own(stream)))
+      throw DeviceError(std::string("emulator: ") + what + " while a graph is captured");
+  }
+
+  std::atomic<std::uint64_t> capture_ = 0, next_stream_ = 1;
   EmulatorOptions options_;
   GpuFacts facts_;
   emulator::DeviceMemory memory_;
@@ -215,6 +243,8 @@ class EmulatorDevice final : public Emulator {
   std::mutex marks_mutex_;
   std::map<int, std::chrono::steady_clock::time_point> marks_;
 };
+
+thread_local int EmulatorDevice::allowed_in_capture = 0;
 
 void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction& function,
                                  const GpuLaunch& launch) {

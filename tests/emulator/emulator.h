@@ -39,6 +39,9 @@ class Emulator : public Gpu {
   };
   virtual Counts counts() const = 0;
   virtual void set_seed(std::uint64_t seed) = 0;  ///< as EmulatorOptions::seed, of the launches from now on
+  /// As if streams, but those of make_stream(), were captured for that graph; 0: they are not. What a driver
+  /// refuses then is refused, and so is what no graph may keep, such as a copy from the host.
+  virtual void set_capture(std::uint64_t graph) = 0;
 };
 
 std::unique_ptr<Emulator> open_emulator(const EmulatorOptions& options = {});

@@ -150,5 +150,40 @@ int cuEventDestroy_v2(void* event) { return delete static_cast<int*>(event), --s
 int cuEventRecord(void*, void*) { return on_context("cuEventRecord"); }
 int cuEventSynchronize(void*) { return on_context("cuEventSynchronize"); }
 int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 2.5f, on_context("cuEventElapsedTime"); }
+int cuEventQuery(void*) { return on_context("cuEventQuery"); }
+int cuStreamCreate(void** stream, unsigned flags) {
+  return ++state.streams, *stream = new int(static_cast<int>(flags)), on_context("cuStreamCreate");
+}
+int cuStreamDestroy_v2(void* stream) { return delete static_cast<int*>(stream), --state.streams, 0; }
+int cuStreamWaitEvent(void*, void*, unsigned) { return on_context("cuStreamWaitEvent"); }
+int cuStreamGetCaptureInfo_v2(void* stream, int* captured, std::uint64_t* number, void**, const void***, std::size_t*) {
+  *captured = stream && state.captured ? 1 : 0;
+  return *number = static_cast<std::uint64_t>(state.captured), on_context("cuStreamGetCaptureInfo_v2");
+}
+int cuThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, state.capture_mode), 0; }
+int cuPointerGetAttributes(unsigned count, int* wanted, void** values, std::uint64_t address) {
+  if (const int result = on_context("cuPointerGetAttributes")) return result;
+  auto after = state.memory.upper_bound(address);
+  const bool known = after != state.memory.begin() && address < std::prev(after)->first + (1 << 20);
+  for (unsigned i = 0; i < count; ++i) {
+    switch (wanted[i]) {
+      case 2:
+        *static_cast<unsigned*>(values[i]) = known ? std::prev(after)->second.first : 0;
+        break;
+      case 9:
+        *static_cast<int*>(values[i]) = known ? std::prev(after)->second.second : -2;
+        break;
+      case 11:
+        *static_cast<std::uint64_t*>(values[i]) = known ? std::prev(after)->first : 0;
+        break;
+      case 12:
+        *static_cast<std::size_t*>(values[i]) = known ? 1 << 20 : 0;
+        break;
+      default:
+        *static_cast<unsigned*>(values[i]) = 0;
+    }
+  }
+  return 0;
+}
 
 }  // extern "C"

@@ -31,4 +31,7 @@ struct FakeDriverState {
   int contexts = 0;                                      ///< references to the primary one
   int modules = 0, allocations = 0, events = 0;
   void* current = nullptr;
+  int streams = 0;
+  int capture_mode = 0, captured = 0;  ///< of the thread; number of the graph that streams but 0 are captured for
+  std::map<std::uint64_t, std::pair<unsigned, int>> memory;  ///< type and device of ranges of 1 MiB, by first address
 };
