@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <new>
 
@@ -35,6 +36,46 @@ void each_row(const cellc_array& a, const Expected& e, const Shape& shape, Visit
 
 bool is_dense(const cellc_array& a) { return a.step_stride == 0 && a.sequence_stride == 0; }
 
+void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms) {
+  report.converged = solved.converged;
+  report.max_residual = solved.max_residual;
+  report.error_estimate = solved.error_estimate;
+  report.repaired = solved.repaired;
+  report.unconverged = static_cast<std::int64_t>(solved.unconverged.size());
+  report.iterations = 0;
+  for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
+  report.compile_ms = solved.compile_ms;
+  report.run_ms = run_ms;
+  if (!report.status) return;
+  std::fill_n(report.status, shape.sequences, 0);
+  for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
+}
+
+constexpr const char* kNoStreams =
+    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without _on";
+constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
+
+/// A run on a GPU, on the caller's memory and stream. Whether all is well, as far as anyone waited to see.
+bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, const Shape& shape, const cellc_array* arrays, void* stream,
+                std::int32_t* status, cellc_report* report) {
+  thread_local std::vector<CallArray> places;  // a repeated call allocates nothing
+  places.clear();
+  for (std::size_t i = 0; i < cell.layout.fields.size(); ++i)
+    places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
+  const auto on_device = std::bit_cast<GpuAddress>(status);
+  check_on_device(kernel.gpu(), cell.cell(), cell.layout, shape, cell.compile.dtype, places, on_device);
+  const auto on = std::bit_cast<GpuStream>(stream);
+  if (!report) {
+    pool.run(places, on, on_device, nullptr);
+    return true;
+  }
+  SolveReport solved;
+  const auto start = std::chrono::steady_clock::now();
+  pool.run(places, on, on_device, &solved);
+  fill(*report, solved, shape, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  return solved.converged || cell.solve.repair;
+}
+
 /// A run by the solver on the caller's memory.
 class ForwardCall {
  public:
@@ -45,11 +86,12 @@ class ForwardCall {
   void operator()(cellc_report* report) {
     const Binding binding = bound();
     RunOutput reuse = outputs();
-    const std::lock_guard lock(kernel_.mutex);
     SolveReport solved;
-    const RunOutput output = kernel_.solver->run(binding.run, kernel_.solve, solved, std::move(reuse));
+    std::unique_ptr<Solver> solver = kernel_.take_solver();
+    const RunOutput output = solver->run(binding.run, kernel_.solve, solved, std::move(reuse));
+    kernel_.give_solver(std::move(solver));
     write(binding, output);
-    if (report) fill(*report, solved, output);
+    if (report) fill(*report, solved, shape_, output.run_ms);
     converged = solved.converged || kernel_.solve.repair;
   }
 
@@ -188,21 +230,6 @@ class ForwardCall {
     }
   }
 
-  void fill(cellc_report& report, const SolveReport& solved, const RunOutput& output) const {
-    report.converged = solved.converged;
-    report.max_residual = solved.max_residual;
-    report.error_estimate = solved.error_estimate;
-    report.repaired = solved.repaired;
-    report.unconverged = static_cast<std::int64_t>(solved.unconverged.size());
-    report.iterations = 0;
-    for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
-    report.compile_ms = solved.compile_ms;
-    report.run_ms = output.run_ms;
-    if (!report.status) return;
-    std::fill_n(report.status, shape_.sequences, 0);
-    for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
-  }
-
   CompiledCell& kernel_;
   const CellGraph& cell_;
   const Shape& shape_;
@@ -219,6 +246,7 @@ using namespace cellc::capi;
 /// All that a call needs but its pointers. Not written after it was made, apart from the pool.
 struct cellc_call {
   std::shared_ptr<CompiledCell> kernel;
+  std::shared_ptr<CallPool> on_gpu;  ///< else null, and all but shape and expected is of the CPU's driver
   Shape shape;
   std::vector<Expected> expected;
   std::vector<int> words;              ///< by array: where it stands in the struct of arrays
@@ -256,23 +284,40 @@ struct cellc_call {
 
 extern "C" {
 
-cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* given, const cellc_array* arrays,
-                           int count, cellc_report* report) {
+cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                           cellc_report* report) {
+  if (kernel && kernel->kernel->on_gpu) return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     if (!kernel) throw Misuse("the kernel is a null pointer");
     if (report) sized(report, "the report");
     CompiledCell& k = *kernel->kernel;
-    const Shape shape = read_shape(k, given);
-    const std::vector<Expected> expected = expected_arrays(k, shape);
-    status = check_arrays(k, shape, expected, arrays, count);
+    const Shape found = read_shape(k, shape);
+    const std::vector<Expected> expected = expected_arrays(k, found);
+    status = check_arrays(k, found, expected, arrays, count);
     if (status != CELLC_OK) return;
-    ForwardCall call(k, shape, expected, arrays);
+    ForwardCall call(k, found, expected, arrays);
     call(report);
-    if (!call.converged)
-      status = failed(CELLC_NOT_CONVERGED, "some sequences have not converged, and repair is switched off");
+    if (!call.converged) status = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
   });
   return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count, void* stream,
+                              int32_t* status, cellc_report* report) {
+  cellc_status result = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    if (!kernel) throw Misuse("the kernel is a null pointer");
+    if (report) sized(report, "the report");
+    CompiledCell& k = *kernel->kernel;
+    if (!k.on_gpu) throw Misuse(kNoStreams);
+    const Shape found = read_shape(k, shape);
+    result = check_arrays(k, found, expected_arrays(k, found), arrays, count);
+    if (result != CELLC_OK) return;
+    if (!run_on_gpu(*k.on_gpu, k, *k.on_gpu->kept(found), found, arrays, stream, status, report))
+      result = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
+  });
+  return outcome == CELLC_OK ? result : outcome;
 }
 
 cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc_call** result) {
@@ -285,6 +330,11 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     CompiledCell& k = *call->kernel;
     call->shape = read_shape(k, given);
     call->expected = expected_arrays(k, call->shape);
+    if (k.on_gpu) {
+      call->on_gpu = k.on_gpu->prepare(call->shape);
+      *result = call.release();
+      return;
+    }
     for (const CallField& field : k.layout.fields) call->words.push_back(field.word);
     {
       const std::lock_guard lock(k.mutex);
@@ -308,8 +358,22 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
   });
 }
 
+cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream, int32_t* status,
+                          cellc_report* report) {
+  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  if (!call->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count)) return wrong;
+  bool converged = true;
+  const cellc_status outcome = guarded([&] {
+    if (report) sized(report, "the report");
+    converged = run_on_gpu(*call->kernel->on_gpu, *call->kernel, *call->on_gpu, call->shape, arrays, stream, status, report);
+  });
+  return outcome != CELLC_OK || converged ? outcome : failed(CELLC_NOT_CONVERGED, kNotAllConverged);
+}
+
 cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
   if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  if (call->on_gpu) return cellc_run_on(call, arrays, count, nullptr, nullptr, nullptr);
   if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count))
     return wrong;
   const Scratch scratch = call->take();

@@ -53,7 +53,7 @@ typedef struct {
   size_t size;
   const char* cell;   /* which, where the text has several; null: the only one */
   cellc_dtype dtype;  /* storage; arithmetic is f64 for f64, else f32 */
-  const char* device; /* "cpu", or null for it */
+  const char* device; /* "cpu", or null for it; "cuda", the first GPU; "cuda:1" */
   const char* cpu;    /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
   const char*
       solver;  /* null: "auto"; else "sequential", "segmented", "shooting", "newton", "scan", "relaxation" */
@@ -128,7 +128,7 @@ CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cel
 
 /* Running -------------------------------------------------------------------------------------- */
 
-/* Memory of the caller. A row is contiguous; strides, in entries, are for rows only: 0 stands for rows one
+/* Memory of the caller: on the host, or on its GPU for a kernel of a GPU. A row is contiguous; strides, in entries, are for rows only: 0 stands for rows one
  * after another. What is written may overlap nothing, but a final may be the memory of its start. */
 typedef struct {
   void* data;      /* null: the default, or not wanted */
@@ -152,7 +152,7 @@ typedef struct {
 CELLC_API void cellc_report_init(cellc_report* report);
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
- * cellc_array_count. The report may be null. Calls on one kernel wait for each other. */
+ * cellc_array_count. The report may be null. Any number of threads may do so at once. */
 CELLC_API cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape,
                                      const cellc_array* arrays, int count, cellc_report* report);
 
@@ -164,6 +164,29 @@ typedef struct cellc_call cellc_call;
 CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
 CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
 CELLC_API void cellc_call_free(cellc_call* call);
+
+/* On a GPU ------------------------------------------------------------------------------------- */
+
+/* A kernel of a GPU takes arrays in that GPU's memory, wherever they were allocated; lengths, offsets and reports
+ * stay on the host. Work is queued on a stream, a CUstream or cudaStream_t of the device's primary context (the one
+ * of the CUDA runtime and of PyTorch), and nobody waits for it unless a report is asked for. cellc_forward and
+ * cellc_run queue it on the legacy default stream, which is null here.
+ *
+ * `status`: null, or [sequences] on the GPU, written there: 0 converged, 1 not.
+ *
+ * A repeated call on arrays of the same shape, strides and alignment allocates nothing and only queues kernels. The
+ * first call of a kind compiles and allocates what it needs; a prepared call has done so for arrays without gaps,
+ * aligned to 16 bytes. Both functions may be called while a CUDA graph is captured on the stream, without a report.
+ * The graph then keeps memory of the call, or of the kernel, which must be freed after it. A graph must not run
+ * twice at the same time.
+ *
+ * After a fault of the device, such as a wild address in some kernel of the process, calls give CELLC_DEVICE_FAILED;
+ * kernels of the CPU go on. */
+CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape,
+                                        const cellc_array* arrays, int count, void* stream, int32_t* status,
+                                        cellc_report* report);
+CELLC_API cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream,
+                                    int32_t* status, cellc_report* report);
 
 #ifdef __cplusplus
 }

@@ -53,8 +53,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (given) options = sized(given, "options");
   auto kernel = std::make_shared<CompiledCell>();
   kernel->compile.dtype = dtype_named(options.dtype);
-  if (options.device && std::strcmp(options.device, "cpu") != 0)
-    throw DeviceError(fmt::format("device '{}': this version runs on \"cpu\"", options.device));
+  const std::string device = options.device ? options.device : "cpu";
   if (options.cpu) {
     kernel->compile.cpu = options.cpu;
     kernel->compile.own_products = kernel->compile.cpu != "native";
@@ -74,7 +73,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (options.tolerance > 0) kernel->solve.tolerance = options.tolerance;
   if (options.max_iterations > 0) kernel->solve.max_iterations = options.max_iterations;
   kernel->solve.repair = options.no_repair == 0;
-  host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
+  if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->layout = call_layout(kernel->cell());
   for (const CallField& field : kernel->layout.fields) {
@@ -86,7 +85,10 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
     }
     kernel->axes_of.push_back(std::move(axes));
   }
-  kernel->solver.emplace(kernel->analysed.cell, kernel->analysed.structure, kernel->compile);
+  if (device != "cpu") {
+    if (options.cpu) throw Misuse(fmt::format("the kernel is for device '{}' and names a processor, '{}'", device, options.cpu));
+    kernel->on_gpu.emplace(gpu_named(device, kernel->compile.cache_directory), kernel->analysed, kernel->compile.dtype, kernel->solve);
+  }
   return kernel;
 }
 
@@ -121,6 +123,23 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
 }
 
 }  // namespace
+
+std::unique_ptr<Solver> CompiledCell::take_solver() {
+  {
+    const std::lock_guard lock(mutex);
+    if (!idle.empty()) {
+      std::unique_ptr<Solver> solver = std::move(idle.back());
+      idle.pop_back();
+      return solver;
+    }
+  }
+  return std::make_unique<Solver>(analysed.cell, analysed.structure, compile);
+}
+
+void CompiledCell::give_solver(std::unique_ptr<Solver> solver) {
+  const std::lock_guard lock(mutex);
+  idle.push_back(std::move(solver));
+}
 
 cellc_dtype c_dtype(Dtype dtype) {
   switch (dtype) {

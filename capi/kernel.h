@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "capi/cellc.h"
+#include "capi/on_gpu.h"
 #include "compiler/front_end.h"
 #include "runtime/bind.h"
 #include "runtime/compile_driver.h"
@@ -15,7 +16,7 @@
 
 namespace cellc::capi {
 
-/// Shared by a kernel's handle and its prepared calls, so that either may be freed first.
+/// Shared by a kernel's handle and its prepared calls, so that either may be freed first. Does not move.
 struct CompiledCell {
   AnalysedCell analysed;
   CompileOptions compile;
@@ -24,10 +25,16 @@ struct CompiledCell {
   CallLayout layout;
   std::vector<std::vector<int>> axes_of;  ///< by array: numbers of its axes
 
+  std::optional<GpuKernel> on_gpu;        ///< unless it runs on the CPU
+
   std::mutex mutex;  ///< guards what follows
-  std::optional<Solver> solver;
+  std::vector<std::unique_ptr<Solver>> idle;  ///< one for each call that was under way at a time
   std::optional<CompiledDriver> driver;
   std::optional<std::string> text, json;
+
+  /// A solver that nobody else uses meanwhile. Another one compiles once more, in the place of waiting.
+  std::unique_ptr<Solver> take_solver();
+  void give_solver(std::unique_ptr<Solver> solver);
 
   const CellGraph& cell() const { return analysed.cell; }
   Dtype dtype_of(const CallField& field) const {
@@ -36,14 +43,7 @@ struct CompiledCell {
 };
 
 /// A shape that was found right.
-struct Shape {
-  std::vector<std::int64_t> lengths;  ///< by axis number
-  std::int64_t sequences = 0, steps = 0, rows = 0;
-  std::vector<std::int64_t> offsets;  ///< empty: none are given
-  bool reverse = false;
-
-  bool packed() const { return !offsets.empty(); }
-};
+using Shape = CallShape;
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* shape);
 
 /// Entries of a row, or of one sequence's start, history or final; of a param: all.

@@ -46,7 +46,7 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, GpuStream str
   for (const auto& p : places_) {
     eager += p->graph == 0;
     if (p->busy || p->graph != graph) continue;
-    if (p->stream == stream && (graph == 0 || p->call->knows(arrays, status))) {
+    if (p->stream == stream && (graph == 0 || (p->call && p->call->knows(arrays, status)))) {
       found = p.get();
       break;
     }
@@ -84,7 +84,16 @@ void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddre
   if (!place.call) place.call = make_();
   if (graph == 0 && !gpu_.passed(place.fence)) gpu_.wait(place.fence, stream);
   place.stream = stream;
-  place.call->queue(arrays, stream, status);
+  try {
+    place.call->queue(arrays, stream, status);
+  } catch (...) {
+    // Some kernels may be under way. Where not even this works, the context is lost.
+    try {
+      if (graph == 0) gpu_.signal(place.fence, stream);
+    } catch (...) {
+    }
+    throw;
+  }
   if (graph == 0) gpu_.signal(place.fence, stream);
   if (report) place.call->report(*report, stream);
 }

@@ -1,0 +1,83 @@
+#include "capi/on_gpu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "capi/guard.h"
+#include "runtime/errors.h"
+
+namespace cellc::capi {
+
+namespace {
+
+constexpr std::size_t kKeptShapes = 8;
+
+int number_of(const std::string& device) {
+  if (device == "cuda") return 0;
+  int number = -1;
+  const char *const begin = device.data() + std::string("cuda:").size(), *const end = device.data() + device.size();
+  if (!device.starts_with("cuda:") || begin == end || std::from_chars(begin, end, number).ptr != end || number < 0)
+    throw Misuse(fmt::format("device '{}': expected cpu, cuda, or cuda:1 for another GPU than the first", device));
+  return number;
+}
+
+}  // namespace
+
+OpenGpu& gpu_opener() {
+  static OpenGpu open = [](int number, const std::string& cache_directory, std::string& reason) -> std::shared_ptr<Gpu> {
+    return open_gpu(cache_directory, reason, number);
+  };
+  return open;
+}
+
+std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cache_directory) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, std::string>, std::weak_ptr<Gpu>> open;
+  const int number = number_of(device);
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Gpu>& known = open[{number, cache_directory}];
+  if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;
+  std::string reason;
+  std::shared_ptr<Gpu> gpu = gpu_opener()(number, cache_directory, reason);
+  if (!gpu) throw DeviceError(fmt::format("device '{}': {}", device, reason));
+  known = gpu;
+  return gpu;
+}
+
+GpuKernel::GpuKernel(std::shared_ptr<Gpu> gpu, const AnalysedCell& cell, Dtype dtype, const SolveOptions& solve)
+    : gpu_(std::move(gpu)), cell_(cell), dtype_(dtype), solve_(solve) {}
+
+std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) {
+  // Calls may outlive the kernel's handle, but not what it points at: cellc_call holds both.
+  return std::make_shared<CallPool>(*gpu_, [this, shape] {
+    return std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source, shape, solve_);
+  });
+}
+
+std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
+  std::shared_ptr<Kept> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& k) { return k->shape == shape; });
+    if (found != shapes_.end()) {
+      shapes_.splice(shapes_.begin(), shapes_, found);
+    } else {
+      shapes_.push_front(std::make_shared<Kept>());
+      shapes_.front()->shape = shape;
+    }
+    entry = shapes_.front();
+    // The oldest goes, unless a graph still holds its memory.
+    for (auto it = shapes_.end(); shapes_.size() > kKeptShapes && it != shapes_.begin();) {
+      --it;
+      if (*it != entry && !((*it)->pool && (*it)->pool->captured())) it = shapes_.erase(it);
+    }
+  }
+  const std::lock_guard lock(entry->making);
+  if (!entry->pool) entry->pool = prepare(shape);
+  return entry->pool;
+}
+
+}  // namespace cellc::capi

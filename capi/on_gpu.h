@@ -1,0 +1,51 @@
+#pragma once
+// What a kernel needs on a GPU. Private to capi/.
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "compiler/front_end.h"
+#include "runtime/array.h"
+#include "runtime/cuda/call_pool.h"
+#include "runtime/solve_options.h"
+
+namespace cellc::capi {
+
+/// Opens GPU `number`, or returns null with a reason. Tests put their own device in its place.
+using OpenGpu = std::function<std::shared_ptr<Gpu>(int number, const std::string& cache_directory, std::string& reason)>;
+OpenGpu& gpu_opener();
+
+/// "cuda", "cuda:1". One handle on a device for all kernels that keep their code in the same place. Throws Misuse
+/// where there is no such name, DeviceError where there is no such device.
+std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cache_directory);
+
+class GpuKernel {
+ public:
+  /// `cell` must outlive it.
+  GpuKernel(std::shared_ptr<Gpu> gpu, const AnalysedCell& cell, Dtype dtype, const SolveOptions& solve);
+
+  Gpu& gpu() { return *gpu_; }
+  /// Workspace of its own for a shape.
+  std::shared_ptr<CallPool> prepare(const CallShape& shape);
+  /// The same for calls that name a shape each time: kept for the last few shapes.
+  std::shared_ptr<CallPool> kept(const CallShape& shape);
+
+ private:
+  struct Kept {
+    CallShape shape;
+    std::mutex making;
+    std::shared_ptr<CallPool> pool;
+  };
+
+  const std::shared_ptr<Gpu> gpu_;
+  const AnalysedCell& cell_;
+  const Dtype dtype_;
+  const SolveOptions solve_;
+  const std::shared_ptr<LoadedModules> modules_ = std::make_shared<LoadedModules>();
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Kept>> shapes_;  ///< the latest first
+};
+
+}  // namespace cellc::capi

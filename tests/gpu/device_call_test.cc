@@ -1,0 +1,247 @@
+// Calls on arrays that lie on the device, as callers have them: the same tests on the emulator and, where
+// CELLC_TEST_DEVICE=gpu asks for it, on a card.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "runtime/cuda/call_pool.h"
+#include "runtime/errors.h"
+#include "tests/engines/against_oracle.h"
+#include "tests/gpu/call_on_arrays.h"
+#include "tests/gpu/cells_on_device.h"
+
+namespace cellc {
+namespace {
+
+using oracle::Example;
+
+/// A pool for the shape of a call, and what it needs.
+struct Calls {
+  Calls(Gpu& gpu, const LoweredCell& cell, const SourceText* source, Dtype dtype, const CallShape& shape, const SolveOptions& solve)
+      : pool(gpu, [=, &gpu, &cell, modules = std::make_shared<LoadedModules>()] {
+          return std::make_unique<DeviceCall>(gpu, modules, cell.graph, cell.structure, dtype, source, shape, solve);
+        }) {}
+  CallPool pool;
+};
+
+class DeviceCalls : public testing::TestWithParam<std::string> {};
+
+TEST_P(DeviceCalls, AgreeWithOracle) {
+  TestDevice device = open_test_device();
+  const Example& file = example_named(GetParam());
+  for (const Cell& tree : file.tree.cells) {
+    const LoweredCell cell(file, tree);
+    for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
+      oracle::Random random(57);
+      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 67};
+      SolveOptions solve;
+      solve.tolerance = dtype == Dtype::F32 ? 1e-6 : 1e-4;
+      for (const bool starts : {true, false}) {
+        if (dtype == Dtype::BF16 && !starts) continue;
+        with.starts_given = starts;
+        with.reverse = starts;
+        with.step_by_step = with.skip_jumps = file.amplifies.count(tree.name) > 0 || has_jumps(cell.graph);
+        // A step cannot be made again from rows that were rounded when they were written.
+        if (with.step_by_step && dtype == Dtype::BF16) continue;
+        const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
+        for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{67, 67, 67}, {64, 0, 67}, {0, 0}, {1, 1, 1}, {}}) {
+          if (dtype == Dtype::BF16 && (lengths.empty() || lengths[0] < 64)) continue;
+          const bool packed = lengths.size() == 3 && lengths[0] != lengths[2];
+          const Binding binding = trial.bound(lengths, packed, 1);
+          std::unique_ptr<Calls> calls;
+          for (const CallLook& look : {CallLook{}, CallLook{.strided = true, .in_place = true}, CallLook{.leave_out = true}}) {
+            if (look.leave_out == starts) continue;
+            SCOPED_TRACE(fmt::format("{} {} {} sequences of {}{}{}{}{}", tree.name, to_string(dtype), lengths.size(), lengths.empty() ? 0 : lengths[0],
+                                     packed ? ", packed" : "", look.strided ? ", strided" : "", look.in_place ? ", in place" : "",
+                                     look.leave_out ? ", with defaults" : ""));
+            CallArrays arrays(*device.gpu, cell.graph, binding, dtype, look);
+            if (!calls) calls = std::make_unique<Calls>(*device.gpu, cell, &file.source, dtype, arrays.shape(), solve);
+            ASSERT_NO_THROW(check_on_device(*device.gpu, cell.graph, call_layout(cell.graph), arrays.shape(), dtype, arrays.arrays(), arrays.status()));
+            calls->pool.run(arrays.arrays(), 0, arrays.status(), nullptr);
+            const RunOutput output = arrays.read(binding);
+            ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
+            ASSERT_EQ(arrays.wrong_histories(binding, output), "");
+            EXPECT_EQ(arrays.statuses(), std::vector<int>(lengths.size(), 0));
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
+
+
+/// One cell with data, on arrays of a caller.
+struct Setting {
+  Setting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths, std::uint64_t seed, const CallLook& look,
+          const SolveOptions& solve = {})
+      : file(example_named(file_name)), cell(file, file.tree.cells.at(0)), random(seed), lengths(lengths), dtype(dtype) {
+    with = {.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {32, 2, 2, 2}), .steps = 67, .sequences = static_cast<int>(lengths.size())};
+    with.starts_given = true;
+    trial = std::make_unique<Trial>(cell.graph, cell.oracle, file.ranges, random, with);
+    binding = trial->bound(lengths, false, 1);
+    arrays = std::make_unique<CallArrays>(gpu, cell.graph, binding, dtype, look);
+    calls = std::make_unique<Calls>(gpu, cell, &file.source, dtype, arrays->shape(), solve);
+  }
+  std::string wrong() { return trial->verify(binding.run, arrays->read(binding), lengths); }
+
+  const Example& file;
+  LoweredCell cell;
+  oracle::Random random;
+  std::vector<std::int64_t> lengths;
+  Dtype dtype;
+  Trial::Options with;
+  std::unique_ptr<Trial> trial;
+  Binding binding;
+  std::unique_ptr<CallArrays> arrays;
+  std::unique_ptr<Calls> calls;
+};
+
+/// What a call costs on the emulator, which counts.
+class QueuedCalls : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    EmulatorOptions quick;
+    quick.optimisation = 0;
+    gpu = open_emulator(quick);
+  }
+  std::unique_ptr<Emulator> gpu;
+};
+
+TEST_P(QueuedCalls, AllocateAndWaitForNothing) {
+  for (const CallLook& look : {CallLook{}, CallLook{.strided = true, .in_place = true}}) {
+    Setting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 3, look);
+    if (look.strided) s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), nullptr);  // a form that was not foreseen
+    s.arrays->fill(s.binding);
+    const Emulator::Counts before = gpu->counts();
+    s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), nullptr);
+    const Emulator::Counts after = gpu->counts();
+    EXPECT_GT(after.launches, before.launches);
+    EXPECT_EQ(after.allocations, before.allocations);
+    EXPECT_EQ(after.synchronisations, before.synchronisations);
+    EXPECT_EQ(s.wrong(), "");
+  }
+}
+
+TEST_P(QueuedCalls, CanBeCaptured) {
+  Setting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 4, CallLook{.strided = true, .in_place = true, .stream = 8});
+  EXPECT_FALSE(s.calls->pool.captured());
+  // A form that is new while a graph is captured: the emulator refuses whatever a capture would not stand.
+  gpu->set_capture(17);
+  s.calls->pool.run(s.arrays->arrays(), 8, s.arrays->status(), nullptr);
+  EXPECT_TRUE(s.calls->pool.captured());
+  SolveReport report;
+  EXPECT_THROW(s.calls->pool.run(s.arrays->arrays(), 8, s.arrays->status(), &report), UsageError);
+  gpu->set_capture(0);
+  EXPECT_EQ(s.wrong(), "");
+  // What the graph holds stays its own, for all that runs later.
+  const std::int64_t held = gpu->counts().live_bytes;
+  s.arrays->fill(s.binding);
+  s.calls->pool.run(s.arrays->arrays(), 8, s.arrays->status(), nullptr);
+  EXPECT_GE(gpu->counts().live_bytes, held);
+  EXPECT_EQ(s.wrong(), "");
+}
+
+TEST_P(QueuedCalls, OfAFreedPoolLeaveNoMemory) {
+  const std::int64_t before = gpu->counts().live_bytes;
+  {
+    Setting s(*gpu, GetParam(), Dtype::F32, {5, 5}, 4, CallLook{});
+    s.calls->pool.run(s.arrays->arrays(), 0, 0, nullptr);
+  }
+  EXPECT_EQ(gpu->counts().live_bytes, before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cells, QueuedCalls, testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
+                         [](const auto& info) { return info.param; });
+
+TEST(CallPools, ServeEightThreads) {
+  TestDevice device = open_test_device();
+  Setting first(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 0, CallLook{});
+  std::vector<std::unique_ptr<CallArrays>> arrays;
+  std::vector<std::unique_ptr<Trial>> trials;
+  std::vector<Binding> bindings;
+  for (int i = 0; i < 8; ++i) {
+    trials.push_back(std::make_unique<Trial>(first.cell.graph, first.cell.oracle, first.file.ranges, first.random, first.with));
+    bindings.push_back(trials.back()->bound({67, 67}, false, 1));
+    arrays.push_back(std::make_unique<CallArrays>(*device.gpu, first.cell.graph, bindings.back(), Dtype::F32, CallLook{}));
+  }
+  std::vector<std::thread> threads;
+  std::vector<std::string> wrong(8);
+  for (std::size_t i = 0; i < 8; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        const GpuStream stream = device.gpu->make_stream();
+        for (int k = 0; k < 3; ++k) {
+          first.calls->pool.run(arrays[i]->arrays(), stream, arrays[i]->status(), nullptr);
+          device.gpu->synchronize(stream);
+        }
+        wrong[i] = trials[i]->verify(bindings[i].run, arrays[i]->read(bindings[i]), {67, 67});
+        device.gpu->release_stream(stream);
+      } catch (const std::exception& e) {
+        wrong[i] = e.what();
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, std::vector<std::string>(8));
+}
+
+TEST(CallPools, ReportWhatIsAsked) {
+  TestDevice device = open_test_device();
+  SolveOptions solve;
+  solve.solver = Strategy::Segmented;
+  Setting s(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 5, CallLook{}, solve);
+  SolveReport report;
+  s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), &report);
+  EXPECT_TRUE(report.converged);
+  ASSERT_EQ(report.stages.size(), 1u);
+  EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Segmented);
+  EXPECT_EQ(s.wrong(), "");
+}
+
+/// Two states that couple strongly, cut into segments that no round may repair: some sequences stay apart.
+TEST(CallPools, SayWhichSequencesDidNotConverge) {
+  TestDevice device = open_test_device();
+  SolveOptions solve;
+  solve.solver = Strategy::Segmented;
+  solve.repair = false;
+  const Example& file = example_named("40_logistic");
+  const LoweredCell cell(file, file.tree.cells.at(0));
+  oracle::Random random(7);
+  Trial::Options with{.dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell.oracle, {3}), .steps = 67};
+  const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
+  const Binding binding = trial.bound({67, 3, 67}, true, 1);
+  CallArrays arrays(*device.gpu, cell.graph, binding, Dtype::F32, {});
+  Calls calls(*device.gpu, cell, &file.source, Dtype::F32, arrays.shape(), solve);
+  SolveReport report;
+  calls.pool.run(arrays.arrays(), 0, arrays.status(), &report);
+  EXPECT_FALSE(report.converged);
+  // A sequence of one segment has no boundary that could be off.
+  EXPECT_EQ(arrays.statuses(), (std::vector<int>{1, 0, 1}));
+}
+
+TEST(CallChecks, NameTheArrayAndTheFault) {
+  TestDevice device = open_test_device();
+  Setting s(*device.gpu, "01_para_gru", Dtype::F32, {5, 5}, 6, CallLook{});
+  const CallLayout layout = call_layout(s.cell.graph);
+  const auto fault = [&](std::size_t field, GpuAddress address) -> std::string {
+    std::vector<CallArray> arrays = s.arrays->arrays();
+    arrays[field].data = address;
+    try {
+      check_on_device(*device.gpu, s.cell.graph, layout, s.arrays->shape(), Dtype::F32, arrays, s.arrays->status());
+    } catch (const RequestError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  float on_host = 0;
+  const GpuAddress good = s.arrays->arrays()[0].data;
+  EXPECT_EQ(fault(0, good), "");
+  EXPECT_NE(fault(0, reinterpret_cast<GpuAddress>(&on_host)).find("array " + layout.fields[0].name + ": its address"), std::string::npos);
+  EXPECT_NE(fault(0, good + 2).find("is not aligned to the 4 bytes of an entry"), std::string::npos);
+  EXPECT_NE(fault(0, good + 4), "");  // runs past the end
+}
+}  // namespace
+}  // namespace cellc
