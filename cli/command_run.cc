@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -12,6 +13,7 @@
 #include "cli/request.h"
 #include "runtime/bind.h"
 #include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/edited_kernels.h"
 #include "runtime/npy.h"
 #include "runtime/reference.h"
 #include "runtime/solve.h"
@@ -33,6 +35,9 @@ void refuse_unavailable(const RunOptions& options) {
         options.solver));
   if (!options.cotangents.empty())
     throw UsageError("--cotangent: gradients are not available in this version");
+  if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
+    throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
+  if (!options.kernel.empty() && !options.write_kernels.empty()) throw UsageError("--kernel and --write-kernels cannot both hold");
   if (options.max_iterations && options.fixed_iterations)
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
 }
@@ -92,6 +97,8 @@ std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOption
 
 int command_run(const RunOptions& options) {
   refuse_unavailable(options);
+  std::optional<EditedKernels> edited;
+  if (!options.kernel.empty()) edited.emplace(options.kernel, read_source(options.kernel).text());
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("bind");
   const Binding binding = bind(loaded.cell, read_request(options));
@@ -105,11 +112,21 @@ int command_run(const RunOptions& options) {
   const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
   // Relaxation has no GPU code yet: `auto` finds another device for it rather than another solver.
   std::unique_ptr<Gpu> gpu;
-  if (options.device != "auto" || solve.solver != Strategy::Relaxation) gpu = gpu_for(options.device, compile.cache_directory).gpu;
+  const bool own_kernels = edited || !options.write_kernels.empty();
+  if (own_kernels || options.device != "auto" || solve.solver != Strategy::Relaxation)
+    gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
   enter_stage("run");
-  const std::optional<TunedPlan> tuned = tuned_plan(options, solve, loaded, binding, compile.cache_directory, gpu.get());
+  // Kernels are edited for the plan that follows from the shape alone.
+  const std::optional<TunedPlan> tuned =
+      own_kernels ? std::nullopt : tuned_plan(options, solve, loaded, binding, compile.cache_directory, gpu.get());
   SolveReport solved;
+  std::optional<EditedRun> with_edited;
   const auto run = [&](const SolveOptions& asked) {
+    if (edited) {
+      with_edited = run_edited(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, binding.run, asked, *edited, options.verify);
+      solved = with_edited->report;
+      return with_edited->output;
+    }
     if (gpu) {
       CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source);
       return solver.run(binding.run, asked, solved);
@@ -142,6 +159,13 @@ int command_run(const RunOptions& options) {
                                           : fmt::format("--plan {}: {}", options.plan, e.what()));
   }
 
+  if (!options.write_kernels.empty()) {
+    enter_stage("write");
+    const std::filesystem::path file = options.write_kernels;
+    write_files(file.has_parent_path() ? file.parent_path().string() : ".",
+                {{file.filename(), kernels_text(launched_sources(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, binding.run, solve))}});
+  }
+
   RunReport report{loaded,
                    gpu ? gpu->facts().name : std::string(),
                    binding,
@@ -150,8 +174,12 @@ int command_run(const RunOptions& options) {
                    written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),
-                   {}};
-  if (options.verify) {
+                   {},
+                   options.kernel,
+                   with_edited ? &*with_edited : nullptr};
+  if (with_edited) {
+    report.verified = with_edited->verified;
+  } else if (options.verify) {
     enter_stage("verify");
     report.verified = compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run));
   }
@@ -161,6 +189,10 @@ int command_run(const RunOptions& options) {
   }
   std::fputs((options.json ? run_json(report) : run_text(report)).c_str(), stdout);
   if (options.trace && !options.json) std::fputs(trace_text(report).c_str(), stdout);
+  if (const std::string wrong = wrong_kernel(report); !wrong.empty()) {
+    std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
+    return kWrongInput;
+  }
   // A fixed number of iterations is what was asked for; its residual is told.
   return solved.converged || solve.repair ? kDone : kNotConverged;
 }

@@ -143,6 +143,12 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
+  command->add_option("--kernel", options.kernel,
+                      "edited CUDA source to run in the place of the generated one, and to time beside it; with --verify it\n"
+                      "must be as right. The file is one that --write-kernels or inspect --stage cuda --whole printed")
+      ->type_name("FILE.cu");
+  command->add_option("--write-kernels", options.write_kernels, "write the CUDA source of all that the run launches, for --kernel")
+      ->type_name("FILE.cu");
   command->add_option("--cotangent", options.cotangents, "gradients for this cotangent")->allow_extra_args(false)->type_name("NAME=FILE");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");

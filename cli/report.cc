@@ -122,6 +122,12 @@ std::string run_text(const RunReport& report) {
                                        "against the sequential f64 reference",
                                        d.error, d.array, d.sequence, d.step));
   }
+  if (report.edited) {
+    line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms, report.edited->generated_ms));
+    if (report.edited->generated_verified)
+      line("", fmt::format("largest error of the generated one: {:.3g}; of a step from the row before it: {:.3g}, the generated one's {:.3g}",
+                           report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error));
+  }
   for (const auto& [name, array] : report.arrays)
     line(report.out.empty() ? "result" : "wrote",
          fmt::format("{}{} {} {}", report.out.empty() ? "" : report.out + "/",
@@ -201,7 +207,25 @@ std::string run_json(const RunReport& report) {
                         {"step", d.step},
                         {"reference", "sequential f64"}};
   }
+  if (const EditedRun* edited = report.edited) {
+    const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };
+    object["kernel"] = {{"file", report.kernel}, {"ms", edited->ms}, {"generated_ms", edited->generated_ms}};
+    if (edited->generated_verified) {
+      object["kernel"]["wrong"] = edited->wrong;
+      object["kernel"]["step_error"] = finite(edited->step_error);
+      object["kernel"]["generated"] = {{"max_error", finite(edited->generated_verified->error)}, {"step_error", finite(edited->generated_step_error)}};
+    }
+    if (const std::string wrong = wrong_kernel(report); !wrong.empty()) object["error"] = wrong;
+  }
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string wrong_kernel(const RunReport& report) {
+  if (!report.edited || !report.edited->wrong) return {};
+  return fmt::format("{}: wrong answers: {:.3g} of 1 + |value| off in {} (sequence {}, step {}), where the generated kernels are {:.3g} off; "
+                     "a step from the row before it {:.3g}, theirs {:.3g}",
+                     report.kernel, report.verified->error, report.verified->array, report.verified->sequence, report.verified->step,
+                     report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error);
 }
 
 std::string trace_text(const RunReport& report) {

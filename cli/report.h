@@ -8,6 +8,7 @@
 
 #include "cli/load.h"
 #include "runtime/bind.h"
+#include "runtime/cuda/edited_kernels.h"
 #include "runtime/reference.h"
 #include "runtime/solve_options.h"
 
@@ -23,7 +24,12 @@ struct RunReport {
   std::string out;  ///< directory written to, or empty
   std::optional<NonFinite> nonfinite;
   std::optional<Deviation> verified;
+  std::string kernel;                 ///< --kernel: the file, or empty
+  const EditedRun* edited = nullptr;  ///< and what became of it
 };
+
+/// What is wrong with edited kernels; empty: nothing, or nobody asked.
+std::string wrong_kernel(const RunReport& report);
 
 /// "segmented, segments of 64 steps started 32 early".
 std::string plan_text(const StagePlan& plan);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "cli/names.h"
@@ -110,6 +111,9 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) 
   FoundGpu found;
   if (device == "cpu") return found;
   found.gpu = open_gpu(cache_directory, found.reason);
+  // Where there is a card, whoever left the choice to us expects it to be used.
+  if (!found.gpu && device == "auto" && !says_no_gpu(found.reason))
+    std::fputs(fmt::format("cellc: note: --device auto takes the CPU: {}\n", found.reason).c_str(), stderr);
   if (!found.gpu && device == "cuda") throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", found.reason));
   return found;
 }

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/wrapped_gpu.h"
 
 namespace cellc {
 
@@ -28,9 +28,9 @@ class LoadedModules {
   std::map<std::pair<std::string, std::vector<std::string>>, std::shared_ptr<Entry>> modules_;
 };
 
-class CallGpu final : public Gpu {
+class CallGpu final : public WrappedGpu {
  public:
-  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules) : below_(below), modules_(std::move(modules)) {}
+  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules) : WrappedGpu(below), modules_(std::move(modules)) {}
 
   /// A rehearsal, for as long as this lives. It ends when the device has done what was asked of it.
   class Rehearsal {
@@ -45,19 +45,10 @@ class CallGpu final : public Gpu {
     CallGpu& gpu_;
   };
 
-  const GpuFacts& facts() const override { return below_.facts(); }
   GpuModule load(const GpuSource& source) override { return modules_->load(below_, source); }
-  GpuFunction function(const GpuModule& module, const std::string& name) override { return below_.function(module, name); }
-  GpuFunctionFacts facts(const GpuFunction& function) override { return below_.facts(function); }
-  int resident_blocks(const GpuFunction& function, int threads, std::int64_t shared_bytes) override {
-    return below_.resident_blocks(function, threads, shared_bytes);
-  }
-  GpuAddress allocate(std::size_t bytes) override { return below_.allocate(bytes); }
-  void release(GpuAddress address) noexcept override { below_.release(address); }
   void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) override {
     below_.copy_in(to, from, bytes, own_or(stream));
   }
-  void copy_out(void* to, GpuAddress from, std::size_t bytes, GpuStream stream) override { below_.copy_out(to, from, bytes, stream); }
   /// Moves a call's data: nothing to rehearse.
   void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream stream) override {
     if (!rehearsing_) below_.copy(to, from, bytes, stream);
@@ -66,18 +57,11 @@ class CallGpu final : public Gpu {
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
     if (!rehearsing_) below_.launch(function, launch, arguments);
   }
-  void synchronize(GpuStream stream) override { below_.synchronize(stream); }
-  void record(int mark, GpuStream stream) override { below_.record(mark, stream); }
-  double elapsed_ms(int from, int to) override { return below_.elapsed_ms(from, to); }
-  std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes) override { return below_.pointer_fault(address, bytes); }
-  std::uint64_t capturing(GpuStream stream) override { return below_.capturing(stream); }
-  void allow_in_capture(bool allowed) override { below_.allow_in_capture(allowed); }
   bool rehearsing() const { return rehearsing_; }
 
  private:
   GpuStream own_or(GpuStream stream) const { return rehearsing_ ? own_ : stream; }
 
-  Gpu& below_;
   std::shared_ptr<LoadedModules> modules_;
   bool rehearsing_ = false;
   GpuStream own_ = 0;

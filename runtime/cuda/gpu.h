@@ -151,4 +151,7 @@ class GpuBuffer {
 /// NVIDIA driver: …"). `cache_directory` keeps compiled kernels between processes; empty: nothing is kept.
 std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason, int device = 0);
 
+/// Whether such a reason says that there is none, rather than one that cannot be used.
+bool says_no_gpu(const std::string& reason);
+
 }  // namespace cellc

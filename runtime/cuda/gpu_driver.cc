@@ -481,6 +481,8 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   return std::make_unique<GpuDriver>(std::move(context), device, std::move(facts), std::move(nvrtc), cache_directory);
 }
 
+bool says_no_gpu(const std::string& reason) { return reason.starts_with("no GPU") || reason.starts_with("no NVIDIA driver"); }
+
 std::optional<std::string> Gpu::pointer_fault(GpuAddress, std::size_t) { return std::nullopt; }
 
 std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason, int device) {
