@@ -20,7 +20,7 @@ struct CallPool::Place {
   Gpu& gpu;
   const GpuFence fence;           ///< at the end of the last run
   std::unique_ptr<DeviceCall> call;
-  GpuStream stream = 0;           ///< of the last run
+  std::uint64_t stream = 0;       ///< number of the last run's
   std::uint64_t graph = 0;        ///< that keeps the workspace
   bool busy = true;               ///< some thread is queueing a run
 };
@@ -39,7 +39,7 @@ bool CallPool::captured() {
   return false;
 }
 
-CallPool::Place& CallPool::take(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, std::uint64_t graph) {
+CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status, std::uint64_t graph) {
   const std::lock_guard lock(mutex_);
   Place* found = nullptr;
   std::size_t eager = 0;
@@ -72,7 +72,8 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, GpuStream str
 void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, SolveReport* report) {
   const std::uint64_t graph = gpu_.capturing(stream);
   if (graph && report) throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
-  Place& place = take(arrays, stream, status, graph);
+  const std::uint64_t number = gpu_.stream_number(stream);
+  Place& place = take(arrays, number, status, graph);
   struct Free {
     CallPool& pool;
     Place& place;
@@ -82,8 +83,9 @@ void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddre
     }
   } free{*this, place};
   if (!place.call) place.call = make_();
-  if (graph == 0 && !gpu_.passed(place.fence)) gpu_.wait(place.fence, stream);
-  place.stream = stream;
+  // What a stream did before is done before what it does next.
+  if (graph == 0 && place.stream != number && !gpu_.passed(place.fence)) gpu_.wait(place.fence, stream);
+  place.stream = number;
   try {
     place.call->queue(arrays, stream, status);
   } catch (...) {

@@ -88,6 +88,7 @@ bool Driver::bind(std::string& reason) {
   take(event_query, "cuEventQuery");
   take(stream_create, "cuStreamCreate");
   take(stream_destroy, "cuStreamDestroy_v2");
+  take(stream_get_id, "cuStreamGetId");
   take(stream_wait_event, "cuStreamWaitEvent");
   take(stream_get_capture_info, "cuStreamGetCaptureInfo_v2");
   take(thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");

@@ -144,6 +144,7 @@ class Driver {
   int (*event_query)(Handle) = nullptr;
   int (*stream_create)(Handle*, unsigned) = nullptr;
   int (*stream_destroy)(Handle) = nullptr;
+  int (*stream_get_id)(Handle, std::uint64_t*) = nullptr;
   int (*stream_wait_event)(Handle, Handle, unsigned) = nullptr;
   int (*stream_get_capture_info)(Handle, int*, std::uint64_t*, Handle*, const Handle**, std::size_t*) = nullptr;
   int (*thread_exchange_capture_mode)(int*) = nullptr;

@@ -293,6 +293,13 @@ class GpuDriver final : public Gpu {
     if (allowed) before.push_back(mode);
   }
 
+  std::uint64_t stream_number(GpuStream stream) override {
+    const Context::Current current = context_->enter();
+    std::uint64_t number = 0;
+    check(driver_.stream_get_id(handle_of(stream), &number), [] { return "looking at the caller's stream"; });
+    return number;
+  }
+
   GpuStream make_stream() override {
     const Context::Current current = context_->enter();
     Driver::Handle stream = nullptr;

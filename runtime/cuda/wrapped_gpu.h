@@ -30,6 +30,7 @@ class WrappedGpu : public Gpu {
   std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes) override { return below_.pointer_fault(address, bytes); }
   std::uint64_t capturing(GpuStream stream) override { return below_.capturing(stream); }
   void allow_in_capture(bool allowed) override { below_.allow_in_capture(allowed); }
+  std::uint64_t stream_number(GpuStream stream) override { return below_.stream_number(stream); }
   GpuStream make_stream() override { return below_.make_stream(); }
   void release_stream(GpuStream stream) noexcept override { below_.release_stream(stream); }
   GpuFence make_fence() override { return below_.make_fence(); }

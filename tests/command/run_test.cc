@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "harness.h"
@@ -340,5 +341,40 @@ TEST_F(CommandRun, AnInterruptLeavesNothing) {
   }
 }
 
+
+TEST_F(CommandRun, EditedKernelsNeedAGpuAndAFile) {
+  const std::string file = example("01_para_gru.cell");
+  const std::vector<std::string> run = {"run", file, "--random", "1", "--length", "8", "--dim", "d=2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), run.begin(), run.end());
+    return cellc(more);
+  };
+  const std::string kernel = write("edited.cu", "// para_gru.segmented.cu: as launched\nint x;\n");
+  Outcome outcome = with({"--kernel", kernel, "--device", "cpu"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_HAS(outcome.err, "--kernel and --write-kernels are for a GPU; use --device cuda");
+  outcome = with({"--kernel", kernel, "--write-kernels", path("other.cu")});
+  EXPECT_EQ(outcome.status, 2);
+  outcome = with({"--kernel", path("missing.cu")});
+  EXPECT_EQ(outcome.status, 1);
+  outcome = with({"--kernel", write("empty.cu", "int x;\n")});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_HAS(outcome.err, "empty.cu: holds no kernels; expected units under lines such as");
+}
+
+TEST_F(CommandRun, TellsWhenACardCannotBeUsed) {
+  // A driver that finds a card, and no compiler for it.
+  std::filesystem::copy_file(CELLC_FAKE_DRIVER, path("libcuda.so.1"));
+  ProcessOptions options;
+  options.environment = {{"LD_LIBRARY_PATH", path("")}, {"CELLC_NVRTC", path("nowhere")}};
+  const std::vector<std::string> run = {"run", example("01_para_gru.cell"), "--random", "1", "--length", "8", "--dim", "d=2", "--json"};
+  const Outcome outcome = cellc(run, options);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["device"], "cpu");
+  EXPECT_HAS(outcome.err, "cellc: note: --device auto takes the CPU: Fake H1 has no compiler: CELLC_NVRTC=");
+  std::vector<std::string> forced = run;
+  forced.insert(forced.end(), {"--device", "cpu"});
+  EXPECT_EQ(cellc(forced, options).err, "");
+}
 }  // namespace
 }  // namespace cellc

@@ -6,25 +6,13 @@
 #include <algorithm>
 #include <thread>
 
-#include "runtime/cuda/call_pool.h"
 #include "runtime/errors.h"
-#include "tests/engines/against_oracle.h"
-#include "tests/gpu/call_on_arrays.h"
-#include "tests/gpu/cells_on_device.h"
+#include "tests/gpu/call_setting.h"
 
 namespace cellc {
 namespace {
 
 using oracle::Example;
-
-/// A pool for the shape of a call, and what it needs.
-struct Calls {
-  Calls(Gpu& gpu, const LoweredCell& cell, const SourceText* source, Dtype dtype, const CallShape& shape, const SolveOptions& solve)
-      : pool(gpu, [=, &gpu, &cell, modules = std::make_shared<LoadedModules>()] {
-          return std::make_unique<DeviceCall>(gpu, modules, cell.graph, cell.structure, dtype, source, shape, solve);
-        }) {}
-  CallPool pool;
-};
 
 class DeviceCalls : public testing::TestWithParam<std::string> {};
 
@@ -74,32 +62,6 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
 INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
 
 
-/// One cell with data, on arrays of a caller.
-struct Setting {
-  Setting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths, std::uint64_t seed, const CallLook& look,
-          const SolveOptions& solve = {})
-      : file(example_named(file_name)), cell(file, file.tree.cells.at(0)), random(seed), lengths(lengths), dtype(dtype) {
-    with = {.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {32, 2, 2, 2}), .steps = 67, .sequences = static_cast<int>(lengths.size())};
-    with.starts_given = true;
-    trial = std::make_unique<Trial>(cell.graph, cell.oracle, file.ranges, random, with);
-    binding = trial->bound(lengths, false, 1);
-    arrays = std::make_unique<CallArrays>(gpu, cell.graph, binding, dtype, look);
-    calls = std::make_unique<Calls>(gpu, cell, &file.source, dtype, arrays->shape(), solve);
-  }
-  std::string wrong() { return trial->verify(binding.run, arrays->read(binding), lengths); }
-
-  const Example& file;
-  LoweredCell cell;
-  oracle::Random random;
-  std::vector<std::int64_t> lengths;
-  Dtype dtype;
-  Trial::Options with;
-  std::unique_ptr<Trial> trial;
-  Binding binding;
-  std::unique_ptr<CallArrays> arrays;
-  std::unique_ptr<Calls> calls;
-};
-
 /// What a call costs on the emulator, which counts.
 class QueuedCalls : public testing::TestWithParam<std::string> {
  protected:
@@ -113,7 +75,7 @@ class QueuedCalls : public testing::TestWithParam<std::string> {
 
 TEST_P(QueuedCalls, AllocateAndWaitForNothing) {
   for (const CallLook& look : {CallLook{}, CallLook{.strided = true, .in_place = true}}) {
-    Setting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 3, look);
+    CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 3, look);
     if (look.strided) s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), nullptr);  // a form that was not foreseen
     s.arrays->fill(s.binding);
     const Emulator::Counts before = gpu->counts();
@@ -127,7 +89,7 @@ TEST_P(QueuedCalls, AllocateAndWaitForNothing) {
 }
 
 TEST_P(QueuedCalls, CanBeCaptured) {
-  Setting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 4, CallLook{.strided = true, .in_place = true, .stream = 8});
+  CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 4, CallLook{.strided = true, .in_place = true, .stream = 8});
   EXPECT_FALSE(s.calls->pool.captured());
   // A form that is new while a graph is captured: the emulator refuses whatever a capture would not stand.
   gpu->set_capture(17);
@@ -148,7 +110,7 @@ TEST_P(QueuedCalls, CanBeCaptured) {
 TEST_P(QueuedCalls, OfAFreedPoolLeaveNoMemory) {
   const std::int64_t before = gpu->counts().live_bytes;
   {
-    Setting s(*gpu, GetParam(), Dtype::F32, {5, 5}, 4, CallLook{});
+    CallSetting s(*gpu, GetParam(), Dtype::F32, {5, 5}, 4, CallLook{});
     s.calls->pool.run(s.arrays->arrays(), 0, 0, nullptr);
   }
   EXPECT_EQ(gpu->counts().live_bytes, before);
@@ -159,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Cells, QueuedCalls, testing::Values("01_para_gru", "04_
 
 TEST(CallPools, ServeEightThreads) {
   TestDevice device = open_test_device();
-  Setting first(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 0, CallLook{});
+  CallSetting first(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 0, CallLook{});
   std::vector<std::unique_ptr<CallArrays>> arrays;
   std::vector<std::unique_ptr<Trial>> trials;
   std::vector<Binding> bindings;
@@ -192,7 +154,7 @@ TEST(CallPools, ReportWhatIsAsked) {
   TestDevice device = open_test_device();
   SolveOptions solve;
   solve.solver = Strategy::Segmented;
-  Setting s(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 5, CallLook{}, solve);
+  CallSetting s(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 5, CallLook{}, solve);
   SolveReport report;
   s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), &report);
   EXPECT_TRUE(report.converged);
@@ -224,7 +186,7 @@ TEST(CallPools, SayWhichSequencesDidNotConverge) {
 
 TEST(CallChecks, NameTheArrayAndTheFault) {
   TestDevice device = open_test_device();
-  Setting s(*device.gpu, "01_para_gru", Dtype::F32, {5, 5}, 6, CallLook{});
+  CallSetting s(*device.gpu, "01_para_gru", Dtype::F32, {5, 5}, 6, CallLook{});
   const CallLayout layout = call_layout(s.cell.graph);
   const auto fault = [&](std::size_t field, GpuAddress address) -> std::string {
     std::vector<CallArray> arrays = s.arrays->arrays();

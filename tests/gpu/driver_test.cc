@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/gpu_driver.h"
 #include "runtime/errors.h"
 #include "tests/gpu/fixtures.h"
 
@@ -341,5 +341,64 @@ TEST_F(GpuTest, AFaultyKernelLosesTheContextAndTheProcessLives) {
   EXPECT_EXIT(outlive_the_context(std::move(gpu), module), testing::ExitedWithCode(0), "");
 }
 
+
+TEST_F(WithFakeDriver, PointersAreLookedAt) {
+  const auto gpu = open();
+  driver->memory = {{1 << 20, {2, 0}}, {2 << 20, {2, 0}}, {8 << 20, {1, 0}}, {16 << 20, {2, 1}}};
+  EXPECT_EQ(gpu->pointer_fault(1 << 20, 100), std::nullopt);
+  EXPECT_EQ(gpu->pointer_fault((1 << 20) + 8, 1 << 20), std::nullopt) << "mapped in two pieces";
+  EXPECT_TRUE(has(gpu->pointer_fault((2 << 20) + 8, 1 << 20).value(), "takes 1048576 bytes; the memory of the GPU there has 1048568"));
+  EXPECT_TRUE(has(gpu->pointer_fault(8 << 20, 4).value(), "is memory of the host; expected memory of the GPU"));
+  EXPECT_TRUE(has(gpu->pointer_fault(16 << 20, 4).value(), "is memory of GPU 1; the kernel is for GPU 0"));
+  EXPECT_TRUE(has(gpu->pointer_fault(4 << 20, 4).value(), "is memory of the host, or of nobody"));
+}
+
+TEST_F(WithFakeDriver, CaptureIsSeenAndAllocatingIsAllowedInIt) {
+  const auto gpu = open();
+  EXPECT_EQ(gpu->capturing(8), 0u);
+  driver->captured = 3;
+  EXPECT_EQ(gpu->capturing(8), 3u);
+  EXPECT_EQ(gpu->capturing(0), 0u) << "the legacy stream cannot be captured";
+  gpu->allow_in_capture(true);
+  EXPECT_EQ(driver->capture_mode, 2) << "relaxed";
+  gpu->allow_in_capture(true);
+  gpu->allow_in_capture(false);
+  EXPECT_EQ(driver->capture_mode, 2);
+  gpu->allow_in_capture(false);
+  EXPECT_EQ(driver->capture_mode, 0);
+}
+
+TEST_F(WithFakeDriver, OtherGpusThanTheFirst) {
+  std::string reason;
+  auto fake = Driver::open_file(CELLC_FAKE_DRIVER, reason);
+  ASSERT_NE(fake, nullptr) << reason;
+  EXPECT_EQ(open_gpu(fake, "", reason, 1), nullptr);
+  EXPECT_EQ(reason, "no GPU 1: this process may use 1, numbered from 0");
+  EXPECT_TRUE(says_no_gpu(reason));
+  driver->devices = 2;
+  const auto second = open_gpu(fake, "", reason, 1);
+  ASSERT_NE(second, nullptr) << reason;
+  driver->memory = {{1 << 20, {2, 0}}};
+  EXPECT_TRUE(has(second->pointer_fault(1 << 20, 4).value(), "is memory of GPU 0; the kernel is for GPU 1"));
+}
+
+TEST_F(WithFakeDriver, StreamsAndFencesAreGivenBack) {
+  const auto gpu = open();
+  const GpuStream stream = gpu->make_stream();
+  const GpuFence fence = gpu->make_fence();
+  EXPECT_EQ(driver->streams, 1);
+  gpu->signal(fence, stream);
+  EXPECT_TRUE(gpu->passed(fence));
+  driver->fail["cuEventQuery"] = 600;
+  EXPECT_FALSE(gpu->passed(fence));
+  gpu->wait(fence, stream);
+  driver->fail["cuEventQuery"] = 700;
+  EXPECT_TRUE(has(error_of([&] { gpu->passed(fence); }), "looking at a fence: CUDA_ERROR_ILLEGAL_ADDRESS"));
+  EXPECT_TRUE(has(error_of([&] { gpu->pointer_fault(8, 4); }), "only a new process helps"));
+  gpu->release_fence(fence);
+  gpu->release_stream(stream);
+  EXPECT_EQ(driver->streams, 0);
+  EXPECT_EQ(driver->events, 0);
+}
 }  // namespace
 }  // namespace cellc

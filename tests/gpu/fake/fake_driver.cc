@@ -155,6 +155,9 @@ int cuStreamCreate(void** stream, unsigned flags) {
   return ++state.streams, *stream = new int(static_cast<int>(flags)), on_context("cuStreamCreate");
 }
 int cuStreamDestroy_v2(void* stream) { return delete static_cast<int*>(stream), --state.streams, 0; }
+int cuStreamGetId(void* stream, std::uint64_t* number) {
+  return *number = reinterpret_cast<std::uint64_t>(stream), on_context("cuStreamGetId");
+}
 int cuStreamWaitEvent(void*, void*, unsigned) { return on_context("cuStreamWaitEvent"); }
 int cuStreamGetCaptureInfo_v2(void* stream, int* captured, std::uint64_t* number, void**, const void***, std::size_t*) {
   *captured = stream && state.captured ? 1 : 0;
