@@ -14,11 +14,12 @@
 namespace cellc::capi {
 
 /// Opens GPU `number`, or returns null with a reason. Tests put their own device in its place.
-using OpenGpu = std::function<std::shared_ptr<Gpu>(int number, const std::string& cache_directory, std::string& reason)>;
+using OpenGpu =
+    std::function<std::shared_ptr<Gpu>(int number, const std::string& cache_directory, std::string& reason)>;
 OpenGpu& gpu_opener();
 
-/// "cuda", "cuda:1". One handle on a device for all kernels that keep their code in the same place. Throws Misuse
-/// where there is no such name, DeviceError where there is no such device.
+/// "cuda", "cuda:1". One handle on a device for all kernels that keep their code in the same place. Throws
+/// Misuse where there is no such name, DeviceError where there is no such device.
 std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cache_directory);
 
 class GpuKernel {

@@ -1,8 +1,8 @@
 #pragma once
 // The device as one prepared call sees it. Modules are shared between the calls of a kernel. While a call is
-// rehearsed, kernels are not launched, and what fills its memory once and for all runs on a stream of our own:
-// a rehearsal allocates, compiles and clears all that the call will ever need, and leaves the caller's stream, and
-// the graph that may be captured on it, untouched.
+// rehearsed, kernels are not launched, and what fills its memory once and for all runs on a stream of our
+// own: a rehearsal allocates, compiles and clears all that the call will ever need, and leaves the caller's
+// stream, and the graph that may be captured on it, untouched.
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,7 +30,8 @@ class LoadedModules {
 
 class CallGpu final : public WrappedGpu {
  public:
-  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules) : WrappedGpu(below), modules_(std::move(modules)) {}
+  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules)
+      : WrappedGpu(below), modules_(std::move(modules)) {}
 
   /// A rehearsal, for as long as this lives. It ends when the device has done what was asked of it.
   class Rehearsal {
@@ -53,7 +54,9 @@ class CallGpu final : public WrappedGpu {
   void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream stream) override {
     if (!rehearsing_) below_.copy(to, from, bytes, stream);
   }
-  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override { below_.zero(to, bytes, own_or(stream)); }
+  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override {
+    below_.zero(to, bytes, own_or(stream));
+  }
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
     if (!rehearsing_) below_.launch(function, launch, arguments);
   }

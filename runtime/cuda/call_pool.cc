@@ -18,14 +18,15 @@ struct CallPool::Place {
     gpu.release_fence(fence);
   }
   Gpu& gpu;
-  const GpuFence fence;           ///< at the end of the last run
+  const GpuFence fence;  ///< at the end of the last run
   std::unique_ptr<DeviceCall> call;
-  std::uint64_t stream = 0;       ///< number of the last run's
-  std::uint64_t graph = 0;        ///< that keeps the workspace
-  bool busy = true;               ///< some thread is queueing a run
+  std::uint64_t stream = 0;  ///< number of the last run's
+  std::uint64_t graph = 0;   ///< that keeps the workspace
+  bool busy = true;          ///< some thread is queueing a run
 };
 
-CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make) : gpu_(gpu), make_(std::move(make)) {
+CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make)
+    : gpu_(gpu), make_(std::move(make)) {
   places_.push_back(std::make_unique<Place>(gpu_));
   places_.back()->call = make_();
   places_.back()->busy = false;
@@ -39,7 +40,8 @@ bool CallPool::captured() {
   return false;
 }
 
-CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status, std::uint64_t graph) {
+CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status,
+                                std::uint64_t graph) {
   const std::lock_guard lock(mutex_);
   Place* found = nullptr;
   std::size_t eager = 0;
@@ -52,7 +54,8 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t
     }
     if (graph == 0 && (!found || (!gpu_.passed(found->fence) && gpu_.passed(p->fence)))) found = p.get();
   }
-  if (found && graph == 0 && found->stream != stream && !gpu_.passed(found->fence) && eager < kMostForStreams) found = nullptr;
+  if (found && graph == 0 && found->stream != stream && !gpu_.passed(found->fence) && eager < kMostForStreams)
+    found = nullptr;
   if (!found) {
     gpu_.allow_in_capture(true);
     try {
@@ -69,9 +72,11 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t
   return *found;
 }
 
-void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, SolveReport* report) {
+void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status,
+                   SolveReport* report) {
   const std::uint64_t graph = gpu_.capturing(stream);
-  if (graph && report) throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
+  if (graph && report)
+    throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
   const std::uint64_t number = gpu_.stream_number(stream);
   Place& place = take(arrays, number, status, graph);
   struct Free {

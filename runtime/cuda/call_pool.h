@@ -1,8 +1,8 @@
 #pragma once
 // One prepared call for any number of threads and streams at once. Runs that may overlap on the device have a
-// workspace each; runs of one stream share one, and so do, one after another, runs of more streams than there are
-// workspaces: the device then waits, never the host. What a graph captured keeps its workspace, which no later run
-// and no other graph gets.
+// workspace each; runs of one stream share one, and so do, one after another, runs of more streams than there
+// are workspaces: the device then waits, never the host. What a graph captured keeps its workspace, which no
+// later run and no other graph gets.
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,7 +27,8 @@ class CallPool {
 
  private:
   struct Place;
-  Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status, std::uint64_t graph);
+  Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status,
+              std::uint64_t graph);
 
   Gpu& gpu_;
   const std::function<std::unique_ptr<DeviceCall>()> make_;

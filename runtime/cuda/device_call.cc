@@ -22,7 +22,8 @@ namespace {
 /// Stands for the caller's memory while a call is rehearsed: aligned like memory, and used by nobody.
 constexpr GpuAddress kSomewhere = GpuAddress{1} << 20;
 
-std::int64_t product(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes, const std::vector<AxisId>& axes) {
+std::int64_t product(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes,
+                     const std::vector<AxisId>& axes) {
   std::int64_t n = 1;
   for (const AxisId a : axes) n *= sizes.at(cell.graph.axis(a).extent_of);
   return n;
@@ -35,12 +36,13 @@ std::map<AxisId, std::int64_t> sizes_of(const CellGraph& cell, const CallShape& 
 }
 
 bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
-         kind == FieldKind::FinalStateHistory;
+  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
+         kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
 }
 
 /// Entries of a row, of one sequence's start, final or history, or of a whole param.
-std::int64_t part_of(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes, const CallShape& shape, const CallField& field) {
+std::int64_t part_of(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes,
+                     const CallShape& shape, const CallField& field) {
   const std::int64_t depth = is_history(field.kind) ? history_depth(cell, shape.lengths, field.id) : 1;
   return depth * product(cell, sizes, field_axes(cell, field));
 }
@@ -53,8 +55,8 @@ struct DeviceCall::Impl {
     std::int64_t part = 0;
     Dtype given = Dtype::F32, kept = Dtype::F32;  ///< types of the caller's array and of the kernels'
     bool any_strides = false;
-    GpuBuffer staged, standing;                   ///< what lies between; what stands for an array that is not given
-    int computed = -1;                            ///< out of `defaults` that stands for it
+    GpuBuffer staged, standing;  ///< what lies between; what stands for an array that is not given
+    int computed = -1;           ///< out of `defaults` that stands for it
   };
 
   CallGpu gpu;
@@ -69,19 +71,19 @@ struct DeviceCall::Impl {
   CudaSolver solver;
   RowMoves moves;
   std::vector<Field> fields;
-  std::vector<GpuBuffer> companions;              ///< by update: start of a lagged copy
+  std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
   GpuBuffer offsets;
-  CellGraph defaults;                             ///< outs: what stands for params and starts that follow from params
+  CellGraph defaults;  ///< outs: what stands for params and starts that follow from params
   std::optional<RowsProgram> defaults_program;
   std::vector<GpuBuffer> defaults_made;
-  GpuBuffer one_row;                              ///< offsets {0, 1}
+  GpuBuffer one_row;  ///< offsets {0, 1}
   DeviceArrays places;
   std::vector<std::vector<std::int64_t>> rehearsed;
   std::vector<std::int64_t> form;
   double compile_ms = 0;
 
-  Impl(Gpu& below, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure, Dtype dtype,
-       const SourceText* source, const CallShape& shape, const SolveOptions& solve)
+  Impl(Gpu& below, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure,
+       Dtype dtype, const SourceText* source, const CallShape& shape, const SolveOptions& solve)
       : gpu(below, std::move(modules)),
         cell(cell),
         dtype(dtype),
@@ -95,8 +97,9 @@ struct DeviceCall::Impl {
         defaults(cell) {
     each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
       if (entry >= sizes.at(header))
-        throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
-                                       cell.graph.axis(header).name, of, sizes.at(header), sizes.at(header) - 1));
+        throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})",
+                                       cell.name, entry, cell.graph.axis(header).name, of, sizes.at(header),
+                                       sizes.at(header) - 1));
     });
     BoundRun run;
     run.sizes = sizes;
@@ -113,7 +116,8 @@ struct DeviceCall::Impl {
     run.histories.resize(cell.symbols.size());
     for (std::size_t s = 0; s < cell.symbols.size(); ++s)
       if (cell.symbols[s].kind == SymbolKind::Input && cell.symbols[s].max_lag != 0) {
-        std::vector<std::int64_t> depth{shape.sequences, history_depth(cell, shape.lengths, static_cast<int>(s))};
+        std::vector<std::int64_t> depth{shape.sequences,
+                                        history_depth(cell, shape.lengths, static_cast<int>(s))};
         for (const AxisId a : cell.symbols[s].axes) depth.push_back(sizes.at(cell.graph.axis(a).extent_of));
         run.histories[s] = Array::view(dtype, depth, nullptr);
       }
@@ -141,7 +145,8 @@ struct DeviceCall::Impl {
     f.part = part_of(cell, sizes, shape, field);
     f.given = field.is_storage() ? dtype : arithmetic;
     f.kept = field.is_storage() ? solver.storage() : arithmetic;
-    if (field.kind == FieldKind::Input || field.kind == FieldKind::State) f.any_strides = solver.any_strides(field.id);
+    if (field.kind == FieldKind::Input || field.kind == FieldKind::State)
+      f.any_strides = solver.any_strides(field.id);
     const auto stand = [&](std::int64_t count, Dtype type) {
       f.standing = GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(count) * size_of(type)));
     };
@@ -158,8 +163,8 @@ struct DeviceCall::Impl {
     return f;
   }
 
-  /// A default that is a constant is there once and for all; one that follows from params is computed in each run
-  /// that needs it.
+  /// A default that is a constant is there once and for all; one that follows from params is computed in each
+  /// run that needs it.
   void fill_default(Field& f, std::int64_t times) {
     const Symbol& symbol = cell.symbols[f.field.id];
     if (symbol.initial == kNoNode) {
@@ -178,9 +183,11 @@ struct DeviceCall::Impl {
     const Tensor value = Evaluator(cell, environment).value_over(symbol.initial, symbol.index);
     // A param's default is rounded as a param of an input file would be.
     Array array(symbol.kind == SymbolKind::Param ? dtype : arithmetic, {times * f.part});
-    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, value.data[static_cast<std::size_t>(i % f.part)]);
+    for (std::int64_t i = 0; i < array.count(); ++i)
+      array.set(i, value.data[static_cast<std::size_t>(i % f.part)]);
     array = convert(array, arithmetic);
-    gpu.copy_in(f.standing.address(), array.data(), static_cast<std::size_t>(array.count()) * size_of(arithmetic), 0);
+    gpu.copy_in(f.standing.address(), array.data(),
+                static_cast<std::size_t>(array.count()) * size_of(arithmetic), 0);
   }
 
   // A run --------------------------------------------------------------------------------------------
@@ -205,7 +212,8 @@ struct DeviceCall::Impl {
       form.push_back(a.data ? 1 + static_cast<std::int64_t>(a.data % 16) : 0);
       form.push_back(a.sequence_stride);
       form.push_back(a.step_stride);
-      if (fields[i].field.kind == FieldKind::Start) form.push_back(a.data && given(arrays, FieldKind::Final, fields[i].field.id).data == a.data);
+      if (fields[i].field.kind == FieldKind::Start)
+        form.push_back(a.data && given(arrays, FieldKind::Final, fields[i].field.id).data == a.data);
     }
     form.push_back(status != 0);
   }
@@ -231,22 +239,28 @@ struct DeviceCall::Impl {
     if (shape.packed()) return {a.data, uniform ? row * longest : 0, row};
     return {a.data, a.sequence_stride ? a.sequence_stride : row * shape.steps, row};
   }
-  PlacedRows dense(GpuAddress data, const Field& f) const { return {data, f.part * (shape.packed() && !uniform ? 0 : longest), f.part}; }
+  PlacedRows dense(GpuAddress data, const Field& f) const {
+    return {data, f.part * (shape.packed() && !uniform ? 0 : longest), f.part};
+  }
   void reserve(GpuBuffer& buffer, std::int64_t entries, Dtype type) {
     const std::size_t bytes = std::max<std::size_t>(256, static_cast<std::size_t>(entries) * size_of(type));
     if (buffer.bytes() < bytes) buffer = GpuBuffer(gpu, bytes);
   }
   /// All rows of the run between two arrays.
-  void move_rows(const Field& f, const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type, GpuStream stream) {
-    if (shape.packed()) moves.move(to, to_type, from, from_type, 1, shape.rows, f.part, stream);
-    else moves.move(to, to_type, from, from_type, shape.sequences, shape.steps, f.part, stream);
+  void move_rows(const Field& f, const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type,
+                 GpuStream stream) {
+    if (shape.packed())
+      moves.move(to, to_type, from, from_type, 1, shape.rows, f.part, stream);
+    else
+      moves.move(to, to_type, from, from_type, shape.sequences, shape.steps, f.part, stream);
   }
   bool direct(const Field& f, const CallArray& a) const {
     if (f.given != f.kept) return false;
     if (f.any_strides || (a.step_stride == 0 && a.sequence_stride == 0)) return true;
     const PlacedRows rows = rows_of(f, a);
     // Row kernels read inputs row by row; what they write has no gaps.
-    return f.field.kind == FieldKind::Input && (shape.packed() || shape.sequences == 1 || rows.batch == shape.steps * rows.row);
+    return f.field.kind == FieldKind::Input &&
+           (shape.packed() || shape.sequences == 1 || rows.batch == shape.steps * rows.row);
   }
 
   void run_form(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
@@ -285,28 +299,35 @@ struct DeviceCall::Impl {
         places.histories[id] = a.data ? a.data : f.standing.address();
         if (a.data && f.given != f.kept) {
           reserve(f.staged, shape.sequences * f.part, f.kept);
-          moves.move({f.staged.address(), f.part, f.part}, f.kept, {a.data, f.part, f.part}, f.given, shape.sequences, 1, f.part, stream);
+          moves.move({f.staged.address(), f.part, f.part}, f.kept, {a.data, f.part, f.part}, f.given,
+                     shape.sequences, 1, f.part, stream);
           places.histories[id] = f.staged.address();
         }
         return;
-      case FieldKind::Param: places.values[id] = a.data ? a.data : f.standing.address(); return;
+      case FieldKind::Param:
+        places.values[id] = a.data ? a.data : f.standing.address();
+        return;
       case FieldKind::Start:
         places.values[id] = a.data ? a.data : f.standing.address();
         // Kernels that write a final while others still read its start get a copy of the start.
-        if (a.data && a.data == given(arrays, FieldKind::Final, id).data && shape.rows > 0 && solver.overlaps_starts()) {
+        if (a.data && a.data == given(arrays, FieldKind::Final, id).data && shape.rows > 0 &&
+            solver.overlaps_starts()) {
           reserve(f.staged, shape.sequences * f.part, arithmetic);
-          gpu.copy(f.staged.address(), a.data, static_cast<std::size_t>(shape.sequences * f.part) * size_of(arithmetic), stream);
+          gpu.copy(f.staged.address(), a.data,
+                   static_cast<std::size_t>(shape.sequences * f.part) * size_of(arithmetic), stream);
           places.values[id] = f.staged.address();
         }
         return;
-      default: return;
+      default:
+        return;
     }
   }
 
   /// Defaults that follow from params. All of them where any is wanted: a default may follow from another.
   void run_defaults(std::span<const CallArray> arrays, GpuStream stream) {
     bool wanted = false;
-    for (std::size_t i = 0; i < fields.size(); ++i) wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
+    for (std::size_t i = 0; i < fields.size(); ++i)
+      wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
     if (!wanted) return;
     // What a default follows from is read where it is given, so params come first, one after another.
     if (!defaults_program) {
@@ -323,7 +344,8 @@ struct DeviceCall::Impl {
     for (const Symbol& symbol : defaults.symbols) {
       const auto s = static_cast<std::size_t>(&symbol - defaults.symbols.data());
       RowsArray array;
-      array.data = symbol.kind == SymbolKind::Input ? one_row.address() : places.values[s];  // inputs are read by none
+      array.data =
+          symbol.kind == SymbolKind::Input ? one_row.address() : places.values[s];  // inputs are read by none
       array.history = one_row.address();
       run.symbols.push_back(array);
     }
@@ -335,15 +357,17 @@ struct DeviceCall::Impl {
     }
     // A param's default may follow from that of a param before it: so many rounds, and all are settled.
     std::int64_t rounds = 1;
-    for (std::size_t i = 0; i < fields.size(); ++i) rounds += fields[i].computed >= 0 && fields[i].field.kind == FieldKind::Param && !arrays[i].data;
+    for (std::size_t i = 0; i < fields.size(); ++i)
+      rounds += fields[i].computed >= 0 && fields[i].field.kind == FieldKind::Param && !arrays[i].data;
     for (std::int64_t round = 0; round < rounds; ++round) {
       defaults_program->run(run, stream);
       for (std::size_t i = 0; i < fields.size(); ++i) {
         Field& f = fields[i];
         if (f.computed < 0 || arrays[i].data) continue;
         const std::int64_t times = f.field.kind == FieldKind::Start ? shape.sequences : 1;
-        moves.move({f.standing.address(), f.part, f.part}, arithmetic, {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic,
-                   times, 1, f.part, stream);
+        moves.move({f.standing.address(), f.part, f.part}, arithmetic,
+                   {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic, times, 1, f.part,
+                   stream);
       }
     }
   }
@@ -360,8 +384,8 @@ struct DeviceCall::Impl {
     const std::int64_t entries = product(cell, sizes, symbol.axes), skipped = (symbol.lag - 1) * entries;
     reserve(companions[update], shape.sequences * entries, arithmetic);
     moves.move({companions[update].address(), entries, entries}, arithmetic,
-               {history.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries}, arithmetic, shape.sequences, 1, entries,
-               stream);
+               {history.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries},
+               arithmetic, shape.sequences, 1, entries, stream);
     places.values[s] = companions[update].address();
   }
 
@@ -375,15 +399,20 @@ struct DeviceCall::Impl {
     if (!a.data || shape.rows == 0) return;
     switch (f.field.kind) {
       case FieldKind::State:
-        if (direct(f, a)) places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = rows_of(f, a);
-        else places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = staged_rows(f);
+        if (direct(f, a))
+          places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = rows_of(f, a);
+        else
+          places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = staged_rows(f);
         return;
       case FieldKind::Out:
         places.outs_wanted = true;
         places.outs[static_cast<std::size_t>(f.field.id)] = direct(f, a) ? a.data : staged_rows(f).data;
         return;
-      case FieldKind::Final: places.finals[static_cast<std::size_t>(update_of(f.field.id))] = a.data; return;
-      default: return;
+      case FieldKind::Final:
+        places.finals[static_cast<std::size_t>(update_of(f.field.id))] = a.data;
+        return;
+      default:
+        return;
     }
   }
   PlacedRows staged_rows(Field& f) {
@@ -397,21 +426,25 @@ struct DeviceCall::Impl {
     switch (f.field.kind) {
       case FieldKind::State:
       case FieldKind::Out:
-        if (shape.rows > 0 && !direct(f, a)) move_rows(f, rows_of(f, a), f.given, dense(f.staged.address(), f), f.kept, stream);
+        if (shape.rows > 0 && !direct(f, a))
+          move_rows(f, rows_of(f, a), f.given, dense(f.staged.address(), f), f.kept, stream);
         return;
       case FieldKind::Final:
         if (shape.rows == 0)
-          moves.move({a.data, f.part, f.part}, arithmetic, {places.values[id], f.part, f.part}, arithmetic, shape.sequences, 1, f.part, stream);
+          moves.move({a.data, f.part, f.part}, arithmetic, {places.values[id], f.part, f.part}, arithmetic,
+                     shape.sequences, 1, f.part, stream);
         return;
       case FieldKind::FinalStateHistory:
         for (std::size_t u = 0; u < cell.updates.size(); ++u) {
           const int s = cell.updates[u].symbol;
           const Symbol& symbol = cell.symbols[s];
           if (symbol.lag_of != id) continue;
-          const std::int64_t entries = product(cell, sizes, symbol.axes), skipped = (symbol.lag - 1) * entries;
-          const GpuAddress from = shape.rows == 0 ? places.values[s] : solver.final_state(static_cast<int>(u));
-          moves.move({a.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries}, arithmetic, {from, entries, entries},
-                     arithmetic, shape.sequences, 1, entries, stream);
+          const std::int64_t entries = product(cell, sizes, symbol.axes),
+                             skipped = (symbol.lag - 1) * entries;
+          const GpuAddress from =
+              shape.rows == 0 ? places.values[s] : solver.final_state(static_cast<int>(u));
+          moves.move({a.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries},
+                     arithmetic, {from, entries, entries}, arithmetic, shape.sequences, 1, entries, stream);
         }
         return;
       case FieldKind::FinalInputHistory: {
@@ -428,10 +461,12 @@ struct DeviceCall::Impl {
         h.entries = input.part;
         h.reverse = shape.reverse;
         moves.move_history(h, stream);
-        moves.move({a.data, f.part, f.part}, f.given, {h.to, f.part, f.part}, f.given, shape.sequences, 1, f.part, stream);
+        moves.move({a.data, f.part, f.part}, f.given, {h.to, f.part, f.part}, f.given, shape.sequences, 1,
+                   f.part, stream);
         return;
       }
-      default: return;
+      default:
+        return;
     }
   }
 
@@ -453,23 +488,30 @@ struct DeviceCall::Impl {
   }
 };
 
-DeviceCall::DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure, Dtype dtype,
-                       const SourceText* source, const CallShape& shape, const SolveOptions& solve)
+DeviceCall::DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell,
+                       const Structure& structure, Dtype dtype, const SourceText* source,
+                       const CallShape& shape, const SolveOptions& solve)
     : impl_(std::make_unique<Impl>(gpu, std::move(modules), cell, structure, dtype, source, shape, solve)) {}
 DeviceCall::~DeviceCall() = default;
 
-void DeviceCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) { impl_->queue(arrays, stream, status); }
-bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) const { return impl_->knows(arrays, status); }
+void DeviceCall::queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
+  impl_->queue(arrays, stream, status);
+}
+bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) const {
+  return impl_->knows(arrays, status);
+}
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 
-void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype,
-                     std::span<const CallArray> arrays, GpuAddress status) {
+void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape,
+                     Dtype dtype, std::span<const CallArray> arrays, GpuAddress status) {
   const std::map<AxisId, std::int64_t> sizes = sizes_of(cell, shape);
   const auto look_at = [&](const std::string& name, GpuAddress data, std::int64_t entries, std::size_t size) {
     if (!data || entries == 0) return;
     std::optional<std::string> fault;
-    if (data % size) fault = fmt::format("is not aligned to the {} bytes of an entry", size);
-    else fault = gpu.pointer_fault(data, static_cast<std::size_t>(entries) * size);
+    if (data % size)
+      fault = fmt::format("is not aligned to the {} bytes of an entry", size);
+    else
+      fault = gpu.pointer_fault(data, static_cast<std::size_t>(entries) * size);
     if (fault) throw RequestError(fmt::format("array {}: its address {:#x} {}", name, data, *fault));
   };
   for (std::size_t i = 0; i < layout.fields.size(); ++i) {
@@ -479,7 +521,8 @@ void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, 
     std::int64_t entries = field.kind == FieldKind::Param ? part : shape.sequences * part;
     if (field.is_rows()) {
       const std::int64_t row = arrays[i].step_stride ? arrays[i].step_stride : part;
-      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences, steps = shape.packed() ? shape.rows : shape.steps;
+      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences,
+                         steps = shape.packed() ? shape.rows : shape.steps;
       const std::int64_t batch = arrays[i].sequence_stride ? arrays[i].sequence_stride : row * steps;
       entries = shape.rows == 0 ? 0 : (sequences - 1) * batch + (steps - 1) * row + part;
     }

@@ -1,11 +1,11 @@
 #pragma once
-// A run on arrays of a caller that lie on the device, for one shape, many times: the counterpart on a GPU of the
-// driver that prepared calls use on a CPU. Arrays are used as they lie where the kernels can, and go through memory
-// of the call where they cannot: outs with gaps, 16-bit arrays of a cell whose kernels pass values on in f32,
-// defaults, histories.
+// A run on arrays of a caller that lie on the device, for one shape, many times: the counterpart on a GPU of
+// the driver that prepared calls use on a CPU. Arrays are used as they lie where the kernels can, and go
+// through memory of the call where they cannot: outs with gaps, 16-bit arrays of a cell whose kernels pass
+// values on in f32, defaults, histories.
 //
-// A call is rehearsed before it runs in a form that is new to it (which arrays are given, how they are aligned and
-// strided): that compiles and allocates. From then on a run of that form only queues kernels.
+// A call is rehearsed before it runs in a form that is new to it (which arrays are given, how they are
+// aligned and strided): that compiles and allocates. From then on a run of that form only queues kernels.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -39,13 +39,16 @@ struct CallArray {
 
 class DeviceCall {
  public:
-  /// `gpu`, `cell`, `structure` and `source` must outlive it. Compiles for arrays without gaps, all of them given.
-  DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure, Dtype dtype,
-             const SourceText* source, const CallShape& shape, const SolveOptions& solve);
+  /// `gpu`, `cell`, `structure` and `source` must outlive it. Compiles for arrays without gaps, all of them
+  /// given.
+  DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell,
+             const Structure& structure, Dtype dtype, const SourceText* source, const CallShape& shape,
+             const SolveOptions& solve);
   ~DeviceCall();
 
-  /// Queues a run on a stream of the caller's, and waits for nothing. `status`, unless 0, is int32 [sequences] on
-  /// the device: 0 for a sequence that converged, else 1. Not for two threads at once, nor for two streams at once.
+  /// Queues a run on a stream of the caller's, and waits for nothing. `status`, unless 0, is int32
+  /// [sequences] on the device: 0 for a sequence that converged, else 1. Not for two threads at once, nor for
+  /// two streams at once.
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status);
   /// Whether a run on such arrays would only queue kernels.
   bool knows(std::span<const CallArray> arrays, GpuAddress status) const;
@@ -58,7 +61,7 @@ class DeviceCall {
 };
 
 /// Throws RequestError, naming the array, unless every one lies where kernels of `gpu` can use it.
-void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype,
-                     std::span<const CallArray> arrays, GpuAddress status);
+void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape,
+                     Dtype dtype, std::span<const CallArray> arrays, GpuAddress status);
 
 }  // namespace cellc

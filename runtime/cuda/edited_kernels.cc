@@ -20,7 +20,8 @@ namespace cellc {
 
 namespace {
 
-/// How much further off than the generated kernels an edited one may be: another order of sums, another rounding.
+/// How much further off than the generated kernels an edited one may be: another order of sums, another
+/// rounding.
 constexpr double kSlack = 8;
 
 /// "gru.segmented.cu" of "// gru.segmented.cu: stage {h}: …"; empty: the line begins no unit.
@@ -30,8 +31,8 @@ std::string unit_of(const std::string& line) {
   return std::regex_match(line, match, head) ? match[1].str() : "";
 }
 
-/// What a launch depends on: the definitions before the first template, and the kernels' declarations without the
-/// bounds that only the compiler looks at.
+/// What a launch depends on: the definitions before the first template, and the kernels' declarations without
+/// the bounds that only the compiler looks at.
 std::vector<std::string> launched_by(const std::string& text) {
   static const std::regex bounds(R"(__launch_bounds__\([^)]*\))"), spaces(R"(\s+)");
   std::vector<std::string> found;
@@ -43,8 +44,10 @@ std::vector<std::string> launched_by(const std::string& text) {
     const bool kernel = line.starts_with("extern \"C\" __global__");
     if (!(kernel || declaring || (!templates && line.starts_with("#define CELLC_")))) continue;
     const std::string bare = std::regex_replace(std::regex_replace(line, bounds, ""), spaces, " ");
-    if (declaring) found.back() += " " + bare;
-    else found.push_back(bare);
+    if (declaring)
+      found.back() += " " + bare;
+    else
+      found.push_back(bare);
     if (kernel || declaring) declaring = line.find('{') == std::string::npos;
   }
   for (std::string& one : found) one = std::regex_replace(one, spaces, " ");
@@ -63,9 +66,11 @@ class EditedGpu final : public WrappedGpu {
   }
   void check_all_used() const {
     if (used_ == static_cast<int>(edited_.units().size())) return;
-    throw UsageError(fmt::format("--kernel {}: it has {} unit{}, of which this run launches {}; it launches {} (--write-kernels prints them)",
-                                 edited_.path(), edited_.units().size(), edited_.units().size() == 1 ? "" : "s", used_,
-                                 fmt::join(names_, ", ")));
+    throw UsageError(
+        fmt::format("--kernel {}: it has {} unit{}, of which this run launches {}; it launches {} "
+                    "(--write-kernels prints them)",
+                    edited_.path(), edited_.units().size(), edited_.units().size() == 1 ? "" : "s", used_,
+                    fmt::join(names_, ", ")));
   }
 
  private:
@@ -85,18 +90,21 @@ class ListeningGpu final : public WrappedGpu {
   std::vector<GpuSource> heard;
 };
 
-/// How far the states of a run are from f of the row before, in f64: large where a step is wrong, however errors grow.
+/// How far the states of a run are from f of the row before, in f64: large where a step is wrong, however
+/// errors grow.
 double worst_step(const CellGraph& cell, const BoundRun& run, const RunOutput& output) {
   double worst = 0;
   Step step(cell, run);
   for (std::size_t s = 0; s + 1 < run.offsets.size(); ++s) {
     const std::int64_t first = run.offsets[s], end = run.offsets[s + 1];
     for (std::int64_t t = 0; t < end - first; ++t) {
-      const std::int64_t row = run.reverse ? end - 1 - t : first + t, before = run.reverse ? row + 1 : row - 1;
+      const std::int64_t row = run.reverse ? end - 1 - t : first + t,
+                         before = run.reverse ? row + 1 : row - 1;
       States states;
       for (std::size_t u = 0; u < cell.updates.size(); ++u) {
         const Array& from = t == 0 ? run.symbols[cell.updates[u].symbol] : output.states[u];
-        const std::int64_t n = step.entries(static_cast<int>(u)), at = (t == 0 ? static_cast<std::int64_t>(s) : before) * n;
+        const std::int64_t n = step.entries(static_cast<int>(u)),
+                           at = (t == 0 ? static_cast<std::int64_t>(s) : before) * n;
         Values values;
         for (std::int64_t e = 0; e < n; ++e) values.push_back(from.get(at + e));
         states.push_back(std::move(values));
@@ -105,7 +113,9 @@ double worst_step(const CellGraph& cell, const BoundRun& run, const RunOutput& o
       const States next = step(states);
       for (std::size_t u = 0; u < next.size(); ++u)
         for (std::size_t e = 0; e < next[u].size(); ++e) {
-          const double have = output.states[u].get(row * static_cast<std::int64_t>(next[u].size()) + static_cast<std::int64_t>(e)), want = next[u][e];
+          const double have = output.states[u].get(row * static_cast<std::int64_t>(next[u].size()) +
+                                                   static_cast<std::int64_t>(e)),
+                       want = next[u][e];
           if (have == want || (std::isnan(have) && std::isnan(want))) continue;
           const double far = std::fabs(have - want) / (1 + std::fabs(want));
           worst = std::max(worst, std::isnan(far) ? std::numeric_limits<double>::infinity() : far);
@@ -133,9 +143,10 @@ EditedKernels::EditedKernels(const std::string& path, const std::string& text) :
     }
   }
   if (units_.empty())
-    throw RequestError(fmt::format("{}: holds no kernels; expected units under lines such as \"// gru.segmented.cu: …\", as "
-                                   "`cellc inspect --stage cuda --whole` and `cellc run --write-kernels` print them",
-                                   path));
+    throw RequestError(
+        fmt::format("{}: holds no kernels; expected units under lines such as \"// gru.segmented.cu: …\", as "
+                    "`cellc inspect --stage cuda --whole` and `cellc run --write-kernels` print them",
+                    path));
 }
 
 std::optional<GpuSource> EditedKernels::instead_of(const GpuSource& generated, int number) const {
@@ -144,9 +155,11 @@ std::optional<GpuSource> EditedKernels::instead_of(const GpuSource& generated, i
     const std::vector<std::string> wanted = launched_by(generated.text), have = launched_by(unit.text);
     for (const std::string& one : wanted)
       if (std::find(have.begin(), have.end(), one) == have.end())
-        throw UsageError(fmt::format("--kernel {}: the unit {} lacks \"{}\", which the generated one has here. It says how the kernel is launched: "
-                                     "leave it as it is, and take the kernels of a run of this shape, as --write-kernels prints them",
-                                     path_, unit.name, one));
+        throw UsageError(fmt::format(
+            "--kernel {}: the unit {} lacks \"{}\", which the generated one has here. It says how the kernel "
+            "is launched: "
+            "leave it as it is, and take the kernels of a run of this shape, as --write-kernels prints them",
+            path_, unit.name, one));
     // The name tells one edited text from another in caches and messages.
     return GpuSource{path_, unit.text, generated.options};
   }
@@ -162,8 +175,9 @@ std::string kernels_text(const std::vector<GpuSource>& sources) {
   return text;
 }
 
-EditedRun run_edited(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source, const BoundRun& run,
-                     const SolveOptions& solve, const EditedKernels& edited, bool verify) {
+EditedRun run_edited(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                     const SourceText* source, const BoundRun& run, const SolveOptions& solve,
+                     const EditedKernels& edited, bool verify) {
   EditedRun result;
   EditedGpu instead(gpu, edited);
   {
@@ -183,13 +197,17 @@ EditedRun run_edited(Gpu& gpu, const CellGraph& cell, const Structure& structure
   result.step_error = worst_step(cell, run, result.output);
   result.generated_step_error = worst_step(cell, run, generated);
   const double tolerance = std::max(solve.tolerance.value_or(0), default_tolerance(dtype));
-  const auto is_wrong = [&](double error, double own) { return !(error <= kSlack * own + tolerance) && !(std::isinf(own) && std::isinf(error)); };
-  result.wrong = is_wrong(result.verified->error, result.generated_verified->error) || is_wrong(result.step_error, result.generated_step_error);
+  const auto is_wrong = [&](double error, double own) {
+    return !(error <= kSlack * own + tolerance) && !(std::isinf(own) && std::isinf(error));
+  };
+  result.wrong = is_wrong(result.verified->error, result.generated_verified->error) ||
+                 is_wrong(result.step_error, result.generated_step_error);
   return result;
 }
 
-std::vector<GpuSource> launched_sources(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
-                                        const BoundRun& run, const SolveOptions& solve) {
+std::vector<GpuSource> launched_sources(Gpu& gpu, const CellGraph& cell, const Structure& structure,
+                                        Dtype dtype, const SourceText* source, const BoundRun& run,
+                                        const SolveOptions& solve) {
   ListeningGpu listening(gpu);
   CudaSolver solver(listening, cell, structure, dtype, source);
   SolveReport report;

@@ -32,10 +32,14 @@ bool has_no_gaps(const PlacedRows& rows, std::int64_t sequences, std::int64_t st
 
 const char* storage_macro(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F64: return "CELLC_STORAGE_F64";
-    case Dtype::F16: return "CELLC_STORAGE_F16";
-    case Dtype::BF16: return "CELLC_STORAGE_BF16";
-    default: return "CELLC_STORAGE_F32";
+    case Dtype::F64:
+      return "CELLC_STORAGE_F64";
+    case Dtype::F16:
+      return "CELLC_STORAGE_F16";
+    case Dtype::BF16:
+      return "CELLC_STORAGE_BF16";
+    default:
+      return "CELLC_STORAGE_F32";
   }
 }
 
@@ -44,11 +48,13 @@ const char* storage_macro(Dtype dtype) {
 void RowMoves::launch(const char* kernel, std::int64_t threads, void** arguments, GpuStream stream) {
   if (!module_) {
     std::string text = fmt::format("#define {} 1\n", storage_macro(storage_));
-    for (const char* part : {"preamble.cuh", "row_moves.cuh"}) text += fmt::format("#line 1 \"{}\"\n{}\n", part, kernel_template(part));
+    for (const char* part : {"preamble.cuh", "row_moves.cuh"})
+      text += fmt::format("#line 1 \"{}\"\n{}\n", part, kernel_template(part));
     module_ = gpu_.load({"row_moves.cu", std::move(text), {}});
   }
   GpuLaunch launch;
-  launch.grid.x = static_cast<unsigned>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kBlocks * gpu_.facts().multiprocessors));
+  launch.grid.x = static_cast<unsigned>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1,
+                                                                 kBlocks * gpu_.facts().multiprocessors));
   launch.block.x = kThreads;
   launch.stream = stream;
   GpuFunction& function = kernels_[kernel];
@@ -56,15 +62,17 @@ void RowMoves::launch(const char* kernel, std::int64_t threads, void** arguments
   gpu_.launch(function, launch, arguments);
 }
 
-void RowMoves::move(const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type, std::int64_t sequences,
-                    std::int64_t steps, std::int64_t entries, GpuStream stream) {
+void RowMoves::move(const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type,
+                    std::int64_t sequences, std::int64_t steps, std::int64_t entries, GpuStream stream) {
   const std::int64_t count = sequences * steps * entries;
   if (count == 0 || (to.data == from.data && to_type == from_type)) return;
-  if (to_type == from_type && has_no_gaps(to, sequences, steps, entries) && has_no_gaps(from, sequences, steps, entries)) {
+  if (to_type == from_type && has_no_gaps(to, sequences, steps, entries) &&
+      has_no_gaps(from, sequences, steps, entries)) {
     gpu_.copy(to.data, from.data, static_cast<std::size_t>(count) * size_of(to_type), stream);
     return;
   }
-  const char* const kernel = to_type == from_type ? (to_type == storage_ ? "cellc_move_stored" : "cellc_move_real")
+  const char* const kernel = to_type == from_type
+                                 ? (to_type == storage_ ? "cellc_move_stored" : "cellc_move_real")
                              : to_type == storage_ ? "cellc_narrow"
                                                    : "cellc_widen";
   MoveArguments a{to.data, from.data, to.batch, to.row, from.batch, from.row, sequences, steps, entries};
@@ -75,12 +83,14 @@ void RowMoves::move(const PlacedRows& to, Dtype to_type, const PlacedRows& from,
 void RowMoves::move_history(const History& h, GpuStream stream) {
   const std::int64_t count = h.sequences * h.depth * h.entries;
   if (count == 0) return;
-  HistoryArguments a{h.to, h.before, h.rows.data, h.rows.batch, h.rows.row, h.offsets, h.sequences, h.depth, h.entries, h.reverse};
+  HistoryArguments a{h.to,      h.before,    h.rows.data, h.rows.batch, h.rows.row,
+                     h.offsets, h.sequences, h.depth,     h.entries,    h.reverse};
   void* argument = &a;
   launch("cellc_history", count, &argument, stream);
 }
 
-void RowMoves::status(GpuAddress status, GpuAddress first_bad, std::int64_t sequences, bool adds, GpuStream stream) {
+void RowMoves::status(GpuAddress status, GpuAddress first_bad, std::int64_t sequences, bool adds,
+                      GpuStream stream) {
   int count = static_cast<int>(sequences), also = adds;
   void* arguments[] = {&status, &first_bad, &count, &also};
   launch("cellc_status", sequences, arguments, stream);

@@ -1,5 +1,6 @@
 #pragma once
-// Copies between a caller's arrays and the kernels' own, queued on a stream (kernels-templates/row_moves.cuh).
+// Copies between a caller's arrays and the kernels' own, queued on a stream
+// (kernels-templates/row_moves.cuh).
 #include <cstdint>
 #include <map>
 #include <string>
@@ -16,8 +17,8 @@ class RowMoves {
   RowMoves(Gpu& gpu, Dtype storage) : gpu_(gpu), storage_(storage) {}
 
   /// `sequences` times `steps` rows of `entries`.
-  void move(const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type, std::int64_t sequences, std::int64_t steps,
-            std::int64_t entries, GpuStream stream);
+  void move(const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type,
+            std::int64_t sequences, std::int64_t steps, std::int64_t entries, GpuStream stream);
 
   struct History {
     GpuAddress to = 0, before = 0;  ///< [sequences, depth, entries] of storage; before 0: zeros
@@ -28,7 +29,8 @@ class RowMoves {
   };
   void move_history(const History& history, GpuStream stream);
 
-  /// From a run without repair: 1 for each sequence with a bad step, else 0. `adds`: 1 also where it is already.
+  /// From a run without repair: 1 for each sequence with a bad step, else 0. `adds`: 1 also where it is
+  /// already.
   void status(GpuAddress status, GpuAddress first_bad, std::int64_t sequences, bool adds, GpuStream stream);
 
  private:

@@ -10,19 +10,22 @@ namespace cellc {
 namespace {
 
 bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
-         kind == FieldKind::FinalStateHistory;
+  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
+         kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
 }
 
 }  // namespace
 
-CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, Dtype dtype, const CallLook& look)
+CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, Dtype dtype,
+                       const CallLook& look)
     : gpu_(gpu), cell_(cell), dtype_(dtype), look_(look), layout_(call_layout(cell)) {
   for (const AxisId a : cell.header) shape_.lengths.push_back(binding.run.sizes.at(a));
   shape_.sequences = binding.batch;
   shape_.rows = binding.run.offsets.back();
-  if (binding.packed) shape_.offsets = binding.run.offsets;
-  else shape_.steps = binding.length;
+  if (binding.packed)
+    shape_.offsets = binding.run.offsets;
+  else
+    shape_.steps = binding.length;
   shape_.reverse = binding.run.reverse;
   arrays_.resize(layout_.fields.size());
   for (std::size_t i = 0; i < layout_.fields.size(); ++i) {
@@ -42,7 +45,8 @@ CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, 
       if (!binding.packed) arrays_[i].sequence_stride = h.sequence;
     }
     h.entries = f.is_rows() && h.parts > 0 ? place(h, h.parts - 1) + h.part : h.parts * h.part;
-    const bool optional = !f.required && f.kind != FieldKind::State && f.kind != FieldKind::Out && f.kind != FieldKind::Final;
+    const bool optional =
+        !f.required && f.kind != FieldKind::State && f.kind != FieldKind::Out && f.kind != FieldKind::Final;
     const bool given = f.kind == FieldKind::Param || f.kind == FieldKind::Start;
     if (look.leave_out && (given ? optional : is_history(f.kind))) {
       held_.push_back(std::move(h));
@@ -61,7 +65,8 @@ CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, 
         continue;
       }
     }
-    h.memory = GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(h.entries) * size_of(h.dtype)));
+    h.memory =
+        GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(h.entries) * size_of(h.dtype)));
     arrays_[i].data = h.memory.address();
     held_.push_back(std::move(h));
   }
@@ -98,8 +103,10 @@ void CallArrays::fill(const Binding& binding) {
     for (std::int64_t e = 0; e < h.entries; ++e) laid.set(e, std::numeric_limits<double>::quiet_NaN());
     const std::size_t size = size_of(h.dtype);
     for (std::int64_t p = 0; p < h.parts; ++p)
-      std::memcpy(static_cast<std::byte*>(laid.data()) + static_cast<std::size_t>(layout_.fields[i].is_rows() ? place(h, p) : p * h.part) * size,
-                  static_cast<const std::byte*>(from.data()) + static_cast<std::size_t>(p * h.part) * size, static_cast<std::size_t>(h.part) * size);
+      std::memcpy(static_cast<std::byte*>(laid.data()) +
+                      static_cast<std::size_t>(layout_.fields[i].is_rows() ? place(h, p) : p * h.part) * size,
+                  static_cast<const std::byte*>(from.data()) + static_cast<std::size_t>(p * h.part) * size,
+                  static_cast<std::size_t>(h.part) * size);
     gpu_.copy_in(h.memory.address(), laid.data(), static_cast<std::size_t>(h.entries) * size, 0);
   }
   gpu_.synchronize(0);
@@ -108,15 +115,19 @@ void CallArrays::fill(const Binding& binding) {
 Array CallArrays::fetch(std::size_t i) {
   const Held& h = held_[i];
   Array laid(h.dtype, {h.entries}), dense(h.dtype, {h.parts * h.part});
-  if (arrays_[i].data && h.entries) gpu_.copy_out(laid.data(), arrays_[i].data, static_cast<std::size_t>(h.entries) * size_of(h.dtype), 0);
+  if (arrays_[i].data && h.entries)
+    gpu_.copy_out(laid.data(), arrays_[i].data, static_cast<std::size_t>(h.entries) * size_of(h.dtype), 0);
   for (std::int64_t p = 0; p < h.parts; ++p)
-    for (std::int64_t e = 0; e < h.part; ++e) dense.set(p * h.part + e, laid.get((layout_.fields[i].is_rows() ? place(h, p) : p * h.part) + e));
+    for (std::int64_t e = 0; e < h.part; ++e)
+      dense.set(p * h.part + e, laid.get((layout_.fields[i].is_rows() ? place(h, p) : p * h.part) + e));
   return dense;
 }
 
 RunOutput CallArrays::read(const Binding& binding) {
   RunOutput output;
-  const auto number = [&](FieldKind kind, int id) { return static_cast<std::size_t>(layout_.find(kind, id) - layout_.fields.data()); };
+  const auto number = [&](FieldKind kind, int id) {
+    return static_cast<std::size_t>(layout_.find(kind, id) - layout_.fields.data());
+  };
   const auto shaped = [&](std::int64_t first, const std::vector<AxisId>& axes) {
     std::vector<std::int64_t> shape = lengths(cell_, binding.run, axes);
     shape.insert(shape.begin(), first);
@@ -127,30 +138,38 @@ RunOutput CallArrays::read(const Binding& binding) {
     const Symbol& symbol = cell_.symbols[u.symbol];
     of_symbol[u.symbol] = output.states.size();
     if (symbol.lag_of < 0) {
-      output.states.push_back(fetch(number(FieldKind::State, u.symbol)).with_shape(shaped(shape_.rows, symbol.axes)));
-      output.finals.push_back(fetch(number(FieldKind::Final, u.symbol)).with_shape(shaped(shape_.sequences, symbol.axes)));
+      output.states.push_back(
+          fetch(number(FieldKind::State, u.symbol)).with_shape(shaped(shape_.rows, symbol.axes)));
+      output.finals.push_back(
+          fetch(number(FieldKind::Final, u.symbol)).with_shape(shaped(shape_.sequences, symbol.axes)));
     } else {
       output.states.emplace_back(dtype_, shaped(shape_.rows, symbol.axes));
       output.finals.emplace_back(arithmetic_of(dtype_), shaped(shape_.sequences, symbol.axes));
     }
   }
-  // A copy at lag L holds what the one at lag L - 1 held a step before; what it holds in the end is a final history's.
+  // A copy at lag L holds what the one at lag L - 1 held a step before; what it holds in the end is a final
+  // history's.
   for (int lag = 1; lag <= 64; ++lag)
     for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
       const Symbol& symbol = cell_.symbols[cell_.updates[u].symbol];
       if (symbol.lag_of < 0 || symbol.lag != lag) continue;
       int before = symbol.lag_of;
       for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
-        if (cell_.symbols[s].lag_of == symbol.lag_of && cell_.symbols[s].lag == lag - 1) before = static_cast<int>(s);
+        if (cell_.symbols[s].lag_of == symbol.lag_of && cell_.symbols[s].lag == lag - 1)
+          before = static_cast<int>(s);
       const Array& follows = output.states[of_symbol.at(before)];
       const Array& start = binding.run.symbols[before];
       Array &rows = output.states[u], &last = output.finals[u];
-      const std::int64_t n = shape_.rows ? rows.count() / shape_.rows : shape_.sequences ? last.count() / shape_.sequences : 0;
+      const std::int64_t n = shape_.rows        ? rows.count() / shape_.rows
+                             : shape_.sequences ? last.count() / shape_.sequences
+                                                : 0;
       for (std::int64_t b = 0; b < shape_.sequences; ++b) {
         const std::int64_t first = binding.run.offsets[b], end = binding.run.offsets[b + 1];
         for (std::int64_t t = 0; t < end - first; ++t) {
-          const std::int64_t row = shape_.reverse ? end - 1 - t : first + t, from = shape_.reverse ? row + 1 : row - 1;
-          for (std::int64_t e = 0; e < n; ++e) rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
+          const std::int64_t row = shape_.reverse ? end - 1 - t : first + t,
+                             from = shape_.reverse ? row + 1 : row - 1;
+          for (std::int64_t e = 0; e < n; ++e)
+            rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
         }
       }
       const std::size_t field = number(FieldKind::FinalStateHistory, symbol.lag_of);
@@ -162,11 +181,12 @@ RunOutput CallArrays::read(const Binding& binding) {
           const bool any = binding.run.offsets[b + 1] > binding.run.offsets[b];
           last.set(b * n + e, arrays_[field].data ? history.get((b * depth + lag - 1) * n + e)
                               : any               ? rows.get(row * n + e)
-                                                  : binding.run.symbols[cell_.updates[u].symbol].get(b * n + e));
+                                    : binding.run.symbols[cell_.updates[u].symbol].get(b * n + e));
         }
     }
   for (std::size_t o = 0; o < cell_.outs.size(); ++o)
-    output.outs.push_back(fetch(number(FieldKind::Out, static_cast<int>(o))).with_shape(shaped(shape_.rows, cell_.outs[o].index)));
+    output.outs.push_back(fetch(number(FieldKind::Out, static_cast<int>(o)))
+                              .with_shape(shaped(shape_.rows, cell_.outs[o].index)));
   return output;
 }
 
@@ -179,7 +199,8 @@ std::string CallArrays::wrong_histories(const Binding& binding, const RunOutput&
     for (const auto& [name, array] : want) {
       if (name != cell_.symbols[f.id].name + ".lag") continue;
       for (std::int64_t e = 0; e < have.count(); ++e)
-        if (have.get(e) != convert(array, held_[i].dtype).get(e)) return fmt::format("{}: entry {} is {}, expected {}", f.name, e, have.get(e), array.get(e));
+        if (have.get(e) != convert(array, held_[i].dtype).get(e))
+          return fmt::format("{}: entry {} is {}, expected {}", f.name, e, have.get(e), array.get(e));
     }
   }
   return {};

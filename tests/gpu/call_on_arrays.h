@@ -1,6 +1,6 @@
 #pragma once
-// A DeviceCall fed with the arrays of a bound run: laid out on the device as a caller might have them, run, and
-// read back as a RunOutput.
+// A DeviceCall fed with the arrays of a bound run: laid out on the device as a caller might have them, run,
+// and read back as a RunOutput.
 #include <string>
 #include <vector>
 
@@ -10,9 +10,9 @@
 namespace cellc {
 
 struct CallLook {
-  bool strided = false;     ///< rows with gaps, steps outermost where sequences are as long; gaps hold NaN
-  bool in_place = false;    ///< finals and final histories in the memory of starts and histories
-  bool leave_out = false;   ///< starts and params that have a default, and what need not be written, are null
+  bool strided = false;    ///< rows with gaps, steps outermost where sequences are as long; gaps hold NaN
+  bool in_place = false;   ///< finals and final histories in the memory of starts and histories
+  bool leave_out = false;  ///< starts and params that have a default, and what need not be written, are null
   GpuStream stream = 0;
 };
 

@@ -12,19 +12,28 @@ namespace cellc {
 
 /// A pool for the shape of a call, and what it needs.
 struct Calls {
-  Calls(Gpu& gpu, const LoweredCell& cell, const SourceText* source, Dtype dtype, const CallShape& shape, const SolveOptions& solve)
+  Calls(Gpu& gpu, const LoweredCell& cell, const SourceText* source, Dtype dtype, const CallShape& shape,
+        const SolveOptions& solve)
       : pool(gpu, [=, &gpu, &cell, modules = std::make_shared<LoadedModules>()] {
-          return std::make_unique<DeviceCall>(gpu, modules, cell.graph, cell.structure, dtype, source, shape, solve);
+          return std::make_unique<DeviceCall>(gpu, modules, cell.graph, cell.structure, dtype, source, shape,
+                                              solve);
         }) {}
   CallPool pool;
 };
 
 /// One cell with data, on arrays of a caller.
 struct CallSetting {
-  CallSetting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths, std::uint64_t seed, const CallLook& look,
-              const SolveOptions& solve = {})
-      : file(example_named(file_name)), cell(file, file.tree.cells.at(0)), random(seed), lengths(lengths), dtype(dtype) {
-    with = {.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {32, 2, 2, 2}), .steps = 67, .sequences = static_cast<int>(lengths.size())};
+  CallSetting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths,
+              std::uint64_t seed, const CallLook& look, const SolveOptions& solve = {})
+      : file(example_named(file_name)),
+        cell(file, file.tree.cells.at(0)),
+        random(seed),
+        lengths(lengths),
+        dtype(dtype) {
+    with = {.dtype = dtype,
+            .sizes = oracle::axis_lengths(cell.oracle, {32, 2, 2, 2}),
+            .steps = 67,
+            .sequences = static_cast<int>(lengths.size())};
     with.starts_given = true;
     draw();
     arrays = std::make_unique<CallArrays>(gpu, cell.graph, binding, dtype, look);

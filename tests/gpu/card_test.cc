@@ -1,5 +1,5 @@
-// What only a card shows: graphs that are captured and replayed, arrays beyond 2^31 entries, pointers of every kind,
-// and a device that fails. Skipped without one.
+// What only a card shows: graphs that are captured and replayed, arrays beyond 2^31 entries, pointers of
+// every kind, and a device that fails. Skipped without one.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,8 @@ TEST_P(CardGraphs, ReplayWithOtherInputs) {
   for (const CallLook& look : {CallLook{}, CallLook{.strided = true}}) {
     CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 11, look);
     // The form with strides is new when it is captured: memory is allocated, and kernels compiled, meanwhile.
-    void* const graph = raw.captured(stream, [&] { s.calls->pool.run(s.arrays->arrays(), stream, s.arrays->status(), nullptr); });
+    void* const graph = raw.captured(
+        stream, [&] { s.calls->pool.run(s.arrays->arrays(), stream, s.arrays->status(), nullptr); });
     raw.launch(graph, stream);
     EXPECT_EQ(s.wrong(), "");
     for (int again = 0; again < 2; ++again) {
@@ -86,7 +87,8 @@ TEST_P(CardGraphs, ReplayWithOtherInputs) {
   }
   gpu->release_stream(stream);
 }
-INSTANTIATE_TEST_SUITE_P(Cells, CardGraphs, testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
+INSTANTIATE_TEST_SUITE_P(Cells, CardGraphs,
+                         testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
                          [](const auto& info) { return info.param; });
 
 TEST_F(Card, PointersOfEveryKind) {
@@ -100,9 +102,12 @@ TEST_F(Card, PointersOfEveryKind) {
   EXPECT_EQ(gpu->pointer_fault(memory.address(), 1 << 20), std::nullopt);
   EXPECT_EQ(gpu->pointer_fault(memory.address() + 4096, (1 << 20) - 4096), std::nullopt);
   EXPECT_EQ(gpu->pointer_fault(managed, 1 << 16), std::nullopt);
-  EXPECT_TRUE(has(gpu->pointer_fault(memory.address() + 4096, 1 << 20).value_or(""), "takes 1048576 bytes; the memory of the GPU there has 1044480"));
-  EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(pinned), 16).value_or(""), "is memory of the host"));
-  EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(&here), 4).value_or(""), "is memory of the host, or of nobody"));
+  EXPECT_TRUE(has(gpu->pointer_fault(memory.address() + 4096, 1 << 20).value_or(""),
+                  "takes 1048576 bytes; the memory of the GPU there has 1044480"));
+  EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(pinned), 16).value_or(""),
+                  "is memory of the host"));
+  EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(&here), 4).value_or(""),
+                  "is memory of the host, or of nobody"));
   EXPECT_TRUE(has(gpu->pointer_fault(64, 4).value_or(""), "or of nobody"));
   raw.call("cuMemFree_v2", managed);
   raw.call("cuMemFreeHost", pinned);
@@ -143,7 +148,8 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
     GpuAddress to = x.address();
     unsigned long long n = static_cast<unsigned long long>(count);
     void* arguments[] = {&to, &n};
-    gpu->launch(gpu->function(fill, dtype == Dtype::F32 ? "fill" : "fill_bf16"), {.grid = {1024}, .block = {512}}, arguments);
+    gpu->launch(gpu->function(fill, dtype == Dtype::F32 ? "fill" : "fill_bf16"),
+                {.grid = {1024}, .block = {512}}, arguments);
     const CallShape shape{{d}, sequences, steps, sequences * steps, {}, false};
     const CallLayout layout = call_layout(cell.cell);
     std::vector<CallArray> arrays(layout.fields.size());
@@ -153,7 +159,8 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
       if (layout.fields[i].kind == FieldKind::Out) arrays[i].data = y.address();
     }
     check_on_device(*gpu, cell.cell, layout, shape, dtype, arrays, 0);
-    DeviceCall call(*gpu, std::make_shared<LoadedModules>(), cell.cell, cell.structure, dtype, &cell.source, shape, {});
+    DeviceCall call(*gpu, std::make_shared<LoadedModules>(), cell.cell, cell.structure, dtype, &cell.source,
+                    shape, {});
     call.queue(arrays, 0, 0);
     SolveReport report;
     call.report(report, 0);
@@ -167,9 +174,11 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
     };
     double worst = 0, spread = 0;
     for (std::int64_t b = 0; b < sequences; ++b)
-      for (const std::int64_t t : {std::int64_t{0}, std::int64_t{1}, std::int64_t{777}, steps / 3, steps / 2, steps - 2, steps - 1}) {
+      for (const std::int64_t t : {std::int64_t{0}, std::int64_t{1}, std::int64_t{777}, steps / 3, steps / 2,
+                                   steps - 2, steps - 1}) {
         const std::int64_t at = b * steps + t;
-        const Array in = row(x, at), now = row(h, at), before = t ? row(h, at - 1) : Array(dtype, {d}), out = has_out ? row(y, at) : Array();
+        const Array in = row(x, at), now = row(h, at), before = t ? row(h, at - 1) : Array(dtype, {d}),
+                    out = has_out ? row(y, at) : Array();
         for (std::int64_t e = 0; e < d; ++e) {
           const bool gated = std::string(GetParam()).find("sigmoid") != std::string::npos;
           const double z = gated ? 1 / (1 + std::exp(-(0.5 * before.get(e) + in.get(e)))) : 0.25;
@@ -183,11 +192,16 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
     EXPECT_GT(spread, 0.5);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Cells, CardLarge,
-                         testing::Values("cell gated[d] {\n  state h[d]\n  input x[d]\n  z = sigmoid(0.5*h + x)\n  h' = (1 - z)*h + z*tanh(x)\n}\n",
-                                         "cell linear[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n}\n",
-                                         "cell read[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n  out y = 2*h' + x\n}\n"),
-                         [](const auto& info) { return std::string(info.param).substr(5, std::string(info.param).find('[') - 5); });
+INSTANTIATE_TEST_SUITE_P(
+    Cells, CardLarge,
+    testing::Values(
+        "cell gated[d] {\n  state h[d]\n  input x[d]\n  z = sigmoid(0.5*h + x)\n  h' = (1 - z)*h + "
+        "z*tanh(x)\n}\n",
+        "cell linear[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n}\n",
+        "cell read[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n  out y = 2*h' + x\n}\n"),
+    [](const auto& info) {
+      return std::string(info.param).substr(5, std::string(info.param).find('[') - 5);
+    });
 
 /// The context of a process that faults is lost, so this is another process.
 TEST_F(Card, FaultIsToldAndTheProcessLives) {
@@ -200,7 +214,8 @@ TEST_F(Card, FaultIsToldAndTheProcessLives) {
         CallSetting s(*card, "01_para_gru", Dtype::F32, {67, 67}, 2, CallLook{});
         s.calls->pool.run(s.arrays->arrays(), 0, 0, nullptr);
         if (!s.wrong().empty()) std::_Exit(2);
-        const GpuModule wild = card->load({"wild.cu", "extern \"C\" __global__ void wild(int* to) { *to = 1; }", {}});
+        const GpuModule wild =
+            card->load({"wild.cu", "extern \"C\" __global__ void wild(int* to) { *to = 1; }", {}});
         GpuAddress nowhere = 8;
         void* argument = &nowhere;
         card->launch(card->function(wild, "wild"), {}, &argument);
@@ -214,7 +229,8 @@ TEST_F(Card, FaultIsToldAndTheProcessLives) {
           }
         }
         try {
-          check_on_device(*card, s.cell.graph, call_layout(s.cell.graph), s.arrays->shape(), Dtype::F32, s.arrays->arrays(), 0);
+          check_on_device(*card, s.cell.graph, call_layout(s.cell.graph), s.arrays->shape(), Dtype::F32,
+                          s.arrays->arrays(), 0);
         } catch (const DeviceError&) {
           ++told;
         }

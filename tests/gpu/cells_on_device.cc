@@ -20,7 +20,8 @@ const std::vector<Example>& all_examples() {
 }
 
 const Example& example_named(const std::string& name) {
-  const auto found = std::find_if(all_examples().begin(), all_examples().end(), [&](const Example& e) { return e.name == name; });
+  const auto found = std::find_if(all_examples().begin(), all_examples().end(),
+                                  [&](const Example& e) { return e.name == name; });
   if (found == all_examples().end()) throw std::runtime_error("no example " + name);
   return *found;
 }
@@ -59,7 +60,9 @@ CellGraph lowered(const Example& file, const Cell& tree) {
 }  // namespace
 
 LoweredCell::LoweredCell(const Example& file, const Cell& tree)
-    : graph(lowered(file, tree)), structure(analyse(graph, differentiate(graph))), oracle(file.tree, tree.name) {}
+    : graph(lowered(file, tree)),
+      structure(analyse(graph, differentiate(graph))),
+      oracle(file.tree, tree.name) {}
 
 bool has_jumps(const CellGraph& cell) {
   std::set<int> states;

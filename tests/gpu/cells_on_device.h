@@ -1,6 +1,6 @@
 #pragma once
-// Example cells and the device that they are tested on: the emulator or, where CELLC_TEST_DEVICE=gpu asks for it, a
-// card.
+// Example cells and the device that they are tested on: the emulator or, where CELLC_TEST_DEVICE=gpu asks for
+// it, a card.
 #include <memory>
 #include <string>
 #include <vector>

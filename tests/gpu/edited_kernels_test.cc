@@ -14,16 +14,23 @@ namespace {
 
 class Edited : public testing::Test {
  protected:
-  Edited() : device_(open_test_device()), file_(example_named("01_para_gru")), cell_(file_, file_.tree.cells.at(0)), random_(3) {
-    const Trial::Options with{.dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell_.oracle, {32}), .steps = 67};
+  Edited()
+      : device_(open_test_device()),
+        file_(example_named("01_para_gru")),
+        cell_(file_, file_.tree.cells.at(0)),
+        random_(3) {
+    const Trial::Options with{
+        .dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell_.oracle, {32}), .steps = 67};
     trial_ = std::make_unique<Trial>(cell_.graph, cell_.oracle, file_.ranges, random_, with);
     binding_ = trial_->bound({67, 67}, false, 1);
   }
   std::string written() {
-    return kernels_text(launched_sources(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32, &file_.source, binding_.run, {}));
+    return kernels_text(launched_sources(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32,
+                                         &file_.source, binding_.run, {}));
   }
   EditedRun run(const std::string& text, bool verify = true) {
-    return run_edited(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32, &file_.source, binding_.run, {}, EditedKernels("edited.cu", text), verify);
+    return run_edited(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32, &file_.source, binding_.run, {},
+                      EditedKernels("edited.cu", text), verify);
   }
   template <typename Error>
   std::string refusal(const std::string& text) {
@@ -64,8 +71,9 @@ TEST_F(Edited, KernelAsItWasWrittenGivesTheSame) {
 
 TEST_F(Edited, KernelIsTheOneThatRuns) {
   // What is written, doubled.
-  const std::string text = with(written(), "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }",
-                                "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(2 * value); }");
+  const std::string text =
+      with(written(), "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }",
+           "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(2 * value); }");
   const EditedRun result = run(text);
   EXPECT_TRUE(result.wrong);
   EXPECT_GT(result.verified->error, 0.01);
@@ -74,16 +82,23 @@ TEST_F(Edited, KernelIsTheOneThatRuns) {
 }
 
 TEST_F(Edited, KernelThatDoesNotCompileIsPointedAt) {
-  const std::string text = with(written(), "namespace cellc {\n", "namespace cellc {\nint broken = missing;\n");
-  const std::size_t line = 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find("int broken")), '\n'));
-  EXPECT_TRUE(has(refusal<DeviceError>(text), "edited.cu" + std::string(device_.emulator ? ":" : "(") + std::to_string(line)));
+  const std::string text =
+      with(written(), "namespace cellc {\n", "namespace cellc {\nint broken = missing;\n");
+  const std::size_t line =
+      1 + static_cast<std::size_t>(std::count(
+              text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find("int broken")), '\n'));
+  EXPECT_TRUE(has(refusal<DeviceError>(text),
+                  "edited.cu" + std::string(device_.emulator ? ":" : "(") + std::to_string(line)));
 }
 
 TEST_F(Edited, FilesThatCannotBeMeant) {
-  EXPECT_TRUE(has(refusal<RequestError>("int x;\n"), "edited.cu: holds no kernels; expected units under lines such as"));
+  EXPECT_TRUE(has(refusal<RequestError>("int x;\n"),
+                  "edited.cu: holds no kernels; expected units under lines such as"));
   const std::string text = written();
-  EXPECT_TRUE(has(refusal<UsageError>(with(text, "#define CELLC_WIDTH 1", "#define CELLC_WIDTH 2")), "lacks \"#define CELLC_WIDTH 1\""));
-  EXPECT_TRUE(has(refusal<UsageError>(text + "\n// other.cu: as launched\nint x;\n"), "has 2 units, of which this run launches 1"));
+  EXPECT_TRUE(has(refusal<UsageError>(with(text, "#define CELLC_WIDTH 1", "#define CELLC_WIDTH 2")),
+                  "lacks \"#define CELLC_WIDTH 1\""));
+  EXPECT_TRUE(has(refusal<UsageError>(text + "\n// other.cu: as launched\nint x;\n"),
+                  "has 2 units, of which this run launches 1"));
 }
 
 }  // namespace
