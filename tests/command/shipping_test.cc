@@ -5,17 +5,21 @@
 #include <sstream>
 
 #include "harness.h"
+#include "runtime/cuda/gpu.h"
 
 namespace cellc {
 namespace {
 
 class CommandShipping : public CommandTest {};
 
-/// Blocks: ```cell NAME and ```c NAME are files, ```sh is run, ```output is what the last of those printed.
+/// Blocks: ```cell NAME and ```c NAME are files, ```sh is run, ```output is what the last of those printed. ```gpu is
+/// run as ```sh is where there is a GPU; elsewhere its commands get no further than to say that there is none.
 TEST_F(CommandShipping, PageRuns) {
   std::ifstream page(CELLC_SOURCE_DIR "/docs/shipping.md");
   ASSERT_TRUE(page);
-  int commands = 0, outputs = 0;
+  int commands = 0, outputs = 0, on_gpu = 0;
+  std::string no_gpu;
+  open_gpu("", no_gpu);
   std::string printed;
   for (std::string line; std::getline(page, line);) {
     if (line.rfind("```", 0) != 0) continue;
@@ -25,16 +29,22 @@ TEST_F(CommandShipping, PageRuns) {
     while (std::getline(page, line) && line != "```") body += line + "\n";
     if (!name.empty()) {
       write(name, body);
-    } else if (kind == "sh") {
-      ++commands;
+    } else if (kind == "sh" || kind == "gpu") {
+      kind == "sh" ? ++commands : ++on_gpu;
+      const bool runs = kind == "sh" || no_gpu.empty();
       const std::string script = "export PATH=" CELLC_BINARY_DIR ":$PATH CELLC_CACHE_DIR=" + path("cache") +
-                                 "; set -e; cd " + path("") + "\n" + body;
+                                 (runs ? "; set -e; cd " : "; cd ") + path("") + "\n" + body;
       FILE* pipe = popen(("exec 2>&1\n" + script).c_str(), "r");
       ASSERT_NE(pipe, nullptr);
       printed.clear();
       char buffer[4096];
       for (std::size_t n; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) printed.append(buffer, n);
-      EXPECT_EQ(pclose(pipe), 0) << body << printed;
+      const int status = pclose(pipe);
+      if (runs) {
+        EXPECT_EQ(status, 0) << body << printed;
+      } else {
+        EXPECT_HAS(printed, no_gpu);
+      }
     } else if (kind == "output") {
       ++outputs;
       EXPECT_EQ(printed, body);
@@ -43,6 +53,7 @@ TEST_F(CommandShipping, PageRuns) {
     }
   }
   EXPECT_EQ(commands, 4);
+  EXPECT_EQ(on_gpu, 1);
   EXPECT_EQ(outputs, 2);
 }
 
