@@ -6,7 +6,7 @@
 
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/call_on_arrays.h"
-#include "tests/gpu/cells_on_device.h"
+#include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
 
@@ -25,8 +25,8 @@ struct Calls {
 struct CallSetting {
   CallSetting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths,
               std::uint64_t seed, const CallLook& look, const SolveOptions& solve = {})
-      : file(example_named(file_name)),
-        cell(file, file.tree.cells.at(0)),
+      : file(matrix_example(file_name)),
+        cell(file.source, file.tree, file.tree.cells.at(0)),
         random(seed),
         lengths(lengths),
         dtype(dtype) {

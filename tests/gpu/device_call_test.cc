@@ -14,13 +14,19 @@ namespace {
 
 using oracle::Example;
 
+std::vector<std::string> file_names() {
+  std::vector<std::string> names;
+  for (const Example& file : matrix_examples()) names.push_back(file.name);
+  return names;
+}
+
 class DeviceCalls : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceCalls, AgreeWithOracle) {
-  TestDevice device = open_test_device();
-  const Example& file = example_named(GetParam());
+  Device device = open_device();
+  const Example& file = matrix_example(GetParam());
   for (const Cell& tree : file.tree.cells) {
-    const LoweredCell cell(file, tree);
+    const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       oracle::Random random(57);
       Trial::Options with{
@@ -65,7 +71,7 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(example_names()),
+INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(file_names()),
                          [](const auto& info) { return info.param; });
 
 /// What a call costs on the emulator, which counts.
@@ -129,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Cells, QueuedCalls,
                          [](const auto& info) { return info.param; });
 
 TEST(CallPools, ServeEightThreads) {
-  TestDevice device = open_test_device();
+  Device device = open_device();
   CallSetting first(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 0, CallLook{});
   std::vector<std::unique_ptr<CallArrays>> arrays;
   std::vector<std::unique_ptr<Trial>> trials;
@@ -162,7 +168,7 @@ TEST(CallPools, ServeEightThreads) {
 }
 
 TEST(CallPools, ReportWhatIsAsked) {
-  TestDevice device = open_test_device();
+  Device device = open_device();
   SolveOptions solve;
   solve.solver = Strategy::Segmented;
   CallSetting s(*device.gpu, "01_para_gru", Dtype::F32, {67, 67}, 5, CallLook{}, solve);
@@ -176,12 +182,12 @@ TEST(CallPools, ReportWhatIsAsked) {
 
 /// Two states that couple strongly, cut into segments that no round may repair: some sequences stay apart.
 TEST(CallPools, SayWhichSequencesDidNotConverge) {
-  TestDevice device = open_test_device();
+  Device device = open_device();
   SolveOptions solve;
   solve.solver = Strategy::Segmented;
   solve.repair = false;
-  const Example& file = example_named("40_logistic");
-  const LoweredCell cell(file, file.tree.cells.at(0));
+  const Example& file = matrix_example("40_logistic");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   oracle::Random random(7);
   Trial::Options with{.dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell.oracle, {3}), .steps = 67};
   const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
@@ -196,7 +202,7 @@ TEST(CallPools, SayWhichSequencesDidNotConverge) {
 }
 
 TEST(CallChecks, NameTheArrayAndTheFault) {
-  TestDevice device = open_test_device();
+  Device device = open_device();
   CallSetting s(*device.gpu, "01_para_gru", Dtype::F32, {5, 5}, 6, CallLook{});
   const CallLayout layout = call_layout(s.cell.graph);
   const auto fault = [&](std::size_t field, GpuAddress address) -> std::string {

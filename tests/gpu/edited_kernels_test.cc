@@ -6,8 +6,8 @@
 #include "runtime/bind.h"
 #include "runtime/errors.h"
 #include "tests/engines/against_oracle.h"
-#include "tests/gpu/cells_on_device.h"
 #include "tests/gpu/fixtures.h"
+#include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
 namespace {
@@ -15,9 +15,9 @@ namespace {
 class Edited : public testing::Test {
  protected:
   Edited()
-      : device_(open_test_device()),
-        file_(example_named("01_para_gru")),
-        cell_(file_, file_.tree.cells.at(0)),
+      : device_(open_device()),
+        file_(matrix_example("01_para_gru")),
+        cell_(file_.source, file_.tree, file_.tree.cells.at(0)),
         random_(3) {
     const Trial::Options with{
         .dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell_.oracle, {32}), .steps = 67};
@@ -48,7 +48,7 @@ class Edited : public testing::Test {
     return text;
   }
 
-  TestDevice device_;
+  Device device_;
   const oracle::Example& file_;
   LoweredCell cell_;
   oracle::Random random_;
