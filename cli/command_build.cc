@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/fault.h"
@@ -10,62 +12,112 @@
 #include "cli/names.h"
 #include "runtime/bind.h"
 #include "runtime/build_object.h"
+#include "runtime/cuda/build_cuda.h"
 #include "runtime/solve_options.h"
 #include "runtime/write_files.h"
 
 namespace cellc {
 namespace {
 
+std::optional<CudaTarget> cuda_target(const std::string& target) {
+  if (target == "cuda-source") return CudaTarget::Source;
+  if (target == "ptx") return CudaTarget::Ptx;
+  if (target == "cubin") return CudaTarget::Cubin;
+  return std::nullopt;
+}
+
 void check_request(const BuildOptions& options) {
-  if (options.target == "cuda-source" || options.target == "ptx" || options.target == "cubin")
-    throw UsageError(fmt::format("--target {}: not available in this version", options.target));
-  if (options.target != "cpu-object" && options.target != "cpu-shared")
+  const bool cuda = cuda_target(options.target).has_value();
+  if (!cuda && options.target != "cpu-object" && options.target != "cpu-shared")
     throw UsageError(fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared",
                                  options.target));
-  if (options.solver != "auto" && options.solver != "sequential") {
-    if (!strategy_named(options.solver))
-      throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
+  if (!strategy_named(options.solver))
+    throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
+  if (!cuda && options.solver != "auto" && options.solver != "sequential")
     throw UsageError(
         fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
-  }
+  if (options.solver == "relaxation")
+    throw UsageError("--solver relaxation: it runs on CPUs only, and is not built ahead of time");
+  if (cuda && !options.cpu.empty())
+    throw UsageError(fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));
+  if (!cuda && !options.arch.empty())
+    throw UsageError(fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
   if (options.length && *options.length < 0) throw UsageError("--length: expected 0 or more");
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t from = 0; from <= list.size() && !list.empty();) {
+    const std::size_t end = std::min(list.find(',', from), list.size());
+    names.push_back(list.substr(from, end - from));
+    from = end + 1;
+  }
+  return names;
+}
+
+/// What a build wrote, and what is said of it.
+struct Built {
+  std::string bytes, header, about;
+  nlohmann::json facts;
+};
+
+Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const std::string& name) {
+  BuildRequest request;
+  request.shared = options.target == "cpu-shared";
+  if (!options.cpu.empty()) request.cpu = options.cpu;
+  request.dtype = dtype_named(options.dtype);
+  request.dims = dims_named(options.dims);
+  request.length = options.length;
+  request.name = name;
+  const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
+  nlohmann::json facts = {{"cpu", request.cpu}, {"functions", built.functions}};
+  nlohmann::json stages = nlohmann::json::array();
+  for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
+  facts["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
+  return {built.bytes, built.header, built.about, facts};
+}
+
+Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const std::string& name) {
+  CudaBuildRequest request;
+  request.target = *cuda_target(options.target);
+  request.file = name;
+  request.architectures = names_in(options.arch);
+  request.dtype = dtype_named(options.dtype);
+  request.dims = dims_named(options.dims);
+  request.length = options.length;
+  request.solver = *strategy_named(options.solver);
+  const BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
+  const nlohmann::json facts = {{"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};
+  return {built.bytes, built.header, built.about, facts};
 }
 
 }  // namespace
 
 int command_build(const BuildOptions& options) {
   check_request(options);
-  BuildRequest request;
-  request.shared = options.target == "cpu-shared";
-  request.cpu = options.cpu;
-  request.dtype = dtype_named(options.dtype);
-  request.dims = dims_named(options.dims);
-  request.length = options.length;
+  dtype_named(options.dtype);
+  dims_named(options.dims);
   const std::filesystem::path out(options.out);
   if (out.filename().empty())
     throw UsageError(fmt::format("--out {}: expected the name of a file", options.out));
   if (out.extension() == ".h")
     throw UsageError(fmt::format("--out {}: the header is written beside it, as *.h", options.out));
-  request.name = out.filename().string();
   const std::filesystem::path header = std::filesystem::path(out).replace_extension(".h");
 
   const LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("compile");
-  const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
+  const std::string name = out.filename().string();
+  const Built built = cuda_target(options.target) ? build_for_gpu(options, loaded, name) : build_for_cpu(options, loaded, name);
   enter_stage("write");
   const std::string directory = out.has_parent_path() ? out.parent_path().string() : ".";
-  write_files(directory,
-              {{out.filename().string(), built.bytes}, {header.filename().string(), built.header}});
+  write_files(directory, {{name, built.bytes}, {header.filename().string(), built.header}});
 
   if (options.json) {
     nlohmann::json object = {
         {"cell", loaded.cell.name},    {"target", options.target},     {"out", out.string()},
-        {"header", header.string()},   {"cpu", options.cpu},           {"dtype", options.dtype},
-        {"bytes", built.bytes.size()}, {"functions", built.functions}, {"about", built.about}};
-    nlohmann::json stages = nlohmann::json::array();
-    for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k)
-      stages.push_back({{"solver", "sequential"}});
-    object["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
+        {"header", header.string()},   {"dtype", options.dtype},       {"bytes", built.bytes.size()},
+        {"about", built.about}};
+    object.update(built.facts);
     std::fputs((object.dump(2) + "\n").c_str(), stdout);
   } else {
     std::fputs(fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(),

@@ -183,12 +183,13 @@ void add_build(CLI::App& app, BuildOptions& options) {
       ->required()
       ->type_name("FILE");
   command->add_option("--cpu", options.cpu, "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
+  command->add_option("--arch", options.arch, "the GPUs to compile for: sm_80 and, for cubins, sm_90 by default; several with commas");
   command->add_option("--dtype", options.dtype, "storage: f32, f64, bf16 or f16");
   command->add_option("--dim", options.dims, "length of an axis that is the same in every call")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
   command->add_option("--length", options.length, "number of steps, if it is the same in every call");
-  command->add_option("--solver", options.solver, "auto or sequential");
+  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs segmented, shooting, newton or scan");
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {

@@ -1,6 +1,6 @@
 # cmake -D OUTPUT=FILE.cc -D DIRECTORY=DIR -P embed_templates.cmake
-# Writes kernel_templates() of runtime/cuda/kernel_templates.h, with the text of every *.cuh in DIR.
-file(GLOB names RELATIVE ${DIRECTORY} ${DIRECTORY}/*.cuh)
+# Writes kernel_templates() of runtime/cuda/kernel_templates.h, with the text of every *.cuh and *.h in DIR.
+file(GLOB names RELATIVE ${DIRECTORY} ${DIRECTORY}/*.cuh ${DIRECTORY}/*.h)
 list(SORT names)
 set(texts "")
 set(rows "")

@@ -6,21 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "compiler/default_cells.h"
 #include "compiler/driver_text.h"
 #include "compiler/emit_llvm_driver.h"
-#include "compiler/known_states.h"
 
 namespace cellc {
 
 /// Steps that run between two visits of the driver where rows go to the workspace. Even: which of a pair
 /// of carried buffers holds the state is then the same at the start of every block.
 inline constexpr int kBlockSteps = 32;
-
-/// A cell with some declared starts or defaults as its outs.
-struct Defaults {
-  std::vector<int> symbols;  ///< by out
-  StatelessCell cell;
-};
 
 /// A plan, its code, and where its buffers lie in the workspace.
 struct PlannedKernels {
@@ -81,9 +75,6 @@ class DriverEmitter {
   std::string lay_out();
 
   std::string check_function();
-
-  /// By header axis: 1, or more where the cell picks an entry by number.
-  std::map<AxisId, std::int64_t> least_lengths() const;
 
   void check_lengths(DriverText& text);
 

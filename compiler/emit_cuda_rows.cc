@@ -62,8 +62,9 @@ CudaRowsModule emit_cuda_rows(const Plan& plan, const CudaRowsOptions& options) 
   CudaNames functions;
   const auto add = [&](RowsForm form, int kernel, int nest) {
     // A prefix of our own: the cell may be called like a keyword or a function of the library.
-    std::string function = fmt::format("cellc_{}_{}", plan.cell.name, kernel);
-    if (plan.kernels[kernel].once) function = fmt::format("cellc_{}_once", plan.cell.name);
+    const std::string stem = options.functions.empty() ? "cellc_" + plan.cell.name : options.functions;
+    std::string function = fmt::format("{}_{}", stem, kernel);
+    if (plan.kernels[kernel].once) function = stem + "_once";
     if (nest >= 0) function += fmt::format("_{}", nest);
     function = functions.unique(function);
     RowsEmitter emitter(plan, options, form, kernel, nest, function);

@@ -8,25 +8,6 @@
 
 namespace cellc {
 
-namespace {
-
-Defaults defaults_of(const CellGraph& cell, SymbolKind kind) {
-  Defaults result;
-  CellGraph work = cell;
-  work.named.clear();
-  work.outs.clear();
-  for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s) {
-    const Symbol& symbol = cell.symbols[s];
-    if (symbol.kind != kind || symbol.lag_of >= 0 || symbol.initial == kNoNode) continue;
-    work.outs.push_back({symbol.name, symbol.index, symbol.initial, symbol.span});
-    result.symbols.push_back(s);
-  }
-  if (!result.symbols.empty()) result.cell = stateless(std::move(work), cell.symbols.size());
-  return result;
-}
-
-}  // namespace
-
 DriverEmitter::DriverEmitter(const CellGraph& cell, const Structure& structure, const DriverOptions& options)
     : options_(options),
       defaults_(defaults_of(cell, SymbolKind::Param)),
@@ -69,7 +50,7 @@ void DriverEmitter::fix(Graph& graph) const {
 }
 
 void DriverEmitter::check_fixed() const {
-  for (const auto& [axis, least] : least_lengths())
+  for (const auto& [axis, least] : least_lengths(cell()))
     if (const auto found = options_.lengths.find(axis);
         found != options_.lengths.end() && found->second < least)
       throw std::invalid_argument(fmt::format("axis {} has length {}; the cell needs {} or more",
@@ -227,7 +208,7 @@ std::string DriverEmitter::check_function() {
   DriverText text;
   text.fail_when(text.is_null("%lengths"), code("the struct of lengths is a null pointer"));
   begin(text);
-  std::map<AxisId, std::int64_t> least = least_lengths();
+  std::map<AxisId, std::int64_t> least = least_lengths(cell());
   for (const AxisId a : layout().lengths)
     text.fail_when(
         text.is("slt", lengths_.at(a), std::to_string(least[a])),
@@ -254,26 +235,6 @@ std::string DriverEmitter::check_function() {
   text.line("ret i32 0");
   return bounded_arithmetic() +
          text.function(fmt::format("define internal i32 @{}.check(ptr %lengths)", options_.prefix));
-}
-
-std::map<AxisId, std::int64_t> DriverEmitter::least_lengths() const {
-  std::map<AxisId, std::int64_t> least;
-  for (const AxisId a : cell().header) least[a] = 1;
-  const Graph& graph = cell().graph;
-  const auto need = [&](AxisId axis, const Index& index) {
-    if (index.is_axis()) return;
-    std::int64_t& n = least[graph.axis(axis).extent_of];
-    n = std::max(n, index.literal + 1);
-  };
-  for (NodeId id = 0; id < graph.size(); ++id) {
-    const Node& node = graph[id];
-    if (node.op == Op::Read)
-      for (std::size_t i = 0; i < node.index.size(); ++i)
-        need(cell().symbols[node.symbol].axes[i], node.index[i]);
-    if (node.op == Op::OneHot) need(node.index[0].axis, node.index[1]);
-    for (const auto& [axis, index] : node.map) need(axis, index);
-  }
-  return least;
 }
 
 void DriverEmitter::check_lengths(DriverText& text) {

@@ -17,8 +17,9 @@ std::string upper(std::string text) {
 
 class HeaderPrinter {
  public:
-  HeaderPrinter(const DriverModule& module, const DriverOptions& options)
-      : module_(module), cell_(module.cell), options_(options), p_(options.prefix) {}
+  explicit HeaderPrinter(const CallStructs& of) : cell_(of.cell), options_(of), p_(of.prefix) {}
+
+  std::string structs() const { return lengths() + arrays(); }
 
   std::string print(const std::string& origin) {
     std::string text = "/* " + origin;
@@ -68,8 +69,9 @@ class HeaderPrinter {
     const auto line = [&](const std::string& member, const std::string& comment) {
       text += fmt::format("  {:<26} /* {} */\n", member + ";", comment);
     };
-    std::vector<std::string> used{"sequences", "steps", "offsets", "reverse"};
-    for (const AxisId a : module_.layout.lengths) {
+    std::vector<std::string> used{"sequences", "steps", "offsets", "device_offsets", "reverse", "keep"};
+    if (!options_.on_device) used = {"sequences", "steps", "offsets", "reverse"};
+    for (const AxisId a : options_.layout.lengths) {
       std::string name = c_name(cell_.graph.axis(a).name);
       while (std::find(used.begin(), used.end(), name) != used.end()) name += "_";
       used.push_back(name);
@@ -80,20 +82,23 @@ class HeaderPrinter {
          options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
     line("const int64_t* offsets",
          options_.steps ? "null" : "null, or [sequences + 1]: rows of packed sequences, from 0 on");
+    if (options_.on_device) line("const int64_t* device_offsets", options_.steps ? "null" : "with offsets, the same numbers on the device");
     line("int64_t reverse", "not 0: from the last step to the first");
+    if (options_.on_device) line("int64_t keep", "not 0: the workspace is as the last call left it, one of the same lengths");
     return text + fmt::format("}} {}_lengths;\n\n", p_);
   }
 
   std::string arrays() const {
     std::string text =
-        "/* Rows: the address, and the strides from sequence to sequence and from step to step in entries; 0 "
+        std::string(options_.on_device ? "/* All arrays lie on the device.\n *\n * Rows: the address," : "/* Rows: the address,") +
+        " and the strides from sequence to sequence and from step to step in entries; 0 "
         "stands for\n"
         " * rows one after another. The other arrays have no gaps. What may be null has a default, or is not "
         "wanted.\n"
         " * What is written overlaps nothing, but a final may be the memory of its start. */\n"
         "typedef struct {\n";
     const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
-    for (const CallField& f : module_.layout.fields) {
+    for (const CallField& f : options_.layout.fields) {
       std::string comment = shape_text(f);
       if (narrow && f.is_storage())
         comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
@@ -122,17 +127,33 @@ class HeaderPrinter {
         p_);
   }
 
-  const DriverModule& module_;
   const CellGraph& cell_;
-  const DriverOptions& options_;
+  const CallStructs& options_;
   const std::string& p_;
 };
 
 }  // namespace
 
-std::string print_header(const DriverModule& module, const DriverOptions& options,
-                         const std::string& origin) {
-  return HeaderPrinter(module, options).print(origin);
+std::string print_call_structs(const CallStructs& of) { return HeaderPrinter(of).structs(); }
+
+std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin) {
+  const CallStructs of{module.cell, module.layout, options.storage, options.steps, options.prefix, false};
+  return HeaderPrinter(of).print(origin);
+}
+
+std::string macro_name(const std::string& name) { return upper(name); }
+
+std::string structure_summary(const CellGraph& cell, const Structure& structure) {
+  std::string text;
+  for (const Stage& stage : structure.stages) {
+    std::string states;
+    for (const int u : stage.states) {
+      const Symbol& s = cell.symbols[cell.updates[u].symbol];
+      if (s.lag_of < 0) states += (states.empty() ? "" : ", ") + s.name;
+    }
+    text += fmt::format("{}{{{}}} {}", text.empty() ? "" : "; ", states, to_string(stage.kind));
+  }
+  return text.empty() ? "no states" : text;
 }
 
 }  // namespace cellc

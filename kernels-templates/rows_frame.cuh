@@ -1,9 +1,12 @@
 // What every kernel of rows.cuh is told about the run, and the arguments of product.cuh. Read by the host
 // as a header and by the device as a part of its source: both sides see the same 8-byte numbers in the
-// same order, so this file includes nothing.
-#pragma once
+// same order, so this file includes nothing, and C compilers take it too.
+#ifndef CELLC_ROWS_FRAME
+#define CELLC_ROWS_FRAME
 
+#ifdef __cplusplus
 namespace cellc {
+#endif
 
 /// Rows lie sequence after sequence. A *window* is the part of the run that one round of launches works on:
 /// rows of some neighbouring sequences, all of their steps, or of each sequence the steps
@@ -28,7 +31,7 @@ struct RowsFrame {
 };
 
 struct ProductArguments {
-  RowsFrame frame;
+  struct RowsFrame frame;
   const void* operand;         ///< rows [batch, depth]
   long long operand_stride;    ///< entries from row to row
   long long operand_is_chunk;  ///< its rows are numbered like jobs
@@ -38,4 +41,8 @@ struct ProductArguments {
   void* result;  ///< chunk rows [batch, width]
 };
 
+#ifdef __cplusplus
 }  // namespace cellc
+#endif
+
+#endif

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <stdexcept>
 
 #include "runtime/bind.h"
+#include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/choose_cuda_plan.h"
 #include "runtime/cuda/rows_program.h"
 #include "runtime/cuda/stage_program.h"
@@ -17,41 +16,6 @@ namespace cellc {
 namespace {
 
 constexpr std::int64_t kSteps = 4096, kLength = 256;
-
-/// A card on paper: what emitting and planning ask of one. It runs nothing.
-class CardOnPaper : public Gpu {
- public:
-  explicit CardOnPaper(const std::string& architecture) {
-    const int number = std::atoi(architecture.c_str() + 3);
-    facts_.name = architecture;
-    facts_.major = number / 10;
-    facts_.minor = number % 10;
-    facts_.multiprocessors = 132;
-    // CUDA C++ Programming Guide, table of compute capabilities.
-    const bool large = facts_.major == 9 || (facts_.major >= 10 && facts_.major < 12);
-    facts_.shared_per_block = (large ? 227 : number == 80 || number == 87 ? 163 : 99) << 10;
-    facts_.shared_per_multiprocessor = facts_.shared_per_block + 1024;
-  }
-  const GpuFacts& facts() const override { return facts_; }
-  GpuModule load(const GpuSource&) override { none(); }
-  GpuFunction function(const GpuModule&, const std::string&) override { none(); }
-  GpuFunctionFacts facts(const GpuFunction&) override { none(); }
-  int resident_blocks(const GpuFunction&, int, std::int64_t) override { none(); }
-  GpuAddress allocate(std::size_t) override { none(); }
-  void release(GpuAddress) noexcept override {}
-  void copy_in(GpuAddress, const void*, std::size_t, GpuStream) override { none(); }
-  void copy_out(void*, GpuAddress, std::size_t, GpuStream) override { none(); }
-  void copy(GpuAddress, GpuAddress, std::size_t, GpuStream) override { none(); }
-  void zero(GpuAddress, std::size_t, GpuStream) override { none(); }
-  void launch(const GpuFunction&, const GpuLaunch&, void**) override { none(); }
-  void synchronize(GpuStream) override { none(); }
-  void record(int, GpuStream) override { none(); }
-  double elapsed_ms(int, int) override { none(); }
-
- private:
-  [[noreturn]] static void none() { throw std::logic_error("a card on paper was asked to run something"); }
-  GpuFacts facts_;
-};
 
 std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map<std::string, std::int64_t>& dims) {
   std::map<AxisId, std::int64_t> sizes;
@@ -74,7 +38,7 @@ std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map
 
 std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
                                  const std::string& architecture, const std::map<std::string, std::int64_t>& dims) {
-  CardOnPaper card(architecture);
+  CardOnPaper card(facts_of_architecture(architecture));
   const StagedCell staged = split_stages(cell, structure);
   const std::map<AxisId, std::int64_t> sizes = all_lengths(cell, dims);
   const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell.outs.empty();

@@ -13,6 +13,7 @@
 #include "compiler/structure.h"
 #include "runtime/array.h"
 #include "runtime/cuda/gpu.h"
+#include "runtime/cuda/stage_tables.h"
 #include "runtime/solve_options.h"
 
 namespace cellc {
@@ -65,6 +66,15 @@ struct CudaOutcome {
   std::vector<Unconverged> unconverged;
 };
 
+// A kernel of a stage, as text: the macros that stand before lanes.cuh, the templates that come after it, and the
+// kernel itself, called `name`.
+std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant);
+std::vector<std::string_view> stage_kernel_parts(int kernel);
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
+                              const std::string& name);
+/// Bytes of Control of segmented.cuh.
+std::int64_t stage_control_bytes();
+
 class StageProgram {
  public:
   /// `stage` and `cell` must outlive it. Compiles nothing yet.
@@ -87,8 +97,16 @@ class StageProgram {
   /// nothing against them.
   GpuSource unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps);
 
+  /// What the kernels of these sizes are made of, where refusal() has nothing against them; lives as long as this.
+  struct Parts {
+    const CudaLaneCode* step;
+    const CudaLaneCode* carried;
+    const cellc_stage* stage;
+  };
+  Parts parts(const std::map<AxisId, std::int64_t>& sizes);
+
   /// Whether Strategy::Scan makes every start from exact maps, in a single pass.
-  bool scans_in_one_pass(const std::map<AxisId, std::int64_t>& sizes) { return code(sizes).scans; }
+  bool scans_in_one_pass(const std::map<AxisId, std::int64_t>& sizes) { return code(sizes).tables.stage.scans; }
   /// Of a run without repair: for each sequence its first bad step in 64 bits, ~0 for none. 0: the last run left none.
   GpuAddress first_bad_steps() const { return ran_segmented_ && !last_.repairs ? bad_.address() : 0; }
 
@@ -96,62 +114,28 @@ class StageProgram {
   const std::vector<CacheState>& caches() const { return caches_; }
 
  private:
-  enum class Kernel { Sequential, Segmented, Scan };
-  enum class ScanCopy { Each, Rows, Time };  ///< of scan_piece.cuh
-  /// How a block of a scan divides its piece of time.
-  struct ScanShape {
-    ScanCopy copy = ScanCopy::Each;
-    int channels = 0, steps = 0, warps = 0, blocks = 0;  ///< of a block, a thread, a block; blocks of a multiprocessor
-    int buffers = 0;                                     ///< pieces that a block holds at once (scan_stream.cuh); 0: one
-    bool forward = true;
-    std::int64_t shared_bytes = 0;
-    /// One more warp draws the tickets of a stream.
-    int threads() const { return (warps + (buffers ? 1 : 0)) * 32; }
-    std::int64_t piece() const { return std::int64_t{warps} * (32 / channels) * steps; }
-    auto operator<=>(const ScanShape&) const = default;
-  };
-  struct Variant {
-    Kernel kernel;
-    bool rows, lockstep, dense;
-    int width;
-    ScanShape scan;
-    auto operator<=>(const Variant&) const = default;
-  };
-  /// What of a run decides on the variant of its kernel.
-  struct Form {
-    bool segmented = false, dense = false;
-    bool whole = true;  ///< channels are neighbours in every array, and rows aligned
-    bool uniform = true;
-    std::int64_t chains = 0, channels = 0, segments = 1;
-  };
   struct Compiled {
+    cellc_variant variant;
     GpuFunction function;
-    int threads;
-    std::int64_t shared_bytes;
     int resident;  ///< blocks of a multiprocessor
   };
   struct Code {
     std::map<AxisId, std::int64_t> sizes;
     CudaLaneCode step, carried;
-    bool has_carriers = false, scans = false;
+    bool has_carriers = false;
     int warps = 4, stage_steps = 8;   ///< of a block; that a warp stages at once: what shared memory holds
+    StageTables tables;
     std::optional<std::string> refusal;
-    std::map<Variant, Compiled> kernels;
+    std::vector<Compiled> kernels;
   };
-  struct Layout;
+  struct Described;
 
   Code& code(const std::map<AxisId, std::int64_t>& sizes);
-  Variant variant(const Code& code, const Form& form) const;
-  Compiled& kernel(Code& code, const Variant& variant);
-  GpuSource source(const Code& code, const Variant& variant) const;
-  Layout layout(const Code& code, const StageRun& run) const;
-  std::vector<std::byte> arguments(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan,
-                                   double tolerance, bool segmented, std::int64_t segments);
-  std::optional<ScanShape> scan_shape(const Code& code, const Layout& layout, const StageRun& run, const CudaPlan& plan) const;
-  std::optional<ScanShape> scan_shape(const Code& code, const std::map<AxisId, std::int64_t>& sizes, std::int64_t steps) const;
-  ScanShape stream_shape(ScanShape shape, std::int64_t slots, std::int64_t pad, std::int64_t map_numbers) const;
-  static Variant scan_variant(const ScanShape& shape) { return {Kernel::Scan, false, false, false, 1, shape}; }
-  void run_scan(Code& code, const ScanShape& shape, const Layout& layout, const StageRun& run, const CudaPlan& plan, GpuStream stream);
+  Compiled& kernel(Code& code, const cellc_variant& variant);
+  GpuSource source(const Code& code, const cellc_variant& variant) const;
+  cellc_facts card() const;
+  static cellc_plan numbers(const CudaPlan& plan);
+  Described describe(const StageRun& run) const;
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 
   Gpu& gpu_;
@@ -163,7 +147,6 @@ class StageProgram {
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   GpuBuffer scan_control_, scan_words_;
-  std::int64_t lanes_ = 0;        ///< that the scratch is laid out for
   bool ran_segmented_ = false;
   std::int64_t ran_piece_ = 0;    ///< 0: the last run was no scan in a single pass
   std::int64_t sequences_ = 0, segment_ = 0;

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 TEST(KernelTemplates, AreThoseOfTheTree) {
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(CELLC_SOURCE_DIR "/kernels-templates")) {
-    if (entry.path().extension() != ".cuh") continue;
+    if (entry.path().extension() != ".cuh" && entry.path().extension() != ".h") continue;
     const std::string name = entry.path().filename();
     files.insert(name);
     EXPECT_EQ(kernel_template(name), text_of(entry.path())) << name;

@@ -1,0 +1,77 @@
+/* A device as the CUDA runtime gives it: the current one. What it costs is asked anew at every call, so nothing is
+ * kept between calls and threads share nothing. */
+#ifndef CELLC_HOST_CUDART
+#define CELLC_HOST_CUDART
+
+/* Needs host_call.h and cuda_runtime.h. */
+
+typedef struct cellc_cuda {
+  const void* const* kernels;
+  cudaStream_t stream;
+  int device, shared;
+} cellc_cuda;
+
+static inline int cellc_cuda_error(cudaError_t error) {
+  if (error == cudaSuccess) return CELLC_DONE;
+  (void)cudaGetLastError(); /* it is told here, not to whoever asks next */
+  return error == cudaErrorNoKernelImageForDevice ? CELLC_NO_CODE : CELLC_DEVICE_ERROR + (int)error;
+}
+
+static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t shared_bytes) {
+  if (shared_bytes > c->shared) return CELLC_SMALL_CARD;
+  if (shared_bytes <= 48 * 1024) return CELLC_DONE;
+  return cellc_cuda_error(cudaFuncSetAttribute(c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+}
+
+static inline int cellc_cuda_resident(void* self, int kernel, int threads, int64_t shared_bytes) {
+  const cellc_cuda* c = (const cellc_cuda*)self;
+  int blocks = 0;
+  if (cellc_cuda_opt_in(c, kernel, shared_bytes)) return 0;
+  if (cellc_cuda_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes))) return 0;
+  return blocks;
+}
+
+static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument, size_t bytes) {
+  const cellc_cuda* c = (const cellc_cuda*)self;
+  void* arguments[1];
+  const int refused = cellc_cuda_opt_in(c, kernel, shared_bytes);
+  (void)bytes;
+  arguments[0] = (void*)(uintptr_t)argument;
+  if (refused) return refused;
+  return cellc_cuda_error(grid.cooperative ? cudaLaunchCooperativeKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads),
+                                                                         arguments, (size_t)shared_bytes, c->stream)
+                                           : cudaLaunchKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads), arguments,
+                                                              (size_t)shared_bytes, c->stream));
+}
+
+static inline int cellc_cuda_zero(void* self, uint64_t address, int64_t bytes) {
+  return cellc_cuda_error(cudaMemsetAsync((void*)(uintptr_t)address, 0, (size_t)bytes, ((const cellc_cuda*)self)->stream));
+}
+
+static inline int cellc_cuda_owns(void* self, uint64_t address) {
+  cudaPointerAttributes of;
+  if (cellc_cuda_error(cudaPointerGetAttributes(&of, (const void*)(uintptr_t)address))) return 0;
+  if (of.type == cudaMemoryTypeDevice) return of.device == ((const cellc_cuda*)self)->device;
+  return of.type != cudaMemoryTypeUnregistered && of.devicePointer != 0;
+}
+
+/* The device of the calling thread. */
+static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream, cellc_cuda* c, cellc_device* device) {
+  cudaError_t error;
+  int multiprocessors = 0;
+  memset(c, 0, sizeof *c);
+  c->kernels = kernels;
+  c->stream = (cudaStream_t)stream;
+  error = cudaGetDevice(&c->device);
+  if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, c->device);
+  if (!error) error = cudaDeviceGetAttribute(&c->shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);
+  device->self = c;
+  device->facts = cellc_facts_of(cell, multiprocessors);
+  device->resident = cellc_cuda_resident;
+  device->launch = cellc_cuda_launch;
+  device->zero = cellc_cuda_zero;
+  device->owns = cellc_cuda_owns;
+  return cellc_cuda_error(error);
+}
+
+#endif
