@@ -1,0 +1,45 @@
+#pragma once
+// A shipped cell on any Gpu: its kernels compiled there, its calls made by the tables in memory, as a program
+// would make them.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/bind.h"
+#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/shipped_cell.h"
+
+namespace cellc {
+
+class ShippedOnDevice {
+ public:
+  ShippedOnDevice(Gpu& gpu, const ShippedCell& cell);
+
+  struct Options {
+    std::int64_t gap = 0;        ///< entries between rows, and between sequences
+    bool defaults = false;       ///< starts, and params that have a default, are left out
+    bool in_place = false;       ///< finals are written where starts were read
+    bool less_memory = false;    ///< the workspace is what these arrays need, not what any would
+  };
+  /// What a call writes, under the names of written_arrays(), each as a flat array.
+  std::map<std::string, Array> run(const Binding& binding, Dtype dtype, const Options& options);
+
+  /// A call from scratch: lengths and arrays are words, as the structs of the header lay them out.
+  int workspace(const void* lengths, const void* arrays, std::int64_t* bytes);
+  int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes, GpuAddress status);
+
+  std::vector<int> launched;  ///< kernels by number, of the last call
+
+ private:
+  struct Room;
+  cellc_call begin();
+  Gpu& gpu_;
+  const ShippedCell& cell_;
+  GpuModule module_;
+  std::vector<GpuFunction> functions_;
+  cellc_device device_{};
+  std::vector<std::pair<GpuAddress, std::size_t>> owned_;
+};
+
+}  // namespace cellc
