@@ -30,6 +30,7 @@ class ShippedOnDevice {
   int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes, GpuAddress status);
 
   std::vector<int> launched;  ///< kernels by number, of the last call
+  bool trusts = false;        ///< all memory is taken for the device's
 
  private:
   struct Room;

@@ -54,20 +54,16 @@ std::unique_ptr<Gpu> open_device() {
   return open_emulator(quick);
 }
 
-/// Axes of channels stay open where they may; all others get lengths.
+/// Lengths that a build asks for, or all of them: channel axes stay open where they may.
 std::map<AxisId, std::int64_t> needed_lengths(const Loaded& cell, const std::map<std::string, std::int64_t>& sizes, bool all) {
+  const StagedCell staged = split_stages(cell.graph, cell.structure);
   std::map<AxisId, std::int64_t> lengths;
   for (const AxisId a : cell.graph.header) {
-    if (cell.graph.graph.axis(a).fixed) continue;
-    bool channel = !all;
-    for (const Stage& s : cell.structure.stages) {
-      const StagedCell staged = split_stages(cell.graph, cell.structure);
-      (void)s;
-      for (const StageCells& k : staged.stages)
-        channel = channel && std::any_of(k.channels.begin(), k.channels.end(), [&](AxisId c) { return cell.graph.graph.axis(c).extent_of == a; });
-      break;
-    }
-    if (!channel) lengths[a] = sizes.at(cell.graph.graph.axis(a).name);
+    const auto is_channel_of = [&](const StageCells& stage) {
+      return std::any_of(stage.channels.begin(), stage.channels.end(), [&](AxisId c) { return cell.graph.graph.axis(c).extent_of == a; });
+    };
+    if (!cell.graph.graph.axis(a).fixed && (all || !std::all_of(staged.stages.begin(), staged.stages.end(), is_channel_of)))
+      lengths[a] = sizes.at(cell.graph.graph.axis(a).name);
   }
   return lengths;
 }
@@ -97,7 +93,6 @@ TEST_P(Shipped, HasTheBitsOfARun) {
     const Loaded cell(file, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" && std::string(GetParam()) != "06_sru") continue;
-      CudaSolver solver(*gpu, cell.graph, cell.structure, dtype);
       oracle::Random random(5);
       for (const std::int64_t channels : {32, 3}) {
         const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 3, 2});
@@ -142,6 +137,193 @@ INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
                          testing::Values("01_para_gru", "03_gru", "06_sru", "08_gilr", "13_s6", "34_narx3", "39_kalman1", "e_mamba_mixer",
                                          "x06_kalman2", "x15_qrnn2"),
                          [](const auto& info) { return std::string(info.param); });
+
+
+// One cell in detail -------------------------------------------------------------------------------------
+
+class ShippedCall : public testing::Test {
+ protected:
+  void make(const std::string& name, std::int64_t channels, Strategy solver = Strategy::Auto) {
+    gpu = open_device();
+    file = &*std::find_if(examples().begin(), examples().end(), [&](const Example& e) { return e.name == name; });
+    cell = std::make_unique<Loaded>(*file, file->tree.cells.at(0));
+    sizes = oracle::axis_lengths(cell->oracle, {channels, 2, 2, 2});
+    ShipRequest request;
+    request.lengths = needed_lengths(*cell, sizes, false);
+    request.card = gpu->facts();
+    request.prefix = "shipped";
+    request.solver = solver;
+    shipped = std::make_unique<ShippedCell>(cell->graph, cell->structure, request);
+    program = std::make_unique<ShippedOnDevice>(*gpu, *shipped);
+    random = std::make_unique<oracle::Random>(3);
+  }
+  Trial trial(std::int64_t steps) { return Trial(cell->graph, cell->oracle, file->ranges, *random, {.sizes = sizes, .steps = steps, .starts_given = true}); }
+  std::string kernel(std::size_t launch) const { return launch < program->launched.size() ? shipped->kernels[static_cast<std::size_t>(program->launched[launch])] : ""; }
+  bool launched(const std::string& part) const {
+    for (std::size_t i = 0; i < program->launched.size(); ++i)
+      if (kernel(i).find(part) != std::string::npos) return true;
+    return false;
+  }
+
+  std::unique_ptr<Gpu> gpu;
+  const Example* file = nullptr;
+  std::unique_ptr<Loaded> cell;
+  std::map<std::string, std::int64_t> sizes;
+  std::unique_ptr<ShippedCell> shipped;
+  std::unique_ptr<ShippedOnDevice> program;
+  std::unique_ptr<oracle::Random> random;
+};
+
+/// The planner is the one of a run: short sequences are walked, long ones cut; whole rows where memory allows it.
+TEST_F(ShippedCall, ChoosesAKernelByTheShape) {
+  make("01_para_gru", 32);
+  const Trial of = trial(300);
+  program->run(of.bound({20, 20}, false, 1), Dtype::F32, {});
+  EXPECT_TRUE(launched("stage0_walk_rows"));
+  program->run(of.bound({300, 300}, false, 1), Dtype::F32, {});
+  EXPECT_TRUE(launched("stage0_segments_rows"));
+  program->run(of.bound({300, 300}, false, 1), Dtype::F32, {.gap = 1});
+  EXPECT_TRUE(launched("stage0_segments"));
+  EXPECT_FALSE(launched("stage0_segments_"));
+}
+
+TEST_F(ShippedCall, ScansAreThoseOfOpenLengths) {
+  make("08_gilr", 32);
+  const Trial of = trial(300);
+  program->run(of.bound({300, 300}, false, 1), Dtype::F32, {});
+  EXPECT_TRUE(launched("scan_rows32"));
+  make("08_gilr", 5);
+  const Trial odd = trial(300);
+  const Binding binding = odd.bound({300, 300}, false, 1);
+  const std::map<std::string, Array> got = program->run(binding, Dtype::F32, {});
+  EXPECT_TRUE(launched("scan_each1"));
+  RunOutput output;
+  output.states.push_back(got.at("h").with_shape({600, 5}));
+  output.finals.push_back(got.at("h.final").with_shape({2, 5}));
+  EXPECT_EQ(odd.verify(binding.run, output, {300, 300}), "");
+}
+
+/// Rows with gaps: the same numbers, and nothing between the rows.
+TEST_F(ShippedCall, StridesAreTheCallersOwn) {
+  for (const char* name : {"01_para_gru", "06_sru", "03_gru"}) {
+    make(name, 32);
+    const Trial of = trial(40);
+    for (const bool packed : {false, true}) {
+      const Binding binding = of.bound({40, 40}, packed, 1);
+      const std::map<std::string, Array> plain = program->run(binding, Dtype::F32, {}), apart = program->run(binding, Dtype::F32, {.gap = 3});
+      EXPECT_EQ(difference(apart, {plain.begin(), plain.end()}), "") << name << (packed ? ", packed" : "");
+    }
+  }
+}
+
+/// What is learned from the data stays in a workspace that is kept.
+TEST_F(ShippedCall, WorkspacesCanBeKept) {
+  make("01_para_gru", 32);
+  const std::int64_t steps = 200, d = 32;
+  std::vector<GpuBuffer> buffers;
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)), lengths{static_cast<std::uint64_t>(d), 1, static_cast<std::uint64_t>(steps), 0, 0, 0, 0};
+  const auto room = [&](std::int64_t count) {
+    buffers.emplace_back(*gpu, static_cast<std::size_t>(count) * 4);
+    const std::vector<float> some(static_cast<std::size_t>(count), 0.25f);
+    gpu->copy_in(buffers.back().address(), some.data(), some.size() * 4, 0);
+    return buffers.back().address();
+  };
+  GpuAddress h = 0;
+  for (const CallField& f : shipped->layout().fields) {
+    if (f.kind == FieldKind::Input) arrays[static_cast<std::size_t>(f.word)] = room(steps * d);
+    if (f.kind == FieldKind::Param) arrays[static_cast<std::size_t>(f.word)] = room(d);
+    if (f.kind == FieldKind::State) h = arrays[static_cast<std::size_t>(f.word)] = room(steps * d);
+  }
+  // Programs ask the driver whose memory is whose; here nothing else is there.
+  std::vector<std::vector<float>> results;
+  std::int64_t bytes = 0;
+  program->trusts = true;
+  ASSERT_EQ(program->workspace(lengths.data(), arrays.data(), &bytes), 0);
+  const GpuBuffer workspace(*gpu, static_cast<std::size_t>(bytes));
+  for (int call = 0; call < 4; ++call) {
+    lengths[6] = call == 1 || call == 2;  // keep
+    ASSERT_EQ(program->forward(lengths.data(), arrays.data(), workspace.address(), bytes, 0), 0);
+    results.emplace_back(static_cast<std::size_t>(steps * d));
+    gpu->copy_out(results.back().data(), h, results.back().size() * 4, 0);
+  }
+  EXPECT_EQ(results[0], results[3]);
+  for (std::size_t i = 0; i < results[0].size(); ++i)
+    for (int call = 1; call < 3; ++call) ASSERT_NEAR(results[static_cast<std::size_t>(call)][i], results[0][i], 1e-5f) << i;
+}
+
+TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
+  make("01_para_gru", 32);
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)), lengths{32, 2, 100, 0, 0, 0, 0};
+  std::int64_t bytes = 0;
+  const GpuBuffer memory(*gpu, 1 << 22);
+  const auto call = [&](std::int64_t with) { return program->forward(lengths.data(), arrays.data(), memory.address(), with, 0); };
+  EXPECT_EQ(program->workspace(nullptr, nullptr, &bytes), CELLC_NO_LENGTHS);
+  EXPECT_EQ(program->workspace(lengths.data(), nullptr, nullptr), CELLC_NO_BYTES);
+  ASSERT_EQ(program->workspace(lengths.data(), nullptr, &bytes), 0);
+  EXPECT_EQ(program->forward(nullptr, arrays.data(), memory.address(), bytes, 0), CELLC_NO_LENGTHS);
+  EXPECT_EQ(program->forward(lengths.data(), nullptr, memory.address(), bytes, 0), CELLC_NO_ARRAYS);
+  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), 0, bytes, 0), CELLC_NO_WORKSPACE);
+  EXPECT_EQ(call(0), CELLC_SMALL_WORKSPACE);
+  EXPECT_EQ(call(bytes), CELLC_MISSING_FIELD);
+  for (std::size_t f = 0; f < shipped->layout().fields.size(); ++f)
+    if (shipped->layout().fields[f].required) arrays[static_cast<std::size_t>(shipped->layout().fields[f].word)] = memory.address() + (f << 16);
+  EXPECT_EQ(call(bytes), CELLC_FOREIGN_FIELD) << "memory of somebody else";
+  program->trusts = true;
+  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address() + (1 << 21), 256, 0), CELLC_SMALL_WORKSPACE);
+  const auto with = [&](std::size_t word, std::uint64_t value, int result) {
+    std::vector<std::uint64_t> other = lengths;
+    other[word] = value;
+    EXPECT_EQ(program->forward(other.data(), arrays.data(), memory.address(), 1 << 22, 0), result) << word;
+    EXPECT_TRUE(program->launched.empty());
+    EXPECT_STRNE(cellc_message(result), "no such result");
+  };
+  const std::int64_t decreasing[] = {0, 5, 3}, late[] = {1, 2, 3}, right[] = {0, 5, 9};
+  with(0, 0, CELLC_SHORT_AXIS);
+  with(1, static_cast<std::uint64_t>(-1), CELLC_NEGATIVE_SEQUENCES);
+  with(2, static_cast<std::uint64_t>(-7), CELLC_NEGATIVE_STEPS);
+  with(2, std::uint64_t{1} << 60, CELLC_TOO_LARGE);
+  with(0, std::uint64_t{1} << 61, CELLC_TOO_LARGE);
+  with(3, reinterpret_cast<std::uint64_t>(decreasing), CELLC_BAD_OFFSETS);
+  with(3, reinterpret_cast<std::uint64_t>(late), CELLC_BAD_OFFSETS);
+  with(3, reinterpret_cast<std::uint64_t>(right), CELLC_NO_DEVICE_OFFSETS);
+}
+
+TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
+  const auto built = [](const char* name, std::map<std::string, std::int64_t> dims, Strategy solver = Strategy::Auto) -> std::string {
+    const Example& file = *std::find_if(examples().begin(), examples().end(), [&](const Example& e) { return e.name == name; });
+    const Loaded cell(file, file.tree.cells.at(0));
+    CudaBuildRequest request;
+    request.dims = std::move(dims);
+    request.solver = solver;
+    try {
+      return build_cuda(cell.graph, cell.structure, request).bytes;
+    } catch (const UsageError& e) {
+      return std::string("usage: ") + e.what();
+    } catch (const SolverError& e) {
+      return std::string("solver: ") + e.what();
+    }
+  };
+  EXPECT_TRUE(starts(built("18_delta_net", {}), "usage: the stage {S} is compiled for lengths that must be known: add --dim k=N"));
+  EXPECT_TRUE(has(built("18_delta_net", {{"k", 4}}), "the stage {S}, a lane a thread: step by step"));
+  EXPECT_TRUE(has(built("18_delta_net", {{"k", 64}}), "all of the cell step by step, as row kernels: the stage {S}: 64 coupled entries"));
+  EXPECT_TRUE(has(built("03_gru", {}), "all of the cell step by step, as row kernels"));
+  EXPECT_TRUE(starts(built("03_gru", {}, Strategy::Segmented), "solver: the cell is run step by step on a GPU"));
+  EXPECT_EQ(built("01_para_gru", {}), built("01_para_gru", {}));
+}
+
+/// Two codes in one file, as `fatbinary` lays them out.
+TEST(FatBinary, HoldsACodeForEachArchitecture) {
+  std::string elf("\x7f" "ELF", 4);
+  elf.resize(21, 'e');
+  elf[8] = 8;
+  EXPECT_EQ(fat_binary({{90, elf}}), elf);
+  const std::string both = fat_binary({{80, elf}, {90, elf}});
+  ASSERT_EQ(both.size(), 16u + 2 * (64 + 24));
+  EXPECT_EQ(both.substr(0, 8), std::string("\x50\xed\x55\xba\x01\x00\x10\x00", 8));
+  EXPECT_EQ(static_cast<unsigned char>(both[16 + 28]), 80);
+  EXPECT_EQ(static_cast<unsigned char>(both[16 + 88 + 28]), 90);
+  EXPECT_EQ(both.substr(16 + 64, 21), elf);
+}
 
 }  // namespace
 }  // namespace cellc
