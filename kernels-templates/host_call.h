@@ -27,7 +27,7 @@ typedef struct cellc_symbol {
   int lag_of, lag;           /* a lagged copy of a state; -1: none */
   cellc_dims reaches;        /* pairs in cellc_cell::axes, lag and axis (-1: none), that say how deep a history is */
   int default_kind, default_out;
-  double number;
+  uint64_t number;           /* bits of an f64 */
   int in_rows;               /* row kernels read it, or what it is written to */
 } cellc_symbol;
 
@@ -394,7 +394,7 @@ static inline uint64_t cellc_fill_default(cellc_call* c, int symbol, int64_t tim
   copy.from_type = CELLC_F64;
   copy.through = s->kind == CELLC_SYMBOL_PARAM && c->cell->storage >= CELLC_F16 ? c->cell->storage : -1;
   if (s->default_kind == CELLC_DEFAULT_COMPUTED) copy.from = computed;
-  if (s->default_kind == CELLC_DEFAULT_NUMBER) copy.number = s->number;
+  if (s->default_kind == CELLC_DEFAULT_NUMBER) memcpy(&copy.number, &s->number, 8);
   cellc_launch_small(c, c->cell->copy_kernel, times * n, &copy, sizeof copy);
   return at;
 }
@@ -642,7 +642,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     int64_t most = 0;
     for (k = 0; k < part->variant_count; ++k) {
       bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
-      most = cellc_most(most, cellc_align((int64_t)(bytes.control + 256)) + cellc_align((int64_t)(bytes.flags + bytes.words)) +
+      most = cellc_most(most, cellc_align((int64_t)(bytes.control + 256)) + cellc_align((int64_t)(bytes.sent + bytes.words)) +
                                   cellc_align((int64_t)bytes.off) + cellc_align((int64_t)bytes.states) + cellc_align((int64_t)bytes.bad));
     }
     cellc_take(c, most);
@@ -674,9 +674,9 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   memset(&at, 0, sizeof at);
   if (v.kernel != CELLC_SEQUENTIAL) {
     /* What begins as zeros lies together. */
-    const int64_t zeros = cellc_align((int64_t)bytes.control) + (int64_t)(bytes.flags + bytes.words);
+    const int64_t zeros = cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words);
     at.control = cellc_take(c, zeros);
-    at.flags = at.words = at.control + (uint64_t)cellc_align((int64_t)bytes.control);
+    at.sent = at.words = at.control + (uint64_t)cellc_align((int64_t)bytes.control);
     at.off = cellc_take(c, (int64_t)bytes.off);
     at.states = cellc_take(c, (int64_t)bytes.states);
     at.bad = cellc_take(c, (int64_t)bytes.bad);

@@ -7,7 +7,7 @@
 #pragma once
 
 #define CELLC_DEVICE __device__ __forceinline__
-#define CELLC_APART [[maybe_unused]] static __device__ __noinline__
+#define CELLC_APART static __device__ __noinline__
 #ifdef CELLC_EMULATOR
 #define CELLC_UNROLL(n)
 #else
@@ -34,9 +34,9 @@ using Stored = float;
 namespace cellc {
 
 #ifdef CELLC_NARROW
-[[maybe_unused]] constexpr bool kNarrow = true;   ///< what is written is rounded; what is carried is not
+constexpr bool kNarrow = true;   ///< what is written is rounded; what is carried is not
 #else
-[[maybe_unused]] constexpr bool kNarrow = false;
+constexpr bool kNarrow = false;
 #endif
 
 // Numbers in memory ---------------------------------------------------------------------------------

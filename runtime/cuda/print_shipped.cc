@@ -40,7 +40,7 @@ std::string item(const cellc_variant& v) {
                      v.warps, v.blocks, v.shared_bytes);
 }
 std::string item(const cellc_symbol& s) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {:a}, {}}}", s.kind, item(s.axes), s.lag_of, s.lag, item(s.reaches), s.default_kind,
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag, item(s.reaches), s.default_kind,
                      s.default_out, s.number, s.in_rows);
 }
 
@@ -247,9 +247,12 @@ std::string print_cuda_source(const ShippedCell& cell, const ShipRequest& reques
       " * Compile it alone: nvcc -c FILE.cu, for compute capability 8.0 or newer, as C++17 or newer. First the kernels,\n"
       " * fixed templates around the cell's own step (structs Step and Carried); then how a call is planned and queued;\n"
       " * tables of this cell; its functions, which the header declares. */\n"
-      "#include <cuda_runtime.h>\n#include <stdint.h>\n#include <string.h>\n\n",
+      "#include <cuda_runtime.h>\n#include <stdint.h>\n#include <string.h>\n\n"
+      "// The templates hold more than any one cell uses.\n"
+      "#if defined(__NVCC__)\n#pragma nv_diag_suppress 177\n#endif\n\n",
       origin.about, origin.lines, plan_lines(cell), kPromise);
   text += cell.text;
+  text += "#if defined(__NVCC__)\n#pragma nv_diag_default 177\n#endif\n\n";
   text += "// The host's part " + std::string(90, '-') + "\n\n";
   text += host_parts() + host_part("host_cudart.h");
   std::string table;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "compiler/default_cells.h"
@@ -235,7 +236,7 @@ class Shipper {
       if (symbol.initial != kNoNode && symbol.lag_of < 0) {
         const Node& initial = cell_.graph[symbol.initial];
         t.default_kind = initial.op == Op::Constant ? CELLC_DEFAULT_NUMBER : CELLC_DEFAULT_COMPUTED;
-        if (initial.op == Op::Constant) t.number = initial.number;
+        if (initial.op == Op::Constant) t.number = std::bit_cast<std::uint64_t>(initial.number);
       }
       to_.symbols.push_back(t);
     }
@@ -299,7 +300,7 @@ class Shipper {
       const auto add = [&](int rows, int lockstep, int width) {
         const std::int64_t tile = CELLC_WARP * width;
         if (rows && (alone || (channels > 0 && channels % tile != 0))) return;
-        if (kind == CELLC_SEGMENTED && lockstep && channels > 0 && channels % (tile * stage.warps) != 0) return;
+        if (kind == CELLC_SEGMENTED && lockstep) return;
         cellc_variant v = cellc_walk_variant(&stage, &on, 0, 0, 0, 1, kind == CELLC_SEGMENTED);
         v.shared_bytes *= width;
         v.rows = rows;

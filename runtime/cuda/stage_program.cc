@@ -191,6 +191,10 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   }
   std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ cellc::{}(run); }}\n",
                                  bounds, name, argument, call);
+  // What the host writes and the device reads are told apart nowhere else.
+  text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument, argument_bytes(stage, variant));
+  if (variant.kernel == CELLC_SEGMENTED)
+    text += fmt::format("static_assert(sizeof(cellc::Control) == {}, \"what the launch reserves\");\n", stage_control_bytes());
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("static_assert(cellc::scan_shared_bytes({}) == {} && cellc::kMapReals == {}, \"what the launch reserves\");\n",
                         variant.warps, variant.shared_bytes, carried.map_numbers);

@@ -92,6 +92,28 @@ std::size_t argument_words(const cellc_stage& stage) {
   return 7 * n(stage.symbols) + 3 * n(stage.step_states) + lists / 2 + 64;
 }
 
+std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {
+  int axes_in_use = 1;
+  for (int p = 0; p < stage.places[stage.symbols]; ++p) axes_in_use = std::max(axes_in_use, stage.place_axis[p] + 1);
+  for (int c = 0; c < stage.channels; ++c) axes_in_use = std::max(axes_in_use, stage.channel_axes[c] + 1);
+  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(axes_in_use), 1);
+  const std::vector<cellc_view> views(static_cast<std::size_t>(stage.symbols) + 1);
+  const std::vector<std::uint64_t> none(static_cast<std::size_t>(stage.symbols) + 1);
+  cellc_stage_run run{};
+  run.lengths = lengths.data();
+  run.views = views.data();
+  run.starts = run.finals = none.data();
+  run.sequences = run.length = 1;
+  cellc_lane_axes axes{};
+  axes.channels = 1;
+  cellc_plan plan = cellc_walk_plan();
+  plan.strategy = variant.kernel;
+  plan.segment = 1;
+  std::vector<std::uint64_t> room(argument_words(stage));
+  const cellc_scratch at{};
+  return cellc_stage_argument(&stage, &run, &axes, &plan, &variant, &at, {1, 32, 0}, 0, room.data());
+}
+
 cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block) {
   cellc_stage_facts facts{};
   facts.exact = stage.linear || stage.scannable != Scannable::No;

@@ -38,6 +38,8 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
 
 /// Words of 8 bytes that are enough for the argument of any of the stage's kernels.
 std::size_t argument_words(const cellc_stage& stage);
+/// Bytes of the argument of one of them: kernels are compiled only if their own struct has as many.
+std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant);
 
 cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block);
 

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
 #include "runtime/cuda/build_cuda.h"
 #include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/cuda_solver.h"
@@ -17,30 +14,13 @@
 #include "tests/emulator/emulator.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"
+#include "tests/gpu/loaded_cell.h"
 #include "tests/gpu/shipped_on_device.h"
 
 namespace cellc {
 namespace {
 
 using oracle::Example;
-
-const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
-  return all;
-}
-
-struct Loaded {
-  Loaded(const Example& file, const Cell& tree) : graph(lowered(file, tree)), structure(analyse(graph, differentiate(graph))), oracle(file.tree, tree.name) {}
-  static CellGraph lowered(const Example& file, const Cell& tree) {
-    Diagnostics diagnostics;
-    std::optional<CellGraph> graph = lower(file.tree, tree, diagnostics);
-    if (!graph) throw std::runtime_error(diagnostics.format(file.source));
-    return std::move(*graph);
-  }
-  CellGraph graph;
-  Structure structure;
-  oracle::Cell oracle;
-};
 
 std::unique_ptr<Gpu> open_device() {
   if (const char* asked = std::getenv("CELLC_TEST_DEVICE"); asked && std::string(asked) == "gpu") {
@@ -52,20 +32,6 @@ std::unique_ptr<Gpu> open_device() {
   EmulatorOptions quick;  // what runs here is short: compiling is what takes time
   quick.optimisation = 0;
   return open_emulator(quick);
-}
-
-/// Lengths that a build asks for, or all of them: channel axes stay open where they may.
-std::map<AxisId, std::int64_t> needed_lengths(const Loaded& cell, const std::map<std::string, std::int64_t>& sizes, bool all) {
-  const StagedCell staged = split_stages(cell.graph, cell.structure);
-  std::map<AxisId, std::int64_t> lengths;
-  for (const AxisId a : cell.graph.header) {
-    const auto is_channel_of = [&](const StageCells& stage) {
-      return std::any_of(stage.channels.begin(), stage.channels.end(), [&](AxisId c) { return cell.graph.graph.axis(c).extent_of == a; });
-    };
-    if (!cell.graph.graph.axis(a).fixed && (all || !std::all_of(staged.stages.begin(), staged.stages.end(), is_channel_of)))
-      lengths[a] = sizes.at(cell.graph.graph.axis(a).name);
-  }
-  return lengths;
 }
 
 /// Where two runs differ, or nothing.
@@ -88,9 +54,9 @@ class Shipped : public testing::TestWithParam<const char*> {};
 
 TEST_P(Shipped, HasTheBitsOfARun) {
   const std::unique_ptr<Gpu> gpu = open_device();
-  const Example& file = *std::find_if(examples().begin(), examples().end(), [](const Example& e) { return e.name == GetParam(); });
+  const Example& file = example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
-    const Loaded cell(file, tree);
+    const LoadedExample cell(file, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" && std::string(GetParam()) != "06_sru") continue;
       oracle::Random random(5);
@@ -145,8 +111,8 @@ class ShippedCall : public testing::Test {
  protected:
   void make(const std::string& name, std::int64_t channels, Strategy solver = Strategy::Auto) {
     gpu = open_device();
-    file = &*std::find_if(examples().begin(), examples().end(), [&](const Example& e) { return e.name == name; });
-    cell = std::make_unique<Loaded>(*file, file->tree.cells.at(0));
+    file = &example_named(name);
+    cell = std::make_unique<LoadedExample>(*file, file->tree.cells.at(0));
     sizes = oracle::axis_lengths(cell->oracle, {channels, 2, 2, 2});
     ShipRequest request;
     request.lengths = needed_lengths(*cell, sizes, false);
@@ -167,7 +133,7 @@ class ShippedCall : public testing::Test {
 
   std::unique_ptr<Gpu> gpu;
   const Example* file = nullptr;
-  std::unique_ptr<Loaded> cell;
+  std::unique_ptr<LoadedExample> cell;
   std::map<std::string, std::int64_t> sizes;
   std::unique_ptr<ShippedCell> shipped;
   std::unique_ptr<ShippedOnDevice> program;
@@ -290,8 +256,8 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
 
 TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
   const auto built = [](const char* name, std::map<std::string, std::int64_t> dims, Strategy solver = Strategy::Auto) -> std::string {
-    const Example& file = *std::find_if(examples().begin(), examples().end(), [&](const Example& e) { return e.name == name; });
-    const Loaded cell(file, file.tree.cells.at(0));
+    const Example& file = example_named(name);
+    const LoadedExample cell(file, file.tree.cells.at(0));
     CudaBuildRequest request;
     request.dims = std::move(dims);
     request.solver = solver;
