@@ -596,6 +596,34 @@ static inline int cellc_find_kernel(const cellc_stage_part* part, const cellc_va
   return -1;
 }
 
+/* The nearest scan to one that the stage was built without. */
+static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_facts* facts, cellc_variant* v) {
+  int found, single;
+  /* Where lengths are open there is one scan for whole warps of channels, and one for single channels. */
+  for (single = 0; single < 2; ++single) {
+    if (single) {
+      if (v->channels > 1) v->copy = CELLC_EACH;
+      v->channels = 1;
+    } else {
+      /* One kernel for both directions may be all there is. */
+      cellc_variant other = *v;
+      other.forward = 0;
+      found = cellc_find_kernel(part, &other);
+      if (found >= 0) {
+        *v = other;
+        return found;
+      }
+    }
+    if (!cellc_scan_block(part->stage, facts, 0, v)) return -1;
+    found = cellc_find_kernel(part, v);
+    if (found >= 0) return found;
+    v->forward = 0;
+    found = cellc_find_kernel(part, v);
+    if (found >= 0) return found;
+  }
+  return -1;
+}
+
 static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_stage_part* part) {
   const cellc_stage* stage = part->stage;
   cellc_stage_run run;
@@ -655,12 +683,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
   }
   found = cellc_find_kernel(part, &v);
-  if (found < 0 && v.kernel == CELLC_SCAN) {
-    /* Where lengths are open there is one scan for whole warps of channels, and one for single channels. */
-    if (v.channels > 1) v.copy = CELLC_EACH;
-    v.channels = 1;
-    if (cellc_scan_block(stage, &c->device->facts, 0, &v)) found = cellc_find_kernel(part, &v);
-  }
+  if (found < 0 && v.kernel == CELLC_SCAN) found = cellc_find_scan(part, &c->device->facts, &v);
   if (found < 0) {
     plan = cellc_walk_plan();
     v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
@@ -687,7 +710,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     c->result = CELLC_SMALL_CARD;
     return;
   }
-  resident = c->device->resident(c->device->self, found, (v.kernel == CELLC_SCAN ? v.warps : stage->warps) * CELLC_WARP, v.shared_bytes);
+  resident = c->device->resident(c->device->self, found, cellc_stage_threads(stage, &v), v.shared_bytes);
   grid = cellc_stage_grid(stage, &c->device->facts, &run, &axes, &plan, &v, resident);
   {
     const size_t size = cellc_stage_argument(stage, &run, &axes, &plan, &v, &at, grid, c->cell->tolerance, w->argument);

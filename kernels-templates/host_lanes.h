@@ -54,6 +54,7 @@ typedef struct cellc_plan {
 typedef struct cellc_variant {
   int kernel, rows, lockstep, dense, width;
   int copy, channels, steps, warps, blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
+  int buffers, forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; time runs forward */
   int shared_bytes;
 } cellc_variant;
 
@@ -172,23 +173,31 @@ static inline int64_t cellc_inner_stride(const cellc_stage* stage, const cellc_s
 
 /* Which kernel ------------------------------------------------------------------------------------------- */
 
+/* What scan_piece.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
+static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {
+  return cellc_most(cellc_most(1, stage->step_inputs), v->channels < CELLC_WARP ? stage->step_states : 0);
+}
+static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t steps) {
+  const int64_t size = stage->storage_bytes, parts = CELLC_WARP / v->channels;
+  const int64_t pad = parts == 1 || v->channels < 16 / size ? 0 : v->channels;
+  return parts * (steps * v->channels + pad) * size;
+}
+
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
 static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece, cellc_variant* v) {
   enum { WARPS = 8, STEPS = 32 }; /* docs/notes/device-scan.md */
-  const int64_t size = stage->storage_bytes, real = stage->real_bytes;
-  int parts, blocks;
-  int64_t slots, pad, room, bytes;
+  const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
+  int blocks;
+  int64_t room, bytes;
   /* scan_shared_bytes of scan_piece.cuh. */
-  parts = CELLC_WARP / v->channels;
-  pad = parts == 1 ? 0 : cellc_most(v->channels, 16 / size);
-  slots = cellc_most(cellc_most(1, stage->step_inputs), parts > 1 ? stage->step_states : 0);
-#define CELLC_SCAN_BYTES                                                                                           \
-  (v->warps * (slots * parts * (v->steps * v->channels + pad) * size + v->channels * (2 * stage->map_numbers * real + 4)) + \
+#define CELLC_SCAN_BYTES                                                                                             \
+  (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + v->channels * (2 * stage->map_numbers * real + 4)) + \
    v->channels * stage->step_states * real + 8)
 #define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
   room = cellc_least(facts->shared_per_multiprocessor / blocks - 1024, facts->shared_per_block);
+  v->buffers = 0;
   v->warps = WARPS;
   v->steps = STEPS;
   while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
@@ -203,44 +212,86 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   return 1;
 }
 
+/* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage. Pieces are as
+ * long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for each other. */
+static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts* facts, cellc_variant* v) {
+  enum { WARPS = 7, BUFFERS = 3, CHANNELS = 8, MAP = 32 }; /* MAP: bytes of a map that a thread holds several of */
+  const int64_t size = stage->storage_bytes, real = stage->real_bytes;
+  const int64_t room = cellc_least(facts->shared_per_multiprocessor / 2 - 1024, facts->shared_per_block);
+  int64_t bytes = 0;
+  int chunks;
+  if (v->channels > CHANNELS || stage->map_numbers * real > MAP) return 0;
+  /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one bank. */
+  for (chunks = 13; chunks >= 5; chunks -= 2) {
+    v->steps = v->copy == CELLC_TIME ? chunks * 16 / (int)(size * v->channels) : 8 * ((chunks - 1) / 2);
+    for (v->warps = WARPS;; --v->warps) { /* stream_shared_bytes of scan_stream.cuh */
+      bytes = 320 + v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
+                                v->channels * (3 * stage->map_numbers * real + 4));
+      if (v->warps == 1 || bytes <= room) break;
+    }
+    if (v->warps == WARPS) break;
+  }
+  if (v->warps == 1) return 0;
+  v->buffers = BUFFERS;
+  v->blocks = 2;
+  v->shared_bytes = (int)bytes;
+  return 1;
+}
+
+static inline int64_t cellc_scan_piece(const cellc_variant* v);
+
 /* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would fit. */
 static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                      const cellc_lane_axes* axes, int64_t piece, cellc_variant* v) {
-  const int64_t size = stage->storage_bytes;
+  enum { STREAM_ROUNDS = 10 }; /* pieces of a multiprocessor from which a stream pays */
+  const int64_t size = stage->storage_bytes, channels = axes->channels;
   /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike. */
   int rows = axes->axes <= 1, time = stage->step_inputs > 0, most = 1, i, a;
+  int span = time && rows && (channels & (channels - 1)) == 0 && channels * size < 16;
   const cellc_entry* inputs = stage->entries + stage->step_states;
   int64_t aligned[2 + CELLC_CHANNEL_AXES]; /* places modulo 16 bytes that all inputs must share */
+  cellc_variant stream;
   for (i = 0; i < stage->step_inputs; ++i) {
     const cellc_view* view = run->views + inputs[i].symbol;
     const int64_t entry = cellc_entry_offset(stage, run, inputs[i]);
+    const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
     int64_t at[2 + CELLC_CHANNEL_AXES];
-    rows = rows && (axes->channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1) && view->data % 16 == 0 &&
-           view->row * size % 16 == 0 && view->batch * size % 16 == 0 && entry * size % 16 == 0;
+    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0 && entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
     at[1] = view->batch * size;
-    for (a = 0; a < axes->axes; ++a) at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
     time = time && view->row == 1;
+    /* Neighbours in memory as if steps and channels were one axis. */
+    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 && view->batch % channels == 0;
+    for (a = 0; a < axes->axes; ++a) at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
     for (a = 0; a < 2 + axes->axes; ++a) {
       at[a] = (at[a] % 16 + 16) % 16;
       if (i == 0) aligned[a] = at[a];
-      time = time && at[a] == aligned[a];
+      if (at[a] != aligned[a]) time = span = 0;
     }
   }
-  while (2 * most <= cellc_least(axes->channels, CELLC_WARP)) most *= 2;
+  while (2 * most <= cellc_least(channels, CELLC_WARP)) most *= 2;
   memset(v, 0, sizeof *v);
   v->kernel = CELLC_SCAN;
   v->width = 1;
+  v->forward = !run->reverse;
   v->channels = most;
-  while (rows && axes->channels % v->channels != 0) v->channels /= 2;
-  if (time) {
+  while (rows && channels % v->channels != 0) v->channels /= 2;
+  if (time || span) {
     v->copy = CELLC_TIME;
-    v->channels = 1;
+    v->channels = time ? 1 : most;
   } else if (rows && v->channels * size >= 16) {
     v->copy = CELLC_ROWS;
   } else {
     v->copy = CELLC_EACH;
     v->channels = most;
+  }
+  stream = *v;
+  /* Fewer pieces end sooner without the run-up of a stream. */
+  if (piece == 0 && cellc_stream_block(stage, facts, &stream) &&
+      run->length / cellc_scan_piece(&stream) * cellc_divide_up(channels, v->channels) * run->sequences >=
+          STREAM_ROUNDS * (int64_t)facts->multiprocessors) {
+    *v = stream;
+    return 1;
   }
   return cellc_scan_block(stage, facts, piece, v);
 }
@@ -307,7 +358,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
 /* Pieces of a sequence that a scan cuts it into, and groups of its channels. */
 static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run, const cellc_variant* v) {
   /* Along time the first piece begins at a multiple of 16 bytes, before step 0. */
-  const int64_t early = v->copy == CELLC_TIME ? 16 / stage->storage_bytes - 1 : 0;
+  const int64_t early = v->copy == CELLC_TIME ? 16 / ((int64_t)stage->storage_bytes * v->channels) - 1 : 0;
   return cellc_divide_up(run->length + early, cellc_scan_piece(v));
 }
 static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_lane_axes* axes, const cellc_variant* v) {
@@ -336,19 +387,23 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
   return s;
 }
 
+/* One more warp draws the tickets of a stream. */
+static inline int cellc_stage_threads(const cellc_stage* stage, const cellc_variant* v) {
+  return (v->kernel == CELLC_SCAN ? v->warps + (v->buffers > 0) : stage->warps) * CELLC_WARP;
+}
+
 /* `resident`: blocks of the kernel that a multiprocessor holds. */
 static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                           const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v, int resident) {
   const int64_t at_once = (int64_t)(resident > 0 ? resident : 1) * facts->multiprocessors;
   cellc_grid grid;
   memset(&grid, 0, sizeof grid);
+  grid.threads = (unsigned)cellc_stage_threads(stage, v);
   if (v->kernel == CELLC_SCAN) {
-    grid.threads = (unsigned)(v->warps * CELLC_WARP);
     grid.blocks = (unsigned)cellc_least(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v), at_once);
   } else {
     const int64_t count = run->sequences * axes->channels * cellc_most(1, cellc_segments(run, plan));
     const int64_t blocks = cellc_divide_up(cellc_divide_up(count, CELLC_WARP * v->width), stage->warps);
-    grid.threads = (unsigned)(stage->warps * CELLC_WARP);
     grid.blocks = (unsigned)blocks;
     if (v->kernel == CELLC_SEGMENTED) {
       /* All blocks at once: they wait for each other. */

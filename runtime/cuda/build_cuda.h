@@ -31,7 +31,7 @@ struct BuiltCuda {
   std::vector<std::string> functions, kernels, plan, architectures;
 };
 
-/// Throws UsageError, RequestError, SolverError, and DeviceError where NVRTC is missing or fails.
+/// Throws UsageError, RequestError, and DeviceError where NVRTC is missing or fails.
 BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const CudaBuildRequest& request);
 
 }  // namespace cellc

@@ -19,6 +19,12 @@ std::string host_parts() {
          host_part("host_call.h");
 }
 
+std::string kernels_of(const ShippedCell& cell) {
+  return "// The templates hold more than any one cell uses.\n"
+         "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_suppress 177\n#endif\n\n" +
+         cell.text + "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
+}
+
 std::string item(int n) { return std::to_string(n); }
 std::string item(std::int64_t n) { return std::to_string(n); }
 std::string item(cellc_entry e) { return fmt::format("{{{}, {}}}", e.symbol, e.entry); }
@@ -36,8 +42,8 @@ std::string item(const cellc_product& p) {
                      item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep, v.width, v.copy, v.channels, v.steps,
-                     v.warps, v.blocks, v.shared_bytes);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep, v.dense, v.width, v.copy, v.channels, v.steps,
+                     v.warps, v.blocks, v.buffers, v.forward, v.shared_bytes);
 }
 std::string item(const cellc_symbol& s) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag, item(s.reaches), s.default_kind,
@@ -247,12 +253,9 @@ std::string print_cuda_source(const ShippedCell& cell, const ShipRequest& reques
       " * Compile it alone: nvcc -c FILE.cu, for compute capability 8.0 or newer, as C++17 or newer. First the kernels,\n"
       " * fixed templates around the cell's own step (structs Step and Carried); then how a call is planned and queued;\n"
       " * tables of this cell; its functions, which the header declares. */\n"
-      "#include <cuda_runtime.h>\n#include <stdint.h>\n#include <string.h>\n\n"
-      "// The templates hold more than any one cell uses.\n"
-      "#if defined(__NVCC__)\n#pragma nv_diag_suppress 177\n#endif\n\n",
+      "#include <cuda_runtime.h>\n#include <stdint.h>\n#include <string.h>\n\n",
       origin.about, origin.lines, plan_lines(cell), kPromise);
-  text += cell.text;
-  text += "#if defined(__NVCC__)\n#pragma nv_diag_default 177\n#endif\n\n";
+  text += kernels_of(cell);
   text += "// The host's part " + std::string(90, '-') + "\n\n";
   text += host_parts() + host_part("host_cudart.h");
   std::string table;
@@ -297,7 +300,7 @@ std::string print_cuda_source(const ShippedCell& cell, const ShipRequest& reques
 }
 
 std::string print_module_source(const ShippedCell& cell, const ShipOrigin& origin) {
-  return fmt::format("// {}\n", origin.about) + cell.text;
+  return fmt::format("// {}\n", origin.about) + kernels_of(cell);
 }
 
 std::string print_module_header(const ShippedCell& cell, const ShipRequest& request, const ShipOrigin& origin, const std::string& file) {

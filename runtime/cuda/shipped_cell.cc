@@ -94,7 +94,7 @@ class Shipper {
     const bool in_rows = !why.empty();
     if (in_rows) running_ = request_.dtype;
     if (in_rows && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
-      throw SolverError(fmt::format("the cell is run step by step on a GPU: {}", why));
+      throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}", to_string(request_.solver), why));
     describe();
     if (in_rows) {
       to_.plan.push_back(fmt::format("all of the cell step by step, as row kernels: {}", why));
@@ -301,7 +301,7 @@ class Shipper {
         const std::int64_t tile = CELLC_WARP * width;
         if (rows && (alone || (channels > 0 && channels % tile != 0))) return;
         if (kind == CELLC_SEGMENTED && lockstep) return;
-        cellc_variant v = cellc_walk_variant(&stage, &on, 0, 0, 0, 1, kind == CELLC_SEGMENTED);
+        cellc_variant v = cellc_walk_variant(&stage, &on, 0, 0, 0, 0, 1, kind == CELLC_SEGMENTED);
         v.shared_bytes *= width;
         v.rows = rows;
         v.lockstep = lockstep;
@@ -319,7 +319,12 @@ class Shipper {
         v.width = 1;
         v.copy = copy;
         v.channels = of_block;
+        // Where steps are read in chunks it pays to know the direction; streams run forward.
         if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
+        v.forward = 1;
+        if (of_block * stage.storage_bytes >= 16) return;
+        if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
+        if (cellc_stream_block(&stage, &on, &v)) all.push_back(v);
       };
       int most = CELLC_WARP, dividing = CELLC_WARP;
       while (channels > 0 && most > channels) most /= 2;
@@ -327,6 +332,8 @@ class Shipper {
       if (!alone) {
         if (dividing * stage.storage_bytes >= 16) add(CELLC_ROWS, dividing);
         if (most > 1) add(CELLC_EACH, most);
+        if (channels > 1 && (channels & (channels - 1)) == 0 && channels * stage.storage_bytes < 16 && stage.step_inputs > 0)
+          add(CELLC_TIME, static_cast<int>(channels));
       }
       add(CELLC_EACH, 1);
       if (stage.step_inputs > 0) add(CELLC_TIME, 1);
@@ -337,7 +344,7 @@ class Shipper {
   static std::string kernel_name(const cellc_variant& v) {
     if (v.kernel == CELLC_SCAN) {
       const char* copy = v.copy == CELLC_ROWS ? "rows" : v.copy == CELLC_TIME ? "time" : "each";
-      return v.copy == CELLC_TIME ? "scan_time" : fmt::format("scan_{}{}", copy, v.channels);
+      return fmt::format("{}_{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels, v.forward ? "_forward" : "");
     }
     return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk", v.lockstep ? "_lockstep" : v.rows ? "_rows" : "",
                        v.width == 2 ? "_pairs" : "");
@@ -378,7 +385,7 @@ class Shipper {
     std::vector<std::string> places(s.variants.size());
     for (std::size_t i = 0; i < s.variants.size(); ++i) {
       const cellc_variant& v = s.variants[i];
-      const std::string space = v.kernel == CELLC_SCAN ? fmt::format("channels{}", v.channels) : v.width == 2 ? "pairs" : "lanes";
+      const std::string space = v.kernel == CELLC_SCAN ? fmt::format("{}{}{}", v.buffers ? "stream" : "channels", v.channels, v.forward ? fmt::format("_steps{}", v.steps) : "") : v.width == 2 ? "pairs" : v.rows ? "rows" : "lanes";
       const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, kernel_name(v));
       std::string& body = inside[space];
       if (body.empty()) {
@@ -388,7 +395,7 @@ class Shipper {
         body += part("lanes.cuh");
         used.clear();
       }
-      for (const std::string_view p : stage_kernel_parts(v.kernel))
+      for (const std::string_view p : stage_kernel_parts(v))
         if (body.find(fmt::format("// {} -", p)) == std::string::npos) body += part(p);
       body += stage_kernel_text(*parts.step, *parts.carried, s.tables.stage, v, name) + "\n";
       kernel(name, outside + space + "::");

@@ -50,7 +50,7 @@ struct ShippedStage {
 
 class ShippedCell {
  public:
-  /// Throws UsageError or SolverError where the cell cannot be shipped as asked, and why.
+  /// Throws UsageError where the cell cannot be shipped as asked, and why.
   ShippedCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request);
   ShippedCell(const ShippedCell&) = delete;
   ShippedCell& operator=(const ShippedCell&) = delete;

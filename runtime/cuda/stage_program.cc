@@ -174,14 +174,13 @@ std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int
 
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
                               const std::string& name) {
-  const int threads = (variant.kernel == CELLC_SCAN ? variant.warps : stage.warps) * kWarp;
   const char* const argument = variant.kernel == CELLC_SCAN ? "Scan" : variant.kernel == CELLC_SEGMENTED ? "Segmented" : "Lanes";
   const std::size_t states = step.states.size();
-  std::string bounds = std::to_string(threads), call;
+  std::string bounds = std::to_string(cellc_stage_threads(&stage, &variant)), call;
   if (variant.kernel == CELLC_SCAN) {
     const char* const copy = variant.copy == CELLC_ROWS ? "Rows" : variant.copy == CELLC_TIME ? "Time" : "Each";
     bounds += fmt::format(", {}", variant.blocks);
-    call = fmt::format("scan<cellc::ScanCopy::{}>", copy);
+    call = fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * (variant.dense ? 2 : 1) * kWarps / stage.warps);
@@ -196,14 +195,15 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   if (variant.kernel == CELLC_SEGMENTED)
     text += fmt::format("static_assert(sizeof(cellc::Control) == {}, \"what the launch reserves\");\n", stage_control_bytes());
   if (variant.kernel == CELLC_SCAN)
-    text += fmt::format("static_assert(cellc::scan_shared_bytes({}) == {} && cellc::kMapReals == {}, \"what the launch reserves\");\n",
-                        variant.warps, variant.shared_bytes, carried.map_numbers);
+    text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {}, \"what the launch reserves\");\n",
+                        variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers);
   return text;
 }
 
-std::vector<std::string_view> stage_kernel_parts(int kernel) {
-  if (kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh"};
-  if (kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segmented.cuh"};
+std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
+  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh"};
+  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segmented.cuh"};
   return {"sequential.cuh"};
 }
 
@@ -213,6 +213,8 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   if (variant.rows) text += "#define CELLC_ONE_AXIS 1\n";
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
+  if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
+  if (variant.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", variant.buffers);
   return text;
 }
 
@@ -224,7 +226,7 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
-  for (const std::string_view name : stage_kernel_parts(variant.kernel)) text += part(name);
+  for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
   text += "#line 1 \"kernel\"\n" + stage_kernel_text(code.step, code.carried, code.tables.stage, variant, "cellc_kernel");
   const char* const kind = variant.kernel == CELLC_SCAN ? "scan" : variant.kernel == CELLC_SEGMENTED ? "segmented" : "sequential";
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
@@ -282,8 +284,7 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& va
   Compiled compiled;
   compiled.variant = variant;
   compiled.function = gpu_.function(module, "cellc_kernel");
-  const int threads = (variant.kernel == CELLC_SCAN ? variant.warps : code.warps) * kWarp;
-  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, threads, variant.shared_bytes));
+  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, cellc_stage_threads(&code.tables.stage, &variant), variant.shared_bytes));
   code.kernels.push_back(std::move(compiled));
   return code.kernels.back();
 }

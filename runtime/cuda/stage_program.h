@@ -69,7 +69,7 @@ struct CudaOutcome {
 // A kernel of a stage, as text: the macros that stand before lanes.cuh, the templates that come after it, and the
 // kernel itself, called `name`.
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant);
-std::vector<std::string_view> stage_kernel_parts(int kernel);
+std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
                               const std::string& name);
 /// Bytes of Control of segmented.cuh.

@@ -317,6 +317,37 @@ std::vector<std::string> example_files() {
 INSTANTIATE_TEST_SUITE_P(Examples, CommandBuildCells, testing::ValuesIn(example_files()),
                          [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
 
+TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
+  write("gru.cell", kGru);
+  ProcessOptions without;  // neither NVRTC nor a GPU is needed
+  without.environment["CELLC_NVRTC"] = path("none");
+  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cuda-source", "--arch", "sm_90,sm_80", "-o", "a.cu", "--json"}, without);
+  ASSERT_EQ(built.status, 0) << built.err;
+  const json facts = json::parse(built.out);
+  EXPECT_EQ(facts["arch"], json({"sm_80", "sm_90"}));
+  EXPECT_EQ(facts["functions"], json({"para_gru_workspace", "para_gru_forward", "para_gru_message", "para_gru_about"}));
+  EXPECT_EQ(facts["runs"], json({"the stage {h}, a lane a thread: step by step, segments"}));
+  EXPECT_EQ(facts["bytes"], std::filesystem::file_size(path("a.cu")));
+  EXPECT_TRUE(std::filesystem::exists(path("a.h")));
+  ASSERT_EQ(cellc({"build", example("01_para_gru.cell"), "--target", "cuda-source", "--arch", "sm_80,sm_90", "-o", "b.cu"}, without).status, 0);
+  std::ifstream a(path("a.cu")), b(path("b.cu"));
+  std::stringstream first, second;
+  first << a.rdbuf();
+  second << b.rdbuf();
+  EXPECT_EQ(first.str(), second.str());
+  EXPECT_EQ(first.str().find(path("")), std::string::npos) << "no path of this machine";
+}
+
+TEST_F(CommandBuild, CubinsNeedNvrtcOnce) {
+  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_80,sm_90", "-o", "a.cubin", "--json"});
+  if (built.status == 4 && !std::getenv("CELLC_REQUIRE_NVRTC")) GTEST_SKIP() << built.err;
+  ASSERT_EQ(built.status, 0) << built.err;
+  EXPECT_EQ(json::parse(built.out)["functions"][0], "para_gru_load");
+  const Outcome unknown = cellc({"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_99", "-o", "b.cubin"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_HAS(unknown.err, "compiles for sm_");
+}
+
 TEST_F(CommandBuild, Refusals) {
   write("gru.cell", kGru);
   write("pick.cell", "cell pick[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x[3]\n}\n");
@@ -343,6 +374,14 @@ TEST_F(CommandBuild, Refusals) {
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "abacus"}, 4, "abacus"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "x86-64-v2"}, 4, "fused multiply-add"},
       {{"none.cell", "--target", "cpu-object", "-o", "a.o"}, 1, "none.cell"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--cpu", "native"}, 2, "--target cuda-source is for GPUs"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--arch", "sm_90"}, 2, "--target cpu-object is for CPUs"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "h100"}, 2, "expected architectures such as sm_90"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "sm_75"}, 2, "need sm_80 or newer"},
+      {{"gru.cell", "--target", "ptx", "-o", "a.o", "--arch", "sm_80,sm_90"}, 2, "PTX is of one architecture"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "relaxation"}, 2, "runs on CPUs only"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "segmented"}, 2, "run step by step on a GPU"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
   };
   for (const Case& c : cases) {
     std::vector<std::string> arguments = c.arguments;
@@ -356,6 +395,15 @@ TEST_F(CommandBuild, Refusals) {
                              "d=2", "--dim", "m=2"});
   EXPECT_EQ(run.status, 4);
   EXPECT_HAS(run.err, "abacus");
+  // No NVRTC in sight.
+  ProcessOptions without;
+  without.environment["CELLC_NVRTC"] = path("none");
+  for (const char* target : {"ptx", "cubin"}) {
+    const Outcome missing = cellc({"build", "gru.cell", "--target", target, "-o", "a.o"}, without);
+    EXPECT_EQ(missing.status, 4);
+    EXPECT_HAS(missing.err, "--target cuda-source needs none");
+    EXPECT_FALSE(std::filesystem::exists(path("a.o")));
+  }
   // No linker in sight.
   std::filesystem::create_directory(path("empty"));
   ProcessOptions nowhere;

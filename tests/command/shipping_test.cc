@@ -52,9 +52,9 @@ TEST_F(CommandShipping, PageRuns) {
       ADD_FAILURE() << "a block of no known kind: " << kind;
     }
   }
-  EXPECT_EQ(commands, 4);
+  EXPECT_EQ(commands, 5);
   EXPECT_EQ(on_gpu, 1);
-  EXPECT_EQ(outputs, 2);
+  EXPECT_EQ(outputs, 3);
 }
 
 }  // namespace

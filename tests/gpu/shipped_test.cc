@@ -265,15 +265,13 @@ TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
       return build_cuda(cell.graph, cell.structure, request).bytes;
     } catch (const UsageError& e) {
       return std::string("usage: ") + e.what();
-    } catch (const SolverError& e) {
-      return std::string("solver: ") + e.what();
     }
   };
   EXPECT_TRUE(starts(built("18_delta_net", {}), "usage: the stage {S} is compiled for lengths that must be known: add --dim k=N"));
   EXPECT_TRUE(has(built("18_delta_net", {{"k", 4}}), "the stage {S}, a lane a thread: step by step"));
   EXPECT_TRUE(has(built("18_delta_net", {{"k", 64}}), "all of the cell step by step, as row kernels: the stage {S}: 64 coupled entries"));
   EXPECT_TRUE(has(built("03_gru", {}), "all of the cell step by step, as row kernels"));
-  EXPECT_TRUE(starts(built("03_gru", {}, Strategy::Segmented), "solver: the cell is run step by step on a GPU"));
+  EXPECT_TRUE(starts(built("03_gru", {}, Strategy::Segmented), "usage: --solver segmented: the cell is run step by step on a GPU"));
   EXPECT_EQ(built("01_para_gru", {}), built("01_para_gru", {}));
 }
 
