@@ -39,9 +39,11 @@ void check_request(const BuildOptions& options) {
   if (options.solver == "relaxation")
     throw UsageError("--solver relaxation: it runs on CPUs only, and is not built ahead of time");
   if (cuda && !options.cpu.empty())
-    throw UsageError(fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));
+    throw UsageError(fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu,
+                                 options.target));
   if (!cuda && !options.arch.empty())
-    throw UsageError(fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
+    throw UsageError(
+        fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
   if (options.length && *options.length < 0) throw UsageError("--length: expected 0 or more");
 }
 
@@ -72,7 +74,8 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
   nlohmann::json facts = {{"cpu", request.cpu}, {"functions", built.functions}};
   nlohmann::json stages = nlohmann::json::array();
-  for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
+  for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k)
+    stages.push_back({{"solver", "sequential"}});
   facts["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
   return {built.bytes, built.header, built.about, facts};
 }
@@ -87,7 +90,10 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.length = options.length;
   request.solver = *strategy_named(options.solver);
   const BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
-  const nlohmann::json facts = {{"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};
+  const nlohmann::json facts = {{"arch", built.architectures},
+                                {"functions", built.functions},
+                                {"kernels", built.kernels},
+                                {"runs", built.plan}};
   return {built.bytes, built.header, built.about, facts};
 }
 
@@ -107,16 +113,17 @@ int command_build(const BuildOptions& options) {
   const LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("compile");
   const std::string name = out.filename().string();
-  const Built built = cuda_target(options.target) ? build_for_gpu(options, loaded, name) : build_for_cpu(options, loaded, name);
+  const Built built = cuda_target(options.target) ? build_for_gpu(options, loaded, name)
+                                                  : build_for_cpu(options, loaded, name);
   enter_stage("write");
   const std::string directory = out.has_parent_path() ? out.parent_path().string() : ".";
   write_files(directory, {{name, built.bytes}, {header.filename().string(), built.header}});
 
   if (options.json) {
-    nlohmann::json object = {
-        {"cell", loaded.cell.name},    {"target", options.target},     {"out", out.string()},
-        {"header", header.string()},   {"dtype", options.dtype},       {"bytes", built.bytes.size()},
-        {"about", built.about}};
+    nlohmann::json object = {{"cell", loaded.cell.name}, {"target", options.target},
+                             {"out", out.string()},      {"header", header.string()},
+                             {"dtype", options.dtype},   {"bytes", built.bytes.size()},
+                             {"about", built.about}};
     object.update(built.facts);
     std::fputs((object.dump(2) + "\n").c_str(), stdout);
   } else {

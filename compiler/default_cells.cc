@@ -33,7 +33,8 @@ std::map<AxisId, std::int64_t> least_lengths(const CellGraph& cell) {
   for (NodeId id = 0; id < graph.size(); ++id) {
     const Node& node = graph[id];
     if (node.op == Op::Read)
-      for (std::size_t i = 0; i < node.index.size(); ++i) need(cell.symbols[node.symbol].axes[i], node.index[i]);
+      for (std::size_t i = 0; i < node.index.size(); ++i)
+        need(cell.symbols[node.symbol].axes[i], node.index[i]);
     if (node.op == Op::OneHot) need(node.index[0].axis, node.index[1]);
     for (const auto& [axis, index] : node.map) need(axis, index);
   }

@@ -1,6 +1,6 @@
 // What a shipped call needs around its stages: rows from one layout or number type to another, the offsets of
 // sequences, what the last steps read. Independent of the storage that the stages are compiled for. The arguments
-// are those of host_call.h.
+// are those of host_arrays.h.
 #pragma once
 
 namespace cellc {

@@ -1,5 +1,5 @@
-/* A device as the CUDA runtime gives it: the current one. What it costs is asked anew at every call, so nothing is
- * kept between calls and threads share nothing. */
+/* A device as the CUDA runtime gives it: the current one. What it costs is asked anew at every call, so
+ * nothing is kept between calls and threads share nothing. */
 #ifndef CELLC_HOST_CUDART
 #define CELLC_HOST_CUDART
 
@@ -20,32 +20,39 @@ static inline int cellc_cuda_error(cudaError_t error) {
 static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t shared_bytes) {
   if (shared_bytes > c->shared) return CELLC_SMALL_CARD;
   if (shared_bytes <= 48 * 1024) return CELLC_DONE;
-  return cellc_cuda_error(cudaFuncSetAttribute(c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+  return cellc_cuda_error(cudaFuncSetAttribute(
+      c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
 }
 
 static inline int cellc_cuda_resident(void* self, int kernel, int threads, int64_t shared_bytes) {
   const cellc_cuda* c = (const cellc_cuda*)self;
   int blocks = 0;
   if (cellc_cuda_opt_in(c, kernel, shared_bytes)) return 0;
-  if (cellc_cuda_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes))) return 0;
+  if (cellc_cuda_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads,
+                                                                     (size_t)shared_bytes)))
+    return 0;
   return blocks;
 }
 
-static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument, size_t bytes) {
+static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes,
+                                    const void* argument, size_t bytes) {
   const cellc_cuda* c = (const cellc_cuda*)self;
   void* arguments[1];
   const int refused = cellc_cuda_opt_in(c, kernel, shared_bytes);
   (void)bytes;
   arguments[0] = (void*)(uintptr_t)argument;
   if (refused) return refused;
-  return cellc_cuda_error(grid.cooperative ? cudaLaunchCooperativeKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads),
-                                                                         arguments, (size_t)shared_bytes, c->stream)
-                                           : cudaLaunchKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads), arguments,
-                                                              (size_t)shared_bytes, c->stream));
+  return cellc_cuda_error(grid.cooperative
+                              ? cudaLaunchCooperativeKernel(c->kernels[kernel], dim3(grid.blocks),
+                                                            dim3(grid.threads), arguments,
+                                                            (size_t)shared_bytes, c->stream)
+                              : cudaLaunchKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads),
+                                                 arguments, (size_t)shared_bytes, c->stream));
 }
 
 static inline int cellc_cuda_zero(void* self, uint64_t address, int64_t bytes) {
-  return cellc_cuda_error(cudaMemsetAsync((void*)(uintptr_t)address, 0, (size_t)bytes, ((const cellc_cuda*)self)->stream));
+  return cellc_cuda_error(
+      cudaMemsetAsync((void*)(uintptr_t)address, 0, (size_t)bytes, ((const cellc_cuda*)self)->stream));
 }
 
 static inline int cellc_cuda_owns(void* self, uint64_t address) {
@@ -56,7 +63,8 @@ static inline int cellc_cuda_owns(void* self, uint64_t address) {
 }
 
 /* The device of the calling thread. */
-static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream, cellc_cuda* c, cellc_device* device) {
+static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream,
+                                  cellc_cuda* c, cellc_device* device) {
   cudaError_t error;
   int multiprocessors = 0;
   memset(c, 0, sizeof *c);

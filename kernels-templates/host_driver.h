@@ -1,5 +1,5 @@
-/* A device as the CUDA driver gives it: the one of the current context, and kernels of a module that was loaded
- * into it. */
+/* A device as the CUDA driver gives it: the one of the current context, and kernels of a module that was
+ * loaded into it. */
 #ifndef CELLC_HOST_DRIVER
 #define CELLC_HOST_DRIVER
 
@@ -20,32 +20,37 @@ static inline int cellc_driver_error(CUresult error) {
 static inline int cellc_driver_opt_in(const cellc_driver* c, int kernel, int64_t shared_bytes) {
   if (shared_bytes > c->shared) return CELLC_SMALL_CARD;
   if (shared_bytes <= 48 * 1024) return CELLC_DONE;
-  return cellc_driver_error(cuFuncSetAttribute(c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes));
+  return cellc_driver_error(cuFuncSetAttribute(
+      c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes));
 }
 
 static inline int cellc_driver_resident(void* self, int kernel, int threads, int64_t shared_bytes) {
   const cellc_driver* c = (const cellc_driver*)self;
   int blocks = 0;
   if (cellc_driver_opt_in(c, kernel, shared_bytes)) return 0;
-  if (cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes)) return 0;
+  if (cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes))
+    return 0;
   return blocks;
 }
 
-static inline int cellc_driver_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument, size_t bytes) {
+static inline int cellc_driver_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes,
+                                      const void* argument, size_t bytes) {
   const cellc_driver* c = (const cellc_driver*)self;
   void* arguments[1];
   const int refused = cellc_driver_opt_in(c, kernel, shared_bytes);
   (void)bytes;
   arguments[0] = (void*)(uintptr_t)argument;
   if (refused) return refused;
-  return cellc_driver_error(grid.cooperative ? cuLaunchCooperativeKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
-                                                                         (unsigned)shared_bytes, c->stream, arguments)
-                                             : cuLaunchKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
-                                                              (unsigned)shared_bytes, c->stream, arguments, 0));
+  return cellc_driver_error(
+      grid.cooperative ? cuLaunchCooperativeKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
+                                                   (unsigned)shared_bytes, c->stream, arguments)
+                       : cuLaunchKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
+                                        (unsigned)shared_bytes, c->stream, arguments, 0));
 }
 
 static inline int cellc_driver_zero(void* self, uint64_t address, int64_t bytes) {
-  return cellc_driver_error(cuMemsetD8Async((CUdeviceptr)address, 0, (size_t)bytes, ((const cellc_driver*)self)->stream));
+  return cellc_driver_error(
+      cuMemsetD8Async((CUdeviceptr)address, 0, (size_t)bytes, ((const cellc_driver*)self)->stream));
 }
 
 static inline int cellc_driver_owns(void* self, uint64_t address) {
@@ -54,14 +59,15 @@ static inline int cellc_driver_owns(void* self, uint64_t address) {
   CUdeviceptr seen = 0;
   if (cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)address)) return 0;
   if (cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, (CUdeviceptr)address)) return 0;
-  if (type == CU_MEMORYTYPE_HOST || managed) return !cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)address) && seen;
+  if (type == CU_MEMORYTYPE_HOST || managed)
+    return !cuPointerGetAttribute(&seen, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)address) && seen;
   if (cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (CUdeviceptr)address)) return 0;
   return device == ((const cellc_driver*)self)->device;
 }
 
 /* Kernels by name, of a module for the current context. */
-static inline int cellc_driver_load(CUmodule* module, CUfunction* kernels, const char* const* names, int count, CUcontext* context,
-                                    const void* image) {
+static inline int cellc_driver_load(CUmodule* module, CUfunction* kernels, const char* const* names,
+                                    int count, CUcontext* context, const void* image) {
   CUresult error = cuCtxGetCurrent(context);
   int k;
   *module = 0;
@@ -75,8 +81,8 @@ static inline int cellc_driver_load(CUmodule* module, CUfunction* kernels, const
   return cellc_driver_error(error);
 }
 
-static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* kernels, CUcontext loaded, CUstream stream, cellc_driver* c,
-                                    cellc_device* device) {
+static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* kernels, CUcontext loaded,
+                                    CUstream stream, cellc_driver* c, cellc_device* device) {
   CUresult error;
   CUdevice ordinal = 0;
   int multiprocessors = 0;
@@ -86,8 +92,10 @@ static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* ke
   error = cuCtxGetCurrent(&c->context);
   if (!error && c->context != loaded) error = CUDA_ERROR_INVALID_CONTEXT;
   if (!error) error = cuCtxGetDevice(&ordinal);
-  if (!error) error = cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal);
-  if (!error) error = cuDeviceGetAttribute(&c->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal);
+  if (!error)
+    error = cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal);
+  if (!error)
+    error = cuDeviceGetAttribute(&c->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal);
   c->device = (int)ordinal;
   device->self = c;
   device->facts = cellc_facts_of(cell, multiprocessors);

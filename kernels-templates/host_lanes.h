@@ -1,6 +1,7 @@
-/* How a stage is launched a lane a thread: which kernel suits a run, how much scratch memory it needs, what its
- * argument holds. One text for runs of our own (runtime/cuda/stage_program.cc) and for code that is shipped, where
- * the build puts it as it stands: so it is C99 that C++ compiles too, it allocates nothing and keeps nothing. */
+/* How a stage is launched a lane a thread: which kernel suits a run, how much scratch memory it needs, what
+ * its argument holds. One text for runs of our own (runtime/cuda/stage_program.cc) and for code that is
+ * shipped, where the build puts it as it stands: so it is C99 that C++ compiles too, it allocates nothing and
+ * keeps nothing. */
 #ifndef CELLC_HOST_LANES
 #define CELLC_HOST_LANES
 
@@ -12,7 +13,7 @@ enum { CELLC_WARP = 32, CELLC_STAGES_AHEAD = 3, CELLC_CHANNEL_AXES = 4 };
 /* What planning asks of a card. */
 typedef struct cellc_facts {
   int multiprocessors;
-  int64_t shared_per_block;          /* bytes, where a kernel opts in */
+  int64_t shared_per_block; /* bytes, where a kernel opts in */
   int64_t shared_per_multiprocessor;
   int64_t memory_bytes;
 } cellc_facts;
@@ -23,18 +24,18 @@ typedef struct cellc_entry {
 
 /* A stage whose lanes are compiled (Step and Carried of lanes.cuh). */
 typedef struct cellc_stage {
-  int symbols, channels;        /* symbols of the lane cell, states first; channel axes */
-  const int* channel_axes;      /* by channel: header axis */
-  const int* places;            /* by symbol: the first of its places below; then one past the last */
-  const int* place_channel;     /* by place: channel, or -1 */
-  const int* place_axis;        /* by place: header axis */
-  const int* is_param;          /* by symbol */
+  int symbols, channels;    /* symbols of the lane cell, states first; channel axes */
+  const int* channel_axes;  /* by channel: header axis */
+  const int* places;        /* by symbol: the first of its places below; then one past the last */
+  const int* place_channel; /* by place: channel, or -1 */
+  const int* place_axis;    /* by place: header axis */
+  const int* is_param;      /* by symbol */
   int step_states, step_inputs, step_params;
   int carried_states, carried_inputs, carried_params;
-  const cellc_entry* entries;   /* of those six lists, one after another */
-  int map_numbers;              /* that tell a map over any number of steps */
+  const cellc_entry* entries; /* of those six lists, one after another */
+  int map_numbers;            /* that tell a map over any number of steps */
   int has_carriers, scans;
-  int warps, stage_steps;       /* of a block; that a warp stages at once */
+  int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
 } cellc_stage;
 
@@ -43,18 +44,20 @@ enum { CELLC_EACH, CELLC_ROWS, CELLC_TIME }; /* ScanCopy of scan_piece.cuh */
 
 /* How a stage is to be run. */
 typedef struct cellc_plan {
-  int strategy;        /* CELLC_SEQUENTIAL, _SEGMENTED, or _SCAN where that is possible */
+  int strategy; /* CELLC_SEQUENTIAL, _SEGMENTED, or _SCAN where that is possible */
   int64_t segment, burn_in;
-  int dense;           /* twice as many threads a multiprocessor, with half as many registers */
+  int dense; /* twice as many threads a multiprocessor, with half as many registers */
   int learns, carries, rounds, fixed, eager, repairs;
-  int64_t piece;       /* steps that a block of a scan takes at most; 0: as many as suit the card */
+  int64_t piece; /* steps that a block of a scan takes at most; 0: as many as suit the card */
 } cellc_plan;
 
 /* A kernel among those that a stage may have. */
 typedef struct cellc_variant {
   int kernel, rows, lockstep, dense, width;
-  int copy, channels, steps, warps, blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
-  int buffers, forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; time runs forward */
+  int copy, channels, steps, warps,
+      blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
+  int buffers,
+      forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; time runs forward */
   int shared_bytes;
 } cellc_variant;
 
@@ -64,14 +67,14 @@ typedef struct cellc_view {
 } cellc_view;
 
 typedef struct cellc_stage_run {
-  const int64_t* lengths;      /* by header axis */
-  const cellc_view* views;     /* by symbol */
-  const int64_t* strides;      /* by place, entries; null: row-major without gaps */
-  const uint64_t* starts;      /* by state: [sequences, a...] */
+  const int64_t* lengths;  /* by header axis */
+  const cellc_view* views; /* by symbol */
+  const int64_t* strides;  /* by place, entries; null: row-major without gaps */
+  const uint64_t* starts;  /* by state: [sequences, a...] */
   const uint64_t* finals;
-  int64_t sequences, length;   /* length: of the longest sequence */
+  int64_t sequences, length; /* length: of the longest sequence */
   int uniform, reverse;
-  uint64_t offsets;            /* where sequences are packed, else 0 */
+  uint64_t offsets; /* where sequences are packed, else 0 */
 } cellc_stage_run;
 
 /* Channel axes that are left where those are merged that every array has as one. */
@@ -84,8 +87,8 @@ typedef struct cellc_lane_axes {
 
 /* Scratch memory of a stage, in bytes, and then where it is. */
 typedef struct cellc_scratch {
-  uint64_t control, sent, off, states, bad;  /* of segments */
-  uint64_t words;                            /* of a scan; its control is `control` */
+  uint64_t control, sent, off, states, bad; /* of segments */
+  uint64_t words;                           /* of a scan; its control is `control` */
 } cellc_scratch;
 
 typedef struct cellc_grid {
@@ -99,7 +102,8 @@ static inline int64_t cellc_divide_up(int64_t a, int64_t b) { return (a + b - 1)
 
 /* Shapes ------------------------------------------------------------------------------------------------- */
 
-static inline int64_t cellc_place_stride(const cellc_stage* stage, const cellc_stage_run* run, int symbol, int place) {
+static inline int64_t cellc_place_stride(const cellc_stage* stage, const cellc_stage_run* run, int symbol,
+                                         int place) {
   int p;
   int64_t stride = 1;
   if (run->strides) return run->strides[place];
@@ -107,7 +111,8 @@ static inline int64_t cellc_place_stride(const cellc_stage* stage, const cellc_s
   return stride;
 }
 
-static inline int64_t cellc_channel_stride(const cellc_stage* stage, const cellc_stage_run* run, int symbol, int channel) {
+static inline int64_t cellc_channel_stride(const cellc_stage* stage, const cellc_stage_run* run, int symbol,
+                                           int channel) {
   int p;
   int64_t stride = 0;
   for (p = stage->places[symbol]; p < stage->places[symbol + 1]; ++p)
@@ -116,7 +121,8 @@ static inline int64_t cellc_channel_stride(const cellc_stage* stage, const cellc
 }
 
 /* Where an entry lies beside the lane's own place. */
-static inline int64_t cellc_entry_offset(const cellc_stage* stage, const cellc_stage_run* run, cellc_entry e) {
+static inline int64_t cellc_entry_offset(const cellc_stage* stage, const cellc_stage_run* run,
+                                         cellc_entry e) {
   int p;
   int64_t rest = e.entry, offset = 0;
   for (p = stage->places[e.symbol + 1] - 1; p >= stage->places[e.symbol]; --p) {
@@ -154,11 +160,13 @@ static inline cellc_lane_axes cellc_merge_axes(const cellc_stage* stage, const c
     int joins = result.axes > 0;
     if (length == 1) continue;
     for (s = 0; s < stage->symbols && joins; ++s)
-      joins = cellc_channel_stride(stage, run, s, c) == cellc_channel_stride(stage, run, s, result.channel[0]) * result.size[0];
+      joins = cellc_channel_stride(stage, run, s, c) ==
+              cellc_channel_stride(stage, run, s, result.channel[0]) * result.size[0];
     if (joins) {
       result.size[0] *= length;
     } else if (result.axes < CELLC_CHANNEL_AXES) {
-      for (a = result.axes++; a > 0; --a) result.size[a] = result.size[a - 1], result.channel[a] = result.channel[a - 1];
+      for (a = result.axes++; a > 0; --a)
+        result.size[a] = result.size[a - 1], result.channel[a] = result.channel[a - 1];
       result.size[0] = length;
       result.channel[0] = c;
     }
@@ -167,7 +175,8 @@ static inline cellc_lane_axes cellc_merge_axes(const cellc_stage* stage, const c
 }
 
 /* From a channel to its neighbour, of one axis; 0 where the array has no channels. */
-static inline int64_t cellc_inner_stride(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes, int symbol) {
+static inline int64_t cellc_inner_stride(const cellc_stage* stage, const cellc_stage_run* run,
+                                         const cellc_lane_axes* axes, int symbol) {
   return axes->axes ? cellc_channel_stride(stage, run, symbol, axes->channel[axes->axes - 1]) : 0;
 }
 
@@ -184,14 +193,16 @@ static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_var
 }
 
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
-static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece, cellc_variant* v) {
+static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece,
+                                   cellc_variant* v) {
   enum { WARPS = 8, STEPS = 32 }; /* docs/notes/device-scan.md */
   const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
   int blocks;
   int64_t room, bytes;
   /* scan_shared_bytes of scan_piece.cuh. */
-#define CELLC_SCAN_BYTES                                                                                             \
-  (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + v->channels * (2 * stage->map_numbers * real + 4)) + \
+#define CELLC_SCAN_BYTES                                                           \
+  (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
+               v->channels * (2 * stage->map_numbers * real + 4)) +                \
    v->channels * stage->step_states * real + 8)
 #define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
@@ -212,21 +223,29 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   return 1;
 }
 
-/* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage. Pieces are as
- * long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for each other. */
+/* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage.
+ * Pieces are as long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for
+ * each other. */
 static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts* facts, cellc_variant* v) {
-  enum { WARPS = 7, BUFFERS = 3, CHANNELS = 8, MAP = 32 }; /* MAP: bytes of a map that a thread holds several of */
+  enum {
+    WARPS = 7,
+    BUFFERS = 3,
+    CHANNELS = 8,
+    MAP = 32
+  }; /* MAP: bytes of a map that a thread holds several of */
   const int64_t size = stage->storage_bytes, real = stage->real_bytes;
   const int64_t room = cellc_least(facts->shared_per_multiprocessor / 2 - 1024, facts->shared_per_block);
   int64_t bytes = 0;
   int chunks;
   if (v->channels > CHANNELS || stage->map_numbers * real > MAP) return 0;
-  /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one bank. */
+  /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one
+   * bank. */
   for (chunks = 13; chunks >= 5; chunks -= 2) {
     v->steps = v->copy == CELLC_TIME ? chunks * 16 / (int)(size * v->channels) : 8 * ((chunks - 1) / 2);
     for (v->warps = WARPS;; --v->warps) { /* stream_shared_bytes of scan_stream.cuh */
-      bytes = 320 + v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
-                                v->channels * (3 * stage->map_numbers * real + 4));
+      bytes = 320 +
+              v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
+                          v->channels * (3 * stage->map_numbers * real + 4));
       if (v->warps == 1 || bytes <= room) break;
     }
     if (v->warps == WARPS) break;
@@ -240,12 +259,15 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
 
 static inline int64_t cellc_scan_piece(const cellc_variant* v);
 
-/* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would fit. */
-static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
-                                     const cellc_lane_axes* axes, int64_t piece, cellc_variant* v) {
+/* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would
+ * fit. */
+static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts,
+                                     const cellc_stage_run* run, const cellc_lane_axes* axes, int64_t piece,
+                                     cellc_variant* v) {
   enum { STREAM_ROUNDS = 10 }; /* pieces of a multiprocessor from which a stream pays */
   const int64_t size = stage->storage_bytes, channels = axes->channels;
-  /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike. */
+  /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
+   */
   int rows = axes->axes <= 1, time = stage->step_inputs > 0, most = 1, i, a;
   int span = time && rows && (channels & (channels - 1)) == 0 && channels * size < 16;
   const cellc_entry* inputs = stage->entries + stage->step_states;
@@ -256,13 +278,16 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     const int64_t entry = cellc_entry_offset(stage, run, inputs[i]);
     const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
     int64_t at[2 + CELLC_CHANNEL_AXES];
-    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0 && entry * size % 16 == 0;
+    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 &&
+           view->batch * size % 16 == 0 && entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
     at[1] = view->batch * size;
     time = time && view->row == 1;
     /* Neighbours in memory as if steps and channels were one axis. */
-    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 && view->batch % channels == 0;
-    for (a = 0; a < axes->axes; ++a) at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
+    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 &&
+           view->batch % channels == 0;
+    for (a = 0; a < axes->axes; ++a)
+      at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
     for (a = 0; a < 2 + axes->axes; ++a) {
       at[a] = (at[a] % 16 + 16) % 16;
       if (i == 0) aligned[a] = at[a];
@@ -297,18 +322,23 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
 }
 
 /* Steps of a piece, which is what one block takes. */
-static inline int64_t cellc_scan_piece(const cellc_variant* v) { return (int64_t)v->warps * (CELLC_WARP / v->channels) * v->steps; }
+static inline int64_t cellc_scan_piece(const cellc_variant* v) {
+  return (int64_t)v->warps * (CELLC_WARP / v->channels) * v->steps;
+}
 
 static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_plan* plan) {
-  return plan->strategy != CELLC_SEQUENTIAL && plan->segment > 0 && run->length > 0 ? cellc_divide_up(run->length, plan->segment) : 0;
+  return plan->strategy != CELLC_SEQUENTIAL && plan->segment > 0 && run->length > 0
+             ? cellc_divide_up(run->length, plan->segment)
+             : 0;
 }
 
 /* Which walk: `whole` says that channels are neighbours in every array and rows aligned; segments 0: none. */
-static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const cellc_facts* facts, int whole, int uniform, int dense,
-                                               int64_t chains, int64_t channels, int64_t segments) {
+static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const cellc_facts* facts, int whole,
+                                               int uniform, int dense, int64_t chains, int64_t channels,
+                                               int64_t segments) {
   cellc_variant v;
-  /* Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there are
-   * lanes enough for a warp on every scheduler. */
+  /* Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there
+   * are lanes enough for a warp on every scheduler. */
   const int plenty = chains * cellc_most(1, segments) >= 2 * 128 * (int64_t)facts->multiprocessors * 9 / 10;
   int64_t tile, tiles, blocks, inputs;
   memset(&v, 0, sizeof v);
@@ -320,21 +350,25 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   v.rows = whole && channels % tile == 0;
   /* The warps of a block stay together where they walk one row to its end and memory is the limit. */
   v.dense = segments && dense;
-  v.lockstep = !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
+  v.lockstep =
+      !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
   inputs = cellc_most(1, stage->step_inputs);
   if (segments) inputs = cellc_most(inputs, stage->carried_inputs);
-  v.shared_bytes = (int)(stage->warps * CELLC_STAGES_AHEAD * stage->stage_steps * inputs * CELLC_WARP * v.width * stage->storage_bytes);
+  v.shared_bytes = (int)(stage->warps * CELLC_STAGES_AHEAD * stage->stage_steps * inputs * CELLC_WARP *
+                         v.width * stage->storage_bytes);
   return v;
 }
 
 /* The kernel that a run takes. */
-static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
-                                                 const cellc_lane_axes* axes, const cellc_plan* plan) {
+static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const cellc_facts* facts,
+                                                 const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                                 const cellc_plan* plan) {
   const int64_t size = stage->storage_bytes, chains = run->sequences * axes->channels;
   int neighbours = axes->axes <= 1, aligned = 1, i, n;
   cellc_variant v;
   /* Tickets of a scan are numbers of 32 bits. */
-  if (plan->strategy == CELLC_SCAN && stage->scans && run->length > 0 && cellc_scan_variant(stage, facts, run, axes, plan->piece, &v) &&
+  if (plan->strategy == CELLC_SCAN && stage->scans && run->length > 0 &&
+      cellc_scan_variant(stage, facts, run, axes, plan->piece, &v) &&
       chains * (run->length / cellc_scan_piece(&v) + 2) < (int64_t)1 << 31)
     return v;
   /* Rows of neighbouring channels, sixteen bytes at a time, where every array's memory allows it. */
@@ -348,33 +382,39 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
       if (stage->place_channel[n] < 0) own *= run->lengths[stage->place_axis[n]];
     e.symbol = symbol;
-    for (e.entry = 0; e.entry < own && aligned; ++e.entry) aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
+    for (e.entry = 0; e.entry < own && aligned; ++e.entry)
+      aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
   }
-  return cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, plan->dense, chains, axes->channels, cellc_segments(run, plan));
+  return cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, plan->dense, chains,
+                            axes->channels, cellc_segments(run, plan));
 }
 
 /* The launch --------------------------------------------------------------------------------------------- */
 
 /* Pieces of a sequence that a scan cuts it into, and groups of its channels. */
-static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run, const cellc_variant* v) {
+static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run,
+                                        const cellc_variant* v) {
   /* Along time the first piece begins at a multiple of 16 bytes, before step 0. */
   const int64_t early = v->copy == CELLC_TIME ? 16 / ((int64_t)stage->storage_bytes * v->channels) - 1 : 0;
   return cellc_divide_up(run->length + early, cellc_scan_piece(v));
 }
-static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_lane_axes* axes, const cellc_variant* v) {
+static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                        const cellc_variant* v) {
   return run->sequences * cellc_divide_up(axes->channels, v->channels);
 }
 
-/* Bytes of each part. control, sent and words begin as zeros, together; what they hold afterwards serves the next
- * run. */
-static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes,
-                                                const cellc_plan* plan, const cellc_variant* v, int64_t control_bytes) {
+/* Bytes of each part. control, sent and words begin as zeros, together; what they hold afterwards serves the
+ * next run. */
+static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const cellc_stage_run* run,
+                                                const cellc_lane_axes* axes, const cellc_plan* plan,
+                                                const cellc_variant* v, int64_t control_bytes) {
   cellc_scratch s;
   memset(&s, 0, sizeof s);
   if (v->kernel == CELLC_SCAN) {
     const int64_t halves = stage->real_bytes / 4, words = (stage->step_states + stage->map_numbers) * halves;
     s.control = 8;
-    s.words = (uint64_t)(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v) * words * v->channels * 8);
+    s.words = (uint64_t)(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v) * words *
+                         v->channels * 8);
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
     const int64_t entries = 3 * stage->step_states + (stage->carried_states - stage->step_states);
@@ -393,14 +433,16 @@ static inline int cellc_stage_threads(const cellc_stage* stage, const cellc_vari
 }
 
 /* `resident`: blocks of the kernel that a multiprocessor holds. */
-static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
-                                          const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v, int resident) {
+static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_facts* facts,
+                                          const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                          const cellc_plan* plan, const cellc_variant* v, int resident) {
   const int64_t at_once = (int64_t)(resident > 0 ? resident : 1) * facts->multiprocessors;
   cellc_grid grid;
   memset(&grid, 0, sizeof grid);
   grid.threads = (unsigned)cellc_stage_threads(stage, v);
   if (v->kernel == CELLC_SCAN) {
-    grid.blocks = (unsigned)cellc_least(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v), at_once);
+    grid.blocks =
+        (unsigned)cellc_least(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v), at_once);
   } else {
     const int64_t count = run->sequences * axes->channels * cellc_most(1, cellc_segments(run, plan));
     const int64_t blocks = cellc_divide_up(cellc_divide_up(count, CELLC_WARP * v->width), stage->warps);
@@ -434,8 +476,9 @@ static inline void cellc_end(cellc_argument* a) {
 }
 
 /* The argument of the kernel (Lanes, Segmented or Scan), in room that is enough for it; its size. */
-static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes,
-                                          const cellc_plan* plan, const cellc_variant* v, const cellc_scratch* at, cellc_grid grid,
+static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run,
+                                          const cellc_lane_axes* axes, const cellc_plan* plan,
+                                          const cellc_variant* v, const cellc_scratch* at, cellc_grid grid,
                                           double tolerance, void* room) {
   const int64_t segments = v->kernel == CELLC_SEGMENTED ? cellc_segments(run, plan) : 0;
   const cellc_entry* e = stage->entries;
@@ -455,9 +498,11 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   /* Starts and finals lie row-major without gaps, whatever the rows do. */
   for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->starts[e[i].symbol]);
   for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->finals[e[i].symbol]);
-  for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, cellc_row_entries(stage, run->lengths, e[i].symbol));
+  for (i = 0; i < stage->step_states; ++i)
+    cellc_put64(&out, cellc_row_entries(stage, run->lengths, e[i].symbol));
   for (list = 0; list < 6; ++list) {
-    for (i = 0; i < lists[list]; ++i, ++e) cellc_put32(&out, e->symbol < stage->symbols ? cellc_entry_offset(stage, run, *e) : 0);
+    for (i = 0; i < lists[list]; ++i, ++e)
+      cellc_put32(&out, e->symbol < stage->symbols ? cellc_entry_offset(stage, run, *e) : 0);
     if (lists[list] == 0) cellc_put32(&out, 0);
   }
   cellc_put64(&out, axes->channels);
@@ -483,7 +528,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->control);
     cellc_put64(&out, (int64_t)at->sent);
     cellc_put64(&out, (int64_t)at->off);
-    for (i = 0; i < 4; ++i) cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
+    for (i = 0; i < 4; ++i)
+      cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
     if (stage->real_bytes == 8) {
       cellc_put(&out, &tolerance, 8);
     } else {

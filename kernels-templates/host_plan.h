@@ -1,5 +1,6 @@
-/* From structure, shape and a card's facts to a strategy and its parameters: what `auto` does on a GPU before it has
- * seen any data. For runs of our own (runtime/cuda/choose_cuda_plan.cc) and for code that is shipped. */
+/* From structure, shape and a card's facts to a strategy and its parameters: what `auto` does on a GPU before
+ * it has seen any data. For runs of our own (runtime/cuda/choose_cuda_plan.cc) and for code that is shipped.
+ */
 #ifndef CELLC_HOST_PLAN
 #define CELLC_HOST_PLAN
 
@@ -14,19 +15,20 @@ enum {
 };
 
 typedef struct cellc_stage_facts {
-  int exact;         /* linear, or scannable */
-  int forgets;       /* no state feeds itself: one step back decides */
-  int64_t block;     /* coupled entries of a lane */
+  int exact;     /* linear, or scannable */
+  int forgets;   /* no state feeds itself: one step back decides */
+  int64_t block; /* coupled entries of a lane */
 } cellc_stage_facts;
 
 enum { CELLC_TOO_SHORT, CELLC_FULL, CELLC_FORGETS, CELLC_EXACT, CELLC_SEGMENTS };
 
-static inline int64_t cellc_segment_length(const cellc_facts* card, int64_t sequences, int64_t channels, int64_t longest,
-                                           int64_t threads) {
+static inline int64_t cellc_segment_length(const cellc_facts* card, int64_t sequences, int64_t channels,
+                                           int64_t longest, int64_t threads) {
   const int64_t wanted = (int64_t)card->multiprocessors * threads;
   const int64_t segments = cellc_most(1, wanted / cellc_most(1, sequences * channels));
   const int64_t steps = cellc_divide_up(longest, segments);
-  return cellc_most(2 * CELLC_STAGE_STEPS_MOST, cellc_divide_up(steps, CELLC_STAGE_STEPS_MOST) * CELLC_STAGE_STEPS_MOST);
+  return cellc_most(2 * CELLC_STAGE_STEPS_MOST,
+                    cellc_divide_up(steps, CELLC_STAGE_STEPS_MOST) * CELLC_STAGE_STEPS_MOST);
 }
 
 static inline cellc_plan cellc_walk_plan(void) {
@@ -39,8 +41,8 @@ static inline cellc_plan cellc_walk_plan(void) {
 }
 
 /* `why`: null, or the reason. */
-static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card, int64_t sequences,
-                                           int64_t channels, int64_t longest, int* why) {
+static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card,
+                                           int64_t sequences, int64_t channels, int64_t longest, int* why) {
   cellc_plan plan = cellc_walk_plan();
   int reason;
   if (longest < CELLC_SHORTEST) {
@@ -71,10 +73,11 @@ static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const
 
 enum { CELLC_ASK_SEGMENTED, CELLC_ASK_NEWTON, CELLC_ASK_CARRIED };
 
-/* A strategy that is asked for, with its parameters: segments, Newton's iteration over single steps, or segments
- * with carriers (shooting, scan). `rounds`: of repair at most, or exactly where `fixed`. */
-static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const cellc_facts* card, int64_t sequences,
-                                           int64_t channels, int64_t longest, int asked, int rounds) {
+/* A strategy that is asked for, with its parameters: segments, Newton's iteration over single steps, or
+ * segments with carriers (shooting, scan). `rounds`: of repair at most, or exactly where `fixed`. */
+static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const cellc_facts* card,
+                                           int64_t sequences, int64_t channels, int64_t longest, int asked,
+                                           int rounds) {
   cellc_plan plan = cellc_walk_plan();
   plan.strategy = CELLC_SEGMENTED;
   plan.segment = cellc_least(cellc_segment_length(card, sequences, channels, longest, CELLC_THREADS_WANTED),

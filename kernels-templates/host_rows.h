@@ -1,5 +1,5 @@
-/* How whole steps are run: a plan's phases over windows of time, the place of every buffer, the blocks of every
- * kernel. For runs of our own (runtime/cuda/rows_program.cc) and for code that is shipped. */
+/* How whole steps are run: a plan's phases over windows of time, the place of every buffer, the blocks of
+ * every kernel. For runs of our own (runtime/cuda/rows_program.cc) and for code that is shipped. */
 #ifndef CELLC_HOST_ROWS
 #define CELLC_HOST_ROWS
 
@@ -13,11 +13,12 @@
 #endif
 
 enum {
-  CELLC_ROWS_THREADS = 512,     /* of rows.cuh */
-  CELLC_PRODUCT_THREADS = 256,  /* of product.cuh */
+  CELLC_ROWS_THREADS = 512,    /* of rows.cuh */
+  CELLC_PRODUCT_THREADS = 256, /* of product.cuh */
   CELLC_PRODUCT_TILE = 64,
-  CELLC_SHORTEST_WINDOW = 64,   /* steps below which short launches cost more than their chunks save */
-  CELLC_PART_POSITIONS = 128    /* positions of a part below which splitting a sequence further leaves threads idle */
+  CELLC_SHORTEST_WINDOW = 64, /* steps below which short launches cost more than their chunks save */
+  CELLC_PART_POSITIONS =
+      128 /* positions of a part below which splitting a sequence further leaves threads idle */
 };
 
 /* Header axes, a part of cellc_rows::axes. */
@@ -26,8 +27,21 @@ typedef struct cellc_dims {
 } cellc_dims;
 
 enum {
-  CELLC_LENGTH, CELLC_PARAM, CELLC_ONCE, CELLC_INPUT, CELLC_INPUT_STRIDE, CELLC_HISTORY, CELLC_HISTORY_DEPTH,
-  CELLC_START, CELLC_FINAL, CELLC_STATE_ROW, CELLC_OUT, CELLC_CHUNK, CELLC_LOCAL_TEMP, CELLC_LOCAL_STATE, CELLC_LOCAL_SCALARS
+  CELLC_LENGTH,
+  CELLC_PARAM,
+  CELLC_ONCE,
+  CELLC_INPUT,
+  CELLC_INPUT_STRIDE,
+  CELLC_HISTORY,
+  CELLC_HISTORY_DEPTH,
+  CELLC_START,
+  CELLC_FINAL,
+  CELLC_STATE_ROW,
+  CELLC_OUT,
+  CELLC_CHUNK,
+  CELLC_LOCAL_TEMP,
+  CELLC_LOCAL_STATE,
+  CELLC_LOCAL_SCALARS
 };
 
 typedef struct cellc_slot {
@@ -41,9 +55,9 @@ typedef struct cellc_nest {
 enum { CELLC_STEPS, CELLC_TILE, CELLC_FLAT };
 
 typedef struct cellc_rows_kernel {
-  int form, kernel;             /* kernel: of the plan */
+  int form, kernel; /* kernel: of the plan */
   int first_slot, slots;
-  int first_nest, nests;        /* those that it runs */
+  int first_nest, nests; /* those that it runs */
 } cellc_rows_kernel;
 
 enum { CELLC_OF_INPUT, CELLC_OF_STATE, CELLC_OF_OUT, CELLC_OF_CHUNK, CELLC_OF_PARAM, CELLC_OF_ONCE };
@@ -65,14 +79,14 @@ typedef struct cellc_rows {
   const cellc_rows_kernel* kernels;
   const cellc_product* products;
   const cellc_phase* phases;
-  const cellc_dims* once;       /* buffers */
+  const cellc_dims* once; /* buffers */
   const cellc_dims* temps;
   const cellc_dims* chunks;
-  const cellc_dims* symbol_axes;  /* by symbol */
-  const cellc_dims* state_axes;   /* by position */
-  const int* state_symbol;        /* by position */
+  const cellc_dims* symbol_axes; /* by symbol */
+  const cellc_dims* state_axes;  /* by position */
+  const int* state_symbol;       /* by position */
   int kernel_count, phase_count, once_count, temp_count, chunk_count;
-  int once_kernel, split;       /* of the plan, header axis; -1: none */
+  int once_kernel, split; /* of the plan, header axis; -1: none */
   int real_bytes;
   int first_kernel, product_kernel; /* numbers that the device knows them by */
 } cellc_rows;
@@ -80,41 +94,42 @@ typedef struct cellc_rows {
 /* An array on the device. */
 typedef struct cellc_rows_array {
   uint64_t data;
-  int64_t row_stride;           /* inputs: entries; -1: no gaps */
+  int64_t row_stride; /* inputs: entries; -1: no gaps */
   uint64_t history;
   int64_t history_depth;
 } cellc_rows_array;
 
 typedef struct cellc_rows_run {
-  const int64_t* lengths;       /* by header axis */
+  const int64_t* lengths; /* by header axis */
   const cellc_rows_array* symbols;
-  const uint64_t* states;       /* by position */
+  const uint64_t* states; /* by position */
   const uint64_t* finals;
   const uint64_t* outs;
-  int64_t sequences, steps;     /* steps: of each, where offsets is null */
-  const int64_t* offsets;       /* [sequences + 1], of this machine; null: all are as long */
-  uint64_t device_offsets;      /* the same numbers on the device, also where all are as long */
+  int64_t sequences, steps; /* steps: of each, where offsets is null */
+  const int64_t* offsets;   /* [sequences + 1], of this machine; null: all are as long */
+  uint64_t device_offsets;  /* the same numbers on the device, also where all are as long */
   int reverse;
-  int64_t chunk_bytes;          /* memory for what passes between phases; 0: a share of the card's */
+  int64_t chunk_bytes; /* memory for what passes between phases; 0: a share of the card's */
 } cellc_rows_run;
 
 /* A device that launches kernels by number. A result other than 0 ends the run and is handed on. */
 typedef struct cellc_device {
   void* self;
-  cellc_facts facts;                                                          /* shared memory: of the card that kernels are built for */
+  cellc_facts facts; /* shared memory: of the card that kernels are built for */
   int (*resident)(void* self, int kernel, int threads, int64_t shared_bytes); /* blocks of a multiprocessor */
-  int (*launch)(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument, size_t bytes);
+  int (*launch)(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument,
+                size_t bytes);
   int (*zero)(void* self, uint64_t address, int64_t bytes);
   int (*owns)(void* self, uint64_t address); /* whether kernels can reach it */
 } cellc_device;
 
-/* A run that is under way. Memory is counted first, then used: `fixed` bytes that do not depend on launches, and
- * behind them what blocks need that does not fit shared memory. */
+/* A run that is under way. Memory is counted first, then used: `fixed` bytes that do not depend on launches,
+ * and behind them what blocks need that does not fit shared memory. */
 typedef struct cellc_rows_work {
   const cellc_rows* rows;
   const cellc_rows_run* run;
   const cellc_device* device;
-  int counts;                   /* nothing is launched */
+  int counts; /* nothing is launched */
   uint64_t base;
   int64_t fixed, scratch;
   uint64_t once, temps, scalars, chunks; /* addresses of the first of each */
@@ -136,9 +151,11 @@ static inline int64_t cellc_row_of(const cellc_rows_run* run, int64_t sequence) 
 }
 
 /* The n-th of buffers that lie one behind another. */
-static inline uint64_t cellc_buffer(const cellc_rows_work* w, uint64_t first, const cellc_dims* dims, int n, int64_t rows) {
+static inline uint64_t cellc_buffer(const cellc_rows_work* w, uint64_t first, const cellc_dims* dims, int n,
+                                    int64_t rows) {
   int i;
-  for (i = 0; i < n; ++i) first += (uint64_t)cellc_align(rows * cellc_rows_entries(w, dims[i]) * w->rows->real_bytes);
+  for (i = 0; i < n; ++i)
+    first += (uint64_t)cellc_align(rows * cellc_rows_entries(w, dims[i]) * w->rows->real_bytes);
   return first;
 }
 
@@ -155,7 +172,8 @@ static inline int64_t cellc_positions(const cellc_rows_work* w, const cellc_nest
 static inline int64_t cellc_widest(const cellc_rows_work* w, const cellc_rows_kernel* k) {
   int64_t widest = 1;
   int n;
-  for (n = 0; n < k->nests; ++n) widest = cellc_most(widest, cellc_positions(w, w->rows->nests + k->first_nest + n));
+  for (n = 0; n < k->nests; ++n)
+    widest = cellc_most(widest, cellc_positions(w, w->rows->nests + k->first_nest + n));
   return widest;
 }
 
@@ -182,9 +200,10 @@ typedef struct cellc_block {
 
 static inline int cellc_is_local(cellc_slot slot) { return slot.kind >= CELLC_LOCAL_TEMP; }
 
-/* Where a block has slot `wanted`: shared memory for what is small, scratch (below 0) for what does not fit. With
- * wanted < 0, what all of them take. `rows` at a time: of Tile kernels. */
-static inline int64_t cellc_local_place(const cellc_rows_work* w, const cellc_rows_kernel* k, int wanted, cellc_block* block) {
+/* Where a block has slot `wanted`: shared memory for what is small, scratch (below 0) for what does not fit.
+ * With wanted < 0, what all of them take. `rows` at a time: of Tile kernels. */
+static inline int64_t cellc_local_place(const cellc_rows_work* w, const cellc_rows_kernel* k, int wanted,
+                                        cellc_block* block) {
   const cellc_slot* slots = w->rows->slots + k->first_slot;
   const int64_t limit = w->device->facts.shared_per_block / w->rows->real_bytes;
   int64_t shared = 0, scratch = 0, below = -1, place = 0;
@@ -217,27 +236,39 @@ static inline int64_t cellc_local_place(const cellc_rows_work* w, const cellc_ro
   return 0;
 }
 
-static inline uint64_t cellc_slot_value(const cellc_rows_work* w, const cellc_rows_kernel* k, int slot, cellc_block* block) {
+static inline uint64_t cellc_slot_value(const cellc_rows_work* w, const cellc_rows_kernel* k, int slot,
+                                        cellc_block* block) {
   const cellc_rows* r = w->rows;
   const cellc_rows_run* run = w->run;
   const cellc_slot s = r->slots[k->first_slot + slot];
   switch (s.kind) {
-    case CELLC_LENGTH: return (uint64_t)run->lengths[s.id];
+    case CELLC_LENGTH:
+      return (uint64_t)run->lengths[s.id];
     case CELLC_PARAM:
-    case CELLC_INPUT: return run->symbols[s.id].data;
-    case CELLC_START: return run->symbols[r->state_symbol[s.id]].data;
+    case CELLC_INPUT:
+      return run->symbols[s.id].data;
+    case CELLC_START:
+      return run->symbols[r->state_symbol[s.id]].data;
     case CELLC_INPUT_STRIDE: {
       const int64_t stride = run->symbols[s.id].row_stride;
       return (uint64_t)(stride < 0 ? cellc_rows_entries(w, r->symbol_axes[s.id]) : stride);
     }
-    case CELLC_HISTORY: return run->symbols[s.id].history;
-    case CELLC_HISTORY_DEPTH: return (uint64_t)run->symbols[s.id].history_depth;
-    case CELLC_FINAL: return run->finals[s.id];
-    case CELLC_STATE_ROW: return run->states[s.id];
-    case CELLC_OUT: return run->outs[s.id];
-    case CELLC_ONCE: return cellc_buffer(w, w->once, r->once, s.id, 1);
-    case CELLC_CHUNK: return cellc_buffer(w, w->chunks, r->chunks, s.id, w->chunk_rows);
-    default: break;
+    case CELLC_HISTORY:
+      return run->symbols[s.id].history;
+    case CELLC_HISTORY_DEPTH:
+      return (uint64_t)run->symbols[s.id].history_depth;
+    case CELLC_FINAL:
+      return run->finals[s.id];
+    case CELLC_STATE_ROW:
+      return run->states[s.id];
+    case CELLC_OUT:
+      return run->outs[s.id];
+    case CELLC_ONCE:
+      return cellc_buffer(w, w->once, r->once, s.id, 1);
+    case CELLC_CHUNK:
+      return cellc_buffer(w, w->chunks, r->chunks, s.id, w->chunk_rows);
+    default:
+      break;
   }
   if (k->form != CELLC_FLAT) return (uint64_t)cellc_local_place(w, k, slot, block);
   return s.kind == CELLC_LOCAL_TEMP ? cellc_buffer(w, w->temps, r->temps, s.id, 1) : w->scalars;
@@ -266,8 +297,8 @@ static inline void cellc_rows_launch(cellc_rows_work* w, int number, CELLC_FRAME
   grid.blocks = (unsigned)block->blocks;
   grid.threads = (unsigned)block->threads;
   grid.cooperative = 0;
-  w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes, values,
-                                sizeof frame + 8 * (size_t)k->slots);
+  w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes,
+                                values, sizeof frame + 8 * (size_t)k->slots);
 }
 
 static inline int64_t cellc_resident(const cellc_rows_work* w, int kernel, const cellc_block* block) {
@@ -287,8 +318,10 @@ static inline void cellc_run_steps(cellc_rows_work* w, int number, CELLC_FRAME f
     frame.part_length = cellc_most(1, lanes);
     if (lanes > 1) {
       const int64_t useful = cellc_divide_up(CELLC_PART_POSITIONS, cellc_most(1, widest / lanes));
-      const int64_t wanted = cellc_divide_up(2 * (int64_t)w->device->facts.multiprocessors, cellc_most(1, frame.sequences));
-      frame.part_length = cellc_least(cellc_most(cellc_divide_up(lanes, wanted), cellc_least(useful, lanes)), lanes);
+      const int64_t wanted =
+          cellc_divide_up(2 * (int64_t)w->device->facts.multiprocessors, cellc_most(1, frame.sequences));
+      frame.part_length =
+          cellc_least(cellc_most(cellc_divide_up(lanes, wanted), cellc_least(useful, lanes)), lanes);
       frame.parts = cellc_divide_up(lanes, frame.part_length);
       widest = widest / lanes * frame.part_length;
     }
@@ -305,7 +338,8 @@ static inline void cellc_run_steps(cellc_rows_work* w, int number, CELLC_FRAME f
 
 static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME frame) {
   const cellc_rows_kernel* k = w->rows->kernels + number;
-  const int64_t widest = cellc_widest(w, k), each = cellc_most(1, frame.rows / w->device->facts.multiprocessors);
+  const int64_t widest = cellc_widest(w, k),
+                each = cellc_most(1, frame.rows / w->device->facts.multiprocessors);
   cellc_block block;
   if (frame.rows == 0) return;
   memset(&block, 0, sizeof block);
@@ -318,7 +352,8 @@ static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME f
   }
   block.threads = cellc_whole_warps(widest * block.rows);
   frame.tile_rows = block.rows;
-  block.blocks = cellc_least(cellc_divide_up(frame.rows, block.rows), cellc_resident(w, w->rows->first_kernel + number, &block));
+  block.blocks = cellc_least(cellc_divide_up(frame.rows, block.rows),
+                             cellc_resident(w, w->rows->first_kernel + number, &block));
   cellc_rows_launch(w, number, frame, &block);
 }
 
@@ -329,7 +364,8 @@ static inline void cellc_run_flat(cellc_rows_work* w, int number, CELLC_FRAME fr
   if (work == 0) return;
   memset(&block, 0, sizeof block);
   block.threads = cellc_whole_warps(cellc_least(work, 256));
-  block.blocks = cellc_least(cellc_divide_up(work, block.threads), 4 * cellc_resident(w, w->rows->first_kernel + number, &block));
+  block.blocks = cellc_least(cellc_divide_up(work, block.threads),
+                             4 * cellc_resident(w, w->rows->first_kernel + number, &block));
   cellc_rows_launch(w, number, frame, &block);
 }
 
@@ -337,9 +373,12 @@ static inline void cellc_run_kernel(cellc_rows_work* w, int kernel, CELLC_FRAME 
   int k;
   for (k = 0; k < w->rows->kernel_count && !w->result; ++k) {
     if (w->rows->kernels[k].kernel != kernel) continue;
-    if (w->rows->kernels[k].form == CELLC_STEPS) cellc_run_steps(w, k, frame);
-    else if (w->rows->kernels[k].form == CELLC_TILE) cellc_run_tiles(w, k, frame);
-    else cellc_run_flat(w, k, frame);
+    if (w->rows->kernels[k].form == CELLC_STEPS)
+      cellc_run_steps(w, k, frame);
+    else if (w->rows->kernels[k].form == CELLC_TILE)
+      cellc_run_tiles(w, k, frame);
+    else
+      cellc_run_flat(w, k, frame);
   }
 }
 
@@ -359,7 +398,8 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
   a.operand_stride = a.batch * a.depth;
   if (p->operand == CELLC_OF_INPUT) {
     operand = w->run->symbols[p->operand_id].data;
-    if (w->run->symbols[p->operand_id].row_stride >= 0) a.operand_stride = w->run->symbols[p->operand_id].row_stride;
+    if (w->run->symbols[p->operand_id].row_stride >= 0)
+      a.operand_stride = w->run->symbols[p->operand_id].row_stride;
   } else if (p->operand == CELLC_OF_STATE) {
     operand = w->run->states[p->operand_id];
   } else if (p->operand == CELLC_OF_OUT) {
@@ -369,11 +409,13 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
     a.operand_is_chunk = 1;
   }
   a.operand = (const void*)(uintptr_t)operand;
-  a.matrix = (const void*)(uintptr_t)(p->matrix == CELLC_OF_PARAM ? w->run->symbols[p->matrix_id].data
-                                                                 : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
+  a.matrix = (const void*)(uintptr_t)(p->matrix == CELLC_OF_PARAM
+                                          ? w->run->symbols[p->matrix_id].data
+                                          : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
   a.sum_last = p->sum_last;
   a.result = (void*)(uintptr_t)cellc_buffer(w, w->chunks, r->chunks, p->chunk, w->chunk_rows);
-  tiles = cellc_divide_up(a.width, CELLC_PRODUCT_TILE) * cellc_divide_up(frame.rows, CELLC_PRODUCT_TILE) * a.batch;
+  tiles = cellc_divide_up(a.width, CELLC_PRODUCT_TILE) * cellc_divide_up(frame.rows, CELLC_PRODUCT_TILE) *
+          a.batch;
   if (tiles == 0 || w->counts || w->result) return;
   block.threads = CELLC_PRODUCT_THREADS;
   grid.blocks = (unsigned)cellc_least(tiles, 8 * cellc_resident(w, r->product_kernel, &block));
@@ -407,15 +449,18 @@ static inline void cellc_run_window(cellc_rows_work* w, CELLC_FRAME frame) {
   int p;
   for (p = 0; p < w->rows->phase_count && !w->result; ++p) {
     const cellc_phase phase = w->rows->phases[p];
-    if (phase.is_product) cellc_run_product(w, w->rows->products + phase.index, frame);
-    else cellc_run_kernel(w, phase.index, frame);
+    if (phase.is_product)
+      cellc_run_product(w, w->rows->products + phase.index, frame);
+    else
+      cellc_run_kernel(w, phase.index, frame);
   }
 }
 
 /* Windows of `steps` of neighbouring sequences. */
 static inline void cellc_run_in_time(cellc_rows_work* w, int64_t first, int64_t count, int64_t steps) {
   int64_t end = 0, s, begin;
-  for (s = first; s < first + count; ++s) end = cellc_most(end, cellc_row_of(w->run, s + 1) - cellc_row_of(w->run, s));
+  for (s = first; s < first + count; ++s)
+    end = cellc_most(end, cellc_row_of(w->run, s + 1) - cellc_row_of(w->run, s));
   for (begin = 0; begin < end && !w->result; begin += steps) {
     CELLC_FRAME frame = cellc_whole_frame(w, first, count);
     frame.window_begin = begin;
@@ -450,7 +495,9 @@ static inline void cellc_rows_pass(cellc_rows_work* w) {
   for (i = 0; i < r->chunk_count; ++i) row_bytes += cellc_rows_entries(w, r->chunks[i]) * r->real_bytes;
   if (row_bytes > 0) {
     int64_t budget = run->chunk_bytes;
-    if (budget <= 0) budget = cellc_least(cellc_most(w->device->facts.memory_bytes / 16, (int64_t)64 << 20), (int64_t)2 << 30);
+    if (budget <= 0)
+      budget =
+          cellc_least(cellc_most(w->device->facts.memory_bytes / 16, (int64_t)64 << 20), (int64_t)2 << 30);
     most = cellc_most(1, budget / row_bytes);
   }
   in_time = run->sequences > 0 && most / run->sequences >= CELLC_SHORTEST_WINDOW;
@@ -473,15 +520,18 @@ static inline void cellc_rows_pass(cellc_rows_work* w) {
     for (s = 0; s < run->sequences && !w->result;) {
       int64_t end = s + 1;
       while (end < run->sequences && cellc_row_of(run, end + 1) - cellc_row_of(run, s) <= most) ++end;
-      if (cellc_row_of(run, end) - cellc_row_of(run, s) <= most) cellc_run_window(w, cellc_whole_frame(w, s, end - s));
-      else cellc_run_in_time(w, s, 1, most);
+      if (cellc_row_of(run, end) - cellc_row_of(run, s) <= most)
+        cellc_run_window(w, cellc_whole_frame(w, s, end - s));
+      else
+        cellc_run_in_time(w, s, 1, most);
       s = end;
     }
   }
 }
 
 /* Bytes of device memory that a run needs; addresses of arrays do not matter. */
-static inline int64_t cellc_rows_bytes(const cellc_rows* rows, const cellc_rows_run* run, const cellc_device* device) {
+static inline int64_t cellc_rows_bytes(const cellc_rows* rows, const cellc_rows_run* run,
+                                       const cellc_device* device) {
   cellc_rows_work w;
   memset(&w, 0, sizeof w);
   w.rows = rows;
@@ -493,7 +543,8 @@ static inline int64_t cellc_rows_bytes(const cellc_rows* rows, const cellc_rows_
 }
 
 /* Queues a run with that much memory at `base`; 0, or what a launch gave. */
-static inline int cellc_rows_queue(const cellc_rows* rows, const cellc_rows_run* run, const cellc_device* device, uint64_t base) {
+static inline int cellc_rows_queue(const cellc_rows* rows, const cellc_rows_run* run,
+                                   const cellc_device* device, uint64_t base) {
   cellc_rows_work w;
   memset(&w, 0, sizeof w);
   w.rows = rows;

@@ -26,19 +26,25 @@ int number_of(const std::string& architecture) {
     plain = *from >= '0' && *from <= '9';
     number = 10 * number + (*from - '0');
   }
-  if (!plain) throw UsageError(fmt::format("--arch {}: expected architectures such as sm_90, or sm_80,sm_90", architecture));
+  if (!plain)
+    throw UsageError(
+        fmt::format("--arch {}: expected architectures such as sm_90, or sm_80,sm_90", architecture));
   if (number < 80) throw UsageError(fmt::format("--arch {}: the kernels need sm_80 or newer", architecture));
   return number;
 }
 
 std::vector<std::string> architectures_of(const CudaBuildRequest& request) {
   std::vector<std::string> all = request.architectures;
-  if (all.empty()) all = request.target == CudaTarget::Cubin ? std::vector<std::string>{"sm_80", "sm_90"} : std::vector<std::string>{"sm_80"};
-  std::sort(all.begin(), all.end(), [](const std::string& a, const std::string& b) { return number_of(a) < number_of(b); });
+  if (all.empty())
+    all = request.target == CudaTarget::Cubin ? std::vector<std::string>{"sm_80", "sm_90"}
+                                              : std::vector<std::string>{"sm_80"};
+  std::sort(all.begin(), all.end(),
+            [](const std::string& a, const std::string& b) { return number_of(a) < number_of(b); });
   for (const std::string& a : all) number_of(a);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (request.target == CudaTarget::Ptx && all.size() > 1)
-    throw UsageError(fmt::format("--arch {}: PTX is of one architecture, and runs on those above it", fmt::join(all, ",")));
+    throw UsageError(fmt::format("--arch {}: PTX is of one architecture, and runs on those above it",
+                                 fmt::join(all, ",")));
   return all;
 }
 
@@ -48,7 +54,8 @@ GpuFacts least_card(const std::vector<std::string>& architectures) {
   for (const std::string& a : architectures) {
     const GpuFacts facts = facts_of_architecture(a);
     least.shared_per_block = std::min(least.shared_per_block, facts.shared_per_block);
-    least.shared_per_multiprocessor = std::min(least.shared_per_multiprocessor, facts.shared_per_multiprocessor);
+    least.shared_per_multiprocessor =
+        std::min(least.shared_per_multiprocessor, facts.shared_per_multiprocessor);
   }
   return least;
 }
@@ -66,7 +73,8 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
     const std::vector<int> served = nvrtc->architectures();
     for (const std::string& a : result.architectures)
       if (std::find(served.begin(), served.end(), number_of(a)) == served.end())
-        throw UsageError(fmt::format("--arch {}: NVRTC {} compiles for sm_{}", a, to_string(nvrtc->version()), fmt::join(served, ", sm_")));
+        throw UsageError(fmt::format("--arch {}: NVRTC {} compiles for sm_{}", a, to_string(nvrtc->version()),
+                                     fmt::join(served, ", sm_")));
   }
   ShipRequest ship;
   ship.dtype = request.dtype;
@@ -78,13 +86,16 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   const ShippedCell shipped(cell, structure, ship);
 
   ShipOrigin origin;
-  origin.about = fmt::format("cell {}, {}, for {}, by cellc {}{}", cell.name, to_string(request.dtype), fmt::join(result.architectures, ", "),
-                             kVersion, nvrtc ? fmt::format(" with NVRTC {}", to_string(nvrtc->version())) : "");
-  origin.lines = fmt::format(" * structure: {}\n * solver: {}\n", structure_summary(cell, structure), to_string(request.solver));
+  origin.about = fmt::format("cell {}, {}, for {}, by cellc {}{}", cell.name, to_string(request.dtype),
+                             fmt::join(result.architectures, ", "), kVersion,
+                             nvrtc ? fmt::format(" with NVRTC {}", to_string(nvrtc->version())) : "");
+  origin.lines = fmt::format(" * structure: {}\n * solver: {}\n", structure_summary(cell, structure),
+                             to_string(request.solver));
   result.about = origin.about;
   result.kernels = shipped.kernels;
   result.plan = shipped.plan;
-  result.functions = {ship.prefix + "_workspace", ship.prefix + "_forward", ship.prefix + "_message", ship.prefix + "_about"};
+  result.functions = {ship.prefix + "_workspace", ship.prefix + "_forward", ship.prefix + "_message",
+                      ship.prefix + "_about"};
   if (request.target == CudaTarget::Source) {
     result.bytes = print_cuda_source(shipped, ship, origin);
     result.header = print_source_header(shipped, ship, origin);
@@ -95,9 +106,12 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   const GpuSource source{cell.name + ".cu", print_module_source(shipped, origin), {}};
   std::vector<CardCode> codes;
   for (const std::string& a : result.architectures) {
-    const CompiledKernels kernels = nvrtc->compile(source, a, request.target == CudaTarget::Ptx ? CompiledKind::Ptx : CompiledKind::Cubin);
-    if (request.target == CudaTarget::Ptx) result.bytes = kernels.code;
-    else codes.push_back({number_of(a), kernels.code});
+    const CompiledKernels kernels = nvrtc->compile(
+        source, a, request.target == CudaTarget::Ptx ? CompiledKind::Ptx : CompiledKind::Cubin);
+    if (request.target == CudaTarget::Ptx)
+      result.bytes = kernels.code;
+    else
+      codes.push_back({number_of(a), kernels.code});
   }
   if (request.target == CudaTarget::Cubin) result.bytes = fat_binary(codes);
   return result;

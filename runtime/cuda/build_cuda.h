@@ -17,11 +17,11 @@ enum class CudaTarget { Source, Ptx, Cubin };
 
 struct CudaBuildRequest {
   CudaTarget target = CudaTarget::Source;
-  std::string file;                           ///< name of what is built, for the header
-  std::vector<std::string> architectures;     ///< "sm_90"; empty: sm_80, and for cubins sm_90 too
+  std::string file;                        ///< name of what is built, for the header
+  std::vector<std::string> architectures;  ///< "sm_90"; empty: sm_80, and for cubins sm_90 too
   Dtype dtype = Dtype::F32;
-  std::map<std::string, std::int64_t> dims;   ///< lengths of axes that are the same in every call
-  std::optional<std::int64_t> length;         ///< steps, if they are
+  std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
+  std::optional<std::int64_t> length;        ///< steps, if they are
   Strategy solver = Strategy::Auto;
 };
 

@@ -14,8 +14,9 @@ void put(std::string& to, T value) {
 
 }  // namespace
 
-// The layout is that of `fatbinary` without compression: a head of 16 bytes, and for each code a head of 64 and its
-// bytes up to a multiple of 8. NVIDIA's nvFatbin writes the same; it is one more library to find, for 80 bytes.
+// The layout is that of `fatbinary` without compression: a head of 16 bytes, and for each code a head of 64
+// and its bytes up to a multiple of 8. NVIDIA's nvFatbin writes the same; it is one more library to find, for
+// 80 bytes.
 std::string fat_binary(const std::vector<CardCode>& codes) {
   if (codes.size() == 1) return codes[0].elf;
   constexpr std::uint16_t kElf = 2, kVersion = 0x0101;
@@ -31,7 +32,8 @@ std::string fat_binary(const std::vector<CardCode>& codes) {
     put<std::uint64_t>(body, bytes.size());
     put<std::uint32_t>(body, 0);  // not compressed
     put<std::uint32_t>(body, 0);  // no options
-    put<std::uint16_t>(body, static_cast<unsigned char>(code.elf.size() > 8 ? code.elf[8] : 0));  // version of the ELF's ABI
+    put<std::uint16_t>(
+        body, static_cast<unsigned char>(code.elf.size() > 8 ? code.elf[8] : 0));  // version of the ELF's ABI
     put<std::uint16_t>(body, 1);
     put<std::uint32_t>(body, static_cast<std::uint32_t>(code.architecture));
     put<std::uint32_t>(body, 0);  // no name

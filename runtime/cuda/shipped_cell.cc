@@ -22,25 +22,34 @@ namespace {
 
 Storage storage_named(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F64: return Storage::F64;
-    case Dtype::F16: return Storage::F16;
-    case Dtype::BF16: return Storage::BF16;
-    default: return Storage::F32;
+    case Dtype::F64:
+      return Storage::F64;
+    case Dtype::F16:
+      return Storage::F16;
+    case Dtype::BF16:
+      return Storage::BF16;
+    default:
+      return Storage::F32;
   }
 }
 int type_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F64: return CELLC_F64;
-    case Dtype::F16: return CELLC_F16;
-    case Dtype::BF16: return CELLC_BF16;
-    default: return CELLC_F32;
+    case Dtype::F64:
+      return CELLC_F64;
+    case Dtype::F16:
+      return CELLC_F16;
+    case Dtype::BF16:
+      return CELLC_BF16;
+    default:
+      return CELLC_F32;
   }
 }
 
 /// A template as a part of a larger file.
 std::string part(std::string_view name) {
   const std::string text(kernel_template(name));
-  std::string result = fmt::format("// {} {}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'));
+  std::string result =
+      fmt::format("// {} {}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'));
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
     const std::string line = text.substr(from, end - from);
@@ -56,7 +65,8 @@ std::string undefine(const std::string& text) {
   std::string result;
   for (std::size_t at = 0; (at = text.find("#define ", at)) != std::string::npos; ++at) {
     const std::size_t from = at + 8, end = text.find_first_of(" (\n", from);
-    if (names.insert(text.substr(from, end - from)).second) result += "#undef " + text.substr(from, end - from) + "\n";
+    if (names.insert(text.substr(from, end - from)).second)
+      result += "#undef " + text.substr(from, end - from) + "\n";
   }
   return result;
 }
@@ -72,7 +82,8 @@ class Shipper {
     const StagedCell staged = split_stages(cell_, structure_);
     const Dtype arithmetic = arithmetic_of(request_.dtype);
     // As CudaSolver::upload: sixteen bits where nothing but the stage itself reads what it writes.
-    const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell_.outs.empty();
+    const bool alone =
+        staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell_.outs.empty();
     running_ = alone ? request_.dtype : arithmetic;
     sizes_ = known_sizes();
     std::vector<std::unique_ptr<StageProgram>> programs;
@@ -84,8 +95,11 @@ class Shipper {
         why = fmt::format("the stage {} has no channels of its own", names_of(stage));
         break;
       }
-      if (!open.empty()) throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}", names_of(stage), fmt::join(options_for(open), " ")));
-      programs.push_back(std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_, nullptr));
+      if (!open.empty())
+        throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}",
+                                     names_of(stage), fmt::join(options_for(open), " ")));
+      programs.push_back(std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable,
+                                                        running_, nullptr));
       if (const auto refused = programs.back()->refusal(sizes_)) {
         why = fmt::format("the stage {}: {}", names_of(stage), *refused);
         break;
@@ -94,13 +108,15 @@ class Shipper {
     const bool in_rows = !why.empty();
     if (in_rows) running_ = request_.dtype;
     if (in_rows && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
-      throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}", to_string(request_.solver), why));
+      throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}",
+                                   to_string(request_.solver), why));
     describe();
     if (in_rows) {
       to_.plan.push_back(fmt::format("all of the cell step by step, as row kernels: {}", why));
       add_rows(to_.whole, cell_, structure_, running_, "rows", nullptr);
     } else {
-      for (std::size_t k = 0; k < staged.stages.size(); ++k) add_stage(staged.stages[k], static_cast<int>(k), *programs[k]);
+      for (std::size_t k = 0; k < staged.stages.size(); ++k)
+        add_stage(staged.stages[k], static_cast<int>(k), *programs[k]);
       if (!staged.after.cell.outs.empty()) {
         to_.plan.push_back("outs, once all states are known");
         add_rows(to_.after, staged.after.cell, Structure{}, running_, "after", &staged.after);
@@ -157,7 +173,9 @@ class Shipper {
     used.erase(stage.lane);
     std::set<std::string> names;
     for (const AxisId a : used) {
-      const auto header = std::find_if(cell_.header.begin(), cell_.header.end(), [&](AxisId h) { return cell_.graph.axis(h).name == graph.axis(a).name; });
+      const auto header = std::find_if(cell_.header.begin(), cell_.header.end(), [&](AxisId h) {
+        return cell_.graph.axis(h).name == graph.axis(a).name;
+      });
       if (header != cell_.header.end() && is_open(*header)) names.insert(graph.axis(a).name);
     }
     return names;
@@ -170,7 +188,8 @@ class Shipper {
   std::string names_of(const StageCells& stage) const {
     std::string text;
     for (const int u : stage.states)
-      if (cell_.symbol_of(cell_.updates[u]).lag_of < 0) text += (text.empty() ? "{" : ", ") + cell_.symbol_of(cell_.updates[u]).name;
+      if (cell_.symbol_of(cell_.updates[u]).lag_of < 0)
+        text += (text.empty() ? "{" : ", ") + cell_.symbol_of(cell_.updates[u]).name;
     return text + "}";
   }
 
@@ -189,11 +208,16 @@ class Shipper {
   }
   static cellc_source source_of(const ArraySource& s) {
     switch (s.kind) {
-      case ArraySource::Kind::Symbol: return {CELLC_FROM_SYMBOL, s.id};
-      case ArraySource::Kind::Trajectory: return {CELLC_FROM_TRAJECTORY, s.id};
-      case ArraySource::Kind::Before: return {CELLC_FROM_BEFORE, s.id};
-      case ArraySource::Kind::Once: return {CELLC_FROM_ONCE, s.id};
-      case ArraySource::Kind::Mixing: break;
+      case ArraySource::Kind::Symbol:
+        return {CELLC_FROM_SYMBOL, s.id};
+      case ArraySource::Kind::Trajectory:
+        return {CELLC_FROM_TRAJECTORY, s.id};
+      case ArraySource::Kind::Before:
+        return {CELLC_FROM_BEFORE, s.id};
+      case ArraySource::Kind::Once:
+        return {CELLC_FROM_ONCE, s.id};
+      case ArraySource::Kind::Mixing:
+        break;
     }
     throw std::logic_error("shipped: no such array on a device");
   }
@@ -203,26 +227,34 @@ class Shipper {
     const auto least = least_lengths(cell_);
     for (const AxisId a : cell_.header) {
       const auto said = request_.lengths.find(a);
-      const auto fixed = said != request_.lengths.end() ? std::optional(said->second) : cell_.graph.axis(a).fixed;
+      const auto fixed =
+          said != request_.lengths.end() ? std::optional(said->second) : cell_.graph.axis(a).fixed;
       if (fixed && *fixed < least.at(a))
-        throw RequestError(fmt::format("axis {} has length {}; the cell needs {} or more", cell_.graph.axis(a).name, *fixed, least.at(a)));
+        throw RequestError(fmt::format("axis {} has length {}; the cell needs {} or more",
+                                       cell_.graph.axis(a).name, *fixed, least.at(a)));
       to_.fixed.push_back(fixed.value_or(-1));
       to_.least.push_back(least.at(a));
     }
-    if (cell_.header.size() > CELLC_MOST_AXES) throw UsageError(fmt::format("a cell of more than {} axes cannot be built for GPUs", static_cast<int>(CELLC_MOST_AXES)));
+    if (cell_.header.size() > CELLC_MOST_AXES)
+      throw UsageError(fmt::format("a cell of more than {} axes cannot be built for GPUs",
+                                   static_cast<int>(CELLC_MOST_AXES)));
     CellGraph fixed = cell_;
     for (const auto& [axis, length] : request_.lengths) fixed.graph.fix_length(axis, length);
     to_.layout_ = call_layout(fixed);
     const CallLayout& layout = to_.layout_;
     for (const AxisId a : cell_.header) {
       const auto at = std::find(layout.lengths.begin(), layout.lengths.end(), a);
-      to_.axis_word.push_back(at == layout.lengths.end() ? -1 : static_cast<int>(at - layout.lengths.begin()));
+      to_.axis_word.push_back(at == layout.lengths.end() ? -1
+                                                         : static_cast<int>(at - layout.lengths.begin()));
     }
-    for (const CallField& f : layout.fields) to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
+    for (const CallField& f : layout.fields)
+      to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
     for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
       const Symbol& symbol = cell_.symbols[s];
       cellc_symbol t{};
-      t.kind = symbol.kind == SymbolKind::Input ? CELLC_SYMBOL_INPUT : symbol.kind == SymbolKind::Param ? CELLC_SYMBOL_PARAM : CELLC_SYMBOL_STATE;
+      t.kind = symbol.kind == SymbolKind::Input   ? CELLC_SYMBOL_INPUT
+               : symbol.kind == SymbolKind::Param ? CELLC_SYMBOL_PARAM
+                                                  : CELLC_SYMBOL_STATE;
       t.axes = dims(symbol.axes);
       t.lag_of = symbol.lag_of;
       t.lag = symbol.lag;
@@ -246,8 +278,8 @@ class Shipper {
 
   // Parts ----------------------------------------------------------------------------------------------
 
-  void add_rows(ShippedRows& rows, const CellGraph& of, const Structure& structure, Dtype storage, const std::string& name,
-                const StatelessCell* derived) {
+  void add_rows(ShippedRows& rows, const CellGraph& of, const Structure& structure, Dtype storage,
+                const std::string& name, const StatelessCell* derived) {
     Group& group = groups_[storage];
     for (const char* use : {"rows_frame.cuh", "rows.cuh"})
       if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
@@ -259,7 +291,8 @@ class Shipper {
     // The first two lines say where the file begins.
     std::string text = module.text;
     for (int lines = 0; lines < 2; ++lines) text = text.substr(text.find('\n') + 1);
-    group.text += fmt::format("// {} {}\n{}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text);
+    group.text += fmt::format("// {} {}\n{}\n", name,
+                              std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text);
     rows.tables = rows_tables(plan, module.kernels, storage == Dtype::F64);
     rows.tables.rows.first_kernel = static_cast<int>(to_.kernels.size());
     for (const RowsKernel& k : module.kernels) kernel(k.function, space_of(storage) + "::");
@@ -268,7 +301,8 @@ class Shipper {
       for (const ArraySource& s : derived->sources) rows.sources.push_back(source_of(s));
       for (const Out& o : derived->cell.outs) rows.outs.push_back(dims(o.index));
     }
-    rows.derived = {&rows.tables.rows, rows.sources.data(), static_cast<int>(rows.sources.size()), static_cast<int>(rows.outs.size()), rows.outs.data()};
+    rows.derived = {&rows.tables.rows, rows.sources.data(), static_cast<int>(rows.sources.size()),
+                    static_cast<int>(rows.outs.size()), rows.outs.data()};
   }
 
   /// Kernels that a call may choose.
@@ -285,16 +319,23 @@ class Shipper {
     const bool alone = stage.channels == 0 || channels == 1;
     bool segments = false, scans = false;
     switch (request_.solver) {
-      case Strategy::Sequential: break;
-      case Strategy::Scan: scans = stage.scans; segments = !scans; break;
+      case Strategy::Sequential:
+        break;
+      case Strategy::Scan:
+        scans = stage.scans;
+        segments = !scans;
+        break;
       case Strategy::Auto:
         scans = !facts.forgets && facts.exact && facts.block <= 8 && stage.scans;
         segments = !scans;
         break;
-      default: segments = true;
+      default:
+        segments = true;
     }
-    if (segments && structure_.stages.size() > 1 && !facts.forgets) segments = false;  // cellc_run_stage walks there
-    if (request_.steps && *request_.steps < CELLC_SHORTEST && request_.solver == Strategy::Auto) scans = segments = false;
+    if (segments && structure_.stages.size() > 1 && !facts.forgets)
+      segments = false;  // cellc_run_stage walks there
+    if (request_.steps && *request_.steps < CELLC_SHORTEST && request_.solver == Strategy::Auto)
+      scans = segments = false;
     for (const int kind : {CELLC_SEQUENTIAL, CELLC_SEGMENTED}) {
       if (kind == CELLC_SEGMENTED && !segments) continue;
       const auto add = [&](int rows, int lockstep, int width) {
@@ -332,7 +373,8 @@ class Shipper {
       if (!alone) {
         if (dividing * stage.storage_bytes >= 16) add(CELLC_ROWS, dividing);
         if (most > 1) add(CELLC_EACH, most);
-        if (channels > 1 && (channels & (channels - 1)) == 0 && channels * stage.storage_bytes < 16 && stage.step_inputs > 0)
+        if (channels > 1 && (channels & (channels - 1)) == 0 && channels * stage.storage_bytes < 16 &&
+            stage.step_inputs > 0)
           add(CELLC_TIME, static_cast<int>(channels));
       }
       add(CELLC_EACH, 1);
@@ -344,9 +386,13 @@ class Shipper {
   static std::string kernel_name(const cellc_variant& v) {
     if (v.kernel == CELLC_SCAN) {
       const char* copy = v.copy == CELLC_ROWS ? "rows" : v.copy == CELLC_TIME ? "time" : "each";
-      return fmt::format("{}_{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels, v.forward ? "_forward" : "");
+      return fmt::format("{}_{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels,
+                         v.forward ? "_forward" : "");
     }
-    return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk", v.lockstep ? "_lockstep" : v.rows ? "_rows" : "",
+    return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
+                       v.lockstep ? "_lockstep"
+                       : v.rows   ? "_rows"
+                                  : "",
                        v.width == 2 ? "_pairs" : "");
   }
 
@@ -377,15 +423,22 @@ class Shipper {
     part_table.facts = facts;
     part_table.first_kernel = static_cast<int>(to_.kernels.size());
 
-    // A namespace for the stage, and inside it one for each set of macros that lanes or scans are compiled with.
+    // A namespace for the stage, and inside it one for each set of macros that lanes or scans are compiled
+    // with.
     const std::string place = fmt::format("stage{}", k), outside = space_of(running_) + "::" + place + "::";
-    std::string text = fmt::format("// The stage {}.\nnamespace {} {{\n\n{}\n{}\n", names_of(stage), place, parts.step->text, parts.carried->text);
+    std::string text = fmt::format("// The stage {}.\nnamespace {} {{\n\n{}\n{}\n", names_of(stage), place,
+                                   parts.step->text, parts.carried->text);
     std::map<std::string, std::string> inside;
     std::vector<std::string> order, kernels(s.variants.size()), used;
     std::vector<std::string> places(s.variants.size());
     for (std::size_t i = 0; i < s.variants.size(); ++i) {
       const cellc_variant& v = s.variants[i];
-      const std::string space = v.kernel == CELLC_SCAN ? fmt::format("{}{}{}", v.buffers ? "stream" : "channels", v.channels, v.forward ? fmt::format("_steps{}", v.steps) : "") : v.width == 2 ? "pairs" : v.rows ? "rows" : "lanes";
+      const std::string space = v.kernel == CELLC_SCAN
+                                    ? fmt::format("{}{}{}", v.buffers ? "stream" : "channels", v.channels,
+                                                  v.forward ? fmt::format("_steps{}", v.steps) : "")
+                                : v.width == 2 ? "pairs"
+                                : v.rows       ? "rows"
+                                               : "lanes";
       const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, kernel_name(v));
       std::string& body = inside[space];
       if (body.empty()) {
@@ -399,11 +452,14 @@ class Shipper {
         if (body.find(fmt::format("// {} -", p)) == std::string::npos) body += part(p);
       body += stage_kernel_text(*parts.step, *parts.carried, s.tables.stage, v, name) + "\n";
       kernel(name, outside + space + "::");
-      const std::string kind = v.kernel == CELLC_SCAN ? "scan" : v.kernel == CELLC_SEGMENTED ? "segments" : "step by step";
+      const std::string kind = v.kernel == CELLC_SCAN        ? "scan"
+                               : v.kernel == CELLC_SEGMENTED ? "segments"
+                                                             : "step by step";
       if (s.what.find(kind) == std::string::npos) s.what += (s.what.empty() ? "" : ", ") + kind;
     }
     for (const std::string& space : order)
-      text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space, inside[space], undefine(inside[space]));
+      text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space, inside[space],
+                          undefine(inside[space]));
     groups_[running_].text += text + fmt::format("}}  // namespace {}\n\n", place);
     to_.plan.push_back(fmt::format("the stage {}, a lane a thread: {}", names_of(stage), s.what));
     part_tables_.push_back(part_table);
@@ -442,8 +498,10 @@ class Shipper {
     Group& group = groups_[running_];
     group.uses.push_back("call.cuh");
     const auto add = [&](const char* name, const char* argument, const char* function) {
-      group.text += fmt::format("extern \"C\" __global__ void __launch_bounds__(256) {0}_{1}(const __grid_constant__ cellc::{2} a) {{ cellc::{3}(a); }}\n",
-                                request_.prefix, name, argument, function);
+      group.text += fmt::format(
+          "extern \"C\" __global__ void __launch_bounds__(256) {0}_{1}(const __grid_constant__ cellc::{2} a) "
+          "{{ cellc::{3}(a); }}\n",
+          request_.prefix, name, argument, function);
       return kernel(fmt::format("{}_{}", request_.prefix, name), space_of(running_) + "::");
     };
     to_.cell_table_.copy_kernel = add("copy", "CopyArguments", "copy_rows");
@@ -453,7 +511,10 @@ class Shipper {
 
   void finish(bool in_rows) {
     for (auto& [storage, group] : groups_) {
-      std::string text = fmt::format("#define CELLC_STORAGE_{} 1\n", storage == Dtype::F64 ? "F64" : storage == Dtype::F16 ? "F16" : storage == Dtype::BF16 ? "BF16" : "F32");
+      std::string text = fmt::format("#define CELLC_STORAGE_{} 1\n", storage == Dtype::F64    ? "F64"
+                                                                     : storage == Dtype::F16  ? "F16"
+                                                                     : storage == Dtype::BF16 ? "BF16"
+                                                                                              : "F32");
       text += part("preamble.cuh") + part("math.cuh");
       for (const std::string& use : group.uses) text += part(use);
       if (!group.products.empty()) {
@@ -466,7 +527,8 @@ class Shipper {
         for (int* asks : group.products) *asks = number;
       }
       text += group.text;
-      to_.text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text, undefine(text));
+      to_.text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text,
+                              undefine(text));
     }
     for (std::size_t k = 0; k < part_tables_.size(); ++k) {
       cellc_stage_part& p = part_tables_[k];
@@ -510,12 +572,24 @@ class Shipper {
     t.shared_per_block = card_.facts().shared_per_block;
     t.shared_per_multiprocessor = card_.facts().shared_per_multiprocessor;
     switch (request_.solver) {
-      case Strategy::Auto: t.solver = CELLC_MUST_AUTO; break;
-      case Strategy::Sequential: t.solver = CELLC_MUST_WALK; break;
-      case Strategy::Scan: t.solver = CELLC_SCAN_ASKED; break;
-      case Strategy::Newton: t.solver = CELLC_ASK_NEWTON; break;
-      case Strategy::Segmented: t.solver = CELLC_ASK_SEGMENTED; break;
-      default: t.solver = CELLC_ASK_CARRIED; break;
+      case Strategy::Auto:
+        t.solver = CELLC_MUST_AUTO;
+        break;
+      case Strategy::Sequential:
+        t.solver = CELLC_MUST_WALK;
+        break;
+      case Strategy::Scan:
+        t.solver = CELLC_SCAN_ASKED;
+        break;
+      case Strategy::Newton:
+        t.solver = CELLC_ASK_NEWTON;
+        break;
+      case Strategy::Segmented:
+        t.solver = CELLC_ASK_SEGMENTED;
+        break;
+      default:
+        t.solver = CELLC_ASK_CARRIED;
+        break;
     }
   }
 
@@ -530,7 +604,8 @@ class Shipper {
   std::vector<cellc_stage_part> part_tables_;
 };
 
-ShippedCell::ShippedCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request) : cell_(cell) {
+ShippedCell::ShippedCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request)
+    : cell_(cell) {
   Shipper(*this, structure, request).run();
   // Only what programs see has the lengths that were fixed.
   for (const auto& [axis, length] : request.lengths) cell_.graph.fix_length(axis, length);

@@ -18,6 +18,7 @@
 #include "runtime/cuda/stage_tables.h"
 #include "runtime/solve_options.h"
 // After the tables of stages and rows.
+#include "kernels-templates/host_arrays.h"
 #include "kernels-templates/host_call.h"
 
 namespace cellc {

@@ -32,7 +32,8 @@ int number_of_axis(const CellGraph& cell, AxisId axis) {
   return static_cast<int>(found - cell.header.begin());
 }
 
-std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
+std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
+                                            const std::map<AxisId, std::int64_t>& sizes) {
   std::vector<std::int64_t> lengths;
   for (const AxisId a : cell.header) {
     const auto found = sizes.find(a);
@@ -41,13 +42,19 @@ std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::ma
   return lengths;
 }
 
-const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage, const ArraySource& source) {
+const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,
+                                          const ArraySource& source) {
   switch (source.kind) {
-    case ArraySource::Kind::Symbol: return cell.symbols[source.id].axes;
-    case ArraySource::Kind::Trajectory: return cell.symbol_of(cell.updates[source.id]).axes;
-    case ArraySource::Kind::Before: return stage.before.cell.outs[source.id].index;
-    case ArraySource::Kind::Once: return stage.once.cell.outs[source.id].index;
-    case ArraySource::Kind::Mixing: break;
+    case ArraySource::Kind::Symbol:
+      return cell.symbols[source.id].axes;
+    case ArraySource::Kind::Trajectory:
+      return cell.symbol_of(cell.updates[source.id]).axes;
+    case ArraySource::Kind::Before:
+      return stage.before.cell.outs[source.id].index;
+    case ArraySource::Kind::Once:
+      return stage.once.cell.outs[source.id].index;
+    case ArraySource::Kind::Mixing:
+      break;
   }
   throw std::logic_error("stage tables: no such array on a device");
 }
@@ -87,14 +94,15 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
 
 std::size_t argument_words(const cellc_stage& stage) {
   const auto n = [](int count) { return static_cast<std::size_t>(count); };
-  const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) + n(stage.carried_states) +
-                            n(stage.carried_inputs) + n(stage.carried_params);
+  const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) +
+                            n(stage.carried_states) + n(stage.carried_inputs) + n(stage.carried_params);
   return 7 * n(stage.symbols) + 3 * n(stage.step_states) + lists / 2 + 64;
 }
 
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {
   int axes_in_use = 1;
-  for (int p = 0; p < stage.places[stage.symbols]; ++p) axes_in_use = std::max(axes_in_use, stage.place_axis[p] + 1);
+  for (int p = 0; p < stage.places[stage.symbols]; ++p)
+    axes_in_use = std::max(axes_in_use, stage.place_axis[p] + 1);
   for (int c = 0; c < stage.channels; ++c) axes_in_use = std::max(axes_in_use, stage.channel_axes[c] + 1);
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(axes_in_use), 1);
   const std::vector<cellc_view> views(static_cast<std::size_t>(stage.symbols) + 1);

@@ -1,6 +1,6 @@
 #pragma once
-// A stage's lane cell as the tables that kernels-templates/host_lanes.h plans and launches by: for runs of our
-// own and, printed, for code that is shipped.
+// A stage's lane cell as the tables that kernels-templates/host_lanes.h plans and launches by: for runs of
+// our own and, printed, for code that is shipped.
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -25,12 +25,15 @@ struct StageTables {
   void point();
 };
 
-/// Header axes by number: axis `a` of any of the cell's graphs has the length lengths[number_of_axis(cell, a)].
+/// Header axes by number: axis `a` of any of the cell's graphs has the length lengths[number_of_axis(cell,
+/// a)].
 int number_of_axis(const CellGraph& cell, AxisId axis);
-std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes);
+std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
+                                            const std::map<AxisId, std::int64_t>& sizes);
 
 /// Axes of the array that a derived cell's symbol stands for.
-const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage, const ArraySource& source);
+const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,
+                                          const ArraySource& source);
 
 /// Without what the card decides: warps, stage_steps.
 StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const CudaLaneCode& step,

@@ -1,6 +1,6 @@
-// What `cellc build` writes for GPUs, as its users' compilers see it: headers under a C99 compiler, the source under
-// nvcc where there is one, the kernels under NVRTC; and, where there is a GPU, programs that are built against the
-// files and have the bits of a run.
+// What `cellc build` writes for GPUs, as its users' compilers see it: headers under a C99 compiler, the
+// source under nvcc where there is one, the kernels under NVRTC; and, where there is a GPU, programs that are
+// built against the files and have the bits of a run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,8 @@ Outcome shell(const std::string& command) {
   Outcome outcome{};
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   char buffer[4096];
-  for (std::size_t n; pipe && (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) outcome.text.append(buffer, n);
+  for (std::size_t n; pipe && (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.text.append(buffer, n);
   outcome.status = pipe ? pclose(pipe) : -1;
   return outcome;
 }
@@ -67,8 +68,9 @@ Files files_of(const LoadedExample& cell, Dtype dtype = Dtype::F32, const std::s
   }
   const ShippedCell& shipped = *made;
   const ShipOrigin origin{"cell " + cell.graph.name, " * a test\n"};
-  return {print_cuda_source(shipped, request, origin), print_source_header(shipped, request, origin), print_module_source(shipped, origin),
-          print_module_header(shipped, request, origin, file), request.prefix};
+  return {print_cuda_source(shipped, request, origin), print_source_header(shipped, request, origin),
+          print_module_source(shipped, origin), print_module_header(shipped, request, origin, file),
+          request.prefix};
 }
 
 class ShippedFiles : public testing::TestWithParam<std::string> {
@@ -84,7 +86,8 @@ class ShippedFiles : public testing::TestWithParam<std::string> {
   Scratch scratch;
 };
 
-/// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is no other.
+/// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is
+/// no other.
 TEST_P(ShippedFiles, HeadersAreCleanCAndCpp) {
   each([&](const LoadedExample& cell) {
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
@@ -93,16 +96,23 @@ TEST_P(ShippedFiles, HeadersAreCleanCAndCpp) {
       save(scratch / "source.h", files.source_header);
       save(scratch / "module.h", files.module_header);
       const std::string& p = files.prefix;
-      save(scratch / "a.c", fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
-                                        "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + {0}_message(0)[0] + {0}_about()[0]; }}\n", p));
-      save(scratch / "b.c", fmt::format("#include \"module.h\"\nint main(void) {{ {0}_module m; {0}_lengths l; {0}_arrays a; int64_t n = 0;\n"
+      save(scratch / "a.c",
+           fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
+                       "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + "
+                       "{0}_message(0)[0] + {0}_about()[0]; }}\n",
+                       p));
+      save(scratch / "b.c", fmt::format("#include \"module.h\"\nint main(void) {{ {0}_module m; {0}_lengths "
+                                        "l; {0}_arrays a; int64_t n = 0;\n"
                                         "memset(&l, 0, sizeof l); memset(&a, 0, sizeof a);\n"
-                                        "return {0}_load(&m, \"\") + {0}_workspace(&m, &l, &a, &n) + {0}_forward(&m, &l, &a, 0, 0, n, 0) + "
-                                        "{0}_message(0)[0] + {0}_about()[0] + ({0}_unload(&m), 0); }}\n", p));
+                                        "return {0}_load(&m, \"\") + {0}_workspace(&m, &l, &a, &n) + "
+                                        "{0}_forward(&m, &l, &a, 0, 0, n, 0) + "
+                                        "{0}_message(0)[0] + {0}_about()[0] + ({0}_unload(&m), 0); }}\n",
+                                        p));
       for (const char* name : {"a.c", "b.c"})
         for (const char* how : {"-x c -std=c99 -pedantic", "-x c++ -std=c++11"}) {
-          const Outcome made = shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER, how, scratch.path(),
-                                                 CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
+          const Outcome made =
+              shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER,
+                                how, scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
           ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
         }
     }
@@ -114,8 +124,10 @@ TEST_P(ShippedFiles, SourceIsCleanUnderNvcc) {
   if (cuda.empty()) GTEST_SKIP() << "no nvcc";
   each([&](const LoadedExample& cell) {
     save(scratch / "cell.cu", files_of(cell).source);
-    const Outcome made = shell(fmt::format("{}/bin/nvcc -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -arch=sm_80 -std=c++17 -c {} -o {}", cuda,
-                                           scratch / "cell.cu", scratch / "cell.o"));
+    const Outcome made =
+        shell(fmt::format("{}/bin/nvcc -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -arch=sm_80 "
+                          "-std=c++17 -c {} -o {}",
+                          cuda, scratch / "cell.cu", scratch / "cell.o"));
     ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
     EXPECT_EQ(made.text, "");
   });
@@ -127,14 +139,17 @@ TEST_P(ShippedModules, CompileUnderNvrtc) {
   const oracle::Example& file = example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
     const LoadedExample cell(file, tree);
-    const CompiledKernels ptx = compile_cuda({"cell.cu", files_of(cell).module, {}}, "sm_80", CompiledKind::Ptx);
+    const CompiledKernels ptx =
+        compile_cuda({"cell.cu", files_of(cell).module, {}}, "sm_80", CompiledKind::Ptx);
     EXPECT_TRUE(has(ptx.code, fmt::format(".entry {}_copy", c_name(cell.graph.name))));
     EXPECT_EQ(ptx.log, "");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, ShippedFiles, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
-INSTANTIATE_TEST_SUITE_P(Examples, ShippedModules, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, ShippedFiles, testing::ValuesIn(example_names()),
+                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, ShippedModules, testing::ValuesIn(example_names()),
+                         [](const auto& info) { return info.param; });
 
 /// The head of a file says what it is.
 TEST(ShippedFile, SaysWhatItCameFrom) {
@@ -150,7 +165,8 @@ TEST(ShippedFile, SaysWhatItCameFrom) {
       " * plan:\n"
       " *   the stage {h}, a lane a thread: step by step, segments\n"
       " *\n"
-      " * A call queues its work on a stream and returns: it neither waits for the device nor allocates. Every written\n";
+      " * A call queues its work on a stream and returns: it neither waits for the device nor allocates. "
+      "Every written\n";
   EXPECT_EQ(built.bytes.substr(0, head.size()), head);
   EXPECT_EQ(built.header.substr(0, head.size()), head);
   EXPECT_EQ(built.kernels.size(), 8u) << "two walks, a walk in lockstep, two by segments, three of calls";
@@ -164,7 +180,8 @@ TEST_F(ShippedCubins, AreTheSameEveryTime) {
   CudaBuildRequest request;
   request.target = CudaTarget::Cubin;
   request.architectures = {"sm_90", "sm_80"};
-  const BuiltCuda one = build_cuda(cell.graph, cell.structure, request), two = build_cuda(cell.graph, cell.structure, request);
+  const BuiltCuda one = build_cuda(cell.graph, cell.structure, request),
+                  two = build_cuda(cell.graph, cell.structure, request);
   EXPECT_TRUE(one.bytes == two.bytes);
   EXPECT_EQ(one.header, two.header);
   EXPECT_EQ(one.architectures, (std::vector<std::string>{"sm_80", "sm_90"}));
@@ -177,40 +194,86 @@ TEST_F(ShippedCubins, AreTheSameEveryTime) {
 /// Reads NAME.bin of every input and param, writes NAME.out of every state, out and final.
 std::string program(const CellGraph& cell, const std::string& p, bool module) {
   const CallLayout layout = call_layout(cell);
-  std::string text = module ? "#include \"cell.h\"\n" : "#include <cuda_runtime_api.h>\n#include \"cell.h\"\n";
+  std::string text =
+      module ? "#include \"cell.h\"\n" : "#include <cuda_runtime_api.h>\n#include \"cell.h\"\n";
   text += "#include <stdio.h>\n#include <stdlib.h>\n";
-  text += module ? "#define PUT(to, from, n) cuMemcpyHtoD((CUdeviceptr)(uintptr_t)(to), from, n)\n#define GET(to, from, n) cuMemcpyDtoH(to, (CUdeviceptr)(uintptr_t)(from), n)\n"
-                 : "#define PUT(to, from, n) cudaMemcpy(to, from, n, cudaMemcpyHostToDevice)\n#define GET(to, from, n) cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost)\n";
-  text += module ? "static void* room(size_t n) { CUdeviceptr at = 0; if (cuMemAlloc(&at, n ? n : 1)) exit(9); return (void*)(uintptr_t)at; }\n"
-                 : "static void* room(size_t n) { void* at = 0; if (cudaMalloc(&at, n ? n : 1)) exit(9); return at; }\n";
-  text += "static void* bytes_of(const char* name, size_t* n, size_t extra) {\n  FILE* f = fopen(name, \"rb\"); void* b;\n  if (!f) { *n = 0; return 0; }\n"
-          "  fseek(f, 0, SEEK_END); *n = (size_t)ftell(f); rewind(f); b = calloc(1, *n + extra);\n  if (fread(b, 1, *n, f) != *n) exit(8);\n  fclose(f); return b;\n}\n"
-          "static void* load(const char* name) { size_t n; void* b = bytes_of(name, &n, 0), *at; if (!b) return 0; at = room(n); PUT(at, b, n); free(b); return at; }\n"
-          "static void keep(const char* name, const void* from, size_t n) { FILE* f = fopen(name, \"wb\"); void* b = malloc(n + 1); GET(b, from, n); fwrite(b, 1, n, f); fclose(f); free(b); }\n";
-  text += fmt::format("int main(int count, char** words) {{\n  {0}_lengths lengths; {0}_arrays arrays; int64_t bytes = 0; int result; int32_t* status; int32_t told[64]; size_t n; int i;\n", p);
+  text += module ? "#define PUT(to, from, n) cuMemcpyHtoD((CUdeviceptr)(uintptr_t)(to), from, n)\n#define "
+                   "GET(to, from, n) cuMemcpyDtoH(to, (CUdeviceptr)(uintptr_t)(from), n)\n"
+                 : "#define PUT(to, from, n) cudaMemcpy(to, from, n, cudaMemcpyHostToDevice)\n#define "
+                   "GET(to, from, n) cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost)\n";
+  text += module ? "static void* room(size_t n) { CUdeviceptr at = 0; if (cuMemAlloc(&at, n ? n : 1)) "
+                   "exit(9); return (void*)(uintptr_t)at; }\n"
+                 : "static void* room(size_t n) { void* at = 0; if (cudaMalloc(&at, n ? n : 1)) exit(9); "
+                   "return at; }\n";
+  text +=
+      "static void* bytes_of(const char* name, size_t* n, size_t extra) {\n  FILE* f = fopen(name, \"rb\"); "
+      "void* b;\n  if (!f) { *n = 0; return 0; }\n"
+      "  fseek(f, 0, SEEK_END); *n = (size_t)ftell(f); rewind(f); b = calloc(1, *n + extra);\n  if (fread(b, "
+      "1, *n, f) != *n) exit(8);\n  fclose(f); return b;\n}\n"
+      "static void* load(const char* name) { size_t n; void* b = bytes_of(name, &n, 0), *at; if (!b) return "
+      "0; at = room(n); PUT(at, b, n); free(b); return at; }\n"
+      "static void keep(const char* name, const void* from, size_t n) { FILE* f = fopen(name, \"wb\"); void* "
+      "b = malloc(n + 1); GET(b, from, n); fwrite(b, 1, n, f); fclose(f); free(b); }\n";
+  text += fmt::format(
+      "int main(int count, char** words) {{\n  {0}_lengths lengths; {0}_arrays arrays; int64_t bytes = 0; "
+      "int result; int32_t* status; int32_t told[64]; size_t n; int i;\n",
+      p);
   if (module)
-    text += fmt::format("  {0}_module m; CUdevice device; CUcontext context; void* image;\n"
-                        "  if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context)) return 7;\n"
-                        "  image = bytes_of(words[1], &n, 1);\n  if ((result = {0}_load(&m, image))) {{ puts({0}_message(result)); return 6; }}\n", p);
-  text += "  (void)count; (void)words;\n  memset(&lengths, 0, sizeof lengths);\n  memset(&arrays, 0, sizeof arrays);\n";
+    text += fmt::format(
+        "  {0}_module m; CUdevice device; CUcontext context; void* image;\n"
+        "  if (cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) || "
+        "cuCtxSetCurrent(context)) return 7;\n"
+        "  image = bytes_of(words[1], &n, 1);\n  if ((result = {0}_load(&m, image))) {{ "
+        "puts({0}_message(result)); return 6; }}\n",
+        p);
+  text +=
+      "  (void)count; (void)words;\n  memset(&lengths, 0, sizeof lengths);\n  memset(&arrays, 0, sizeof "
+      "arrays);\n";
   text += "  { FILE* f = fopen(\"lengths.txt\", \"r\"); long long v;\n";
-  for (const AxisId a : layout.lengths) text += fmt::format("    if (fscanf(f, \"%lld\", &v) != 1) return 5; lengths.{} = v;\n", c_name(cell.graph.axis(a).name));
-  text += "    if (fscanf(f, \"%lld\", &v) != 1) return 5; lengths.sequences = v;\n    if (fscanf(f, \"%lld\", &v) != 1) return 5; lengths.steps = v;\n    fclose(f);\n  }\n";
+  for (const AxisId a : layout.lengths)
+    text += fmt::format("    if (fscanf(f, \"%lld\", &v) != 1) return 5; lengths.{} = v;\n",
+                        c_name(cell.graph.axis(a).name));
+  text +=
+      "    if (fscanf(f, \"%lld\", &v) != 1) return 5; lengths.sequences = v;\n    if (fscanf(f, \"%lld\", "
+      "&v) != 1) return 5; lengths.steps = v;\n    fclose(f);\n  }\n";
   for (const CallField& f : layout.fields) {
-    if (!f.is_written()) text += fmt::format("  arrays.{0} = load(\"{0}.bin\");\n", f.name);
-    else text += fmt::format("  {{ FILE* f = fopen(\"{0}.size\", \"r\"); unsigned long long v = 0; if (f && fscanf(f, \"%llu\", &v) == 1) {{ arrays.{0} = room(v); fclose(f); }} }}\n", f.name);
+    if (!f.is_written())
+      text += fmt::format("  arrays.{0} = load(\"{0}.bin\");\n", f.name);
+    else
+      text += fmt::format(
+          "  {{ FILE* f = fopen(\"{0}.size\", \"r\"); unsigned long long v = 0; if (f && fscanf(f, \"%llu\", "
+          "&v) == 1) {{ arrays.{0} = room(v); fclose(f); }} }}\n",
+          f.name);
   }
   const std::string m = module ? "&m, " : "";
-  text += fmt::format("  result = {0}_workspace({1}&lengths, &arrays, &bytes);\n  if (result) {{ puts({0}_message(result)); return 4; }}\n", p, m);
+  text += fmt::format(
+      "  result = {0}_workspace({1}&lengths, &arrays, &bytes);\n  if (result) {{ puts({0}_message(result)); "
+      "return 4; }}\n",
+      p, m);
   text += "  status = (int32_t*)room(4 * 64);\n";
   // What is refused writes nothing, and the next call works.
-  text += module ? fmt::format("  if ({0}_forward(&m, &lengths, &arrays, 0, (CUdeviceptr)(uintptr_t)&bytes, bytes, 0) != CELLC_FOREIGN_WORKSPACE) return 3;\n", p)
+  text += module ? fmt::format(
+                       "  if ({0}_forward(&m, &lengths, &arrays, 0, (CUdeviceptr)(uintptr_t)&bytes, bytes, "
+                       "0) != CELLC_FOREIGN_WORKSPACE) return 3;\n",
+                       p)
                  : fmt::format("  if (!{0}_forward(&lengths, &arrays, 0, &bytes, bytes, 0)) return 3;\n", p);
-  text += module ? fmt::format("  result = {0}_forward(&m, &lengths, &arrays, 0, (CUdeviceptr)(uintptr_t)room((size_t)bytes), bytes, (CUdeviceptr)(uintptr_t)status);\n", p)
-                 : fmt::format("  result = {0}_forward(&lengths, &arrays, 0, room((size_t)bytes), bytes, status);\n", p);
-  text += fmt::format("  if (result) {{ puts({0}_message(result)); return 2; }}\n  GET(told, status, 4 * 64);\n  for (i = 0; i < lengths.sequences; ++i) if (told[i]) return 1;\n", p);
+  text += module
+              ? fmt::format(
+                    "  result = {0}_forward(&m, &lengths, &arrays, 0, "
+                    "(CUdeviceptr)(uintptr_t)room((size_t)bytes), bytes, (CUdeviceptr)(uintptr_t)status);\n",
+                    p)
+              : fmt::format(
+                    "  result = {0}_forward(&lengths, &arrays, 0, room((size_t)bytes), bytes, status);\n", p);
+  text += fmt::format(
+      "  if (result) {{ puts({0}_message(result)); return 2; }}\n  GET(told, status, 4 * 64);\n  for (i = 0; "
+      "i < lengths.sequences; ++i) if (told[i]) return 1;\n",
+      p);
   for (const CallField& f : layout.fields)
-    if (f.is_written()) text += fmt::format("  {{ FILE* f = fopen(\"{0}.size\", \"r\"); unsigned long long v = 0; if (f && fscanf(f, \"%llu\", &v) == 1) keep(\"{0}.out\", arrays.{0}, v); }}\n", f.name);
+    if (f.is_written())
+      text += fmt::format(
+          "  {{ FILE* f = fopen(\"{0}.size\", \"r\"); unsigned long long v = 0; if (f && fscanf(f, \"%llu\", "
+          "&v) == 1) keep(\"{0}.out\", arrays.{0}, v); }}\n",
+          f.name);
   text += fmt::format("  (void)n;\n  puts({0}_about());\n  return 0;\n}}\n", p);
   return text;
 }
@@ -227,7 +290,8 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
     oracle::Random random(11);
     const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, {128, 16, 3, 2});
     const std::int64_t steps = 1000;
-    const Trial trial(cell.graph, cell.oracle, file.ranges, random, {.dtype = dtype, .sizes = sizes, .steps = steps, .starts_given = true});
+    const Trial trial(cell.graph, cell.oracle, file.ranges, random,
+                      {.dtype = dtype, .sizes = sizes, .steps = steps, .starts_given = true});
     const Binding binding = trial.bound({steps, steps, steps}, false, 1);
     SolveReport report;
     CudaSolver solver(*gpu, cell.graph, cell.structure, dtype);
@@ -235,16 +299,21 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
     CudaBuildRequest request;
     request.dtype = dtype;
     request.architectures = {gpu->facts().architecture()};
-    for (const auto& [axis, n] : needed_lengths(cell, sizes, false)) request.dims[cell.graph.graph.axis(axis).name] = n;
+    for (const auto& [axis, n] : needed_lengths(cell, sizes, false))
+      request.dims[cell.graph.graph.axis(axis).name] = n;
     CellGraph fixed = cell.graph;
     for (const auto& [axis, n] : needed_lengths(cell, sizes, false)) fixed.graph.fix_length(axis, n);
     for (const CudaTarget target : {CudaTarget::Cubin, CudaTarget::Ptx, CudaTarget::Source}) {
       if (target == CudaTarget::Source && cuda.empty()) continue;
-      SCOPED_TRACE(fmt::format("{} as {}", to_string(dtype), target == CudaTarget::Source ? "source" : target == CudaTarget::Ptx ? "PTX" : "cubin"));
+      SCOPED_TRACE(fmt::format("{} as {}", to_string(dtype),
+                               target == CudaTarget::Source ? "source"
+                               : target == CudaTarget::Ptx  ? "PTX"
+                                                            : "cubin"));
       const Scratch scratch;
       request.target = target;
       // Two architectures, so that the driver has to choose.
-      if (target == CudaTarget::Cubin && gpu->facts().architecture() == "sm_90") request.architectures = {"sm_90", "sm_100"};
+      if (target == CudaTarget::Cubin && gpu->facts().architecture() == "sm_90")
+        request.architectures = {"sm_90", "sm_100"};
       request.file = target == CudaTarget::Ptx ? "cell.ptx" : "cell.cubin";
       const BuiltCuda built = build_cuda(cell.graph, cell.structure, request);
       request.architectures = {gpu->facts().architecture()};
@@ -252,35 +321,51 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
       save(scratch / "cell.h", built.header);
       save(scratch / "use.c", program(fixed, p, target != CudaTarget::Source));
       std::string lengths;
-      for (const AxisId a : call_layout(fixed).lengths) lengths += fmt::format("{} ", sizes.at(fixed.graph.axis(a).name));
+      for (const AxisId a : call_layout(fixed).lengths)
+        lengths += fmt::format("{} ", sizes.at(fixed.graph.axis(a).name));
       save(scratch / "lengths.txt", lengths + fmt::format("3 {}\n", steps));
       std::map<std::string, std::string> name_of;
       for (const CallField& f : call_layout(fixed).fields) {
         if (f.kind == FieldKind::Input || f.kind == FieldKind::Param || f.kind == FieldKind::Start) {
           const Array a = convert(binding.run.symbols[f.id], f.is_storage() ? dtype : arithmetic_of(dtype));
-          save(scratch / (f.name + ".bin"), std::string(static_cast<const char*>(a.data()), static_cast<std::size_t>(a.count()) * size_of(a.dtype())));
+          save(scratch / (f.name + ".bin"),
+               std::string(static_cast<const char*>(a.data()),
+                           static_cast<std::size_t>(a.count()) * size_of(a.dtype())));
         }
         if (f.kind == FieldKind::State || f.kind == FieldKind::Out || f.kind == FieldKind::Final) {
-          const std::string written = f.kind == FieldKind::Final ? cell.graph.symbols[f.id].name + ".final" : f.name;
+          const std::string written =
+              f.kind == FieldKind::Final ? cell.graph.symbols[f.id].name + ".final" : f.name;
           name_of[written] = f.name;
-          const auto found = std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
+          const auto found =
+              std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
           ASSERT_NE(found, want.end()) << written;
-          save(scratch / (f.name + ".size"), std::to_string(static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype())));
+          save(scratch / (f.name + ".size"), std::to_string(static_cast<std::size_t>(found->second.count()) *
+                                                            size_of(found->second.dtype())));
         }
       }
       const std::string in = "cd " + scratch.path() + " && ";
       const Outcome made =
           target == CudaTarget::Source
-              ? shell(in + fmt::format("{0}/bin/nvcc -arch={1} -std=c++17 -c cell.cu -o cell.o && {2} -x c++ -I{0}/include use.c -x none cell.o -L{0}/lib64 -lcudart_static -lpthread -ldl -lrt -o use", cuda, gpu->facts().architecture(), CELLC_HOST_COMPILER))
-              : shell(in + fmt::format("{0} -x c++ -fpermissive -w -I{1}/include use.c -L{1}/lib64/stubs -lcuda -o use", CELLC_HOST_COMPILER, cuda));
+              ? shell(
+                    in +
+                    fmt::format(
+                        "{0}/bin/nvcc -arch={1} -std=c++17 -c cell.cu -o cell.o && {2} -x c++ -I{0}/include "
+                        "use.c -x none cell.o -L{0}/lib64 -lcudart_static -lpthread -ldl -lrt -o use",
+                        cuda, gpu->facts().architecture(), CELLC_HOST_COMPILER))
+              : shell(in +
+                      fmt::format(
+                          "{0} -x c++ -fpermissive -w -I{1}/include use.c -L{1}/lib64/stubs -lcuda -o use",
+                          CELLC_HOST_COMPILER, cuda));
       ASSERT_EQ(made.status, 0) << made.text.substr(0, 3000);
       const Outcome ran = shell(in + "./use image && ldd use");
       ASSERT_EQ(ran.status, 0) << ran.text;
       EXPECT_EQ(ran.text.find("cellc."), std::string::npos) << ran.text;
       for (const auto& [written, name] : name_of) {
-        const auto found = std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
+        const auto found =
+            std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
         const std::string got = text_of(scratch / (name + ".out"));
-        const std::size_t bytes = static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype());
+        const std::size_t bytes =
+            static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype());
         ASSERT_EQ(got.size(), bytes);
         EXPECT_EQ(std::memcmp(got.data(), found->second.data(), bytes), 0) << name;
       }
@@ -288,7 +373,8 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, ShippedPrograms, testing::Values("01_para_gru", "08_gilr", "03_gru"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Examples, ShippedPrograms, testing::Values("01_para_gru", "08_gilr", "03_gru"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace cellc

@@ -21,10 +21,13 @@ struct ShippedOnDevice::Room {
     const auto n = [](int count) { return static_cast<std::size_t>(count); };
     symbols.resize(n(r.symbols)), part.resize(n(r.part));
     inputs.resize(n(r.inputs)), states.resize(n(r.states)), outs.resize(n(r.outs));
-    finals.resize(n(r.states)), addresses.resize(n(r.addresses)), before.resize(n(r.before)), once.resize(n(r.once));
-    views.resize(n(r.views)), starts.resize(n(r.starts)), lasts.resize(n(r.starts)), argument.resize(n(r.argument_words));
-    work = {symbols.data(), inputs.data(), states.data(), outs.data(),   finals.data(), part.data(),    addresses.data(),
-            before.data(),  once.data(),   views.data(),  starts.data(), lasts.data(),  argument.data()};
+    finals.resize(n(r.states)), addresses.resize(n(r.addresses)), before.resize(n(r.before)),
+        once.resize(n(r.once));
+    views.resize(n(r.views)), starts.resize(n(r.starts)), lasts.resize(n(r.starts)),
+        argument.resize(n(r.argument_words));
+    work = {symbols.data(), inputs.data(),    states.data(),  outs.data(), finals.data(),
+            part.data(),    addresses.data(), before.data(),  once.data(), views.data(),
+            starts.data(),  lasts.data(),     argument.data()};
   }
   std::vector<cellc_rows_array> symbols, part;
   std::vector<cellc_rows_view> inputs, states, outs;
@@ -42,7 +45,8 @@ ShippedOnDevice::ShippedOnDevice(Gpu& gpu, const ShippedCell& cell) : gpu_(gpu),
     auto& that = *static_cast<ShippedOnDevice*>(self);
     return that.gpu_.resident_blocks(that.functions_.at(kernel), threads, shared);
   };
-  device_.launch = [](void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument, std::size_t) {
+  device_.launch = [](void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument,
+                      std::size_t) {
     auto& that = *static_cast<ShippedOnDevice*>(self);
     GpuLaunch launch;
     launch.grid.x = grid.blocks;
@@ -60,7 +64,10 @@ ShippedOnDevice::ShippedOnDevice(Gpu& gpu, const ShippedCell& cell) : gpu_(gpu),
   };
   device_.owns = [](void* self, std::uint64_t address) {
     const auto& owned = static_cast<ShippedOnDevice*>(self)->owned_;
-    return static_cast<int>(static_cast<ShippedOnDevice*>(self)->trusts || std::any_of(owned.begin(), owned.end(), [&](const auto& o) { return address >= o.first && address < o.first + o.second; }));
+    return static_cast<int>(static_cast<ShippedOnDevice*>(self)->trusts ||
+                            std::any_of(owned.begin(), owned.end(), [&](const auto& o) {
+                              return address >= o.first && address < o.first + o.second;
+                            }));
   };
 }
 
@@ -77,14 +84,16 @@ int ShippedOnDevice::workspace(const void* lengths, const void* arrays, std::int
   return cellc_count_bytes(&call, &room.work, lengths, arrays, bytes);
 }
 
-int ShippedOnDevice::forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes, GpuAddress status) {
+int ShippedOnDevice::forward(const void* lengths, const void* arrays, GpuAddress workspace,
+                             std::int64_t bytes, GpuAddress status) {
   Room room(cell_.table());
   cellc_call call = begin();
   launched.clear();
   return cellc_run_call(&call, &room.work, lengths, arrays, workspace, bytes, status);
 }
 
-std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype dtype, const Options& options) {
+std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype dtype,
+                                                  const Options& options) {
   const BoundRun& run = binding.run;
   const CellGraph& cell = cell_.cell();
   const Dtype arithmetic = arithmetic_of(dtype);
@@ -100,7 +109,8 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   };
   const auto upload = [&](const Array& array) {
     const GpuAddress to = allocate(static_cast<std::size_t>(array.count()) * size_of(array.dtype()));
-    if (array.count()) gpu_.copy_in(to, array.data(), static_cast<std::size_t>(array.count()) * size_of(array.dtype()), 0);
+    if (array.count())
+      gpu_.copy_in(to, array.data(), static_cast<std::size_t>(array.count()) * size_of(array.dtype()), 0);
     return to;
   };
   const auto entries = [&](const std::vector<AxisId>& axes) {
@@ -112,11 +122,13 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   const auto step_stride = [&](std::int64_t n) { return n + options.gap; };
   const auto sequence_stride = [&](std::int64_t n) { return steps * step_stride(n) + options.gap; };
   const auto place = [&](std::int64_t row, std::int64_t n) {
-    return binding.packed || !steps ? row * step_stride(n) : row / steps * sequence_stride(n) + row % steps * step_stride(n);
+    return binding.packed || !steps ? row * step_stride(n)
+                                    : row / steps * sequence_stride(n) + row % steps * step_stride(n);
   };
 
   Words lengths(static_cast<std::size_t>(cell_.layout().length_words()) + 2);
-  for (std::size_t i = 0; i < cell_.layout().lengths.size(); ++i) lengths[i] = static_cast<std::uint64_t>(run.sizes.at(cell_.layout().lengths[i]));
+  for (std::size_t i = 0; i < cell_.layout().lengths.size(); ++i)
+    lengths[i] = static_cast<std::uint64_t>(run.sizes.at(cell_.layout().lengths[i]));
   std::uint64_t* const tail = lengths.data() + cell_.layout().lengths.size();
   tail[0] = static_cast<std::uint64_t>(sequences);
   tail[1] = static_cast<std::uint64_t>(steps);
@@ -137,14 +149,17 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   };
   std::vector<Written> written;
   std::map<int, int> update_of;
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of[cell.updates[u].symbol] = static_cast<int>(u);
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    update_of[cell.updates[u].symbol] = static_cast<int>(u);
   std::map<int, std::pair<GpuAddress, std::size_t>> starts;
   for (const CallField& f : cell_.layout().fields) {
     const std::int64_t n = entries(field_axes(cell, f));
     const auto rows_at = [&](GpuAddress at) {
       arrays[static_cast<std::size_t>(f.word)] = at;
-      arrays[static_cast<std::size_t>(f.word) + 1] = options.gap ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
-      arrays[static_cast<std::size_t>(f.word) + 2] = options.gap ? static_cast<std::uint64_t>(step_stride(n)) : 0;
+      arrays[static_cast<std::size_t>(f.word) + 1] =
+          options.gap ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
+      arrays[static_cast<std::size_t>(f.word) + 2] =
+          options.gap ? static_cast<std::uint64_t>(step_stride(n)) : 0;
     };
     const std::int64_t room = rows ? place(rows - 1, n) + n : 0;
     const auto history = [&](const auto& entry_of, std::int64_t depth, Dtype type) {
@@ -157,13 +172,16 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
     const auto write = [&](const std::string& name, Dtype type, std::int64_t count, std::int64_t of_row) {
       const GpuAddress at = allocate(static_cast<std::size_t>(of_row ? room : count) * size_of(type));
       written.push_back({name, at, type, count, of_row});
-      if (of_row) rows_at(at);
-      else arrays[static_cast<std::size_t>(f.word)] = at;
+      if (of_row)
+        rows_at(at);
+      else
+        arrays[static_cast<std::size_t>(f.word)] = at;
     };
     const auto companions = [&] {
       std::vector<int> all;
       for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-        if (cell.symbols[s].lag_of == f.id && cell.symbols[s].kind == SymbolKind::State) all.push_back(static_cast<int>(s));
+        if (cell.symbols[s].lag_of == f.id && cell.symbols[s].kind == SymbolKind::State)
+          all.push_back(static_cast<int>(s));
       return all;
     };
     switch (f.kind) {
@@ -175,15 +193,19 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
         const Array given = convert(run.symbols[f.id], dtype);
         Array apart(dtype, {std::max<std::int64_t>(1, room)});
         for (std::int64_t r = 0; r < rows; ++r)
-          std::memcpy(static_cast<std::byte*>(apart.data()) + static_cast<std::size_t>(place(r, n)) * size_of(dtype),
-                      static_cast<const std::byte*>(given.data()) + static_cast<std::size_t>(r * n) * size_of(dtype), static_cast<std::size_t>(n) * size_of(dtype));
+          std::memcpy(
+              static_cast<std::byte*>(apart.data()) + static_cast<std::size_t>(place(r, n)) * size_of(dtype),
+              static_cast<const std::byte*>(given.data()) + static_cast<std::size_t>(r * n) * size_of(dtype),
+              static_cast<std::size_t>(n) * size_of(dtype));
         rows_at(upload(apart));
         break;
       }
       case FieldKind::InputHistory: {
         const Array& given = run.histories[f.id];
         if (options.defaults || !given.data()) break;
-        history([&](std::int64_t s, std::int64_t j, std::int64_t i) { return given.get((s * given.shape()[1] + j) * n + i); }, given.shape()[1], dtype);
+        history([&](std::int64_t s, std::int64_t j,
+                    std::int64_t i) { return given.get((s * given.shape()[1] + j) * n + i); },
+                given.shape()[1], dtype);
         break;
       }
       case FieldKind::Start:
@@ -194,34 +216,45 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
       case FieldKind::StateHistory: {
         if (options.defaults) break;
         const std::vector<int> all = companions();
-        history([&](std::int64_t s, std::int64_t j, std::int64_t i) { return run.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i); },
+        history([&](std::int64_t s, std::int64_t j,
+                    std::int64_t i) { return run.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i); },
                 static_cast<std::int64_t>(all.size()), arithmetic);
         break;
       }
-      case FieldKind::State: write(f.name, dtype, rows * n, n); break;
-      case FieldKind::Out: write(f.name, dtype, rows * n, n); break;
+      case FieldKind::State:
+        write(f.name, dtype, rows * n, n);
+        break;
+      case FieldKind::Out:
+        write(f.name, dtype, rows * n, n);
+        break;
       case FieldKind::Final:
         if (options.in_place && starts.contains(f.id)) {
           arrays[static_cast<std::size_t>(f.word)] = starts[f.id].first;
-          written.push_back({cell.symbols[f.id].name + ".final", starts[f.id].first, arithmetic, sequences * n, 0});
+          written.push_back(
+              {cell.symbols[f.id].name + ".final", starts[f.id].first, arithmetic, sequences * n, 0});
         } else {
           write(cell.symbols[f.id].name + ".final", arithmetic, sequences * n, 0);
         }
         break;
       case FieldKind::FinalStateHistory:
-        write(cell.symbols[f.id].name + ".lag", arithmetic, sequences * n * static_cast<std::int64_t>(companions().size()), 0);
+        write(cell.symbols[f.id].name + ".lag", arithmetic,
+              sequences * n * static_cast<std::int64_t>(companions().size()), 0);
         break;
       case FieldKind::FinalInputHistory: {
         std::int64_t depth = 0;
         for (const Reach& r : reaches(cell, f.id))
-          depth = std::max(depth, r.lag + (r.axis == kNoAxis ? 0 : run.sizes.at(cell.graph.axis(r.axis).extent_of) - 1));
+          depth = std::max(
+              depth, r.lag + (r.axis == kNoAxis ? 0 : run.sizes.at(cell.graph.axis(r.axis).extent_of) - 1));
         write(cell.symbols[f.id].name + ".lag", dtype, sequences * n * depth, 0);
         break;
       }
     }
   }
   const auto checked = [&](int result, const char* what) {
-    if (result) throw std::runtime_error(std::string(what) + ": " + (result < CELLC_MISSING_FIELD ? cellc_message(result) : std::to_string(result)));
+    if (result)
+      throw std::runtime_error(
+          std::string(what) + ": " +
+          (result < CELLC_MISSING_FIELD ? cellc_message(result) : std::to_string(result)));
   };
   std::int64_t bytes = 0, any = 0;
   checked(workspace(lengths.data(), nullptr, &any), "the workspace of any arrays");
@@ -250,7 +283,8 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
       gpu_.copy_out(all.data(), w.at, all.size(), 0);
       for (std::int64_t r = 0; r < rows; ++r)
         std::memcpy(static_cast<std::byte*>(flat.data()) + static_cast<std::size_t>(r * w.entries) * size,
-                    all.data() + static_cast<std::size_t>(place(r, w.entries)) * size, static_cast<std::size_t>(w.entries) * size);
+                    all.data() + static_cast<std::size_t>(place(r, w.entries)) * size,
+                    static_cast<std::size_t>(w.entries) * size);
     }
     result[w.name] = flat;
   }

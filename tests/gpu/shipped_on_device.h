@@ -17,17 +17,18 @@ class ShippedOnDevice {
   ShippedOnDevice(Gpu& gpu, const ShippedCell& cell);
 
   struct Options {
-    std::int64_t gap = 0;        ///< entries between rows, and between sequences
-    bool defaults = false;       ///< starts, and params that have a default, are left out
-    bool in_place = false;       ///< finals are written where starts were read
-    bool less_memory = false;    ///< the workspace is what these arrays need, not what any would
+    std::int64_t gap = 0;      ///< entries between rows, and between sequences
+    bool defaults = false;     ///< starts, and params that have a default, are left out
+    bool in_place = false;     ///< finals are written where starts were read
+    bool less_memory = false;  ///< the workspace is what these arrays need, not what any would
   };
   /// What a call writes, under the names of written_arrays(), each as a flat array.
   std::map<std::string, Array> run(const Binding& binding, Dtype dtype, const Options& options);
 
   /// A call from scratch: lengths and arrays are words, as the structs of the header lay them out.
   int workspace(const void* lengths, const void* arrays, std::int64_t* bytes);
-  int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes, GpuAddress status);
+  int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes,
+              GpuAddress status);
 
   std::vector<int> launched;  ///< kernels by number, of the last call
   bool trusts = false;        ///< all memory is taken for the device's

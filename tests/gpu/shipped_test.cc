@@ -1,5 +1,6 @@
-// Shipped cells: what `cellc build` puts into files, run by the tables as they stand in memory, on the emulator (or,
-// where CELLC_TEST_DEVICE=gpu asks for it, on a card). The bits are those of CudaSolver on the same device.
+// Shipped cells: what `cellc build` puts into files, run by the tables as they stand in memory, on the
+// emulator (or, where CELLC_TEST_DEVICE=gpu asks for it, on a card). The bits are those of CudaSolver on the
+// same device.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +36,8 @@ std::unique_ptr<Gpu> open_device() {
 }
 
 /// Where two runs differ, or nothing.
-std::string difference(const std::map<std::string, Array>& got, const std::vector<std::pair<std::string, Array>>& want) {
+std::string difference(const std::map<std::string, Array>& got,
+                       const std::vector<std::pair<std::string, Array>>& want) {
   for (const auto& [name, array] : want) {
     const auto found = got.find(name);
     if (found == got.end()) return name + " is not written";
@@ -43,8 +45,9 @@ std::string difference(const std::map<std::string, Array>& got, const std::vecto
       return fmt::format("{} has {} entries, not {}", name, found->second.count(), array.count());
     const std::size_t size = size_of(array.dtype());
     for (std::int64_t i = 0; i < array.count(); ++i)
-      if (std::memcmp(static_cast<const std::byte*>(found->second.data()) + static_cast<std::size_t>(i) * size,
-                      static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(i) * size, size) != 0)
+      if (std::memcmp(
+              static_cast<const std::byte*>(found->second.data()) + static_cast<std::size_t>(i) * size,
+              static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(i) * size, size) != 0)
         return fmt::format("{}[{}] is {}, not {}", name, i, found->second.get(i), array.get(i));
   }
   return "";
@@ -58,10 +61,13 @@ TEST_P(Shipped, HasTheBitsOfARun) {
   for (const Cell& tree : file.tree.cells) {
     const LoadedExample cell(file, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
-      if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" && std::string(GetParam()) != "06_sru") continue;
+      if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" &&
+          std::string(GetParam()) != "06_sru")
+        continue;
       oracle::Random random(5);
       for (const std::int64_t channels : {32, 3}) {
-        const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 3, 2});
+        const std::map<std::string, std::int64_t> sizes =
+            oracle::axis_lengths(cell.oracle, {channels, 2, 3, 2});
         ShipRequest request;
         request.dtype = dtype;
         request.lengths = needed_lengths(cell, sizes, channels == 3);
@@ -74,15 +80,18 @@ TEST_P(Shipped, HasTheBitsOfARun) {
           with.starts_given = given;
           with.reverse = given && channels == 3;
           const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
-          const auto compare = [&](const std::vector<std::int64_t>& lengths, bool packed, const ShippedOnDevice::Options& how) {
+          const auto compare = [&](const std::vector<std::int64_t>& lengths, bool packed,
+                                   const ShippedOnDevice::Options& how) {
             const Binding binding = trial.bound(lengths, packed, 1);
             SolveReport report;
-            // What earlier calls saw would change the next plan; a shipped call learns only if it is asked to.
+            // What earlier calls saw would change the next plan; a shipped call learns only if it is asked
+            // to.
             CudaSolver fresh(*gpu, cell.graph, cell.structure, dtype);
             const RunOutput output = fresh.run(binding.run, {}, report);
             return difference(program.run(binding, dtype, how), written_arrays(cell.graph, binding, output));
           };
-          SCOPED_TRACE(fmt::format("{}, {}, {} channels, starts {}", tree.name, to_string(dtype), channels, given ? "given" : "by default"));
+          SCOPED_TRACE(fmt::format("{}, {}, {} channels, starts {}", tree.name, to_string(dtype), channels,
+                                   given ? "given" : "by default"));
           ShippedOnDevice::Options how;
           how.defaults = !given;
           ASSERT_EQ(compare({97, 97, 97}, false, how), "");
@@ -100,10 +109,9 @@ TEST_P(Shipped, HasTheBitsOfARun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
-                         testing::Values("01_para_gru", "03_gru", "06_sru", "08_gilr", "13_s6", "34_narx3", "39_kalman1", "e_mamba_mixer",
-                                         "x06_kalman2", "x15_qrnn2"),
+                         testing::Values("01_para_gru", "03_gru", "06_sru", "08_gilr", "13_s6", "34_narx3",
+                                         "39_kalman1", "e_mamba_mixer", "x06_kalman2", "x15_qrnn2"),
                          [](const auto& info) { return std::string(info.param); });
-
 
 // One cell in detail -------------------------------------------------------------------------------------
 
@@ -123,8 +131,15 @@ class ShippedCall : public testing::Test {
     program = std::make_unique<ShippedOnDevice>(*gpu, *shipped);
     random = std::make_unique<oracle::Random>(3);
   }
-  Trial trial(std::int64_t steps) { return Trial(cell->graph, cell->oracle, file->ranges, *random, {.sizes = sizes, .steps = steps, .starts_given = true}); }
-  std::string kernel(std::size_t launch) const { return launch < program->launched.size() ? shipped->kernels[static_cast<std::size_t>(program->launched[launch])] : ""; }
+  Trial trial(std::int64_t steps) {
+    return Trial(cell->graph, cell->oracle, file->ranges, *random,
+                 {.sizes = sizes, .steps = steps, .starts_given = true});
+  }
+  std::string kernel(std::size_t launch) const {
+    return launch < program->launched.size()
+               ? shipped->kernels[static_cast<std::size_t>(program->launched[launch])]
+               : "";
+  }
   bool launched(const std::string& part) const {
     for (std::size_t i = 0; i < program->launched.size(); ++i)
       if (kernel(i).find(part) != std::string::npos) return true;
@@ -140,7 +155,8 @@ class ShippedCall : public testing::Test {
   std::unique_ptr<oracle::Random> random;
 };
 
-/// The planner is the one of a run: short sequences are walked, long ones cut; whole rows where memory allows it.
+/// The planner is the one of a run: short sequences are walked, long ones cut; whole rows where memory allows
+/// it.
 TEST_F(ShippedCall, ChoosesAKernelByTheShape) {
   make("01_para_gru", 32);
   const Trial of = trial(300);
@@ -176,7 +192,8 @@ TEST_F(ShippedCall, StridesAreTheCallersOwn) {
     const Trial of = trial(40);
     for (const bool packed : {false, true}) {
       const Binding binding = of.bound({40, 40}, packed, 1);
-      const std::map<std::string, Array> plain = program->run(binding, Dtype::F32, {}), apart = program->run(binding, Dtype::F32, {.gap = 3});
+      const std::map<std::string, Array> plain = program->run(binding, Dtype::F32, {}),
+                                         apart = program->run(binding, Dtype::F32, {.gap = 3});
       EXPECT_EQ(difference(apart, {plain.begin(), plain.end()}), "") << name << (packed ? ", packed" : "");
     }
   }
@@ -187,7 +204,8 @@ TEST_F(ShippedCall, WorkspacesCanBeKept) {
   make("01_para_gru", 32);
   const std::int64_t steps = 200, d = 32;
   std::vector<GpuBuffer> buffers;
-  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)), lengths{static_cast<std::uint64_t>(d), 1, static_cast<std::uint64_t>(steps), 0, 0, 0, 0};
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)),
+      lengths{static_cast<std::uint64_t>(d), 1, static_cast<std::uint64_t>(steps), 0, 0, 0, 0};
   const auto room = [&](std::int64_t count) {
     buffers.emplace_back(*gpu, static_cast<std::size_t>(count) * 4);
     const std::vector<float> some(static_cast<std::size_t>(count), 0.25f);
@@ -214,15 +232,19 @@ TEST_F(ShippedCall, WorkspacesCanBeKept) {
   }
   EXPECT_EQ(results[0], results[3]);
   for (std::size_t i = 0; i < results[0].size(); ++i)
-    for (int call = 1; call < 3; ++call) ASSERT_NEAR(results[static_cast<std::size_t>(call)][i], results[0][i], 1e-5f) << i;
+    for (int call = 1; call < 3; ++call)
+      ASSERT_NEAR(results[static_cast<std::size_t>(call)][i], results[0][i], 1e-5f) << i;
 }
 
 TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
   make("01_para_gru", 32);
-  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)), lengths{32, 2, 100, 0, 0, 0, 0};
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)),
+      lengths{32, 2, 100, 0, 0, 0, 0};
   std::int64_t bytes = 0;
   const GpuBuffer memory(*gpu, 1 << 22);
-  const auto call = [&](std::int64_t with) { return program->forward(lengths.data(), arrays.data(), memory.address(), with, 0); };
+  const auto call = [&](std::int64_t with) {
+    return program->forward(lengths.data(), arrays.data(), memory.address(), with, 0);
+  };
   EXPECT_EQ(program->workspace(nullptr, nullptr, &bytes), CELLC_NO_LENGTHS);
   EXPECT_EQ(program->workspace(lengths.data(), nullptr, nullptr), CELLC_NO_BYTES);
   ASSERT_EQ(program->workspace(lengths.data(), nullptr, &bytes), 0);
@@ -232,10 +254,12 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
   EXPECT_EQ(call(0), CELLC_SMALL_WORKSPACE);
   EXPECT_EQ(call(bytes), CELLC_MISSING_FIELD);
   for (std::size_t f = 0; f < shipped->layout().fields.size(); ++f)
-    if (shipped->layout().fields[f].required) arrays[static_cast<std::size_t>(shipped->layout().fields[f].word)] = memory.address() + (f << 16);
+    if (shipped->layout().fields[f].required)
+      arrays[static_cast<std::size_t>(shipped->layout().fields[f].word)] = memory.address() + (f << 16);
   EXPECT_EQ(call(bytes), CELLC_FOREIGN_FIELD) << "memory of somebody else";
   program->trusts = true;
-  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address() + (1 << 21), 256, 0), CELLC_SMALL_WORKSPACE);
+  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address() + (1 << 21), 256, 0),
+            CELLC_SMALL_WORKSPACE);
   const auto with = [&](std::size_t word, std::uint64_t value, int result) {
     std::vector<std::uint64_t> other = lengths;
     other[word] = value;
@@ -255,7 +279,8 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
 }
 
 TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
-  const auto built = [](const char* name, std::map<std::string, std::int64_t> dims, Strategy solver = Strategy::Auto) -> std::string {
+  const auto built = [](const char* name, std::map<std::string, std::int64_t> dims,
+                        Strategy solver = Strategy::Auto) -> std::string {
     const Example& file = example_named(name);
     const LoadedExample cell(file, file.tree.cells.at(0));
     CudaBuildRequest request;
@@ -267,17 +292,23 @@ TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
       return std::string("usage: ") + e.what();
     }
   };
-  EXPECT_TRUE(starts(built("18_delta_net", {}), "usage: the stage {S} is compiled for lengths that must be known: add --dim k=N"));
+  EXPECT_TRUE(starts(built("18_delta_net", {}),
+                     "usage: the stage {S} is compiled for lengths that must be known: add --dim k=N"));
   EXPECT_TRUE(has(built("18_delta_net", {{"k", 4}}), "the stage {S}, a lane a thread: step by step"));
-  EXPECT_TRUE(has(built("18_delta_net", {{"k", 64}}), "all of the cell step by step, as row kernels: the stage {S}: 64 coupled entries"));
+  EXPECT_TRUE(has(built("18_delta_net", {{"k", 64}}),
+                  "all of the cell step by step, as row kernels: the stage {S}: 64 coupled entries"));
   EXPECT_TRUE(has(built("03_gru", {}), "all of the cell step by step, as row kernels"));
-  EXPECT_TRUE(starts(built("03_gru", {}, Strategy::Segmented), "usage: --solver segmented: the cell is run step by step on a GPU"));
+  EXPECT_TRUE(starts(built("03_gru", {}, Strategy::Segmented),
+                     "usage: --solver segmented: the cell is run step by step on a GPU"));
   EXPECT_EQ(built("01_para_gru", {}), built("01_para_gru", {}));
 }
 
 /// Two codes in one file, as `fatbinary` lays them out.
 TEST(FatBinary, HoldsACodeForEachArchitecture) {
-  std::string elf("\x7f" "ELF", 4);
+  std::string elf(
+      "\x7f"
+      "ELF",
+      4);
   elf.resize(21, 'e');
   elf[8] = 8;
   EXPECT_EQ(fat_binary({{90, elf}}), elf);

@@ -1,0 +1,628 @@
+/* What a call of a shipped cell is given, and how its arrays reach the kernels and come back: lengths are
+ * checked, memory is divided, defaults are filled in, rows are copied where kernels need them otherwise.
+ * host_call.h has the rest of the call. */
+#ifndef CELLC_HOST_ARRAYS
+#define CELLC_HOST_ARRAYS
+
+/* Needs host_lanes.h, host_plan.h and host_rows.h. */
+
+enum { CELLC_MOST_AXES = 32 };
+
+enum {
+  CELLC_FIELD_PARAM,
+  CELLC_FIELD_INPUT,
+  CELLC_FIELD_INPUT_HISTORY,
+  CELLC_FIELD_START,
+  CELLC_FIELD_STATE_HISTORY,
+  CELLC_FIELD_STATE,
+  CELLC_FIELD_OUT,
+  CELLC_FIELD_FINAL,
+  CELLC_FIELD_FINAL_STATE_HISTORY,
+  CELLC_FIELD_FINAL_INPUT_HISTORY
+};
+
+/* An array of the caller's: its word in the struct of arrays. Rows have two strides behind the address. */
+typedef struct cellc_field {
+  int kind, id, word, required;
+} cellc_field;
+
+enum { CELLC_SYMBOL_INPUT, CELLC_SYMBOL_PARAM, CELLC_SYMBOL_STATE };
+enum { CELLC_DEFAULT_NONE, CELLC_DEFAULT_NUMBER, CELLC_DEFAULT_COMPUTED };
+
+typedef struct cellc_symbol {
+  int kind;
+  cellc_dims axes;
+  int lag_of, lag;    /* a lagged copy of a state; -1: none */
+  cellc_dims reaches; /* pairs in cellc_cell::axes, lag and axis (-1: none), that say how deep a history is */
+  int default_kind, default_out;
+  uint64_t number; /* bits of an f64 */
+  int in_rows;     /* row kernels read it, or what it is written to */
+} cellc_symbol;
+
+enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE };
+
+typedef struct cellc_source {
+  int kind, id;
+} cellc_source;
+
+/* A cell without states: outs from arrays. */
+typedef struct cellc_derived {
+  const cellc_rows* rows;      /* null: there is none */
+  const cellc_source* sources; /* by symbol */
+  int source_count, out_count;
+  const cellc_dims* outs; /* axes are those of cellc_cell::axes */
+} cellc_derived;
+
+typedef struct cellc_stage_part {
+  const cellc_stage* stage;
+  cellc_stage_facts facts;
+  cellc_derived once, before;
+  const cellc_source* sources;   /* by symbol of the lane cell */
+  const int* states;             /* by state: position */
+  const cellc_variant* variants; /* kernels that it has */
+  int variant_count, first_kernel;
+} cellc_stage_part;
+
+enum { CELLC_F32, CELLC_F64, CELLC_F16, CELLC_BF16 };
+
+enum { CELLC_MUST_AUTO = -1, CELLC_MUST_WALK = -2, CELLC_SCAN_ASKED = -3 }; /* else CELLC_ASK_* */
+
+typedef struct cellc_cell {
+  int axis_count;
+  const int64_t* fixed; /* by axis: its length, or -1 */
+  const int64_t* least; /* by axis */
+  const int* axis_word; /* by axis: in the struct of lengths, or -1 */
+  int first_word;       /* of sequences, steps, offsets, device_offsets, reverse, keep */
+  int64_t fixed_steps;  /* or -1 */
+  const int* axes;
+  const cellc_field* fields;
+  const cellc_symbol* symbols;
+  const int* updates; /* by position: symbol */
+  const cellc_dims* outs;
+  int field_count, symbol_count, update_count, out_count, stage_count;
+  int storage, running, real; /* types: of the caller's rows, of rows on the way, of arithmetic */
+  const cellc_stage_part* stages;
+  cellc_derived whole; /* all of the cell as row kernels; then there are no stages */
+  cellc_derived after, defaults, starts;
+  int solver;
+  double tolerance;
+  int64_t control_bytes;
+  int copy_kernel, offsets_kernel, history_kernel, kernel_count;
+  int64_t shared_per_block, shared_per_multiprocessor; /* of the least card that kernels are built for */
+} cellc_cell;
+
+enum {
+  CELLC_DONE,
+  CELLC_NO_LENGTHS,
+  CELLC_NO_BYTES,
+  CELLC_NO_ARRAYS,
+  CELLC_SHORT_AXIS,
+  CELLC_NEGATIVE_SEQUENCES,
+  CELLC_NEGATIVE_STEPS,
+  CELLC_OTHER_STEPS,
+  CELLC_NO_PACKING,
+  CELLC_BAD_OFFSETS,
+  CELLC_NO_DEVICE_OFFSETS,
+  CELLC_TOO_LARGE,
+  CELLC_NO_WORKSPACE,
+  CELLC_SMALL_WORKSPACE,
+  CELLC_FOREIGN_WORKSPACE,
+  CELLC_FOREIGN_STATUS,
+  CELLC_FOREIGN_OFFSETS,
+  CELLC_SMALL_CARD,
+  CELLC_NO_KERNEL,
+  CELLC_NO_CODE,
+  CELLC_NOT_LOADED,
+  CELLC_MISSING_FIELD = 100, /* and the field's number */
+  CELLC_FOREIGN_FIELD = 500,
+  CELLC_DEVICE_ERROR = 1000 /* and the error's number */
+};
+
+/* What a result means, where it is not about one array and not the device's own error. */
+static inline const char* cellc_message(int result) {
+  switch (result) {
+    case CELLC_DONE:
+      return "done";
+    case CELLC_NO_LENGTHS:
+      return "the struct of lengths is a null pointer";
+    case CELLC_NO_BYTES:
+      return "the pointer to the workspace's size is null";
+    case CELLC_NO_ARRAYS:
+      return "the struct of arrays is a null pointer";
+    case CELLC_SHORT_AXIS:
+      return "the length of an axis is less than the cell needs";
+    case CELLC_NEGATIVE_SEQUENCES:
+      return "the number of sequences is negative";
+    case CELLC_NEGATIVE_STEPS:
+      return "the number of steps is negative";
+    case CELLC_OTHER_STEPS:
+      return "the number of steps is not the one that this was built for";
+    case CELLC_NO_PACKING:
+      return "offsets are given, but this was built for one number of steps";
+    case CELLC_BAD_OFFSETS:
+      return "the offsets do not begin with 0, or decrease";
+    case CELLC_NO_DEVICE_OFFSETS:
+      return "offsets are given, but not on the device";
+    case CELLC_TOO_LARGE:
+      return "the lengths are too large for any memory";
+    case CELLC_NO_WORKSPACE:
+      return "the workspace is a null pointer";
+    case CELLC_SMALL_WORKSPACE:
+      return "the workspace is smaller than was said";
+    case CELLC_FOREIGN_WORKSPACE:
+      return "the workspace is not memory of the current device";
+    case CELLC_FOREIGN_STATUS:
+      return "the status array is not memory of the current device";
+    case CELLC_FOREIGN_OFFSETS:
+      return "device_offsets is not memory of the current device";
+    case CELLC_SMALL_CARD:
+      return "the device has less shared memory than this was built for";
+    case CELLC_NO_KERNEL:
+      return "no kernel was built for arrays of this layout: more than four channel axes that cannot be "
+             "merged";
+    case CELLC_NO_CODE:
+      return "there is no code for this device: build for its architecture";
+    case CELLC_NOT_LOADED:
+      return "no module is loaded";
+    default:
+      return "no such result";
+  }
+}
+
+/* Arguments of call.cuh. */
+typedef struct cellc_copy {
+  uint64_t from, to;
+  int64_t from_sequence, from_step, to_sequence, to_step; /* entries */
+  int64_t sequences, steps, entries;
+  int64_t from_type, to_type, through; /* through: a type that the value is rounded to on the way; -1: none */
+  double number;                       /* where from is 0 */
+} cellc_copy;
+typedef struct cellc_fill_offsets {
+  uint64_t to;
+  int64_t sequences, steps;
+} cellc_fill_offsets;
+typedef struct cellc_last_steps {
+  uint64_t rows, before, to, offsets;
+  int64_t sequence, step; /* strides of the rows, entries */
+  int64_t sequences, steps, depth, entries, bytes, reverse;
+} cellc_last_steps;
+
+typedef struct cellc_call {
+  const cellc_cell* cell;
+  const cellc_device* device;
+  const unsigned char* arrays; /* null: memory enough for whatever is given */
+  int counts, result;
+  uint64_t base;
+  int64_t used;
+  int64_t lengths[CELLC_MOST_AXES];
+  int64_t sequences, steps, rows; /* steps: of the longest */
+  const int64_t* offsets;         /* null: all sequences are as long */
+  uint64_t device_offsets;
+  int packed, reverse, keep; /* packed: the caller gave offsets, even where all are as long */
+} cellc_call;
+
+static inline int64_t cellc_word(const void* from, int word) {
+  int64_t value;
+  memcpy(&value, (const unsigned char*)from + 8 * (size_t)word, 8);
+  return value;
+}
+
+static inline int64_t cellc_times(int64_t a, int64_t b) {
+  const int64_t most = (int64_t)1 << 60;
+  return a != 0 && b > most / a ? most : a * b;
+}
+
+static inline int64_t cellc_entries(const cellc_call* c, cellc_dims dims) {
+  int64_t n = 1;
+  int i;
+  for (i = 0; i < dims.count; ++i) n = cellc_times(n, c->lengths[c->cell->axes[dims.first + i]]);
+  return n;
+}
+
+static inline int64_t cellc_type_bytes(int type) { return type == CELLC_F64 ? 8 : type == CELLC_F32 ? 4 : 2; }
+
+/* Steps of an input's or state's history. */
+static inline int64_t cellc_depth(const cellc_call* c, int symbol) {
+  const cellc_dims r = c->cell->symbols[symbol].reaches;
+  int64_t depth = 0;
+  int i;
+  for (i = 0; i + 1 < r.count; i += 2) {
+    const int* pair = c->cell->axes + r.first + i;
+    depth = cellc_most(depth, pair[0] + (pair[1] < 0 ? 0 : c->lengths[pair[1]] - 1));
+  }
+  return depth;
+}
+
+/* Device memory of the workspace. */
+static inline uint64_t cellc_take(cellc_call* c, int64_t bytes) {
+  const uint64_t at = c->base + (uint64_t)c->used;
+  c->used += cellc_align(bytes > 0 ? bytes : 1);
+  if (c->used > (int64_t)1 << 60) c->used = (int64_t)1 << 60, c->result = CELLC_TOO_LARGE;
+  return at;
+}
+
+static inline const cellc_field* cellc_find_field(const cellc_cell* cell, int kind, int id) {
+  int f;
+  for (f = 0; f < cell->field_count; ++f)
+    if (cell->fields[f].kind == kind && cell->fields[f].id == id) return cell->fields + f;
+  return 0;
+}
+
+/* What the caller gave; 0: nothing. */
+static inline uint64_t cellc_given(const cellc_call* c, int kind, int id) {
+  const cellc_field* f = cellc_find_field(c->cell, kind, id);
+  return f && c->arrays ? (uint64_t)cellc_word(c->arrays, f->word) : 0;
+}
+
+static inline int cellc_is_rows(const cellc_field* f) {
+  return f->kind == CELLC_FIELD_INPUT || f->kind == CELLC_FIELD_STATE || f->kind == CELLC_FIELD_OUT;
+}
+
+/* What stands in the struct of lengths, checked. `from` may be null. */
+static inline int cellc_read_lengths(cellc_call* c, const void* from) {
+  const cellc_cell* cell = c->cell;
+  int a;
+  int64_t s;
+  if (!from) return CELLC_NO_LENGTHS;
+  for (a = 0; a < cell->axis_count; ++a) {
+    c->lengths[a] = cell->axis_word[a] < 0 ? cell->fixed[a] : cellc_word(from, cell->axis_word[a]);
+    if (c->lengths[a] < cell->least[a]) return CELLC_SHORT_AXIS;
+  }
+  c->sequences = cellc_word(from, cell->first_word);
+  c->steps = cellc_word(from, cell->first_word + 1);
+  c->offsets = (const int64_t*)(uintptr_t)cellc_word(from, cell->first_word + 2);
+  c->device_offsets = (uint64_t)cellc_word(from, cell->first_word + 3);
+  c->reverse = cellc_word(from, cell->first_word + 4) != 0;
+  c->keep = cellc_word(from, cell->first_word + 5) != 0;
+  c->packed = c->offsets != 0;
+  if (c->sequences < 0) return CELLC_NEGATIVE_SEQUENCES;
+  if (c->packed && cell->fixed_steps >= 0) return CELLC_NO_PACKING;
+  if (!c->packed && c->steps < 0) return CELLC_NEGATIVE_STEPS;
+  if (!c->packed && cell->fixed_steps >= 0 && c->steps != cell->fixed_steps) return CELLC_OTHER_STEPS;
+  if (c->packed) {
+    int even = 1;
+    if (c->offsets[0] != 0) return CELLC_BAD_OFFSETS;
+    c->steps = 0;
+    for (s = 0; s < c->sequences; ++s) {
+      const int64_t n = c->offsets[s + 1] - c->offsets[s];
+      if (n < 0) return CELLC_BAD_OFFSETS;
+      even = even && (s == 0 || n == c->steps);
+      c->steps = cellc_most(c->steps, n);
+    }
+    c->rows = c->offsets[c->sequences];
+    if (even) c->offsets = 0;
+    if (!c->device_offsets && c->sequences > 0) return CELLC_NO_DEVICE_OFFSETS;
+  } else {
+    c->rows = cellc_times(c->sequences, c->steps);
+    c->device_offsets = 0;
+  }
+  return c->sequences >= (int64_t)1 << 31 || c->rows >= (int64_t)1 << 60 ? CELLC_TOO_LARGE : CELLC_DONE;
+}
+
+/* Kernels of our own ------------------------------------------------------------------------------------- */
+
+static inline void cellc_launch_small(cellc_call* c, int kernel, int64_t work, const void* argument,
+                                      size_t bytes) {
+  cellc_grid grid;
+  if (c->counts || c->result || work == 0) return;
+  grid.threads = 256;
+  grid.blocks =
+      (unsigned)cellc_least(cellc_divide_up(work, 256), 32 * (int64_t)c->device->facts.multiprocessors);
+  grid.cooperative = 0;
+  c->result = c->device->launch(c->device->self, kernel, grid, 0, argument, bytes);
+}
+
+static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
+  if (!c->counts && !c->result && bytes > 0) c->result = c->device->zero(c->device->self, at, bytes);
+}
+
+static inline void cellc_copy_entries(cellc_call* c, uint64_t from, int from_type, int64_t from_sequence,
+                                      int64_t from_step, uint64_t to, int to_type, int64_t to_sequence,
+                                      int64_t to_step, int64_t sequences, int64_t steps, int64_t entries) {
+  cellc_copy copy;
+  memset(&copy, 0, sizeof copy);
+  copy.from = from, copy.from_type = from_type, copy.from_sequence = from_sequence,
+  copy.from_step = from_step;
+  copy.to = to, copy.to_type = to_type, copy.to_sequence = to_sequence, copy.to_step = to_step;
+  copy.sequences = sequences, copy.steps = steps, copy.entries = entries;
+  copy.through = -1;
+  cellc_launch_small(c, c->cell->copy_kernel, sequences * steps * entries, &copy, sizeof copy);
+}
+
+/* Arrays ------------------------------------------------------------------------------------------------- */
+
+/* Rows on the way to or from the caller. */
+typedef struct cellc_rows_view {
+  uint64_t data;
+  int64_t sequence, step; /* strides, entries */
+  int direct;             /* the caller's own memory */
+} cellc_rows_view;
+
+static inline cellc_rows_view cellc_callers_rows(const cellc_call* c, int kind, int id, int64_t entries) {
+  cellc_rows_view v;
+  const cellc_field* f = cellc_find_field(c->cell, kind, id);
+  memset(&v, 0, sizeof v);
+  v.direct = 1;
+  if (f && c->arrays) {
+    v.data = (uint64_t)cellc_word(c->arrays, f->word);
+    v.sequence = cellc_word(c->arrays, f->word + 1);
+    v.step = cellc_word(c->arrays, f->word + 2);
+  }
+  if (v.step == 0) v.step = entries;
+  if (v.sequence == 0 || c->packed) v.sequence = c->steps * v.step;
+  return v;
+}
+
+/* Rows without gaps in the workspace. */
+static inline cellc_rows_view cellc_own_rows(cellc_call* c, int64_t entries) {
+  cellc_rows_view v;
+  v.data = cellc_take(c, cellc_times(cellc_times(c->rows, entries), cellc_type_bytes(c->cell->running)));
+  v.step = entries;
+  v.sequence = c->steps * entries;
+  v.direct = 0;
+  return v;
+}
+
+static inline void cellc_copy_rows(cellc_call* c, const cellc_rows_view* from, int from_type,
+                                   const cellc_rows_view* to, int to_type, int64_t entries) {
+  /* Rows of packed sequences lie one behind another. */
+  if (c->offsets)
+    cellc_copy_entries(c, from->data, from_type, 0, from->step, to->data, to_type, 0, to->step, 1, c->rows,
+                       entries);
+  else
+    cellc_copy_entries(c, from->data, from_type, from->sequence, from->step, to->data, to_type, to->sequence,
+                       to->step, c->sequences, c->steps, entries);
+}
+
+/* What a call works with, by symbol, position or out; room for them is the caller's. */
+typedef struct cellc_work {
+  cellc_rows_array* symbols; /* inputs, params, starts */
+  cellc_rows_view* inputs;   /* by symbol */
+  cellc_rows_view* states;   /* by position */
+  cellc_rows_view* outs;
+  uint64_t* finals; /* by position */
+  /* For one part of the cell. */
+  cellc_rows_array* part;
+  uint64_t* addresses; /* states, finals, outs of a part */
+  uint64_t* before;    /* outs of the stage's parts */
+  uint64_t* once;
+  cellc_view* views;
+  uint64_t* starts;
+  uint64_t* lasts;
+  uint64_t* argument;
+} cellc_work;
+
+static inline cellc_rows_array cellc_array_at(uint64_t data) {
+  cellc_rows_array a;
+  a.data = data;
+  a.row_stride = -1;
+  a.history = 0;
+  a.history_depth = 0;
+  return a;
+}
+
+static inline void cellc_run_rows(cellc_call* c, const cellc_rows* rows, const cellc_rows_array* symbols,
+                                  const uint64_t* states, const uint64_t* finals, const uint64_t* outs,
+                                  int single) {
+  cellc_rows_run run;
+  int64_t bytes;
+  uint64_t at;
+  memset(&run, 0, sizeof run);
+  run.lengths = c->lengths;
+  run.symbols = symbols;
+  run.states = states;
+  run.finals = finals;
+  run.outs = outs;
+  run.sequences = single ? 1 : c->sequences;
+  run.steps = single ? 1 : c->steps;
+  run.offsets = single ? 0 : c->offsets;
+  run.device_offsets = c->device_offsets;
+  run.reverse = c->reverse;
+  if (c->result) return;
+  bytes = cellc_rows_bytes(rows, &run, c->device);
+  at = cellc_take(c, bytes);
+  if (!c->counts && !c->result) c->result = cellc_rows_queue(rows, &run, c->device, at);
+}
+
+/* A cell of defaults or starts, in f64; where each out went. */
+static inline void cellc_compute_defaults(cellc_call* c, cellc_work* w, const cellc_derived* of) {
+  int s, o;
+  for (s = 0; s < of->source_count; ++s) {
+    const int symbol = of->sources[s].id;
+    const int64_t n = cellc_entries(c, c->cell->symbols[symbol].axes);
+    const uint64_t wide = cellc_take(c, cellc_times(n, 8));
+    cellc_copy_entries(c, w->symbols[symbol].data, c->cell->real, 0, 0, wide, CELLC_F64, 0, 0, 1, 1, n);
+    w->part[s] = cellc_array_at(wide);
+  }
+  for (o = 0; o < of->out_count; ++o)
+    w->addresses[o] = cellc_take(c, cellc_times(cellc_entries(c, of->outs[o]), 8));
+  cellc_run_rows(c, of->rows, w->part, 0, 0, w->addresses, 1);
+}
+
+/* A default where the caller gave nothing, for each of `times` sequences; `computed`: where it was. */
+static inline uint64_t cellc_fill_default(cellc_call* c, int symbol, int64_t times, uint64_t computed) {
+  const cellc_symbol* s = c->cell->symbols + symbol;
+  const int64_t n = cellc_entries(c, s->axes);
+  const uint64_t at = cellc_take(c, cellc_times(cellc_times(times, n), cellc_type_bytes(c->cell->real)));
+  cellc_copy copy;
+  memset(&copy, 0, sizeof copy);
+  copy.to = at, copy.to_type = c->cell->real, copy.to_sequence = n;
+  copy.sequences = times, copy.steps = 1, copy.entries = n;
+  copy.from_type = CELLC_F64;
+  copy.through = s->kind == CELLC_SYMBOL_PARAM && c->cell->storage >= CELLC_F16 ? c->cell->storage : -1;
+  if (s->default_kind == CELLC_DEFAULT_COMPUTED) copy.from = computed;
+  if (s->default_kind == CELLC_DEFAULT_NUMBER) memcpy(&copy.number, &s->number, 8);
+  cellc_launch_small(c, c->cell->copy_kernel, times * n, &copy, sizeof copy);
+  return at;
+}
+
+static inline void cellc_bring_params(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int s, absent = 0;
+  for (s = 0; s < cell->symbol_count; ++s) {
+    if (cell->symbols[s].kind != CELLC_SYMBOL_PARAM) continue;
+    w->symbols[s] = cellc_array_at(cellc_given(c, CELLC_FIELD_PARAM, s));
+    if (w->symbols[s].data) continue;
+    if (cell->symbols[s].default_kind == CELLC_DEFAULT_COMPUTED)
+      absent = 1;
+    else if (cell->symbols[s].default_kind == CELLC_DEFAULT_NUMBER)
+      w->symbols[s].data = cellc_fill_default(c, s, 1, 0);
+  }
+  if (!absent) return;
+  cellc_compute_defaults(c, w, &cell->defaults);
+  for (s = 0; s < cell->symbol_count; ++s)
+    if (cell->symbols[s].kind == CELLC_SYMBOL_PARAM && !w->symbols[s].data &&
+        cell->symbols[s].default_kind == CELLC_DEFAULT_COMPUTED)
+      w->symbols[s].data = cellc_fill_default(c, s, 1, w->addresses[cell->symbols[s].default_out]);
+}
+
+static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int s, absent = 0;
+  for (s = 0; s < cell->symbol_count; ++s)
+    absent = absent || (cell->symbols[s].kind == CELLC_SYMBOL_STATE && cell->symbols[s].lag_of < 0 &&
+                        cell->symbols[s].default_kind == CELLC_DEFAULT_COMPUTED &&
+                        !cellc_given(c, CELLC_FIELD_START, s));
+  if (absent) cellc_compute_defaults(c, w, &cell->starts);
+  for (s = 0; s < cell->symbol_count; ++s) {
+    const cellc_symbol* symbol = cell->symbols + s;
+    const int64_t n = cellc_entries(c, symbol->axes);
+    uint64_t at;
+    if (symbol->kind != CELLC_SYMBOL_STATE) continue;
+    if (symbol->lag_of < 0) {
+      at = cellc_given(c, CELLC_FIELD_START, s);
+      if (!at) {
+        at = cellc_fill_default(
+            c, s, c->sequences,
+            symbol->default_kind == CELLC_DEFAULT_COMPUTED ? w->addresses[symbol->default_out] : 0);
+      } else if (at == cellc_given(c, CELLC_FIELD_FINAL, s)) {
+        /* Segments begin from starts while other sequences end. */
+        const uint64_t own =
+            cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
+        cellc_copy_entries(c, at, cell->real, n, 0, own, cell->real, n, 0, c->sequences, 1, n);
+        at = own;
+      }
+    } else {
+      const uint64_t history = cellc_given(c, CELLC_FIELD_STATE_HISTORY, symbol->lag_of);
+      const int64_t depth = cellc_depth(c, symbol->lag_of);
+      at = w->symbols[symbol->lag_of].data;
+      if (history || !c->arrays) {
+        at = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
+        cellc_copy_entries(c, history + (uint64_t)((symbol->lag - 1) * n * cellc_type_bytes(cell->real)),
+                           cell->real, depth * n, 0, at, cell->real, n, 0, c->sequences, 1, n);
+      }
+    }
+    w->symbols[s] = cellc_array_at(at);
+  }
+}
+
+static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int s;
+  for (s = 0; s < cell->symbol_count; ++s) {
+    const cellc_symbol* symbol = cell->symbols + s;
+    const int64_t n = cellc_entries(c, symbol->axes);
+    cellc_rows_view given, used;
+    if (symbol->kind != CELLC_SYMBOL_INPUT) continue;
+    given = used = cellc_callers_rows(c, CELLC_FIELD_INPUT, s, n);
+    /* Row kernels take any step between rows, but one after another. */
+    if (cell->running != cell->storage || !c->arrays ||
+        (symbol->in_rows && c->sequences > 1 && given.sequence != c->steps * given.step)) {
+      used = cellc_own_rows(c, n);
+      cellc_copy_rows(c, &given, cell->storage, &used, cell->running, n);
+    }
+    w->inputs[s] = used;
+    w->symbols[s] = cellc_array_at(used.data);
+    w->symbols[s].row_stride = used.step;
+    if (symbol->reaches.count > 0) {
+      const uint64_t history = cellc_given(c, CELLC_FIELD_INPUT_HISTORY, s);
+      const int64_t depth = cellc_depth(c, s), all = cellc_times(cellc_times(c->sequences, depth), n);
+      w->symbols[s].history = history;
+      w->symbols[s].history_depth = depth;
+      if (!history || cell->running != cell->storage) {
+        w->symbols[s].history = cellc_take(c, cellc_times(all, cellc_type_bytes(cell->running)));
+        if (history)
+          cellc_copy_entries(c, history, cell->storage, 0, 0, w->symbols[s].history, cell->running, 0, 0, 1,
+                             1, all);
+        else
+          cellc_zero(c, w->symbols[s].history, all * cellc_type_bytes(cell->running));
+      }
+    }
+  }
+}
+
+/* Where rows are written: the caller's memory where that is as kernels write it. */
+static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries,
+                                                int in_rows) {
+  cellc_rows_view v = cellc_callers_rows(c, kind, id, entries);
+  const int gapless = v.step == entries && (c->sequences <= 1 || v.sequence == c->steps * entries);
+  if (!v.data || c->cell->running != c->cell->storage || (in_rows && !gapless))
+    v = cellc_own_rows(c, entries);
+  return v;
+}
+
+static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int u, o;
+  for (u = 0; u < cell->update_count; ++u) {
+    const int s = cell->updates[u];
+    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
+    w->states[u] = cell->symbols[s].lag_of < 0
+                       ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].in_rows)
+                       : cellc_own_rows(c, n);
+    w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
+    if (!w->finals[u])
+      w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
+  }
+  for (o = 0; o < cell->out_count; ++o)
+    w->outs[o] = cellc_target_rows(c, CELLC_FIELD_OUT, o, cellc_entries(c, cell->outs[o]), 1);
+}
+
+/* What did not go to the caller's memory at once. */
+static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int f, u;
+  for (f = 0; f < cell->field_count; ++f) {
+    const cellc_field* field = cell->fields + f;
+    const uint64_t to = cellc_given(c, field->kind, field->id);
+    if (!to) continue;
+    if (field->kind == CELLC_FIELD_OUT) {
+      const int64_t n = cellc_entries(c, cell->outs[field->id]);
+      const cellc_rows_view target = cellc_callers_rows(c, field->kind, field->id, n);
+      if (!w->outs[field->id].direct)
+        cellc_copy_rows(c, w->outs + field->id, cell->running, &target, cell->storage, n);
+    }
+    if (field->kind == CELLC_FIELD_FINAL_INPUT_HISTORY) {
+      const int64_t n = cellc_entries(c, cell->symbols[field->id].axes);
+      const cellc_rows_view rows = cellc_callers_rows(c, CELLC_FIELD_INPUT, field->id, n);
+      cellc_last_steps last;
+      memset(&last, 0, sizeof last);
+      last.rows = rows.data, last.sequence = rows.sequence, last.step = rows.step;
+      last.before = cellc_given(c, CELLC_FIELD_INPUT_HISTORY, field->id);
+      last.to = to;
+      last.offsets = c->offsets ? c->device_offsets : 0;
+      last.sequences = c->sequences, last.steps = c->steps, last.depth = cellc_depth(c, field->id),
+      last.entries = n;
+      last.bytes = cellc_type_bytes(cell->storage), last.reverse = c->reverse;
+      cellc_launch_small(c, cell->history_kernel, c->sequences * n, &last, sizeof last);
+    }
+  }
+  for (u = 0; u < cell->update_count; ++u) {
+    const int s = cell->updates[u], parent = cell->symbols[s].lag_of;
+    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
+    if (parent < 0) {
+      const cellc_rows_view target = cellc_callers_rows(c, CELLC_FIELD_STATE, s, n);
+      if (target.data && !w->states[u].direct)
+        cellc_copy_rows(c, w->states + u, cell->running, &target, cell->storage, n);
+    } else {
+      const uint64_t to = cellc_given(c, CELLC_FIELD_FINAL_STATE_HISTORY, parent);
+      const int64_t depth = cellc_depth(c, parent),
+                    at = (cell->symbols[s].lag - 1) * n * cellc_type_bytes(cell->real);
+      if (to)
+        cellc_copy_entries(c, w->finals[u], cell->real, n, 0, to + (uint64_t)at, cell->real, depth * n, 0,
+                           c->sequences, 1, n);
+    }
+  }
+}
+
+#endif
