@@ -13,106 +13,11 @@
 //
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
 // All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
+//
+// Needs segments.cuh.
 #pragma once
 
 namespace cellc {
-
-/// What happened in a call.
-struct Tally {
-  unsigned misses;           ///< boundaries that the first check found off
-  unsigned repaired, tails;  ///< segments that were run again: in rounds, and along chains
-  unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
-  unsigned rounds;
-  unsigned growth;           ///< bits of a float: the largest factor by which a segment grew a difference
-  unsigned phases;           ///< marks taken
-  unsigned unused;
-  unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
-  unsigned ran[16];          ///< segments run again, by round
-};
-
-/// Zeroed once, when it is allocated; kept from call to call.
-struct Control {
-  GridSum grid;
-  unsigned calls;
-  // What the next call starts from.
-  unsigned burn_in;          ///< steps; 0: the plan's
-  unsigned carries;          ///< the first sweep carries P
-  unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
-  Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
-};
-
-struct Segmented {
-  Lanes lanes;
-  Control* control;
-  unsigned long long* sent;  ///< [entry][half][lane]: the states at the ends of the first sweep, marked with the call
-  unsigned* off;          ///< by lane: its boundary is off
-  Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
-  Real* ended;            ///< the state at its end
-  Real* starts;           ///< the state that it should start from
-  Real* carriers;         ///< [carrier][lane]
-  Real tolerance;
-  int burn_in;            ///< steps, a multiple of kSteps
-  int rounds;             ///< of repair, at most
-  int fixed;              ///< exactly so many, whatever they bring
-  int eager;              ///< rounds that run every segment whose start has moved at all
-  int repairs;            ///< what is then still off is walked; otherwise it is written down:
-  unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
-  unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
-  int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
-};
-
-constexpr int kNeeds = 5;
-/// Times the plan's run-up.
-CELLC_DEVICE float need(int place) { return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f; }
-
-constexpr int kCarriers = Carried::kStates - Step::kStates;
-constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
-constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
-
-CELLC_DEVICE Real relative_difference(Real a, Real b) {
-  if (a == b || (a != a && b != b)) return 0;
-  const Real difference = magnitude(a - b) / (Real(1) + magnitude(b));
-  return is_finite(difference) ? difference : Real(3.4e38);
-}
-
-/// One step of a lane, apart from a walk.
-struct Probe {
-  Real param[Step::kParams ? Step::kParams : 1], input[Step::kInputs ? Step::kInputs : 1];
-  Uniforms<Step> uniforms;
-
-  CELLC_DEVICE Probe(const Lanes& lanes, const Lane& lane, long long t, bool reads = true) : uniforms(lanes) {
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kParams; ++e) {
-      const ArrayView& array = lanes.array[Step::param_array(e)];
-      param[e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane.channel_index) + lanes.step.param[e]];
-    }
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) {
-      const ArrayView& array = lanes.array[Step::input_array(e)];
-      input[e] = !reads ? Real(0) : load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
-    }
-  }
-  CELLC_DEVICE void step(const Real* from, Real* to) const { Step::step(param, input, from, to, uniforms.data); }
-  /// How far f(from) is from `reached`, over 1 + |reached|: the residual of a step that was written as
-  /// `reached` while the step before it ended at `from`.
-  CELLC_DEVICE Real residual(const Real* from, const Real* reached) const {
-    Real next[Step::kStates], worst = 0;
-    step(from, next);
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
-      const Real d = relative_difference(next[e], reached[e]);
-      worst = d > worst ? d : worst;
-    }
-    return worst;
-  }
-};
-
-CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
-  const Probe probe(lanes, lane, t);
-  Real reached[Step::kStates];
-  probe.step(to, reached);
-  return probe.residual(from, reached);
-}
 
 template <bool kRows>
 struct SegmentedRun {

@@ -72,7 +72,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
                               const std::string& name);
-/// Bytes of Control of segmented.cuh.
+/// Bytes of Control of segments.cuh.
 std::int64_t stage_control_bytes();
 
 class StageProgram {

@@ -61,7 +61,8 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
     {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
 )"}},
-    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+    {"segments.cuh", {{"lanes.cuh", "carriers.cuh"}, ""}},
+    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
 };
