@@ -292,6 +292,8 @@ struct SegmentedRun {
   /// Whose ends have changed: bit v of this thread's. `ran` counts the lanes that were run again.
   CELLC_DEVICE unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
     const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
+    // Where every step is a boundary, what each may leave adds up: less is left, as the next round is cheap.
+    const Real left = pass == Again && lanes.segment == 1 ? run.tolerance / 8 : run.tolerance;
     const auto lane_of = [&](int v) {
       const long long at_most = place + v < all ? place + v : all - 1;
       return pass == Tail ? chain_lane(at_most) + at_segment * lanes.channels : at_most;
@@ -315,11 +317,11 @@ struct SegmentedRun {
         began[e] = at(run.began, e, own + v);
         moved = moved || !(end[e] == began[e]);
         const Real start = pass == Tail ? began[e] : at(run.starts, e, own + v);
-        far = far || !are_near(start, began[e], tolerance);
+        far = far || !are_near(start, began[e], tolerance < left ? tolerance : left);
       }
       if (moved || far) {
         const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
-        open[v] = far || !(r <= run.tolerance);
+        open[v] = far || !(r <= left);
         if (!open[v]) note(r);
       }
       many += open[v];
@@ -357,7 +359,9 @@ struct SegmentedRun {
     identity<Carried>(state);
     // Rows are compared one step a stage: where what would be written agrees with what stands there, the
     // step's residual is their difference, and all that follows may stay. Rounded rows do not tell a
-    // residual (bf16 keeps 8 bits): there a segment is run to its end.
+    // residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
+    // step, where every such difference would be left in the result and add up.
+    const bool merges = !kNarrow && pass != First && lanes.segment > 1;
     int k = 0;
     bool writes = false;
     walk<Carried, kRows, false>(
@@ -382,7 +386,7 @@ struct SegmentedRun {
         [&](long long t, const auto& now) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (!kNarrow && k == 0 && pass != First && open[v]) {
+            if (k == 0 && merges && open[v]) {
               Real far = 0;
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e) {
