@@ -508,8 +508,9 @@ CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
   }
   c->slow = slower;
   c->carries = static_cast<float>(slower) > 0.001f * static_cast<float>(boundaries);
-  // Where most warps will run again for the slow, the others are mended with them.
-  if (static_cast<float>(slower) > 0.02f * static_cast<float>(boundaries)) next = kSteps;
+  // Where most warps will run again for the slow, the others are mended with them. Without P a short run-up
+  // would not tell the slow from the others the next time.
+  if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * static_cast<float>(boundaries)) next = kSteps;
   c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
