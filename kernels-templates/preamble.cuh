@@ -50,7 +50,6 @@ CELLC_DEVICE Stored narrow(Real value) {
   const unsigned rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   return static_cast<Stored>((value != value ? bits | 0x400000u : rounded) >> 16);
 }
-CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | static_cast<unsigned>(narrow(high)) << 16; }
 #else
 CELLC_DEVICE Stored narrow(Real value) {
   Stored bits;
@@ -68,7 +67,6 @@ CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
 #ifdef CELLC_EMULATOR
 CELLC_DEVICE Real widen(Stored bits) { return cellc_emulator::from_half(bits); }
 CELLC_DEVICE Stored narrow(Real value) { return cellc_emulator::to_half(value); }
-CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | static_cast<unsigned>(narrow(high)) << 16; }
 #else
 CELLC_DEVICE Real widen(Stored bits) {
   float value;
@@ -89,6 +87,10 @@ CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
 #else
 CELLC_DEVICE Real widen(Stored value) { return value; }
 CELLC_DEVICE Stored narrow(Real value) { return value; }
+#endif
+
+#if defined(CELLC_NARROW) && defined(CELLC_EMULATOR)
+CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | static_cast<unsigned>(narrow(high)) << 16; }
 #endif
 
 CELLC_DEVICE Real load(const Stored* at) { return widen(*at); }
