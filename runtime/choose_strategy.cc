@@ -1,7 +1,6 @@
 #include "runtime/choose_strategy.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,26 +43,10 @@ std::int64_t lanes_wanted(const StageShape& shape) {
   return static_cast<std::int64_t>(shape.threads) * 4 * shape.vector_lanes;
 }
 
-double iterations_worth(const MixingShape& shape) {
-  // Multiplications a nanosecond and core (docs/notes/strategies.md has where they are from): step by step a
-  // matrix comes from the second-level cache or from beyond it; a product of many rows reads it seldom. Only
-  // ratios count, and those are alike in f32 and f64.
-  constexpr double kFromCache = 32, kFromBeyond = 7.5, kProducts = 70;
-  // Nanoseconds that an iteration takes beside its products, by entry of the state: gates, scans, comparisons.
-  constexpr double kBeside = 9;
-  // The threads of an iteration wait for each other, and the constants are one machine's.
-  constexpr double kMargin = 0.85;
-  const bool cached = shape.entries * shape.entry_bytes <= static_cast<double>(shape.cache_bytes);
-  const double cores = static_cast<double>(std::clamp<std::int64_t>(shape.sequences, 1, shape.threads));
-  const double step_by_step = shape.entries / ((cached ? kFromCache : kFromBeyond) * cores);
-  const double iteration = (shape.entries / kProducts + kBeside * shape.coupled) / shape.threads;
+double iterations_worth(const MixingCost& cost) {
+  if (!(cost.iteration > 0)) return 0;
   // The check of every step is one product more.
-  return kMargin * (step_by_step / iteration - 1);
-}
-
-std::int64_t second_level_cache_bytes() {
-  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return bytes > 0 ? bytes : 1 << 20;
+  return cost.step / cost.iteration - 1;
 }
 
 StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy) {

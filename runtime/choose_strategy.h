@@ -30,19 +30,15 @@ struct Forgetting {
   double remembered = 0;  ///< run-up that earlier runs of the same cell turned out to need
 };
 
-/// A stage that mixes its channels through products by params.
-struct MixingShape {
-  double entries = 0;            ///< of the matrices: multiplications a step
-  double coupled = 0;            ///< entries of the state
-  int entry_bytes = 4;
-  std::int64_t rows = 0, sequences = 0;
-  int threads = 1;
-  std::int64_t cache_bytes = 0;  ///< of one core's second-level cache
+/// What a stage that mixes its channels through products by params costs on this machine, in nanoseconds a
+/// row of the run: measured when a run is planned (solve.cc), since processors differ here by a factor of four.
+struct MixingCost {
+  double step = 0;       ///< step by step
+  double iteration = 0;  ///< an iteration of relaxation
 };
 
 /// Iterations of relaxation that take as long as one pass step by step.
-double iterations_worth(const MixingShape& shape);
-std::int64_t second_level_cache_bytes();
+double iterations_worth(const MixingCost& cost);
 
 /// Lanes that keep every core's vector units busy with independent chains of operations.
 std::int64_t lanes_wanted(const StageShape& shape);

@@ -65,6 +65,36 @@ double Relaxation::product_entries(const BoundRun& run) const {
   return entries;
 }
 
+double Relaxation::iteration_ns(const BoundRun& run) const {
+  // What an iteration takes beside its products, by entry of the state: gates, scans, comparisons.
+  constexpr double kBeside = 9;
+  ProductShape largest{0, 0, 0};
+  const auto entries = [](const ProductShape& s) { return static_cast<double>(s.batch) * static_cast<double>(s.width) * static_cast<double>(s.depth); };
+  double coupled = 0;
+  for (const Product& p : mixing_plan_.products) {
+    const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
+    if (entries(shape) > entries(largest)) largest = shape;
+  }
+  for (const int u : states_) {
+    double count = 1;
+    for (const AxisId a : cell_.symbols[cell_.updates[u].symbol].axes) count *= static_cast<double>(run.sizes.at(cell_.graph.axis(a).extent_of));
+    coupled += count;
+  }
+  const std::int64_t threads = thread_count(run.threads);
+  if (entries(largest) == 0) return kBeside * coupled / static_cast<double>(threads);
+  const Array matrix(options_.dtype, {largest.batch, largest.width, largest.depth});
+  const Array operand(options_.dtype, {kManyProductRows, largest.batch * largest.depth});
+  Array result(options_.dtype, {kManyProductRows, largest.batch * largest.width});
+  double ns = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 2; ++i) {  // the first touches the pages
+    const auto start = Clock::now();
+    multiply_rows(largest, true, options_.dtype, matrix.data(), operand.data(), result.data(), kManyProductRows);
+    ns = std::min(ns, 1e6 * ms_since(start));
+  }
+  const double products = ns * product_entries(run) / (entries(largest) * kManyProductRows);
+  return (products + kBeside * coupled) / static_cast<double>(threads);
+}
+
 std::int64_t Relaxation::window_steps(const BoundRun& run) {
   constexpr std::int64_t kRows = 16384, kLeast = 256, kMost = 2048;
   const std::int64_t sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(run.offsets.size()) - 1);

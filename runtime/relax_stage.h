@@ -31,6 +31,10 @@ class Relaxation {
   /// Multiplications by params that one step's mixing terms take.
   double product_entries(const BoundRun& run) const;
 
+  /// Nanoseconds that an iteration takes a row, with all threads at work: its products, measured by one call
+  /// of BLAS, and an estimate of the rest.
+  double iteration_ns(const BoundRun& run) const;
+
   double compile_ms() const { return compile_ms_; }
   const std::vector<CacheState>& caches() const { return caches_; }
 

@@ -1,6 +1,7 @@
 #include "runtime/solve.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include "runtime/scan_along_time.h"
 #include "runtime/solve_stage.h"
 #include "runtime/threads.h"
+#include "runtime/time_window.h"
 
 namespace cellc {
 
@@ -26,6 +28,20 @@ constexpr std::int64_t kLargestBlock = 64;
 /// Multiplications of a whole run below which relaxation is not even looked at: a tenth of a second.
 constexpr double kSmallMixing = 1e9;
 constexpr std::int64_t kShortMixing = 512;  ///< steps
+constexpr double kFewestIterations = 4;     ///< that relaxation ever took to a tolerance of use; a look at the data takes as many
+
+std::int64_t second_level_cache_bytes() {
+  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return bytes > 0 ? bytes : 1 << 20;
+}
+
+/// What mixing costs in runs of one shape.
+struct WeighedMixing {
+  std::map<AxisId, std::int64_t> sizes;
+  std::vector<std::int64_t> offsets;
+  int threads = 0;
+  double worth = 0;  ///< iterations
+};
 
 }  // namespace
 
@@ -44,6 +60,7 @@ struct Solver::Impl {
   std::vector<CacheState> caches;
   std::optional<StagePlan> relaxed_first;  ///< of stage 0, where a run found it to be faster
   std::string not_relaxed;                 ///< why not
+  std::optional<WeighedMixing> weighed;    ///< of the last shape that was asked for
   std::vector<double> run_up;  ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
@@ -201,6 +218,18 @@ struct Solver::Impl {
     return output;
   }
 
+  /// Nanoseconds that the fused kernel takes a row, from its first steps.
+  double step_ns(const BoundRun& run) {
+    constexpr std::int64_t kSteps = 32;
+    TimeWindow part;
+    cut_window(cell, run, {}, 0, kSteps, part);
+    RunOutput output = whole().run(part.run);  // and touches the pages
+    const auto start = std::chrono::steady_clock::now();
+    output = whole().run(part.run, std::move(output));
+    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
+           static_cast<double>(part.run.offsets.back());
+  }
+
   /// Whether the first stage is to be relaxed: a dense one whose matrices do not stay in cache, and which a
   /// look at the first steps shows to contract. Others behind it must not be dense.
   void weigh_relaxation(const SolveOptions& solve, const BoundRun& run, double tolerance) {
@@ -213,11 +242,17 @@ struct Solver::Impl {
     if (s.longest < kShortMixing || static_cast<double>(s.rows * s.block * s.block) < kSmallMixing) return;
     Relaxation* const r = relaxation(0);
     if (!r) return;
-    const MixingShape mixing{r->product_entries(run), static_cast<double>(s.block * s.channels), static_cast<int>(size_of(arithmetic.dtype)), s.rows, s.sequences, s.threads,
-                             second_level_cache_bytes()};
-    if (mixing.entries * static_cast<double>(mixing.rows) < kSmallMixing) return;
-    const double worth = iterations_worth(mixing);
-    if (worth < 3) {
+    const double entries = r->product_entries(run);
+    if (entries * static_cast<double>(s.rows) < kSmallMixing) return;
+    if (entries * static_cast<double>(size_of(arithmetic.dtype)) <= static_cast<double>(second_level_cache_bytes())) {
+      not_relaxed = "; step by step their matrices stay in the second-level cache";
+      return;
+    }
+    // Measured once a shape: runs that are alike choose alike.
+    if (!weighed || weighed->sizes != run.sizes || weighed->offsets != run.offsets || weighed->threads != s.threads)
+      weighed = {run.sizes, run.offsets, s.threads, iterations_worth({step_ns(run), r->iteration_ns(run)})};
+    const double worth = weighed->worth;
+    if (worth < kFewestIterations) {
       not_relaxed = fmt::format("; relaxation would have to end after {:.0f} iterations to be faster", std::max(0.0, worth));
       return;
     }

@@ -199,8 +199,8 @@ TEST(Relaxation, TheSameBitsForAnyThreads) {
   }
 }
 
-// Matrices that stay in no core's cache. What is expected follows from the same estimate, since caches differ;
-// what does not contract is never chosen.
+// Matrices that stay in no core's cache: what is chosen follows from what this machine measures, and the reason
+// gives the numbers that it was chosen by. What does not contract is never chosen.
 TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
   for (const double gain : {0.3, 30.0}) {
     AnalysedCell l = load(fmt::format("cell elman[d] {{\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh({}*(U@h) + x)\n}}\n", gain));
@@ -213,19 +213,27 @@ TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
     SolveReport report;
     const RunOutput output = solver.run(binding.run, {}, report);
     const StageReport& s = report.stages[0];
-    const double worth = iterations_worth({1450.0 * 1450, 1450, 4, 600, 1, 2, second_level_cache_bytes()});
     SCOPED_TRACE(s.plan.reason);
-    if (gain > 1 || worth < 3) {
-      EXPECT_EQ(s.plan.strategy, Strategy::Sequential);
-      EXPECT_NE(s.plan.reason.find(worth < 3 ? "would have to end after" : "relaxation"), std::string::npos);
-      continue;
-    }
-    EXPECT_EQ(s.plan.strategy == Strategy::Relaxation, s.plan.reason.find("predicted to take") != std::string::npos);
+    int predicted = 0, worth = 0;
+    const std::size_t at = s.plan.reason.find("take ");
+    const bool both = at != std::string::npos && std::sscanf(s.plan.reason.c_str() + at, "take %d iterations, and %d", &predicted, &worth) == 2;
     if (s.plan.strategy == Strategy::Relaxation) {
-      EXPECT_LE(s.iterations, worth + 2);
+      ASSERT_TRUE(both);
+      EXPECT_LT(gain, 1);
+      EXPECT_LE(predicted, worth);
+      EXPECT_LE(s.iterations, predicted + 3);
+    } else if (both) {
+      EXPECT_GE(predicted, worth);
+    } else {
+      EXPECT_TRUE(s.plan.reason.find("would have to end after") != std::string::npos || s.plan.reason.find("does not contract") != std::string::npos ||
+                  s.plan.reason.find("second-level cache") != std::string::npos);
     }
     EXPECT_TRUE(report.converged);
     EXPECT_LE(furthest(output, Program::compile(l.cell, l.structure, {}).run(binding.run)), 1e-5);
+    // Asked again for the same shape, the same is chosen.
+    SolveReport again;
+    solver.run(binding.run, {}, again);
+    EXPECT_EQ(again.stages[0].plan.strategy, s.plan.strategy);
   }
 }
 
