@@ -4,7 +4,8 @@
 //   cellc_bench_cuda CELL [SETS [SHAPES [REPEATS [DTYPE [SOLVER]]]]]
 //
 // SETS: fast,mixed,slow,stiff (what the first input and the params are like). SHAPES: all, small, large or
-// B,T,d. Every answer is compared with the cell's own sequential kernel.
+// B,T,d. Every answer is compared with the cell's own sequential kernel. The second line of a shape gives the
+// phases of the last call: the sweep, then composing and running again in turn.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -151,6 +152,11 @@ class Bench {
     fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:>7.4f} {:>6.2f}  {:>7.4f}  {:>7.4f}  {:>8.4f}  {:<10} S={} w={} missed {} rounds {} again {} residual {:.0e} differs {:.0e}\n",
                shape.batch, shape.steps, d, floor, time, time / floor, once, first, sequential, to_string(s.plan.strategy), s.plan.segment,
                s.plan.burn_in, s.misses, s.repair_rounds, s.repaired, report.max_residual, far);
+    if (!s.phases_us.empty()) {
+      fmt::print("      us:");
+      for (const double us : s.phases_us) fmt::print(" {:.1f}", us);
+      fmt::print("\n");
+    }
     std::fflush(stdout);
   }
 

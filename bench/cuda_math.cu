@@ -1,6 +1,6 @@
 // How far the functions of kernels-templates/math.cuh are from exact on a card. Not a test: a table.
 //
-//   nvcc -std=c++17 -O2 -arch=sm_90 -I. bench/cuda_math.cu -o cuda_math && ./cuda_math
+//   nvcc -std=c++17 -O2 -arch=sm_90 -I. bench/cuda_math.cu -o cuda_math && ./cuda_math [FUNCTION]
 //   nvcc … -DCELLC_STORAGE_BF16 …       sigmoid and tanh as 16-bit cells have them
 //
 // float: every one of the 2^32 bit patterns (pow: 2^32 pairs) against the double overload on the card,
@@ -34,6 +34,15 @@ struct pow_pairs {
     const float y = __uint_as_float((other & 0x83ffffffu) + 0x3e000000u);
     got = cellc::pow(x, y);
     want = cellc::pow(static_cast<double>(x), static_cast<double>(y));
+  }
+};
+/// As a cell's step calls it, where the scale is in what comes before.
+struct scaled_tanh_all {
+  static constexpr const char* name = "scaled_tanh";
+  __device__ static void both(unsigned bits, float& got, double& want) {
+    const float x = __uint_as_float(bits);
+    got = cellc::scaled_tanh(x * float(cellc::kTanhScale));
+    want = cellc::tanh(static_cast<double>(x));
   }
 };
 #define DEFINE(f)                                                        \
@@ -123,13 +132,15 @@ long double exact(const char* f, long double x) {
   return 1 / sqrtl(x);
 }
 
-int main() {
+int main(int count, char** words) {
+  const auto asked = [&](const char* f) { return count < 2 || std::strcmp(words[1], f) == 0; };
   Worst* device;
   CHECK(cudaMalloc(&device, sizeof(Worst)));
-#define PRINT(f) print_floats<f##_all>(device);
+#define PRINT(f) if (asked(#f)) print_floats<f##_all>(device);
   FUNCTIONS(PRINT)
+  PRINT(scaled_tanh)
 #undef PRINT
-  print_floats<pow_pairs>(device);
+  if (asked("pow")) print_floats<pow_pairs>(device);
 
   constexpr int kCount = 1 << 20;
   std::vector<double> x(kCount), y(kCount);
@@ -138,6 +149,7 @@ int main() {
   CHECK(cudaMalloc(&dy, kCount * sizeof(double)));
   std::uint64_t state = 1;
   const auto report = [&](const char* f, void (*kernel)(const double*, double*, int)) {
+    if (!asked(f)) return;
     const bool positive = !std::strcmp(f, "log") || !std::strcmp(f, "sqrt") || !std::strcmp(f, "rsqrt");
     for (double& v : x) {  // both signs, 2^-20 … 2^10; positive: 2^-300 … 2^300
       state = state * 6364136223846793005u + 1442695040888963407u;

@@ -8,8 +8,13 @@
 
 namespace cellc {
 
+// What follows is made for batches of boundaries: neither branches nor calls, which would keep the members of a
+// batch apart. So conditions are joined by | and &, and a float is divided by the hardware's own reciprocal.
+CELLC_DEVICE float inverse(float x) { return reciprocal(x); }
+CELLC_DEVICE double inverse(double x) { return 1 / x; }
+
 CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance) {
-  return a == b || (a != a && b != b) || magnitude(a - b) <= tolerance * (Real(1) + magnitude(b));
+  return (a == b) | ((a != a) & (b != b)) | (magnitude(a - b) <= tolerance * (Real(1) + magnitude(b)));
 }
 
 /// start(s) - began(s) = ended(s-1) - began(s) + P(s-1) (start(s-1) - began(s-1)).
@@ -73,9 +78,9 @@ struct AffineCarriers {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = 0;
     }
-    /// Comes to the boundary on the left of `lane`, and writes where the lane should start.
+    /// Comes to the boundary on the left of `lane`, and writes, if asked to, where the lane should start.
     template <class Work>
-    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& at) {
+    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& at, bool writes) {
       Real next[kN];
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
@@ -85,11 +90,11 @@ struct AffineCarriers {
           // An overflowed carrier times no change is no change.
           if (Rule::carrier(i * kN + j) >= 0) to += by[j] == Real(0) ? Real(0) : at.carrier[i * kN + j] * by[j];
         // What is as good as the neighbour's end is that end: rounding must not tip a comparison.
-        if (!is_finite(to) || are_near(to, at.end[i], work.run.tolerance * Real(0.0625))) to = at.end[i];
-        work.at(work.run.starts, i, lane) = to;
+        to = !is_finite(to) | are_near(to, at.end[i], work.run.tolerance * Real(0.0625)) ? at.end[i] : to;
+        if (writes) work.at(work.run.starts, i, lane) = to;
         // A segment that is not run again ends where it did.
         next[i] = to - at.began[i];
-        if (!is_finite(next[i]) || are_near(to, at.began[i], work.run.tolerance)) next[i] = 0;
+        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], work.run.tolerance) ? Real(0) : next[i];
       }
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = next[i];
@@ -385,12 +390,12 @@ struct MapCarriers {
       for (int i = 0; i < kN; ++i) at[i] = work.at(work.run.began, i, lane);
     }
     template <class Work>
-    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& boundary) {
+    CELLC_DEVICE void step(Work& work, long long lane, const Boundary& boundary, bool writes) {
       boundary.map.apply(*this);
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         if (!is_finite(at[i])) at[i] = boundary.end[i];
-        work.at(work.run.starts, i, lane) = at[i];
+        if (writes) work.at(work.run.starts, i, lane) = at[i];
       }
     }
   };

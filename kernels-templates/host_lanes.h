@@ -417,7 +417,8 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
                          v->channels * 8);
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
-    const int64_t entries = 3 * stage->step_states + (stage->carried_states - stage->step_states);
+    const int64_t carriers = stage->carried_states - stage->step_states;
+    const int64_t entries = 3 * stage->step_states + carriers + (carriers == 1 ? 3 : 0);
     s.control = (uint64_t)control_bytes;
     s.sent = (uint64_t)(stage->step_states * (count * stage->real_bytes / 4) * 8);
     s.off = (uint64_t)(count * 4);
@@ -530,6 +531,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->off);
     for (i = 0; i < 4; ++i)
       cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
+    cellc_put64(&out, (int64_t)at->states +
+                          (2 * stage->step_states + stage->carried_states) * lanes * stage->real_bytes);
     if (stage->real_bytes == 8) {
       cellc_put(&out, &tolerance, 8);
     } else {

@@ -18,13 +18,20 @@ typedef struct cellc_stage_facts {
   int exact;     /* linear, or scannable */
   int forgets;   /* no state feeds itself: one step back decides */
   int64_t block; /* coupled entries of a lane */
+  int storage_bytes;
 } cellc_stage_facts;
+
+/* Lanes that keep a multiprocessor busy: of 16-bit arrays a thread takes two (cellc_walk_variant). */
+static inline int64_t cellc_lanes_wanted(const cellc_stage_facts* stage, int64_t channels) {
+  return stage->storage_bytes == 2 && channels % (2 * CELLC_WARP) == 0 ? 2 * CELLC_THREADS_WANTED
+                                                                       : CELLC_THREADS_WANTED;
+}
 
 enum { CELLC_TOO_SHORT, CELLC_FULL, CELLC_FORGETS, CELLC_EXACT, CELLC_SEGMENTS };
 
 static inline int64_t cellc_segment_length(const cellc_facts* card, int64_t sequences, int64_t channels,
-                                           int64_t longest, int64_t threads) {
-  const int64_t wanted = (int64_t)card->multiprocessors * threads;
+                                           int64_t longest, int64_t lanes) {
+  const int64_t wanted = (int64_t)card->multiprocessors * lanes;
   const int64_t segments = cellc_most(1, wanted / cellc_most(1, sequences * channels));
   const int64_t steps = cellc_divide_up(longest, segments);
   return cellc_most(2 * CELLC_STAGE_STEPS_MOST,
@@ -44,13 +51,14 @@ static inline cellc_plan cellc_walk_plan(void) {
 static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card,
                                            int64_t sequences, int64_t channels, int64_t longest, int* why) {
   cellc_plan plan = cellc_walk_plan();
+  const int64_t lanes = cellc_lanes_wanted(stage, channels);
   int reason;
   if (longest < CELLC_SHORTEST) {
     reason = CELLC_TOO_SHORT;
-  } else if (4 * sequences * channels >= 3 * (int64_t)card->multiprocessors * CELLC_THREADS_WANTED) {
+  } else if (4 * sequences * channels >= 3 * (int64_t)card->multiprocessors * lanes) {
     reason = CELLC_FULL;
   } else {
-    plan.segment = cellc_segment_length(card, sequences, channels, longest, CELLC_THREADS_WANTED);
+    plan.segment = cellc_segment_length(card, sequences, channels, longest, lanes);
     if (stage->forgets) {
       reason = CELLC_FORGETS;
       plan.strategy = CELLC_SEGMENTED;
@@ -80,7 +88,7 @@ static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const
                                            int rounds) {
   cellc_plan plan = cellc_walk_plan();
   plan.strategy = CELLC_SEGMENTED;
-  plan.segment = cellc_least(cellc_segment_length(card, sequences, channels, longest, CELLC_THREADS_WANTED),
+  plan.segment = cellc_least(cellc_segment_length(card, sequences, channels, longest, cellc_lanes_wanted(stage, channels)),
                              cellc_most(2 * CELLC_STAGE_STEPS_MOST, (longest / 2 + 7) / 8 * 8));
   plan.rounds = rounds;
   if (asked == CELLC_ASK_SEGMENTED) {

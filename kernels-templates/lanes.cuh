@@ -266,11 +266,12 @@ struct Staging {
         const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
         input[0][e] = widen(static_cast<Stored>(both & 0xffffu));
         input[1][e] = widen(static_cast<Stored>(both >> 16));
-        continue;
-      }
+      } else
 #endif
-      CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) input[v][e] = widen(from[e * kSteps * kTile + v]);
+      {
+        CELLC_UNROLL()
+        for (int v = 0; v < kWidth; ++v) input[v][e] = widen(from[e * kSteps * kTile + v]);
+      }
     }
   }
 };
@@ -315,8 +316,8 @@ struct Rows {
 /// loss where it is not).
 ///
 /// `before_stage(t, state)` is called by the lanes that still
-/// run before every kSteps of them and says whether to go on, `after(t, state)` after each step. begin and
-/// end may differ between threads unless kRows.
+/// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
+/// whether it is the first of those. begin and end may differ between threads unless kRows.
 template <class Cell, bool kRows, bool kLockstep, class BeforeStage, class After>
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
                        Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after) {
@@ -371,7 +372,7 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
           staging.ask(slot);
         }
         run(now);
-        after(t + k, state);
+        after(t + k, state, k == 0);
       });
       t += kSteps;
     } else {
@@ -379,7 +380,7 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
       for (int k = 0; k < kSteps && open && t < end; ++k, ++t) {
         staging.read(slot, k, input);
         run(input);
-        after(t, state);
+        after(t, state, k == 0);
       }
       copy_wait<kStages - 2>();
       __syncwarp();

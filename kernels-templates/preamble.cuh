@@ -142,17 +142,8 @@ CELLC_DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPe
 
 // Within a warp --------------------------------------------------------------------------------------------
 
-CELLC_DEVICE unsigned warp_sum(unsigned value) {
-  for (int reach = 16; reach; reach /= 2) value += __shfl_xor_sync(0xffffffffu, value, reach);
-  return value;
-}
-CELLC_DEVICE unsigned warp_max(unsigned value) {
-  for (int reach = 16; reach; reach /= 2) {
-    const unsigned other = __shfl_xor_sync(0xffffffffu, value, reach);
-    value = other > value ? other : value;
-  }
-  return value;
-}
+CELLC_DEVICE unsigned warp_sum(unsigned value) { return __reduce_add_sync(0xffffffffu, value); }
+CELLC_DEVICE unsigned warp_max(unsigned value) { return __reduce_max_sync(0xffffffffu, value); }
 
 // Between blocks -----------------------------------------------------------------------------------------
 
@@ -209,6 +200,7 @@ CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned ow
   __syncthreads();
   if (threadIdx.x == 0) {
     unsigned long long sum = 0, now;
+    CELLC_UNROLL(1)
     for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += sums[w];
     unsigned long long* const slot = grid->slot + passed % 3;
     if constexpr (kOrders) {

@@ -6,7 +6,8 @@
 //   compose  where boundaries missed: new starts by the affine recurrence over the segments of a chain
 //            (a channel of a sequence), start(s) = end(s-1) + P(s-1) (start(s-1) - old start(s-1)).
 //            P is the product of the Jacobians over a segment where it was carried along (multiple
-//            shooting with Newton), else 0 (the left neighbour's end as it is)
+//            shooting with Newton), else 0 (the left neighbour's end as it is); from the second round on
+//            the map over a segment is not its tangent, but a cubic (bends.cuh)
 //   repair   segments whose first step is off are run again from there, until what they would write is
 //            what stands there; compose again
 //   tail     what rounds do not settle is walked along its chain, segment after segment, until it merges
@@ -14,7 +15,7 @@
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
 // All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
 //
-// Needs segments.cuh.
+// Needs compose.cuh.
 #pragma once
 
 namespace cellc {
@@ -32,6 +33,7 @@ struct SegmentedRun {
   struct Seen {
     Real residual = 0, growth = 0;
   } seen;
+  Real remembers;        // a lane whose P over a segment is larger would need a longer run-up than the longest
 
   CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared, unsigned call)
       : run(run), lanes(run.lanes), count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
@@ -40,6 +42,7 @@ struct SegmentedRun {
     memory = shared + in_block * kStageEntries<Carried>;
     warp = blockIdx.x * per_block + in_block;
     warps = gridDim.x * per_block;
+    remembers = 0;
   }
 
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
@@ -94,26 +97,13 @@ struct SegmentedRun {
           }
           return true;
         },
-        [&](long long, const auto& now) { rows.write(now, writes); });
+        [&](long long, const auto& now, bool) { rows.write(now, writes); });
     if (empty) return;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       send_end(own + v, state[v]);
       keep_end(own, lane[v], v, state[v]);
       keep_carriers<Step>(own, v, state[v]);
-    }
-  }
-
-  /// A sequence without steps ends where it starts.
-  CELLC_DEVICE void finish_empty(long long tile) {
-    CELLC_UNROLL(1)
-    for (int v = 0; v < kWidth; ++v) {
-      const long long own = tile * kTile + thread * kWidth + v;
-      if (own >= count) return;
-      const Lane lane = resolve(lanes, own);
-      if (lane.steps > 0 || lane.segment > 0) continue;
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane, e, start_of(lanes, lane, e));
     }
   }
 
@@ -124,23 +114,25 @@ struct SegmentedRun {
       for (int v = 0; v < kWidth; ++v) Carriers::identity(&state[v][Step::kStates]);
     }
   }
+  /// By how much the segment has grown a difference; 0 where nobody can tell.
   template <class Cell>
-  CELLC_DEVICE void keep_carriers(long long own, int v, const Real* state) {
-    Real carrier[kCarriers ? kCarriers : 1];
+  CELLC_DEVICE Real keep_carriers(long long own, int v, const Real* state) {
+    Real carrier[kCarriers ? kCarriers : 1], growth = 0;
     if constexpr (Cell::kStates > Step::kStates) {
       CELLC_UNROLL()
       for (int c = 0; c < kCarriers; ++c) carrier[c] = state[Step::kStates + c];
-      const Real growth = Carriers::growth(carrier);
+      growth = Carriers::growth(carrier);
       if (is_finite(growth) && growth > seen.growth) seen.growth = growth;
     } else {
       Carriers::forget(carrier, state);
     }
     CELLC_UNROLL()
     for (int c = 0; c < kCarriers; ++c) at(run.carriers, c, own + v) = carrier[c];
+    return growth;
   }
 
-  /// Once the left neighbours have ended: how many lanes of this thread miss. `carries`: the sweep did.
-  CELLC_DEVICE unsigned check(long long tile, int burn_in, bool carries) {
+  /// Once the left neighbours have ended: how many lanes of this thread miss.
+  CELLC_DEVICE unsigned check(long long tile, int burn_in) {
     unsigned missed = 0;
     __syncwarp();  // a neighbour may be a thread of this warp
     CELLC_UNROLL(1)
@@ -162,7 +154,7 @@ struct SegmentedRun {
           }
         const Real r = probe.residual(from, reached);
         if (r <= run.tolerance) note(r);
-        else ++missed, need = classify(from, to, burn_in, carries, own);
+        else ++missed, need = classify(from, to, burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
         CELLC_UNROLL(1)
@@ -178,29 +170,20 @@ struct SegmentedRun {
   CELLC_DEVICE void note(Real residual) { seen.residual = residual > seen.residual ? residual : seen.residual; }
 
   /// How many times the plan's run-up would have been enough, as a place in need(); kNeeds: more than all. A
-  /// start that is off by m after w steps would have been right after w log(tolerance) / log(m); where P over a
-  /// segment is known, so is how it forgets, whatever the run-up was.
-  CELLC_DEVICE int classify(const Real* from, const Real* to, int burn_in, bool carries, long long own) const {
+  /// start that is off by m after w steps would have been right after w log(tolerance) / log(m).
+  CELLC_DEVICE int classify(const Real* from, const Real* to, int burn_in) const {
     Real left = 0;
-    float over = static_cast<float>(burn_in);
-    if (carries && kCarriers > 0) {
-      Real carrier[kCarriers ? kCarriers : 1];
-      CELLC_UNROLL()
-      for (int c = 0; c < kCarriers; ++c) carrier[c] = at(run.carriers, c, own);
-      left = Carriers::growth(carrier);
-      over = static_cast<float>(lanes.segment);
-    } else {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
-        const Real d = relative_difference(from[e], to[e]);
-        left = d > left ? d : left;
-      }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real d = relative_difference(from[e], to[e]);
+      left = d > left ? d : left;
     }
     if (!(left < Real(0.9))) return kNeeds;
-    const float steps = over * logf(static_cast<float>(run.tolerance) * 0.25f) / logf(static_cast<float>(left));
-    for (int place = 0; place < kNeeds; ++place)
-      if (steps <= need(place) * run.burn_in) return place;
-    return kNeeds;
+    const float times = static_cast<float>(burn_in) * __log2f(static_cast<float>(run.tolerance) * 0.25f) /
+                        (static_cast<float>(run.burn_in) * __log2f(static_cast<float>(left)));
+    int place = 0;
+    while (place < kNeeds && !(times <= need(place))) ++place;
+    return place;
   }
 
   CELLC_DEVICE void count_in(unsigned* counter, unsigned own) {
@@ -215,70 +198,6 @@ struct SegmentedRun {
     seen = Seen{};
   }
 
-  // Starts -------------------------------------------------------------------------------------------
-
-  /// New starts of all chains. A chain is cut among `parts` groups of `group` threads of a block, whose
-  /// maps are composed: within a warp by shuffles, between warps through shared memory. Neighbouring
-  /// threads take neighbouring chains, since a multiprocessor can wait for few lines of memory at once.
-  CELLC_DEVICE void compose(int group, int parts) {
-    __shared__ Carriers::Map totals[kMostWarps * kWarp];
-    const int in_block = threadIdx.x / kWarp, in_warp = kShares ? kWarp / group : 1;  // parts of a warp
-    const int part = kShares ? threadIdx.x / group : 0;
-    const long long chains = lanes.sequences * lanes.channels;
-    const int length = (lanes.segments + parts - 1) / parts;
-    const long long step = kShares ? static_cast<long long>(gridDim.x) * group : static_cast<long long>(warps) * kWarp;
-    for (long long chain0 = kShares ? static_cast<long long>(blockIdx.x) * group : static_cast<long long>(warp) * kWarp; chain0 < chains;
-         chain0 += step) {
-      const int mine = kShares ? thread % group : thread;
-      const bool real = chain0 + mine < chains && part < parts;
-      const long long chain = chain0 + mine < chains ? chain0 + mine : chains - 1;
-      const long long lane0 = chain_lane(chain);
-      const int begin = part * length < 1 ? 1 : part * length;
-      int end = (part + 1) * length;
-      if (end > lanes.segments) end = lanes.segments;
-      Carriers::Change change;
-      change.begin(*this, lane0);
-      // Boundaries in batches: what one needs is read before any of them is worked on.
-      Carriers::Boundary batch[kBatch];
-      const auto read = [&](int from) {
-        // Without branches, so that all of them are under way at once; past the end the last is read again.
-        CELLC_UNROLL()
-        for (int i = 0; i < kBatch; ++i) {
-          const int s = from + i < lanes.segments ? from + i : lanes.segments - 1;
-          batch[i].read(*this, lane0 + s * lanes.channels);
-        }
-      };
-      if (kShares && parts > 1) {
-        Carriers::Map map;
-        map.identity();
-        for (int s = begin; s < end; s += kBatch) {
-          read(s);
-          CELLC_UNROLL()
-          for (int i = 0; i < kBatch; ++i)
-            if (s + i < end) map.then(batch[i]);
-        }
-        for (int reach = 1; reach < in_warp; reach *= 2) {
-          Carriers::Map before = map;
-          before.shuffle_up(reach * group);
-          if (thread / group >= reach) map.after(before);
-        }
-        __syncthreads();
-        if (thread >= kWarp - group) totals[in_block * group + mine] = map;
-        __syncthreads();
-        // What reaches this part is what the parts before it made of nothing.
-        for (int w = 0; w < in_block; ++w) totals[w * group + mine].apply(change);
-        map.shuffle_up(group);
-        if (thread >= group) map.apply(change);
-      }
-      for (int s = begin; s < end; s += kBatch) {
-        if (!kShares || parts == 1 || end - begin > kBatch) read(s);
-        CELLC_UNROLL()
-        for (int i = 0; i < kBatch; ++i)
-          if (real && s + i < end) change.step(*this, lane0 + (s + i) * lanes.channels, batch[i]);
-      }
-    }
-  }
-
   // With carriers --------------------------------------------------------------------------------------
 
   /// What one warp runs with carriers. One piece of code serves all three: what is not there is neither
@@ -290,13 +209,13 @@ struct SegmentedRun {
   };
 
   /// Whose ends have changed: bit v of this thread's. `ran` counts the lanes that were run again.
-  CELLC_DEVICE unsigned carried(Pass pass, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
+  CELLC_DEVICE unsigned carried(Pass pass, int round, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
     const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
     // Where every step is a boundary, what each may leave adds up: less is left, as the next round is cheap.
     const Real left = pass == Again && lanes.segment == 1 ? run.tolerance / 8 : run.tolerance;
     const auto lane_of = [&](int v) {
       const long long at_most = place + v < all ? place + v : all - 1;
-      return pass == Tail ? chain_lane(at_most) + at_segment * lanes.channels : at_most;
+      return pass == Tail ? chain_lane(lanes, at_most) + at_segment * lanes.channels : at_most;
     };
     const long long own = lane_of(0);
     Lane lane[kWidth];
@@ -310,6 +229,8 @@ struct SegmentedRun {
       if (pass == First || !real || lane[v].segment == 0) continue;
       // What is promised is the step from the neighbour's end, wherever the next run would start.
       Real end[Step::kStates], began[Step::kStates];
+      // What has been checked need not be checked again where the neighbour still ends as it did.
+      const bool fresh = pass == Tail || round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round);
       bool moved = false, far = false;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
@@ -319,12 +240,20 @@ struct SegmentedRun {
         const Real start = pass == Tail ? began[e] : at(run.starts, e, own + v);
         far = far || !are_near(start, began[e], tolerance < left ? tolerance : left);
       }
-      if (moved || far) {
+      if ((moved && fresh) || far) {
         const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
         open[v] = far || !(r <= left);
         if (!open[v]) note(r);
       }
       many += open[v];
+      if (pass == Again && round == 0) run.off[own + v] = 0;
+      if constexpr (kBends) {
+        if (pass == Again && (open[v] || round == 0)) {
+          at(run.before, 0, own + v) = began[0];
+          at(run.before, 1, own + v) = at(run.ended, 0, own + v);
+          at(run.before, 2, own + v) = at(run.carriers, 0, own + v);
+        }
+      }
     }
     if (pass != First) {
       if (!__any_sync(0xffffffffu, many)) return 0;
@@ -336,7 +265,9 @@ struct SegmentedRun {
     Real state[kWidth][Carried::kStates];
     Stored* row[kWidth][Step::kStates];
     long long stride[Step::kStates];
-    Real stands[kWidth][Step::kStates];
+    // What stands at the first step of this stage and of those that come: memory takes longer than a stage.
+    constexpr int kSight = 3;
+    Real stands[kWidth][Step::kStates][kSight];
     bool runs = kRows;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
@@ -346,13 +277,17 @@ struct SegmentedRun {
         const ArrayView& array = lanes.array[Step::state_array(e)];
         stride[e] = lane[0].direction * array.row;
         row[v][e] = static_cast<Stored*>(array.data) + cellc::place(lanes, array, lane[v], begin) + lanes.step.state[e];
-        stands[v][e] = state[v][e] = 0;
+        CELLC_UNROLL()
+        for (int i = 0; i < kSight; ++i) stands[v][e][i] = 0;
+        state[v][e] = 0;
         if (!open[v]) continue;
         if (pass == First) {
           state[v][e] = start_of(lanes, lane[v], e);
         } else {
           state[v][e] = pass == Again ? at(run.starts, e, own + v) : at(run.ended, e, own + v - lanes.channels);
-          stands[v][e] = load(row[v][e]);
+          CELLC_UNROLL()
+          for (int i = 0; i < kSight; ++i)
+            if (begin + i * kSteps < last) stands[v][e][i] = load(row[v][e] + i * kSteps * stride[e]);
         }
       }
     }
@@ -362,17 +297,15 @@ struct SegmentedRun {
     // residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
     // step, where every such difference would be left in the result and add up.
     const bool merges = !kNarrow && pass != First && lanes.segment > 1;
-    int k = 0;
-    bool writes = false;
+    bool writes[kWidth] = {};
     walk<Carried, kRows, false>(
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
-          k = 0;
           if (t == first) {
-            writes = true;
             identity<Carried>(now);
             CELLC_UNROLL()
             for (int v = 0; v < kWidth; ++v) {
+              writes[v] = open[v];
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e)
                 if (open[v]) at(run.began, e, own + v) = now[v][e];
@@ -383,31 +316,35 @@ struct SegmentedRun {
           for (int v = 0; v < kWidth; ++v) any = any || open[v];
           return static_cast<bool>(kRows ? __any_sync(0xffffffffu, any) : any);
         },
-        [&](long long t, const auto& now) {
+        [&](long long t, const auto& now, bool first_of_stage) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (k == 0 && merges && open[v]) {
+            if (first_of_stage && merges && open[v]) {
               Real far = 0;
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e) {
-                const Real d = relative_difference(now[v][e], stands[v][e]);
+                const Real d = relative_difference(now[v][e], stands[v][e][0]);
                 far = d > far ? d : far;
               }
               if (far <= run.tolerance) {
-                open[v] = false;
+                open[v] = writes[v] = false;
                 note(far);
-              } else if (t + kSteps < last) {
+              } else {
+                const bool more = t + kSight * kSteps < last;
                 CELLC_UNROLL()
-                for (int e = 0; e < Step::kStates; ++e) stands[v][e] = load(row[v][e] + kSteps * stride[e]);
+                for (int e = 0; e < Step::kStates; ++e) {
+                  CELLC_UNROLL()
+                  for (int i = 0; i + 1 < kSight; ++i) stands[v][e][i] = stands[v][e][i + 1];
+                  if (more) stands[v][e][kSight - 1] = load(row[v][e] + kSight * kSteps * stride[e]);
+                }
               }
             }
             CELLC_UNROLL()
             for (int e = 0; e < Step::kStates; ++e) {
-              if (open[v] && writes) store(row[v][e], now[v][e]);
+              if (writes[v]) store(row[v][e], now[v][e]);
               row[v][e] += stride[e];
             }
           }
-          ++k;
         });
     unsigned changed = 0;
     CELLC_UNROLL()
@@ -416,7 +353,9 @@ struct SegmentedRun {
       changed |= 1u << v;
       if (pass == First) send_end(own + v, state[v]);
       keep_end(own, lane[v], v, state[v]);
-      keep_carriers<Carried>(own, v, state[v]);
+      const Real growth = keep_carriers<Carried>(own, v, state[v]);
+      if (pass == First) ran += !(growth <= remembers);
+      if (pass == Again) run.off[own + v] = round + 1;
     }
     return changed;
   }
@@ -450,24 +389,24 @@ struct SegmentedRun {
   /// Bit i: this thread's chains have something to look at in segment s + i.
   CELLC_DEVICE unsigned marks(long long tile, int s) const {
     unsigned result = 0;
-    CELLC_UNROLL()
-    for (int i = 0; i < kBatch; ++i) {
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long chain = tile * kTile + thread * kWidth + v;
+      if (chain >= lanes.sequences * lanes.channels) break;
+      const unsigned* const from = run.off + chain_lane(lanes, chain);
       CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) {
-        const long long chain = tile * kTile + thread * kWidth + v;
-        if (chain < lanes.sequences * lanes.channels && s + i < lanes.segments &&
-            run.off[chain_lane(chain) + (s + i) * lanes.channels])
-          result |= 1u << i;
-      }
+      for (int i = 0; i < kBatch; ++i)
+        if (s + i < lanes.segments && from[(s + i) * lanes.channels]) result |= 1u << i;
     }
     return result;
   }
 
-  /// One pass over all tiles with carriers: how many lanes of this thread missed in the first, or ran. The
+  /// One pass over all tiles with carriers: how many lanes of this thread forget too slowly for any run-up (the
+  /// first), or ran. The
   /// tail goes along the chains of a tile, segment after segment: one that is off is run from its neighbour's
   /// end, and the next is looked at only if it is off itself or that changed. So it ends in the right answer
   /// whatever the data.
-  CELLC_DEVICE unsigned all_tiles(Pass pass, int burn_in, Real tolerance) {
+  CELLC_DEVICE unsigned all_tiles(Pass pass, int round, int burn_in, Real tolerance) {
     const long long all = pass == Tail ? lanes.sequences * lanes.channels : count;
     unsigned result = 0;
     for (long long tile = warp; tile * kTile < all; tile += warps) {
@@ -479,39 +418,34 @@ struct SegmentedRun {
           if ((s - 1) % kBatch == 0) marked = marks(tile, s);
           runs = __any_sync(0xffffffffu, changed || (marked >> (s - 1) % kBatch & 1u));
         }
-        if (runs) changed = carried(pass, tile, s, burn_in, tolerance, result);
+        if (runs) changed = carried(pass, round, tile, s, burn_in, tolerance, result);
       } while (pass == Tail && ++s < lanes.segments);
-      if (pass == First) result += check(tile, burn_in, true);
     }
     report();
     return result;
   }
-
-  /// The lane of a chain's first segment.
-  CELLC_DEVICE long long chain_lane(long long chain) const {
-    const long long sequence = quotient(chain, lanes.channels);
-    return sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
-  }
 };
 
-/// What this call saw decides what the next one starts from.
-CELLC_DEVICE void learn(const Segmented& run, unsigned misses, int burn_in) {
-  const long long boundaries = (run.lanes.segments - 1) * static_cast<long long>(run.lanes.sequences) * run.lanes.channels;
+/// What this call saw decides what the next one starts from. `slower`: boundaries that no run-up of need()
+/// would have made right.
+CELLC_DEVICE void learn(const Segmented& run, unsigned slower, int burn_in) {
+  const float boundaries = static_cast<float>(run.lanes.segments - 1) * static_cast<float>(run.lanes.sequences) *
+                           static_cast<float>(run.lanes.channels);
   Control* const c = run.control;
-  unsigned slower = misses;
   int next = burn_in > run.burn_in ? burn_in : run.burn_in;
   // A few steps more cost less than a single repair.
+  CELLC_UNROLL(1)
   for (int place = 0; place < kNeeds; ++place) {
-    slower -= c->needed[place];
     const int steps = static_cast<int>(run.burn_in * need(place));
     if (c->needed[place] && steps > next) next = steps;
   }
   c->slow = slower;
-  c->carries = static_cast<float>(slower) > 0.001f * static_cast<float>(boundaries);
+  c->carries = kCarriers > 0 && static_cast<float>(slower) > 0.001f * boundaries;
   // Where most warps will run again for the slow, the others are mended with them. Without P a short run-up
   // would not tell the slow from the others the next time.
-  if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * static_cast<float>(boundaries)) next = kSteps;
+  if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;
   c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
+  CELLC_UNROLL(1)
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
 
@@ -528,10 +462,9 @@ struct Marks {
 
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it.
 template <bool kRows>
-CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, unsigned misses, int burn_in, bool carries, Marks mark) {
-  CELLC_DYNAMIC_SHARED(Stored, shared);
+CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned misses, int burn_in, bool carries, Marks mark) {
   using Work = SegmentedRun<kRows>;
-  Work work(run, shared, call);
+  const Segmented& run = work.run;
   Control* const control = run.control;
   const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   Tally* const of = work.of;
@@ -540,23 +473,30 @@ CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, uns
   int group = kWarp;
   while (kShares && group > 1 && static_cast<int>(blockDim.x) / group * kBatch < run.lanes.segments) group /= 2;
   const int parts = kShares ? static_cast<int>(blockDim.x) / group : 1;
+  // What is off after the longest run-up is what P over so many steps has left of it.
+  work.remembers = exp2f(__log2f(static_cast<float>(run.tolerance) * 0.25f) * static_cast<float>(run.lanes.segment) /
+                         (need(kNeeds - 1) * static_cast<float>(run.burn_in ? run.burn_in : kSteps)));
   auto pass = Work::First;
   int round = 0;
-  unsigned active = misses, repaired = 0;
+  unsigned active = misses, slower = 0, repaired = 0;
   for (bool runs = carries;; runs = true) {
     if (!runs) {
       sum_over_grid<true>(&control->grid, passed, 0);  // what the sweep wrote is needed now
     } else {
       // The one place from which lanes are run with carriers: each would be a copy of the walk.
-      const unsigned own = work.all_tiles(pass, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance);
+      const unsigned own = work.all_tiles(pass, round, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance);
       if (pass == Work::Tail) {
         work.count_in(&of->tails, own);
         break;
       }
-      active = sum_over_grid<true>(&control->grid, passed, own);
+      const unsigned sum = sum_over_grid<true>(&control->grid, passed, own);
       if (pass == Work::First) {
-        misses = active;
+        // Nearly every boundary is off, and the next pass sees which.
+        slower = sum;
+        active = 1;
       } else {
+        active = sum;
+        if (carries && round == 0) misses = active;
         repaired += active;
         if (leads) of->ran[round & 15] = active;
         ++round;
@@ -567,7 +507,8 @@ CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, uns
     // Chains that will not settle show early: most of what missed is still off after a few rounds. The others
     // need few rounds more, and each costs a segment where walking costs the sequence.
     if (round < run.rounds && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
-      work.compose(group, parts);
+      // Newton's iteration, where it is asked for, is that and nothing better.
+      compose(work, group, parts, round > 0 && !run.fixed);
       pass = Work::Again;
     } else {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
@@ -582,7 +523,7 @@ CELLC_DEVICE void mend(const Segmented& run, unsigned call, unsigned passed, uns
     of->repaired = repaired;
     of->rounds = round;
     of->phases = mark.count;
-    if (run.carries < 0) learn(run, misses, burn_in);
+    if (run.carries < 0) learn(run, carries ? slower : control->needed[kNeeds], burn_in);
     control->grid.passed = passed;
   }
 }
@@ -602,14 +543,14 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   mark();
   const long long tiles = (work.count + kTile - 1) / kTile;
   if (lanes_may_be_empty(run.lanes))
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) work.finish_empty(tile);
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) finish_empty(run.lanes, work.count, tile);
   if (blockIdx.x == gridDim.x - 1)
     for (unsigned i = threadIdx.x; i < sizeof(Tally) / 4; i += blockDim.x) reinterpret_cast<unsigned*>(control->of + ((call + 1) & 1))[i] = 0;
   if (!carries) {
     unsigned own = 0;
     for (long long tile = work.warp; tile < tiles; tile += work.warps) {
       work.sweep(tile, burn_in);
-      own += work.check(tile, burn_in, false);
+      own += work.check(tile, burn_in);
     }
     work.report();
     // Mostly nothing is off, and then nobody needs to see what another block has written.
@@ -617,7 +558,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     mark();
   }
   if (__any_sync(0xffffffffu, carries || misses)) {
-    mend<kRows>(run, call, passed, misses, burn_in, carries, mark);
+    mend<kRows>(work, passed, misses, burn_in, carries, mark);
   } else if (leads) {
     work.of->phases = mark.count;
     if (run.carries < 0) control->burn_in = burn_in, control->slow = control->carries = 0;

@@ -32,11 +32,12 @@ struct Segmented {
   Lanes lanes;
   Control* control;
   unsigned long long* sent;  ///< [entry][half][lane]: the states at the ends of the first sweep, marked with the call
-  unsigned* off;          ///< by lane: its boundary is off
+  unsigned* off;          ///< by lane: one more than the last round that changed its end; for the tail: its boundary is off
   Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
   Real* ended;            ///< the state at its end
   Real* starts;           ///< the state that it should start from
   Real* carriers;         ///< [carrier][lane]
+  Real* before;           ///< kBends: [start, end, slope][lane] of the run before the last
   Real tolerance;
   int burn_in;            ///< steps, a multiple of kSteps
   int rounds;             ///< of repair, at most
@@ -53,13 +54,14 @@ constexpr int kNeeds = 5;
 CELLC_DEVICE float need(int place) { return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f; }
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
+constexpr bool kBends = kCarriers == 1;        ///< bends.cuh
 constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
 constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
 
 CELLC_DEVICE Real relative_difference(Real a, Real b) {
-  if (a == b || (a != a && b != b)) return 0;
-  const Real difference = magnitude(a - b) / (Real(1) + magnitude(b));
-  return is_finite(difference) ? difference : Real(3.4e38);
+  // Of a quarter: the hardware's reciprocal of the largest numbers is zero.
+  const Real difference = magnitude(a - b) * Real(0.25) * inverse((Real(1) + magnitude(b)) * Real(0.25));
+  return (a == b) | ((a != a) & (b != b)) ? Real(0) : is_finite(difference) ? difference : Real(3.4e38);
 }
 
 /// One step of a lane, apart from a walk.
@@ -93,6 +95,25 @@ struct Probe {
     return worst;
   }
 };
+
+/// A sequence without steps ends where it starts.
+CELLC_APART void finish_empty(const Lanes& lanes, long long count, long long tile) {
+  CELLC_UNROLL(1)
+  for (int v = 0; v < kWidth; ++v) {
+    const long long own = tile * kTile + threadIdx.x % kWarp * kWidth + v;
+    if (own >= count) return;
+    const Lane lane = resolve(lanes, own);
+    if (lane.steps > 0 || lane.segment > 0) continue;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane, e, start_of(lanes, lane, e));
+  }
+}
+
+/// The lane of a chain's first segment.
+CELLC_APART long long chain_lane(const Lanes& lanes, long long chain) {
+  const long long sequence = quotient(chain, lanes.channels);
+  return sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
+}
 
 CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
   const Probe probe(lanes, lane, t);

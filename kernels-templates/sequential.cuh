@@ -29,7 +29,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   Rows rows(lanes, lane[0], 0);
   walk<Step, kRows, kLockstep>(
       lanes, lane, 0, real ? lane[0].steps : 0, state, memory, [](long long, const auto&) { return true; },
-      [&](long long, const auto& now) { rows.write(now, true); });
+      [&](long long, const auto& now, bool) { rows.write(now, true); });
   if (!real) return;
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {

@@ -50,6 +50,7 @@ struct StageReport {
   std::int64_t boundaries = 0;
   std::int64_t repaired = 0;    ///< segments of single channels run again
   int repair_rounds = 0;
+  std::vector<double> phases_us;  ///< on a GPU: the sweep, then composing and running again, for every round
   std::optional<int> changed_over;  ///< from segmented to shooting, after so many rounds of repair
   std::optional<double> contraction;  ///< factor by which a step shrinks a difference, typical channel;
                                       ///< relaxation: by which an iteration does

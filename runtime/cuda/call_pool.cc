@@ -77,7 +77,7 @@ void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddre
   const std::uint64_t graph = gpu_.capturing(stream);
   if (graph && report)
     throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
-  const std::uint64_t number = gpu_.stream_number(stream);
+  const std::uint64_t number = graph ? 0 : gpu_.stream_number(stream);
   Place& place = take(arrays, number, status, graph);
   struct Free {
     CallPool& pool;

@@ -26,7 +26,7 @@ void take(CudaPlan& plan, const cellc_plan& numbers) {
 CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen) {
   CudaPlan plan;
   const cellc_facts card = card_of(gpu);
-  const cellc_stage_facts facts = stage_facts(stage, shape.block);
+  const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
   int why = 0;
   const cellc_plan numbers = cellc_choose_plan(&facts, &card, shape.sequences, shape.channels, shape.longest, &why);
   const std::int64_t lanes = shape.sequences * shape.channels;
@@ -53,7 +53,8 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   if (seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0) {
     const double step = seen.sweep_ns / static_cast<double>(seen.sweep_steps);
     // A sweep has a start, a check, perhaps carriers, and more lanes a multiprocessor: walking takes less a step.
-    const double walking = (seen.carries ? 0.35 : 0.55) * step * static_cast<double>(shape.longest);
+    // Measured on ParaGRU: 70 ns where sweeps took 130 (memory's speed, half as many lanes) to 370.
+    const double walking = (seen.carries ? 0.2 : 0.55) * step * static_cast<double>(shape.longest);
     if (walking < seen.segmented_ns) {
       plan.plan = {};
       plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} lanes walked to their end; {:.0f} us are expected step by step",
@@ -63,10 +64,10 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   }
   take(plan, numbers);
   // Run-ups are short where nothing is forgotten, and a round takes as long as a segment: as many threads as
-  // there are registers for.
-  if (seen.carries && shape.block <= 2) {
+  // there are registers for. Long segments are bound by memory, and forget more from start to end.
+  if (seen.carries && shape.block <= 2 && plan.plan.segment < 512) {
     plan.dense = true;
-    plan.plan.segment = cellc_segment_length(&card, shape.sequences, shape.channels, shape.longest, 2 * CELLC_THREADS_WANTED);
+    plan.plan.segment = cellc_segment_length(&card, shape.sequences, shape.channels, shape.longest, 2 * cellc_lanes_wanted(&facts, shape.channels));
     plan.plan.burn_in = plan.plan.segment >= 512 ? 64 : 32;
   }
   const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
@@ -85,7 +86,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   const int asked = options.fixed_iterations.value_or(options.max_iterations);
   const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked : options.repair ? 8 : 0;
   const cellc_facts card = card_of(gpu);
-  const cellc_stage_facts facts = stage_facts(stage, shape.block);
+  const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
   take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest,
                                strategy == Strategy::Segmented ? CELLC_ASK_SEGMENTED
                                : strategy == Strategy::Newton  ? CELLC_ASK_NEWTON

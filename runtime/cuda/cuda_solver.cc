@@ -113,6 +113,7 @@ struct CudaSolver::Impl {
     s.rows = rows;
     s.channels = stages[k]->channels(bound.sizes);
     s.block = stages[k]->block(bound.sizes);
+    s.storage_bytes = stages[k]->storage_bytes();
     return s;
   }
 
@@ -493,7 +494,10 @@ struct CudaSolver::Impl {
           seen.tails = o.tails;
           seen.carries = o.carries;
           seen.segmented_ns = 0;
-          for (const double ns : o.phase_ns) seen.segmented_ns += ns;
+          for (const double ns : o.phase_ns) {
+            seen.segmented_ns += ns;
+            r.phases_us.push_back(ns * 1e-3);
+          }
           seen.sweep_ns = o.phase_ns.empty() ? 0 : o.phase_ns.front();
           seen.sweep_steps = r.plan.segment + o.burn_in;
           // What was walked in the end is not in the marks: so many segments a chain, at the sweep's pace.

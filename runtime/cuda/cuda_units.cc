@@ -65,6 +65,7 @@ std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structu
     shape.longest = shape.rows = kSteps;
     shape.channels = program.channels(sizes);
     shape.block = program.block(sizes);
+    shape.storage_bytes = program.storage_bytes();
     const CudaPlan plan = choose_cuda_plan(structure.stages[k], shape, card.facts(), {});
     units.push_back({fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
                      program.unit(sizes, plan.plan, kSteps)});

@@ -166,8 +166,8 @@ class TablePrinter {
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states,
         t.step_inputs, t.step_params, t.carried_states, t.carried_inputs, t.carried_params, entries,
         t.map_numbers, t.has_carriers, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes);
-    return fmt::format("{{&{}_{}, {{{}, {}, {}}}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, part.facts.exact,
-                       part.facts.forgets, part.facts.block, once, before, sources, states, variants,
+    return fmt::format("{{&{}_{}, {{{}, {}, {}, {}}}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, part.facts.exact,
+                       part.facts.forgets, part.facts.block, part.facts.storage_bytes, once, before, sources, states, variants,
                        part.variant_count, part.first_kernel);
   }
 

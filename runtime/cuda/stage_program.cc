@@ -203,7 +203,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh"};
-  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "segmented.cuh"};
+  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "bends.cuh", "segments.cuh", "compose.cuh", "segmented.cuh"};
   return {"sequential.cuh"};
 }
 

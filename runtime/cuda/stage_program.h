@@ -86,6 +86,7 @@ class StageProgram {
   std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
   /// Entries that one lane couples.
   std::int64_t block(const std::map<AxisId, std::int64_t>& sizes) const;
+  int storage_bytes() const { return static_cast<int>(size_of(storage_)); }
   std::int64_t channels(const std::map<AxisId, std::int64_t>& sizes) const;
 
   /// Queues a run. Nothing is allocated where the last run had the same shape and plan.

@@ -44,6 +44,6 @@ std::size_t argument_words(const cellc_stage& stage);
 /// Bytes of the argument of one of them: kernels are compiled only if their own struct has as many.
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant);
 
-cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block);
+cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block, int storage_bytes);
 
 }  // namespace cellc

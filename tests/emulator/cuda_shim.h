@@ -181,6 +181,12 @@ inline void __syncwarp(unsigned mask = 0xffffffffu) {
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   return unsigned(cellc_emulator::services->warp(cellc_emulator::WarpKind::Ballot, mask, predicate != 0, 0));
 }
+inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
+  return unsigned(cellc_emulator::services->warp(cellc_emulator::WarpKind::Sum, mask, value, 0));
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  return unsigned(cellc_emulator::services->warp(cellc_emulator::WarpKind::Max, mask, value, 0));
+}
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 inline unsigned __activemask() { return cellc_emulator::services->active_lanes(); }

@@ -292,7 +292,7 @@ int GridRun::barrier(int id, int threads, cellc_emulator::BarrierKind kind, int 
 unsigned long long GridRun::warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
                                  unsigned source) {
   using cellc_emulator::WarpKind;
-  static constexpr const char* kNames[] = {"__syncwarp", "a shuffle", "a vote"};
+  static constexpr const char* kNames[] = {"__syncwarp", "a shuffle", "a vote", "a sum", "a maximum"};
   const char* const name = kNames[static_cast<int>(kind)];
   Thread& thread = *running_;
   Block& block = *thread.block;
@@ -309,7 +309,10 @@ unsigned long long GridRun::warp(cellc_emulator::WarpKind kind, unsigned mask, u
               std::to_string(__builtin_ctz(mask & warp.exited)) + ", which has ended");
     die();
   }
-  for (unsigned lane = 0; lane < 32; ++lane) {
+  // Mostly all lanes come to one place with one mask; only otherwise is there anything to look for.
+  if (warp.waiting == 0) warp.common = true, warp.mask = mask, warp.kind = kind;
+  if (warp.mask != mask || warp.kind != kind) warp.common = false;
+  for (unsigned lane = 0; lane < 32 && !warp.common; ++lane) {
     if (!(mask & warp.waiting & 1u << lane)) continue;
     // Another group that this lane is no member of may still complete; one with it cannot.
     if (lanes[lane].mask == mask ? lanes[lane].warp_kind == kind : !(lanes[lane].mask & bit)) continue;
@@ -323,8 +326,8 @@ unsigned long long GridRun::warp(cellc_emulator::WarpKind kind, unsigned mask, u
   thread.source = source;
   warp.waiting |= bit;
   ++steps_;
-  unsigned here = 0;
-  for (unsigned lane = 0; lane < 32; ++lane)
+  unsigned here = warp.common ? warp.waiting : 0;
+  for (unsigned lane = 0; lane < 32 && !warp.common; ++lane)
     if ((warp.waiting & 1u << lane) && lanes[lane].mask == mask) here |= 1u << lane;
   if ((here & mask) != mask) {
     leave(State::AtWarp, name);
@@ -339,9 +342,13 @@ unsigned long long GridRun::warp(cellc_emulator::WarpKind kind, unsigned mask, u
 void GridRun::complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask) {
   using cellc_emulator::WarpKind;
   Thread* const lanes = &block.threads[first];
-  unsigned votes = 0;
-  for (unsigned lane = 0; lane < 32; ++lane)
-    if (mask & 1u << lane) votes |= unsigned(lanes[lane].value != 0) << lane;
+  unsigned votes = 0, sum = 0, most = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (!(mask & 1u << lane)) continue;
+    votes |= unsigned(lanes[lane].value != 0) << lane;
+    sum += static_cast<unsigned>(lanes[lane].value);
+    most = std::max(most, static_cast<unsigned>(lanes[lane].value));
+  }
   for (unsigned lane = 0; lane < 32; ++lane) {
     if (!(mask & 1u << lane)) continue;
     Thread& thread = lanes[lane];
@@ -349,7 +356,7 @@ void GridRun::complete_warp(Block& block, Warp& warp, unsigned first, unsigned m
     if (thread.warp_kind == WarpKind::Shuffle)
       thread.result = thread.source < 32 && (mask & 1u << thread.source) ? lanes[thread.source].value : ~0ull;
     else
-      thread.result = votes;
+      thread.result = thread.warp_kind == WarpKind::Sum ? sum : thread.warp_kind == WarpKind::Max ? most : votes;
     thread.state = State::Ready;
   }
   warp.waiting &= ~mask;

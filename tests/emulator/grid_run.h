@@ -115,6 +115,10 @@ class GridRun {
   };
   struct Warp {
     unsigned existing = 0, waiting = 0, exited = 0;
+    // Whether all that wait came with this mask to this kind of place.
+    bool common = true;
+    unsigned mask = 0;
+    cellc_emulator::WarpKind kind{};
   };
   struct Block {
     std::vector<Thread> threads;

@@ -16,7 +16,7 @@ struct Thread {
 };
 
 enum class BarrierKind { Plain, Or, And, Count };
-enum class WarpKind { Sync, Shuffle, Ballot };
+enum class WarpKind { Sync, Shuffle, Ballot, Sum, Max };
 
 /// Services of the emulator. All are called on the stack of an emulated thread.
 struct Services {

@@ -199,7 +199,7 @@ std::string program(const CellGraph& cell, const std::string& p, bool module) {
   const CallLayout layout = call_layout(cell);
   std::string text =
       module ? "#include \"cell.h\"\n" : "#include <cuda_runtime_api.h>\n#include \"cell.h\"\n";
-  text += "#include <stdio.h>\n#include <stdlib.h>\n";
+  text += "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n";
   text += module ? "#define PUT(to, from, n) cuMemcpyHtoD((CUdeviceptr)(uintptr_t)(to), from, n)\n#define "
                    "GET(to, from, n) cuMemcpyDtoH(to, (CUdeviceptr)(uintptr_t)(from), n)\n"
                  : "#define PUT(to, from, n) cudaMemcpy(to, from, n, cudaMemcpyHostToDevice)\n#define "
@@ -352,7 +352,7 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
               ? shell(
                     in +
                     fmt::format(
-                        "{0}/bin/nvcc -arch={1} -std=c++17 -c cell.cu -o cell.o && {2} -x c++ -I{0}/include "
+                        "{0}/bin/nvcc -arch={1} -std=c++17 -c cell.cu -o cell.o && {2} -x c++ -fpermissive -w -I{0}/include "
                         "use.c -x none cell.o -L{0}/lib64 -lcudart_static -lpthread -ldl -lrt -o use",
                         cuda, gpu->facts().architecture(), CELLC_HOST_COMPILER))
               : shell(in +

@@ -67,7 +67,27 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   run.starts[threadIdx.x] = cellc::step_residual(run.lanes, lane, 0, run.began, run.ended);
 }
 )"}},
-    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh"}, R"(
+    {"bends.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+extern "C" __global__ void stub_kernel(Real* x) {
+  cellc::Bend bend;
+  bend.apart = x[0], bend.second = x[1], bend.third = x[2];
+  bend.fit(x[3], x[4]);
+  bend.follow(x[5], x[3], x[4]);
+}
+)"}},
+    {"compose.cuh", {{"lanes.cuh", "carriers.cuh", "bends.cuh", "segments.cuh"}, R"(
+struct Work {
+  const cellc::Segmented& run;
+  const cellc::Lanes& lanes;
+  int thread, warp, warps;
+  CELLC_DEVICE Real& at(Real* array, int, long long lane) const { return array[lane]; }
+};
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  Work work{run, run.lanes, static_cast<int>(threadIdx.x), 0, 1};
+  cellc::compose(work, 32, 1, true);
+}
+)"}},
+    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh", "bends.cuh", "segments.cuh", "compose.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
 };
