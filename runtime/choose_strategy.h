@@ -17,6 +17,7 @@ struct StageShape {
   std::int64_t rows = 0;         ///< steps of all
   std::int64_t channels = 1;     ///< independent lanes of one sequence
   std::int64_t block = 1;        ///< coupled entries of a lane
+  std::int64_t mixed = 1;        ///< those of one state: the fused kernel has them side by side in vectors
   int vector_lanes = 16;
   int threads = 1;
   bool along_time = false;       ///< one lane of one state, whose steps this processor can scan in vectors
