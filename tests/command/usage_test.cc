@@ -50,7 +50,7 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--dim", "d=x"}, "expected a length"},
       {{"run", gru, "--dim", "d=0"}, "expected a length"},
       {{"run", gru, "--random", "x"}, "x"},
-      {{"run", gru, "--batch", "-1"}, "-1"},
+      {{"run", gru, "--batch", "-1"}, "--batch: -1: expected a number of at least 0 (cellc run --help"},
       {{"run", gru, "--dtype", "f31", "--random", "1"}, "expected f32, f64, bf16 or f16"},
       {{"run", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {{"run", gru, "--solver", "persistent"}, "not available in this version"},
@@ -58,7 +58,13 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--solver", "scan", "--random", "1", "--length", "9", "--dim", "d=2"}, "neither linear nor"},
       {{"run", gru, "--solver", "magic"}, "expected auto, sequential"},
       {{"run", gru, "--cotangent", "h=x.npy"}, "gradients are not available in this version"},
-      {{"run", gru, "--tolerance", "-1"}, "-1"},
+      {{"run", gru, "--tolerance", "-1"}, "--tolerance: -1: expected a number of at least 0 (cellc run --help"},
+      {{"run", gru, "--tolerance", "nan"}, "nan: expected a number"},
+      {{"run", gru, "--tolerance", "1e"}, "1e"},
+      {{"run", gru, "--sovler", "auto"}, "cellc run has no option --sovler; did you mean --solver? (cellc run --help"},
+      {{"run", gru, "--inputs=x=x.npy"}, "no option --inputs; did you mean --input?"},
+      {{"inspect", gru, "--zzz", "1"}, "cellc inspect has no option --zzz (cellc inspect --help"},
+      {{"inspect", gru, "another"}, "one argument too many: another"},
       {{"run", gru, "--random", "1", "--dim", "q=3", "--length", "1"}, "has no axis 'q'"},
   };
   for (const auto& c : cases) {
