@@ -1,6 +1,8 @@
 // cellc: arguments -> a command, and what it throws -> an exit status.
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -67,12 +69,20 @@ int guarded(bool json, Command command) {
   }
 }
 
+/// The other end of the pipe that standard output is.
+bool reader_left() {
+  pollfd output{STDOUT_FILENO, 0, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 /// Standard output may be a full disk; a reader that went away (| head) has what it wanted.
 int flushed(int status) {
   errno = 0;
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
-  if (errno == EPIPE) return status;
-  std::fputs(fmt::format("cellc: error: cannot write to standard output: {}\n", std::strerror(errno)).c_str(),
+  // What failed while more was to come is not known any more.
+  const int why = errno;
+  if (why == EPIPE || (why == 0 && reader_left())) return status;
+  std::fputs(fmt::format("cellc: error: cannot write to standard output{}\n", why ? fmt::format(": {}", std::strerror(why)) : "").c_str(),
              stderr);
   return status == kDone ? kDeviceFailed : status;
 }

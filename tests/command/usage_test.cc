@@ -1,11 +1,15 @@
 // Statuses, help, and what goes to which stream.
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "harness.h"
 
@@ -156,6 +160,29 @@ TEST_F(CommandUsage, AFullDiskUnderStandardOutput) {
   const Outcome outcome = cellc({"inspect", example("01_para_gru.cell")}, options);
   EXPECT_EQ(outcome.status, 4);
   EXPECT_HAS(outcome.err, "cannot write to standard output");
+  // More than a buffer: the first write has failed long before the last.
+  const Outcome long_one = cellc({"inspect", example("01_para_gru.cell"), "--stage", "cuda", "--whole"}, options);
+  EXPECT_EQ(long_one.status, 4);
+  EXPECT_HAS(long_one.err, "cannot write to standard output\n");
+}
+
+TEST_F(CommandUsage, AReaderThatLeftHasWhatItWanted) {
+  const std::string fifo = path("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const char* whole : {"--whole", "--arch=sm_80"}) {
+    std::thread reader([&] {
+      const int in = open(fifo.c_str(), O_RDONLY);
+      char first = 0;
+      EXPECT_EQ(read(in, &first, 1), 1);
+      close(in);
+    });
+    ProcessOptions options;
+    options.stdout_path = fifo;
+    const Outcome outcome = cellc({"inspect", example("01_para_gru.cell"), "--stage", "cuda", whole}, options);
+    reader.join();
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.err, "");
+  }
 }
 
 }  // namespace
