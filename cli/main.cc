@@ -1,16 +1,22 @@
 // cellc: arguments -> a command, and what it throws -> an exit status.
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
+#include "compiler/diagnostic.h"
 #include "compiler/version.h"
 #include "runtime/bind.h"
 #include "runtime/write_files.h"
@@ -63,15 +69,33 @@ int guarded(bool json, Command command) {
   }
 }
 
+/// The other end of the pipe that standard output is.
+bool reader_left() {
+  pollfd output{STDOUT_FILENO, 0, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 /// Standard output may be a full disk; a reader that went away (| head) has what it wanted.
 int flushed(int status) {
   errno = 0;
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
-  if (errno == EPIPE) return status;
-  std::fputs(fmt::format("cellc: error: cannot write to standard output: {}\n", std::strerror(errno)).c_str(),
+  // What failed while more was to come is not known any more.
+  const int why = errno;
+  if (why == EPIPE || (why == 0 && reader_left())) return status;
+  std::fputs(fmt::format("cellc: error: cannot write to standard output{}\n", why ? fmt::format(": {}", std::strerror(why)) : "").c_str(),
              stderr);
   return status == kDone ? kDeviceFailed : status;
 }
+
+/// CLI11 would name the largest double in 309 digits, and take what is no number.
+const CLI::Validator kNotNegative(
+    [](std::string& text) {
+      char* end = nullptr;
+      const double value = std::strtod(text.c_str(), &end);
+      const bool fits = !text.empty() && *end == '\0' && std::isfinite(value) && value >= 0;
+      return fits ? std::string() : fmt::format("{}: expected a number of at least 0", text);
+    },
+    "", "not negative");
 
 void add_cell_options(CLI::App& command, CellOptions& options) {
   command.add_option("FILE", options.file, "the cell file")->required();
@@ -115,15 +139,16 @@ void add_data_options(CLI::App* command, DataOptions& options) {
   command->add_option("--random", options.random, "fill what is not given, from this seed")
       ->type_name("SEED");
   command->add_option("--batch", options.batch, "number of sequences, where no array says it")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   command->add_option("--length", options.length, "number of steps, where no input says it")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   command->add_option("--dim", options.dims, "length of an axis, where no array says it")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
   command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
-  command->add_option("--tolerance", options.tolerance, "what counts as converged")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tolerance", options.tolerance, "what counts as converged; 0: the bits of the sequential kernel")
+      ->type_name("X")
+      ->check(kNotNegative);
   command->add_option("--threads", options.threads, "threads; all cores by default")
       ->check(CLI::Range(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
@@ -138,9 +163,9 @@ void add_run(CLI::App& app, RunOptions& options) {
                       "machine that can run its code, and those of cellc build for it");
   command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
   command->add_option("--kernel", options.kernel,
@@ -199,6 +224,28 @@ void add_check(CLI::App& app, CheckOptions& options) {
   command->add_option("--seed", options.seed, "seed of the random data");
 }
 
+/// What is wrong with arguments that do not parse, and where to look.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& e) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen[0];
+  const std::string name = chosen.empty() ? "cellc" : fmt::format("cellc {}", command.get_name());
+  std::string what = e.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&e)) {
+    std::vector<std::string> known, rest = app.remaining(true);
+    for (const CLI::Option* option : command.get_options())
+      for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+    // What follows a misspelt option is its value: the option comes first.
+    const auto dashed = std::find_if(rest.begin(), rest.end(), [](const std::string& s) { return s.starts_with("-"); });
+    if (dashed == rest.end()) {
+      what = fmt::format("{}: one argument too many: {}", name, fmt::join(rest, " "));
+    } else {
+      const std::string option = dashed->substr(0, dashed->find('=')), near = closest_name(option, known);
+      what = fmt::format("{} has no option {}{}", name, option, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    }
+  }
+  return fmt::format("{} ({} --help lists what there is)", what, name);
+}
+
 int main_of(int count, char** arguments) {
   // Parsing may fail before options are stored, and the answer has to be JSON even so.
   bool json = false;
@@ -233,7 +280,7 @@ int main_of(int count, char** arguments) {
       return report(
           json, kWrongUsage,
           fmt::format("there is no command '{}'; the commands are inspect, run, build, check, bench and tune", arguments[1]));
-    return report(json, kWrongUsage, fmt::format("{} (cellc --help lists what there is)", e.what()));
+    return report(json, kWrongUsage, usage_message(app, e));
   }
   return guarded(json, [&] {
     if (app.got_subcommand("inspect")) return command_inspect(inspect);

@@ -7,6 +7,7 @@
 #include "runtime/check_claims.h"
 #include "runtime/random_fill.h"
 #include "runtime/reference.h"
+#include "runtime/solve.h"
 
 namespace cellc {
 namespace {
@@ -80,15 +81,15 @@ std::vector<std::pair<std::string, const Array*>> listed(const CellGraph& cell, 
   std::vector<std::pair<std::string, const Array*>> arrays;
   for (std::size_t u = 0; u < cell.updates.size(); ++u)
     arrays.emplace_back(cell.symbol_of(cell.updates[u]).name, &output.states[u]);
-  for (std::size_t o = 0; o < cell.outs.size(); ++o) arrays.emplace_back(cell.outs[o].name, &output.outs[o]);
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    if (output.outs[o].data()) arrays.emplace_back(cell.outs[o].name, &output.outs[o]);
   return arrays;
 }
 
-CheckItem against_reference(const CellGraph& cell, const Program& program, const Binding& binding,
-                            double tolerance, double rounding) {
+CheckItem against_reference(const CellGraph& cell, const std::string& strategy, const RunOutput& output,
+                            const Binding& binding, double tolerance, double rounding) {
   CheckItem item;
-  item.what = fmt::format("sequential {}, each step against the f64 reference", to_string(binding.dtype));
-  const RunOutput output = program.run(binding.run);
+  item.what = fmt::format("{} {}, each step against the f64 reference", strategy, to_string(binding.dtype));
   const BoundRun steps = single_steps(cell, binding.run, output);
   const RunOutput reference = reference_run(cell, steps);
   const auto want = listed(cell, reference), got = listed(cell, output);
@@ -104,7 +105,7 @@ CheckItem against_reference(const CellGraph& cell, const Program& program, const
         s = std::isnan(d) ? INFINITY : std::max(s, d);
       }
   }
-  for (std::size_t a = 0; a < want.size(); ++a)
+  for (std::size_t a = 0; a < got.size(); ++a)  // states, and outs where the run has them
     for (std::int64_t i = 0; i < want[a].second->count(); ++i) {
       const double w = want[a].second->get(i), g = got[a].second->get(i);
       if (!std::isfinite(w) || !std::isfinite(spread[a][static_cast<std::size_t>(i)])) {
@@ -226,6 +227,35 @@ CheckItem packed(const CellGraph& cell, const Program& program, const BindReques
   return item;
 }
 
+/// Every strategy that a stage admits, over segments of a few steps; stages that do not admit it step by step.
+void strategies(const CellGraph& cell, const Structure& structure, const CompileOptions& compile, const Binding& binding,
+                double tolerance, double rounding, std::vector<CheckItem>& items) {
+  Solver solver(cell, structure, compile);
+  for (const Strategy strategy :
+       {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan, Strategy::Relaxation}) {
+    SolveOptions options;
+    std::size_t admitted = 0;
+    for (std::size_t k = 0; k < structure.stages.size(); ++k) {
+      const bool admits = !solver.refusal(static_cast<int>(k), strategy, binding.run);
+      admitted += admits;
+      options.plan.push_back(admits ? StagePlan{strategy, 8, 4, "check"} : StagePlan{});
+    }
+    if (admitted == 0) continue;
+    if (strategy == Strategy::Relaxation) {  // finds the stages itself
+      options.plan.clear();
+      options.solver = strategy;
+    }
+    SolveReport report;
+    RunOutput output = solver.run(binding.run, options, report);
+    // What is promised is each state; an out may amplify what is left of it.
+    for (std::size_t o = 0; o < cell.outs.size(); ++o) output.outs[o] = Array();
+    items.push_back(against_reference(cell, to_string(strategy), output, binding, tolerance, rounding));
+    if (report.converged) continue;
+    items.back().passed = false;
+    items.back().detail = fmt::format("reported as not converged, residual {:.2g}", report.max_residual);
+  }
+}
+
 }  // namespace
 
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,
@@ -242,11 +272,14 @@ void check_engine(const CellGraph& cell, const Structure& structure, const BindR
     BindRequest batch = request;
     batch.dtype = p.dtype;
     batch.batch = 3;
-    items.push_back(against_reference(cell, program, bind(cell, batch), p.tolerance, p.rounding));
+    const Binding binding = bind(cell, batch);
+    items.push_back(against_reference(cell, "sequential", program.run(binding.run), binding, p.tolerance, p.rounding));
     items.push_back(resumed(cell, program, batch));
     items.push_back(packed(cell, program, batch));
     items[items.size() - 2].what += fmt::format(" ({})", to_string(p.dtype));
     items[items.size() - 1].what += fmt::format(" ({})", to_string(p.dtype));
+    batch.length = 40;
+    strategies(cell, structure, options, bind(cell, batch), p.tolerance + default_tolerance(p.dtype), p.rounding, items);
   }
 }
 

@@ -18,6 +18,7 @@ struct StageShape {
   std::int64_t channels = 1;     ///< independent lanes of one sequence
   std::int64_t block = 1;        ///< coupled entries of a lane
   int storage_bytes = 4;         ///< of an entry in memory
+  std::int64_t mixed = 1;        ///< those of one state: the fused kernel has them side by side in vectors
   int vector_lanes = 16;
   int threads = 1;
   bool along_time = false;       ///< one lane of one state, whose steps this processor can scan in vectors

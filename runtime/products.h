@@ -16,8 +16,8 @@ struct ProductShape {
 ProductShape product_shape(const Plan& plan, const Product& product, const std::map<AxisId, std::int64_t>& sizes);
 
 /// Rows that one call of BLAS multiplies, always: what BLAS adds in which order may follow from the
-/// shape of the call, so every call has the same, and the bits of a row depend neither on the
-/// threads nor on how a sequence was cut.
+/// shape of the call, so every call has the same, and the bits of a row do not depend on the threads;
+/// nor on how a sequence was cut, but for one kernel (docs/notes/plan.md).
 inline constexpr std::int64_t kProductRows = 64;
 
 /// What a run may ask for where it has long sequences (BoundRun::product_rows): BLAS packs the matrix anew in

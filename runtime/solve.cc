@@ -130,7 +130,11 @@ struct Solver::Impl {
     for (std::int64_t i = 0; i < shape.sequences; ++i) shape.longest = std::max(shape.longest, run.offsets[i + 1] - run.offsets[i]);
     shape.channels = entries(s.channels, run);
     shape.block = 0;
-    for (int u : s.states) shape.block += entries(cell.symbols[cell.updates[u].symbol].index, run) / std::max<std::int64_t>(1, shape.channels);
+    for (int u : s.states) {
+      const std::int64_t mixed = entries(cell.symbols[cell.updates[u].symbol].index, run) / std::max<std::int64_t>(1, shape.channels);
+      shape.block += mixed;
+      shape.mixed = std::max(shape.mixed, mixed);
+    }
     shape.vector_lanes = host_vector_bits(options.cpu) / (arithmetic.dtype == Dtype::F64 ? 64 : 32);
     shape.threads = thread_count(run.threads);
     shape.along_time = shape.channels == 1 && shape.block == 1 && !run.reverse && has_step_composer(arithmetic.dtype);
@@ -334,17 +338,19 @@ struct Solver::Impl {
       plans.push_back(plan);
       shapes.push_back(shape(k, given));
     }
-    if (solve.solver == Strategy::Auto && solve.plan.empty() && !relaxed_first && !all_sequential)
-      if (const auto why = keeps_fused(plans, shapes)) {
-        for (int k = 0; k < count; ++k)
-          if (plans[k].strategy != Strategy::Sequential) reasons[k] = *why;
-        all_sequential = true;
-      }
-    if (all_sequential || dense) {
+    const bool weighs = solve.solver == Strategy::Auto && solve.plan.empty() && !relaxed_first;
+    const auto worth_cutting = [&] {
+      const auto why = keeps_fused(plans, shapes);
+      for (int k = 0; why && k < count; ++k)
+        if (plans[k].strategy != Strategy::Sequential) reasons[k] = *why;
+      return !why;
+    };
+    const auto fused = [&](RunOutput reuse) {
       RunOutput output = sequentially(given, report, std::move(reuse), "");
       for (int k = 0; k < count; ++k) report.stages[k].plan.reason = reasons[k];
       return output;
-    }
+    };
+    if (all_sequential || dense || (weighs && !worth_cutting())) return fused(std::move(reuse));
 
     const bool narrow = options.dtype != arithmetic.dtype;
     const BoundRun wide = narrow ? widened(given) : BoundRun{};
@@ -384,11 +390,22 @@ struct Solver::Impl {
           continue;
         }
       }
-      StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
-      const StagePlan plan = plan_stage(k, solve, &data, run, tolerance);
-      StageOutcome outcome = solve_stage(data, *kernels[k], plan, solve, tolerance, thread_count(run.threads));
-      remember(k, outcome.report);
-      gather(report, std::move(outcome));
+      {
+        StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
+        plans[k] = plan_stage(k, solve, &data, run, tolerance);
+        if (!weighs || plans[k].strategy != Strategy::Sequential || worth_cutting()) {
+          StageOutcome outcome = solve_stage(data, *kernels[k], plans[k], solve, tolerance, thread_count(run.threads));
+          remember(k, outcome.report);
+          gather(report, std::move(outcome));
+          continue;
+        }
+      }
+      // The data speak against cutting, and with this stage the others stay fused too.
+      reasons[k] = plans[k].reason;
+      report = {};
+      RunOutput pages;
+      if (!narrow) pages.states = std::move(arrays.trajectories);
+      return fused(std::move(pages));
     }
     if (count > 1 && report.converged && report.max_residual > 0) {
       check_whole_steps(report, arrays, run, tolerance);

@@ -55,14 +55,16 @@ TEST_F(CommandCache, ItsDirectoryIsChosen) {
 TEST_F(CommandCache, EveryCommandThatCompilesUsesIt) {
   const std::string gru = example("01_para_gru.cell");
   EXPECT_EQ(cellc({"check", gru, "--cache-dir", path("mine")}).status, 0);
-  EXPECT_EQ(listing("mine").size(), 2u) << "f64 and f32";
+  const std::size_t kernels = listing("mine").size();
+  EXPECT_GE(kernels, 8u) << "f64 and f32: the whole step, and what the strategies run";
   EXPECT_EQ(cellc({"check", gru, "--cache-dir", path("mine")}).status, 0);
+  EXPECT_EQ(listing("mine").size(), kernels);
   EXPECT_EQ(run({"--cache-dir", path("mine")}), "hit");
   const Outcome compiled = cellc({"inspect", gru, "--stage", "asm", "--cache-dir", ""});
   const Outcome cached = cellc({"inspect", gru, "--stage", "asm", "--cache-dir", path("mine")});
   EXPECT_EQ(cached.status, 0);
   EXPECT_EQ(cached.out, compiled.out);
-  EXPECT_EQ(listing("mine").size(), 2u);
+  EXPECT_EQ(listing("mine").size(), kernels);
 }
 
 TEST_F(CommandCache, NoStateOfItIsAnError) {

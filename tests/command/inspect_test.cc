@@ -152,8 +152,12 @@ TEST_F(CommandInspect, CheckPassesAndSaysWhatItTried) {
     const Outcome outcome = cellc({"check", example(file), "--seed", "5"});
     EXPECT_EQ(outcome.status, 0) << outcome.out;
     EXPECT_HAS(outcome.out, "seed 5");
-    EXPECT_HAS(outcome.out, "sequential f32, each step against the f64 reference");
+    for (const char* strategy : {"sequential f32", "segmented f64", "shooting f32", "newton f64"})
+      EXPECT_HAS(outcome.out, std::string(strategy) + ", each step against the f64 reference");
   }
+  EXPECT_HAS(cellc({"check", example("08_gilr.cell")}).out, "scan f64, each step");
+  EXPECT_HAS(cellc({"check", example("05_elman.cell")}).out, "relaxation f32, each step");
+  EXPECT_EQ(cellc({"check", example("01_para_gru.cell")}).out.find("scan"), std::string::npos);
   const json object = json::parse(cellc({"check", example("43_peak_hold.cell"), "--json"}).out);
   EXPECT_EQ(object["passed"], true);
   bool clip = false;

@@ -1,11 +1,15 @@
 // Statuses, help, and what goes to which stream.
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "harness.h"
 
@@ -50,7 +54,7 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--dim", "d=x"}, "expected a length"},
       {{"run", gru, "--dim", "d=0"}, "expected a length"},
       {{"run", gru, "--random", "x"}, "x"},
-      {{"run", gru, "--batch", "-1"}, "-1"},
+      {{"run", gru, "--batch", "-1"}, "--batch: -1: expected a number of at least 0 (cellc run --help"},
       {{"run", gru, "--dtype", "f31", "--random", "1"}, "expected f32, f64, bf16 or f16"},
       {{"run", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {{"run", gru, "--solver", "persistent"}, "not available in this version"},
@@ -58,7 +62,13 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--solver", "scan", "--random", "1", "--length", "9", "--dim", "d=2"}, "neither linear nor"},
       {{"run", gru, "--solver", "magic"}, "expected auto, sequential"},
       {{"run", gru, "--cotangent", "h=x.npy"}, "gradients are not available in this version"},
-      {{"run", gru, "--tolerance", "-1"}, "-1"},
+      {{"run", gru, "--tolerance", "-1"}, "--tolerance: -1: expected a number of at least 0 (cellc run --help"},
+      {{"run", gru, "--tolerance", "nan"}, "nan: expected a number"},
+      {{"run", gru, "--tolerance", "1e"}, "1e"},
+      {{"run", gru, "--sovler", "auto"}, "cellc run has no option --sovler; did you mean --solver? (cellc run --help"},
+      {{"run", gru, "--inputs=x=x.npy"}, "no option --inputs; did you mean --input?"},
+      {{"inspect", gru, "--zzz", "1"}, "cellc inspect has no option --zzz (cellc inspect --help"},
+      {{"inspect", gru, "another"}, "one argument too many: another"},
       {{"run", gru, "--random", "1", "--dim", "q=3", "--length", "1"}, "has no axis 'q'"},
   };
   for (const auto& c : cases) {
@@ -150,6 +160,29 @@ TEST_F(CommandUsage, AFullDiskUnderStandardOutput) {
   const Outcome outcome = cellc({"inspect", example("01_para_gru.cell")}, options);
   EXPECT_EQ(outcome.status, 4);
   EXPECT_HAS(outcome.err, "cannot write to standard output");
+  // More than a buffer: the first write has failed long before the last.
+  const Outcome long_one = cellc({"inspect", example("01_para_gru.cell"), "--stage", "cuda", "--whole"}, options);
+  EXPECT_EQ(long_one.status, 4);
+  EXPECT_HAS(long_one.err, "cannot write to standard output\n");
+}
+
+TEST_F(CommandUsage, AReaderThatLeftHasWhatItWanted) {
+  const std::string fifo = path("fifo");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const char* whole : {"--whole", "--arch=sm_80"}) {
+    std::thread reader([&] {
+      const int in = open(fifo.c_str(), O_RDONLY);
+      char first = 0;
+      EXPECT_EQ(read(in, &first, 1), 1);
+      close(in);
+    });
+    ProcessOptions options;
+    options.stdout_path = fifo;
+    const Outcome outcome = cellc({"inspect", example("01_para_gru.cell"), "--stage", "cuda", whole}, options);
+    reader.join();
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.err, "");
+  }
 }
 
 }  // namespace

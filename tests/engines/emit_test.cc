@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "runtime/bind.h"
 #include "runtime/engine.h"
+#include "runtime/products.h"
 #include "runtime/read_text.h"
 #include "runtime/reference.h"
 
@@ -290,11 +291,28 @@ Array rows(const Array& array, std::int64_t begin, std::int64_t end) {
   return result;
 }
 
+/// Whether equal rows of one product are equal wherever they stand: not in f32 by OpenBLAS's kernels for Haswell
+/// and Zen (docs/notes/plan.md).
+bool blas_adds_rows_alike(Dtype dtype) {
+  constexpr std::int64_t kWidth = 37, kDepth = 37;
+  Array matrix(dtype, {kWidth, kDepth}), operand(dtype, {kProductRows, kDepth}), result(dtype, {kProductRows, kWidth});
+  for (std::int64_t i = 0; i < matrix.count(); ++i) matrix.set(i, std::sin(1.7 * static_cast<double>(i)));
+  for (std::int64_t i = 0; i < operand.count(); ++i) operand.set(i, std::cos(2.3 * static_cast<double>(i % kDepth)));
+  multiply_rows({1, kWidth, kDepth}, true, dtype, matrix.data(), operand.data(), result.data(), kProductRows);
+  for (std::int64_t i = kWidth; i < result.count(); ++i)
+    if (result.get(i) != result.get(i % kWidth)) return false;
+  return true;
+}
+
 TEST(Emit, ResumedRunHasTheBitsOfTheWhole) {
-  for (const std::string& text : {kParaGru, std::string(kLstm)}) {
+  for (const auto& [text, own_products] : {std::pair{kParaGru, false}, std::pair{std::string(kLstm), false}, std::pair{std::string(kLstm), true}}) {
     const AnalysedCell c = compile(text);
     for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16}) {
-      const Program program = Program::compile(c.cell, c.structure, {.dtype = dtype});
+      if (text == kLstm && !own_products && !blas_adds_rows_alike(arithmetic_of(dtype))) continue;
+      CompileOptions options;
+      options.dtype = dtype;
+      options.own_products = own_products;
+      const Program program = Program::compile(c.cell, c.structure, options);
       Shape shape{{{"d", 37}}, 1, 700};
       if (c.cell.header.size() > 1) shape.dims["m"] = 21;
       const Binding b = draw(c.cell, shape, dtype);
