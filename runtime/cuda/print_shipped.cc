@@ -16,7 +16,8 @@ std::string host_part(const char* name) { return std::string(kernel_template(nam
 
 std::string host_parts() {
   return host_part("host_lanes.h") + host_part("host_plan.h") + host_part("rows_frame.cuh") +
-         host_part("host_rows.h") + host_part("host_arrays.h") + host_part("host_call.h");
+         host_part("host_rows.h") + host_part("host_cell.h") + host_part("host_arrays.h") +
+         host_part("host_call.h");
 }
 
 std::string kernels_of(const ShippedCell& cell) {

@@ -18,6 +18,8 @@
 #include "runtime/cuda/stage_tables.h"
 #include "runtime/solve_options.h"
 // After the tables of stages and rows.
+#include "kernels-templates/host_cell.h"
+// After those of a cell.
 #include "kernels-templates/host_arrays.h"
 #include "kernels-templates/host_call.h"
 
