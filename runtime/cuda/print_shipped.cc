@@ -7,6 +7,7 @@
 
 #include "compiler/print_header.h"
 #include "runtime/cuda/kernel_templates.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
@@ -232,11 +233,8 @@ std::string plan_lines(const ShippedCell& cell) {
 }
 
 std::string structs(const ShippedCell& cell, const ShipRequest& request) {
-  Storage storage = Storage::F32;
-  if (request.dtype == Dtype::F64) storage = Storage::F64;
-  if (request.dtype == Dtype::F16) storage = Storage::F16;
-  if (request.dtype == Dtype::BF16) storage = Storage::BF16;
-  return print_call_structs({cell.cell(), cell.layout(), storage, request.steps, request.prefix, true});
+  return print_call_structs(
+      {cell.cell(), cell.layout(), storage_of(request.dtype), request.steps, request.prefix, true});
 }
 
 const char* const kPromise =

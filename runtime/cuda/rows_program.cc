@@ -11,6 +11,7 @@
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/cuda/rows_tables.h"
 #include "runtime/engine.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
@@ -27,25 +28,8 @@ struct Emitted {
 
 Emitted emit_rows(const CellGraph& cell, const Structure& structure, Dtype dtype,
                   const RowsOptions& options) {
-  const char* storage = nullptr;
   CudaRowsOptions emit;
-  switch (dtype) {
-    case Dtype::F32:
-      storage = "F32", emit.storage = Storage::F32;
-      break;
-    case Dtype::F64:
-      storage = "F64", emit.storage = Storage::F64;
-      break;
-    case Dtype::F16:
-      storage = "F16", emit.storage = Storage::F16;
-      break;
-    case Dtype::BF16:
-      storage = "BF16", emit.storage = Storage::BF16;
-      break;
-    default:
-      throw RequestError(
-          fmt::format("arrays of {} cannot be run; use f32, f64, f16 or bf16", to_string(dtype)));
-  }
+  emit.storage = storage_of(dtype);
   emit.wide_inputs = options.wide_inputs;
   emit.wide_histories = options.wide_histories;
   emit.wide_states = options.wide_states;
@@ -53,7 +37,7 @@ Emitted emit_rows(const CellGraph& cell, const Structure& structure, Dtype dtype
   emit.source = options.source;
   Emitted result;
   result.plan = make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2});
-  emit.prelude = fmt::format("#define CELLC_STORAGE_{} 1\n", storage);
+  emit.prelude = storage_macro(dtype);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"};
   if (!result.plan.products.empty()) parts.push_back("product.cuh");
   for (const char* part : parts) {

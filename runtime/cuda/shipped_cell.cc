@@ -16,35 +16,16 @@
 #include "runtime/cuda/shipped_variants.h"
 #include "runtime/cuda/stage_program.h"
 #include "runtime/errors.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
 namespace {
 
-Storage storage_named(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64:
-      return Storage::F64;
-    case Dtype::F16:
-      return Storage::F16;
-    case Dtype::BF16:
-      return Storage::BF16;
-    default:
-      return Storage::F32;
-  }
-}
-int type_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64:
-      return CELLC_F64;
-    case Dtype::F16:
-      return CELLC_F16;
-    case Dtype::BF16:
-      return CELLC_BF16;
-    default:
-      return CELLC_F32;
-  }
-}
+// Types are told by the numbers that the compiler has for them.
+static_assert(CELLC_F32 == static_cast<int>(Storage::F32) && CELLC_F64 == static_cast<int>(Storage::F64) &&
+              CELLC_F16 == static_cast<int>(Storage::F16) && CELLC_BF16 == static_cast<int>(Storage::BF16));
+int type_of(Dtype dtype) { return static_cast<int>(storage_of(dtype)); }
 
 /// A template as a part of a larger file.
 std::string part(std::string_view name) {
@@ -286,7 +267,7 @@ class Shipper {
       if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
     const Plan plan = make_plan(of, structure, {.narrow_storage = size_of(storage) == 2});
     CudaRowsOptions emit;
-    emit.storage = storage_named(storage);
+    emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;
     const CudaRowsModule module = emit_cuda_rows(plan, emit);
     // The first two lines say where the file begins.
@@ -421,11 +402,7 @@ class Shipper {
 
   void finish(bool in_rows) {
     for (auto& [storage, group] : groups_) {
-      std::string text = fmt::format("#define CELLC_STORAGE_{} 1\n", storage == Dtype::F64    ? "F64"
-                                                                     : storage == Dtype::F16  ? "F16"
-                                                                     : storage == Dtype::BF16 ? "BF16"
-                                                                                              : "F32");
-      text += part("preamble.cuh") + part("math.cuh");
+      std::string text = storage_macro(storage) + part("preamble.cuh") + part("math.cuh");
       for (const std::string& use : group.uses) text += part(use);
       if (!group.products.empty()) {
         const std::string name = fmt::format("{}_product_{}", request_.prefix, to_string(storage));

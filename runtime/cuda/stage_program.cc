@@ -11,6 +11,7 @@
 
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/errors.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
@@ -24,24 +25,6 @@ constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
 constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
 /// Numbers of a map that a thread of a scan composes in registers: four coupled states.
 constexpr int kLargestMap = 20;
-
-Storage storage_named(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64: return Storage::F64;
-    case Dtype::F16: return Storage::F16;
-    case Dtype::BF16: return Storage::BF16;
-    default: return Storage::F32;
-  }
-}
-
-const char* storage_macro(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64: return "CELLC_STORAGE_F64";
-    case Dtype::F16: return "CELLC_STORAGE_F16";
-    case Dtype::BF16: return "CELLC_STORAGE_BF16";
-    default: return "CELLC_STORAGE_F32";
-  }
-}
 
 /// Tally and Control of segments.cuh.
 struct Tally {
@@ -108,7 +91,7 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
   auto made = std::make_unique<Code>();
   made->sizes = key;
   CudaLaneOptions options;
-  options.storage = storage_named(storage_);
+  options.storage = storage_of(storage_);
   options.sizes = sizes;
   options.source = source_;
   options.written = &cell_;
@@ -222,7 +205,7 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   const auto part = [](std::string_view name) {
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
   };
-  std::string text = fmt::format("#define {} 1\n", storage_macro(storage_)) + stage_kernel_macros(code.tables.stage, variant);
+  std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
