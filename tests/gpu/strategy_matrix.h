@@ -61,9 +61,6 @@ struct Forced {
 std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
                            const std::map<AxisId, std::int64_t>& sizes);
 
-const std::vector<oracle::Example>& matrix_examples();
-const oracle::Example& matrix_example(const std::string& name);
-
 /// One cell of the examples, or of those that are awkward on purpose. A file of several says which in the
 /// name.
 struct MatrixCell {
