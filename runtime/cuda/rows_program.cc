@@ -10,6 +10,7 @@
 #include "compiler/emit_cuda_rows.h"
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/cuda/rows_tables.h"
+#include "runtime/cuda/stage_tables.h"
 #include "runtime/engine.h"
 #include "runtime/storage_of.h"
 
@@ -147,16 +148,10 @@ struct RowsProgram::Impl {
   }
 
   void queue() {
-    std::vector<std::int64_t> lengths;
-    for (const AxisId a : cell().header) {
-      const auto it = run->sizes.find(a);
-      lengths.push_back(it != run->sizes.end() ? it->second : cell().graph.axis(a).fixed.value_or(0));
-    }
+    const std::vector<std::int64_t> lengths = lengths_by_number(cell(), run->sizes);
     std::vector<cellc_rows_array> symbols;
     for (const RowsArray& a : run->symbols) symbols.push_back({a.data, a.row_stride, a.history, a.history_depth});
-    const GpuFacts& facts = gpu.facts();
-    const cellc_device device{this, {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes},
-                              &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
+    const cellc_device device{this, host_facts(gpu.facts()), &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
     const cellc_rows_run work{lengths.data(), symbols.data(), run->states.data(), run->finals.data(), run->outs.data(), sequences, 0,
                               run->offsets.data(), run->device_offsets, run->reverse, options.chunk_bytes};
     const auto bytes = static_cast<std::size_t>(cellc_rows_bytes(&tables.rows, &work, &device));

@@ -215,11 +215,6 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
 }
 
-cellc_facts StageProgram::card() const {
-  const GpuFacts& facts = gpu_.facts();
-  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes};
-}
-
 cellc_plan StageProgram::numbers(const CudaPlan& plan) {
   cellc_plan p{};
   p.strategy = plan.plan.strategy == Strategy::Sequential ? CELLC_SEQUENTIAL : plan.plan.strategy == Strategy::Scan ? CELLC_SCAN : CELLC_SEGMENTED;
@@ -276,7 +271,7 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& va
 
 StageProgram::Described StageProgram::describe(const StageRun& run) const {
   Described d;
-  d.facts = card();
+  d.facts = host_facts(gpu_.facts());
   d.lengths = lengths_by_number(cell_, run.sizes);
   bool gaps = false;
   for (const DeviceArray& a : run.symbols) {
