@@ -1,9 +1,6 @@
 #include "runtime/cuda/print_shipped.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "compiler/print_header.h"
 #include "runtime/cuda/kernel_templates.h"

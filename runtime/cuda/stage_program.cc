@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <set>
 #include <string_view>
@@ -19,7 +18,7 @@ namespace {
 
 constexpr int kWarp = CELLC_WARP;
 constexpr int kWarps = 4;                     ///< of a block, where memory allows
-constexpr int kStageSteps = CELLC_STAGE_STEPS_MOST, kStages = CELLC_STAGES_AHEAD;   ///< steps that a warp stages at once, likewise; stages under way
+constexpr int kStages = CELLC_STAGES_AHEAD;   ///< under way, of a warp
 constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
 /// Entries that one thread may couple: its states and carriers live in registers.
 constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;

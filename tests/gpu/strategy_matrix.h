@@ -3,7 +3,6 @@
 // device that it runs on. One list serves the runs and the count of them.
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
