@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
+#include "bench/device_data.h"
 #include "compiler/front_end.h"
 #include "runtime/cuda/cuda_solver.h"
 #include "runtime/cuda/floor_copy.h"
@@ -47,47 +47,6 @@ const char* const kGru = R"(cell para_gru[d] {
 }
 )";
 
-const char* const kKernels = R"(
-using Number = NUMBER;
-#if NARROW
-__device__ float number(Number b) { return __uint_as_float(static_cast<unsigned>(b) << 16); }
-__device__ Number stored(float v) { return static_cast<Number>((__float_as_uint(v) + 0x8000u) >> 16); }
-#else
-__device__ double number(Number v) { return v; }
-__device__ Number stored(double v) { return static_cast<Number>(v); }
-#endif
-__device__ float draw(unsigned long long i, unsigned seed) {
-  unsigned long long z = i * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return static_cast<unsigned>(z >> 32) * 2.3283064e-10f;
-}
-// Triangular on [low, high] or uniform; every `every`-th of `d` channels is moved by `offset`.
-extern "C" __global__ void fill(Number* x, long long count, float low, float high, int triangular, unsigned seed, long long d,
-                                int every, float offset) {
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
-    const float u = triangular ? 0.5f * (draw(i, seed) + draw(i, seed + 7)) : draw(i, seed);
-    x[i] = stored(low + (high - low) * u + (i % d % every == 0 ? offset : 0.f));
-  }
-}
-extern "C" __global__ void compare(const Number* a, const Number* b, long long count, unsigned* worst) {
-  float far = 0;
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
-    const double p = number(a[i]), q = number(b[i]);
-    const float d = static_cast<float>((p > q ? p - q : q - p) / (1 + (q < 0 ? -q : q)));
-    if (!(d <= far)) far = d == d ? d : 1e30f;
-  }
-  atomicMax(worst, __float_as_uint(far));
-}
-// Keeps the device busy while the host prepares what is to be timed.
-extern "C" __global__ void wait(long long nanoseconds) {
-  unsigned long long begin, now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
-  do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  while (now - begin < nanoseconds);
-}
-)";
-
 struct Range {
   float low, high;
   bool triangular = false;
@@ -98,9 +57,7 @@ class Case {
  public:
   Case(Gpu& gpu, const char* text, Dtype dtype, std::int64_t batch, std::int64_t steps, std::int64_t channels, const std::vector<Range>& ranges,
        double param = 1)
-      : gpu_(gpu), cell_(analyse_text(SourceText("bench", text))), dtype_(dtype), batch_(batch), steps_(steps), channels_(channels), ranges_(ranges) {
-    const char* number = dtype == Dtype::F64 ? "double" : dtype == Dtype::F32 ? "float" : "unsigned short";
-    module_ = gpu.load({"bench.cu", fmt::format("#define NUMBER {}\n#define NARROW {}\n{}", number, size_of(dtype) == 2 ? 1 : 0, kKernels), {}});
+      : gpu_(gpu), cell_(analyse_text(SourceText("bench", text))), dtype_(dtype), batch_(batch), steps_(steps), channels_(channels), ranges_(ranges), device_data_(gpu, dtype) {
     const CellGraph& cell = cell_.cell;
     for (const AxisId a : cell.header) run_.sizes[a] = channels;
     std::uint64_t seed = 1;
@@ -132,10 +89,12 @@ class Case {
 
   /// Draws the inputs anew.
   void fill(unsigned seed, int every = 1, float offset = 0) {
-    for (std::size_t i = 0; i < data_.size(); ++i)
-      kernel("fill", data_[i].address(), static_cast<long long>(batch_ * steps_ * channels_), ranges_[i].low, ranges_[i].high,
-             static_cast<int>(ranges_[i].triangular), seed + 100 * static_cast<unsigned>(i), static_cast<long long>(channels_), every,
-             i == 0 ? offset : 0.f);
+    for (std::size_t i = 0; i < data_.size(); ++i) {
+      const unsigned own = seed + 100 * static_cast<unsigned>(i);
+      device_data_.fill(data_[i].address(), batch_ * steps_ * channels_,
+                        {ranges_[i].low, ranges_[i].high, own, ranges_[i].triangular ? own + 7 : 0, channels_, channels_, every,
+                         i == 0 ? offset : 0.f});
+    }
   }
   void give(CudaSolver& solver, const Case& data) const {
     for (std::size_t i = 0; i < inputs_.size(); ++i) solver.place(inputs_[i], data.data_[i].address(), channels_);
@@ -171,15 +130,9 @@ class Case {
            static_cast<double>(inputs_.size() + static_cast<std::size_t>(states()));
   }
   double difference(const CudaSolver& a, const CudaSolver& b) {
-    GpuBuffer worst(gpu_, 4);
-    gpu_.zero(worst.address(), 4, 0);
-    for (std::int64_t u = 0; u < states(); ++u)
-      kernel("compare", a.trajectory(static_cast<int>(u)), b.trajectory(static_cast<int>(u)), static_cast<long long>(batch_ * steps_ * channels_), worst.address());
-    float far = 0;
-    gpu_.copy_out(&far, worst.address(), 4, 0);
-    return far;
+    return device_data_.difference(a, b, states(), batch_ * steps_ * channels_);
   }
-  void hold(double ms) { kernel("wait", static_cast<long long>(ms * 1e6)); }
+  void hold(double ms) { device_data_.hold(ms); }
   std::int64_t states() const { return static_cast<std::int64_t>(cell_.cell.updates.size()); }
 
  private:
@@ -188,22 +141,13 @@ class Case {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
     return static_cast<double>(z >> 11) * 0x1p-53;
   }
-  template <typename... Arguments>
-  void kernel(const char* name, Arguments... arguments) {
-    void* list[] = {&arguments...};
-    GpuLaunch launch;
-    launch.grid.x = name == std::string("wait") ? 1 : 2112;
-    launch.block.x = name == std::string("wait") ? 1 : 256;
-    gpu_.launch(gpu_.function(module_, name), launch, list);
-  }
-
   Gpu& gpu_;
   const AnalysedCell cell_;
   const Dtype dtype_;
   const std::int64_t batch_, steps_, channels_;
   const std::vector<Range> ranges_;
   BoundRun run_;
-  GpuModule module_;
+  const DeviceData device_data_;
   std::vector<int> inputs_;
   std::vector<GpuBuffer> data_;
 };
@@ -373,18 +317,11 @@ void changing(Gpu& gpu, int repeats) {
       });
     };
     one.give(ours, one);
-    std::vector<double> single;
-    for (int i = 0; i < 9; ++i) {
-      gpu.record(0, 0);
-      ours.launch(0);
-      gpu.record(1, 0);
-      single.push_back(gpu.elapsed_ms(0, 1));
-    }
-    std::sort(single.begin(), single.end());
+    const double single = median_call_ms(gpu, 9, [&] { ours.launch(0); });
     const double own = steady(one), both = alternating(), same = 0.5 * (own + steady(two));
     two.fill(1000, 10, -6.f);
     const double slow = steady(two), mixed = alternating(), each = 0.5 * (steady(one) + slow);
-    fmt::print("{:>3}{:>9}{:>6}{:>9.4f}{:>9.4f}{:>9.1f}{:>9.4f}{:>11.1f}{:>9.4f}{:>11.1f}\n", s.batch, s.steps, s.channels, own, first, 1e3 * (first - single[4]),
+    fmt::print("{:>3}{:>9}{:>6}{:>9.4f}{:>9.4f}{:>9.1f}{:>9.4f}{:>11.1f}{:>9.4f}{:>11.1f}\n", s.batch, s.steps, s.channels, own, first, 1e3 * (first - single),
                both, 1e3 * (both - same), mixed, 1e3 * (mixed - each));
     std::fflush(stdout);
   }

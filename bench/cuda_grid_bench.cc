@@ -8,12 +8,12 @@
 // phases of the last call: the sweep, then composing and running again in turn.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
+#include "bench/device_data.h"
 #include "compiler/front_end.h"
 #include "runtime/cuda/cuda_solver.h"
 #include "runtime/cuda/floor_copy.h"
@@ -28,41 +28,6 @@ struct Shape {
 const std::vector<Shape> kShapes = {{1, 512, 1024}, {8, 512, 1024},  {1, 2048, 1024},  {8, 2048, 1024}, {8, 2048, 4096},
                                     {1, 8192, 1024}, {1, 65536, 64}, {1, 1048576, 64}, {32, 2048, 2048}};
 
-/// Data, the floor and comparisons. `x` are rows of `width` entries.
-const char* const kKernels = R"(
-using Number = NUMBER;
-#if NARROW
-__device__ float number(Number b) { return __uint_as_float(static_cast<unsigned>(b) << 16); }
-__device__ Number stored(float v) { return static_cast<Number>((__float_as_uint(v) + 0x8000u) >> 16); }
-#else
-__device__ double number(Number v) { return v; }
-__device__ Number stored(double v) { return static_cast<Number>(v); }
-#endif
-__device__ unsigned draw(unsigned long long i, unsigned seed) {
-  unsigned long long z = i * 0x9E3779B97F4A7C15ull + seed * 0xD1B54A32D192ED03ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return static_cast<unsigned>(z >> 32);
-}
-// Triangular on [-2.4, 2.4]; the first input of every `every`-th channel is moved by `offset`.
-extern "C" __global__ void fill(Number* x, long long count, long long width, long long d, float offset, int every) {
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
-    const float u = draw(i, 1) * 2.3283064e-10f, v = draw(i, 2) * 2.3283064e-10f;
-    const long long at = i % width;
-    x[i] = stored((u + v - 1.f) * 2.4f + (at < d && at % every == 0 ? offset : 0.f));
-  }
-}
-extern "C" __global__ void compare(const Number* a, const Number* b, long long count, unsigned* worst) {
-  float far = 0;
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += gridDim.x * (long long)blockDim.x) {
-    const double p = number(a[i]), q = number(b[i]);
-    const float d = static_cast<float>((p > q ? p - q : q - p) / (1 + (q < 0 ? -q : q)));
-    if (!(d <= far)) far = d == d ? d : 1e30f;
-  }
-  atomicMax(worst, __float_as_uint(far));
-}
-)";
-
 double draw(std::uint64_t i) {
   std::uint64_t z = (i + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -73,11 +38,7 @@ double draw(std::uint64_t i) {
 class Bench {
  public:
   Bench(Gpu& gpu, const AnalysedCell& cell, Dtype dtype, int repeats, Strategy solver)
-      : gpu_(gpu), cell_(cell), dtype_(dtype), repeats_(repeats), solver_(solver), floor_(gpu) {
-    GpuSource source{"bench.cu", "", {}};
-    const char* number = dtype == Dtype::F64 ? "double" : dtype == Dtype::F32 ? "float" : "unsigned short";
-    source.text = fmt::format("#define NUMBER {}\n#define NARROW {}\n{}", number, size_of(dtype) == 2 ? 1 : 0, kKernels);
-    module_ = gpu.load(source);
+      : gpu_(gpu), cell_(cell), dtype_(dtype), repeats_(repeats), solver_(solver), data_(gpu, dtype), floor_(gpu) {
     for (std::size_t s = 0; s < cell.cell.symbols.size(); ++s)
       if (cell.cell.symbols[s].kind == SymbolKind::Input) inputs_.push_back(static_cast<int>(s));
   }
@@ -87,8 +48,7 @@ class Bench {
     const std::int64_t width = d * static_cast<std::int64_t>(inputs_.size()), states = static_cast<std::int64_t>(cell_.cell.updates.size());
     GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)), kept(gpu_, static_cast<std::size_t>(rows * d * states * size));
     const float offset = set == "fast" ? 0.f : set == "stiff" ? -3.f : -6.f;
-    kernel("fill", x.address(), static_cast<long long>(rows * width), static_cast<long long>(width), static_cast<long long>(d), offset,
-           set == "mixed" ? 10 : 1);
+    data_.fill(x.address(), rows * width, {-2.4f, 2.4f, 1, 2, width, d, set == "mixed" ? 10 : 1, offset});
 
     BoundRun run;
     for (const AxisId a : cell_.cell.header) run.sizes[a] = d;
@@ -140,14 +100,9 @@ class Bench {
     ours.launch(0);
     ours.report(report, 0);
     ours.replan(again);
-    const double once = median([&] { ours.launch(0); }), time = ms_a_call(gpu_, repeats_, [&] { ours.launch(0); });
+    const double once = median_call_ms(gpu_, 15, [&] { ours.launch(0); }), time = ms_a_call(gpu_, repeats_, [&] { ours.launch(0); });
     ours.report(report, 0);
-    GpuBuffer worst(gpu_, 4);
-    gpu_.zero(worst.address(), 4, 0);
-    for (std::int64_t u = 0; u < states; ++u)
-      kernel("compare", ours.trajectory(static_cast<int>(u)), reference.trajectory(static_cast<int>(u)), static_cast<long long>(rows * d), worst.address());
-    float far = 0;
-    gpu_.copy_out(&far, worst.address(), 4, 0);
+    const double far = data_.difference(ours, reference, states, rows * d);
     const StageReport& s = report.stages[0];
     fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:>7.4f} {:>6.2f}  {:>7.4f}  {:>7.4f}  {:>8.4f}  {:<10} S={} w={} missed {} rounds {} again {} residual {:.0e} differs {:.0e}\n",
                shape.batch, shape.steps, d, floor, time, time / floor, once, first, sequential, to_string(s.plan.strategy), s.plan.segment,
@@ -161,35 +116,13 @@ class Bench {
   }
 
  private:
-  template <typename... Arguments>
-  void kernel(const char* name, Arguments... arguments) {
-    void* list[] = {&arguments...};
-    GpuLaunch launch;
-    launch.grid.x = 2112;
-    launch.block.x = 256;
-    gpu_.launch(gpu_.function(module_, name), launch, list);
-  }
-  /// The median call, each by itself.
-  template <typename Call>
-  double median(Call&& call) {
-    std::vector<double> times;
-    for (int r = 0; r < 15; ++r) {
-      gpu_.record(0, 0);
-      call();
-      gpu_.record(1, 0);
-      times.push_back(gpu_.elapsed_ms(0, 1));
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-  }
-
   Gpu& gpu_;
   const AnalysedCell& cell_;
   const Dtype dtype_;
   const int repeats_;
   const Strategy solver_;
+  const DeviceData data_;
   FloorCopy floor_;
-  GpuModule module_;
   std::vector<int> inputs_;
 };
 

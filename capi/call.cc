@@ -1,6 +1,7 @@
 // Whole sequences by the solver, and prepared calls of the driver.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstring>

@@ -1,6 +1,5 @@
 #include "capi/guard.h"
 
-#include <cstdio>
 #include <new>
 
 #include "compiler/front_end.h"

@@ -1,6 +1,5 @@
 #pragma once
 // What the handles of the C API stand for. Private to capi/.
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -12,9 +12,9 @@
 #include "compiler/plan.h"
 #include "compiler/stage_cells.h"
 #include "runtime/bind.h"
-#include "runtime/compile_plan.h"
 #include "runtime/cuda/cuda_units.h"
 #include "runtime/cuda/nvrtc.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 namespace {

@@ -1,8 +1,6 @@
 #include "compiler/carrier_cell.h"
 
-#include <algorithm>
 #include <limits>
-#include <set>
 #include <stdexcept>
 
 #include "compiler/jacobian.h"

@@ -1,5 +1,4 @@
 // One sequence of a call: blocks of steps, and what is left after the last.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>

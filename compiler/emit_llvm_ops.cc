@@ -2,7 +2,6 @@
 //
 // No fast-math flag but `contract`: NaN, infinities and signed zeros mean what IEEE says.
 #include <bit>
-#include <limits>
 #include <stdexcept>
 
 #include "compiler/emit_llvm_kernel.h"

@@ -31,13 +31,16 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
     if (symbols_[s].initial != kNoNode) stack.push_back(symbols_[s].initial);
   }
   for (const Out& out : outs_) stack.push_back(out.value);
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (alive[id]) continue;
-    alive[id] = 1;
-    push_operands(graph_[id], updates_, prime, stack);
-  }
+  const auto follow = [&] {
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (alive[id]) continue;
+      alive[id] = 1;
+      push_operands(graph_[id], updates_, prime, stack);
+    }
+  };
+  follow();
 
   // Depth of each history. -1: the length of an axis that is known only at run time.
   std::vector<int> depth(symbols_.size(), 0);
@@ -90,17 +93,9 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
       too_deep[id] = !has_history(n);
     }
   }
-  std::vector<NodeId> roots;
   for (const NamedValue& v : named_)
-    if (!too_deep[v.node]) roots.push_back(v.node);
-  stack = roots;
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (alive[id]) continue;
-    alive[id] = 1;
-    push_operands(graph_[id], updates_, prime, stack);
-  }
+    if (!too_deep[v.node]) stack.push_back(v.node);
+  follow();
 
   CellGraph result;
   result.name = cell.name;

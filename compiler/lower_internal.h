@@ -130,7 +130,6 @@ class Lowering {
   void report_unassigned(const Cell& cell);
   // order of definitions, lower_order.cc
   Value undefined_name(const Expr& e, Scope& scope);
-  bool defined_later(const Expr& e);
   void collect_definitions(const Cell& cell);
   std::vector<int> path_between_lines(int from, int to);
 

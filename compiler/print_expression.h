@@ -52,7 +52,6 @@ class ExpressionPrinter {
   bool contraction(NodeId node, const Renaming& renaming, Piece& out);
   bool contracts(NodeId matrix, NodeId x, AxisId b, const Renaming& renaming, Piece& out);
   std::string read_text(const Node& n, const Renaming& renaming);
-  std::string symbol_text(const std::string& name);
   std::string number_text(double v);
   Index through(Index i, const Renaming& renaming) const;
   std::string index_text(Index i);

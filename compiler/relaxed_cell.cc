@@ -1,6 +1,5 @@
 #include "compiler/relaxed_cell.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 

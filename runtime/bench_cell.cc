@@ -1,7 +1,5 @@
 #include "runtime/bench_cell.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <exception>
 

@@ -7,9 +7,9 @@
 #include "compiler/version.h"
 #include "runtime/bind.h"
 #include "runtime/compile_orc.h"
-#include "runtime/compile_plan.h"
 #include "runtime/fixed_lengths.h"
 #include "runtime/link_shared.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 BuiltObject build_object(const CellGraph& cell, const Structure& structure, const BuildRequest& request) {

@@ -1,6 +1,6 @@
 #include "runtime/compile_driver.h"
 
-#include "runtime/compile_plan.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 

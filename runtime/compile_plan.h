@@ -27,9 +27,6 @@ struct CompiledPlan {
   int vector_lanes = 1;                   ///< entries of a vector
 };
 
-/// Throws RequestError for a type that cannot be run.
-Storage storage_of(Dtype dtype);
-
 /// Throws DeviceError, or RequestError where options cannot be meant.
 /// `split_axis`: PlanOptions; `whole_vectors`: EmitOptions.
 CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 
+#include "runtime/descriptor.h"
 #include "runtime/errors.h"
 
 namespace cellc {
@@ -238,20 +239,6 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
                                    present - layout.data_bytes));
   return layout;
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 void read_exactly(int fd, char* to, std::size_t count, const std::string& path) {
   while (count > 0) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "runtime/descriptor.h"
 #include "runtime/sha256.h"
 
 namespace cellc {
@@ -81,26 +82,6 @@ bool is_trusted(const struct stat& status) {
   return S_ISREG(status.st_mode) && (status.st_uid == geteuid() || status.st_uid == 0) &&
          (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  /// False if what was written did not reach the file (NFS and quotas tell so late).
-  bool closes() {
-    const int fd = fd_;
-    fd_ = -1;
-    return close(fd) == 0;
-  }
-
- private:
-  int fd_;
-};
 
 bool read_exactly(int fd, void* to, std::size_t count) {
   char* at = static_cast<char*>(to);

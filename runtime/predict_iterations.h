@@ -1,6 +1,5 @@
 #pragma once
 // How many iterations a solver will take, from how the first few went.
-#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <vector>

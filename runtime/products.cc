@@ -3,7 +3,6 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 namespace cellc {

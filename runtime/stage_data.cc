@@ -1,7 +1,6 @@
 #include "runtime/stage_data.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace cellc {
 

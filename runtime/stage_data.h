@@ -1,7 +1,6 @@
 #pragma once
 // The arrays of a run as the lanes of one stage see them, and its segments.
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "compiler/stage_cells.h"

@@ -2,7 +2,6 @@
 // A cell with its data on a device, ready to be run again and again and timed: what `bench` and `tune` see of
 // a device. timed_on_cpu() and timed_on_gpu() make them.
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 

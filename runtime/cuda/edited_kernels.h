@@ -6,7 +6,6 @@
 // second of a name for the second. How a kernel is launched is not in the file, so what says it must stay as
 // it was generated: the definitions at the head of a unit, and the declarations of its kernels. Everything
 // else may be changed.
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,12 +1,10 @@
 #include "runtime/cuda/print_shipped.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 
 #include "compiler/print_header.h"
 #include "runtime/cuda/kernel_templates.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
@@ -16,7 +14,8 @@ std::string host_part(const char* name) { return std::string(kernel_template(nam
 
 std::string host_parts() {
   return host_part("host_lanes.h") + host_part("host_plan.h") + host_part("rows_frame.cuh") +
-         host_part("host_rows.h") + host_part("host_arrays.h") + host_part("host_call.h");
+         host_part("host_rows.h") + host_part("host_cell.h") + host_part("host_arrays.h") +
+         host_part("host_call.h");
 }
 
 std::string kernels_of(const ShippedCell& cell) {
@@ -231,11 +230,8 @@ std::string plan_lines(const ShippedCell& cell) {
 }
 
 std::string structs(const ShippedCell& cell, const ShipRequest& request) {
-  Storage storage = Storage::F32;
-  if (request.dtype == Dtype::F64) storage = Storage::F64;
-  if (request.dtype == Dtype::F16) storage = Storage::F16;
-  if (request.dtype == Dtype::BF16) storage = Storage::BF16;
-  return print_call_structs({cell.cell(), cell.layout(), storage, request.steps, request.prefix, true});
+  return print_call_structs(
+      {cell.cell(), cell.layout(), storage_of(request.dtype), request.steps, request.prefix, true});
 }
 
 const char* const kPromise =

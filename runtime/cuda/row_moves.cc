@@ -30,24 +30,11 @@ bool has_no_gaps(const PlacedRows& rows, std::int64_t sequences, std::int64_t st
   return (steps <= 1 || rows.row == entries) && (sequences <= 1 || rows.batch == steps * entries);
 }
 
-const char* storage_macro(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64:
-      return "CELLC_STORAGE_F64";
-    case Dtype::F16:
-      return "CELLC_STORAGE_F16";
-    case Dtype::BF16:
-      return "CELLC_STORAGE_BF16";
-    default:
-      return "CELLC_STORAGE_F32";
-  }
-}
-
 }  // namespace
 
 void RowMoves::launch(const char* kernel, std::int64_t threads, void** arguments, GpuStream stream) {
   if (!module_) {
-    std::string text = fmt::format("#define {} 1\n", storage_macro(storage_));
+    std::string text = storage_macro(storage_);
     for (const char* part : {"preamble.cuh", "row_moves.cuh"})
       text += fmt::format("#line 1 \"{}\"\n{}\n", part, kernel_template(part));
     module_ = gpu_.load({"row_moves.cu", std::move(text), {}});

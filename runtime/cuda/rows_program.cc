@@ -10,7 +10,9 @@
 #include "compiler/emit_cuda_rows.h"
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/cuda/rows_tables.h"
+#include "runtime/cuda/stage_tables.h"
 #include "runtime/engine.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
@@ -27,25 +29,8 @@ struct Emitted {
 
 Emitted emit_rows(const CellGraph& cell, const Structure& structure, Dtype dtype,
                   const RowsOptions& options) {
-  const char* storage = nullptr;
   CudaRowsOptions emit;
-  switch (dtype) {
-    case Dtype::F32:
-      storage = "F32", emit.storage = Storage::F32;
-      break;
-    case Dtype::F64:
-      storage = "F64", emit.storage = Storage::F64;
-      break;
-    case Dtype::F16:
-      storage = "F16", emit.storage = Storage::F16;
-      break;
-    case Dtype::BF16:
-      storage = "BF16", emit.storage = Storage::BF16;
-      break;
-    default:
-      throw RequestError(
-          fmt::format("arrays of {} cannot be run; use f32, f64, f16 or bf16", to_string(dtype)));
-  }
+  emit.storage = storage_of(dtype);
   emit.wide_inputs = options.wide_inputs;
   emit.wide_histories = options.wide_histories;
   emit.wide_states = options.wide_states;
@@ -53,7 +38,7 @@ Emitted emit_rows(const CellGraph& cell, const Structure& structure, Dtype dtype
   emit.source = options.source;
   Emitted result;
   result.plan = make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2});
-  emit.prelude = fmt::format("#define CELLC_STORAGE_{} 1\n", storage);
+  emit.prelude = storage_macro(dtype);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"};
   if (!result.plan.products.empty()) parts.push_back("product.cuh");
   for (const char* part : parts) {
@@ -163,16 +148,10 @@ struct RowsProgram::Impl {
   }
 
   void queue() {
-    std::vector<std::int64_t> lengths;
-    for (const AxisId a : cell().header) {
-      const auto it = run->sizes.find(a);
-      lengths.push_back(it != run->sizes.end() ? it->second : cell().graph.axis(a).fixed.value_or(0));
-    }
+    const std::vector<std::int64_t> lengths = lengths_by_number(cell(), run->sizes);
     std::vector<cellc_rows_array> symbols;
     for (const RowsArray& a : run->symbols) symbols.push_back({a.data, a.row_stride, a.history, a.history_depth});
-    const GpuFacts& facts = gpu.facts();
-    const cellc_device device{this, {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes},
-                              &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
+    const cellc_device device{this, host_facts(gpu.facts()), &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
     const cellc_rows_run work{lengths.data(), symbols.data(), run->states.data(), run->finals.data(), run->outs.data(), sequences, 0,
                               run->offsets.data(), run->device_offsets, run->reverse, options.chunk_bytes};
     const auto bytes = static_cast<std::size_t>(cellc_rows_bytes(&tables.rows, &work, &device));

@@ -13,37 +13,19 @@
 #include "runtime/bind.h"
 #include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/kernel_templates.h"
+#include "runtime/cuda/shipped_variants.h"
 #include "runtime/cuda/stage_program.h"
 #include "runtime/errors.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
 namespace {
 
-Storage storage_named(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64:
-      return Storage::F64;
-    case Dtype::F16:
-      return Storage::F16;
-    case Dtype::BF16:
-      return Storage::BF16;
-    default:
-      return Storage::F32;
-  }
-}
-int type_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64:
-      return CELLC_F64;
-    case Dtype::F16:
-      return CELLC_F16;
-    case Dtype::BF16:
-      return CELLC_BF16;
-    default:
-      return CELLC_F32;
-  }
-}
+// Types are told by the numbers that the compiler has for them.
+static_assert(CELLC_F32 == static_cast<int>(Storage::F32) && CELLC_F64 == static_cast<int>(Storage::F64) &&
+              CELLC_F16 == static_cast<int>(Storage::F16) && CELLC_BF16 == static_cast<int>(Storage::BF16));
+int type_of(Dtype dtype) { return static_cast<int>(storage_of(dtype)); }
 
 /// A template as a part of a larger file.
 std::string part(std::string_view name) {
@@ -285,7 +267,7 @@ class Shipper {
       if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
     const Plan plan = make_plan(of, structure, {.narrow_storage = size_of(storage) == 2});
     CudaRowsOptions emit;
-    emit.storage = storage_named(storage);
+    emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;
     const CudaRowsModule module = emit_cuda_rows(plan, emit);
     // The first two lines say where the file begins.
@@ -303,97 +285,6 @@ class Shipper {
     }
     rows.derived = {&rows.tables.rows, rows.sources.data(), static_cast<int>(rows.sources.size()),
                     static_cast<int>(rows.outs.size()), rows.outs.data()};
-  }
-
-  /// Kernels that a call may choose.
-  std::vector<cellc_variant> variants_of(const cellc_stage& stage, const cellc_stage_facts& facts) const {
-    std::vector<cellc_variant> all;
-    const GpuFacts& card = card_.facts();
-    const cellc_facts on{1 << 20, card.shared_per_block, card.shared_per_multiprocessor, 0};
-    // Neighbours along one axis, or along several that are one in memory.
-    std::int64_t channels = 1;
-    for (int c = 0; c < stage.channels; ++c) {
-      const std::int64_t n = to_.fixed[stage.channel_axes[c]];
-      channels = n < 0 || channels < 0 ? -1 : channels * n;
-    }
-    const bool alone = stage.channels == 0 || channels == 1;
-    bool segments = false, scans = false;
-    switch (request_.solver) {
-      case Strategy::Sequential:
-        break;
-      case Strategy::Scan:
-        scans = stage.scans;
-        segments = !scans;
-        break;
-      case Strategy::Auto:
-        scans = !facts.forgets && facts.exact && facts.block <= 8 && stage.scans;
-        segments = !scans;
-        break;
-      default:
-        segments = true;
-    }
-    if (segments && structure_.stages.size() > 1 && !facts.forgets)
-      segments = false;  // cellc_run_stage walks there
-    if (request_.steps && *request_.steps < CELLC_SHORTEST && request_.solver == Strategy::Auto)
-      scans = segments = false;
-    for (const int kind : {CELLC_SEQUENTIAL, CELLC_SEGMENTED}) {
-      if (kind == CELLC_SEGMENTED && !segments) continue;
-      const auto add = [&](int rows, int lockstep, int width) {
-        const std::int64_t tile = CELLC_WARP * width;
-        if (rows && (alone || (channels > 0 && channels % tile != 0))) return;
-        if (kind == CELLC_SEGMENTED && lockstep) return;
-        cellc_variant v = cellc_walk_variant(&stage, &on, 0, 0, 0, 0, 1, kind == CELLC_SEGMENTED);
-        v.shared_bytes *= width;
-        v.rows = rows;
-        v.lockstep = lockstep;
-        v.width = width;
-        all.push_back(v);
-      };
-      add(0, 0, 1);
-      for (int width = 1; width <= (stage.storage_bytes == 2 ? 2 : 1); ++width)
-        for (int lockstep = 0; lockstep < 2; ++lockstep) add(1, lockstep, width);
-    }
-    if (scans) {
-      const auto add = [&](int copy, int of_block) {
-        cellc_variant v{};
-        v.kernel = CELLC_SCAN;
-        v.width = 1;
-        v.copy = copy;
-        v.channels = of_block;
-        // Where steps are read in chunks it pays to know the direction; streams run forward.
-        if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
-        v.forward = 1;
-        if (of_block * stage.storage_bytes >= 16) return;
-        if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
-        if (cellc_stream_block(&stage, &on, &v)) all.push_back(v);
-      };
-      int most = CELLC_WARP, dividing = CELLC_WARP;
-      while (channels > 0 && most > channels) most /= 2;
-      while (channels > 0 && channels % dividing != 0) dividing /= 2;
-      if (!alone) {
-        if (dividing * stage.storage_bytes >= 16) add(CELLC_ROWS, dividing);
-        if (most > 1) add(CELLC_EACH, most);
-        if (channels > 1 && (channels & (channels - 1)) == 0 && channels * stage.storage_bytes < 16 &&
-            stage.step_inputs > 0)
-          add(CELLC_TIME, static_cast<int>(channels));
-      }
-      add(CELLC_EACH, 1);
-      if (stage.step_inputs > 0) add(CELLC_TIME, 1);
-    }
-    return all;
-  }
-
-  static std::string kernel_name(const cellc_variant& v) {
-    if (v.kernel == CELLC_SCAN) {
-      const char* copy = v.copy == CELLC_ROWS ? "rows" : v.copy == CELLC_TIME ? "time" : "each";
-      return fmt::format("{}_{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels,
-                         v.forward ? "_forward" : "");
-    }
-    return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
-                       v.lockstep ? "_lockstep"
-                       : v.rows   ? "_rows"
-                                  : "",
-                       v.width == 2 ? "_pairs" : "");
   }
 
   void add_stage(const StageCells& stage, int k, StageProgram& program) {
@@ -417,7 +308,7 @@ class Shipper {
     s.states = stage.states;
     s.states.push_back(-1);
     const cellc_stage_facts facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
-    s.variants = variants_of(s.tables.stage, facts);
+    s.variants = shipped_variants(s.tables.stage, facts, request_, to_.fixed, structure_.stages.size() == 1);
     cellc_stage_part part_table{};
     part_table.stage = &s.tables.stage;
     part_table.facts = facts;
@@ -439,7 +330,7 @@ class Shipper {
                                 : v.width == 2 ? "pairs"
                                 : v.rows       ? "rows"
                                                : "lanes";
-      const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, kernel_name(v));
+      const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, variant_name(v));
       std::string& body = inside[space];
       if (body.empty()) {
         order.push_back(space);
@@ -511,11 +402,7 @@ class Shipper {
 
   void finish(bool in_rows) {
     for (auto& [storage, group] : groups_) {
-      std::string text = fmt::format("#define CELLC_STORAGE_{} 1\n", storage == Dtype::F64    ? "F64"
-                                                                     : storage == Dtype::F16  ? "F16"
-                                                                     : storage == Dtype::BF16 ? "BF16"
-                                                                                              : "F32");
-      text += part("preamble.cuh") + part("math.cuh");
+      std::string text = storage_macro(storage) + part("preamble.cuh") + part("math.cuh");
       for (const std::string& use : group.uses) text += part(use);
       if (!group.products.empty()) {
         const std::string name = fmt::format("{}_product_{}", request_.prefix, to_string(storage));

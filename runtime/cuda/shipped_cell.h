@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,8 @@
 #include "runtime/cuda/stage_tables.h"
 #include "runtime/solve_options.h"
 // After the tables of stages and rows.
+#include "kernels-templates/host_cell.h"
+// After those of a cell.
 #include "kernels-templates/host_arrays.h"
 #include "kernels-templates/host_call.h"
 

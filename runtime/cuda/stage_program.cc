@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <set>
 #include <string_view>
 
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/errors.h"
+#include "runtime/storage_of.h"
 
 namespace cellc {
 
@@ -18,30 +18,12 @@ namespace {
 
 constexpr int kWarp = CELLC_WARP;
 constexpr int kWarps = 4;                     ///< of a block, where memory allows
-constexpr int kStageSteps = CELLC_STAGE_STEPS_MOST, kStages = CELLC_STAGES_AHEAD;   ///< steps that a warp stages at once, likewise; stages under way
+constexpr int kStages = CELLC_STAGES_AHEAD;   ///< under way, of a warp
 constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
 /// Entries that one thread may couple: its states and carriers live in registers.
 constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
 /// Numbers of a map that a thread of a scan composes in registers: four coupled states.
 constexpr int kLargestMap = 20;
-
-Storage storage_named(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64: return Storage::F64;
-    case Dtype::F16: return Storage::F16;
-    case Dtype::BF16: return Storage::BF16;
-    default: return Storage::F32;
-  }
-}
-
-const char* storage_macro(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::F64: return "CELLC_STORAGE_F64";
-    case Dtype::F16: return "CELLC_STORAGE_F16";
-    case Dtype::BF16: return "CELLC_STORAGE_BF16";
-    default: return "CELLC_STORAGE_F32";
-  }
-}
 
 /// Tally and Control of segments.cuh.
 struct Tally {
@@ -108,7 +90,7 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
   auto made = std::make_unique<Code>();
   made->sizes = key;
   CudaLaneOptions options;
-  options.storage = storage_named(storage_);
+  options.storage = storage_of(storage_);
   options.sizes = sizes;
   options.source = source_;
   options.written = &cell_;
@@ -222,7 +204,7 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   const auto part = [](std::string_view name) {
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
   };
-  std::string text = fmt::format("#define {} 1\n", storage_macro(storage_)) + stage_kernel_macros(code.tables.stage, variant);
+  std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
@@ -230,11 +212,6 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   text += "#line 1 \"kernel\"\n" + stage_kernel_text(code.step, code.carried, code.tables.stage, variant, "cellc_kernel");
   const char* const kind = variant.kernel == CELLC_SCAN ? "scan" : variant.kernel == CELLC_SEGMENTED ? "segmented" : "sequential";
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
-}
-
-cellc_facts StageProgram::card() const {
-  const GpuFacts& facts = gpu_.facts();
-  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes};
 }
 
 cellc_plan StageProgram::numbers(const CudaPlan& plan) {
@@ -293,7 +270,7 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& va
 
 StageProgram::Described StageProgram::describe(const StageRun& run) const {
   Described d;
-  d.facts = card();
+  d.facts = host_facts(gpu_.facts());
   d.lengths = lengths_by_number(cell_, run.sizes);
   bool gaps = false;
   for (const DeviceArray& a : run.symbols) {

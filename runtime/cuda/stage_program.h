@@ -134,7 +134,6 @@ class StageProgram {
   Code& code(const std::map<AxisId, std::int64_t>& sizes);
   Compiled& kernel(Code& code, const cellc_variant& variant);
   GpuSource source(const Code& code, const cellc_variant& variant) const;
-  cellc_facts card() const;
   static cellc_plan numbers(const CudaPlan& plan);
   Described describe(const StageRun& run) const;
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);

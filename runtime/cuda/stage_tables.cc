@@ -42,6 +42,10 @@ std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
   return lengths;
 }
 
+cellc_facts host_facts(const GpuFacts& facts) {
+  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes};
+}
+
 const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,
                                           const ArraySource& source) {
   switch (source.kind) {

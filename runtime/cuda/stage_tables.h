@@ -11,6 +11,7 @@
 #include "kernels-templates/host_lanes.h"
 #include "kernels-templates/host_plan.h"
 #include "runtime/array.h"
+#include "runtime/cuda/gpu.h"
 
 namespace cellc {
 
@@ -30,6 +31,9 @@ struct StageTables {
 int number_of_axis(const CellGraph& cell, AxisId axis);
 std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
                                             const std::map<AxisId, std::int64_t>& sizes);
+
+/// A card as host_lanes.h asks of it.
+cellc_facts host_facts(const GpuFacts& facts);
 
 /// Axes of the array that a derived cell's symbol stands for.
 const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cellc.h"
+#include "tests/capi/kept_handles.h"
 
 namespace {
 
@@ -29,43 +30,12 @@ const std::string kLagged = R"(cell narx[d] {
 
 constexpr std::int64_t kD = 20, kM = 7;
 
-class CApi : public testing::Test {
+class CApi : public KeptHandles {
  protected:
-  void TearDown() override {
-    for (cellc_call* c : calls_) cellc_call_free(c);
-    for (cellc_kernel* k : kernels_) cellc_kernel_free(k);
-  }
-
   cellc_kernel* compile(const std::string& text, void (*change)(cellc_options&) = nullptr) {
-    cellc_options options;
-    cellc_options_init(&options);
-    options.threads = 1;
-    if (change) change(options);
-    cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK)
-        << cellc_last_error();
-    kernels_.push_back(kernel);
-    return kernel;
+    return KeptHandles::compile(text, nullptr, change);
   }
-  cellc_call* prepare(cellc_kernel* kernel, const cellc_shape& shape) {
-    cellc_call* call = nullptr;
-    EXPECT_EQ(cellc_prepare(kernel, &shape, &call), CELLC_OK) << cellc_last_error();
-    calls_.push_back(call);
-    return call;
-  }
-
-  std::vector<cellc_kernel*> kernels_;
-  std::vector<cellc_call*> calls_;
 };
-
-cellc_shape shape_of(const std::int64_t* lengths, std::int64_t sequences, std::int64_t steps) {
-  cellc_shape shape;
-  cellc_shape_init(&shape);
-  shape.lengths = lengths;
-  shape.sequences = sequences;
-  shape.steps = steps;
-  return shape;
-}
 
 /// Memory for every array of a call, filled by a rule; what is written holds 77.
 template <typename T>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capi/cellc.h"
+#include "tests/capi/kept_handles.h"
 #include "tests/emulator/emulator.h"
 
 namespace {
@@ -29,7 +30,7 @@ const std::string kCell = R"(cell follow[d] {
 constexpr std::int64_t kD = 5, kSequences = 3, kSteps = 70;
 const std::int64_t kLengths[] = {kD};
 
-class OnGpu : public testing::Test {
+class OnGpu : public KeptHandles {
  protected:
   void SetUp() override {
     cellc::EmulatorOptions quick;
@@ -44,41 +45,18 @@ class OnGpu : public testing::Test {
     };
   }
   void TearDown() override {
-    for (cellc_call* c : calls_) cellc_call_free(c);
-    for (cellc_kernel* k : kernels_) cellc_kernel_free(k);
+    KeptHandles::TearDown();
     cellc::capi::gpu_opener() = before_;
   }
   cellc_kernel* compile(const char* device, void (*change)(cellc_options&) = nullptr) {
-    cellc_options options;
-    cellc_options_init(&options);
-    options.device = device;
-    options.threads = 1;
-    if (change) change(options);
-    cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(kCell.data(), kCell.size(), &options, &kernel), CELLC_OK)
-        << cellc_last_error();
-    kernels_.push_back(kernel);
-    return kernel;
-  }
-  cellc_call* prepare(cellc_kernel* kernel, const cellc_shape& shape) {
-    cellc_call* call = nullptr;
-    EXPECT_EQ(cellc_prepare(kernel, &shape, &call), CELLC_OK) << cellc_last_error();
-    calls_.push_back(call);
-    return call;
+    return KeptHandles::compile(kCell, device, change);
   }
   static cellc_shape shape(std::int64_t sequences = kSequences, std::int64_t steps = kSteps) {
-    cellc_shape shape;
-    cellc_shape_init(&shape);
-    shape.lengths = kLengths;
-    shape.sequences = sequences;
-    shape.steps = steps;
-    return shape;
+    return shape_of(kLengths, sequences, steps);
   }
 
   std::shared_ptr<Emulator> emulator_;
   cellc::capi::OpenGpu before_;
-  std::vector<cellc_kernel*> kernels_;
-  std::vector<cellc_call*> calls_;
 };
 
 /// Arrays of a call, on the host and, for a GPU, the same on the device.

@@ -1,6 +1,5 @@
 #include "tests/emulator/device_memory.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 

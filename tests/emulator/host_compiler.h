@@ -1,9 +1,6 @@
 #pragma once
 // CUDA C++ text to an object of this process, by the host's C++ compiler.
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
 
 #include "runtime/cuda/gpu.h"

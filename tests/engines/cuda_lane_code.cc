@@ -150,7 +150,7 @@ bool near(double got, double want, double tolerance) {
 
 std::vector<Emitted> all_emitted(Storage storage) {
   std::vector<Emitted> all;
-  for (const oracle::Example& example : oracle::load_all_cells(CELLC_SOURCE_DIR))
+  for (const oracle::Example& example : oracle::all_cells())
     for (const Cell& tree : example.tree.cells)
       emit_all(example.source, example.tree, tree, example.ranges, storage, all);
   return all;

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 
 #include "tests/engines/cuda_lane_code.h"
 #include "tests/generate/random_cell.h"
+#include "tests/generate/try_cells.h"
 
 namespace cellc {
 namespace {
@@ -81,13 +81,10 @@ TEST(CudaLane, StepsInF32) { expect_meaning(compare_steps<float>(all_emitted(Sto
 
 // A failure names the seed; `CELLC_SEED=N CELLC_CELLS=1` runs it alone.
 TEST(CudaLane, StepsOfRandomCells) {
-  const char* first = std::getenv("CELLC_SEED");
-  const char* cells = std::getenv("CELLC_CELLS");
-  const std::uint64_t seed = first ? std::strtoull(first, nullptr, 10) : 1;
-  const std::uint64_t count = cells ? std::strtoull(cells, nullptr, 10) : 40;
+  const generate::Seeds seeds(40);
   std::vector<Emitted> all;
   std::int64_t too_long = 0;
-  for (std::uint64_t s = seed; s < seed + count; ++s) {
+  for (std::uint64_t s = seeds.first; s < seeds.first + seeds.count; ++s) {
     const SourceText source(fmt::format("seed {}", s), generate::random_cell(s));
     const File file = oracle::parse_or_throw(source);
     const std::size_t before = all.size();
@@ -100,7 +97,7 @@ TEST(CudaLane, StepsOfRandomCells) {
   }
   const Compared c = compare_steps<double>(all, Storage::F64, 1e-10);
   expect_little_noise(c);
-  if (!cells) {
+  if (!seeds.count_given) {
     expect_meaning(c);
     EXPECT_LE(too_long, 8);
   }

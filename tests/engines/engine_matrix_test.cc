@@ -2,22 +2,16 @@
 // chunks, odd axis lengths, batches, packed sequences, threads, narrower vectors, reversed time.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "compiler/jacobian.h"
 #include "compiler/lower.h"
 #include "compiler/structure.h"
 #include "tests/engines/against_oracle.h"
+#include "tests/engines/lowered_cell.h"
 
 namespace cellc {
 namespace {
 
 using oracle::Example;
-
-const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
-  return all;
-}
 
 constexpr std::int64_t kLengths[] = {0, 1, 2, 15, 16, 17, 33, 257};
 
@@ -33,15 +27,10 @@ std::vector<std::vector<std::int64_t>> axis_choices(std::size_t axes) {
 class Engine : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    example_ = &*std::find_if(examples().begin(), examples().end(), [](const Example& e) { return e.name == GetParam(); });
+    example_ = &oracle::example_named(GetParam());
   }
 
-  CellGraph graph_of(const Cell& tree) const {
-    Diagnostics diagnostics;
-    std::optional<CellGraph> graph = lower(example_->tree, tree, diagnostics);
-    if (!graph) throw std::runtime_error(diagnostics.format(example_->source));
-    return std::move(*graph);
-  }
+  CellGraph graph_of(const Cell& tree) const { return cellc::graph_of(example_->source, example_->tree, tree); }
 
   static std::string label(const Trial::Options& o, std::int64_t batch, std::int64_t length, bool packed, int threads) {
     std::string text = std::string(to_string(o.dtype)) + (packed ? " packed" : "") + " B=" + std::to_string(batch) +
@@ -120,13 +109,7 @@ TEST_P(Engine, AgreesInNarrowVectorsAndReversed) {
   }
 }
 
-std::vector<std::string> names() {
-  std::vector<std::string> result;
-  for (const Example& e : examples()) result.push_back(e.name);
-  return result;
-}
-
-INSTANTIATE_TEST_SUITE_P(Examples, Engine, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, Engine, testing::ValuesIn(oracle::names_of(oracle::all_cells())), [](const auto& info) { return info.param; });
 
 // 16-bit storage: a cell of every kind of stage and of every way to store, none that amplifies.
 using NarrowEngine = Engine;

@@ -9,19 +9,16 @@
 #include "compiler/structure_rules.h"
 
 namespace cellc {
-namespace {
 
-CellGraph lowered(const SourceText& source, const File& tree, const Cell& cell) {
+CellGraph graph_of(const SourceText& source, const File& tree, const Cell& cell) {
   Diagnostics diagnostics;
   std::optional<CellGraph> graph = lower(tree, cell, diagnostics);
   if (!graph || !diagnostics.empty()) throw std::runtime_error(diagnostics.format(source));
   return std::move(*graph);
 }
 
-}  // namespace
-
 LoweredCell::LoweredCell(const SourceText& source, const File& tree, const Cell& cell)
-    : graph(lowered(source, tree, cell)),
+    : graph(graph_of(source, tree, cell)),
       structure(analyse(graph, differentiate(graph))),
       oracle(tree, cell.name) {}
 

@@ -8,6 +8,9 @@
 
 namespace cellc {
 
+/// Throws where the cell is no valid one.
+CellGraph graph_of(const SourceText& source, const File& tree, const Cell& cell);
+
 /// The graph and what is proved of it; throws where the cell is no valid one.
 struct LoweredCell {
   LoweredCell(const SourceText& source, const File& tree, const Cell& cell);

@@ -9,8 +9,6 @@
 // cell has one.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include <fmt/format.h>
 
 #include "compiler/jacobian.h"
@@ -22,6 +20,7 @@
 #include "tests/generate/claims.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/shrink.h"
+#include "tests/generate/try_cells.h"
 
 namespace cellc {
 namespace {
@@ -107,35 +106,26 @@ std::string failure(const std::string& text, std::uint64_t seed, Counts* counts,
   return {};
 }
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 TEST(RandomCells, AgreeWithOracle) {
-  const std::uint64_t first = number_from("CELLC_SEED", 1), cells = number_from("CELLC_CELLS", 200);
-  const bool every = std::getenv("CELLC_CELLS") != nullptr;
+  const generate::Seeds seeds(200);
   Counts counts;
-  for (std::uint64_t seed = first; seed < first + cells; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string text = generate::random_cell(seed);
-    const std::string why = failure(text, seed, &counts, every || seed % 2 == 0);
+    const std::string why = failure(text, seed, &counts, seeds.count_given || seed % 2 == 0);
     if (why.empty()) continue;
-    const std::string small = generate::shrink(text, [&](const std::string& t) {
-      const std::string reason = failure(t, seed, nullptr);
-      return reason.starts_with("invalid") && !why.starts_with("invalid") ? std::string() : reason;
-    });
-    ADD_FAILURE() << "seed " << seed << ": " << why << "\nsmallest cell, " << failure(small, seed, nullptr) << "\n"
-                  << small << "again: CELLC_SEED=" << seed << " CELLC_CELLS=1 test_engines --gtest_filter='RandomCells.*'";
+    ADD_FAILURE() << generate::describe_failure(
+        seed, text, why, [&](const std::string& t) { return failure(t, seed, nullptr); },
+        "test_engines --gtest_filter='RandomCells.*'");
   }
   // The generator must not degenerate: most cells have a Jacobian that could be compared, and many
   // have something to claim.
-  if (cells < 100) return;
+  if (seeds.count < 100) return;
   EXPECT_LE(counts.skipped, counts.compared / 1000) << "numbers left out at jumps";
-  EXPECT_GE(counts.cells, static_cast<int>(cells * 9 / 10));
-  EXPECT_GE(counts.with_jacobian, static_cast<int>(cells / 3));
-  EXPECT_GE(counts.linear_stages, static_cast<int>(cells / 8));
-  EXPECT_GE(counts.solved, static_cast<int>(cells * 4 / 10)) << "runs by a parallel strategy";
-  EXPECT_GE(counts.lanes, static_cast<int>(cells / 8));
+  EXPECT_GE(counts.cells, static_cast<int>(seeds.count * 9 / 10));
+  EXPECT_GE(counts.with_jacobian, static_cast<int>(seeds.count / 3));
+  EXPECT_GE(counts.linear_stages, static_cast<int>(seeds.count / 8));
+  EXPECT_GE(counts.solved, static_cast<int>(seeds.count * 4 / 10)) << "runs by a parallel strategy";
+  EXPECT_GE(counts.lanes, static_cast<int>(seeds.count / 8));
 }
 
 TEST(RandomCells, ShrinkToTheSmallest) {

@@ -1,7 +1,5 @@
 #include "tests/engines/strategies.h"
 
-#include <algorithm>
-
 namespace cellc {
 
 std::optional<SolveOptions> planned(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run,
@@ -41,21 +39,6 @@ BoundRun filled_run(const LoweredCell& cell, std::int64_t steps, std::int64_t le
     run.symbols.push_back(array);
   }
   return run;
-}
-
-const std::vector<oracle::Example>& examples() {
-  static const std::vector<oracle::Example> all = oracle::load_examples(std::string(CELLC_SOURCE_DIR) + "/dsl-examples");
-  return all;
-}
-
-const oracle::Example& example(const std::string& name) {
-  return *std::find_if(examples().begin(), examples().end(), [&](const oracle::Example& e) { return e.name == name; });
-}
-
-std::vector<std::string> example_names() {
-  std::vector<std::string> names;
-  for (const oracle::Example& e : examples()) names.push_back(e.name);
-  return names;
 }
 
 }  // namespace cellc

@@ -25,8 +25,4 @@ std::optional<SolveOptions> planned(Solver& solver, const LoweredCell& cell, Str
 /// One sequence, every axis of `length` where the cell does not fix it, all arrays in [-1, 1].
 BoundRun filled_run(const LoweredCell& cell, std::int64_t steps, std::int64_t length, Dtype dtype);
 
-const std::vector<oracle::Example>& examples();
-const oracle::Example& example(const std::string& name);
-std::vector<std::string> example_names();
-
 }  // namespace cellc

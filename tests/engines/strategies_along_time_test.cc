@@ -91,9 +91,10 @@ TEST_P(ScanAlongTime, EveryStepIsRight) {
       EXPECT_GT(report.max_residual, 0);
       EXPECT_GE(report.error_estimate, report.max_residual);
       for (std::size_t s = 0; s < lengths.size(); ++s)
-        if (lengths[s])
+        if (lengths[s]) {
           EXPECT_EQ(output.finals[0].get(static_cast<std::int64_t>(s)),
                     output.states[0].get(run.offsets[s + 1] - 1));
+        }
     }
 }
 

@@ -24,7 +24,7 @@ struct Chaos {
 class Chaotic : public testing::TestWithParam<Chaos> {};
 
 TEST_P(Chaotic, IsRepairedOrReported) {
-  const oracle::Example& file = example(GetParam().name);
+  const oracle::Example& file = oracle::example_named(GetParam().name);
   for (const Cell& tree : file.tree.cells) {
     if (tree.name != GetParam().cell) continue;
     const LoweredCell cell(file.source, file.tree, tree);
@@ -87,7 +87,7 @@ bool same_bits(const std::vector<Array>& a, const std::vector<Array>& b) {
 TEST(ToleranceZero, GivesTheSequentialBits) {
   int runs = 0;
   for (const char* name : {"03_gru", "13_s6", "18_delta_net", "35_lorenz", "40_logistic", "34_narx3", "e_mamba_mixer", "17_mlstm"}) {
-    const oracle::Example& file = example(name);
+    const oracle::Example& file = oracle::example_named(name);
     for (const Cell& tree : file.tree.cells) {
       const LoweredCell cell(file.source, file.tree, tree);
       for (const Dtype dtype : {Dtype::F64, Dtype::F32, Dtype::BF16}) {

@@ -1,5 +1,4 @@
 // What a run says of its error: not less than it is, and not out of all proportion.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

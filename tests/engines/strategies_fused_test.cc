@@ -34,7 +34,7 @@ TEST(Fused, NothingIsLostWhereNoStageStaysBehind) {
 
 /// What `auto` makes of an example.
 SolveReport chosen(const std::string& name, std::int64_t steps, std::int64_t length, int threads) {
-  const oracle::Example& example = cellc::example(name);
+  const oracle::Example& example = oracle::example_named(name);
   const LoweredCell cell(example.source, example.tree, example.tree.cells[0]);
   Solver solver(cell.graph, cell.structure, {});
   BoundRun run = filled_run(cell, steps, length, Dtype::F32);

@@ -68,7 +68,7 @@ class StrategyMatrix : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(StrategyMatrix, AgreesWithOracle) {
-  const oracle::Example& file = example(GetParam());
+  const oracle::Example& file = oracle::example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
     for (const Precision& p : kPrecisions) {
@@ -117,14 +117,14 @@ TEST_P(StrategyMatrix, AgreesWithOracle) {
     EXPECT_EQ(cells_[s], cells) << "cells run by " << to_string(s);
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, StrategyMatrix, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, StrategyMatrix, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
 
 // How many cells admit each strategy, alone and (for a cell of several stages) for some of them. What
 // is counted here is run above: a cell that comes to refuse a strategy shows.
 TEST(StrategyCoverage, IsWhatItWas) {
   std::map<Strategy, int> whole, partly;
   int cells = 0;
-  for (const oracle::Example& file : examples())
+  for (const oracle::Example& file : oracle::dsl_examples())
     for (const Cell& tree : file.tree.cells) {
       const LoweredCell cell(file.source, file.tree, tree);
       Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});

@@ -12,7 +12,7 @@ namespace {
 class NarrowStrategies : public testing::TestWithParam<std::string> {};
 
 TEST_P(NarrowStrategies, AgreeWithOracle) {
-  const oracle::Example& file = example(GetParam());
+  const oracle::Example& file = oracle::example_named(GetParam());
   const std::string cache = testing::TempDir() + "cellc_narrow_" + GetParam();
   int runs = 0, cells = 0;
   for (const Cell& tree : file.tree.cells) {
@@ -44,7 +44,7 @@ TEST_P(NarrowStrategies, AgreeWithOracle) {
   std::filesystem::remove_all(cache);
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, NarrowStrategies, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, NarrowStrategies, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace cellc

@@ -37,7 +37,7 @@ class TinySegments : public testing::TestWithParam<std::string> {
   /// Every cell of the file: `body(cell, solver, recheck, trial, binding, lengths)`.
   template <typename Body>
   void for_each(Body&& body) {
-    const oracle::Example& file = example(GetParam());
+    const oracle::Example& file = oracle::example_named(GetParam());
     for (const Cell& tree : file.tree.cells) {
       SCOPED_TRACE(tree.name);
       const LoweredCell cell(file.source, file.tree, tree);
@@ -125,7 +125,7 @@ TEST(LongSegments, AreRepairedToTheirLastBadStep) {
   int runs = 0;
   std::int64_t repaired = 0;
   for (const char* name : {"03_gru", "05_elman", "13_s6", "26_ind_rnn", "31_fast_grnn", "34_narx3", "40_logistic", "x17_lif", "43_peak_hold"}) {
-    const oracle::Example& file = example(name);
+    const oracle::Example& file = oracle::example_named(name);
     for (const Cell& tree : file.tree.cells) {
       SCOPED_TRACE(tree.name);
       const LoweredCell cell(file.source, file.tree, tree);
@@ -162,7 +162,7 @@ TEST(LongSegments, AreRepairedToTheirLastBadStep) {
   EXPECT_GE(repaired, 1000);
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, TinySegments, testing::ValuesIn(example_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, TinySegments, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace cellc

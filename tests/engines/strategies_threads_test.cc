@@ -22,7 +22,7 @@ bool same_bits(const std::vector<Array>& a, const std::vector<Array>& b) {
 class Threads : public testing::TestWithParam<const char*> {};
 
 TEST_P(Threads, SamePlanSameBits) {
-  const oracle::Example& example = cellc::example(GetParam());
+  const oracle::Example& example = oracle::example_named(GetParam());
   const LoweredCell cell(example.source, example.tree, example.tree.cells[0]);
   int plans = 0;
   for (const std::int64_t length : {1, 7}) {

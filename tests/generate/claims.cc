@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "compiler/diagnostic.h"
 #include "compiler/jacobian.h"

@@ -1,6 +1,5 @@
 #include "tests/generate/random_cell.h"
 
-#include <algorithm>
 #include <optional>
 #include <set>
 #include <vector>

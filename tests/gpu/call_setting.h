@@ -25,7 +25,7 @@ struct Calls {
 struct CallSetting {
   CallSetting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths,
               std::uint64_t seed, const CallLook& look, const SolveOptions& solve = {})
-      : file(matrix_example(file_name)),
+      : file(oracle::example_named(file_name)),
         cell(file.source, file.tree, file.tree.cells.at(0)),
         random(seed),
         lengths(lengths),

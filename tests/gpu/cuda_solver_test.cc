@@ -80,7 +80,7 @@ TEST(CudaMatrix, HasNoFewerRunsThanItHad) {
 /// wait for each other, and the same scratch from call to call.
 TEST(CudaScan, PiecesAreThoseOfThePlan) {
   Device device = open_device();
-  const oracle::Example& file = matrix_example("08_gilr");
+  const oracle::Example& file = oracle::example_named("08_gilr");
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   ASSERT_EQ(cell.structure.stages.size(), 1u);
   for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
@@ -121,7 +121,7 @@ TEST(CudaScan, PiecesAreThoseOfThePlan) {
 /// Long sequences of few channels stream through the blocks: along time, by rows, and entry by entry.
 TEST(CudaScan, LongSequencesOfFewChannelsStream) {
   Device device = open_device(1);  // ten pieces a multiprocessor
-  const oracle::Example& file = matrix_example("08_gilr");
+  const oracle::Example& file = oracle::example_named("08_gilr");
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);

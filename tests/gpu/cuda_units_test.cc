@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "compiler/front_end.h"
 #include "runtime/bind.h"
 #include "runtime/cuda/cuda_solver.h"

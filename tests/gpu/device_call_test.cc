@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <thread>
 
 #include "runtime/errors.h"
@@ -14,17 +13,11 @@ namespace {
 
 using oracle::Example;
 
-std::vector<std::string> file_names() {
-  std::vector<std::string> names;
-  for (const Example& file : matrix_examples()) names.push_back(file.name);
-  return names;
-}
-
 class DeviceCalls : public testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceCalls, AgreeWithOracle) {
   Device device = open_device();
-  const Example& file = matrix_example(GetParam());
+  const Example& file = oracle::example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
@@ -72,7 +65,7 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(file_names()),
+INSTANTIATE_TEST_SUITE_P(Examples, DeviceCalls, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
 
 /// What a call costs on the emulator, which counts.
@@ -187,7 +180,7 @@ TEST(CallPools, SayWhichSequencesDidNotConverge) {
   SolveOptions solve;
   solve.solver = Strategy::Segmented;
   solve.repair = false;
-  const Example& file = matrix_example("40_logistic");
+  const Example& file = oracle::example_named("40_logistic");
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   oracle::Random random(7);
   Trial::Options with{.dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell.oracle, {3}), .steps = 67};

@@ -16,7 +16,7 @@ class Edited : public testing::Test {
  protected:
   Edited()
       : device_(open_device()),
-        file_(matrix_example("01_para_gru")),
+        file_(oracle::example_named("01_para_gru")),
         cell_(file_.source, file_.tree, file_.tree.cells.at(0)),
         random_(3) {
     const Trial::Options with{

@@ -65,7 +65,7 @@ class LargeForms : public testing::TestWithParam<std::tuple<std::string, Dtype>>
 TEST_P(LargeForms, AgreeWithOracle) {
   const auto& [name, dtype] = GetParam();
   Device device = open_device(1);
-  const oracle::Example& file = matrix_example(name);
+  const oracle::Example& file = oracle::example_named(name);
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
   oracle::Random random(23);

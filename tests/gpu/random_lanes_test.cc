@@ -8,14 +8,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 
 #include "compiler/diagnostic.h"
 #include "compiler/lower.h"
 #include "compiler/parse.h"
 #include "tests/generate/random_cell.h"
-#include "tests/generate/shrink.h"
+#include "tests/generate/try_cells.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -87,33 +86,23 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
   return {};
 }
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
 TEST(RandomLanes, AgreeWithOracle) {
   Device device = open_device();
-  const std::uint64_t first = number_from("CELLC_SEED", 1), cells = number_from("CELLC_CELLS", 8);
+  const generate::Seeds seeds(8);
   Counts counts;
-  for (std::uint64_t seed = first; seed < first + cells; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string text = generate::random_cell(seed);
     const std::string why = failure(device, text, seed, &counts);
     if (why.empty()) continue;
-    const std::string small = generate::shrink(text, [&](const std::string& t) {
-      const std::string reason = failure(device, t, seed, nullptr);
-      return reason.starts_with("invalid") && !why.starts_with("invalid") ? std::string() : reason;
-    });
-    ADD_FAILURE() << "seed " << seed << ": " << why << "\nsmallest cell, "
-                  << failure(device, small, seed, nullptr) << "\n"
-                  << small << "again: CELLC_SEED=" << seed
-                  << " CELLC_CELLS=1 test_gpu --gtest_filter='RandomLanes.*'";
+    ADD_FAILURE() << generate::describe_failure(
+        seed, text, why, [&](const std::string& t) { return failure(device, t, seed, nullptr); },
+        "test_gpu --gtest_filter='RandomLanes.*'");
   }
   RecordProperty("cells", counts.cells);
-  if (std::getenv("CELLC_CELLS") || std::getenv("CELLC_SEED")) return;
+  if (seeds.count_given || seeds.first_given) return;
   // The generator must not degenerate.
-  EXPECT_GE(counts.cells, static_cast<int>(cells / 2));
-  EXPECT_GE(counts.runs[Strategy::Segmented], static_cast<int>(cells / 2));
+  EXPECT_GE(counts.cells, static_cast<int>(seeds.count / 2));
+  EXPECT_GE(counts.runs[Strategy::Segmented], static_cast<int>(seeds.count / 2));
   EXPECT_GE(counts.runs[Strategy::Scan], 1);
   fmt::print("{} cells, {} runs by scans\n", counts.cells, counts.runs[Strategy::Scan]);
   EXPECT_LE(counts.skipped, counts.compared / 100) << "numbers left out at jumps";

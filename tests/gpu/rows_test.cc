@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdlib>
 
 #include "compiler/jacobian.h"
 #include "compiler/lower.h"
@@ -18,6 +16,7 @@
 #include "tests/emulator/emulator.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/generate/random_cell.h"
+#include "tests/generate/try_cells.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/rows_on_device.h"
 #include "tests/gpu/strategy_matrix.h"
@@ -27,29 +26,10 @@ namespace {
 
 using oracle::Example;
 
-const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
-  return all;
-}
-
-CellGraph graph_of(const Example& example, const Cell& tree) {
-  Diagnostics diagnostics;
-  std::optional<CellGraph> graph = lower(example.tree, tree, diagnostics);
-  if (!graph) throw std::runtime_error(diagnostics.format(example.source));
-  return std::move(*graph);
-}
-
-std::vector<std::string> names() {
-  std::vector<std::string> result;
-  for (const Example& e : examples()) result.push_back(e.name);
-  return result;
-}
-
 class Rows : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    example_ = &*std::find_if(examples().begin(), examples().end(),
-                              [](const Example& e) { return e.name == GetParam(); });
+    example_ = &oracle::example_named(GetParam());
   }
   const Example* example_ = nullptr;
 };
@@ -66,7 +46,7 @@ TEST_P(Rows, AgreesWithOracle) {
   std::int64_t compared = 0;
   for (const Cell& tree : example_->tree.cells) {
     SCOPED_TRACE(tree.name);
-    CellGraph graph = graph_of(*example_, tree);
+    CellGraph graph = graph_of(example_->source, example_->tree, tree);
     const Structure structure = analyse(graph, differentiate(graph));
     const oracle::Cell cell(example_->tree, tree.name);
     oracle::Random random(91);
@@ -108,7 +88,7 @@ TEST_P(Rows, AgreesWithOracle) {
   EXPECT_GE(compared, 300) << "numbers compared";
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, Rows, testing::ValuesIn(names()),
+INSTANTIATE_TEST_SUITE_P(Examples, Rows, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
 
 // What runs before and after the stages and computes f of a trajectory: cells without states.
@@ -119,7 +99,7 @@ TEST_P(StatelessRows, AgreesWithReference) {
   Device device = open_device(4, 1);
   for (const Cell& tree : example_->tree.cells) {
     SCOPED_TRACE(tree.name);
-    CellGraph graph = graph_of(*example_, tree);
+    CellGraph graph = graph_of(example_->source, example_->tree, tree);
     const Structure structure = analyse(graph, differentiate(graph));
     const StagedCell staged = split_stages(graph, structure);
     const oracle::Cell cell(example_->tree, tree.name);
@@ -185,7 +165,7 @@ TEST_P(StatelessRows, AgreesWithReference) {
   EXPECT_GE(cells, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, StatelessRows, testing::ValuesIn(names()),
+INSTANTIATE_TEST_SUITE_P(Examples, StatelessRows, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
 
 // 16-bit storage: a cell of every kind of stage and of every way to store, none that amplifies.
@@ -194,7 +174,7 @@ using NarrowRows = Rows;
 TEST_P(NarrowRows, AgreesWithOracle) {
   for (const Cell& tree : example_->tree.cells) {
     SCOPED_TRACE(tree.name);
-    CellGraph graph = graph_of(*example_, tree);
+    CellGraph graph = graph_of(example_->source, example_->tree, tree);
     const Structure structure = analyse(graph, differentiate(graph));
     const oracle::Cell cell(example_->tree, tree.name);
     oracle::Random random(93);
@@ -236,12 +216,9 @@ INSTANTIATE_TEST_SUITE_P(Examples, NarrowRows,
 
 // Random cells, step by step from what was written: CELLC_SEED=N CELLC_CELLS=1 runs one again.
 TEST(RandomRows, AgreeWithOracle) {
-  const char* const seed_text = std::getenv("CELLC_SEED");
-  const char* const count_text = std::getenv("CELLC_CELLS");
-  const std::uint64_t first = seed_text ? std::strtoull(seed_text, nullptr, 10) : 1;
-  const std::uint64_t count = count_text ? std::strtoull(count_text, nullptr, 10) : 12;
+  const generate::Seeds seeds(12);
   std::int64_t compared = 0;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string text = generate::random_cell(seed);
     const SourceText source("random.cell", text);
     const File file = oracle::parse_or_throw(source);
@@ -269,14 +246,9 @@ TEST(RandomRows, AgreeWithOracle) {
   EXPECT_GE(compared, 10) << "numbers compared";
 }
 
-const Example& example_called(const std::string& name) {
-  return *std::find_if(examples().begin(), examples().end(),
-                       [&](const Example& e) { return e.name == name; });
-}
-
 struct Lstm {
-  const Example& example = example_called("04_lstm");
-  CellGraph graph = graph_of(example, example.tree.cells[0]);
+  const Example& example = oracle::example_named("04_lstm");
+  CellGraph graph = graph_of(example.source, example.tree, example.tree.cells[0]);
   Structure structure = analyse(graph, differentiate(graph));
   oracle::Cell cell{example.tree, example.tree.cells[0].name};
   Trial trial(std::int64_t steps, std::int64_t d, std::int64_t m) const {
@@ -423,9 +395,9 @@ TEST(RowsRun, SaysWhatIsMissing) {
 class RowsUnderNvrtc : public WithNvrtc, public testing::WithParamInterface<std::string> {};
 
 TEST_P(RowsUnderNvrtc, Compiles) {
-  const Example& example = example_called(GetParam());
+  const Example& example = oracle::example_named(GetParam());
   for (const Cell& tree : example.tree.cells) {
-    CellGraph graph = graph_of(example, tree);
+    CellGraph graph = graph_of(example.source, example.tree, tree);
     const Structure structure = analyse(graph, differentiate(graph));
     int turn = 0;
     for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16}) {
@@ -438,7 +410,7 @@ TEST_P(RowsUnderNvrtc, Compiles) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, RowsUnderNvrtc, testing::ValuesIn(names()),
+INSTANTIATE_TEST_SUITE_P(Examples, RowsUnderNvrtc, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

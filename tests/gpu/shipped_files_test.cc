@@ -18,7 +18,7 @@
 #include "runtime/errors.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"
-#include "tests/gpu/loaded_cell.h"
+#include "tests/gpu/needed_lengths.h"
 
 namespace cellc {
 namespace {
@@ -52,7 +52,7 @@ void save(const std::string& file, const std::string& text) { std::ofstream(file
 struct Files {
   std::string source, source_header, module, module_header, prefix;
 };
-Files files_of(const LoadedExample& cell, Dtype dtype = Dtype::F32, const std::string& file = "cell.cubin") {
+Files files_of(const LoweredCell& cell, Dtype dtype = Dtype::F32, const std::string& file = "cell.cubin") {
   ShipRequest request;
   request.dtype = dtype;
   request.lengths = needed_lengths(cell, oracle::axis_lengths(cell.oracle, {4, 2, 3, 2}), false);
@@ -77,10 +77,10 @@ class ShippedFiles : public testing::TestWithParam<std::string> {
  protected:
   template <typename Check>
   void each(const Check& check) {
-    const oracle::Example& file = example_named(GetParam());
+    const oracle::Example& file = oracle::example_named(GetParam());
     for (const Cell& tree : file.tree.cells) {
       SCOPED_TRACE(tree.name);
-      check(LoadedExample(file, tree));
+      check(LoweredCell(file.source, file.tree, tree));
     }
   }
   Scratch scratch;
@@ -89,7 +89,7 @@ class ShippedFiles : public testing::TestWithParam<std::string> {
 /// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is
 /// no other.
 TEST_P(ShippedFiles, HeadersAreCleanCAndCpp) {
-  each([&](const LoadedExample& cell) {
+  each([&](const LoweredCell& cell) {
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       if (dtype == Dtype::BF16 && GetParam() != "06_sru") continue;
       const Files files = files_of(cell, dtype);
@@ -125,7 +125,7 @@ TEST_P(ShippedFiles, SourceIsCleanUnderNvcc) {
   // What is looked for are remarks, and those come before anything is optimised: half of the time.
   const std::string quick = "--Ofast-compile=max";
   const bool knows = shell(cuda + "/bin/nvcc --help").text.find("--Ofast-compile") != std::string::npos;
-  each([&](const LoadedExample& cell) {
+  each([&](const LoweredCell& cell) {
     save(scratch / "cell.cu", files_of(cell).source);
     const Outcome made =
         shell(fmt::format("{}/bin/nvcc {} -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -arch=sm_80 "
@@ -139,9 +139,9 @@ TEST_P(ShippedFiles, SourceIsCleanUnderNvcc) {
 class ShippedModules : public WithNvrtc, public testing::WithParamInterface<std::string> {};
 
 TEST_P(ShippedModules, CompileUnderNvrtc) {
-  const oracle::Example& file = example_named(GetParam());
+  const oracle::Example& file = oracle::example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
-    const LoadedExample cell(file, tree);
+    const LoweredCell cell(file.source, file.tree, tree);
     const CompiledKernels ptx =
         compile_cuda({"cell.cu", files_of(cell).module, {}}, "sm_80", CompiledKind::Ptx);
     EXPECT_TRUE(has(ptx.code, fmt::format(".entry {}_copy", c_name(cell.graph.name))));
@@ -149,15 +149,15 @@ TEST_P(ShippedModules, CompileUnderNvrtc) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, ShippedFiles, testing::ValuesIn(example_names()),
+INSTANTIATE_TEST_SUITE_P(Examples, ShippedFiles, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
-INSTANTIATE_TEST_SUITE_P(Examples, ShippedModules, testing::ValuesIn(example_names()),
+INSTANTIATE_TEST_SUITE_P(Examples, ShippedModules, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
 
 /// The head of a file says what it is.
 TEST(ShippedFile, SaysWhatItCameFrom) {
-  const oracle::Example& file = example_named("01_para_gru");
-  const LoadedExample cell(file, file.tree.cells.at(0));
+  const oracle::Example& file = oracle::example_named("01_para_gru");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   CudaBuildRequest request;
   request.dims = {{"d", 64}};
   const BuiltCuda built = build_cuda(cell.graph, cell.structure, request);
@@ -178,8 +178,8 @@ TEST(ShippedFile, SaysWhatItCameFrom) {
 class ShippedCubins : public WithNvrtc {};
 
 TEST_F(ShippedCubins, AreTheSameEveryTime) {
-  const oracle::Example& file = example_named("01_para_gru");
-  const LoadedExample cell(file, file.tree.cells.at(0));
+  const oracle::Example& file = oracle::example_named("01_para_gru");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   CudaBuildRequest request;
   request.target = CudaTarget::Cubin;
   request.architectures = {"sm_90", "sm_80"};
@@ -285,8 +285,8 @@ class ShippedPrograms : public WithGpu, public testing::WithParamInterface<const
 
 TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
   const std::string cuda = cuda_directory();
-  const oracle::Example& file = example_named(GetParam());
-  const LoadedExample cell(file, file.tree.cells.at(0));
+  const oracle::Example& file = oracle::example_named(GetParam());
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   const std::string p = c_name(cell.graph.name);
   for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
     if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru") continue;

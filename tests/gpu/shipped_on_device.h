@@ -2,7 +2,6 @@
 // A shipped cell on any Gpu: its kernels compiled there, its calls made by the tables in memory, as a program
 // would make them.
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -15,7 +15,7 @@
 #include "tests/emulator/emulator.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"
-#include "tests/gpu/loaded_cell.h"
+#include "tests/gpu/needed_lengths.h"
 #include "tests/gpu/shipped_on_device.h"
 
 namespace cellc {
@@ -57,9 +57,9 @@ class Shipped : public testing::TestWithParam<const char*> {};
 
 TEST_P(Shipped, HasTheBitsOfARun) {
   const std::unique_ptr<Gpu> gpu = open_device();
-  const Example& file = example_named(GetParam());
+  const Example& file = oracle::example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
-    const LoadedExample cell(file, tree);
+    const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" &&
           std::string(GetParam()) != "06_sru")
@@ -119,8 +119,8 @@ class ShippedCall : public testing::Test {
  protected:
   void make(const std::string& name, std::int64_t channels, Strategy solver = Strategy::Auto) {
     gpu = open_device();
-    file = &example_named(name);
-    cell = std::make_unique<LoadedExample>(*file, file->tree.cells.at(0));
+    file = &oracle::example_named(name);
+    cell = std::make_unique<LoweredCell>(file->source, file->tree, file->tree.cells.at(0));
     sizes = oracle::axis_lengths(cell->oracle, {channels, 2, 2, 2});
     ShipRequest request;
     request.lengths = needed_lengths(*cell, sizes, false);
@@ -148,7 +148,7 @@ class ShippedCall : public testing::Test {
 
   std::unique_ptr<Gpu> gpu;
   const Example* file = nullptr;
-  std::unique_ptr<LoadedExample> cell;
+  std::unique_ptr<LoweredCell> cell;
   std::map<std::string, std::int64_t> sizes;
   std::unique_ptr<ShippedCell> shipped;
   std::unique_ptr<ShippedOnDevice> program;
@@ -281,8 +281,8 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
 TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
   const auto built = [](const char* name, std::map<std::string, std::int64_t> dims,
                         Strategy solver = Strategy::Auto) -> std::string {
-    const Example& file = example_named(name);
-    const LoadedExample cell(file, file.tree.cells.at(0));
+    const Example& file = oracle::example_named(name);
+    const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
     CudaBuildRequest request;
     request.dims = std::move(dims);
     request.solver = solver;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <set>
 #include <stdexcept>
@@ -183,20 +182,10 @@ std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
   return all;
 }
 
-const std::vector<oracle::Example>& matrix_examples() {
-  static const std::vector<oracle::Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
-  return all;
-}
-
-const oracle::Example& matrix_example(const std::string& name) {
-  return *std::find_if(matrix_examples().begin(), matrix_examples().end(),
-                       [&](const oracle::Example& e) { return e.name == name; });
-}
-
 const std::vector<MatrixCell>& matrix_cells() {
   static const std::vector<MatrixCell> all = [] {
     std::vector<MatrixCell> cells;
-    for (const oracle::Example& file : matrix_examples())
+    for (const oracle::Example& file : oracle::all_cells())
       for (const Cell& tree : file.tree.cells)
         cells.push_back({&file, &tree, file.tree.cells.size() > 1 ? file.name + "_" + tree.name : file.name});
     return cells;

@@ -3,7 +3,6 @@
 // device that it runs on. One list serves the runs and the count of them.
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,9 +59,6 @@ struct Forced {
 /// on the others.
 std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
                            const std::map<AxisId, std::int64_t>& sizes);
-
-const std::vector<oracle::Example>& matrix_examples();
-const oracle::Example& matrix_example(const std::string& name);
 
 /// One cell of the examples, or of those that are awkward on purpose. A file of several says which in the
 /// name.

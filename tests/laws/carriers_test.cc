@@ -31,7 +31,7 @@ void check(const SourceText& source, const File& file, const Cell& tree) {
 }
 
 TEST(Carriers, HaveTheAxesOfTheirStates) {
-  for (const oracle::Example& example : oracle::load_all_cells(CELLC_SOURCE_DIR))
+  for (const oracle::Example& example : oracle::all_cells())
     for (const Cell& tree : example.tree.cells) check(example.source, example.tree, tree);
 }
 

@@ -2,7 +2,6 @@
 // points at least 1e-3 away from kinks; a pair of states without a block must not depend.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "compiler/lower.h"
@@ -12,13 +11,6 @@
 
 namespace cellc {
 namespace {
-
-using oracle::Example;
-
-const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
-  return all;
-}
 
 /// A point with random states, and random histories of what is lagged.
 oracle::Data point(const oracle::Cell& cell, const CellGraph& graph, const oracle::Ranges& ranges, oracle::Random& random,
@@ -34,15 +26,14 @@ oracle::Data point(const oracle::Cell& cell, const CellGraph& graph, const oracl
 class JacobianOf : public testing::TestWithParam<std::string> {};
 
 TEST_P(JacobianOf, EqualsFiniteDifferences) {
-  const auto example = std::find_if(examples().begin(), examples().end(), [](const Example& e) { return e.name == GetParam(); });
-  ASSERT_NE(example, examples().end());
+  const oracle::Example& example = oracle::example_named(GetParam());
   constexpr int kPoints = 3, kTries = 60;
-  for (const Cell& tree : example->tree.cells) {
+  for (const Cell& tree : example.tree.cells) {
     SCOPED_TRACE(tree.name);
     Diagnostics diagnostics;
-    std::optional<CellGraph> graph = lower(example->tree, tree, diagnostics);
-    ASSERT_TRUE(graph.has_value()) << diagnostics.format(example->source);
-    const oracle::PrintedJacobian printed(*graph, example->source);
+    std::optional<CellGraph> graph = lower(example.tree, tree, diagnostics);
+    ASSERT_TRUE(graph.has_value()) << diagnostics.format(example.source);
+    const oracle::PrintedJacobian printed(*graph, example.source);
     {  // What is printed must also be right for the compiler itself.
       const SourceText again("printed", printed.text());
       const File file = oracle::parse_or_throw(again);
@@ -50,11 +41,11 @@ TEST_P(JacobianOf, EqualsFiniteDifferences) {
       (void)lower_all(file, errors);
       ASSERT_TRUE(errors.empty()) << errors.format(again) << printed.text();
     }
-    const oracle::Cell cell(example->tree, tree.name);
+    const oracle::Cell cell(example.tree, tree.name);
     oracle::Random random(20240607);
     int points = 0, tries = 0;
     for (; points < kPoints && tries < kTries; ++tries) {
-      const oracle::Data data = point(cell, *graph, example->ranges, random, points == 2 ? std::vector<std::int64_t>{2, 3, 2, 1} : std::vector<std::int64_t>{3, 2, 4, 2});
+      const oracle::Data data = point(cell, *graph, example.ranges, random, points == 2 ? std::vector<std::int64_t>{2, 3, 2, 1} : std::vector<std::int64_t>{3, 2, 4, 2});
       const auto expected = oracle::difference_jacobian(cell, data, oracle::history_depths(*graph));
       if (!expected) continue;
       ++points;
@@ -86,13 +77,7 @@ TEST_P(JacobianOf, EqualsFiniteDifferences) {
   }
 }
 
-std::vector<std::string> names() {
-  std::vector<std::string> result;
-  for (const Example& e : examples()) result.push_back(e.name);
-  return result;
-}
-
-INSTANTIATE_TEST_SUITE_P(Examples, JacobianOf, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, JacobianOf, testing::ValuesIn(oracle::names_of(oracle::all_cells())), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace cellc

@@ -13,13 +13,6 @@
 namespace cellc {
 namespace {
 
-using oracle::Example;
-
-const std::vector<Example>& examples() {
-  static const std::vector<Example> all = oracle::load_all_cells(CELLC_SOURCE_DIR);
-  return all;
-}
-
 std::string join(const std::vector<std::string>& parts, const char* separator) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : separator) + part;
@@ -53,17 +46,16 @@ const char* scan_text(Scannable s) {
 class Expectation : public testing::TestWithParam<std::string> {};
 
 TEST_P(Expectation, IsWhatIsProved) {
-  const auto found = std::find_if(examples().begin(), examples().end(), [](const Example& e) { return e.name == GetParam(); });
-  ASSERT_NE(found, examples().end());
-  ASSERT_EQ(found->expectations.size(), found->tree.cells.size()) << "one '# expect:' line a cell";
-  for (const auto& expected : found->expectations) {
+  const oracle::Example& found = oracle::example_named(GetParam());
+  ASSERT_EQ(found.expectations.size(), found.tree.cells.size()) << "one '# expect:' line a cell";
+  for (const auto& expected : found.expectations) {
     const std::string name = expected.at("cell");
     SCOPED_TRACE(name);
-    const auto tree = std::find_if(found->tree.cells.begin(), found->tree.cells.end(), [&](const Cell& c) { return c.name == name; });
-    ASSERT_NE(tree, found->tree.cells.end());
+    const auto tree = std::find_if(found.tree.cells.begin(), found.tree.cells.end(), [&](const Cell& c) { return c.name == name; });
+    ASSERT_NE(tree, found.tree.cells.end());
     Diagnostics diagnostics;
-    std::optional<CellGraph> cell = lower(found->tree, *tree, diagnostics);
-    ASSERT_TRUE(cell.has_value()) << diagnostics.format(found->source);
+    std::optional<CellGraph> cell = lower(found.tree, *tree, diagnostics);
+    ASSERT_TRUE(cell.has_value()) << diagnostics.format(found.source);
     const Structure structure = analyse(*cell, differentiate(*cell));
     const Stage& widest = structure.stages.at(structure.widest);
 
@@ -117,17 +109,11 @@ TEST_P(Expectation, IsWhatIsProved) {
   }
 }
 
-std::vector<std::string> names() {
-  std::vector<std::string> result;
-  for (const Example& e : examples()) result.push_back(e.name);
-  return result;
-}
-
-INSTANTIATE_TEST_SUITE_P(Examples, Expectation, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, Expectation, testing::ValuesIn(oracle::names_of(oracle::all_cells())), [](const auto& info) { return info.param; });
 
 TEST(Examples, AreAllThere) {
   // 44 numbered files, 17 others, four hard ones.
-  EXPECT_EQ(oracle::load_examples(std::string(CELLC_SOURCE_DIR) + "/dsl-examples").size(), 65u);
+  EXPECT_EQ(oracle::dsl_examples().size(), 65u);
 }
 
 }  // namespace

@@ -39,15 +39,6 @@ void read_head(Example& example) {
   }
 }
 
-}  // namespace
-
-File parse_or_throw(const SourceText& source) {
-  Diagnostics diagnostics;
-  File file = parse(source, diagnostics);
-  if (!diagnostics.empty()) throw OracleError(diagnostics.format(source));
-  return file;
-}
-
 std::vector<Example> load_examples(const std::string& folder) {
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -68,10 +59,40 @@ std::vector<Example> load_examples(const std::string& folder) {
   return examples;
 }
 
-std::vector<Example> load_all_cells(const std::string& root) {
-  std::vector<Example> all = load_examples(root + "/dsl-examples");
-  for (Example& awkward : load_examples(root + "/tests/cells")) all.push_back(std::move(awkward));
+}  // namespace
+
+File parse_or_throw(const SourceText& source) {
+  Diagnostics diagnostics;
+  File file = parse(source, diagnostics);
+  if (!diagnostics.empty()) throw OracleError(diagnostics.format(source));
+  return file;
+}
+
+const std::vector<Example>& dsl_examples() {
+  static const std::vector<Example> all = load_examples(CELLC_SOURCE_DIR "/dsl-examples");
   return all;
+}
+
+const std::vector<Example>& all_cells() {
+  static const std::vector<Example> all = [] {
+    std::vector<Example> examples = load_examples(CELLC_SOURCE_DIR "/dsl-examples");
+    for (Example& awkward : load_examples(CELLC_SOURCE_DIR "/tests/cells")) examples.push_back(std::move(awkward));
+    return examples;
+  }();
+  return all;
+}
+
+const Example& example_named(const std::string& name) {
+  const auto found =
+      std::find_if(all_cells().begin(), all_cells().end(), [&](const Example& e) { return e.name == name; });
+  if (found == all_cells().end()) throw OracleError("there is no example " + name);
+  return *found;
+}
+
+std::vector<std::string> names_of(const std::vector<Example>& examples) {
+  std::vector<std::string> names;
+  for (const Example& e : examples) names.push_back(e.name);
+  return names;
 }
 
 std::vector<double> draw_values(const Declaration& d, std::int64_t count, std::int64_t columns,

@@ -27,12 +27,16 @@ struct Example {
   std::set<std::string> amplifies;
 };
 
-/// All examples of a folder, by name. Throws if one does not parse.
-std::vector<Example> load_examples(const std::string& folder);
+/// The examples of this source tree, by name. Throws if one does not parse.
+const std::vector<Example>& dsl_examples();
 
-/// The examples of the source tree at `root`, and after them those of tests/cells, whose cells are
-/// awkward on purpose.
-std::vector<Example> load_all_cells(const std::string& root);
+/// The same, and after them those of tests/cells, whose cells are awkward on purpose.
+const std::vector<Example>& all_cells();
+
+/// One of all; throws if there is none.
+const Example& example_named(const std::string& name);
+
+std::vector<std::string> names_of(const std::vector<Example>& examples);
 
 /// Parses text that must be right; throws OracleError with the diagnostics otherwise.
 File parse_or_throw(const SourceText& source);

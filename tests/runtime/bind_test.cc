@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "compiler/front_end.h"
 
 namespace cellc {

@@ -1,0 +1,11 @@
+#pragma once
+// What rows are stored as: a dtype of arrays, as the compiler names it.
+#include "compiler/emit_llvm.h"
+#include "runtime/array.h"
+
+namespace cellc {
+
+/// Throws RequestError for a type that cannot be run.
+Storage storage_of(Dtype dtype);
+
+}  // namespace cellc

@@ -1,0 +1,37 @@
+#include "tests/generate/try_cells.h"
+
+#include <cstdlib>
+
+#include "tests/generate/shrink.h"
+
+namespace cellc::generate {
+
+namespace {
+
+std::uint64_t number_from(const char* text, std::uint64_t otherwise) {
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+}  // namespace
+
+Seeds::Seeds(std::uint64_t otherwise) {
+  const char *seed = std::getenv("CELLC_SEED"), *cells = std::getenv("CELLC_CELLS");
+  first_given = seed != nullptr;
+  count_given = cells != nullptr;
+  first = number_from(seed, 1);
+  count = number_from(cells, otherwise);
+}
+
+std::string describe_failure(std::uint64_t seed, const std::string& text, const std::string& why,
+                             const std::function<std::string(const std::string&)>& failure,
+                             const std::string& tests) {
+  const std::string small = shrink(text, [&](const std::string& t) {
+    const std::string reason = failure(t);
+    return reason.starts_with("invalid") && !why.starts_with("invalid") ? std::string() : reason;
+  });
+  const std::string number = std::to_string(seed);
+  return "seed " + number + ": " + why + "\nsmallest cell, " + failure(small) + "\n" + small +
+         "again: CELLC_SEED=" + number + " CELLC_CELLS=1 " + tests;
+}
+
+}  // namespace cellc::generate

@@ -1,0 +1,279 @@
+#include "tests/gpu/scan_runner.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "runtime/cuda/kernel_templates.h"
+
+namespace cellc {
+
+namespace {
+
+std::uint16_t to_bf16(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, 4);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+float from_bf16(std::uint16_t value) {
+  const std::uint32_t bits = std::uint32_t{value} << 16;
+  float result;
+  std::memcpy(&result, &bits, 4);
+  return result;
+}
+
+/// What the kernel of the tests is given; it makes a Scan of it.
+struct Arguments {
+  std::uint64_t data[8];
+  std::uint64_t start[8], last[8];
+  std::uint64_t offsets, control, words;
+  long long batch, row, channel, channels, length;
+  int sequences, reverse, pieces, groups, look;
+};
+
+constexpr const char* kKernel = R"(
+struct Arguments {
+  unsigned long long data[8], start[8], last[8], offsets, control, words;
+  long long batch, row, channel, channels, length;
+  int sequences, reverse, pieces, groups, look;
+};
+extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__ Arguments a) {
+  cellc::Scan s;
+  cellc::Lanes& l = s.lanes;
+  for (int i = 0; i < Step::kArrays; ++i) {
+    l.array[i].data = reinterpret_cast<void*>(a.data[i]);
+    l.array[i].batch = a.batch;
+    l.array[i].row = a.row;
+    l.array[i].channel[0] = a.channel;
+  }
+  for (int e = 0; e < Step::kInputs; ++e) l.step.input[e] = l.carried.input[e] = 0;
+  for (int e = 0; e < Step::kStates; ++e) {
+    l.start[e] = reinterpret_cast<const Real*>(a.start[e]);
+    l.last[e] = reinterpret_cast<Real*>(a.last[e]);
+    l.start_batch[e] = a.channels * a.channel;
+    l.step.state[e] = 0;
+  }
+  l.channels = a.channels;
+  l.axes = 1;
+  l.size[0] = static_cast<int>(a.channels);
+  l.sequences = a.sequences;
+  l.length = a.length;
+  l.offsets = reinterpret_cast<const long long*>(a.offsets);
+  l.reverse = a.reverse;
+  l.segment = a.length;
+  l.segments = 1;
+  s.control = reinterpret_cast<cellc::ScanControl*>(a.control);
+  s.words = reinterpret_cast<unsigned long long*>(a.words);
+  s.pieces = a.pieces;
+  s.groups = a.groups;
+  s.look = a.look;
+  cellc::KERNEL<cellc::ScanCopy::COPY>(s);
+}
+extern "C" __global__ void sizes(int* to, int warps) {
+  to[0] = cellc::BYTES(warps);
+  to[1] = cellc::kScanWords;
+}
+)";
+
+GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& format) {
+  GpuSource source{"scan.cu", "", {}};
+  source.text = fmt::format(
+      "#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n#define COPY "
+      "{}\n",
+      format.name, c.channels, c.steps, c.copy);
+  const std::string kernel = c.buffers ? "scan_stream" : "scan";
+  source.text += fmt::format("#define KERNEL {}\n#define BYTES {}_shared_bytes\n", kernel,
+                             c.buffers ? "stream" : "scan");
+  if (c.buffers) source.text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", c.buffers);
+  for (const char* part : {"preamble.cuh", "math.cuh"})
+    source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  source.text += cell.text;
+  for (const char* part : {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"})
+    source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  source.text += kKernel;
+  return source;
+}
+
+}  // namespace
+
+void ScanFormat::put(char* to, double value) const {
+  if (name == "F64")
+    std::memcpy(to, &value, 8);
+  else if (name == "BF16")
+    *reinterpret_cast<std::uint16_t*>(to) = to_bf16(static_cast<float>(value));
+  else if (name == "F16")
+    *reinterpret_cast<_Float16*>(to) = static_cast<_Float16>(value);
+  else
+    *reinterpret_cast<float*>(to) = static_cast<float>(value);
+}
+
+double ScanFormat::get(const char* from) const {
+  if (name == "F64") return *reinterpret_cast<const double*>(from);
+  if (name == "BF16") return from_bf16(*reinterpret_cast<const std::uint16_t*>(from));
+  if (name == "F16") return static_cast<double>(*reinterpret_cast<const _Float16*>(from));
+  return *reinterpret_cast<const float*>(from);
+}
+
+std::string ScanCase::label() const {
+  std::string all;
+  for (std::int64_t n : lengths) all += fmt::format(" {}", n);
+  return fmt::format("{} channels {} steps {} warps {} width {} lengths{}{}{} grid {} look {}", copy,
+                     channels, steps, warps, width, all, packed ? " packed" : "", reverse ? " reverse" : "",
+                     grid, look) +
+         (buffers ? fmt::format(" {} buffers", buffers) : "");
+}
+
+void ScanRunner::check(ScanCase c) {
+  if (c.buffers) return check_kernel(c);
+  check_kernel(c);
+  c.buffers = 3;
+  check_kernel(c);
+}
+
+void ScanRunner::check_kernel(const ScanCase& c) {
+  SCOPED_TRACE(c.label() + " " + format_.name);
+  const auto module = gpu_->load(source_of(cell_, c, format_));
+  const auto kernel = gpu_->function(module, "kernel"), sizes = gpu_->function(module, "sizes");
+  const GpuBuffer facts(*gpu_, 8);
+  std::uint64_t facts_at = facts.address();
+  int warps = c.warps;
+  void* size_arguments[] = {&facts_at, &warps, nullptr};
+  gpu_->launch(sizes, GpuLaunch{}, size_arguments);
+  int fact[2];
+  gpu_->copy_out(fact, facts.address(), 8, 0);
+
+  // The arrays: [sequence][row][channel], or [sequence][channel][row].
+  const auto n = static_cast<std::int64_t>(c.lengths.size());
+  std::int64_t longest = 0, total = 0;
+  std::vector<std::int64_t> offsets{0};
+  for (std::int64_t length : c.lengths) {
+    longest = std::max(longest, length);
+    offsets.push_back(total += length);
+  }
+  const std::int64_t rows = c.packed ? total : longest;
+  const std::int64_t entries = (c.packed ? 1 : n) * rows * c.width;
+  Arguments a{};
+  a.row = c.time_inner ? 1 : c.width;
+  a.channel = c.time_inner ? rows : 1;
+  a.batch = c.packed ? 0 : rows * c.width;
+  a.channels = c.width;
+  a.length = longest;
+  a.sequences = static_cast<int>(n);
+  a.reverse = c.reverse;
+  const auto at = [&](std::int64_t sequence, std::int64_t step, std::int64_t channel) {
+    const std::int64_t row = c.reverse ? c.lengths[sequence] - 1 - step : step;
+    return sequence * a.batch + ((c.packed ? offsets[sequence] : 0) + row) * a.row + channel * a.channel;
+  };
+  std::mt19937 random(static_cast<unsigned>(longest * 7 + c.width));
+  std::vector<std::vector<char>> host(cell_.arrays);
+  std::vector<GpuBuffer> device(cell_.arrays);
+  const std::size_t bytes = (entries + c.misalign) * format_.bytes;
+  for (int i = 0; i < cell_.arrays; ++i) {
+    host[i].assign(bytes + 16, 0);
+    device[i] = GpuBuffer(*gpu_, bytes + 16);
+    a.data[i] = device[i].address() + c.misalign * format_.bytes;
+  }
+  for (std::size_t e = 0; e < cell_.inputs.size(); ++e) {
+    std::uniform_real_distribution<double> draw(cell_.ranges[e].first, cell_.ranges[e].second);
+    for (std::int64_t i = 0; i < entries; ++i)
+      format_.put(host[cell_.inputs[e]].data() + (c.misalign + i) * format_.bytes, draw(random));
+    gpu_->copy_in(device[cell_.inputs[e]].address(), host[cell_.inputs[e]].data(), bytes, 0);
+  }
+  const int real = format_.real_bytes();
+  std::vector<std::vector<double>> starts(cell_.states);
+  std::vector<GpuBuffer> start(cell_.states), last(cell_.states);
+  for (int e = 0; e < cell_.states; ++e) {
+    // Strided as their channels are.
+    std::vector<char> values(n * c.width * a.channel * real + real, 0);
+    std::uniform_real_distribution<double> draw(0, 1);
+    for (std::int64_t i = 0; i < n * c.width; ++i) {
+      starts[e].push_back(static_cast<float>(draw(random)));
+      if (real == 8)
+        reinterpret_cast<double*>(values.data())[i * a.channel] = starts[e].back();
+      else
+        reinterpret_cast<float*>(values.data())[i * a.channel] = static_cast<float>(starts[e].back());
+    }
+    start[e] = GpuBuffer(*gpu_, values.size());
+    last[e] = GpuBuffer(*gpu_, values.size());
+    gpu_->copy_in(start[e].address(), values.data(), values.size(), 0);
+    a.start[e] = start[e].address();
+    a.last[e] = last[e].address();
+  }
+  std::optional<GpuBuffer> device_offsets;
+  if (c.packed) {
+    device_offsets.emplace(*gpu_, offsets.size() * 8);
+    gpu_->copy_in(device_offsets->address(), offsets.data(), offsets.size() * 8, 0);
+    a.offsets = device_offsets->address();
+  }
+  const std::int64_t block_steps = c.warps * 32 / c.channels * c.steps,
+                     skew = std::string(c.copy) == "Time" ? 16 / format_.bytes - 1 : 0;
+  a.groups = static_cast<int>((c.width + c.channels - 1) / c.channels);
+  a.pieces = static_cast<int>(std::max<std::int64_t>((longest + skew + block_steps - 1) / block_steps, 1));
+  a.look = c.look;
+  const GpuBuffer control(*gpu_, 8), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels);
+  gpu_->zero(control.address(), 8, 0);
+  gpu_->zero(words.address(), words.bytes(), 0);
+  a.control = control.address();
+  a.words = words.address();
+  GpuLaunch shape;
+  shape.grid.x = c.grid;
+  shape.block.x = 32 * (c.warps + (c.buffers ? 1 : 0));
+  shape.shared_bytes = fact[0];
+  void* arguments[] = {&a, nullptr};
+  // What earlier calls published is of other data, and lies elsewhere.
+  for (int call = 1; call < c.calls; ++call) {
+    Arguments other = a;
+    std::swap(other.data[cell_.inputs.front()], other.data[cell_.inputs.back()]);
+    if (call % 2 == 0) other.length = longest / 2, other.pieces = (a.pieces + 1) / 2;
+    void* other_arguments[] = {&other, nullptr};
+    gpu_->launch(kernel, shape, other_arguments);
+  }
+  gpu_->launch(kernel, shape, arguments);
+  unsigned state_of_control[2];
+  gpu_->copy_out(state_of_control, control.address(), 8, 0);
+  EXPECT_EQ(state_of_control[0], static_cast<unsigned>(c.calls));
+  EXPECT_EQ(state_of_control[1], 0u);
+
+  for (int e = 0; e < cell_.states; ++e)
+    gpu_->copy_out(host[cell_.state_arrays[e]].data(), device[cell_.state_arrays[e]].address(), bytes, 0);
+  std::vector<std::vector<char>> finals(cell_.states);
+  for (int e = 0; e < cell_.states; ++e) {
+    finals[e].resize(last[e].bytes());
+    gpu_->copy_out(finals[e].data(), last[e].address(), last[e].bytes(), 0);
+  }
+  int wrong = 0;
+  const auto compare = [&](double got, double want, double tolerance, const std::string& what) {
+    if (std::fabs(got - want) <= tolerance * (1 + std::fabs(want)) || wrong > 3) return;
+    ADD_FAILURE() << what << ": " << got << ", wanted " << want;
+    ++wrong;
+  };
+  for (std::int64_t s = 0; s < n; ++s) {
+    for (std::int64_t channel = 0; channel < c.width; ++channel) {
+      std::vector<double> state, input(cell_.inputs.size());
+      for (int e = 0; e < cell_.states; ++e) state.push_back(starts[e][s * c.width + channel]);
+      for (std::int64_t t = 0; t < c.lengths[s]; ++t) {
+        const std::int64_t place = (c.misalign + at(s, t, channel)) * format_.bytes;
+        for (std::size_t e = 0; e < input.size(); ++e)
+          input[e] = format_.get(host[cell_.inputs[e]].data() + place);
+        cell_.step(input.data(), state.data());
+        for (int e = 0; e < cell_.states; ++e)
+          compare(format_.get(host[cell_.state_arrays[e]].data() + place), state[e],
+                  format_.tolerance + format_.rounding,
+                  fmt::format("sequence {} step {} channel {} state {}", s, t, channel, e));
+      }
+      for (int e = 0; e < cell_.states; ++e) {
+        const std::int64_t i = (s * c.width + channel) * a.channel;
+        const double got = real == 8 ? reinterpret_cast<const double*>(finals[e].data())[i]
+                                     : reinterpret_cast<const float*>(finals[e].data())[i];
+        compare(got, state[e], format_.tolerance,
+                fmt::format("sequence {} channel {} final {}", s, channel, e));
+      }
+    }
+  }
+}
+
+}  // namespace cellc
