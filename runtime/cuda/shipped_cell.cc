@@ -307,7 +307,8 @@ class Shipper {
     for (const LaneSymbol& symbol : stage.symbols) s.sources.push_back(source_of(symbol.source));
     s.states = stage.states;
     s.states.push_back(-1);
-    const cellc_stage_facts facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
+    const cellc_stage_facts facts =
+        stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
     s.variants = shipped_variants(s.tables.stage, facts, request_, to_.fixed, structure_.stages.size() == 1);
     cellc_stage_part part_table{};
     part_table.stage = &s.tables.stage;

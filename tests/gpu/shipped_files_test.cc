@@ -126,13 +126,17 @@ TEST_P(ShippedFiles, SourceIsCleanUnderNvcc) {
   const std::string quick = "--Ofast-compile=max";
   const bool knows = shell(cuda + "/bin/nvcc --help").text.find("--Ofast-compile") != std::string::npos;
   each([&](const LoweredCell& cell) {
-    save(scratch / "cell.cu", files_of(cell).source);
-    const Outcome made =
-        shell(fmt::format("{}/bin/nvcc {} -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -arch=sm_80 "
-                          "-std=c++17 -c {} -o {}",
-                          cuda, knows ? quick : "", scratch / "cell.cu", scratch / "cell.o"));
-    ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
-    EXPECT_EQ(made.text, "");
+    // Two lanes of 16 bits share a thread: other code, and one cell shows all of it.
+    for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
+      if (dtype == Dtype::BF16 && GetParam() != "01_para_gru") continue;
+      save(scratch / "cell.cu", files_of(cell, dtype).source);
+      const Outcome made =
+          shell(fmt::format("{}/bin/nvcc {} -Xcompiler -Wall,-Wextra,-Werror -Werror all-warnings -arch=sm_80 "
+                            "-std=c++17 -c {} -o {}",
+                            cuda, knows ? quick : "", scratch / "cell.cu", scratch / "cell.o"));
+      ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
+      EXPECT_EQ(made.text, "");
+    }
   });
 }
 
