@@ -46,14 +46,13 @@ enum { CELLC_EACH, CELLC_ROWS, CELLC_TIME }; /* ScanCopy of scan_piece.cuh */
 typedef struct cellc_plan {
   int strategy; /* CELLC_SEQUENTIAL, _SEGMENTED, or _SCAN where that is possible */
   int64_t segment, burn_in;
-  int dense; /* twice as many threads a multiprocessor, with half as many registers */
   int learns, carries, rounds, fixed, eager, repairs;
   int64_t piece; /* steps that a block of a scan takes at most; 0: as many as suit the card */
 } cellc_plan;
 
 /* A kernel among those that a stage may have. */
 typedef struct cellc_variant {
-  int kernel, rows, lockstep, dense, width;
+  int kernel, rows, lockstep, width;
   int copy, channels, steps, warps,
       blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
   int buffers,
@@ -334,7 +333,7 @@ static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_pla
 
 /* Which walk: `whole` says that channels are neighbours in every array and rows aligned; segments 0: none. */
 static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const cellc_facts* facts, int whole,
-                                               int uniform, int dense, int64_t chains, int64_t channels,
+                                               int uniform, int64_t chains, int64_t channels,
                                                int64_t segments) {
   cellc_variant v;
   /* Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there
@@ -349,7 +348,6 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   blocks = cellc_divide_up(tiles, stage->warps);
   v.rows = whole && channels % tile == 0;
   /* The warps of a block stay together where they walk one row to its end and memory is the limit. */
-  v.dense = segments && dense;
   v.lockstep =
       !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
   inputs = cellc_most(1, stage->step_inputs);
@@ -385,7 +383,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     for (e.entry = 0; e.entry < own && aligned; ++e.entry)
       aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
   }
-  return cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, plan->dense, chains,
+  return cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains,
                             axes->channels, cellc_segments(run, plan));
 }
 

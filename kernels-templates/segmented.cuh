@@ -211,8 +211,9 @@ struct SegmentedRun {
   /// Whose ends have changed: bit v of this thread's. `ran` counts the lanes that were run again.
   CELLC_DEVICE unsigned carried(Pass pass, int round, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
     const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
-    // Where every step is a boundary, what each may leave adds up: less is left, as the next round is cheap.
-    const Real left = pass == Again && lanes.segment == 1 ? run.tolerance / 8 : run.tolerance;
+    // Where every step is a boundary, what each may leave adds up. In the first rounds most warps run anyway: what
+    // they mend now is not left for a round in which few would run.
+    const Real left = pass == Again && (lanes.segment == 1 || round < 2) ? run.tolerance / 8 : run.tolerance;
     const auto lane_of = [&](int v) {
       const long long at_most = place + v < all ? place + v : all - 1;
       return pass == Tail ? chain_lane(lanes, at_most) + at_segment * lanes.channels : at_most;

@@ -53,8 +53,8 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   if (seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0) {
     const double step = seen.sweep_ns / static_cast<double>(seen.sweep_steps);
     // A sweep has a start, a check, perhaps carriers, and more lanes a multiprocessor: walking takes less a step.
-    // Measured on ParaGRU: 70 ns where sweeps took 130 (memory's speed, half as many lanes) to 370.
-    const double walking = (seen.carries ? 0.2 : 0.55) * step * static_cast<double>(shape.longest);
+    // Of ParaGRU on an H200: 67 to 71 ns where sweeps with carriers took 135 to 190.
+    const double walking = (seen.carries ? 0.45 : 0.55) * step * static_cast<double>(shape.longest);
     if (walking < seen.segmented_ns) {
       plan.plan = {};
       plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} lanes walked to their end; {:.0f} us are expected step by step",
@@ -63,13 +63,6 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     }
   }
   take(plan, numbers);
-  // Run-ups are short where nothing is forgotten, and a round takes as long as a segment: as many threads as
-  // there are registers for. Long segments are bound by memory, and forget more from start to end.
-  if (seen.carries && shape.block <= 2 && plan.plan.segment < 512) {
-    plan.dense = true;
-    plan.plan.segment = cellc_segment_length(&card, shape.sequences, shape.channels, shape.longest, 2 * cellc_lanes_wanted(&facts, shape.channels));
-    plan.plan.burn_in = plan.plan.segment >= 512 ? 64 : 32;
-  }
   const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
   plan.plan.strategy = Strategy::Segmented;
   plan.plan.reason = fmt::format("{} lanes leave {} multiprocessors idle: {} segments of {} steps fill them", lanes,

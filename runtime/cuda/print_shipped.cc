@@ -45,8 +45,8 @@ std::string item(const cellc_product& p) {
                      p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
-                     v.dense, v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.forward,
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
+                     v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.forward,
                      v.shared_bytes);
 }
 std::string item(const cellc_symbol& s) {

@@ -41,7 +41,7 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
       const std::int64_t tile = CELLC_WARP * width;
       if (rows && (alone || (channels > 0 && channels % tile != 0))) return;
       if (kind == CELLC_SEGMENTED && lockstep) return;
-      cellc_variant v = cellc_walk_variant(&stage, &on, 0, 0, 0, 0, 1, kind == CELLC_SEGMENTED);
+      cellc_variant v = cellc_walk_variant(&stage, &on, 0, 0, 0, 1, kind == CELLC_SEGMENTED);
       v.shared_bytes *= width;
       v.rows = rows;
       v.lockstep = lockstep;

@@ -165,7 +165,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
     call = fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
-    bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * (variant.dense ? 2 : 1) * kWarps / stage.warps);
+    bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
     call = fmt::format("segmented<{}>", variant.rows != 0);
   } else {
     call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
@@ -219,7 +219,6 @@ cellc_plan StageProgram::numbers(const CudaPlan& plan) {
   p.strategy = plan.plan.strategy == Strategy::Sequential ? CELLC_SEQUENTIAL : plan.plan.strategy == Strategy::Scan ? CELLC_SCAN : CELLC_SEGMENTED;
   p.segment = plan.plan.segment;
   p.burn_in = plan.plan.burn_in;
-  p.dense = plan.dense;
   p.learns = plan.learns;
   p.carries = plan.carries;
   p.rounds = plan.rounds;

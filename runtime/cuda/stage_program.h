@@ -44,7 +44,6 @@ struct StageRun {
 /// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
 struct CudaPlan {
   StagePlan plan;
-  bool dense = false;    ///< twice as many threads a multiprocessor, with half as many registers
   bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
   bool carries = false;  ///< the first sweep carries the map over each segment
   int rounds = 8;        ///< of repair, at most
