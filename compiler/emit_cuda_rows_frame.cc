@@ -1,5 +1,4 @@
 // The frame of a row kernel: its arguments, the memory of a block, the loops over sequences and steps.
-#include <algorithm>
 #include <cctype>
 #include <stdexcept>
 

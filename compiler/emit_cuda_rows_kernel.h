@@ -92,7 +92,6 @@ class RowsEmitter {
   void reduction_nest(const Nest& nest);
   void begin_nest(const Nest& nest);
   void enter_places(const std::vector<std::vector<AxisId>>& loops, const std::string& flat);
-  void enter_bound(const Nest& nest, const std::string& flat);
   void emit_loads(const Nest& nest, bool inside);
   void emit_scalar_loads(const Nest& nest);
   void emit_values(const std::vector<NodeId>& nodes, const Nest& nest);

@@ -82,7 +82,8 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
                          {},
                          "",
                          first_nonfinite(loaded.cell, binding.run, output),
-                         compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run))};
+                         compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run)),
+                         {}};
   std::fputs(run_text(report).c_str(), stdout);
 
   const std::string& state = loaded.cell.symbol_of(loaded.cell.updates[0]).name;

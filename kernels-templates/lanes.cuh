@@ -327,7 +327,7 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
   const Uniforms<Cell> uniforms(lanes);
   Staging<Cell, kRows> staging(memory, lanes, lane, begin, end);
   __syncwarp();  // the last walk's reads are done
-  CELLC_UNROLL()
+  CELLC_UNROLL(1)
   for (int s = 0; s < kStages; ++s) staging.ask(s);
   int slot = 0;
   long long t = begin;

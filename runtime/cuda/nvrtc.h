@@ -11,7 +11,6 @@
 // One serves that is 12.8 or newer and, for a card, not of a later major version than its driver.
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/cuda/gpu.h"
