@@ -403,10 +403,9 @@ struct SegmentedRun {
   }
 
   /// One pass over all tiles with carriers: how many lanes of this thread forget too slowly for any run-up (the
-  /// first), or ran. The
-  /// tail goes along the chains of a tile, segment after segment: one that is off is run from its neighbour's
-  /// end, and the next is looked at only if it is off itself or that changed. So it ends in the right answer
-  /// whatever the data.
+  /// first), or ran. The tail goes along the chains of a tile, segment after segment: one that is off is run from
+  /// its neighbour's end, and the next is looked at only if it is off itself or that changed. So it ends in the
+  /// right answer whatever the data.
   CELLC_DEVICE unsigned all_tiles(Pass pass, int round, int burn_in, Real tolerance) {
     const long long all = pass == Tail ? lanes.sequences * lanes.channels : count;
     unsigned result = 0;
