@@ -10,7 +10,7 @@
 //            the map over a segment is not its tangent, but a cubic (bends.cuh)
 //   repair   segments whose first step is off are run again from there, until what they would write is
 //            what stands there; compose again
-//   tail     what rounds do not settle is walked along its chain, segment after segment, until it merges
+//   tail     what rounds do not settle is walked along its chain, through segment after segment, until it merges
 //
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
 // All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
@@ -205,11 +205,12 @@ struct SegmentedRun {
   enum Pass {
     First,  ///< the first sweep, where the last call's data did not forget
     Again,  ///< segments whose start is off, from their new start until they merge with what stands there
-    Tail,   ///< segment `at_segment` of the tile's chains, where it is off, likewise from the neighbour's end
+    Tail,   ///< chains from segment `at_segment` on, where they are marked: from the neighbour's end until they merge
   };
 
-  /// Whose ends have changed: bit v of this thread's. `ran` counts the lanes that were run again.
-  CELLC_DEVICE unsigned carried(Pass pass, int round, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
+  /// `ran` counts the segments that were run again, in the first pass those that remember. Returns, after the
+  /// tail, the segment that comes next.
+  CELLC_DEVICE int carried(Pass pass, int round, long long tile, int at_segment, int burn_in, Real tolerance, unsigned& ran) {
     const long long place = tile * kTile + thread * kWidth, all = pass == Tail ? lanes.sequences * lanes.channels : count;
     // Where every step is a boundary, what each may leave adds up. In the first rounds most warps run anyway: what
     // they mend now is not left for a round in which few would run.
@@ -220,26 +221,26 @@ struct SegmentedRun {
     };
     const long long own = lane_of(0);
     Lane lane[kWidth];
-    bool open[kWidth];
+    bool open[kWidth], walks[kWidth];   // walks: to the end of its sequence, open or not
     unsigned many = 0;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       lane[v] = resolve(lanes, lane_of(v));
       const bool real = place + v < all && first_step(lane[v]) < lane[v].steps;
+      walks[v] = pass == Tail && real;
       open[v] = pass == First && real;
-      if (pass == First || !real || lane[v].segment == 0) continue;
+      if (pass != Again || !real || lane[v].segment == 0) continue;
       // What is promised is the step from the neighbour's end, wherever the next run would start.
       Real end[Step::kStates], began[Step::kStates];
       // What has been checked need not be checked again where the neighbour still ends as it did.
-      const bool fresh = pass == Tail || round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round);
+      const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round);
       bool moved = false, far = false;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         end[e] = at(run.ended, e, own + v - lanes.channels);
         began[e] = at(run.began, e, own + v);
         moved = moved || !(end[e] == began[e]);
-        const Real start = pass == Tail ? began[e] : at(run.starts, e, own + v);
-        far = far || !are_near(start, began[e], tolerance < left ? tolerance : left);
+        far = far || !are_near(at(run.starts, e, own + v), began[e], tolerance < left ? tolerance : left);
       }
       if ((moved && fresh) || far) {
         const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
@@ -247,21 +248,21 @@ struct SegmentedRun {
         if (!open[v]) note(r);
       }
       many += open[v];
-      if (pass == Again && round == 0) run.off[own + v] = 0;
+      if (round == 0) run.off[own + v] = 0;
       if constexpr (kBends) {
-        if (pass == Again && (open[v] || round == 0)) {
+        if (open[v] || round == 0) {
           at(run.before, 0, own + v) = began[0];
           at(run.before, 1, own + v) = at(run.ended, 0, own + v);
           at(run.before, 2, own + v) = at(run.carriers, 0, own + v);
         }
       }
     }
-    if (pass != First) {
+    if (pass == Again) {
       if (!__any_sync(0xffffffffu, many)) return 0;
       ran += many;
     }
 
-    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    const long long first = first_step(lane[0]), last = pass == Tail ? lane[0].steps : last_step(lane[0]);
     const long long begin = pass != First ? first : first > burn_in ? first - burn_in : 0;
     Real state[kWidth][Carried::kStates];
     Stored* row[kWidth][Step::kStates];
@@ -272,7 +273,7 @@ struct SegmentedRun {
     bool runs = kRows;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
-      runs = runs || open[v];
+      runs = runs || open[v] || walks[v];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         const ArrayView& array = lanes.array[Step::state_array(e)];
@@ -282,17 +283,22 @@ struct SegmentedRun {
         for (int i = 0; i < kSight; ++i) stands[v][e][i] = 0;
         state[v][e] = 0;
         if (!open[v]) continue;
-        if (pass == First) {
-          state[v][e] = start_of(lanes, lane[v], e);
-        } else {
-          state[v][e] = pass == Again ? at(run.starts, e, own + v) : at(run.ended, e, own + v - lanes.channels);
-          CELLC_UNROLL()
-          for (int i = 0; i < kSight; ++i)
-            if (begin + i * kSteps < last) stands[v][e][i] = load(row[v][e] + i * kSteps * stride[e]);
-        }
+        state[v][e] = pass == First ? start_of(lanes, lane[v], e) : at(run.starts, e, own + v);
       }
     }
+    const auto look_ahead = [&](int v, long long t) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        CELLC_UNROLL()
+        for (int i = 0; i < kSight; ++i)
+          if (t + i * kSteps < last) stands[v][e][i] = load(row[v][e] + i * kSteps * stride[e]);
+      }
+    };
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v)
+      if (pass == Again && open[v]) look_ahead(v, begin);
     identity<Carried>(state);
+    int next = at_segment;   // of the tail: the segment that begins here or later
     // Rows are compared one step a stage: where what would be written agrees with what stands there, the
     // step's residual is their difference, and all that follows may stay. Rounded rows do not tell a
     // residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
@@ -302,7 +308,7 @@ struct SegmentedRun {
     walk<Carried, kRows, false>(
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
-          if (t == first) {
+          if (pass != Tail && t == first) {
             identity<Carried>(now);
             CELLC_UNROLL()
             for (int v = 0; v < kWidth; ++v) {
@@ -312,9 +318,23 @@ struct SegmentedRun {
                 if (open[v]) at(run.began, e, own + v) = now[v][e];
             }
           }
+          // The segments that begin in this stage: one, or one a step.
+          for (; pass == Tail && next < lanes.segments && next * lanes.segment < t + kSteps; ++next) {
+            CELLC_UNROLL()
+            for (int v = 0; v < kWidth; ++v) {
+              const long long here = own + v + (next - at_segment) * lanes.channels;
+              if (walks[v] && !open[v] && run.off[here]) {
+                open[v] = writes[v] = true;
+                CELLC_UNROLL()
+                for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, here - (next - t / lanes.segment + 1) * lanes.channels);
+                look_ahead(v, t);
+              }
+              ran += open[v];
+            }
+          }
           bool any = false;
           CELLC_UNROLL()
-          for (int v = 0; v < kWidth; ++v) any = any || open[v];
+          for (int v = 0; v < kWidth; ++v) any = any || open[v] || (!kRows && walks[v]);
           return static_cast<bool>(kRows ? __any_sync(0xffffffffu, any) : any);
         },
         [&](long long t, const auto& now, bool first_of_stage) {
@@ -347,18 +367,21 @@ struct SegmentedRun {
             }
           }
         });
-    unsigned changed = 0;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       if (!open[v]) continue;
-      changed |= 1u << v;
+      if (pass == Tail) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+        continue;
+      }
       if (pass == First) send_end(own + v, state[v]);
       keep_end(own, lane[v], v, state[v]);
       const Real growth = keep_carriers<Carried>(own, v, state[v]);
       if (pass == First) ran += !(growth <= remembers);
       if (pass == Again) run.off[own + v] = round + 1;
     }
-    return changed;
+    return kRows ? next : lanes.segments;
   }
 
   // What rounds do not settle ------------------------------------------------------------------------------
@@ -387,39 +410,41 @@ struct SegmentedRun {
     }
   }
 
-  /// Bit i: this thread's chains have something to look at in segment s + i.
-  CELLC_DEVICE unsigned marks(long long tile, int s) const {
-    unsigned result = 0;
-    CELLC_UNROLL(1)
-    for (int v = 0; v < kWidth; ++v) {
-      const long long chain = tile * kTile + thread * kWidth + v;
-      if (chain >= lanes.sequences * lanes.channels) break;
-      const unsigned* const from = run.off + chain_lane(lanes, chain);
-      CELLC_UNROLL()
+  /// The first segment from `s` on that is marked in a chain of this tile.
+  CELLC_DEVICE int next_marked(long long tile, int s) const {
+    const long long chains = lanes.sequences * lanes.channels;
+    for (; s < lanes.segments; s += kBatch) {
+      unsigned marks = 0;   // bit i: of segment s + i
+      CELLC_UNROLL(1)
+      for (int v = 0; v < kWidth; ++v) {
+        const long long chain = tile * kTile + thread * kWidth + v;
+        if (chain >= chains) break;
+        const unsigned* const from = run.off + chain_lane(lanes, chain);
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; ++i)
+          if (s + i < lanes.segments && from[(s + i) * lanes.channels]) marks |= 1u << i;
+      }
+      CELLC_UNROLL(1)
       for (int i = 0; i < kBatch; ++i)
-        if (s + i < lanes.segments && from[(s + i) * lanes.channels]) result |= 1u << i;
+        if (__any_sync(0xffffffffu, marks >> i & 1u)) return s + i;
     }
-    return result;
+    return s;
   }
 
-  /// One pass over all tiles with carriers: how many lanes of this thread forget too slowly for any run-up (the
-  /// first), or ran. The tail goes along the chains of a tile, segment after segment: one that is off is run from
-  /// its neighbour's end, and the next is looked at only if it is off itself or that changed. So it ends in the
-  /// right answer whatever the data.
+  /// One pass over all tiles with carriers: how many segments of this thread forget too slowly for any run-up (the
+  /// first), or ran. The tail goes along the chains of a tile: from the first boundary that is off to the end of
+  /// the sequence, or until all of its lanes have merged with what stands; a lane whose boundary is off joins
+  /// where that is. So it ends in the right answer whatever the data, in little more than the time of walking.
   CELLC_DEVICE unsigned all_tiles(Pass pass, int round, int burn_in, Real tolerance) {
     const long long all = pass == Tail ? lanes.sequences * lanes.channels : count;
     unsigned result = 0;
     for (long long tile = warp; tile * kTile < all; tile += warps) {
-      unsigned changed = 0, marked = 0;
-      int s = pass == Tail ? 1 : 0;
+      int s = pass == Tail ? next_marked(tile, 1) : 0;
       do {
-        bool runs = true;
-        if (pass == Tail) {
-          if ((s - 1) % kBatch == 0) marked = marks(tile, s);
-          runs = __any_sync(0xffffffffu, changed || (marked >> (s - 1) % kBatch & 1u));
-        }
-        if (runs) changed = carried(pass, round, tile, s, burn_in, tolerance, result);
-      } while (pass == Tail && ++s < lanes.segments);
+        if (pass == Tail && s >= lanes.segments) break;
+        s = carried(pass, round, tile, s, burn_in, tolerance, result);
+        if (pass == Tail) s = next_marked(tile, s);
+      } while (pass == Tail);
     }
     report();
     return result;
