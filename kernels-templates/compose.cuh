@@ -25,7 +25,7 @@ template <class Work>
 CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
   const Lanes& lanes = work.lanes;
   const int thread = work.thread;
-  __shared__ Carriers::Map totals[kMostWarps * kWarp];
+  __shared__ Carriers::Map totals[kShares ? kMostWarps * kWarp : 1];
   const int in_block = threadIdx.x / kWarp, in_warp = kShares ? kWarp / group : 1;  // parts of a warp
   const int part = kShares ? threadIdx.x / group : 0;
   const long long chains = lanes.sequences * lanes.channels;
@@ -49,7 +49,7 @@ CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
     const int first_turn = (parts > 1 ? 2 : 1) * (bends ? 2 : 1);
     CELLC_UNROLL(1)
     for (int turn = first_turn; turn > 0; --turn) {
-      const bool walks = parts == 1 || turn % 2, last = turn == 1;
+      const bool walks = !kShares || parts == 1 || turn % 2, last = turn == 1;
       Carriers::Map map;
       map.identity();
       if (parts == 1 || !walks) change.begin(work, lane0);
@@ -80,7 +80,7 @@ CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
             if (!last) follow(bend[i], batch[i], came);
         }
       }
-      if (walks) continue;
+      if (!kShares || walks) continue;
       CELLC_UNROLL(1)
       for (int reach = 1; reach < in_warp; reach *= 2) {
         Carriers::Map before = map;
