@@ -17,6 +17,26 @@ CELLC_DEVICE void follow(const Bend& bend, Boundary& boundary, const Change& cam
   bend.follow(came.by[0], boundary.end[0], boundary.carrier[0]);
 }
 
+/// Makes of the map over this thread's part, and of what begins the chain, what reaches the part: what the parts
+/// before it make of nothing.
+template <class Map, class Change>
+CELLC_DEVICE void join(Map& map, Change& change, Map* totals, int group) {
+  const int thread = threadIdx.x % kWarp, in_block = threadIdx.x / kWarp, mine = thread % group;
+  CELLC_UNROLL(1)
+  for (int reach = group; reach < kWarp; reach *= 2) {
+    Map before = map;
+    before.shuffle_up(reach);
+    if (thread >= reach) map.after(before);
+  }
+  __syncthreads();
+  if (thread >= kWarp - group) totals[in_block * group + mine] = map;
+  __syncthreads();
+  CELLC_UNROLL(1)
+  for (int w = 0; w < in_block; ++w) totals[w * group + mine].apply(change);
+  map.shuffle_up(group);
+  if (thread >= group) map.apply(change);
+}
+
 /// New starts of all chains. A chain is cut among `parts` groups of `group` threads of a block, whose
 /// maps are composed: within a warp by shuffles, between warps through shared memory. Neighbouring
 /// threads take neighbouring chains, since a multiprocessor can wait for few lines of memory at once.
@@ -26,7 +46,6 @@ CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
   const Lanes& lanes = work.lanes;
   const int thread = work.thread;
   __shared__ Carriers::Map totals[kShares ? kMostWarps * kWarp : 1];
-  const int in_block = threadIdx.x / kWarp, in_warp = kShares ? kWarp / group : 1;  // parts of a warp
   const int part = kShares ? threadIdx.x / group : 0;
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
@@ -80,21 +99,8 @@ CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
             if (!last) follow(bend[i], batch[i], came);
         }
       }
-      if (!kShares || walks) continue;
-      CELLC_UNROLL(1)
-      for (int reach = 1; reach < in_warp; reach *= 2) {
-        Carriers::Map before = map;
-        before.shuffle_up(reach * group);
-        if (thread / group >= reach) map.after(before);
-      }
-      __syncthreads();
-      if (thread >= kWarp - group) totals[in_block * group + mine] = map;
-      __syncthreads();
-      // What reaches this part is what the parts before it made of nothing.
-      CELLC_UNROLL(1)
-      for (int w = 0; w < in_block; ++w) totals[w * group + mine].apply(change);
-      map.shuffle_up(group);
-      if (thread >= group) map.apply(change);
+      if constexpr (kShares)
+        if (!walks) join(map, change, totals, group);
     }
   }
 }

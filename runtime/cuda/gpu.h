@@ -110,7 +110,8 @@ class Gpu {
   virtual std::uint64_t capturing(GpuStream) { return 0; }
   /// Lets this thread allocate, load and wait while somebody captures a graph, or no longer. Nests.
   virtual void allow_in_capture(bool) {}
-  /// Tells streams apart, also where one has the handle of another that is gone.
+  /// Tells streams apart, also where one has the handle of another that is gone. A stream that is being captured
+  /// has none: it throws DeviceError.
   virtual std::uint64_t stream_number(GpuStream stream) { return stream; }
   /// A stream that waits for no other.
   virtual GpuStream make_stream() { return 0; }

@@ -212,6 +212,10 @@ class EmulatorDevice final : public Emulator {
       return std::string("is refused: ") + e.what();
     }
   }
+  std::uint64_t stream_number(GpuStream stream) override {
+    refuse_in_capture("telling a stream's number", stream);
+    return stream;
+  }
   std::uint64_t capturing(GpuStream stream) override { return is_own(stream) ? 0 : capture_.load(); }
   void allow_in_capture(bool allowed) override { allowed_in_capture += allowed ? 1 : -1; }
   // Work is done when a call returns, so streams need no more than a name.

@@ -179,6 +179,44 @@ TEST(ShippedFile, SaysWhatItCameFrom) {
   EXPECT_EQ(built.kernels.size(), 8u) << "two walks, a walk in lockstep, two by segments, three of calls";
 }
 
+/// A driver that knows no code for its card: what `_load` asks of it, by hand, since no card of another
+/// architecture is at hand. Whatever else is called would end the program.
+TEST(ShippedModule, SaysWhereThereIsNoCodeForTheDevice) {
+  const Scratch scratch;
+  const oracle::Example& file = oracle::example_named("01_para_gru");
+  save(scratch / "module.h", files_of(LoweredCell(file.source, file.tree, file.tree.cells.at(0))).module_header);
+  save(scratch / "use.c", R"(#include "module.h"
+#include <stdio.h>
+#include <stdlib.h>
+static int loaded;
+CUresult cuCtxGetCurrent(CUcontext* c) { *c = (CUcontext)&loaded; return CUDA_SUCCESS; }
+CUresult cuModuleLoadData(CUmodule* m, const void* image) { (void)m; ++loaded; return image ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS; }
+CUresult cuModuleUnload(CUmodule m) { (void)m; exit(20); }
+CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* n) { (void)f; (void)m; (void)n; exit(21); }
+CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { (void)f; (void)a; (void)v; exit(22); }
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* b, CUfunction f, int t, size_t s) { (void)b; (void)f; (void)t; (void)s; exit(23); }
+CUresult cuLaunchKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p, void** x) {
+  (void)f; (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)s; (void)q; (void)p; (void)x; exit(24); }
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p) {
+  (void)f; (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)s; (void)q; (void)p; exit(25); }
+CUresult cuMemsetD8Async(CUdeviceptr a, unsigned char v, size_t n, CUstream q) { (void)a; (void)v; (void)n; (void)q; exit(26); }
+CUresult cuPointerGetAttribute(void* v, CUpointer_attribute a, CUdeviceptr p) { (void)v; (void)a; (void)p; return CUDA_ERROR_INVALID_CONTEXT; }
+CUresult cuCtxGetDevice(CUdevice* d) { *d = 0; return CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int* v, CUdevice_attribute a, CUdevice d) { (void)a; (void)d; *v = 132; return CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult e, const char** t) { (void)e; *t = "as this driver says"; return CUDA_SUCCESS; }
+int main(void) {
+  para_gru_module m;
+  const int result = para_gru_load(&m, "of another card");
+  puts(para_gru_message(result));
+  return loaded == 1 && result == CELLC_NO_CODE ? 0 : 1;
+}
+)");
+  const Outcome ran = shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER,
+                                        scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
+  EXPECT_EQ(ran.status, 0) << ran.text;
+  EXPECT_NE(ran.text.find("no code for this device"), std::string::npos) << ran.text;
+}
+
 class ShippedCubins : public WithNvrtc {};
 
 TEST_F(ShippedCubins, AreTheSameEveryTime) {
