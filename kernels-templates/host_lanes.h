@@ -416,7 +416,7 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
     const int64_t carriers = stage->carried_states - stage->step_states;
-    const int64_t entries = 3 * stage->step_states + carriers + (carriers == 1 ? 3 : 0);
+    const int64_t entries = 3 * stage->step_states + carriers + (stage->step_states == 1 && carriers == 1 ? 3 : 0);
     s.control = (uint64_t)control_bytes;
     s.sent = (uint64_t)(stage->step_states * (count * stage->real_bytes / 4) * 8);
     s.off = (uint64_t)(count * 4);

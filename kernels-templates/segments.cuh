@@ -54,7 +54,7 @@ constexpr int kNeeds = 5;
 CELLC_DEVICE float need(int place) { return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f; }
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
-constexpr bool kBends = kCarriers == 1;        ///< bends.cuh
+constexpr bool kBends = Step::kStates == 1 && kCarriers == 1;   ///< bends.cuh
 constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
 constexpr int kBatch = Step::kStates <= 2 ? 8 : 2;  ///< boundaries that are read together
 
