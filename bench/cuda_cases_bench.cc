@@ -241,12 +241,15 @@ void chaotic(Gpu& gpu, int repeats) {
       fresh.launch(0);
       gpu.record(1, 0);
       const double first = gpu.elapsed_ms(0, 1);
+      fresh.report(report, 0);
+      const std::vector<double> phases = report.stages[0].phases_us;
       c.settle(ours, Strategy::Auto, report);
       steps.launch(0);
       const double ms = ms_a_call(gpu, repeats, [&] { ours.launch(0); }), sequential = ms_a_call(gpu, repeats, [&] { steps.launch(0); });
       ours.report(report, 0);
       fmt::print("{:<10}{:>7}{:>9.4f}{:>9.4f}{:>12.4f}{:>7.2f}{:>10.0e}{:>10.0e}  {}\n", name, lanes, first, ms, sequential, ms / sequential,
                  report.max_residual, c.difference(ours, steps), plan_of(report));
+      if (!phases.empty()) fmt::print("     us of the first: {:.0f}\n", fmt::join(phases, " "));
       std::fflush(stdout);
     }
   }

@@ -3,9 +3,10 @@
 //
 //   cellc_bench_cuda CELL [SETS [SHAPES [REPEATS [DTYPE [SOLVER]]]]]
 //
-// SETS: fast,mixed,slow,stiff (what the first input and the params are like). SHAPES: all, small, large or
+// SETS: fast,mixed,slow,stiff,stiff-0,stiff-6 (what the first input and the params are like). SHAPES: all, small, large or
 // B,T,d. Every answer is compared with the cell's own sequential kernel. The second line of a shape gives the
-// phases of the last call: the sweep, then composing and running again in turn.
+// phases of the last call: the sweep, then composing and running again in turn. Of stiff data in f32 a third compares
+// ours and the sequential kernel with f64.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -47,44 +48,24 @@ class Bench {
     const std::int64_t size = static_cast<std::int64_t>(size_of(dtype_)), rows = shape.batch * shape.steps, d = shape.channels;
     const std::int64_t width = d * static_cast<std::int64_t>(inputs_.size()), states = static_cast<std::int64_t>(cell_.cell.updates.size());
     GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)), kept(gpu_, static_cast<std::size_t>(rows * d * states * size));
-    const float offset = set == "fast" ? 0.f : set == "stiff" ? -3.f : -6.f;
-    data_.fill(x.address(), rows * width, {-2.4f, 2.4f, 1, 2, width, d, set == "mixed" ? 10 : 1, offset});
+    const float offset = set == "fast" || set == "stiff-0" ? 0.f : set == "stiff" ? -3.f : -6.f;
+    const Drawn drawn{-2.4f, 2.4f, 1, 2, width, d, set == "mixed" ? 10 : 1, offset};
+    data_.fill(x.address(), rows * width, drawn);
 
-    BoundRun run;
-    for (const AxisId a : cell_.cell.header) run.sizes[a] = d;
-    for (std::size_t s = 0; s < cell_.cell.symbols.size(); ++s) {
-      const Symbol& symbol = cell_.cell.symbols[s];
-      Array array;
-      if (symbol.kind == SymbolKind::State) array = Array(dtype_ == Dtype::F64 ? Dtype::F64 : Dtype::F32, {shape.batch, d});
-      if (symbol.kind == SymbolKind::Param) {
-        array = Array(dtype_, {d});
-        for (std::int64_t c = 0; c < d; ++c) array.set(c, draw(static_cast<std::uint64_t>(s * 1000003 + c)) * (set == "stiff" ? 3 : 1));
-      }
-      run.symbols.push_back(array);
-    }
-    run.offsets = {0};
-    for (std::int64_t b = 0; b < shape.batch; ++b) run.offsets.push_back((b + 1) * shape.steps);
-
+    const BoundRun run = bound(shape, set, dtype_);
     const double floor = floor_.ms(x.address(), rows * width * size, kept.address(), rows * d * states * size, repeats_);
-    const auto prepared = [&](CudaSolver& solver, Strategy strategy, std::optional<double> tolerance) {
-      SolveOptions options;
-      options.solver = strategy;
-      options.tolerance = tolerance;
-      solver.upload(run, options);
-      for (std::size_t i = 0; i < inputs_.size(); ++i)
-        solver.place(inputs_[i], x.address() + static_cast<GpuAddress>(static_cast<std::int64_t>(i) * d * size), width);
-    };
+    const auto prepared = [&](CudaSolver& solver, Strategy strategy) { prepare(solver, run, strategy, x.address(), size); };
     CudaSolver reference(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
-    prepared(reference, Strategy::Sequential, {});
+    prepared(reference, Strategy::Sequential);
     double sequential = -1;
     reference.launch(0);
     if (shape.steps <= 16384) sequential = ms_a_call(gpu_, repeats_, [&] { reference.launch(0); });
     CudaSolver ours(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
-    prepared(ours, solver_, {});
+    prepared(ours, solver_);
     ours.launch(0);  // compiles
     gpu_.synchronize(0);
     CudaSolver fresh(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
-    prepared(fresh, solver_, {});
+    prepared(fresh, solver_);
     gpu_.synchronize(0);
     gpu_.record(0, 0);
     fresh.launch(0);
@@ -112,10 +93,52 @@ class Bench {
       for (const double us : s.phases_us) fmt::print(" {:.1f}", us);
       fmt::print("\n");
     }
+    if (set.starts_with("stiff") && dtype_ == Dtype::F32) compare_with_f64(shape, set, drawn, ours, reference);
     std::fflush(stdout);
   }
 
  private:
+  BoundRun bound(const Shape& shape, const std::string& set, Dtype dtype) const {
+    BoundRun run;
+    for (const AxisId a : cell_.cell.header) run.sizes[a] = shape.channels;
+    for (std::size_t s = 0; s < cell_.cell.symbols.size(); ++s) {
+      const Symbol& symbol = cell_.cell.symbols[s];
+      Array array;
+      if (symbol.kind == SymbolKind::State) array = Array(dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32, {shape.batch, shape.channels});
+      if (symbol.kind == SymbolKind::Param) {
+        array = Array(dtype, {shape.channels});
+        // The same numbers in every type that holds an f32.
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          array.set(c, static_cast<float>(draw(static_cast<std::uint64_t>(s * 1000003 + c)) * (set.starts_with("stiff") ? 3 : 1)));
+      }
+      run.symbols.push_back(array);
+    }
+    run.offsets = {0};
+    for (std::int64_t b = 0; b < shape.batch; ++b) run.offsets.push_back((b + 1) * shape.steps);
+    return run;
+  }
+  void prepare(CudaSolver& solver, const BoundRun& run, Strategy strategy, GpuAddress x, std::int64_t size) const {
+    const std::int64_t d = run.sizes.begin()->second, width = d * static_cast<std::int64_t>(inputs_.size());
+    SolveOptions options;
+    options.solver = strategy;
+    solver.upload(run, options);
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      solver.place(inputs_[i], x + static_cast<GpuAddress>(static_cast<std::int64_t>(i) * d * size), width);
+  }
+  /// How far ours and the sequential kernel are from f64, at 99 lanes of 100.
+  void compare_with_f64(const Shape& shape, const std::string& set, const Drawn& drawn, const CudaSolver& ours, const CudaSolver& steps) {
+    const DeviceData data(gpu_, Dtype::F64);
+    const std::int64_t count = shape.batch * shape.steps * drawn.width;
+    const GpuBuffer x(gpu_, static_cast<std::size_t>(count * 8));
+    data.fill(x.address(), count, drawn);
+    CudaSolver exact(gpu_, cell_.cell, cell_.structure, Dtype::F64, &cell_.source);
+    prepare(exact, bound(shape, set, Dtype::F64), Strategy::Sequential, x.address(), 8);
+    exact.launch(0);
+    const auto error = [&](const CudaSolver& of) { return data.error_of_most(of, exact, shape.batch, shape.steps, shape.channels, 0.99); };
+    const double own = error(ours), sequential = error(steps);
+    fmt::print("      from f64: {:.1e}, sequential {:.1e}, {:.2f} times\n", own, sequential, own / sequential);
+  }
+
   Gpu& gpu_;
   const AnalysedCell& cell_;
   const Dtype dtype_;
@@ -137,7 +160,7 @@ std::vector<std::string> split(const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: cellc_bench_cuda CELL [fast,mixed,slow,stiff [all|small|large|B,T,d [REPEATS [f32|f64|bf16 [SOLVER]]]]]\n");
+    fmt::print(stderr, "usage: cellc_bench_cuda CELL [fast,mixed,slow,stiff,stiff-0,stiff-6 [all|small|large|B,T,d [REPEATS [f32|f64|bf16 [SOLVER]]]]]\n");
     return 2;
   }
   const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };

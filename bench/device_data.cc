@@ -41,6 +41,19 @@ extern "C" __global__ void compare(const Number* a, const Number* b, long long c
   }
   atomicMax(worst, __float_as_uint(far));
 }
+extern "C" __global__ void errors(const float* a, const double* exact, long long steps, long long channels, long long lanes,
+                                  int parts, unsigned* worst) {
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < lanes * parts; i += gridDim.x * (long long)blockDim.x) {
+    const long long lane = i % lanes, sequence = lane / channels;
+    float far = 0;
+    for (long long t = i / lanes; t < steps; t += parts) {
+      const long long at = (sequence * steps + t) * channels + lane % channels;
+      const double d = a[at] > exact[at] ? a[at] - exact[at] : exact[at] - a[at];
+      if (!(d <= far)) far = d == d ? static_cast<float>(d) : 1e30f;
+    }
+    atomicMax(worst + lane, __float_as_uint(far));
+  }
+}
 extern "C" __global__ void wait(long long nanoseconds) {
   unsigned long long begin, now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));
@@ -87,6 +100,20 @@ double DeviceData::difference(const CudaSolver& a, const CudaSolver& b, std::int
   float far = 0;
   gpu_.copy_out(&far, worst.address(), 4, 0);
   return far;
+}
+
+double DeviceData::error_of_most(const CudaSolver& of, const CudaSolver& exact, std::int64_t sequences, std::int64_t steps,
+                                 std::int64_t channels, double share) const {
+  const std::int64_t lanes = sequences * channels;
+  const int parts = static_cast<int>(std::clamp<std::int64_t>(kBlocks * std::int64_t{kThreads} / lanes, 1, steps));
+  const GpuBuffer worst(gpu_, static_cast<std::size_t>(lanes) * 4);
+  gpu_.zero(worst.address(), worst.bytes(), 0);
+  launch(gpu_, gpu_.function(module_, "errors"), kBlocks, kThreads, of.trajectory(0), exact.trajectory(0), static_cast<long long>(steps),
+         static_cast<long long>(channels), static_cast<long long>(lanes), parts, worst.address());
+  std::vector<float> all(static_cast<std::size_t>(lanes));
+  gpu_.copy_out(all.data(), worst.address(), worst.bytes(), 0);
+  std::sort(all.begin(), all.end());
+  return all[static_cast<std::size_t>(share * static_cast<double>(lanes - 1))];
 }
 
 void DeviceData::hold(double ms) const {

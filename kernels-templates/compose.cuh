@@ -6,15 +6,71 @@
 
 namespace cellc {
 
-/// A bend to each boundary of a batch, of the map over the lane that ends there.
-template <class Boundary>
-CELLC_DEVICE void fit(Bend (&bend)[kBatch], const Boundary (&batch)[kBatch]) {
+/// What is known of the maps over segments.
+enum class Maps {
+  Lines,  ///< a slope, or none
+  Bent,   ///< segments have been run twice (bends.cuh), near where they should start
+  Pairs, Triples  ///< from either side of it (bundles.cuh), and from between
+};
+
+/// What composing reads and writes. By value, where a reference to a kernel's arguments would have pointers read again
+/// after every store.
+struct Chains {
+  struct Run {
+    Real *began, *ended, *starts, *carriers;
+    const Runs* runs;
+    Real tolerance;
+  } run;
+  struct Shape {
+    long long sequences, channels;
+    int segments;
+  } lanes;
+  long long count;
+  int thread, warp, warps;
+
+  template <class Work>
+  CELLC_DEVICE explicit Chains(const Work& work)
+      : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs, work.run.tolerance},
+        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, count(work.count), thread(work.thread), warp(work.warp),
+        warps(work.warps) {}
+  CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
+  CELLC_DEVICE long long first_lane(long long chain) const {
+    const long long sequence = quotient(chain, lanes.channels);
+    return sequence * lanes.segments * lanes.channels + (chain - sequence * lanes.channels);
+  }
+};
+
+/// The boundaries of a batch and a bend to each, of the map over the lane that ends there. Of bundles the line that is
+/// begun with is the tangent midway.
+template <class Boundary, class LaneOf>
+CELLC_DEVICE void read(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, Maps maps, const LaneOf& lane_of) {
+  Runs runs[kBatch];
+  Real began[kBatch];   // of the lane that ends at the boundary
   CELLC_UNROLL()
-  for (int i = 0; i < kBatch; ++i) bend[i].fit(batch[i].end[0], batch[i].carrier[0]);
-}
-template <class Boundary, class Change>
-CELLC_DEVICE void follow(const Bend& bend, Boundary& boundary, const Change& came) {
-  bend.follow(came.by[0], boundary.end[0], boundary.carrier[0]);
+  for (int i = 0; i < kBatch; ++i) runs[i] = load_whole(work.run.runs + (lane_of(i) - work.lanes.channels));
+  if (maps == Maps::Bent) {
+    CELLC_UNROLL()
+    for (int i = 0; i < kBatch; ++i) {
+      batch[i].read(work, lane_of(i));
+      began[i] = work.at(work.run.began, 0, lane_of(i) - work.lanes.channels);
+    }
+  } else {
+    // Where the lane on the right began, which ends at the next boundary. What is said of a chain's last lane is not used.
+    const Real right = work.run.runs[lane_of(kBatch - 1)].start[2];
+    CELLC_UNROLL()
+    for (int i = 0; i < kBatch; ++i) {
+      batch[i].began[0] = i + 1 < kBatch ? runs[i + 1 < kBatch ? i + 1 : i].start[2] : right;
+      batch[i].end[0] = runs[i].end[2];
+      batch[i].carrier[0] = runs[i].slope[2];
+      began[i] = runs[i].start[2];
+    }
+  }
+  CELLC_UNROLL()
+  for (int i = 0; i < kBatch; ++i) {
+    bend[i].take(began[i], runs[i], maps == Maps::Triples);
+    bend[i].fit(batch[i].end[0], batch[i].carrier[0], Real(64) * work.run.tolerance);
+    if (maps != Maps::Bent) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].carrier[0]);
+  }
 }
 
 /// Makes of the map over this thread's part, and of what begins the chain, what reaches the part: what the parts
@@ -40,51 +96,50 @@ CELLC_DEVICE void join(Map& map, Change& change, Map* totals, int group) {
 /// New starts of all chains. A chain is cut among `parts` groups of `group` threads of a block, whose
 /// maps are composed: within a warp by shuffles, between warps through shared memory. Neighbouring
 /// threads take neighbouring chains, since a multiprocessor can wait for few lines of memory at once.
-/// `again`: segments have been run twice, and so their maps bend.
-template <class Work>
-CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
-  const Lanes& lanes = work.lanes;
+/// Where maps bend, the slope that each has where its segment should now start is left as its carrier.
+/// A template, so that what other carriers lack is not compiled with them.
+template <class Of>
+CELLC_APART void compose(const Chains work, int group, int parts, Maps maps) {
+  const auto lanes = work.lanes;
   const int thread = work.thread;
-  __shared__ Carriers::Map totals[kShares ? kMostWarps * kWarp : 1];
+  __shared__ typename Of::Map totals[kShares ? kMostWarps * kWarp : 1];
   const int part = kShares ? threadIdx.x / group : 0;
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
   const long long step = kShares ? static_cast<long long>(gridDim.x) * group : static_cast<long long>(work.warps) * kWarp;
-  const bool bends = kBends && again && length <= kBatch;
+  const bool bends = kBends && maps != Maps::Lines && length <= kBatch;
   for (long long chain0 = kShares ? static_cast<long long>(blockIdx.x) * group : static_cast<long long>(work.warp) * kWarp; chain0 < chains;
        chain0 += step) {
     const int mine = kShares ? thread % group : thread;
     const bool real = chain0 + mine < chains && part < parts;
-    const long long lane0 = chain_lane(lanes, chain0 + mine < chains ? chain0 + mine : chains - 1);
+    const long long lane0 = work.first_lane(chain0 + mine < chains ? chain0 + mine : chains - 1);
     const int begin = part * length < 1 ? 1 : part * length;
     int end = (part + 1) * length;
     if (end > lanes.segments) end = lanes.segments;
-    Carriers::Change change;
+    typename Of::Change change;
     // Boundaries in batches: what one needs is read before any of them is worked on.
-    Carriers::Boundary batch[kBatch];
+    typename Of::Boundary batch[kBatch];
     Bend bend[kBatch];
     // Turns count down. Even ones compose the maps of the parts, odd ones walk each part from where it begins;
-    // a single part is only walked. Where maps bend, a first walk finds where they are needed.
-    const int first_turn = (parts > 1 ? 2 : 1) * (bends ? 2 : 1);
+    // a single part is only walked. Where maps bend, earlier walks find where their slopes are needed.
+    const int first_turn = (parts > 1 ? 2 : 1) * (!bends ? 1 : maps == Maps::Bent ? 2 : 3);
     CELLC_UNROLL(1)
     for (int turn = first_turn; turn > 0; --turn) {
       const bool walks = !kShares || parts == 1 || turn % 2, last = turn == 1;
-      Carriers::Map map;
+      typename Of::Map map;
       map.identity();
       if (parts == 1 || !walks) change.begin(work, lane0);
       for (int s = begin; s < end; s += kBatch) {
         if (turn == first_turn || length > kBatch) {
           // Without branches, so that all of them are under way at once; past the end the last is read again.
-          CELLC_UNROLL()
-          for (int i = 0; i < kBatch; ++i) {
-            const int at_most = s + i < lanes.segments ? s + i : lanes.segments - 1;
-            const long long lane = lane0 + at_most * lanes.channels;
-            batch[i].read(work, lane);
-            if constexpr (kBends)
-              if (bends) bend[i].read(work, lane - lanes.channels);
+          const auto lane_of = [&](int i) { return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels; };
+          if (maps == Maps::Lines || !kBends) {
+            CELLC_UNROLL()
+            for (int i = 0; i < kBatch; ++i) batch[i].read(work, lane_of(i));
           }
-          if constexpr (kBends)
-            if (bends) fit(bend, batch);
+          if constexpr (kBends) {
+            if (maps != Maps::Lines) read(batch, bend, work, maps, lane_of);
+          }
         }
         CELLC_UNROLL()
         for (int i = 0; i < kBatch; ++i) {
@@ -93,10 +148,14 @@ CELLC_DEVICE void compose(Work& work, int group, int parts, bool again) {
             map.then(batch[i]);
             continue;
           }
-          const auto came = change;
-          change.step(work, lane0 + (s + i) * lanes.channels, batch[i], real && last);
-          if constexpr (kBends)
-            if (!last) follow(bend[i], batch[i], came);
+          const long long lane = lane0 + (s + i) * lanes.channels;
+          if constexpr (kBends) {
+            if (bends) {
+              bend[i].follow(change.by[0], batch[i].end[0], batch[i].carrier[0]);
+              if (last && real) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
+            }
+          }
+          change.step(work, lane, batch[i], real && last);
         }
       }
       if constexpr (kShares)

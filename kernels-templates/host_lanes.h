@@ -416,8 +416,8 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
     const int64_t carriers = stage->carried_states - stage->step_states;
-    /* Of one state and its carrier the run before the last is kept, too: kBends of segments.cuh. */
-    const int64_t entries = 3 * stage->step_states + carriers + (stage->step_states == 1 && carriers == 1 ? 3 : 0);
+    /* Of one state and its carrier more runs than the last are kept: Runs of segments.cuh. */
+    const int64_t entries = 3 * stage->step_states + carriers + (stage->step_states == 1 && carriers == 1 ? 12 : 0);
     s.control = (uint64_t)control_bytes;
     s.sent = (uint64_t)(stage->step_states * (count * stage->real_bytes / 4) * 8);
     s.off = (uint64_t)(count * 4);

@@ -107,11 +107,11 @@ CELLC_DEVICE long long place(const Lanes& lanes, const ArrayView& array, const L
 }
 
 template <class Cell>
-CELLC_DEVICE const Offsets<Cell>& offsets_of(const Lanes& lanes);
+CELLC_DEVICE const auto& offsets_of(const Lanes& lanes);
 template <>
-CELLC_DEVICE const Offsets<Step>& offsets_of<Step>(const Lanes& lanes) { return lanes.step; }
+CELLC_DEVICE const auto& offsets_of<Step>(const Lanes& lanes) { return lanes.step; }
 template <>
-CELLC_DEVICE const Offsets<Carried>& offsets_of<Carried>(const Lanes& lanes) { return lanes.carried; }
+CELLC_DEVICE const auto& offsets_of<Carried>(const Lanes& lanes) { return lanes.carried; }
 
 template <class Cell>
 struct Uniforms {

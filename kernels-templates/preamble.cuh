@@ -182,6 +182,28 @@ CELLC_DEVICE unsigned long long nanoseconds() {
 }
 #endif
 
+/// All of it, sixteen bytes at once: where neighbours lie far apart, every load fetches lines of its own.
+template <class T>
+CELLC_DEVICE T load_whole(const T* from) {
+  T result;
+#ifdef CELLC_EMULATOR
+  result = *from;
+#else
+  constexpr int kWords = sizeof(T) / 4;
+  static_assert(sizeof(T) % 16 == 0, "sixteen bytes at once");
+  unsigned words[kWords];
+  CELLC_UNROLL()
+  for (int i = 0; i < kWords; i += 4)
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
+                 : "l"(reinterpret_cast<const char*>(from) + 4 * i)
+                 : "memory");
+  CELLC_UNROLL()
+  for (int i = 0; i < kWords; ++i) reinterpret_cast<unsigned*>(&result)[i] = words[i];
+#endif
+  return result;
+}
+
 // A number from every thread of a grid whose blocks are resident at once, and with it a barrier: a word holds
 // who has arrived in its lower half and the sum in its upper, so that the answer comes with the arrival.
 constexpr int kMostWarps = 4;   ///< of a block that takes part

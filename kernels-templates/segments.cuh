@@ -12,9 +12,11 @@ struct Tally {
   unsigned rounds;
   unsigned growth;           ///< bits of a float: the largest factor by which a segment grew a difference
   unsigned phases;           ///< marks taken
-  unsigned unused;
+  unsigned bundles;          ///< the first pass was that of bundles.cuh, and the sweep began from what it found
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
   unsigned ran[16];          ///< segments run again, by round
+  unsigned expanding;        ///< of those in the first round: what they start from grows in them
+  unsigned unused;
 };
 
 /// Zeroed once, when it is allocated; kept from call to call.
@@ -24,8 +26,17 @@ struct Control {
   // What the next call starts from.
   unsigned burn_in;          ///< steps; 0: the plan's
   unsigned carries;          ///< the first sweep carries P
+  unsigned enough;           ///< steps of run-up with which the last call missed nothing; 0: it says nothing of that
+  unsigned too_short;        ///< the longest run-up that was
   unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
   Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
+};
+
+/// What is known of a lane's runs, where more than the last is needed. Together, since composing reads all of a lane's
+/// and perhaps none of its neighbours'.
+struct alignas(16) Runs {
+  /// 0: of the run before the last; of a bundle, 0: the lowest, 1: the one between, 2: the highest.
+  Real start[4], end[4], slope[4];
 };
 
 struct Segmented {
@@ -37,7 +48,7 @@ struct Segmented {
   Real* ended;            ///< the state at its end
   Real* starts;           ///< the state that it should start from
   Real* carriers;         ///< [carrier][lane]
-  Real* before;           ///< kBends: [start, end, slope][lane] of the run before the last
+  Runs* runs;             ///< kBends: by lane
   Real tolerance;
   int burn_in;            ///< steps, a multiple of kSteps
   int rounds;             ///< of repair, at most
@@ -49,6 +60,8 @@ struct Segmented {
   int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
 };
 
+/// Steps that a first call starts early, at least. A few too many cost less than a single repair.
+constexpr int kFirstRunUp = 64;
 constexpr int kNeeds = 5;
 /// Times the plan's run-up.
 CELLC_DEVICE float need(int place) { return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f; }

@@ -12,9 +12,9 @@ namespace cellc {
 struct Observed {
   int calls = 0;             ///< with segments; the second starts from what the first one learned
   double segmented_ns = 0;   ///< the last call that cut time into segments, all of it
-  double sweep_ns = 0;       ///< its first sweep
+  double sweep_ns = 0;       ///< its sweep
   std::int64_t sweep_steps = 0;
-  bool carries = false;      ///< it found data that do not forget: the next one carries derivatives along
+  bool carries = false;      ///< its sweep carried derivatives along
   std::int64_t tails = 0;    ///< chains that it walked step by step in the end
 };
 

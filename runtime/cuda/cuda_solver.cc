@@ -290,14 +290,15 @@ struct CudaSolver::Impl {
           Observed& seen = observed[k];
           ++seen.calls;
           seen.tails = o.tails;
-          seen.carries = o.carries;
+          seen.carries = o.carries && !o.bundles;
           seen.segmented_ns = 0;
           for (const double ns : o.phase_ns) {
             seen.segmented_ns += ns;
             r.phases_us.push_back(ns * 1e-3);
           }
-          seen.sweep_ns = o.phase_ns.empty() ? 0 : o.phase_ns.front();
-          seen.sweep_steps = r.plan.segment + o.burn_in;
+          // Where bundles came first, their composition did, too.
+          seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
+          seen.sweep_steps = r.plan.segment + (o.bundles ? 0 : o.burn_in);
           // What was walked in the end is not in the marks: so many segments a chain, at the sweep's pace.
           const double chains = static_cast<double>(std::max<std::int64_t>(1, arrays.sequences * stages[k]->channels(arrays.bound.sizes)));
           seen.segmented_ns += static_cast<double>(o.tails) / chains * static_cast<double>(r.plan.segment) * seen.sweep_ns /

@@ -27,14 +27,14 @@ constexpr int kLargestMap = 20;
 
 /// Tally and Control of segments.cuh.
 struct Tally {
-  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, unused;
+  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, bundles;
   unsigned long long time[32];
-  unsigned ran[16];
+  unsigned ran[16], expanding, unused;
 };
 struct Control {
   unsigned long long slot[3];
   unsigned passed, padding;
-  unsigned calls, burn_in, carries, slow, needed[8];
+  unsigned calls, burn_in, carries, enough, too_short, slow, needed[8];
   Tally of[2];
 };
 
@@ -185,7 +185,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh"};
-  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "bends.cuh", "segments.cuh", "compose.cuh", "segmented.cuh"};
+  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
   return {"sequential.cuh"};
 }
 
@@ -371,6 +371,7 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   result.growth = std::bit_cast<float>(t.growth);
   result.burn_in = last_.learns && control.burn_in ? control.burn_in : last_.plan.burn_in;
   result.carries = last_.learns ? control.carries != 0 : last_.carries;
+  result.bundles = t.bundles != 0;
   for (unsigned i = 1; i < std::min(t.phases, 32u); ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
   if (!last_.repairs) {
     std::vector<unsigned long long> first(static_cast<std::size_t>(sequences_));

@@ -59,7 +59,8 @@ struct CudaOutcome {
   int rounds = 0;
   double max_residual = 0, growth = 0;
   std::int64_t burn_in = 0;
-  bool carries = false;
+  bool carries = false;  ///< the next call carries derivatives along
+  bool bundles = false;  ///< this call began with a pass of bundles.cuh
   std::int64_t piece = 0;                ///< steps of a block, where a scan took a single pass; else 0
   std::vector<double> phase_ns;          ///< first sweep, then starts and repair of each round
   std::vector<Unconverged> unconverged;

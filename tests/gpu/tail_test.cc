@@ -9,8 +9,7 @@
 #include "compiler/front_end.h"
 #include "runtime/bind.h"
 #include "runtime/cuda/cuda_solver.h"
-#include "tests/emulator/emulator.h"
-#include "tests/gpu/fixtures.h"
+#include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
 namespace {
@@ -56,8 +55,8 @@ TEST_P(Tail, EndsInTheRightAnswer) {
   for (std::size_t s = 0; s < cell.cell.symbols.size(); ++s)
     if (cell.cell.symbols[s].kind == SymbolKind::State) run.symbols[s] = start;
 
-  const auto gpu = open_emulator();
-  CudaSolver solver(*gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+  const Device device = open_device();
+  CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
   SolveOptions options;
   options.solver = strategy;
   options.max_iterations = 3;

@@ -67,27 +67,39 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   run.starts[threadIdx.x] = cellc::step_residual(run.lanes, lane, 0, run.began, run.ended);
 }
 )"}},
-    {"bends.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
-extern "C" __global__ void stub_kernel(Real* x) {
+    {"bends.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh"}, R"(
+extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   cellc::Bend bend;
-  bend.apart = x[0], bend.second = x[1], bend.third = x[2];
-  bend.fit(x[3], x[4]);
+  bend.take(x[0], *runs, true);
+  bend.fit(x[3], x[4], x[6]);
   bend.follow(x[5], x[3], x[4]);
 }
 )"}},
-    {"compose.cuh", {{"lanes.cuh", "carriers.cuh", "bends.cuh", "segments.cuh"}, R"(
+    {"compose.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
 struct Work {
   const cellc::Segmented& run;
   const cellc::Lanes& lanes;
+  long long count;
   int thread, warp, warps;
-  CELLC_DEVICE Real& at(Real* array, int, long long lane) const { return array[lane]; }
 };
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
-  Work work{run, run.lanes, static_cast<int>(threadIdx.x), 0, 1};
-  cellc::compose(work, 32, 1, true);
+  cellc::compose<cellc::Carriers>(cellc::Chains(Work{run, run.lanes, 32, static_cast<int>(threadIdx.x), 0, 1}), 32, 1, cellc::Maps::Bent);
 }
 )"}},
-    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh", "bends.cuh", "segments.cuh", "compose.cuh"}, R"(
+    {"segment_runs.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentedRun<true>(run, shared, 1).sweep(0, 8, false);
+}
+)"}},
+    {"bundles.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
+extern "C" __global__ void stub_kernel(Real* x) {
+  Real next[cellc::Bundle::kStates];
+  cellc::Bundle::step(x, x + 3, x + 6, next, nullptr);
+  x[6] = next[0] - next[2];
+}
+)"}},
+    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
 };

@@ -1,0 +1,501 @@
+// What the phases of segmented.cuh do to the segments of one warp: the sweep and its check, runs with carriers, how
+// boundaries are looked at between them, and the walk along chains in the end.
+//
+// Needs segments.cuh and carriers.cuh.
+#pragma once
+
+namespace cellc {
+
+/// Rows as they stand where lanes run again: at the first step of this stage and of those that come, since memory takes
+/// longer than a stage.
+struct Standing {
+  static constexpr int kSight = 3;   // stages
+  Stored* row[kWidth][Step::kStates];
+  long long stride[Step::kStates], last;
+  Real stands[kWidth][Step::kStates][kSight];
+
+  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last) : last(last) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      stride[e] = lane[0].direction * array.row;
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], begin) + lanes.step.state[e];
+        CELLC_UNROLL()
+        for (int i = 0; i < kSight; ++i) stands[v][e][i] = 0;
+      }
+    }
+  }
+  /// From step t on, which is next.
+  CELLC_DEVICE void look_ahead(int v, long long t) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kSight; ++i)
+        if (t + i * kSteps < last) stands[v][e][i] = load(row[v][e] + i * kSteps * stride[e]);
+    }
+  }
+  /// At the first step of a stage, t: how far what would be written is from what stands. Then the next stage's turn comes.
+  CELLC_DEVICE Real difference(int v, const Real* now, long long t) {
+    const bool more = t + kSight * kSteps < last;
+    Real far = 0;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real d = relative_difference(now[e], stands[v][e][0]);
+      far = d > far ? d : far;
+      CELLC_UNROLL()
+      for (int i = 0; i + 1 < kSight; ++i) stands[v][e][i] = stands[v][e][i + 1];
+      if (more) stands[v][e][kSight - 1] = load(row[v][e] + kSight * kSteps * stride[e]);
+    }
+    return far;
+  }
+  /// And on to the next step.
+  CELLC_DEVICE void write(int v, const Real* now, bool writes) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      if (writes) store(row[v][e], now[e]);
+      row[v][e] += stride[e];
+    }
+  }
+};
+
+template <bool kRows>
+struct SegmentedRun {
+  const Segmented& run;
+  const Lanes& lanes;
+  Stored* memory;
+  long long count;       // of lanes
+  int thread, warp, warps;
+  unsigned call;
+  Tally* of;             // this call's
+  bool sparse = false;   // few segments will run again
+  /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
+  struct Seen {
+    Real residual = 0, growth = 0;
+  } seen;
+
+  CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared, unsigned call)
+      : run(run), lanes(run.lanes), count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
+        thread(threadIdx.x % kWarp), call(call), of(run.control->of + (call & 1)) {
+    const int in_block = threadIdx.x / kWarp, per_block = blockDim.x / kWarp;
+    memory = shared + in_block * kStageEntries<Carried>;
+    warp = blockIdx.x * per_block + in_block;
+    warps = gridDim.x * per_block;
+  }
+
+  CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
+  CELLC_DEVICE long long first_step(const Lane& lane) const { return lane.segment * lanes.segment; }
+  CELLC_DEVICE long long last_step(const Lane& lane) const {
+    const long long end = first_step(lane) + lanes.segment;
+    return end < lane.steps ? end : lane.steps;
+  }
+
+  CELLC_DEVICE void keep_end(long long own, const Lane& lane, int v, const Real* state) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      at(run.ended, e, own + v) = state[e];
+      if (last_step(lane) == lane.steps) finish(lanes, lane, e, state[e]);
+    }
+  }
+
+  // The first sweep ----------------------------------------------------------------------------------
+
+  /// To the right neighbour, who waits for it.
+  CELLC_DEVICE void send_end(long long lane, const Real* state) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) publish(run.sent + e * kHalves * count + lane, count, call, state[e]);
+  }
+
+  /// `composed`: from the composed starts, whose slopes are carriers already; otherwise burn_in steps early.
+  CELLC_DEVICE void sweep(long long tile, int burn_in, bool composed) {
+    const long long own = tile * kTile + thread * kWidth;
+    Lane lane[kWidth];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
+    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    const bool empty = own >= count || first >= lane[0].steps;
+    const long long begin = first > burn_in ? first - burn_in : 0;
+    Real state[kWidth][Step::kStates];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e)
+        state[v][e] = composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
+    }
+    Rows rows(lanes, lane[0], begin);
+    bool writes = false;
+    walk<Step, kRows, false>(
+        lanes, lane, begin, empty ? begin : last, state, memory,
+        [&](long long t, auto& now) {
+          if (t == first) {
+            writes = true;
+            CELLC_UNROLL()
+            for (int v = 0; v < kWidth; ++v) {
+              CELLC_UNROLL()
+              for (int e = 0; e < Step::kStates; ++e) at(run.began, e, own + v) = now[v][e];
+            }
+          }
+          return true;
+        },
+        [&](long long, const auto& now, bool) { rows.write(now, writes); });
+    if (empty) return;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      send_end(own + v, state[v]);
+      keep_end(own, lane[v], v, state[v]);
+      if (!composed) keep_carriers<Step>(own, v, state[v]);
+    }
+  }
+
+  template <class Cell>
+  static CELLC_DEVICE void identity(Real (&state)[kWidth][Cell::kStates]) {
+    if constexpr (Cell::kStates > Step::kStates) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) Carriers::identity(&state[v][Step::kStates]);
+    }
+  }
+  CELLC_DEVICE Real grew(const Real* carrier) {
+    const Real growth = Carriers::growth(carrier);
+    if (is_finite(growth) && growth > seen.growth) seen.growth = growth;
+    return growth;
+  }
+  /// A lane whose P over a segment is larger would need a longer run-up than the longest: what is off after that is
+  /// what P over so many steps has left of it.
+  CELLC_DEVICE Real remembers() const {
+    return exp2f(__log2f(static_cast<float>(run.tolerance) * 0.25f) * static_cast<float>(run.lanes.segment) /
+                 (need(kNeeds - 1) * static_cast<float>(run.burn_in ? run.burn_in : kSteps)));
+  }
+  /// By how much the segment has grown a difference; 0 where nobody can tell.
+  template <class Cell>
+  CELLC_DEVICE Real keep_carriers(long long own, int v, const Real* state) {
+    Real carrier[kCarriers ? kCarriers : 1], growth = 0;
+    if constexpr (Cell::kStates > Step::kStates) {
+      CELLC_UNROLL()
+      for (int c = 0; c < kCarriers; ++c) carrier[c] = state[Step::kStates + c];
+      growth = grew(carrier);
+    } else {
+      Carriers::forget(carrier, state);
+    }
+    CELLC_UNROLL()
+    for (int c = 0; c < kCarriers; ++c) at(run.carriers, c, own + v) = carrier[c];
+    return growth;
+  }
+
+  /// Once the left neighbours have ended: how many lanes of this thread miss. Composed starts tell nothing of run-ups.
+  CELLC_DEVICE unsigned check(long long tile, int burn_in, bool composed) {
+    unsigned missed = 0;
+    __syncwarp();  // a neighbour may be a thread of this warp
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long own = tile * kTile + thread * kWidth + v;
+      const Lane lane = resolve(lanes, own < count ? own : count - 1);
+      const bool checks = own < count && lane.segment > 0 && first_step(lane) < lane.steps;
+      // Everything but the neighbour's end is here before it is waited for.
+      const Probe probe(lanes, lane, first_step(lane), checks);
+      Real from[Step::kStates], to[Step::kStates], reached[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) to[e] = checks ? at(run.began, e, own) : Real(0);
+      probe.step(to, reached);
+      int need = -1;
+      if (checks) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e)
+          while (!look_at(run.sent + e * kHalves * count + own - lanes.channels, count, call, from[e])) {
+          }
+        const Real r = probe.residual(from, reached);
+        if (r <= run.tolerance) note(r);
+        else ++missed, need = composed ? -1 : classify(from, to, burn_in);
+      }
+      if (__any_sync(0xffffffffu, need >= 0)) {
+        CELLC_UNROLL(1)
+        for (int place = 0; place <= kNeeds; ++place) {
+          const int many = __popc(__ballot_sync(0xffffffffu, need == place));
+          if (thread == 0 && many) atomicAdd(&run.control->needed[place], static_cast<unsigned>(many));
+        }
+      }
+    }
+    return missed;
+  }
+  /// Of a step that stays as it is.
+  CELLC_DEVICE void note(Real residual) { seen.residual = residual > seen.residual ? residual : seen.residual; }
+
+  /// How many times the plan's run-up would have been enough, as a place in need(); kNeeds: more than all. A
+  /// start that is off by m after w steps would have been right after w log(tolerance) / log(m).
+  CELLC_DEVICE int classify(const Real* from, const Real* to, int burn_in) const {
+    Real left = 0;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real d = relative_difference(from[e], to[e]);
+      left = d > left ? d : left;
+    }
+    if (!(left < Real(0.9))) return kNeeds;
+    const float times = static_cast<float>(burn_in) * __log2f(static_cast<float>(run.tolerance) * 0.25f) /
+                        (static_cast<float>(run.burn_in) * __log2f(static_cast<float>(left)));
+    int place = 0;
+    while (place < kNeeds && !(times <= need(place))) ++place;
+    return place;
+  }
+
+  CELLC_DEVICE void count_in(unsigned* counter, unsigned own) {
+    const unsigned sum = warp_sum(own);
+    if (thread == 0 && sum) atomicAdd(counter, sum);
+  }
+  CELLC_DEVICE void report() {
+    const unsigned residual = warp_max(__float_as_uint(static_cast<float>(seen.residual)));
+    const unsigned growth = warp_max(__float_as_uint(static_cast<float>(seen.growth)));
+    if (thread == 0 && residual) atomicMax(&of->worst_residual, residual);
+    if (thread == 0 && growth) atomicMax(&of->growth, growth);
+    seen = Seen{};
+  }
+
+  // With carriers --------------------------------------------------------------------------------------
+
+  /// What one warp runs with carriers. One piece of code serves all three: what is not there is neither
+  /// compiled nor fetched.
+  enum Pass {
+    First,  ///< the first sweep, where the last call's data did not forget
+    Again,  ///< segments whose start is off, from their new start until they merge with what stands there
+    Look,   ///< which those would be: nothing runs
+  };
+
+  /// Counts what `ran`: segments that were run again or would be, in the first pass those that remember; and of those
+  /// that ran again the ones that `expand` what they start from.
+  CELLC_DEVICE void carried(Pass pass, int round, long long tile, int burn_in, Real tolerance, unsigned& ran, unsigned& expand) {
+    const long long place = tile * kTile + thread * kWidth, own = place < count ? place : count - 1;
+    // Where every step is a boundary, what each may leave adds up. In the first rounds most warps run anyway: what
+    // they mend now is not left for a round in which few would run.
+    const Real left = lanes.segment == 1 || (pass == Again && round < 2 && !sparse) ? run.tolerance / 8 : run.tolerance;
+    Lane lane[kWidth];
+    bool open[kWidth];
+    unsigned many = 0;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      lane[v] = resolve(lanes, place + v < count ? place + v : count - 1);
+      const bool real = place + v < count && first_step(lane[v]) < lane[v].steps;
+      open[v] = pass == First && real;
+      if (pass == First || !real || lane[v].segment == 0) continue;
+      // What is promised is the step from the neighbour's end, wherever the next run would start.
+      Real end[Step::kStates], began[Step::kStates];
+      // What has been checked need not be checked again where the neighbour still ends as it did.
+      const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round);
+      bool moved = false, far = false;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        end[e] = at(run.ended, e, own + v - lanes.channels);
+        began[e] = at(run.began, e, own + v);
+        moved = moved || !(end[e] == began[e]);
+        far = far || !are_near(at(run.starts, e, own + v), began[e], tolerance < left ? tolerance : left);
+      }
+      if ((moved && fresh) || far) {
+        const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
+        open[v] = far || !(r <= left);
+        if (!open[v]) note(r);
+      }
+      many += open[v];
+      if (pass == Look) continue;
+      if (round == 0) run.off[own + v] = 0;
+      if constexpr (kBends) {
+        if (open[v] || round == 0) {
+          Runs& runs = run.runs[own + v];
+          runs.start[0] = began[0];
+          runs.end[0] = at(run.ended, 0, own + v);
+          runs.slope[0] = at(run.carriers, 0, own + v);
+        }
+      }
+    }
+    if (pass != First) {
+      ran += many;
+      if (pass == Look || !__any_sync(0xffffffffu, many)) return;
+    }
+
+    const long long first = first_step(lane[0]), last = last_step(lane[0]);
+    const long long begin = pass != First ? first : first > burn_in ? first - burn_in : 0;
+    Real state[kWidth][Carried::kStates];
+    Standing rows(lanes, lane, begin, last);
+    bool runs = kRows;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      runs = runs || open[v];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e)
+        state[v][e] = !open[v] ? Real(0) : pass == First ? start_of(lanes, lane[v], e) : at(run.starts, e, own + v);
+      if (pass == Again && open[v]) rows.look_ahead(v, begin);
+    }
+    identity<Carried>(state);
+    bool writes[kWidth] = {};
+    walk<Carried, kRows, false>(
+        lanes, lane, begin, runs ? last : begin, state, memory,
+        [&](long long t, auto& now) {
+          if (t == first) {
+            identity<Carried>(now);
+            CELLC_UNROLL()
+            for (int v = 0; v < kWidth; ++v) {
+              writes[v] = open[v];
+              CELLC_UNROLL()
+              for (int e = 0; e < Step::kStates; ++e)
+                if (open[v]) at(run.began, e, own + v) = now[v][e];
+            }
+          }
+          return any_of(open);
+        },
+        [&](long long t, const auto& now, bool first_of_stage) {
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) {
+            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t)) open[v] = writes[v] = false;
+            rows.write(v, now[v], writes[v]);
+          }
+        });
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      if (!open[v]) continue;
+      if (pass == First) send_end(own + v, state[v]);
+      keep_end(own, lane[v], v, state[v]);
+      const Real growth = keep_carriers<Carried>(own, v, state[v]);
+      if (pass == First) ran += !(growth <= remembers());
+      if (pass == Again) run.off[own + v] = round + 1;
+      expand += !(growth <= Real(1));
+    }
+  }
+  /// Rows are compared one step a stage: where what would be written agrees with what stands there, the
+  /// step's residual is their difference, and all that follows may stay. Rounded rows do not tell a
+  /// residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
+  /// step, where every such difference would be left in the result and add up.
+  CELLC_DEVICE bool merges(Standing& rows, int v, const Real* now, long long t) {
+    if (kNarrow || lanes.segment == 1) return false;
+    const Real far = rows.difference(v, now, t);
+    if (!(far <= run.tolerance)) return false;
+    note(far);
+    return true;
+  }
+  static CELLC_DEVICE bool any_of(const bool (&open)[kWidth]) {
+    bool any = false;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) any = any || open[v];
+    return static_cast<bool>(kRows ? __any_sync(0xffffffffu, any) : any);
+  }
+
+  /// One pass over all tiles with carriers, counted as carried() says.
+  CELLC_DEVICE unsigned all_tiles(Pass pass, int round, int burn_in, Real tolerance, unsigned& expand) {
+    unsigned ran = 0;
+    for (long long tile = warp; tile * kTile < count; tile += warps) carried(pass, round, tile, burn_in, tolerance, ran, expand);
+    report();
+    return ran;
+  }
+
+  // What rounds do not settle ------------------------------------------------------------------------------
+
+  /// Which boundaries are off: marked for the tail, or written down where nothing is repaired.
+  CELLC_DEVICE void look(long long tile) {
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long own = tile * kTile + thread * kWidth + v;
+      if (own >= count) return;
+      const Lane lane = resolve(lanes, own);
+      run.off[own] = 0;
+      if (lane.segment == 0 || first_step(lane) >= lane.steps) continue;
+      Real from[Step::kStates], to[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        from[e] = at(run.ended, e, own - lanes.channels);
+        to[e] = at(run.began, e, own);
+      }
+      const Real r = step_residual(lanes, lane, first_step(lane), from, to);
+      if (r <= run.tolerance) continue;
+      run.off[own] = 1;
+      if (run.repairs) continue;
+      atomicMin(run.first_bad + lane.sequence, static_cast<unsigned long long>(first_step(lane)));
+      atomicMax(run.residual + lane.sequence, __float_as_uint(static_cast<float>(r)));
+    }
+  }
+
+  /// The first segment from `s` on that is marked in a chain of this tile.
+  CELLC_DEVICE int next_marked(long long tile, int s) const {
+    const long long chains = lanes.sequences * lanes.channels;
+    for (; s < lanes.segments; s += kBatch) {
+      unsigned marks = 0;   // bit i: of segment s + i
+      CELLC_UNROLL(1)
+      for (int v = 0; v < kWidth; ++v) {
+        const long long chain = tile * kTile + thread * kWidth + v;
+        if (chain >= chains) break;
+        const unsigned* const from = run.off + chain_lane(lanes, chain);
+        CELLC_UNROLL()
+        for (int i = 0; i < kBatch; ++i)
+          if (s + i < lanes.segments && from[(s + i) * lanes.channels]) marks |= 1u << i;
+      }
+      CELLC_UNROLL(1)
+      for (int i = 0; i < kBatch; ++i)
+        if (__any_sync(0xffffffffu, marks >> i & 1u)) return s + i;
+    }
+    return s;
+  }
+
+  /// The chains of a tile from segment `from` on, where they are marked: each from its neighbour's end until it merges with
+  /// what stands. Returns the segment that comes next, and counts those that `ran`.
+  CELLC_DEVICE int walk_on(long long tile, int from, unsigned& ran) {
+    const long long place = tile * kTile + thread * kWidth, chains = lanes.sequences * lanes.channels;
+    const auto lane_of = [&](int v) {
+      return chain_lane(lanes, place + v < chains ? place + v : chains - 1) + from * lanes.channels;
+    };
+    const long long own = lane_of(0);
+    Lane lane[kWidth];
+    bool open[kWidth] = {}, walks[kWidth];   // walks: to the end of its sequence, open or not
+    bool runs = kRows;
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      lane[v] = resolve(lanes, lane_of(v));
+      walks[v] = place + v < chains && first_step(lane[v]) < lane[v].steps;
+      runs = runs || walks[v];
+    }
+    const long long begin = first_step(lane[0]), last = lane[0].steps;
+    Standing rows(lanes, lane, begin, last);
+    Real state[kWidth][Step::kStates] = {};
+    int next = from;   // the segment that begins here or later
+    walk<Step, kRows, false>(
+        lanes, lane, begin, runs ? last : begin, state, memory,
+        [&](long long t, auto& now) {
+          // The segments that begin in this stage: one, or one a step.
+          for (; next < lanes.segments && next * lanes.segment < t + kSteps; ++next) {
+            CELLC_UNROLL()
+            for (int v = 0; v < kWidth; ++v) {
+              const long long here = own + v + (next - from) * lanes.channels;
+              if (walks[v] && !open[v] && run.off[here]) {
+                open[v] = true;
+                CELLC_UNROLL()
+                for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, here - (next - t / lanes.segment + 1) * lanes.channels);
+                rows.look_ahead(v, t);
+              }
+              ran += open[v];
+            }
+          }
+          return any_of(kRows ? open : walks);
+        },
+        [&](long long t, const auto& now, bool first_of_stage) {
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) {
+            if (first_of_stage && open[v] && merges(rows, v, now[v], t)) open[v] = false;
+            rows.write(v, now[v], open[v]);
+          }
+        });
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e)
+        if (open[v]) finish(lanes, lane[v], e, state[v][e]);
+    }
+    return kRows ? next : lanes.segments;
+  }
+
+  /// Along all chains: from the first boundary that is off to the end of the sequence, or until all lanes of a tile have
+  /// merged with what stands; a lane whose boundary is off joins where that is. So it ends in the right answer whatever
+  /// the data, in little more than the time of walking.
+  CELLC_DEVICE unsigned walk_chains() {
+    unsigned ran = 0;
+    for (long long tile = warp; tile * kTile < lanes.sequences * lanes.channels; tile += warps)
+      for (int s = next_marked(tile, 1); s < lanes.segments; s = next_marked(tile, s)) s = walk_on(tile, s, ran);
+    report();
+    return ran;
+  }
+};
+
+}  // namespace cellc

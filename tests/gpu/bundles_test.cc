@@ -1,0 +1,158 @@
+// Calls that follow each other on data that do not forget (kernels-templates/bundles.cuh), on the emulator:
+// from the second on every segment is run from several starts first, and the sweep that follows is nearly
+// right. The answers are held against a loop in f64 that shares no code with them.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "compiler/front_end.h"
+#include "runtime/cuda/cuda_solver.h"
+#include "tests/gpu/strategy_matrix.h"
+
+namespace cellc {
+namespace {
+
+const char* const kGru = R"(cell gru[d] {
+  state h[d]
+  input xz[d], xr[d], xc[d]
+  param az[d], ar[d], ac[d]
+  z = sigmoid(az*h + xz)
+  r = sigmoid(ar*h + xr)
+  h' = (1 - z)*h + z*tanh(ac*(r*h) + xc)
+}
+)";
+
+double draw(std::int64_t i) {
+  std::uint64_t z = static_cast<std::uint64_t>(i + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  return static_cast<double>((z ^ (z >> 27)) >> 11) * 0x1p-53 * 2 - 1;
+}
+double triangular(std::int64_t i) { return 1.2 * (draw(2 * i) + draw(2 * i + 1)); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+struct Data {
+  std::int64_t channels;
+  std::vector<std::int64_t> lengths;
+  bool reverse;
+  int every;      ///< so many channels apart are those that do not forget
+  double centre;  ///< about which their states lie
+  Dtype dtype;
+};
+
+struct Case {
+  AnalysedCell cell = analyse_text(SourceText("gru.cell", kGru));
+  BoundRun run;
+  Array xz, xr, xc, az, ar, ac, start;
+
+  explicit Case(const Data& data) {
+    const std::int64_t channels = data.channels, sequences = static_cast<std::int64_t>(data.lengths.size());
+    run.sizes[cell.cell.header[0]] = channels;
+    run.offsets = {0};
+    for (const std::int64_t n : data.lengths) run.offsets.push_back(run.offsets.back() + n);
+    run.reverse = data.reverse;
+    const std::int64_t rows = run.offsets.back();
+    for (Array* x : {&xz, &xr, &xc}) *x = Array(data.dtype, {rows, channels});
+    for (Array* p : {&az, &ar, &ac}) *p = Array(data.dtype, {channels});
+    start = Array(Dtype::F32, {sequences, channels});
+    for (std::int64_t i = 0; i < rows * channels; ++i) {
+      const bool slow = i % channels % data.every == data.every / 2;
+      xz.set(i, triangular(i) - (slow ? 6 : 0));
+      xr.set(i, triangular(i + (1 << 26)));
+      xc.set(i, triangular(i + (1 << 24)) + (slow ? data.centre : 0));
+    }
+    for (std::int64_t c = 0; c < channels; ++c) {
+      az.set(c, draw(c + 7));
+      ar.set(c, draw(c + 700007));
+      ac.set(c, draw(c + 70007));
+    }
+    for (std::int64_t i = 0; i < start.count(); ++i) start.set(i, 0.3 * draw(i + 99));
+    run.symbols = {start, xz, xr, xc, az, ar, ac};
+  }
+
+  /// The largest difference from what a loop in f64 makes.
+  double off(const RunOutput& output) const {
+    const std::int64_t channels = start.shape()[1];
+    double far = 0;
+    for (std::int64_t s = 0; s < start.shape()[0]; ++s)
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t begin = run.offsets[static_cast<std::size_t>(s)],
+                           end = run.offsets[static_cast<std::size_t>(s) + 1];
+        double h = start.get(s * channels + c);
+        for (std::int64_t t = 0; t < end - begin; ++t) {
+          const std::int64_t row = (run.reverse ? end - 1 - t : begin + t) * channels + c;
+          const double z = sigmoid(az.get(c) * h + xz.get(row)), r = sigmoid(ar.get(c) * h + xr.get(row));
+          h = (1 - z) * h + z * std::tanh(ac.get(c) * (r * h) + xc.get(row));
+          far = std::max(far, std::abs(h - output.states[0].get(row)));
+        }
+        far = std::max(far, std::abs(h - output.finals[0].get(s * channels + c)));
+      }
+    return far;
+  }
+};
+
+class Bundles : public testing::TestWithParam<Data> {};
+
+TEST_P(Bundles, EndInTheRightAnswerAndMissLittle) {
+  const Case c(GetParam());
+  const Dtype dtype = GetParam().dtype;
+  const Device device = open_device();
+  CudaSolver solver(*device.gpu, c.cell.cell, c.cell.structure, dtype, &c.cell.source);
+  solver.upload(c.run, {});
+  std::vector<SolveReport> reports(3);
+  for (SolveReport& report : reports) {
+    solver.launch(0);
+    solver.report(report, 0);
+  }
+  ASSERT_EQ(reports[0].stages[0].plan.strategy, Strategy::Segmented);
+  EXPECT_LE(reports[2].max_residual, dtype == Dtype::F32 ? 1e-6 : 0.02);
+  if (dtype == Dtype::F32) {
+    SolveReport last;
+    EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
+  }
+  // The first call finds nearly every boundary of a slow channel off, the third next to none.
+  EXPECT_GT(reports[0].stages[0].misses, reports[0].stages[0].boundaries / GetParam().every / 3);
+  EXPECT_LE(reports[2].stages[0].misses, reports[2].stages[0].boundaries / 50);
+  EXPECT_LE(reports[2].stages[0].repair_rounds, 2);
+}
+
+// Calls on data that forget: the first starts early enough, and those that follow start as late as will do.
+TEST(RunUps, AreShortenedWhereLessWillDo) {
+  const Case c(Data{64, {3000}, false, 1 << 30, 0, Dtype::F32});
+  const Device device = open_device();
+  CudaSolver solver(*device.gpu, c.cell.cell, c.cell.structure, Dtype::F32, &c.cell.source);
+  solver.upload(c.run, {});
+  std::vector<std::int64_t> early;
+  for (int call = 0; call < 6; ++call) {
+    SolveReport report;
+    solver.launch(0);
+    solver.report(report, 0);
+    EXPECT_LE(report.max_residual, 1e-6);
+    if (call < 2) {
+      EXPECT_EQ(report.stages[0].misses, 0);
+    }
+    early.push_back(report.stages[0].plan.burn_in);  // of the call that comes next
+  }
+  EXPECT_EQ(early[0], 64);
+  EXPECT_LT(early[1], 64);
+  EXPECT_EQ(early[5], early[4]);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Bundles,
+    testing::Values(Data{64, {3000}, false, 1, 0, Dtype::F32},                  // whole rows
+                    Data{16, {8192}, false, 1, 0, Dtype::F32},                  // longer chains
+                    Data{64, {3000}, false, 10, 0.8, Dtype::F32},               // some among others
+                    Data{64, {16000}, false, 1, 0, Dtype::F32},                 // long segments: two starts
+                    Data{37, {2111, 0, 900, 2111}, false, 1, 0.8, Dtype::F32},  // lane by lane, ragged
+                    Data{37, {2111, 1, 900}, true, 5, 0, Dtype::F32},
+                    Data{1, {9001}, true, 1, 0, Dtype::F32},  // one chain, all threads of a block
+                    Data{64, {3000}, false, 1, 0, Dtype::BF16}),
+    [](const auto& info) {
+      return fmt::format("{}Of{}From{}Every{}{}{}", info.param.lengths.size(), info.param.lengths[0],
+                         info.param.channels, info.param.every, info.param.reverse ? "Reversed" : "",
+                         info.param.dtype == Dtype::F32 ? "" : "Narrow");
+    });
+
+}  // namespace
+}  // namespace cellc
