@@ -68,6 +68,19 @@ struct AffineCarriers {
         }
       }
     }
+    /// Of the segment that ends here.
+    CELLC_DEVICE Real growth() const {
+      Real most = 0;
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        Real sum = 0;
+        CELLC_UNROLL()
+        for (int j = 0; j < kN; ++j)
+          if (holds(i, j)) sum += magnitude(carrier[i * kN + j]);
+        most = sum > most ? sum : most;
+      }
+      return most;
+    }
   };
 
   struct Change {
@@ -81,6 +94,7 @@ struct AffineCarriers {
     /// Comes to the boundary on the left of `lane`, and writes, if asked to, where the lane should start.
     template <class Work>
     CELLC_DEVICE void step(Work& work, long long lane, const Boundary& at, bool writes) {
+      const Real left = work.slack.at(at.growth());
       Real next[kN];
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
@@ -90,14 +104,27 @@ struct AffineCarriers {
           // An overflowed carrier times no change is no change.
           if (Rule::carrier(i * kN + j) >= 0) to += by[j] == Real(0) ? Real(0) : at.carrier[i * kN + j] * by[j];
         // What is as good as the neighbour's end is that end: rounding must not tip a comparison.
-        to = !is_finite(to) | are_near(to, at.end[i], work.run.tolerance * Real(0.0625)) ? at.end[i] : to;
+        to = !is_finite(to) | are_near(to, at.end[i], work.slack.tolerance * Real(0.0625)) ? at.end[i] : to;
+        // A line that leads further than states are large is not believed.
+        if (work.bends) to = are_near(to, at.end[i], Real(1)) ? to : at.end[i];
         if (writes) work.at(work.run.starts, i, lane) = to;
         // A segment that is not run again ends where it did.
         next[i] = to - at.began[i];
-        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], work.run.tolerance) ? Real(0) : next[i];
+        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], left) ? Real(0) : next[i];
       }
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = next[i];
+    }
+    /// Where this came from a composition of maps, which knows nothing of what is near enough: as step() would have left it
+    /// at the boundary before.
+    template <class Work>
+    CELLC_DEVICE void settle(const Work& work, const Boundary& before) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kN; ++i) {
+        const Real to = before.began[i] + by[i];
+        const bool stays = are_near(to, before.began[i], work.slack.at(before.growth())) | (work.bends & !are_near(to, before.began[i], Real(1)));
+        by[i] = stays ? Real(0) : by[i];
+      }
     }
   };
 
@@ -149,12 +176,15 @@ struct AffineCarriers {
         for (int j = 0; j < kN; ++j) matrix[i * kN + j] = 0;
       }
     }
-    CELLC_DEVICE void then(const Boundary& at) {
+    template <class Work>
+    CELLC_DEVICE void then(const Work& work, const Boundary& at) {
+      const Real left = work.slack.at(at.growth());
       Map later;
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
+        // What may stay is no change, also if there is much of it.
         later.shift[i] = at.end[i] - at.began[i];
-        if (!is_finite(later.shift[i])) later.shift[i] = 0;
+        if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], left)) later.shift[i] = 0;
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j) later.matrix[i * kN + j] = is_finite(at.carrier[i * kN + j]) ? at.carrier[i * kN + j] : Real(0);
       }
@@ -306,8 +336,8 @@ struct MapCarriers {
         d[i] = kMoebius ? Real(1) : infinite();
       }
     }
-    template <class Boundary>
-    CELLC_DEVICE void then(const Boundary& at) {
+    template <class Work, class Boundary>
+    CELLC_DEVICE void then(const Work&, const Boundary& at) {
       Map later = at.map;
       later.after(*this);
       *this = later;
@@ -398,6 +428,8 @@ struct MapCarriers {
         if (writes) work.at(work.run.starts, i, lane) = at[i];
       }
     }
+    template <class Work>
+    CELLC_DEVICE void settle(const Work&, const Boundary&) {}
   };
 };
 

@@ -19,19 +19,21 @@ struct Chains {
   struct Run {
     Real *began, *ended, *starts, *carriers;
     const Runs* runs;
-    Real tolerance;
   } run;
   struct Shape {
     long long sequences, channels;
     int segments;
   } lanes;
+  Slack slack;   ///< what may stay as it is
+  Maps maps;
+  bool bends;    ///< the maps' lines are tangents that a polynomial tells where to draw
   long long count;
   int thread, warp, warps;
 
   template <class Work>
-  CELLC_DEVICE explicit Chains(const Work& work)
-      : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs, work.run.tolerance},
-        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, count(work.count), thread(work.thread), warp(work.warp),
+  CELLC_DEVICE Chains(const Work& work, Maps maps, Slack slack)
+      : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs},
+        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, slack(slack), maps(maps), bends(kBends && maps != Maps::Lines), count(work.count), thread(work.thread), warp(work.warp),
         warps(work.warps) {}
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
   CELLC_DEVICE long long first_lane(long long chain) const {
@@ -43,7 +45,8 @@ struct Chains {
 /// The boundaries of a batch and a bend to each, of the map over the lane that ends there. Of bundles the line that is
 /// begun with is the tangent midway.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, Maps maps, const LaneOf& lane_of) {
+CELLC_DEVICE void read(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of) {
+  const Maps maps = work.maps;
   Runs runs[kBatch];
   Real began[kBatch];   // of the lane that ends at the boundary
   CELLC_UNROLL()
@@ -68,7 +71,7 @@ CELLC_DEVICE void read(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Ch
   CELLC_UNROLL()
   for (int i = 0; i < kBatch; ++i) {
     bend[i].take(began[i], runs[i], maps == Maps::Triples);
-    bend[i].fit(batch[i].end[0], batch[i].carrier[0], Real(64) * work.run.tolerance);
+    bend[i].fit(batch[i].end[0], batch[i].carrier[0], Real(64) * work.slack.tolerance);
     if (maps != Maps::Bent) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].carrier[0]);
   }
 }
@@ -99,15 +102,16 @@ CELLC_DEVICE void join(Map& map, Change& change, Map* totals, int group) {
 /// Where maps bend, the slope that each has where its segment should now start is left as its carrier.
 /// A template, so that what other carriers lack is not compiled with them.
 template <class Of>
-CELLC_APART void compose(const Chains work, int group, int parts, Maps maps) {
+CELLC_APART void compose(const Chains work, int group, int parts) {
   const auto lanes = work.lanes;
+  const Maps maps = work.maps;
   const int thread = work.thread;
   __shared__ typename Of::Map totals[kShares ? kMostWarps * kWarp : 1];
   const int part = kShares ? threadIdx.x / group : 0;
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
   const long long step = kShares ? static_cast<long long>(gridDim.x) * group : static_cast<long long>(work.warps) * kWarp;
-  const bool bends = kBends && maps != Maps::Lines && length <= kBatch;
+  const bool bends = work.bends && length <= kBatch;
   for (long long chain0 = kShares ? static_cast<long long>(blockIdx.x) * group : static_cast<long long>(work.warp) * kWarp; chain0 < chains;
        chain0 += step) {
     const int mine = kShares ? thread % group : thread;
@@ -117,6 +121,9 @@ CELLC_APART void compose(const Chains work, int group, int parts, Maps maps) {
     int end = (part + 1) * length;
     if (end > lanes.segments) end = lanes.segments;
     typename Of::Change change;
+    typename Of::Boundary before;   // that this part's first one follows
+    const bool settles = kShares && (maps == Maps::Lines || maps == Maps::Bent);
+    if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : lanes.segments > 1) * lanes.channels);
     // Boundaries in batches: what one needs is read before any of them is worked on.
     typename Of::Boundary batch[kBatch];
     Bend bend[kBatch];
@@ -129,6 +136,7 @@ CELLC_APART void compose(const Chains work, int group, int parts, Maps maps) {
       typename Of::Map map;
       map.identity();
       if (parts == 1 || !walks) change.begin(work, lane0);
+      else if (settles && begin > 1) change.settle(work, before);
       for (int s = begin; s < end; s += kBatch) {
         if (turn == first_turn || length > kBatch) {
           // Without branches, so that all of them are under way at once; past the end the last is read again.
@@ -138,14 +146,14 @@ CELLC_APART void compose(const Chains work, int group, int parts, Maps maps) {
             for (int i = 0; i < kBatch; ++i) batch[i].read(work, lane_of(i));
           }
           if constexpr (kBends) {
-            if (maps != Maps::Lines) read(batch, bend, work, maps, lane_of);
+            if (maps != Maps::Lines) read(batch, bend, work, lane_of);
           }
         }
         CELLC_UNROLL()
         for (int i = 0; i < kBatch; ++i) {
           if (s + i >= end) continue;
           if (!walks) {
-            map.then(batch[i]);
+            map.then(work, batch[i]);
             continue;
           }
           const long long lane = lane0 + (s + i) * lanes.channels;

@@ -6,15 +6,15 @@
 
 namespace cellc {
 
-/// Rows as they stand where lanes run again: at the first step of this stage and of those that come, since memory takes
-/// longer than a stage.
+/// Rows as they stand where lanes run again: at the first step of every second stage, since memory takes longer than a
+/// stage. (Several stages ahead, in a queue of registers, each would be waited for where the queue moves.)
 struct Standing {
-  static constexpr int kSight = 3;   // stages
+  static constexpr int kEvery = 2 * kSteps;
   Stored* row[kWidth][Step::kStates];
-  long long stride[Step::kStates], last;
-  Real stands[kWidth][Step::kStates][kSight];
+  long long stride[Step::kStates], begin, last;
+  Real stands[kWidth][Step::kStates];
 
-  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last) : last(last) {
+  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last) : begin(begin), last(last) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
@@ -22,33 +22,29 @@ struct Standing {
       CELLC_UNROLL()
       for (int v = 0; v < kWidth; ++v) {
         row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], begin) + lanes.step.state[e];
-        CELLC_UNROLL()
-        for (int i = 0; i < kSight; ++i) stands[v][e][i] = 0;
+        stands[v][e] = 0;
       }
     }
   }
-  /// From step t on, which is next.
-  CELLC_DEVICE void look_ahead(int v, long long t) {
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kSight; ++i)
-        if (t + i * kSteps < last) stands[v][e][i] = load(row[v][e] + i * kSteps * stride[e]);
-    }
-  }
-  /// At the first step of a stage, t: how far what would be written is from what stands. Then the next stage's turn comes.
+  /// Whether rows are compared at step t, the first of a stage.
+  CELLC_DEVICE bool is_due(long long t) const { return (static_cast<int>(t - begin) & (kEvery - 1)) == 0; }
+  /// From step t on, which is next and the first of a stage.
+  CELLC_DEVICE void look_ahead(int v, long long t) { ask(v, t, is_due(t) ? 0 : kSteps); }
+  /// At a step that is due: how far what would be written is from what stands.
   CELLC_DEVICE Real difference(int v, const Real* now, long long t) {
-    const bool more = t + kSight * kSteps < last;
     Real far = 0;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      const Real d = relative_difference(now[e], stands[v][e][0]);
+      const Real d = relative_difference(now[e], stands[v][e]);
       far = d > far ? d : far;
-      CELLC_UNROLL()
-      for (int i = 0; i + 1 < kSight; ++i) stands[v][e][i] = stands[v][e][i + 1];
-      if (more) stands[v][e][kSight - 1] = load(row[v][e] + kSight * kSteps * stride[e]);
     }
+    ask(v, t, kEvery);
     return far;
+  }
+  CELLC_DEVICE void ask(int v, long long t, int ahead) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e)
+      if (t + ahead < last) stands[v][e] = load(row[v][e] + ahead * stride[e]);
   }
   /// And on to the next step.
   CELLC_DEVICE void write(int v, const Real* now, bool writes) {
@@ -70,6 +66,7 @@ struct SegmentedRun {
   unsigned call;
   Tally* of;             // this call's
   bool sparse = false;   // few segments will run again
+  bool hopeless = false; // whatever segments start from grows: what is walked will not merge with what stands
   /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
   struct Seen {
     Real residual = 0, growth = 0;
@@ -155,6 +152,21 @@ struct SegmentedRun {
       for (int v = 0; v < kWidth; ++v) Carriers::identity(&state[v][Step::kStates]);
     }
   }
+  /// By how much a lane grows what it starts from, as far as its carriers know.
+  CELLC_DEVICE Real growth_of(long long lane) const {
+    Real carrier[kCarriers ? kCarriers : 1];
+    CELLC_UNROLL()
+    for (int c = 0; c < kCarriers; ++c) carrier[c] = at(run.carriers, c, lane);
+    return kCarriers ? Carriers::growth(carrier) : Real(0);
+  }
+  /// Of a round. In the first ones most warps run anyway: what they mend now is not left for a round in which few would run.
+  /// Later ones, in which few chains are off and each costs as much, leave about what the promise allows. Where every step is
+  /// a boundary, what each leaves adds up.
+  CELLC_DEVICE Slack slack(int round) const {
+    const Real all = run.tolerance, little = all / 8;
+    if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
+    return round < 3 ? Slack{all, little, all} : Slack{all, all / 2, all / 2};
+  }
   CELLC_DEVICE Real grew(const Real* carrier) {
     const Real growth = Carriers::growth(carrier);
     if (is_finite(growth) && growth > seen.growth) seen.growth = growth;
@@ -193,6 +205,7 @@ struct SegmentedRun {
       const bool checks = own < count && lane.segment > 0 && first_step(lane) < lane.steps;
       // Everything but the neighbour's end is here before it is waited for.
       const Probe probe(lanes, lane, first_step(lane), checks);
+      const Real left = !composed || !checks ? run.tolerance : slack(2).at(growth_of(own - lanes.channels));
       Real from[Step::kStates], to[Step::kStates], reached[Step::kStates];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) to[e] = checks ? at(run.began, e, own) : Real(0);
@@ -204,7 +217,7 @@ struct SegmentedRun {
           while (!look_at(run.sent + e * kHalves * count + own - lanes.channels, count, call, from[e])) {
           }
         const Real r = probe.residual(from, reached);
-        if (r <= run.tolerance) note(r);
+        if (r <= left) note(r);
         else ++missed, need = composed ? -1 : classify(from, to, burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
@@ -237,6 +250,32 @@ struct SegmentedRun {
     return place;
   }
 
+  /// Segments of this thread that ended their run-up no closer to their neighbour's end than they had begun it to what
+  /// stands there: whatever they start from grows.
+  CELLC_DEVICE unsigned grown_apart(long long tile, int burn_in) const {
+    unsigned many = 0;
+    CELLC_UNROLL(1)
+    for (int v = 0; v < kWidth; ++v) {
+      const long long own = tile * kTile + thread * kWidth + v;
+      if (own >= count) break;
+      const Lane lane = resolve(lanes, own);
+      const long long first = first_step(lane);
+      if (first <= burn_in || first >= lane.steps) continue;
+      Real then = 0, now = 0;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        const ArrayView& array = lanes.array[Step::state_array(e)];
+        const Real stood = load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, first - burn_in - 1) + lanes.step.state[e]);
+        const Real before = relative_difference(start_of(lanes, lane, e), stood);
+        const Real after = relative_difference(at(run.began, e, own), at(run.ended, e, own - lanes.channels));
+        then = before > then ? before : then;
+        now = after > now ? after : now;
+      }
+      many += now > run.tolerance && !(now < then);
+    }
+    return many;
+  }
+
   CELLC_DEVICE void count_in(unsigned* counter, unsigned own) {
     const unsigned sum = warp_sum(own);
     if (thread == 0 && sum) atomicAdd(counter, sum);
@@ -263,21 +302,22 @@ struct SegmentedRun {
   /// that ran again the ones that `expand` what they start from.
   CELLC_DEVICE void carried(Pass pass, int round, long long tile, int burn_in, Real tolerance, unsigned& ran, unsigned& expand) {
     const long long place = tile * kTile + thread * kWidth, own = place < count ? place : count - 1;
-    // Where every step is a boundary, what each may leave adds up. In the first rounds most warps run anyway: what
-    // they mend now is not left for a round in which few would run.
-    const Real left = lanes.segment == 1 || (pass == Again && round < 2 && !sparse) ? run.tolerance / 8 : run.tolerance;
+    const Slack may_stay = slack(round);
     Lane lane[kWidth];
     bool open[kWidth];
+    Real left[kWidth];
     unsigned many = 0;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       lane[v] = resolve(lanes, place + v < count ? place + v : count - 1);
       const bool real = place + v < count && first_step(lane[v]) < lane[v].steps;
       open[v] = pass == First && real;
+      left[v] = run.tolerance;
       if (pass == First || !real || lane[v].segment == 0) continue;
       // What is promised is the step from the neighbour's end, wherever the next run would start.
       Real end[Step::kStates], began[Step::kStates];
       // What has been checked need not be checked again where the neighbour still ends as it did.
+      left[v] = may_stay.at(growth_of(own + v - lanes.channels));
       const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round);
       bool moved = false, far = false;
       CELLC_UNROLL()
@@ -285,11 +325,11 @@ struct SegmentedRun {
         end[e] = at(run.ended, e, own + v - lanes.channels);
         began[e] = at(run.began, e, own + v);
         moved = moved || !(end[e] == began[e]);
-        far = far || !are_near(at(run.starts, e, own + v), began[e], tolerance < left ? tolerance : left);
+        far = far || !are_near(at(run.starts, e, own + v), began[e], tolerance < left[v] ? tolerance : left[v]);
       }
       if ((moved && fresh) || far) {
         const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
-        open[v] = far || !(r <= left);
+        open[v] = far || !(r <= left[v]);
         if (!open[v]) note(r);
       }
       many += open[v];
@@ -342,7 +382,7 @@ struct SegmentedRun {
         [&](long long t, const auto& now, bool first_of_stage) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t)) open[v] = writes[v] = false;
+            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t, left[v])) open[v] = writes[v] = false;
             rows.write(v, now[v], writes[v]);
           }
         });
@@ -357,14 +397,14 @@ struct SegmentedRun {
       expand += !(growth <= Real(1));
     }
   }
-  /// Rows are compared one step a stage: where what would be written agrees with what stands there, the
+  /// Rows are compared one step in two stages: where what would be written agrees with what stands there, the
   /// step's residual is their difference, and all that follows may stay. Rounded rows do not tell a
   /// residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
   /// step, where every such difference would be left in the result and add up.
-  CELLC_DEVICE bool merges(Standing& rows, int v, const Real* now, long long t) {
-    if (kNarrow || lanes.segment == 1) return false;
+  CELLC_DEVICE bool merges(Standing& rows, int v, const Real* now, long long t, Real left) {
+    if (kNarrow || lanes.segment == 1 || !rows.is_due(t)) return false;
     const Real far = rows.difference(v, now, t);
-    if (!(far <= run.tolerance)) return false;
+    if (!(far <= left)) return false;
     note(far);
     return true;
   }
@@ -463,7 +503,7 @@ struct SegmentedRun {
                 open[v] = true;
                 CELLC_UNROLL()
                 for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, here - (next - t / lanes.segment + 1) * lanes.channels);
-                rows.look_ahead(v, t);
+                if (!hopeless) rows.look_ahead(v, t);
               }
               ran += open[v];
             }
@@ -473,7 +513,8 @@ struct SegmentedRun {
         [&](long long t, const auto& now, bool first_of_stage) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (first_of_stage && open[v] && merges(rows, v, now[v], t)) open[v] = false;
+            // What merges here is not looked at again: where segments do not forget, all of it stays.
+            if (first_of_stage && open[v] && !hopeless && merges(rows, v, now[v], t, run.tolerance / 8)) open[v] = false;
             rows.write(v, now[v], open[v]);
           }
         });
@@ -494,6 +535,7 @@ struct SegmentedRun {
     for (long long tile = warp; tile * kTile < lanes.sequences * lanes.channels; tile += warps)
       for (int s = next_marked(tile, 1); s < lanes.segments; s = next_marked(tile, s)) s = walk_on(tile, s, ran);
     report();
+    if (thread == 0) atomicMax(&of->ended, nanoseconds());
     return ran;
   }
 };

@@ -54,7 +54,7 @@ CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_i
 }
 
 /// What this call saw decides what the next one starts from. `slower`: boundaries that no run-up of need()
-/// would have made right.
+/// would have made right; of chaos nothing is learned.
 CELLC_DEVICE void learn(const Segmented& run, const Before& before, unsigned slower, int burn_in) {
   const float boundaries = static_cast<float>(run.lanes.segments - 1) * static_cast<float>(run.lanes.sequences) *
                            static_cast<float>(run.lanes.channels);
@@ -104,10 +104,10 @@ struct Shares {
 };
 
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it. `slower`:
-/// segments that forget too slowly, as far as that is known.
+/// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was composed.
 template <bool kRows>
 CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned misses, unsigned slower, const Before& before, int burn_in, bool sweeps,
-                       Marks mark) {
+                       int early, Marks mark) {
   using Work = SegmentedRun<kRows>;
   const Segmented& run = work.run;
   Control* const control = run.control;
@@ -118,8 +118,17 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   work.sparse = sweeps && 16 * misses < work.count;
   auto pass = Work::First;
   int round = 0;
-  bool hopeless = false;
+  // Where segments are many, a round costs little of a walk.
+  const int most = run.carries < 0 && run.lanes.segments / 8 > run.rounds ? run.lanes.segments / 8 : run.rounds;
   unsigned active = misses, repaired = 0;
+  if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
+    // The first call on data that do not forget, or on chaos: walked at once, that is not much slower than by itself.
+    sum_over_grid<true>(&control->grid, passed, 0);
+    unsigned own = 0;
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) own += work.grown_apart(tile, early);
+    work.hopeless = sum_over_grid<true>(&control->grid, passed, own) > misses / 4;
+    mark();
+  }
   for (bool runs = !sweeps;; runs = true) {
     if (!runs) {
       sum_over_grid<true>(&control->grid, passed, 0);  // what the sweep wrote is needed now
@@ -139,22 +148,22 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
         if (leads) of->ran[round & 15] = active;
         // Where most segments grow what they start from, starts cannot be known: chaos is walked.
         const unsigned expanding = *static_cast<volatile unsigned*>(&of->expanding);
-        hopeless = run.carries < 0 && round == 0 && active > work.count / 2 && expanding > active / 2;
+        work.hopeless = run.carries < 0 && round == 0 && active > work.count / 2 && expanding > active / 2;
         ++round;
       }
       mark();
     }
     if (!active) break;
-    if (pass == Work::Again && !run.fixed && round >= run.eager && 16 * active < work.count && !hopeless) {
+    if (pass == Work::Again && !run.fixed && round >= run.eager && 16 * active < work.count && !work.hopeless) {
       // Few ran: mostly nothing is off any more, and to see that takes less than to compose.
       pass = Work::Look;
       continue;
     }
     // Chains that will not settle show early: most of what missed is still off after a few rounds. The others
     // need few rounds more, and each costs a segment where walking costs the sequence.
-    if (!hopeless && round < run.rounds && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
+    if (!work.hopeless && round < most && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
       // Newton's iteration, where it is asked for, is that and nothing better.
-      compose<Carriers>(Chains(work), shares.group, shares.parts, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines);
+      compose<Carriers>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)), shares.group, shares.parts);
       pass = Work::Again;
     } else {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
@@ -172,7 +181,11 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
     of->repaired = repaired;
     of->rounds = round;
     of->phases = mark.count;
-    if (run.carries < 0) learn(run, before, slower ? slower : control->needed[kNeeds], burn_in);
+    if (run.carries < 0) {
+      if (work.hopeless)
+        for (unsigned& needed : control->needed) needed = 0;
+      learn(run, before, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
+    }
     control->grid.passed = passed;
   }
 }
@@ -208,7 +221,8 @@ CELLC_DEVICE void segmented(const Segmented& run) {
       slower = sum_over_grid<true>(&control->grid, passed, own);
       mark();
       const Shares shares(run.lanes);
-      compose<Carriers>(Chains(work), shares.group, shares.parts, three ? Maps::Triples : Maps::Pairs);
+      const Slack none{run.tolerance, Real(0), Real(0)};   // nothing stands yet
+      compose<Carriers>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
       sum_over_grid<true>(&control->grid, passed, 0);
       mark();
     }
@@ -225,7 +239,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     mark();
   }
   if (__any_sync(0xffffffffu, !sweeps || misses)) {
-    mend<kRows>(work, passed, misses, slower, before, burn_in, sweeps, mark);
+    mend<kRows>(work, passed, misses, slower, before, burn_in, sweeps, composed ? 0 : burn_in, mark);
   } else if (leads) {
     work.of->phases = mark.count;
     if (composed) learn(run, before, slower, burn_in);
@@ -233,6 +247,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     control->grid.passed = passed;
   }
   if (leads) {
+    atomicMax(&work.of->ended, nanoseconds());
     work.of->bundles = composed;
     control->calls = call;
   }

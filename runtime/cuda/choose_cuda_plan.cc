@@ -54,10 +54,12 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     // A sweep has a start and a check, and then perhaps carriers, and more lanes a multiprocessor: walking takes less
     // a step. Of ParaGRU on an H200: 71 ns where sweeps took 130 to 140 beside those 4 us.
     const double step = std::max(0.0, seen.sweep_ns - 4000) / static_cast<double>(seen.sweep_steps);
-    const double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
+    double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
+    // Where it walked nearly all, it has seen what that takes.
+    if (seen.walked > 0.9 && seen.tail_ns > 0) walking = std::min(walking, seen.tail_ns);
     if (walking < seen.segmented_ns) {
       plan.plan = {};
-      plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} lanes walked to their end; {:.0f} us are expected step by step",
+      plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
                                      seen.segmented_ns * 1e-3, seen.tails, walking * 1e-3);
       return plan;
     }

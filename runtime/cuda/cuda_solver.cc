@@ -290,6 +290,8 @@ struct CudaSolver::Impl {
           Observed& seen = observed[k];
           ++seen.calls;
           seen.tails = o.tails;
+          seen.walked = static_cast<double>(o.tails) / static_cast<double>(std::max<std::int64_t>(1, r.boundaries));
+          seen.tail_ns = o.tails > 0 && !o.phase_ns.empty() ? o.phase_ns.back() : 0;
           seen.carries = o.carries && !o.bundles;
           seen.segmented_ns = 0;
           for (const double ns : o.phase_ns) {
@@ -299,10 +301,6 @@ struct CudaSolver::Impl {
           // Where bundles came first, their composition did, too.
           seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
           seen.sweep_steps = r.plan.segment + (o.bundles ? 0 : o.burn_in);
-          // What was walked in the end is not in the marks: so many segments a chain, at the sweep's pace.
-          const double chains = static_cast<double>(std::max<std::int64_t>(1, arrays.sequences * stages[k]->channels(arrays.bound.sizes)));
-          seen.segmented_ns += static_cast<double>(o.tails) / chains * static_cast<double>(r.plan.segment) * seen.sweep_ns /
-                               static_cast<double>(std::max<std::int64_t>(1, seen.sweep_steps));
         }
         for (const Unconverged& u : o.unconverged) {
           const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });

