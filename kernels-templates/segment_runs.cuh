@@ -479,12 +479,14 @@ struct SegmentedRun {
     };
     const long long own = lane_of(0);
     Lane lane[kWidth];
-    bool open[kWidth] = {}, walks[kWidth];   // walks: to the end of its sequence, open or not
+    // Walks: to the end of its sequence, open or not. Threads without a chain go along with the last one and write nothing:
+    // steps are unrolled where all of a warp make them.
+    bool open[kWidth] = {}, walks[kWidth];
     bool runs = kRows;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       lane[v] = resolve(lanes, lane_of(v));
-      walks[v] = place + v < chains && first_step(lane[v]) < lane[v].steps;
+      walks[v] = first_step(lane[v]) < lane[v].steps;
       runs = runs || walks[v];
     }
     const long long begin = first_step(lane[0]), last = lane[0].steps;
@@ -499,7 +501,7 @@ struct SegmentedRun {
             CELLC_UNROLL()
             for (int v = 0; v < kWidth; ++v) {
               const long long here = own + v + (next - from) * lanes.channels;
-              if (walks[v] && !open[v] && run.off[here]) {
+              if (walks[v] && !open[v] && place + v < chains && run.off[here]) {
                 open[v] = true;
                 CELLC_UNROLL()
                 for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, here - (next - t / lanes.segment + 1) * lanes.channels);
