@@ -149,6 +149,25 @@ bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more,
   return true;
 }
 
+namespace {
+
+/// 1/(1 + exp(u)) and exp(u)/(1 + exp(u)) are the logistic function, as which they do not overflow, cost one
+/// call and are known to lie between 0 and 1. Most cells that are written out from a paper have one.
+std::optional<NodeId> logistic(Graph& graph, NodeId above, NodeId below, Span span) {
+  const auto is_one = [&](NodeId n) { return graph[n].op == Op::Constant && graph[n].number == 1; };
+  if (graph[below].op != Op::Add) return std::nullopt;
+  NodeId one = graph[below].args[0], power = graph[below].args[1];
+  if (is_one(power)) std::swap(one, power);
+  if (!is_one(one) || graph[power].op != Op::Exp) return std::nullopt;
+  const NodeId u = graph[power].args[0];
+  if (above == power) return graph.op(Op::Sigmoid, {u}, span);
+  if (!is_one(above)) return std::nullopt;
+  if (graph[u].op == Op::Neg) return graph.op(Op::Sigmoid, {graph[u].args[0]}, span);
+  return graph.op(Op::Sigmoid, {graph.op(Op::Neg, {u}, span)}, span);
+}
+
+}  // namespace
+
 Value Lowering::elementwise(Op op, const std::vector<Value>& args, const std::vector<Span>& places, Span span,
                             Scope& scope) {
   bool good = true;
@@ -164,6 +183,9 @@ Value Lowering::elementwise(Op op, const std::vector<Value>& args, const std::ve
     if (good) good = unite(axes, v.order, span, scope);
   }
   if (!good) return poison();
+  if (op == Op::Div)
+    if (const auto gate = logistic(graph_, nodes[0], nodes[1], span))
+      return expression_value(*gate, std::move(axes));
   return expression_value(graph_.op(op, std::move(nodes), span), std::move(axes));
 }
 

@@ -236,6 +236,23 @@ TEST(Lower, EqualContractionsAreOneNode) {
   EXPECT_EQ(sum.axes, std::vector<AxisId>{cell.header[0]});
 }
 
+TEST(Lower, LogisticFunctionsWrittenOutAreOne) {
+  const auto update = [](const std::string& text) {
+    const CellGraph cell = good("cell c[d] {\n state h[d]\n input x[d]\n h' = " + text + "\n}\n");
+    const Node& node = cell.graph[cell.updates[0].value];
+    return node.op == Op::Sigmoid ? "sigmoid of " + std::string(op_info(cell.graph[node.args[0]].op).name) : op_info(node.op).name;
+  };
+  EXPECT_EQ(update("1/(1 + exp(-(h + x)))"), "sigmoid of Add");
+  EXPECT_EQ(update("1/(exp(-(h + x)) + 1)"), "sigmoid of Add");
+  EXPECT_EQ(update("1/(1 + exp(h + x))"), "sigmoid of Neg");
+  EXPECT_EQ(update("exp(h + x)/(1 + exp(h + x))"), "sigmoid of Add");
+  // Others of that look.
+  EXPECT_EQ(update("2/(1 + exp(-h - x))"), "Div");
+  EXPECT_EQ(update("1/(2 + exp(-h - x))"), "Div");
+  EXPECT_EQ(update("1/(1 - exp(-h - x))"), "Div");
+  EXPECT_EQ(update("exp(h)/(1 + exp(x))"), "Div");
+}
+
 TEST(Lower, RenamingDiagonalsAndPickedEntries) {
   const CellGraph cell = good(
       "cell c[n=3, d] {\n state h[n], P[n,n], q[d]\n input x[n], key[n,d]\n param A[n,n]\n"
