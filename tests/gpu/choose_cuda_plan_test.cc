@@ -1,0 +1,59 @@
+// When segments are given up for walking every lane: by what earlier calls took, of ParaGRU's shape (1, 8192, 1024).
+#include "runtime/cuda/choose_cuda_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/front_end.h"
+
+namespace cellc {
+namespace {
+
+Strategy chosen(const Observed& seen) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+  StageShape shape;
+  shape.sequences = 1;
+  shape.longest = shape.rows = 8192;
+  shape.channels = 1024;
+  shape.block = 1;
+  shape.storage_bytes = 4;
+  GpuFacts card;
+  card.multiprocessors = 132;
+  return choose_cuda_plan(cell.structure.stages[0], shape, card, seen).plan.strategy;
+}
+
+/// Of segments of 256 steps whose sweep took 36 us: walking is expected to take 0.55 (36 - 4)/256 8192 = 563 us.
+Observed after(int calls, double microseconds) {
+  Observed seen;
+  seen.calls = calls;
+  seen.segmented_ns = microseconds * 1000;
+  seen.sweep_ns = 36000;
+  seen.sweep_steps = 256;
+  return seen;
+}
+
+TEST(ChooseCudaPlan, TheFirstCallTeachesNothingOfTime) {
+  EXPECT_EQ(chosen({}), Strategy::Segmented);
+  EXPECT_EQ(chosen(after(1, 5000)), Strategy::Segmented);
+}
+
+TEST(ChooseCudaPlan, TheSecondIsGivenUpWhereItIsMuchSlowerThanWalking) {
+  EXPECT_EQ(chosen(after(2, 800)), Strategy::Segmented);
+  EXPECT_EQ(chosen(after(2, 900)), Strategy::Sequential);
+}
+
+TEST(ChooseCudaPlan, LaterOnesWhereTheyAreSlower) {
+  EXPECT_EQ(chosen(after(3, 520)), Strategy::Segmented);
+  EXPECT_EQ(chosen(after(3, 600)), Strategy::Sequential);
+}
+
+TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
+  Observed seen = after(3, 500);
+  seen.tail_ns = 450000;
+  seen.walked = 0.5;  // of half of the segments: nothing is known of the others
+  EXPECT_EQ(chosen(seen), Strategy::Segmented);
+  seen.walked = 1;
+  EXPECT_EQ(chosen(seen), Strategy::Sequential);
+}
+
+}  // namespace
+}  // namespace cellc
