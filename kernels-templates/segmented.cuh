@@ -122,11 +122,11 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   const int most = run.carries < 0 && run.lanes.segments / 8 > run.rounds ? run.lanes.segments / 8 : run.rounds;
   unsigned active = misses, repaired = 0;
   if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
-    // The first call on data that do not forget, or on chaos: walked at once, that is not much slower than by itself.
+    // The first call on data that do not forget, or chaos, which is walked at once.
     sum_over_grid<true>(&control->grid, passed, 0);
     unsigned own = 0;
     for (long long tile = work.warp; tile < tiles; tile += work.warps) own += work.grown_apart(tile, early);
-    work.hopeless = sum_over_grid<true>(&control->grid, passed, own) > misses / 4;
+    work.hopeless = sum_over_grid<true>(&control->grid, passed, own) > misses / 5;
     mark();
   }
   for (bool runs = !sweeps;; runs = true) {

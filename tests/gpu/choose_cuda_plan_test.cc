@@ -39,6 +39,9 @@ TEST(ChooseCudaPlan, TheFirstCallTeachesNothingOfTime) {
 TEST(ChooseCudaPlan, TheSecondIsGivenUpWhereItIsMuchSlowerThanWalking) {
   EXPECT_EQ(chosen(after(2, 800)), Strategy::Segmented);
   EXPECT_EQ(chosen(after(2, 900)), Strategy::Sequential);
+  Observed lost = after(2, 800);
+  lost.rounds = 8;
+  EXPECT_EQ(chosen(lost), Strategy::Sequential);
 }
 
 TEST(ChooseCudaPlan, LaterOnesWhereTheyAreSlower) {
