@@ -57,9 +57,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
     // Where it walked nearly all, it has seen what that takes.
     if (seen.walked > 0.9 && seen.tail_ns > 0) walking = std::min(walking, seen.tail_ns);
-    // The second call still finds its way where data do not forget: a few rounds more than the next ones will need.
-    const bool settles = seen.calls == 2 && seen.rounds <= 3 && seen.tails == 0;
-    if (walking < seen.segmented_ns / (settles ? 1.5 : 1)) {
+    if (walking < seen.segmented_ns) {
       plan.plan = {};
       plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
                                      seen.segmented_ns * 1e-3, seen.tails, walking * 1e-3);

@@ -289,7 +289,6 @@ struct CudaSolver::Impl {
           if (o.growth > 0 && r.plan.segment > 0) r.lyapunov = std::log(o.growth) / static_cast<double>(r.plan.segment);
           Observed& seen = observed[k];
           ++seen.calls;
-          seen.rounds = o.rounds;
           seen.tails = o.tails;
           seen.walked = static_cast<double>(o.tails) / static_cast<double>(std::max<std::int64_t>(1, r.boundaries));
           seen.tail_ns = o.tails > 0 && !o.phase_ns.empty() ? o.phase_ns.back() : 0;

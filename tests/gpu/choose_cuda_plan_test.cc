@@ -36,17 +36,9 @@ TEST(ChooseCudaPlan, TheFirstCallTeachesNothingOfTime) {
   EXPECT_EQ(chosen(after(1, 5000)), Strategy::Segmented);
 }
 
-TEST(ChooseCudaPlan, TheSecondIsGivenUpWhereItIsMuchSlowerThanWalking) {
-  EXPECT_EQ(chosen(after(2, 800)), Strategy::Segmented);
-  EXPECT_EQ(chosen(after(2, 900)), Strategy::Sequential);
-  Observed lost = after(2, 800);
-  lost.rounds = 8;
-  EXPECT_EQ(chosen(lost), Strategy::Sequential);
-}
-
-TEST(ChooseCudaPlan, LaterOnesWhereTheyAreSlower) {
-  EXPECT_EQ(chosen(after(3, 520)), Strategy::Segmented);
-  EXPECT_EQ(chosen(after(3, 600)), Strategy::Sequential);
+TEST(ChooseCudaPlan, SegmentsAreGivenUpWhereTheyAreSlowerThanWalking) {
+  EXPECT_EQ(chosen(after(2, 520)), Strategy::Segmented);
+  EXPECT_EQ(chosen(after(2, 600)), Strategy::Sequential);
 }
 
 TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
