@@ -33,8 +33,8 @@ struct Chains {
   template <class Work>
   CELLC_DEVICE Chains(const Work& work, Maps maps, Slack slack)
       : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs},
-        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, slack(slack), maps(maps), bends(kBends && maps != Maps::Lines), count(work.count), thread(work.thread), warp(work.warp),
-        warps(work.warps) {}
+        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, slack(slack), maps(maps),
+        bends(kBends && maps != Maps::Lines), count(work.count), thread(work.thread), warp(work.warp), warps(work.warps) {}
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
   CELLC_DEVICE long long first_lane(long long chain) const {
     const long long sequence = quotient(chain, lanes.channels);
@@ -122,8 +122,8 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
     if (end > lanes.segments) end = lanes.segments;
     typename Of::Change change;
     typename Of::Boundary before;   // that this part's first one follows
-    const bool settles = kShares && (maps == Maps::Lines || maps == Maps::Bent);
-    if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : lanes.segments > 1) * lanes.channels);
+    const bool settles = kShares && lanes.segments > 1 && (maps == Maps::Lines || maps == Maps::Bent);
+    if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : 1) * lanes.channels);
     // Boundaries in batches: what one needs is read before any of them is worked on.
     typename Of::Boundary batch[kBatch];
     Bend bend[kBatch];
@@ -158,10 +158,8 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
           }
           const long long lane = lane0 + (s + i) * lanes.channels;
           if constexpr (kBends) {
-            if (bends) {
-              bend[i].follow(change.by[0], batch[i].end[0], batch[i].carrier[0]);
-              if (last && real) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
-            }
+            if (bends) bend[i].follow(change.by[0], batch[i].end[0], batch[i].carrier[0]);
+            if (work.bends && last && real) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
           }
           change.step(work, lane, batch[i], real && last);
         }
