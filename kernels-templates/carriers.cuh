@@ -34,18 +34,22 @@ struct AffineCarriers {
     for (int i = 0; i < kN * kN; ++i)
       if (Rule::carrier(i) >= 0) carrier[Rule::carrier(i) - kN] = 0;
   }
-  /// By how much a difference at the start has grown or shrunk.
-  static CELLC_DEVICE Real growth(const Real* carrier) {
+  /// By how much a difference at the start has grown or shrunk: the largest sum of a row of P.
+  template <class Entry>
+  static CELLC_DEVICE Real growth_of(const Entry& entry) {
     Real most = 0;
     CELLC_UNROLL()
     for (int i = 0; i < kN; ++i) {
       Real sum = 0;
       CELLC_UNROLL()
       for (int j = 0; j < kN; ++j)
-        if (Rule::carrier(i * kN + j) >= 0) sum += magnitude(carrier[Rule::carrier(i * kN + j) - kN]);
+        if (Rule::carrier(i * kN + j) >= 0) sum += magnitude(entry(i * kN + j));
       most = sum > most ? sum : most;
     }
     return most;
+  }
+  static CELLC_DEVICE Real growth(const Real* carrier) {
+    return growth_of([&](int place) { return carrier[Rule::carrier(place) - kN]; });
   }
 
   /// Whether an entry of a map's matrix may be other than zero, over no step as well.
@@ -70,16 +74,7 @@ struct AffineCarriers {
     }
     /// Of the segment that ends here.
     CELLC_DEVICE Real growth() const {
-      Real most = 0;
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        Real sum = 0;
-        CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j)
-          if (holds(i, j)) sum += magnitude(carrier[i * kN + j]);
-        most = sum > most ? sum : most;
-      }
-      return most;
+      return growth_of([&](int place) { return carrier[place]; });
     }
   };
 
