@@ -1,4 +1,4 @@
-// Calls that follow each other on data that do not forget (kernels-templates/bundles.cuh), on the emulator:
+// Calls that follow each other on data that do not forget (kernels-templates/bundles.cuh):
 // from the second on every segment is run from several starts first, and the sweep that follows is nearly
 // right. The answers are held against a loop in f64 that shares no code with them.
 #include <fmt/format.h>
@@ -105,11 +105,10 @@ TEST_P(Bundles, EndInTheRightAnswerAndMissLittle) {
     solver.report(report, 0);
   }
   ASSERT_EQ(reports[0].stages[0].plan.strategy, Strategy::Segmented);
-  EXPECT_LE(reports[2].max_residual, dtype == Dtype::F32 ? 1e-6 : 0.02);
-  if (dtype == Dtype::F32) {
-    SolveReport last;
-    EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
-  }
+  EXPECT_LE(reports[2].max_residual, dtype == Dtype::F32 ? 1e-6 : 1e-4);
+  // Rows of 16 bits are rounded when they are written, to 2^-9 of what they hold.
+  SolveReport last;
+  EXPECT_LE(c.off(solver.run(c.run, {}, last)), dtype == Dtype::F32 ? 3e-5 : 5e-3);
   // How few are off depends on how many segments there are, which a card of another size knows: there the answer counts.
   if (on_card()) return;
   // The first call finds nearly every boundary of a slow channel off, the third next to none.

@@ -1,5 +1,5 @@
-// Chaotic cells under `auto` (kernels-templates/segmented.cuh): that nothing is forgotten is seen from the first sweep, in
-// the first call as in those that follow, and all is walked at once.
+// Chaotic cells under `auto` (kernels-templates/segmented.cuh): that nothing is forgotten is seen from the
+// first sweep, in the first call as in those that follow, and all is walked at once.
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
@@ -21,7 +21,8 @@ TEST_P(Chaos, IsWalkedAtOnceInEveryCall) {
   BoundRun run;
   for (std::size_t s = 0; s < cell.cell.symbols.size(); ++s) {
     Array start(Dtype::F32, {kLanes});
-    for (std::int64_t i = 0; i < kLanes; ++i) start.set(i, 0.1 + 0.02 * static_cast<double>(i * (7 + 4 * static_cast<std::int64_t>(s)) % kLanes));
+    for (std::int64_t i = 0; i < kLanes; ++i)
+      start.set(i, 0.1 + 0.02 * static_cast<double>(i * (7 + 4 * static_cast<std::int64_t>(s)) % kLanes));
     run.symbols.push_back(start);
   }
   run.offsets = {0};
@@ -47,11 +48,13 @@ TEST_P(Chaos, IsWalkedAtOnceInEveryCall) {
   const RunOutput got = solver.download(0);
   for (std::size_t u = 0; u < want.states.size(); ++u)
     for (std::int64_t i = 0; i < kLanes * kSteps; ++i)
-      ASSERT_EQ(got.states[u].get(i), want.states[u].get(i)) << "state " << u << ", sequence " << i / kSteps << ", step " << i % kSteps;
+      ASSERT_EQ(got.states[u].get(i), want.states[u].get(i))
+          << "state " << u << ", sequence " << i / kSteps << ", step " << i % kSteps;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Chaos,
-                         testing::Values(Chaotic{"logistic", "cell logistic {\n  state x\n  x' = 3.9*x*(1 - x)\n}\n"},
+                         testing::Values(Chaotic{"logistic",
+                                                 "cell logistic {\n  state x\n  x' = 3.9*x*(1 - x)\n}\n"},
                                          Chaotic{"lorenz", R"(cell lorenz {
   state x, y, z
   dt = 0.01

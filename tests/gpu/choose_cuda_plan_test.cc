@@ -1,4 +1,5 @@
-// When segments are given up for walking every lane: by what earlier calls took, of ParaGRU's shape (1, 8192, 1024).
+// When segments are given up for walking every lane: by what earlier calls took, of ParaGRU's shape (1, 8192,
+// 1024).
 #include "runtime/cuda/choose_cuda_plan.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +10,8 @@ namespace cellc {
 namespace {
 
 Strategy chosen(const Observed& seen) {
-  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+  const AnalysedCell cell =
+      analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
   StageShape shape;
   shape.sequences = 1;
   shape.longest = shape.rows = 8192;
@@ -21,7 +23,8 @@ Strategy chosen(const Observed& seen) {
   return choose_cuda_plan(cell.structure.stages[0], shape, card, seen).plan.strategy;
 }
 
-/// Of segments of 256 steps whose sweep took 36 us: walking is expected to take 0.55 (36 - 4)/256 8192 = 563 us.
+/// Of segments of 256 steps whose sweep took 36 us: walking is expected to take 0.55 (36 - 4)/256 8192 = 563
+/// us.
 Observed after(int calls, double microseconds) {
   Observed seen;
   seen.calls = calls;
