@@ -317,7 +317,7 @@ std::string RowsEmitter::emit() {
       fmt::format("struct {}_arguments {{\n  cellc::RowsFrame frame;\n{}}};\n\n", out_.function, struct_);
   head += fmt::format(
       "extern \"C\" __global__ void __launch_bounds__(cellc::kRowsThreads)\n{0}(const __grid_constant__ "
-      "{0}_arguments a) {{\n",
+      "{0}_arguments a) {{\n  cellc::await_stream();\n",
       out_.function);
   if (out_.form != RowsForm::Flat)
     head += "  CELLC_DYNAMIC_SHARED(Real, shared);\n  static_cast<void>(shared);\n";

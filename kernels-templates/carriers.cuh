@@ -214,6 +214,9 @@ struct AffineCarriers {
     CELLC_DEVICE void shuffle_down(int by) {
       each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
     }
+    CELLC_DEVICE void shuffle_xor(int by) {
+      each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
+    }
     CELLC_DEVICE void move(Real* state) const {
       Real to[kN];
       CELLC_UNROLL()
@@ -373,6 +376,9 @@ struct MapCarriers {
     }
     CELLC_DEVICE void shuffle_down(int by) {
       each([&](Real& value) { value = __shfl_down_sync(0xffffffffu, value, by); });
+    }
+    CELLC_DEVICE void shuffle_xor(int by) {
+      each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
     }
     CELLC_DEVICE void move(Real* state) const {
       CELLC_UNROLL()

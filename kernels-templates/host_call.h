@@ -243,12 +243,13 @@ static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
 
 /* What plans are made by. Shared memory is that of the least card that kernels are built for, so that they
  * suit on every card; memory between phases is kept to 256 MiB. */
-static inline cellc_facts cellc_facts_of(const cellc_cell* cell, int multiprocessors) {
+static inline cellc_facts cellc_facts_of(const cellc_cell* cell, int multiprocessors, int l2_bytes) {
   cellc_facts facts;
   facts.multiprocessors = multiprocessors;
   facts.shared_per_block = cell->shared_per_block;
   facts.shared_per_multiprocessor = cell->shared_per_multiprocessor;
   facts.memory_bytes = (int64_t)4 << 30;
+  facts.l2_bytes = l2_bytes;
   return facts;
 }
 

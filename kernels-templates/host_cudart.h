@@ -66,15 +66,16 @@ static inline int cellc_cuda_owns(void* self, uint64_t address) {
 static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream,
                                   cellc_cuda* c, cellc_device* device) {
   cudaError_t error;
-  int multiprocessors = 0;
+  int multiprocessors = 0, l2_bytes = 0;
   memset(c, 0, sizeof *c);
   c->kernels = kernels;
   c->stream = (cudaStream_t)stream;
   error = cudaGetDevice(&c->device);
   if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, c->device);
+  if (!error) error = cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, c->device);
   if (!error) error = cudaDeviceGetAttribute(&c->shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);
   device->self = c;
-  device->facts = cellc_facts_of(cell, multiprocessors);
+  device->facts = cellc_facts_of(cell, multiprocessors, l2_bytes);
   device->resident = cellc_cuda_resident;
   device->launch = cellc_cuda_launch;
   device->zero = cellc_cuda_zero;

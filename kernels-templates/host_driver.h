@@ -85,7 +85,7 @@ static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* ke
                                     CUstream stream, cellc_driver* c, cellc_device* device) {
   CUresult error;
   CUdevice ordinal = 0;
-  int multiprocessors = 0;
+  int multiprocessors = 0, l2_bytes = 0;
   memset(c, 0, sizeof *c);
   c->kernels = kernels;
   c->stream = stream;
@@ -94,11 +94,12 @@ static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* ke
   if (!error) error = cuCtxGetDevice(&ordinal);
   if (!error)
     error = cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal);
+  if (!error) error = cuDeviceGetAttribute(&l2_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, ordinal);
   if (!error)
     error = cuDeviceGetAttribute(&c->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal);
   c->device = (int)ordinal;
   device->self = c;
-  device->facts = cellc_facts_of(cell, multiprocessors);
+  device->facts = cellc_facts_of(cell, multiprocessors, l2_bytes);
   device->resident = cellc_driver_resident;
   device->launch = cellc_driver_launch;
   device->zero = cellc_driver_zero;

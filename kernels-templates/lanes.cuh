@@ -191,14 +191,22 @@ struct Repeat<0> {
   static CELLC_DEVICE void run(Function&&) {}
 };
 
+/// When inputs leave the second-level cache: in turn, as they came. Nothing is asked for.
+struct InTurn {};
+/// As whoever walks says, and may change from stage to stage.
+struct AsSaid {
+  const CachePolicy& policy;
+};
+
 /// One warp's stages. kRows: all its lanes are neighbouring channels of one segment, rows of which are
 /// copied sixteen bytes at a time; otherwise every thread copies its own.
-template <class Cell, bool kRows>
+template <class Cell, bool kRows, class Caching>
 struct Staging {
   Stored* memory;
   SharedAddress to;                                             ///< of this thread's first copy into stage 0
   const char* source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
   long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];    ///< bytes from a step to the next
+  const Caching caching;
   long long next, end;                                    ///< the step that the next stage starts with; one past the last
 
   static constexpr int kChunk = 16 / sizeof(Stored);              // entries
@@ -207,8 +215,8 @@ struct Staging {
   static constexpr int kRowBytes = kTile * sizeof(Stored);
   static constexpr int kStageBytes = kSteps * Cell::kInputs * kRowBytes;
 
-  CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end)
-      : memory(memory), next(begin), end(end) {
+  CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end, const Caching& caching)
+      : memory(memory), caching(caching), next(begin), end(end) {
     const int thread = threadIdx.x % kWarp;
     to = shared_address(memory + (kRows ? thread / kChunks * kTile + thread % kChunks * kChunk : thread * kWidth));
     CELLC_UNROLL()
@@ -222,6 +230,15 @@ struct Staging {
     }
   }
 
+  template <class Offset>
+  static CELLC_DEVICE void copy(Offset, SharedAddress stage, const char* from, InTurn) {
+    copy_async_at<16, Offset::value>(stage, from);
+  }
+  template <class Offset>
+  static CELLC_DEVICE void copy(Offset, SharedAddress stage, const char* from, AsSaid as) {
+    copy_async_at<16, Offset::value>(stage, from, as.policy);
+  }
+
   /// Asks for the next stage, into place `slot`. Without branches, so that it is scheduled among the
   /// arithmetic of a step.
   CELLC_DEVICE void ask(int slot) {
@@ -233,7 +250,7 @@ struct Staging {
         constexpr int e = decltype(input)::value;
         Repeat<(kSteps + kRowsAtOnce - 1) / kRowsAtOnce>::run([&](auto part) {
           constexpr int k = decltype(part)::value * kRowsAtOnce;
-          if (k + row < left) copy_async_at<16, (e * kSteps + k) * kRowBytes>(stage, source[e] + k * stride[e]);
+          if (k + row < left) copy(Place<(e * kSteps + k) * kRowBytes>(), stage, source[e] + k * stride[e], caching);
         });
       });
     } else {
@@ -318,14 +335,14 @@ struct Rows {
 /// `before_stage(t, state)` is called by the lanes that still
 /// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
 /// whether it is the first of those. begin and end may differ between threads unless kRows.
-template <class Cell, bool kRows, bool kLockstep, class BeforeStage, class After>
+template <class Cell, bool kRows, bool kLockstep, class BeforeStage, class After, class Caching = InTurn>
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
-                       Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after) {
+                       Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after, const Caching& caching = Caching()) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1;
   Real param[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)];
   load_params<Cell>(lanes, lane, param);
   const Uniforms<Cell> uniforms(lanes);
-  Staging<Cell, kRows> staging(memory, lanes, lane, begin, end);
+  Staging<Cell, kRows, Caching> staging(memory, lanes, lane, begin, end, caching);
   __syncwarp();  // the last walk's reads are done
   CELLC_UNROLL(1)
   for (int s = 0; s < kStages; ++s) staging.ask(s);

@@ -111,6 +111,12 @@ using SharedAddress = char*;
 CELLC_DEVICE SharedAddress shared_address(void* at) { return static_cast<char*>(at); }
 template <int kBytes, int kOffset>
 CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) { copy_async<kBytes>(to + kOffset, from); }
+using CachePolicy = unsigned long long;
+CELLC_DEVICE CachePolicy stays_last() { return 0; }
+CELLC_DEVICE CachePolicy goes_first() { return 0; }
+CELLC_DEVICE CachePolicy goes_in_turn() { return 0; }
+template <int kBytes, int kOffset>
+CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy) { copy_async<kBytes>(to + kOffset, from); }
 #else
 /// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache.
 template <int kBytes>
@@ -134,6 +140,28 @@ CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) {
   } else {
     asm volatile("cp.async.ca.shared.global [%0 + %3], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes), "n"(kOffset) : "memory");
   }
+}
+/// When what was copied is to leave the second-level cache.
+using CachePolicy = unsigned long long;
+CELLC_DEVICE CachePolicy stays_last() {
+  CachePolicy policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+CELLC_DEVICE CachePolicy goes_first() {
+  CachePolicy policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+CELLC_DEVICE CachePolicy goes_in_turn() {
+  CachePolicy policy;
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+template <int kBytes, int kOffset>
+CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy policy) {
+  static_assert(kBytes == 16);
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0 + %2], [%1], 16, %3;" ::"r"(to), "l"(from), "n"(kOffset), "l"(policy) : "memory");
 }
 /// Until at most kPending groups of this thread are under way.
 template <int kPending>
@@ -202,6 +230,14 @@ CELLC_DEVICE T load_whole(const T* from) {
   for (int i = 0; i < kWords; ++i) reinterpret_cast<unsigned*>(&result)[i] = words[i];
 #endif
   return result;
+}
+
+/// What every kernel starts with. One that was launched so may begin while what is ahead of it on its stream has not ended
+/// (programmatic dependent launch, sm_90): up to here it may touch nothing that another kernel has to do with.
+CELLC_DEVICE void await_stream() {
+#if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 // A number from every thread of a grid whose blocks are resident at once, and with it a barrier: a word holds

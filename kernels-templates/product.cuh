@@ -74,5 +74,6 @@ extern "C" __global__ void __launch_bounds__(256)
     cellc_product(const __grid_constant__ cellc::ProductArguments a) {
   __shared__ Real left[cellc::kProductDepth * cellc::kProductPitch];
   __shared__ Real right[cellc::kProductDepth * cellc::kProductPitch];
+  cellc::await_stream();
   cellc::multiply(a, left, right);
 }

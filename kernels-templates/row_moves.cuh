@@ -56,21 +56,29 @@ CELLC_DEVICE void move_history(const HistoryMove& move) {
 }  // namespace cellc
 
 extern "C" __global__ void cellc_move_stored(const __grid_constant__ cellc::RowMove move) {
+  cellc::await_stream();
   cellc::move_rows<Stored, Stored>(move, [](Stored value) { return value; });
 }
 extern "C" __global__ void cellc_move_real(const __grid_constant__ cellc::RowMove move) {
+  cellc::await_stream();
   cellc::move_rows<Real, Real>(move, [](Real value) { return value; });
 }
 extern "C" __global__ void cellc_widen(const __grid_constant__ cellc::RowMove move) {
+  cellc::await_stream();
   cellc::move_rows<Real, Stored>(move, [](Stored value) { return cellc::widen(value); });
 }
 extern "C" __global__ void cellc_narrow(const __grid_constant__ cellc::RowMove move) {
+  cellc::await_stream();
   cellc::move_rows<Stored, Real>(move, [](Real value) { return cellc::narrow(value); });
 }
-extern "C" __global__ void cellc_history(const __grid_constant__ cellc::HistoryMove move) { cellc::move_history(move); }
+extern "C" __global__ void cellc_history(const __grid_constant__ cellc::HistoryMove move) {
+  cellc::await_stream();
+  cellc::move_history(move);
+}
 
 /// 1 for every sequence that has a bad step; the last of several stages adds to what the others said.
 extern "C" __global__ void cellc_status(int* status, const unsigned long long* first_bad, int sequences, int adds) {
+  cellc::await_stream();
   for (int s = blockIdx.x * blockDim.x + threadIdx.x; s < sequences; s += gridDim.x * blockDim.x)
     status[s] = (first_bad[s] != ~0ull || (adds && status[s])) ? 1 : 0;
 }

@@ -27,6 +27,7 @@ constexpr int kLook = CELLC_SCAN_LOOK;              ///< predecessors that a thr
 struct ScanControl {
   unsigned calls;
   unsigned drawn;  ///< tickets of this call
+  unsigned long long carrying;  ///< carriers that know the number of this call
 };
 
 struct Scan {
@@ -35,6 +36,7 @@ struct Scan {
   unsigned long long* words;  ///< [group of channels of a sequence][piece][word][channel]; zeroed with `control`, and only with it
   int pieces;                 ///< of the longest sequence
   int groups;                 ///< of channels of a sequence
+  int carriers;               ///< blocks of a stream that carry states from piece to piece: one for each channel of each chain
   int look;                   ///< pieces of a sequence that may well be under way at once
 };
 

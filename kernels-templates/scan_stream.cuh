@@ -1,14 +1,20 @@
 // A scan (scan.cuh) of few channels: long sequences whose pieces stream through the blocks.
 //
-// With few channels nearly all pieces that are under way belong to one chain, and each waits for those before
-// it. A block that did nothing else meanwhile would leave memory idle. So a block holds kScanBuffers pieces at
-// once: the inputs of the later ones are on their way; the next one is swept with carriers and its map
-// published; and only then the start of the piece before is looked for, whose predecessors' maps have been
-// asked for before that sweep. Mostly they are there by then, one look suffices, and nobody waits. The last
+// With few channels nearly all pieces that are under way belong to one chain, and each waits for those before it. If every
+// block looked for its start among its predecessors, as in scan.cuh, all blocks would read the words of the same two hundred
+// pieces at about the same time; these few lines of memory then answer so late that this was a quarter of the time and more.
+// So somebody else reads them, once: the first blocks are carriers. Each follows one channel of one chain, takes the maps of
+// pieces as they appear, and publishes the states at their ends. A block that works on rows waits for one word.
+//
+// It holds kScanBuffers pieces at once: the inputs of the later ones are on their way, the next one is swept with carriers and
+// its map published, and only then the state before the last one is looked at, whose maps are by then a round old. The last
 // warp of a block does nothing but draw tickets.
 //
 // Pieces are handed out in order of time, a block takes its own in order, and a map is published before any
-// start is waited for: whoever is waited for is running or done, as in scan.cuh.
+// start is waited for. All blocks are resident (a cooperative launch): carriers and those who wait for them.
+//
+// What it saves, of 2^26 steps of one channel on an H200: f32 at 0.45 of a copy's speed by scan.cuh, 0.75 in a stream whose
+// blocks look back for themselves, 0.87 with a carrier; clip maps, of four numbers, 0.40 and 0.57 in the last two.
 //
 // Needs scan.cuh.
 #pragma once
@@ -18,11 +24,8 @@ namespace cellc {
 #ifndef CELLC_SCAN_BUFFERS
 #define CELLC_SCAN_BUFFERS 3
 #endif
-#ifndef CELLC_STREAM_LOOK
-#define CELLC_STREAM_LOOK (CELLC_SCAN_CHANNELS < 4 ? 1 : CELLC_SCAN_CHANNELS < 8 ? 2 : 4)
-#endif
 constexpr int kScanBuffers = CELLC_SCAN_BUFFERS;  ///< pieces of a block that are on chip at once: 3 or 4
-constexpr int kStreamLook = CELLC_STREAM_LOOK;    ///< predecessors that a thread looks at together
+constexpr int kMostStreamWarps = 8;               ///< that work on rows
 constexpr int kPieceRing = 8;                     ///< more than a block has to do with at once
 constexpr int kWarpBytes = kSlots * kSlotPitch * static_cast<int>(sizeof(Stored));  ///< of a piece
 
@@ -37,11 +40,12 @@ struct PieceAt {
 constexpr int stream_shared_bytes(int warps) {
   return kPieceRing * static_cast<int>(sizeof(PieceAt)) +
          warps * (kScanBuffers * (kWarpBytes + 8) +
-                  kScanChannels * static_cast<int>(3 * kMapReals * sizeof(Real) + sizeof(unsigned)));
+                  kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real))) +
+         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real));
 }
 
-// Copies of whole rows of a warp by the engine of sm_90, which asks for nothing of the threads: as many
-// requests by threads would hold up whatever else they have to read.
+// Copies of whole rows of a warp by the engine of sm_90, in both directions, which asks for nothing of the threads: as many
+// requests by threads would hold up whatever else they have to read. (Where threads write rows it is 2 % slower.)
 #if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 constexpr bool kBulk = !kSwizzled && kPartPad == 0 && kScanChannels <= kChunk;
 CELLC_DEVICE void bulk_init(unsigned long long* gate) {
@@ -52,11 +56,20 @@ CELLC_DEVICE void bulk_fence() { asm volatile("fence.proxy.async.shared::cta;" :
 CELLC_DEVICE void bulk_expect(unsigned long long* gate, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(gate)), "r"(bytes) : "memory");
 }
+/// Nobody reads them again: what leaves the second-level cache first is no loss (1 %).
 CELLC_DEVICE void bulk_copy(void* to, const void* from, int bytes, unsigned long long* gate) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-               "l"(from), "r"(bytes), "r"(shared_address(gate))
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(gate)), "l"(goes_first())
                : "memory");
 }
+CELLC_DEVICE void bulk_store(void* to, void* from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");
+}
+CELLC_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until what this thread stores has been read; until it is written.
+CELLC_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+CELLC_DEVICE void bulk_wait_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 CELLC_DEVICE void bulk_wait(unsigned long long* gate, unsigned parity) {
   asm volatile(
       "{\n.reg .pred there;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n@!there bra again;\n}" ::"r"(
@@ -71,6 +84,19 @@ CELLC_DEVICE void bulk_fence() {}
 CELLC_DEVICE void bulk_expect(unsigned long long*, int) {}
 CELLC_DEVICE void bulk_copy(void*, const void*, int, unsigned long long*) {}
 CELLC_DEVICE void bulk_wait(unsigned long long*, unsigned) {}
+CELLC_DEVICE void bulk_store(void*, void*, int) {}
+CELLC_DEVICE void bulk_commit() {}
+CELLC_DEVICE void bulk_wait_read() {}
+CELLC_DEVICE void bulk_wait_written() {}
+#endif
+
+// Between the warps of a block.
+#ifdef CELLC_EMULATOR
+CELLC_DEVICE unsigned long long load_shared(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
+CELLC_DEVICE void store_shared(unsigned long long* at, unsigned long long value) { cellc_emulator::store_volatile(at, value); }
+#else
+CELLC_DEVICE unsigned long long load_shared(const unsigned long long* at) { return *static_cast<const volatile unsigned long long*>(at); }
+CELLC_DEVICE void store_shared(unsigned long long* at, unsigned long long value) { *static_cast<volatile unsigned long long*>(at) = value; }
 #endif
 
 template <ScanCopy kCopy>
@@ -87,6 +113,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   long long first;    // step of the warp's first row
   bool is_last;       // of its sequence
   unsigned parity = 0;  // by buffer: of its gate
+  int found_chain = -1; // whose arrays have been found
+  bool leaves = false;  // the engine copies rows from where the next inputs will go
 
   CELLC_DEVICE ScanStream(const Scan& scan, char* shared)
       : Maps(scan, shared + kPieceRing * sizeof(PieceAt)), ring(reinterpret_cast<PieceAt*>(shared)) {
@@ -96,14 +124,47 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE Real* tables() const {
     return reinterpret_cast<Real*>(this->shared + kScanBuffers * warps * (kWarpBytes + static_cast<int>(sizeof(unsigned long long))));
   }
-  /// By warp: the map of its steps, for two pieces in turn; then of the predecessors that it has looked at.
+  /// By warp: the map of its steps, for two pieces in turn.
   CELLC_DEVICE Real* totals(int turn) const { return tables() + (turn & 1) * warps * (kMapReals * kScanChannels); }
-  CELLC_DEVICE Real* looks() const { return tables() + 2 * warps * (kMapReals * kScanChannels); }
+  /// By entry and channel: the state that a piece starts from.
+  CELLC_DEVICE Real* starts() const { return tables() + 2 * warps * (kMapReals * kScanChannels); }
   /// What tells a warp that the engine has copied the inputs of a buffer.
   CELLC_DEVICE unsigned long long* gate() const {
     return reinterpret_cast<unsigned long long*>(this->shared + kScanBuffers * warps * kWarpBytes) + warp * kScanBuffers + buffer;
   }
-  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(looks() + warps * (kMapReals * kScanChannels)); }
+  /// The maps of the warps before this one. Groups of threads read some each, all at once, and compose them in a tree: one
+  /// after the other they took 1300 cycles, a sixth of a piece's time.
+  CELLC_DEVICE void compose_before(const Real* table, Map& map) const {
+    constexpr int kGroup = kScanParts < 8 ? kScanParts : 8, kShare = (kMostStreamWarps + kGroup - 1) / kGroup;
+    map.identity();
+    CELLC_UNROLL()
+    for (int i = 0; i < kShare; ++i) {
+      const int w = part % kGroup * kShare + i;
+      if (w >= warp) break;
+      Map one;
+      fetch(table, w, one);
+      one.after(map);
+      map = one;
+    }
+    CELLC_UNROLL(1)
+    for (int by = 1; by < kGroup; by *= 2) {
+      Map other = map;
+      other.shuffle_xor(by * kScanChannels);
+      // Which is the later one is chosen first: a branch would compose both ways.
+      Real mine[kMapReals];
+      int at = 0;
+      map.each([&](Real& value) { mine[at++] = value; });
+      at = 0;
+      other.each([&](Real& value) {
+        const Real own = mine[at], its = value;
+        value = part & by ? its : own;
+        mine[at++] = part & by ? own : its;
+      });
+      at = 0;
+      map.each([&](Real& value) { value = mine[at++]; });
+      map.after(other);
+    }
+  }
 
   CELLC_DEVICE PieceAt* at(int turn) const { return ring + (turn & (kPieceRing - 1)); }
   CELLC_DEVICE int chains() const { return lanes.sequences * scan.groups; }
@@ -122,15 +183,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       next.chain = static_cast<int>(number - round * chains());
       next.sequence = next.chain / scan.groups;
       const long long at_channel = static_cast<long long>(next.chain - next.sequence * scan.groups) * kScanChannels;
-      long long first_row = 0;
-      next.steps = lanes.length;
-      if (lanes.offsets) {
-        first_row = lanes.offsets[next.sequence];
-        next.steps = lanes.offsets[next.sequence + 1] - first_row;
-      }
-      next.first_row = lanes.reverse ? first_row + next.steps - 1 : first_row;
+      place_in(next);
       enter(next, at_channel);
-      this->find_inputs();
       next.block_first = static_cast<long long>(next.piece) * (warps * (kScanSteps * kScanParts)) - this->skew();
       if (next.block_first < next.steps && next.steps > 0) break;
       if (next.piece > 0) continue;
@@ -141,8 +195,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
     }
-    if (!next.there && number == all + gridDim.x - 1) {
-      // Every block draws one ticket in vain; who draws the last leaves the counter to the next call.
+    if (!next.there && number == all + (gridDim.x - scan.carriers) - 1) {
+      // Every block but carriers draws one ticket in vain; who draws the last leaves the counters to the next call, once all
+      // know of this one.
+      while (load_relaxed(&scan.control->carrying) != static_cast<unsigned long long>(scan.carriers)) {
+      }
+      scan.control->carrying = 0;
       scan.control->drawn = 0;
       scan.control->calls = this->call;
     }
@@ -150,6 +208,16 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     return next.there;
   }
 
+  /// Where a sequence is, and how long.
+  CELLC_DEVICE void place_in(PieceAt& of) const {
+    long long first_row = 0;
+    of.steps = lanes.length;
+    if (lanes.offsets) {
+      first_row = lanes.offsets[of.sequence];
+      of.steps = lanes.offsets[of.sequence + 1] - first_row;
+    }
+    of.first_row = lanes.reverse ? first_row + of.steps - 1 : first_row;
+  }
   CELLC_DEVICE void enter(const PieceAt& of, long long at_channel) {
     piece = of.piece;
     real = at_channel < lanes.channels;
@@ -160,7 +228,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     l.steps = of.steps;
     l.first_row = of.first_row;
     l.direction = lanes.reverse ? -1 : 1;
+    if (of.chain == found_chain) return;
+    // Mostly all pieces of a block are of one chain.
+    found_chain = of.chain;
     this->find_words(of.chain);
+    this->find_inputs();
+    this->find_rows();
   }
   /// The thread's place in a piece.
   CELLC_DEVICE void enter(int turn) {
@@ -174,121 +247,106 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     is_last = of.block_first + warps * (kScanSteps * kScanParts) >= of.steps;
   }
 
-  // Starts -------------------------------------------------------------------------------------------
+  // Carriers -----------------------------------------------------------------------------------------
 
-  /// What predecessors have published so far, words as they are: loads that are looked at one by one would wait for
-  /// one by one.
-  struct Glimpse {
-    unsigned long long word[kStreamLook][kScanWords];
-    CELLC_DEVICE bool read(int i, int& at, unsigned call, Real& value) const {
+  /// The state that a carrier's warps hand on in shared memory: words that say by themselves before which window it is.
+  CELLC_DEVICE unsigned long long* handed() const { return reinterpret_cast<unsigned long long*>(this->shared); }
+  CELLC_DEVICE void hand(int window, const Real (&state)[Step::kStates]) const {
+    const unsigned long long mark = static_cast<unsigned long long>(window + 1) << 32;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
 #ifdef CELLC_STORAGE_F64
-      const unsigned long long low = word[i][at], high = word[i][at + 1];
-      value = __hiloint2double(static_cast<int>(high), static_cast<int>(low));
-      at += 2;
-      return low >> 32 == call && high >> 32 == call;
+      const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(state[e]));
+      store_shared(handed() + 2 * e, mark | (bits & 0xffffffffu));
+      store_shared(handed() + 2 * e + 1, mark | bits >> 32);
 #else
-      value = __uint_as_float(static_cast<unsigned>(word[i][at]));
-      return word[i][at++] >> 32 == call;
+      store_shared(handed() + e, mark | __float_as_uint(state[e]));
 #endif
     }
-  };
-  CELLC_DEVICE void glance(int nearest, Glimpse& seen) const {
+  }
+  CELLC_DEVICE bool take(int window, Real (&state)[Step::kStates]) const {
+    bool there = true;
     CELLC_UNROLL()
-    for (int i = 0; i < kStreamLook; ++i) {
-      const unsigned long long* const from = this->words_of(nearest - i > 0 ? nearest - i : 0);
-      CELLC_UNROLL()
-      for (int w = 0; w < kScanWords; ++w) seen.word[i][w] = load_relaxed(from + w * kScanChannels);
-    }
-  }
-  /// Composes predecessors, nearest first, as they appear; whether they led back to a state.
-  CELLC_DEVICE bool follow(int nearest, Glimpse& seen, Map& all) const {
-    int count = 0;
-    for (;;) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kStreamLook; ++i) {
-        if (i != count) continue;
-        int at = 0;
-        bool has_state = true, has_map = true;
-        Real state[Step::kStates];
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) has_state = seen.read(i, at, this->call, state[e]) & has_state;
-        Map map;
-        map.identity();
-        map.each([&](Real& value) { has_map = seen.read(i, at, this->call, value) & has_map; });
-        if (has_state) map.constant(state);
-        else if (!has_map) continue;
-        all.after(map);
-        if (has_state) return true;
-        ++count;
-      }
-      if (count == kStreamLook) return false;
-      glance(nearest, seen);
-    }
-  }
-
-  /// Of the warps that work on rows.
-  CELLC_DEVICE void wait_for_warps() const {
-#ifdef CELLC_EMULATOR
-    cellc_emulator::named_barrier(1, warps * kWarp);
+    for (int e = 0; e < Step::kStates; ++e) {
+      const unsigned long long low = load_shared(handed() + e * kHalves);
+#ifdef CELLC_STORAGE_F64
+      const unsigned long long high = load_shared(handed() + e * kHalves + 1);
+      state[e] = __hiloint2double(static_cast<int>(high), static_cast<int>(low));
+      there &= high >> 32 == window + 1u;
 #else
-    asm volatile("bar.sync 1, %0;" ::"r"(warps * kWarp) : "memory");
+      state[e] = __uint_as_float(static_cast<unsigned>(low));
 #endif
+      there &= low >> 32 == window + 1u;
+    }
+    return there;
   }
 
-  CELLC_DEVICE int place_of_look() const { return (warp * kScanParts + part) * kStreamLook; }
-  CELLC_DEVICE int reach() const {
-    const int most = warps * kScanParts * kStreamLook;
-    return scan.look < most ? (scan.look + kStreamLook - 1) / kStreamLook * kStreamLook : most;
-  }
-  CELLC_DEVICE bool looks_at(int base) const { return real && place_of_look() < reach() && piece - 1 - base - place_of_look() >= 0; }
-
-  /// The state at the start of the piece, from those on its left; `seen` is a first glance at them. Passes
-  /// __syncthreads once.
-  CELLC_DEVICE void look_back(Glimpse& seen, Real (&state)[Step::kStates]) {
-    Map all;
-    all.identity();
-    bool found = !real;
-    for (int base = 0;; base += reach()) {
-      Map map;
-      map.identity();
-      const int nearest = piece - 1 - base - place_of_look();
-      bool done = found;
-      if (!found && looks_at(base)) {
-        if (base > 0) glance(nearest, seen);
-        done = follow(nearest, seen, map);
-      }
-      __syncwarp();
-      CELLC_UNROLL(1)
-      for (int by = kScanChannels; by < kWarp; by *= 2) {
-        Map before = map;
-        before.shuffle_down(by);
-        const int before_done = __shfl_down_sync(0xffffffffu, static_cast<int>(done), by);
-        if (!done && thread + by < kWarp) {
-          map.after(before);
-          done = before_done;
+  /// By one block: the states at the ends of a chain's pieces, of one channel, from their maps as they appear. Its warps take
+  /// windows of as many pieces as they have threads, in turn. Each composes what it sees of its own, and when the state before
+  /// it has been handed on, what is left to do takes a hundred cycles; then the next one's maps have mostly come, too.
+  CELLC_DEVICE void carry(int unit) {
+    const int chain = unit / kScanChannels;
+    if (chain >= chains()) return;
+    channel = unit % kScanChannels;
+    part = 0;
+    const int sequence = chain / scan.groups;
+    const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
+    if (at_channel >= lanes.channels) return;
+    PieceAt whole{};
+    whole.chain = chain;
+    whole.sequence = sequence;
+    place_in(whole);
+    enter(whole, at_channel);
+    const int piece_steps = warps * (kScanSteps * kScanParts);
+    const int pieces = static_cast<int>((whole.steps + this->skew() + piece_steps - 1) / piece_steps);
+    Real state[Step::kStates];
+    if (threadIdx.x == 0)
+      for (int w = 0; w < Step::kStates * kHalves; ++w) store_shared(handed() + w, 0);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      first_state(state);
+      hand(0, state);
+    }
+    const int last = pieces - 2;   // nobody starts from the end of the one after it
+    for (int window = warp; window * kWarp <= last; window += warps + 1) {
+      piece = window * kWarp + thread;
+      const int all = last - window * kWarp + 1 < kWarp ? last - window * kWarp + 1 : kWarp;
+      Map own, composed;
+      Real end[Step::kStates];
+      bool there = thread >= all, mine = false;
+      own.identity();
+      int known = 0, published = 0;   // of the window's pieces, from its first on: whose maps are composed; whose states are out
+      while (published < all) {
+        if (!there) there = this->look_at_map(piece, own);
+        const unsigned lacking = __ballot_sync(0xffffffffu, !there);
+        const int run = lacking ? __ffs(static_cast<int>(lacking)) - 1 : all;
+        if (run > known) {
+          known = run;
+          composed = own;
+          CELLC_UNROLL(1)
+          for (int by = 1; by < kWarp; by *= 2) {
+            Map before = composed;
+            before.shuffle_up(by);
+            if (thread >= by) composed.after(before);
+          }
         }
+        // Of all or none, though a thread may see it before another does.
+        if (!mine) mine = __all_sync(0xffffffffu, take(window, state));
+        if (!mine || published == known) continue;
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
+        composed.move(end);
+        if (known == all) {
+          // First of all to the next one.
+          Real next[Step::kStates];
+          CELLC_UNROLL()
+          for (int e = 0; e < Step::kStates; ++e) next[e] = __shfl_sync(0xffffffffu, end[e], all - 1);
+          if (thread == 0) hand(window + 1, next);
+        }
+        if (thread >= published && thread < known) publish_state(end);
+        published = known;
       }
-      if (part == 0) {
-        keep(looks(), map);
-        ended()[warp * kScanChannels + channel] = done;
-      }
-      if (base == 0) __syncthreads();
-      else wait_for_warps();
-      CELLC_UNROLL(4)
-      for (int w = 0; w < warps; ++w) {
-        fetch(looks(), w, map);
-        const bool ends = ended()[w * kScanChannels + channel];
-        if (found) continue;
-        all.after(map);
-        found = ends;
-      }
-      // Every warp has all channels and comes to the same answer.
-      if (__all_sync(0xffffffffu, found)) break;
-      wait_for_warps();
     }
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) state[e] = 0;
-    all.move(state);
   }
 
   // Pieces -------------------------------------------------------------------------------------------
@@ -312,7 +370,9 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     const Uniforms<Step> uniforms(lanes);
     if constexpr (kStaged) {
       this->template sweep<Step>(param, uniforms, state, typename Piece::Staged(*this));
-      this->write_staged(first);
+      leaves = is_bulk_out();
+      if (leaves) copy_out();
+      else this->write_staged(first);
     } else {
       this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
     }
@@ -326,9 +386,24 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE bool is_bulk() const {
     return kBulk && Piece::kTime && Step::kInputs > 0 && !lanes.reverse && first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps;
   }
+  /// Whether it can take them back, too.
+  CELLC_DEVICE bool is_bulk_out() const {
+    bool all = is_bulk();
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) all = all && (!this->row_base[e] || this->is_chunked(e, first));
+    return kBulk && __all_sync(0xffffffffu, all && real);
+  }
+  CELLC_DEVICE void copy_out() {
+    bulk_fence();
+    __syncwarp();
+    if (thread != 0) return;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e)
+      if (this->row_base[e]) bulk_store(this->row_at(e, first), this->region() + e * kSlotPitch, kSlotPitch * static_cast<int>(sizeof(Stored)));
+    bulk_commit();
+  }
   CELLC_DEVICE void ask_for(int turn) {
     enter(turn);
-    this->find_inputs();
     if (is_bulk()) {
       constexpr int kBytes = kSlotPitch * static_cast<int>(sizeof(Stored));
       bulk_fence();
@@ -345,7 +420,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     }
   }
   CELLC_DEVICE void wait_for_inputs() {
-    copy_wait<kAhead - 1>();
+    if (leaves) copy_wait<0>();   // those after them have not been asked for
+    else copy_wait<kAhead - 1>();
     if (is_bulk()) {
       bulk_wait(gate(), parity >> buffer & 1);
       parity ^= 1u << buffer;
@@ -369,6 +445,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   }
 
   CELLC_DEVICE void run() {
+    if (static_cast<int>(blockIdx.x) < scan.carriers) {
+      __syncthreads();   // all of the block have read this call's number
+      if (threadIdx.x == 0) add_release(&scan.control->carrying, 1);
+      carry(static_cast<int>(blockIdx.x));
+      return;
+    }
     if (warp == warps) {
       draw_tickets();
       return;
@@ -378,17 +460,23 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       bulk_fence();
     }
     const bool publishes = warp == warps - 1 && part == kScanParts - 1;
-    // Of the piece whose start is looked for next: what lies before the thread's steps; all of it, in who publishes.
-    Map prefix, whole;
+    // Of the piece whose start is looked for next: what lies before the thread's steps.
+    Map prefix;
     prefix.identity();
-    whole.identity();
     for (int turn = -kAhead;; ++turn) {
       const bool sweeps = turn >= 0 && at(turn)->there, writes = turn > 0 && at(turn - 1)->there;
-      if (turn >= 0 && !sweeps && !writes) return;
-      Glimpse seen;
-      if (writes) {
+      if (turn >= 0 && !sweeps && !writes) {
+        if (thread == 0) bulk_wait_written();
+        return;
+      }
+      Real state[Step::kStates];
+      // By one thread of each channel, early: mostly it is there, and memory takes its time.
+      const bool asks = writes && warp == 0 && part == 0;
+      bool known = true;
+      if (asks) {
         enter(turn - 1);
-        if (looks_at(0)) glance(piece - 1 - place_of_look(), seen);
+        if (piece == 0) first_state(state);
+        else if (real) known = this->look_at_state(piece - 1, state);
       }
       Map own;
       if (sweeps) {
@@ -404,66 +492,50 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         if (part == kScanParts - 1) keep(totals(turn), own);
       }
       __syncthreads();
-      Map next_prefix = prefix, next_whole = whole;
+      Map next_prefix = prefix;
       if (sweeps) {
         Map before;
-        before.identity();
-        CELLC_UNROLL(4)
-        for (int w = 0; w < warp; ++w) {
-          Map one;
-          fetch(totals(turn), w, one);
-          one.after(before);
-          before = one;
-        }
-        next_whole = own;
-        next_whole.after(before);
+        compose_before(totals(turn), before);
+        Map whole = own;   // in who publishes, all of the piece
+        whole.after(before);
         own.shuffle_up(kScanChannels);
         if (part == 0) own.identity();
         own.after(before);
         next_prefix = own;
         if (publishes) enter(turn);
-        if (publishes && real && !is_last) {
-          if (piece == 0) {
-            Real end[Step::kStates];
-            first_state(end);
-            next_whole.move(end);
-            publish_state(end);
-          } else {
-            publish_map(next_whole);
-          }
-        }
+        if (publishes && real && !is_last) publish_map(whole);
       }
-      Real state[Step::kStates];
-      const bool follows = writes && at(turn - 1)->piece > 0;
+      if (leaves) {
+        // By now those rows have mostly been read.
+        leaves = false;
+        if (thread == 0) bulk_wait_read();
+        __syncwarp();
+        if (at(turn + kAhead - 1)->there) ask_for(turn + kAhead - 1);
+        else copy_commit();
+      }
       if (writes) enter(turn - 1);
-      if (follows) {
-        look_back(seen, state);
-        if (publishes && real && !is_last) {
-          Real end[Step::kStates];
-          CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
-          whole.move(end);
-          publish_state(end);
-        }
-      } else {
-        __syncthreads();
-        if (writes) first_state(state);
+      if (asks) {
+        while (!known) known = this->look_at_state(piece - 1, state);
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) starts()[e * kScanChannels + channel] = state[e];
       }
+      __syncthreads();
       if (writes) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) state[e] = starts()[e * kScanChannels + channel];
         prefix.move(state);
-        this->find_rows();
         sweep_rows(state);
       }
       __syncwarp();  // the place of the rows is free
       prefix = next_prefix;
-      whole = next_whole;
+      if (leaves) continue;
       if (at(turn + kAhead)->there) ask_for(turn + kAhead);
       else copy_commit();
     }
   }
 };
 
-/// Blocks of any number of warps, beside the one that draws tickets, in any number.
+/// Blocks of any number of warps, beside the one that draws tickets, in any number beside the carriers.
 template <ScanCopy kCopy>
 CELLC_DEVICE void scan_stream(const Scan& scan) {
   static_assert(kScanChannels >= 1 && kScanChannels <= kWarp && (kScanChannels & (kScanChannels - 1)) == 0);

@@ -59,6 +59,7 @@ struct Segmented {
   unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
   unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
   int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
+  int cyclic;             ///< inputs and states are a little more than the second-level cache holds
 };
 
 /// Steps that a first call starts early, at least. A few too many cost less than a single repair.

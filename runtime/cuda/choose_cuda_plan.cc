@@ -6,10 +6,6 @@ namespace cellc {
 
 namespace {
 
-cellc_facts card_of(const GpuFacts& gpu) {
-  return {gpu.multiprocessors, gpu.shared_per_block, gpu.shared_per_multiprocessor, gpu.memory_bytes};
-}
-
 /// The numbers of host_plan.h, in the words of a report.
 void take(CudaPlan& plan, const cellc_plan& numbers) {
   plan.plan.segment = numbers.segment;
@@ -25,7 +21,7 @@ void take(CudaPlan& plan, const cellc_plan& numbers) {
 
 CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen) {
   CudaPlan plan;
-  const cellc_facts card = card_of(gpu);
+  const cellc_facts card = host_facts(gpu);
   const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
   int why = 0;
   const cellc_plan numbers = cellc_choose_plan(&facts, &card, shape.sequences, shape.channels, shape.longest, &why);
@@ -80,7 +76,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   if (strategy == Strategy::Sequential) return plan;
   const int asked = options.fixed_iterations.value_or(options.max_iterations);
   const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked : options.repair ? 8 : 0;
-  const cellc_facts card = card_of(gpu);
+  const cellc_facts card = host_facts(gpu);
   const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
   take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest,
                                strategy == Strategy::Segmented ? CELLC_ASK_SEGMENTED

@@ -67,12 +67,13 @@ constexpr unsigned kCudaNonBlocking = 1, kCudaEventWithoutTiming = 2;
 
 enum CudaJitOption : int { kCudaErrorLog = 5, kCudaErrorLogBytes = 6 };  // CUjit_option
 
+enum CudaLaunchAttributeId : int { kCudaCooperative = 2, kCudaProgrammaticSerialization = 6 };
 struct CudaLaunchAttribute {  // CUlaunchAttribute
-  int id = 2;                 // CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+  int id = 0;
   char pad[4] = {};
   union {
     char bytes[64];
-    int cooperative;
+    int on;
   } value = {};
 };
 static_assert(sizeof(CudaLaunchAttribute) == 72);

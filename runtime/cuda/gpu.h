@@ -64,6 +64,9 @@ struct GpuLaunch {
   std::int64_t shared_bytes = 0;          ///< dynamic; above 48 KiB the implementation opts in
   GpuStream stream = 0;
   bool cooperative = false;               ///< all blocks are resident at once, or the launch is refused
+  /// May begin before what is ahead of it on the stream has ended, where the device can do that: the kernel itself
+  /// waits first (await_stream of preamble.cuh).
+  bool early = false;
 };
 
 struct GpuModule {

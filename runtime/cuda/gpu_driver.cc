@@ -109,7 +109,8 @@ class GpuDriver final : public Gpu {
         driver_(*context_->driver),
         facts_(std::move(facts)),
         nvrtc_(std::move(nvrtc)),
-        cache_(cache_directory) {}
+        cache_(cache_directory),
+        starts_early_(facts_.major >= 9 && driver_.version() >= 12030 && architecture() >= 90) {}
 
   ~GpuDriver() override {
     const Context::Current current(*context_);
@@ -119,11 +120,8 @@ class GpuDriver final : public Gpu {
   const GpuFacts& facts() const override { return facts_; }
 
   GpuModule load(const GpuSource& source) override {
-    // A card that is younger than this NVRTC gets PTX of the latest architecture below it.
-    const int mine = facts_.major * 10 + facts_.minor;
-    int best = 0;
-    for (const int one : nvrtc_->architectures()) best = std::max(best, one <= mine ? one : 0);
-    const CompiledKind kind = best == mine ? CompiledKind::Cubin : CompiledKind::Ptx;
+    const int best = architecture();
+    const CompiledKind kind = best == facts_.major * 10 + facts_.minor ? CompiledKind::Cubin : CompiledKind::Ptx;
     auto module = std::make_shared<LoadedModule>();
     const CompiledKernels kernels =
         cached_or_compiled(*nvrtc_, source, fmt::format("sm_{}", best), kind, cache_,
@@ -219,17 +217,19 @@ class GpuDriver final : public Gpu {
                       facts_.name, launch.shared_bytes, facts_.shared_per_block));
     }
     CudaLaunchConfig config;
-    CudaLaunchAttribute cooperative;
-    cooperative.value.cooperative = 1;
+    CudaLaunchAttribute attributes[2];
+    config.attributes = attributes;
+    const auto with = [&](CudaLaunchAttributeId id) {
+      attributes[config.attribute_count].id = id;
+      attributes[config.attribute_count++].value.on = 1;
+    };
     const GpuDim &grid = launch.grid, &block = launch.block;
     config.grid[0] = grid.x, config.grid[1] = grid.y, config.grid[2] = grid.z;
     config.block[0] = block.x, config.block[1] = block.y, config.block[2] = block.z;
     config.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
     config.stream = handle_of(launch.stream);
-    if (launch.cooperative) {
-      config.attributes = &cooperative;
-      config.attribute_count = 1;
-    }
+    if (launch.cooperative) with(kCudaCooperative);
+    if (launch.early && starts_early_) with(kCudaProgrammaticSerialization);
     check(driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr), [&] {
       return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}",
                          grid.x, grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
@@ -375,6 +375,13 @@ class GpuDriver final : public Gpu {
     module.handle = handle;
   }
 
+  /// What kernels are compiled for: a card that is younger than this NVRTC gets PTX of the latest architecture below it.
+  int architecture() const {
+    int best = 0;
+    for (const int one : nvrtc_->architectures()) best = std::max(best, one <= facts_.major * 10 + facts_.minor ? one : 0);
+    return best;
+  }
+
   int attribute(const GpuFunction& function, CudaFunctionAttribute which) const {
     int value = 0;
     check(driver_.func_get_attribute(&value, which, handle_of(function.handle)),
@@ -415,6 +422,9 @@ class GpuDriver final : public Gpu {
   GpuFacts facts_;
   std::shared_ptr<const Nvrtc> nvrtc_;
   ObjectCache cache_;
+  /// Whether kernels may begin before what is ahead of them has ended: from sm_90 on, in graphs that are captured from 12.3 on.
+  /// Code for less does not wait (await_stream of preamble.cuh).
+  const bool starts_early_;
   std::mutex marks_mutex_;
   std::map<int, Driver::Handle> marks_;
 };

@@ -44,6 +44,7 @@ void RowMoves::launch(const char* kernel, std::int64_t threads, void** arguments
                                                                  kBlocks * gpu_.facts().multiprocessors));
   launch.block.x = kThreads;
   launch.stream = stream;
+  launch.early = true;
   GpuFunction& function = kernels_[kernel];
   if (!function) function = gpu_.function(module_, kernel);
   gpu_.launch(function, launch, arguments);

@@ -142,6 +142,7 @@ struct RowsProgram::Impl {
     shape.block.x = grid.threads;
     shape.shared_bytes = shared;
     shape.stream = impl.stream;
+    shape.early = true;
     void* arguments = const_cast<void*>(argument);
     impl.gpu.launch(impl.functions[kernel], shape, &arguments);
     return 0;

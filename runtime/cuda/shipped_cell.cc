@@ -392,7 +392,7 @@ class Shipper {
     const auto add = [&](const char* name, const char* argument, const char* function) {
       group.text += fmt::format(
           "extern \"C\" __global__ void __launch_bounds__(256) {0}_{1}(const __grid_constant__ cellc::{2} a) "
-          "{{ cellc::{3}(a); }}\n",
+          "{{ cellc::await_stream(); cellc::{3}(a); }}\n",
           request_.prefix, name, argument, function);
       return kernel(fmt::format("{}_{}", request_.prefix, name), space_of(running_) + "::");
     };

@@ -171,7 +171,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   } else {
     call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
   }
-  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ cellc::{}(run); }}\n",
+  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ cellc::await_stream(); cellc::{}(run); }}\n",
                                  bounds, name, argument, call);
   // What the host writes and the device reads are told apart nowhere else.
   text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument, argument_bytes(stage, variant));
@@ -350,6 +350,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   launch.shared_bytes = variant.shared_bytes;
   launch.stream = stream;
   launch.cooperative = grid.cooperative;
+  launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
   cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());
   void* argument = room.data();

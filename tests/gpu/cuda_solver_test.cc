@@ -145,7 +145,8 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
         SCOPED_TRACE(fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "one sequence"));
         ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
         EXPECT_TRUE(report.converged);
-        if (channels == 1) {
+        // Three sequences want three blocks that carry states, which a card of one multiprocessor has not (scan_test.cc).
+        if (channels == 1 && !packed) {
           EXPECT_EQ(report.stages[0].plan.segment, 7 * 32 * 5 * 16 / static_cast<std::int64_t>(size_of(dtype)));
         }
       }

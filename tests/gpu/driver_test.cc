@@ -104,6 +104,20 @@ TEST_F(WithFakeDriver, CodeIsOfTheCardOrOfTheLatestArchitectureBelow) {
   EXPECT_TRUE(has(driver->images.back(), "-arch=compute_100 "));
 }
 
+TEST_F(WithFakeDriver, KernelsBeginEarlyWhereTheirCodeWaitsAndGraphsAllowIt) {
+  const auto begins_early = [&] {
+    const auto gpu = open();
+    const GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
+    gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr);
+    return driver->launches.back().early;
+  };
+  EXPECT_TRUE(begins_early());
+  driver->major = 8;
+  EXPECT_FALSE(begins_early());
+  driver->major = 12;  // as PTX for compute_100
+  EXPECT_TRUE(begins_early());
+}
+
 TEST_F(WithFakeDriver, ModulesComeFromTheCache) {
   std::string reason;
   const auto gpu = open(reason, scratch / "cache");
@@ -146,7 +160,8 @@ TEST_F(WithFakeDriver, LaunchesSayWhatTheyWereAskedFor) {
   gpu->launch(function, {.grid = {4, 3, 2}, .block = {64, 2, 1}, .shared_bytes = 1000, .stream = 77},
               arguments);
   gpu->launch(function, {.grid = {132}, .block = {256}, .cooperative = true}, arguments);
-  ASSERT_EQ(driver->launches.size(), 2u);
+  gpu->launch(function, {.grid = {132}, .block = {256}, .cooperative = true, .early = true}, arguments);
+  ASSERT_EQ(driver->launches.size(), 3u);
   const auto& first = driver->launches[0];
   EXPECT_EQ(first.grid, (std::array{4u, 3u, 2u}));
   EXPECT_EQ(first.block, (std::array{64u, 2u, 1u}));
@@ -154,7 +169,11 @@ TEST_F(WithFakeDriver, LaunchesSayWhatTheyWereAskedFor) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first.stream), 77u);
   EXPECT_EQ(first.arguments, arguments);
   EXPECT_FALSE(first.cooperative);
+  EXPECT_FALSE(first.early);
   EXPECT_TRUE(driver->launches[1].cooperative);
+  EXPECT_FALSE(driver->launches[1].early);
+  EXPECT_TRUE(driver->launches[2].cooperative);
+  EXPECT_TRUE(driver->launches[2].early);
   EXPECT_EQ(gpu->facts(function).registers, 40);
   EXPECT_EQ(gpu->facts(function).max_threads, 1024);
 }

@@ -32,14 +32,14 @@ struct Arguments {
   std::uint64_t start[8], last[8];
   std::uint64_t offsets, control, words;
   long long batch, row, channel, channels, length;
-  int sequences, reverse, pieces, groups, look;
+  int sequences, reverse, pieces, groups, carriers, look;
 };
 
 constexpr const char* kKernel = R"(
 struct Arguments {
   unsigned long long data[8], start[8], last[8], offsets, control, words;
   long long batch, row, channel, channels, length;
-  int sequences, reverse, pieces, groups, look;
+  int sequences, reverse, pieces, groups, carriers, look;
 };
 extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__ Arguments a) {
   cellc::Scan s;
@@ -70,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   s.words = reinterpret_cast<unsigned long long*>(a.words);
   s.pieces = a.pieces;
   s.groups = a.groups;
+  s.carriers = a.carriers;
   s.look = a.look;
   cellc::KERNEL<cellc::ScanCopy::COPY>(s);
 }
@@ -130,6 +131,7 @@ std::string ScanCase::label() const {
 void ScanRunner::check(ScanCase c) {
   if (c.buffers) return check_kernel(c);
   check_kernel(c);
+  if (c.channels > 8) return;   // streams have a carrier for each
   c.buffers = 3;
   check_kernel(c);
 }
@@ -214,8 +216,9 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   a.groups = static_cast<int>((c.width + c.channels - 1) / c.channels);
   a.pieces = static_cast<int>(std::max<std::int64_t>((longest + skew + block_steps - 1) / block_steps, 1));
   a.look = c.look;
-  const GpuBuffer control(*gpu_, 8), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels);
-  gpu_->zero(control.address(), 8, 0);
+  a.carriers = c.buffers ? static_cast<int>(n * a.groups * c.channels) : 0;
+  const GpuBuffer control(*gpu_, 16), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels);
+  gpu_->zero(control.address(), 16, 0);
   gpu_->zero(words.address(), words.bytes(), 0);
   a.control = control.address();
   a.words = words.address();
@@ -223,6 +226,12 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   shape.grid.x = c.grid;
   shape.block.x = 32 * (c.warps + (c.buffers ? 1 : 0));
   shape.shared_bytes = fact[0];
+  if (c.buffers) {
+    const unsigned resident = gpu_->facts().multiprocessors * gpu_->resident_blocks(kernel, shape.block.x, shape.shared_bytes);
+    if (resident <= static_cast<unsigned>(a.carriers)) return;   // so many chains are not streamed
+    shape.grid.x = std::min<unsigned>(c.grid + a.carriers, resident);
+    shape.cooperative = true;
+  }
   void* arguments[] = {&a, nullptr};
   // What earlier calls published is of other data, and lies elsewhere.
   for (int call = 1; call < c.calls; ++call) {

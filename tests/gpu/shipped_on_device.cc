@@ -40,7 +40,7 @@ ShippedOnDevice::ShippedOnDevice(Gpu& gpu, const ShippedCell& cell) : gpu_(gpu),
   module_ = gpu.load({cell.cell().name + ".cu", cell.text, {}});
   for (const std::string& name : cell.kernels) functions_.push_back(gpu.function(module_, name));
   device_.self = this;
-  device_.facts = cellc_facts_of(&cell.table(), gpu.facts().multiprocessors);
+  device_.facts = cellc_facts_of(&cell.table(), gpu.facts().multiprocessors, static_cast<int>(gpu.facts().l2_bytes));
   device_.resident = [](void* self, int kernel, int threads, std::int64_t shared) {
     auto& that = *static_cast<ShippedOnDevice*>(self);
     return that.gpu_.resident_blocks(that.functions_.at(kernel), threads, shared);

@@ -97,7 +97,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads,
 int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
   // The layout is written down a second time: driver.h must agree with the real one, not with itself.
   struct Attribute {
-    int id, pad, cooperative;
+    int id, pad, on;
     char rest[60];
   };
   struct Config {
@@ -112,9 +112,12 @@ int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
                                  c.shared_bytes,
                                  c.stream,
                                  false,
+                                 false,
                                  arguments};
-  for (unsigned i = 0; i < c.count; ++i)
-    launch.cooperative |= c.attributes[i].id == 2 && c.attributes[i].cooperative == 1;
+  for (unsigned i = 0; i < c.count; ++i) {
+    launch.cooperative |= c.attributes[i].id == 2 && c.attributes[i].on == 1;
+    launch.early |= c.attributes[i].id == 6 && c.attributes[i].on == 1;
+  }
   state.launches.push_back(launch);
   return on_context("cuLaunchKernelEx");
 }

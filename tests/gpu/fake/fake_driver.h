@@ -22,7 +22,7 @@ struct FakeDriverState {
     std::array<unsigned, 3> grid, block;
     unsigned shared_bytes;
     void* stream;
-    bool cooperative;
+    bool cooperative, early;
     void** arguments;
   };
   std::vector<Launch> launches;
