@@ -1,0 +1,92 @@
+// What is launched, from a stage, a shape and a card: numbers only, nothing runs.
+#include <gtest/gtest.h>
+
+#include "runtime/cuda/stage_tables.h"
+
+namespace cellc {
+namespace {
+
+struct Launch {
+  cellc_stage stage{};
+  cellc_facts card{};
+  cellc_stage_run run{};
+  cellc_lane_axes axes{};
+  cellc_plan plan{};
+  cellc_variant variant{};
+
+  Launch() {
+    stage.step_inputs = 3;
+    stage.step_states = 1;
+    stage.storage_bytes = stage.real_bytes = 4;
+    stage.warps = 4;
+    card.multiprocessors = 132;
+    card.l2_bytes = 50 << 20;
+    axes.axes = 1;
+    variant.width = 1;
+  }
+  cellc_grid of(std::int64_t sequences, std::int64_t length, std::int64_t channels) {
+    run.sequences = sequences;
+    run.length = length;
+    run.uniform = 1;
+    axes.channels = channels;
+    return cellc_stage_grid(&stage, &card, &run, &axes, &plan, &variant, 2);
+  }
+};
+
+TEST(StageGrid, ARunIsCyclicIfItIsALittleLargerThanTheCache) {
+  Launch launch;
+  launch.plan.strategy = launch.variant.kernel = CELLC_SEGMENTED;
+  launch.plan.segment = 64;
+  EXPECT_FALSE(launch.of(1, 512, 1024).cyclic);   // 8 MiB
+  EXPECT_TRUE(launch.of(8, 512, 1024).cyclic);    // 64 MiB
+  EXPECT_TRUE(launch.of(1, 65536, 64).cyclic);
+  EXPECT_FALSE(launch.of(8, 2048, 1024).cyclic);  // 256 MiB
+  launch.stage.storage_bytes = 2;
+  EXPECT_TRUE(launch.of(1, 8192, 1024).cyclic);   // of 16 bits, 64 MiB
+  launch.card.l2_bytes = 0;
+  EXPECT_FALSE(launch.of(8, 512, 1024).cyclic);   // of a card that does not say
+  launch.variant.kernel = CELLC_SEQUENTIAL;
+  launch.card.l2_bytes = 50 << 20;
+  EXPECT_FALSE(launch.of(8, 512, 1024).cyclic);
+}
+
+TEST(StageGrid, AllBlocksThatWaitForEachOtherAreResident) {
+  Launch launch;
+  launch.plan.strategy = launch.variant.kernel = CELLC_SEGMENTED;
+  launch.plan.segment = 64;
+  const cellc_grid few = launch.of(1, 512, 1024), many = launch.of(8, 1 << 16, 1024);
+  EXPECT_TRUE(few.cooperative);
+  EXPECT_EQ(few.blocks, 8u * 1024 / (32 * 4));
+  EXPECT_TRUE(many.cooperative);
+  EXPECT_EQ(many.blocks, 2u * 132);
+  launch.variant.kernel = CELLC_SEQUENTIAL;
+  EXPECT_FALSE(launch.of(1, 512, 1024).cooperative);
+}
+
+TEST(StageGrid, AStreamHasACarrierForEachChannelOfAChain) {
+  Launch launch;
+  cellc_variant& v = launch.variant;
+  launch.plan.strategy = v.kernel = CELLC_SCAN;
+  v.copy = CELLC_TIME;
+  v.channels = 1;
+  v.steps = 20;
+  v.warps = 7;
+  const cellc_grid scan = launch.of(1, 44800, 1);
+  EXPECT_FALSE(scan.cooperative);  // it looks back for itself
+  EXPECT_EQ(scan.threads, 7u * 32);
+  EXPECT_EQ(scan.blocks, 11u);     // the first piece begins up to 15 bytes early
+  v.buffers = 3;
+  const cellc_grid stream = launch.of(1, 44800, 1);
+  EXPECT_TRUE(stream.cooperative);
+  EXPECT_EQ(stream.threads, 8u * 32);
+  EXPECT_EQ(stream.blocks, 12u);
+  EXPECT_EQ(launch.of(1, 1 << 26, 1).blocks, 2u * 132);
+  v.channels = 4;
+  EXPECT_EQ(cellc_stream_carriers(3, &v), 12);
+  // However small the card: carriers, and somebody for whom they carry.
+  launch.card.multiprocessors = 1;
+  EXPECT_EQ(launch.of(1, 1 << 20, 4).blocks, 5u);
+}
+
+}  // namespace
+}  // namespace cellc
