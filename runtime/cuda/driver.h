@@ -13,6 +13,7 @@ namespace cellc {
 /// CUresult. Those that something here depends on.
 enum CudaResult : int {
   kCudaSuccess = 0,
+  kCudaInvalidValue = 1,
   kCudaOutOfMemory = 2,
   kCudaDeinitialized = 4,
   kCudaStubLibrary = 34,
@@ -28,6 +29,7 @@ enum CudaResult : int {
   kCudaHardwareStackError = 714,
   kCudaLaunchFailed = 719,
   kCudaTensorMemoryLeak = 721,
+  kCudaNotSupported = 801,
   kCudaUnknown = 999,
 };
 

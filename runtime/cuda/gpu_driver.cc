@@ -229,8 +229,17 @@ class GpuDriver final : public Gpu {
     config.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
     config.stream = handle_of(launch.stream);
     if (launch.cooperative) with(kCudaCooperative);
-    if (launch.early && starts_early_) with(kCudaProgrammaticSerialization);
-    check(driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr), [&] {
+    const auto queue = [&] { return driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr); };
+    const bool early = launch.early && starts_early_;
+    if (early) with(kCudaProgrammaticSerialization);
+    int result = queue();
+    if (early && (result == kCudaNotSupported || result == kCudaInvalidValue)) {
+      // A driver may not know it together with what else is asked for. Then nothing begins early.
+      --config.attribute_count;
+      result = queue();
+      if (result == kCudaSuccess) starts_early_ = false;
+    }
+    check(result, [&] {
       return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}",
                          grid.x, grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
                          launch.cooperative ? ", all resident" : "");
@@ -424,7 +433,7 @@ class GpuDriver final : public Gpu {
   ObjectCache cache_;
   /// Whether kernels may begin before what is ahead of them has ended: from sm_90 on, in graphs that are captured from 12.3 on.
   /// Code for less does not wait (await_stream of preamble.cuh).
-  const bool starts_early_;
+  std::atomic<bool> starts_early_;
   std::mutex marks_mutex_;
   std::map<int, Driver::Handle> marks_;
 };

@@ -118,6 +118,23 @@ TEST_F(WithFakeDriver, KernelsBeginEarlyWhereTheirCodeWaitsAndGraphsAllowIt) {
   EXPECT_TRUE(begins_early());
 }
 
+TEST_F(WithFakeDriver, NothingBeginsEarlyWhereTheDriverDoesNotKnowIt) {
+  driver->knows_early = false;
+  const auto gpu = open();
+  const GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
+  gpu->launch(function, {.grid = {132}, .block = {32}, .cooperative = true, .early = true}, nullptr);
+  ASSERT_EQ(driver->launches.size(), 1u);
+  EXPECT_TRUE(driver->launches[0].cooperative);
+  EXPECT_FALSE(driver->launches[0].early);
+  // Once is enough to find out.
+  driver->knows_early = true;
+  gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr);
+  EXPECT_FALSE(driver->launches[1].early);
+  // What is refused for another reason is refused.
+  driver->fail["cuLaunchKernelEx"] = 1;
+  EXPECT_TRUE(has(error_of([&] { gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr); }), "launching 1x1x1 blocks"));
+}
+
 TEST_F(WithFakeDriver, ModulesComeFromTheCache) {
   std::string reason;
   const auto gpu = open(reason, scratch / "cache");

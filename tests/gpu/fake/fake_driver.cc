@@ -118,6 +118,7 @@ int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
     launch.cooperative |= c.attributes[i].id == 2 && c.attributes[i].on == 1;
     launch.early |= c.attributes[i].id == 6 && c.attributes[i].on == 1;
   }
+  if (launch.early && !state.knows_early) return 801;
   state.launches.push_back(launch);
   return on_context("cuLaunchKernelEx");
 }

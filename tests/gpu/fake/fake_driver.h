@@ -15,6 +15,7 @@ struct FakeDriverState {
   int version = 13000;
   int devices = 1;
   int major = 9, minor = 0;
+  bool knows_early = true;  ///< launches that begin before what is ahead of them has ended
   std::map<std::string, int> fail;  ///< by function: what its calls give
 
   // What it was asked.
