@@ -444,7 +444,7 @@ static inline int cellc_stage_threads(const cellc_stage* stage, const cellc_vari
 
 /* Whether a run reads and writes a little more than the second-level cache holds. If every line is treated alike, each has
  * been replaced by the time that the next run, or whoever comes after what has written the inputs, asks for it; with half as
- * much again, a third of them could be there. On an H200 (8, 512, 1024) and (1, 65536, 64) take 8 and 7 % less time; twice as
+ * much again, a third of them could be there. On an H200 (8, 512, 1024) and (1, 65536, 64) take 5 and 6 % less time; twice as
  * much (134 MB) takes 5 % more. */
 static inline int cellc_is_cyclic(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                   const cellc_lane_axes* axes) {

@@ -25,7 +25,7 @@ template <ScanCopy kCopy, int kBuffers = 1>
 struct ScanMaps : ScanPiece<kCopy, kBuffers> {
   using Piece = ScanPiece<kCopy, kBuffers>;
   using Map = Carriers::Map;
-  using Piece::scan, Piece::lanes, Piece::lane, Piece::warp, Piece::channel, Piece::call, Piece::real, Piece::piece, Piece::words;
+  using Piece::lanes, Piece::lane, Piece::warp, Piece::channel, Piece::call, Piece::real, Piece::piece, Piece::words;
 
   CELLC_DEVICE ScanMaps(const Scan& scan, char* shared) : Piece(scan, shared) {}
 
@@ -45,43 +45,43 @@ struct ScanMaps : ScanPiece<kCopy, kBuffers> {
     });
   }
 
-  /// From a word of a piece to its next.
-  static constexpr int kApart = kScanChannels;
-  CELLC_DEVICE unsigned long long* words_of(int of_piece) const { return words + static_cast<long long>(of_piece) * (kScanWords * kScanChannels); }
+  CELLC_DEVICE unsigned long long* words_of(int of_piece) const {
+    return words + static_cast<long long>(of_piece) * (kScanWords * kScanChannels);
+  }
   CELLC_DEVICE bool look_at_state(int of_piece, Real (&state)[Step::kStates]) const {
-    const unsigned long long* at = words_of(of_piece);
+    const unsigned long long* const at = words_of(of_piece);
     bool there = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e, at += kHalves * kApart) there = look_at(at, kApart, call, state[e]) && there;
+    for (int e = 0; e < Step::kStates; ++e) there = look_at(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]) && there;
     return there;
   }
   CELLC_DEVICE bool look_at_map(int of_piece, Map& map) const {
-    const unsigned long long* at = words_of(of_piece) + Step::kStates * kHalves * kApart;
+    const unsigned long long* at = words_of(of_piece) + Step::kStates * kHalves * kScanChannels;
     bool there = true;
     map.identity();
     map.each([&](Real& value) {
-      there = look_at(at, kApart, call, value) && there;
-      at += kHalves * kApart;
+      there = look_at(at, kScanChannels, call, value) && there;
+      at += kHalves * kScanChannels;
     });
     return there;
   }
   CELLC_DEVICE void publish_state(const Real (&state)[Step::kStates]) const {
-    unsigned long long* at = words_of(piece);
+    unsigned long long* const at = words_of(piece);
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e, at += kHalves * kApart) publish(at, kApart, call, state[e]);
+    for (int e = 0; e < Step::kStates; ++e) publish(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]);
   }
   CELLC_DEVICE void publish_map(Map& map) const {
-    unsigned long long* at = words_of(piece) + Step::kStates * kHalves * kApart;
+    unsigned long long* at = words_of(piece) + Step::kStates * kHalves * kScanChannels;
     map.each([&](Real& value) {
-      publish(at, kApart, call, value);
-      at += kHalves * kApart;
+      publish(at, kScanChannels, call, value);
+      at += kHalves * kScanChannels;
     });
   }
   CELLC_DEVICE void first_state(Real (&state)[Step::kStates]) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
   }
-  CELLC_DEVICE unsigned draw() const { return atomicAdd(&scan.control->drawn, 1u); }
+  CELLC_DEVICE unsigned draw() const { return atomicAdd(&this->scan.control->drawn, 1u); }
 };
 
 template <ScanCopy kCopy>

@@ -80,6 +80,18 @@ class EditedGpu final : public WrappedGpu {
   int used_ = 0;
 };
 
+/// Nothing begins before what is ahead of it has ended: an edited kernel may not wait for that by itself, and what it is
+/// compared with is to have no advantage.
+class OrderlyGpu final : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
+    GpuLaunch orderly = launch;
+    orderly.early = false;
+    below_.launch(function, orderly, arguments);
+  }
+};
+
 class ListeningGpu final : public WrappedGpu {
  public:
   using WrappedGpu::WrappedGpu;
@@ -175,10 +187,11 @@ std::string kernels_text(const std::vector<GpuSource>& sources) {
   return text;
 }
 
-EditedRun run_edited(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+EditedRun run_edited(Gpu& device, const CellGraph& cell, const Structure& structure, Dtype dtype,
                      const SourceText* source, const BoundRun& run, const SolveOptions& solve,
                      const EditedKernels& edited, bool verify) {
   EditedRun result;
+  OrderlyGpu gpu(device);
   EditedGpu instead(gpu, edited);
   {
     CudaSolver solver(instead, cell, structure, dtype, source);

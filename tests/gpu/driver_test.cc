@@ -104,7 +104,7 @@ TEST_F(WithFakeDriver, CodeIsOfTheCardOrOfTheLatestArchitectureBelow) {
   EXPECT_TRUE(has(driver->images.back(), "-arch=compute_100 "));
 }
 
-TEST_F(WithFakeDriver, KernelsBeginEarlyWhereTheirCodeWaitsAndGraphsAllowIt) {
+TEST_F(WithFakeDriver, KernelsBeginEarlyWhereTheirCodeWaits) {
   const auto begins_early = [&] {
     const auto gpu = open();
     const GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
@@ -116,6 +116,20 @@ TEST_F(WithFakeDriver, KernelsBeginEarlyWhereTheirCodeWaitsAndGraphsAllowIt) {
   EXPECT_FALSE(begins_early());
   driver->major = 12;  // as PTX for compute_100
   EXPECT_TRUE(begins_early());
+}
+
+TEST_F(WithFakeDriver, GraphsTakeWhatBeginsEarlyFromCuda123On) {
+  fs::remove(scratch / "libnvrtc.so.13.0");
+  fs::copy_file(CELLC_FAKE_NVRTC, scratch / "libnvrtc.so.12.8");
+  const auto begins_early = [&](int version) {
+    driver->version = version;
+    const auto gpu = open();
+    const GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
+    gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr);
+    return driver->launches.back().early;
+  };
+  EXPECT_FALSE(begins_early(12020));
+  EXPECT_TRUE(begins_early(12030));
 }
 
 TEST_F(WithFakeDriver, NothingBeginsEarlyWhereTheDriverDoesNotKnowIt) {

@@ -228,7 +228,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   shape.shared_bytes = fact[0];
   if (c.buffers) {
     const unsigned resident = gpu_->facts().multiprocessors * gpu_->resident_blocks(kernel, shape.block.x, shape.shared_bytes);
-    if (resident <= static_cast<unsigned>(a.carriers)) return;   // so many chains are not streamed
+    ASSERT_GT(resident, static_cast<unsigned>(a.carriers)) << "the case wants more multiprocessors";
     shape.grid.x = std::min<unsigned>(c.grid + a.carriers, resident);
     shape.cooperative = true;
   }

@@ -11,6 +11,7 @@ EmulatorOptions interleaved(std::uint64_t seed) {
   EmulatorOptions options;
   options.interleave = true;
   options.seed = seed;
+  options.multiprocessors = 16;   // a stream has a block for each channel of each chain, and others
   return options;
 }
 
