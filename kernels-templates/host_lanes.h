@@ -17,6 +17,7 @@ typedef struct cellc_facts {
   int64_t shared_per_multiprocessor;
   int64_t memory_bytes;
   int64_t l2_bytes; /* 0: not known */
+  int clusters;     /* whether launches may have clusters of blocks */
 } cellc_facts;
 
 typedef struct cellc_entry {
@@ -58,6 +59,8 @@ typedef struct cellc_variant {
       blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
   int buffers,
       forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; time runs forward */
+  int cluster, whole; /* of a scan: blocks that have a sequence's pieces together (scan_cluster.cuh), 0: they are drawn;
+                         whether all those are of one length and all groups of channels full */
   int shared_bytes;
 } cellc_variant;
 
@@ -94,7 +97,8 @@ typedef struct cellc_scratch {
 typedef struct cellc_grid {
   unsigned blocks, threads;
   int cooperative;
-  int cyclic; /* Segmented of segments.cuh */
+  int cyclic;       /* Segmented of segments.cuh */
+  unsigned cluster; /* blocks that are resident together; 0: none are */
 } cellc_grid;
 
 static inline int64_t cellc_least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -261,6 +265,35 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
 
 static inline int64_t cellc_scan_piece(const cellc_variant* v);
 
+/* The same where all pieces of a sequence are on the card at once, in the registers of one cluster of blocks; 0 where they do
+ * not fit. The fewer steps a thread has, the more threads load at the same time. */
+static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
+                                      const cellc_lane_axes* axes, cellc_variant* v) {
+  enum { WARPS = 4, CLUSTER = 16, STEPS = 32, NUMBERS = 64, REGISTERS = 65536, OTHERS = 24, MAP = 32 };
+  const int64_t words = stage->real_bytes / 4, chains = cellc_divide_up(axes->channels, v->channels) * run->sequences;
+  int more; /* steps of a thread, and then twice the threads */
+  if (!facts->clusters || stage->map_numbers * stage->real_bytes > MAP) return 0;
+  for (more = 8; more <= 2 * STEPS; more *= 2) {
+    int64_t piece, numbers, registers;
+    v->steps = more < STEPS ? more : STEPS;
+    v->warps = more <= STEPS ? WARPS : 2 * WARPS;
+    piece = cellc_scan_piece(v);
+    numbers = v->steps * cellc_most(1, stage->step_inputs) * words;
+    registers = (numbers + OTHERS + 4 * stage->map_numbers * words + 7) / 8 * 8;
+    if (numbers > NUMBERS) return 0;
+    if (piece * CLUSTER < run->length) continue;
+    for (v->cluster = 1; piece * v->cluster < run->length; v->cluster *= 2) {
+    }
+    v->blocks = (int)(REGISTERS / (registers * v->warps * CELLC_WARP));
+    v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
+    /* cluster_shared_bytes of scan_cluster.cuh. */
+    v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
+    /* The blocks of a cluster share a part of the card, so that not all places are taken. */
+    if (8 * chains * v->cluster <= 7 * (int64_t)v->blocks * facts->multiprocessors) return 1;
+  }
+  return 0;
+}
+
 /* Blocks of a stream that carry states from piece to piece, of a channel of a chain each. */
 static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant* v) {
   return chains * v->channels;
@@ -280,12 +313,14 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   int span = time && rows && (channels & (channels - 1)) == 0 && channels * size < 16;
   const cellc_entry* inputs = stage->entries + stage->step_states;
   int64_t aligned[2 + CELLC_CHANNEL_AXES]; /* places modulo 16 bytes that all inputs must share */
-  cellc_variant stream;
+  int near = axes->axes <= 1; /* whether channels are neighbours in memory */
+  cellc_variant stream, cluster;
   for (i = 0; i < stage->step_inputs; ++i) {
     const cellc_view* view = run->views + inputs[i].symbol;
     const int64_t entry = cellc_entry_offset(stage, run, inputs[i]);
     const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
     int64_t at[2 + CELLC_CHANNEL_AXES];
+    near = near && inner;
     rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 &&
            view->batch * size % 16 == 0 && entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
@@ -318,8 +353,14 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     v->copy = CELLC_EACH;
     v->channels = most;
   }
-  stream = *v;
+  cluster = stream = *v;
   chains = cellc_divide_up(channels, v->channels) * run->sequences;
+  /* Sectors of memory are 32 bytes. */
+  if (piece == 0 && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
+      cellc_cluster_block(stage, facts, run, axes, &cluster)) {
+    *v = cluster;
+    return 1;
+  }
   /* Fewer pieces end sooner without the run-up of a stream. */
   if (piece == 0 && cellc_stream_block(stage, facts, &stream) &&
       run->length / cellc_scan_piece(&stream) * chains >= STREAM_ROUNDS * (int64_t)facts->multiprocessors &&
@@ -421,6 +462,7 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
   if (v->kernel == CELLC_SCAN) {
     const int64_t halves = stage->real_bytes / 4, words = (stage->step_states + stage->map_numbers) * halves;
     s.control = 16;
+    if (v->cluster) return s;
     s.words = (uint64_t)(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v) * words *
                          v->channels * 8);
   } else if (v->kernel == CELLC_SEGMENTED) {
@@ -464,6 +506,11 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
   if (v->kernel == CELLC_SCAN) {
     const int64_t chains = cellc_scan_chains(run, axes, v), pieces = chains * cellc_scan_pieces(stage, run, v);
     const int64_t carriers = v->buffers ? cellc_stream_carriers(chains, v) : 0;
+    if (v->cluster) {
+      grid.blocks = (unsigned)(chains * v->cluster);
+      grid.cluster = (unsigned)v->cluster;
+      return grid;
+    }
     grid.blocks = (unsigned)cellc_most(carriers + 1, cellc_least(carriers + pieces, at_once));
     grid.cooperative = carriers > 0;
   } else {

@@ -240,6 +240,74 @@ CELLC_DEVICE void await_stream() {
 #endif
 }
 
+/// From here on the kernel behind this one on its stream may begin, if it was launched so: up to its own await_stream().
+CELLC_DEVICE void let_next_begin() {
+#if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Between the blocks of a cluster: they are resident together, and write to each other's shared memory (sm_90). A letter is a
+// number, and a mailbox tells when all bytes that its block waits for have arrived. It is opened before the cluster's barrier, and
+// written to after it. A block that has all its letters may end; whoever wrote them, too.
+using Mailbox = unsigned long long;
+#ifdef CELLC_EMULATOR
+CELLC_DEVICE unsigned cluster_rank() { return cellc_emulator::current->cluster_rank; }
+CELLC_DEVICE void cluster_arrive() { cellc_emulator::services->cluster_arrive(); }
+CELLC_DEVICE void cluster_wait() { cellc_emulator::services->cluster_wait(); }
+CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) { *mailbox = static_cast<unsigned>(bytes); }
+CELLC_DEVICE void send_letter(Mailbox* mailbox, Real* to, int rank, Real value) {
+  *static_cast<Real*>(cellc_emulator::services->of_block(to, static_cast<unsigned>(rank))) = value;
+  atomicAdd(static_cast<Mailbox*>(cellc_emulator::services->of_block(mailbox, static_cast<unsigned>(rank))), 0ull - sizeof(Real));
+}
+CELLC_DEVICE void await_letters(Mailbox* mailbox) {
+  while (cellc_emulator::load_volatile(mailbox) != 0) {
+  }
+}
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+CELLC_DEVICE unsigned cluster_rank() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+/// Orders nothing but what was opened: otherwise it would wait for all of the block's memory.
+CELLC_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+CELLC_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+/// By one thread.
+CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) {
+  const SharedAddress at = shared_address(mailbox);
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at), "r"(bytes) : "memory");
+}
+/// To the place of `to` in the memory of the block with that rank.
+CELLC_DEVICE void send_letter(Mailbox* mailbox, Real* to, int rank, Real value) {
+  SharedAddress at, theirs;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(to)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(shared_address(mailbox)), "r"(rank));
+#ifdef CELLC_STORAGE_F64
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(at), "l"(__double_as_longlong(value)), "r"(theirs)
+               : "memory");
+#else
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at), "r"(__float_as_uint(value)), "r"(theirs)
+               : "memory");
+#endif
+}
+CELLC_DEVICE void await_letters(Mailbox* mailbox) {
+  asm volatile("{ .reg .pred there;\n"
+               "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%0], 0;\n"
+               "@!there bra again; }" ::"r"(shared_address(mailbox)) : "memory");
+}
+#else
+// Older cards have no clusters, and nothing that needs one is launched there.
+CELLC_DEVICE unsigned cluster_rank() { return 0; }
+CELLC_DEVICE void cluster_arrive() { __trap(); }
+CELLC_DEVICE void cluster_wait() { __trap(); }
+CELLC_DEVICE void open_mailbox(Mailbox*, int) { __trap(); }
+CELLC_DEVICE void send_letter(Mailbox*, Real*, int, Real) { __trap(); }
+CELLC_DEVICE void await_letters(Mailbox*) { __trap(); }
+#endif
+
 // A number from every thread of a grid whose blocks are resident at once, and with it a barrier: a word holds
 // who has arrived in its lower half and the sum in its upper, so that the answer comes with the arrival.
 constexpr int kMostWarps = 4;   ///< of a block that takes part

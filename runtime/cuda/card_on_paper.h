@@ -17,6 +17,7 @@ class CardOnPaper : public Gpu {
   GpuFunction function(const GpuModule&, const std::string&) override { none(); }
   GpuFunctionFacts facts(const GpuFunction&) override { none(); }
   int resident_blocks(const GpuFunction&, int, std::int64_t) override { none(); }
+  int resident_clusters(const GpuFunction&, int, std::int64_t, int) override { none(); }
   GpuAddress allocate(std::size_t) override { none(); }
   void release(GpuAddress) noexcept override {}
   void copy_in(GpuAddress, const void*, std::size_t, GpuStream) override { none(); }

@@ -71,6 +71,7 @@ bool Driver::bind(std::string& reason) {
   take(func_get_attribute, "cuFuncGetAttribute");
   take(func_set_attribute, "cuFuncSetAttribute");
   take(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  take(active_clusters, "cuOccupancyMaxActiveClusters");
   take(launch_kernel_ex, "cuLaunchKernelEx");
   take(mem_get_info, "cuMemGetInfo_v2");
   take(mem_alloc, "cuMemAlloc_v2");

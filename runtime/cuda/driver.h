@@ -53,6 +53,7 @@ enum CudaFunctionAttribute : int {  // CUfunction_attribute
   kCudaLocalBytes = 3,
   kCudaRegisters = 4,
   kCudaMaxDynamicShared = 8,
+  kCudaLargeClusters = 14,  ///< NON_PORTABLE_CLUSTER_SIZE_ALLOWED: of more than 8 blocks
 };
 
 enum CudaPointerAttribute : int {  // CUpointer_attribute
@@ -69,13 +70,14 @@ constexpr unsigned kCudaNonBlocking = 1, kCudaEventWithoutTiming = 2;
 
 enum CudaJitOption : int { kCudaErrorLog = 5, kCudaErrorLogBytes = 6 };  // CUjit_option
 
-enum CudaLaunchAttributeId : int { kCudaCooperative = 2, kCudaProgrammaticSerialization = 6 };
+enum CudaLaunchAttributeId : int { kCudaCooperative = 2, kCudaClusterDimension = 4, kCudaProgrammaticSerialization = 6 };
 struct CudaLaunchAttribute {  // CUlaunchAttribute
   int id = 0;
   char pad[4] = {};
   union {
     char bytes[64];
     int on;
+    unsigned cluster[3];
   } value = {};
 };
 static_assert(sizeof(CudaLaunchAttribute) == 72);
@@ -125,6 +127,7 @@ class Driver {
   int (*func_get_attribute)(int*, int, Handle) = nullptr;
   int (*func_set_attribute)(Handle, int, int) = nullptr;
   int (*occupancy)(int*, Handle, int, std::size_t) = nullptr;
+  int (*active_clusters)(int*, Handle, const CudaLaunchConfig*) = nullptr;
   int (*launch_kernel_ex)(const CudaLaunchConfig*, Handle, void**, void**) = nullptr;
   int (*mem_get_info)(std::size_t*, std::size_t*) = nullptr;
   int (*mem_alloc)(Address*, std::size_t) = nullptr;

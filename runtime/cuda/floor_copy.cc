@@ -40,6 +40,16 @@ extern "C" __global__ void floor_copy(const Word* x, Word* y, long long reads, l
 }
 )";
 
+/// Keeps a stream busy for about so many microseconds.
+const char* const kHold = R"(
+extern "C" __global__ void hold(int microseconds) {
+  for (int i = 0; i < microseconds; ++i) __nanosleep(1000);
+}
+)";
+/// A call that takes less than that may be over before the next one has been queued.
+constexpr double kShortMs = 0.05;
+constexpr int kQueueingUs = 10;   ///< of a call, on a slow host
+
 }  // namespace
 
 FloorCopy::FloorCopy(Gpu& gpu) : gpu_(gpu), module_(gpu.load({"floor_copy.cu", kSource, {}})), function_(gpu.function(module_, "floor_copy")) {}
@@ -62,7 +72,14 @@ double FloorCopy::ms(GpuAddress from, std::int64_t read, GpuAddress to, std::int
 }
 
 double ms_a_call(Gpu& gpu, int calls, const std::function<void()>& call) {
+  GpuModule module;
+  GpuFunction hold;
   const auto row = [&](int count) {
+    if (hold) {
+      int microseconds = count * kQueueingUs;
+      void* arguments[] = {&microseconds};
+      gpu.launch(hold, GpuLaunch{}, arguments);
+    }
     gpu.record(0, 0);
     for (int i = 0; i < count; ++i) call();
     gpu.record(1, 0);
@@ -70,6 +87,10 @@ double ms_a_call(Gpu& gpu, int calls, const std::function<void()>& call) {
   };
   call();
   const double once = row(1);
+  if (once < kShortMs) {
+    module = gpu.load({"hold.cu", kHold, {}});
+    hold = gpu.function(module, "hold");
+  }
   int rows = 7;
   if (calls <= 0) {
     calls = static_cast<int>(std::clamp(70 / std::max(once, 1e-3), 1.0, 50.0));

@@ -64,6 +64,7 @@ struct GpuLaunch {
   std::int64_t shared_bytes = 0;          ///< dynamic; above 48 KiB the implementation opts in
   GpuStream stream = 0;
   bool cooperative = false;               ///< all blocks are resident at once, or the launch is refused
+  unsigned cluster = 1;                   ///< blocks, neighbours along x, that run together and see each other's shared memory (sm_90)
   /// May begin before what is ahead of it on the stream has ended, where the device can do that: the kernel itself
   /// waits first (await_stream of preamble.cuh).
   bool early = false;
@@ -88,6 +89,8 @@ class Gpu {
   virtual GpuFunctionFacts facts(const GpuFunction& function) = 0;
   /// Blocks of a kernel that one multiprocessor holds at once.
   virtual int resident_blocks(const GpuFunction& function, int threads, std::int64_t shared_bytes) = 0;
+  /// Clusters of so many blocks that the card holds at once; 0: it knows no such clusters.
+  virtual int resident_clusters(const GpuFunction& function, int threads, std::int64_t shared_bytes, int blocks) = 0;
 
   virtual GpuAddress allocate(std::size_t bytes) = 0;  ///< 256-byte aligned; not zeroed
   virtual void release(GpuAddress address) noexcept = 0;

@@ -82,11 +82,15 @@ class Context {
   mutable std::atomic<bool> lost_ = false;
 };
 
+/// Blocks of a cluster that every card with clusters has.
+constexpr int kPortableCluster = 8;
+
 struct LoadedModule {
   std::shared_ptr<const Context> context;
   Driver::Handle handle = nullptr;
   std::mutex mutex;
   std::map<std::uint64_t, std::int64_t> opted_in;  ///< dynamic shared memory, by function
+  std::map<std::uint64_t, bool> large_clusters;    ///< by function: whether the driver lets it have them
 
   ~LoadedModule() {  // on a lost context this fails, and does no harm
     if (!handle) return;
@@ -161,6 +165,24 @@ class GpuDriver final : public Gpu {
     return blocks;
   }
 
+  int resident_clusters(const GpuFunction& function, int threads, std::int64_t shared_bytes, int blocks) override {
+    if (facts_.major < 9 || architecture() < 90) return 0;
+    const Context::Current current = context_->enter();
+    if (!opt_in(function, shared_bytes) || !allow_cluster(function, blocks)) return 0;
+    CudaLaunchAttribute attribute = cluster_of(static_cast<unsigned>(blocks));
+    CudaLaunchConfig config;
+    config.grid[0] = static_cast<unsigned>(blocks);
+    config.block[0] = static_cast<unsigned>(threads);
+    config.shared_bytes = static_cast<unsigned>(shared_bytes);
+    config.attributes = &attribute;
+    config.attribute_count = 1;
+    int clusters = 0;
+    const int result = driver_.active_clusters(&clusters, handle_of(function.handle), &config);
+    if (!loses_context(result) && result != kCudaSuccess) return 0;   // the card has no clusters of that size
+    check(result, [&] { return fmt::format("counting resident clusters of {} blocks", blocks); });
+    return clusters;
+  }
+
   GpuAddress allocate(std::size_t bytes) override {
     const Context::Current current = context_->enter();
     Driver::Address address = 0;
@@ -217,7 +239,7 @@ class GpuDriver final : public Gpu {
                       facts_.name, launch.shared_bytes, facts_.shared_per_block));
     }
     CudaLaunchConfig config;
-    CudaLaunchAttribute attributes[2];
+    CudaLaunchAttribute attributes[3];
     config.attributes = attributes;
     const auto with = [&](CudaLaunchAttributeId id) {
       attributes[config.attribute_count].id = id;
@@ -229,6 +251,10 @@ class GpuDriver final : public Gpu {
     config.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
     config.stream = handle_of(launch.stream);
     if (launch.cooperative) with(kCudaCooperative);
+    if (launch.cluster > 1) {
+      allow_cluster(function, static_cast<int>(launch.cluster));
+      attributes[config.attribute_count++] = cluster_of(launch.cluster);
+    }
     const auto queue = [&] { return driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr); };
     const bool early = launch.early && starts_early_;
     if (early) with(kCudaProgrammaticSerialization);
@@ -242,7 +268,9 @@ class GpuDriver final : public Gpu {
     check(result, [&] {
       return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}",
                          grid.x, grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
-                         launch.cooperative ? ", all resident" : "");
+                         launch.cooperative  ? ", all resident"
+                         : launch.cluster > 1 ? fmt::format(", in clusters of {}", launch.cluster)
+                                              : std::string());
     });
   }
 
@@ -415,6 +443,23 @@ class GpuDriver final : public Gpu {
     }
     granted = bytes;
     return true;
+  }
+
+  /// Lets a kernel have clusters of so many blocks. False: the driver does not.
+  bool allow_cluster(const GpuFunction& function, int blocks) const {
+    if (blocks <= kPortableCluster) return true;
+    LoadedModule& module = loaded(function.module);
+    const std::lock_guard lock(module.mutex);
+    const auto [it, is_new] = module.large_clusters.try_emplace(function.handle);
+    if (is_new) it->second = driver_.func_set_attribute(handle_of(function.handle), kCudaLargeClusters, 1) == kCudaSuccess;
+    return it->second;
+  }
+  static CudaLaunchAttribute cluster_of(unsigned blocks) {
+    CudaLaunchAttribute attribute;
+    attribute.id = kCudaClusterDimension;
+    attribute.value.cluster[0] = blocks;
+    attribute.value.cluster[1] = attribute.value.cluster[2] = 1;
+    return attribute;
   }
 
   Driver::Handle event_of(int mark) {

@@ -9,7 +9,7 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
                                             const std::vector<std::int64_t>& lengths, bool only_stage) {
   std::vector<cellc_variant> all;
   const GpuFacts& card = request.card;
-  const cellc_facts on{1 << 20, card.shared_per_block, card.shared_per_multiprocessor, 0, 0};
+  const cellc_facts on{1 << 20, card.shared_per_block, card.shared_per_multiprocessor, 0, 0, 0};
   // Neighbours along one axis, or along several that are one in memory.
   std::int64_t channels = 1;
   for (int c = 0; c < stage.channels; ++c) {

@@ -163,7 +163,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   if (variant.kernel == CELLC_SCAN) {
     const char* const copy = variant.copy == CELLC_ROWS ? "Rows" : variant.copy == CELLC_TIME ? "Time" : "Each";
     bounds += fmt::format(", {}", variant.blocks);
-    call = fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
+    call = variant.cluster ? "scan_cluster" : fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
@@ -171,19 +171,20 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   } else {
     call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
   }
-  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ cellc::await_stream(); cellc::{}(run); }}\n",
-                                 bounds, name, argument, call);
+  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ {}cellc::{}(run); }}\n",
+                                 bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
   // What the host writes and the device reads are told apart nowhere else.
   text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument, argument_bytes(stage, variant));
   if (variant.kernel == CELLC_SEGMENTED)
     text += fmt::format("static_assert(sizeof(cellc::Control) == {}, \"what the launch reserves\");\n", stage_control_bytes());
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {}, \"what the launch reserves\");\n",
-                        variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers);
+                        variant.cluster ? "cluster" : variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers);
   return text;
 }
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
+  if (variant.kernel == CELLC_SCAN && variant.cluster) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_cluster.cuh"};
   if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
@@ -193,10 +194,12 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
   std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n", stage.stage_steps,
                                  kStages, variant.width);
-  if (variant.rows) text += "#define CELLC_ONE_AXIS 1\n";
+  if (variant.rows || variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
   if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
+  if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
+  if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
   if (variant.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", variant.buffers);
   return text;
 }
@@ -261,7 +264,9 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& va
   Compiled compiled;
   compiled.variant = variant;
   compiled.function = gpu_.function(module, "cellc_kernel");
-  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, cellc_stage_threads(&code.tables.stage, &variant), variant.shared_bytes));
+  const int threads = cellc_stage_threads(&code.tables.stage, &variant);
+  compiled.clusters = variant.cluster ? gpu_.resident_clusters(compiled.function, threads, variant.shared_bytes, variant.cluster) : 0;
+  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, threads, variant.shared_bytes));
   code.kernels.push_back(std::move(compiled));
   return code.kernels.back();
 }
@@ -303,7 +308,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   Code& code = this->code(run.sizes);
   if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
   const cellc_stage& stage = code.tables.stage;
-  const Described d = describe(run);
+  Described d = describe(run);
   const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
   const cellc_plan numbers = StageProgram::numbers(plan);
   last_ = plan;
@@ -311,16 +316,23 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   ran_piece_ = 0;
   sequences_ = run.sequences;
   if (run.sequences * axes.channels == 0) return;
-  const cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  // How many clusters a card holds is known once there is code: those that do not fit would wait for the others to end.
+  if (variant.cluster && kernel(code, variant).clusters < cellc_scan_chains(&d.run, &axes, &variant)) {
+    d.facts.clusters = 0;
+    variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  }
   const Compiled& k = kernel(code, variant);
   const cellc_scratch bytes = cellc_scratch_bytes(&stage, &d.run, &axes, &numbers, &variant, sizeof(Control));
   cellc_scratch at{};
   if (variant.kernel == CELLC_SCAN) {
     // A call's number stands beside all that it publishes: nothing is cleared between calls, and zeros are of none.
     reserve(scan_control_, bytes.control, stream, true);
-    reserve(scan_words_, bytes.words, stream, true);
     at.control = scan_control_.address();
-    at.words = scan_words_.address();
+    if (bytes.words) {
+      reserve(scan_words_, bytes.words, stream, true);
+      at.words = scan_words_.address();
+    }
     ran_piece_ = cellc_scan_piece(&variant);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     reserve(control_, bytes.control, stream, true);
@@ -350,6 +362,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   launch.shared_bytes = variant.shared_bytes;
   launch.stream = stream;
   launch.cooperative = grid.cooperative;
+  launch.cluster = std::max(1u, grid.cluster);
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
   cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());

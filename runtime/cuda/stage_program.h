@@ -119,6 +119,7 @@ class StageProgram {
     cellc_variant variant;
     GpuFunction function;
     int resident;  ///< blocks of a multiprocessor
+    int clusters;  ///< of a variant that has any: on the whole card
   };
   struct Code {
     std::map<AxisId, std::int64_t> sizes;

@@ -43,7 +43,7 @@ std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
 }
 
 cellc_facts host_facts(const GpuFacts& facts) {
-  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes, facts.l2_bytes};
+  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes, facts.l2_bytes, facts.major >= 9};
 }
 
 const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,
@@ -123,7 +123,7 @@ std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& varian
   plan.segment = 1;
   std::vector<std::uint64_t> room(argument_words(stage));
   const cellc_scratch at{};
-  return cellc_stage_argument(&stage, &run, &axes, &plan, &variant, &at, {1, 32, 0, 0}, 0, room.data());
+  return cellc_stage_argument(&stage, &run, &axes, &plan, &variant, &at, {1, 32, 0, 0, 0}, 0, room.data());
 }
 
 cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block, int storage_bytes) {

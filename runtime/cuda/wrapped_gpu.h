@@ -19,6 +19,9 @@ class WrappedGpu : public Gpu {
   int resident_blocks(const GpuFunction& function, int threads, std::int64_t shared_bytes) override {
     return below_.resident_blocks(function, threads, shared_bytes);
   }
+  int resident_clusters(const GpuFunction& function, int threads, std::int64_t shared_bytes, int blocks) override {
+    return below_.resident_clusters(function, threads, shared_bytes, blocks);
+  }
   GpuAddress allocate(std::size_t bytes) override { return below_.allocate(bytes); }
   void release(GpuAddress address) noexcept override { below_.release(address); }
   void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) override {

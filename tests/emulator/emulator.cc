@@ -150,6 +150,10 @@ class EmulatorDevice final : public Emulator {
     return static_cast<int>(std::min<std::int64_t>(blocks, kMaxBlocks));
   }
 
+  int resident_clusters(const GpuFunction& function, int threads, std::int64_t shared_bytes, int blocks) override {
+    return facts_.multiprocessors * resident_blocks(function, threads, shared_bytes) / blocks;
+  }
+
   GpuAddress allocate(std::size_t bytes) override {
     refuse_in_capture("allocating", kFirstOwnStream);
     ++allocations_;
@@ -267,6 +271,8 @@ void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction
   if (launch.shared_bytes < 0 || shared > facts_.shared_per_block)
     refuse(std::to_string(shared) + " bytes of shared memory: a block has " +
            std::to_string(facts_.shared_per_block));
+  if (launch.cluster == 0 || launch.cluster > 16 || grid.x % launch.cluster != 0)
+    refuse("clusters of " + std::to_string(launch.cluster) + " blocks: 1 to 16, and whole ones");
   if (!launch.cooperative) return;
   const int threads = static_cast<int>(block.x * block.y * block.z);
   const std::int64_t room =
@@ -297,6 +303,7 @@ void EmulatorDevice::launch(const GpuFunction& function, const GpuLaunch& launch
   if (launch.cooperative || options_.interleave)
     job.resident = static_cast<std::size_t>(
         std::max(1, facts_.multiprocessors * resident_blocks(function, threads, launch.shared_bytes)));
+  job.cluster = launch.cluster;
   job.shuffled = options_.seed != 0;
   // Launches differ, and a run of the same launches is the same again.
   job.seed = options_.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(launches_);

@@ -64,10 +64,13 @@ void GridRun::shuffle(std::vector<T>& items) {
 // ---- blocks ----
 
 void GridRun::admit() {
-  while (next_ < total_ && blocks_.size() < job_.resident) {
+  // The blocks of a cluster start together, or not yet.
+  const auto is_room = [&] { return next_ % job_.cluster != 0 || blocks_.empty() || blocks_.size() + job_.cluster <= job_.resident; };
+  while (next_ < total_ && is_room()) {
     auto block = std::make_unique<Block>();
     const unsigned count = job_.block.x * job_.block.y * job_.block.z;
     const std::uint64_t index = next_++;
+    block->index = index;
     const cellc_emulator::Index3 position{static_cast<unsigned>(index % job_.grid.x),
                                           static_cast<unsigned>(index / job_.grid.x % job_.grid.y),
                                           static_cast<unsigned>(index / job_.grid.x / job_.grid.y)};
@@ -88,6 +91,7 @@ void GridRun::admit() {
       thread.view.block_dim = {job_.block.x, job_.block.y, job_.block.z};
       thread.view.grid_dim = {job_.grid.x, job_.grid.y, job_.grid.z};
       thread.view.lane = i % 32;
+      thread.view.cluster_rank = static_cast<unsigned>(index % job_.cluster);
       thread.view.dynamic_shared = block->dynamic_base + kSharedGuard;
       thread.run = this;
       thread.block = block.get();
@@ -285,6 +289,42 @@ int GridRun::barrier(int id, int threads, cellc_emulator::BarrierKind kind, int 
   const int result = barrier.result;
   if (job_.shuffled) leave(State::Ready, "");
   return result;
+}
+
+// ---- clusters ----
+
+GridRun::Block* GridRun::peer(unsigned rank) const {
+  const std::uint64_t index = running_->block->index / job_.cluster * job_.cluster + rank;
+  for (const auto& block : blocks_)
+    if (block->index == index) return block.get();
+  return nullptr;
+}
+
+void GridRun::cluster_arrive() {
+  ++running_->cluster_phases;
+  ++running_->block->cluster_arrivals;
+  ++progress_;
+  preempt();
+}
+
+void GridRun::cluster_wait() {
+  const auto all_came = [&] {
+    for (unsigned rank = 0; rank < job_.cluster; ++rank)
+      if (const Block* const other = peer(rank); other && other->cluster_arrivals + other->exited < running_->cluster_phases * other->threads.size())
+        return false;
+    return true;
+  };
+  while (!all_came()) yield("a cluster's barrier");
+}
+
+void* GridRun::of_block(void* at, unsigned rank) {
+  const auto* const own = static_cast<const char*>(running_->view.dynamic_shared);
+  const auto* const place = static_cast<const char*>(at);
+  if (rank >= job_.cluster) fail("an address in a block that its cluster does not have");
+  if (place < own || place >= own + job_.dynamic_shared_bytes) fail("an address outside of the block's dynamic shared memory, for another block");
+  Block* const other = peer(rank);
+  if (!other || other->exited == other->threads.size()) fail("an address in a block of the cluster that has ended");
+  return other->dynamic_base + kSharedGuard + (place - own);
 }
 
 // ---- warps ----
@@ -501,6 +541,18 @@ void do_copy_begin(void* to, const void* from, unsigned bytes, unsigned source_b
 void do_copy_commit() { active_run()->copy_commit(); }
 void do_copy_wait(unsigned groups_left) { active_run()->copy_wait(groups_left); }
 void do_copy_wait_all() { active_run()->copy_wait_all(); }
+void do_cluster_arrive() {
+  CELLC_SITE;
+  active_run()->cluster_arrive();
+}
+void do_cluster_wait() {
+  CELLC_SITE;
+  active_run()->cluster_wait();
+}
+void* do_of_block(void* at, unsigned rank) {
+  CELLC_SITE;
+  return active_run()->of_block(at, rank);
+}
 long long do_clock() { return active_run()->clock(); }
 void do_fail(const char* message) {
   CELLC_SITE;
@@ -514,7 +566,8 @@ void do_fail(const char* message) {
 const cellc_emulator::Services* grid_services() {
   static constexpr cellc_emulator::Services services = {
       do_yield,      do_preempt,     do_progress,  do_barrier,       do_warp,  do_active_lanes,
-      do_copy_begin, do_copy_commit, do_copy_wait, do_copy_wait_all, do_clock, do_fail,
+      do_copy_begin, do_copy_commit, do_copy_wait, do_copy_wait_all, do_cluster_arrive, do_cluster_wait, do_of_block,
+      do_clock,      do_fail,
   };
   return &services;
 }

@@ -47,6 +47,7 @@ struct GridJob {
   GpuDim grid, block;
   std::size_t dynamic_shared_bytes = 0;
   std::size_t resident = 1;  ///< blocks that run at the same time; they start in order
+  unsigned cluster = 1;      ///< blocks that start together, along x
   bool shuffled = false;
   std::uint64_t seed = 0;
   /// Source lines of a place in the code: ", at a.cuh:5, from b.cuh:7"; empty if they are not known.
@@ -75,6 +76,9 @@ class GridRun {
   void copy_commit();
   void copy_wait(unsigned groups_left);
   void copy_wait_all();
+  void cluster_arrive();
+  void cluster_wait();
+  void* of_block(void* at, unsigned rank);
   /// Where the running thread is: of every call above, before it.
   void set_site(const void* site) { running_->site = site; }
   long long clock() { return static_cast<long long>(++clock_); }
@@ -108,6 +112,7 @@ class GridRun {
     unsigned calls_since_yield = 0;
     std::vector<Copy> copies;  ///< on their way, oldest first
     int group = 0;             ///< of copies, that is open
+    std::size_t cluster_phases = 0;   ///< barriers of its cluster that it has come to
   };
   struct Barrier {
     int expected = 0, arrived = 0, accumulated = 0, result = 0;
@@ -126,7 +131,8 @@ class GridRun {
     std::array<Barrier, 16> barriers{};
     std::vector<char> static_shared;  ///< while another block runs
     char* dynamic_base = nullptr;     ///< guard, memory, guard
-    std::size_t exited = 0;
+    std::size_t exited = 0, cluster_arrivals = 0;
+    std::uint64_t index = 0;
     ~Block();
   };
 
@@ -141,6 +147,7 @@ class GridRun {
   bool in_shared(const void* at, std::size_t bytes) const;
   void set_error(const std::string& message);  ///< of the running thread
   [[noreturn]] void die();
+  Block* peer(unsigned rank) const;   ///< of the running thread's cluster; nullptr: it has ended
   void complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask);
   std::string place(const Thread& thread) const;
   std::string who_waits(const Block& block) const;

@@ -12,6 +12,7 @@ struct Index3 {
 struct Thread {
   Index3 thread, block, block_dim, grid_dim;
   unsigned lane;         // of its warp, 0..31
+  unsigned cluster_rank; // of its block
   void* dynamic_shared;  // of its block
 };
 
@@ -34,6 +35,9 @@ struct Services {
   void (*copy_commit)();
   void (*copy_wait)(unsigned groups_left);
   void (*copy_wait_all)();
+  void (*cluster_arrive)();
+  void (*cluster_wait)();
+  void* (*of_block)(void* at, unsigned rank);  // the same place in the dynamic shared memory of another block of the cluster
   long long (*clock)();
   void (*fail)(const char* message);  // does not return
 };

@@ -32,6 +32,7 @@ class Listening : public Gpu {
   GpuFunctionFacts facts(const GpuFunction& f) override { return below_.facts(f); }
   // Few blocks at once, as the emulator has them: all of them are threads.
   int resident_blocks(const GpuFunction&, int, std::int64_t) override { return 1; }
+  int resident_clusters(const GpuFunction&, int, std::int64_t, int) override { return 1 << 20; }
   GpuAddress allocate(std::size_t bytes) override { return below_.allocate(bytes); }
   void release(GpuAddress address) noexcept override { below_.release(address); }
   void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream s) override { below_.copy_in(to, from, bytes, s); }

@@ -227,6 +227,36 @@ TEST_F(WithFakeDriver, MuchSharedMemoryIsAskedForOnce) {
                   "233472 bytes of shared memory a block; the card gives 232448"));
 }
 
+TEST_F(WithFakeDriver, ClustersAreCountedAndAskedFor) {
+  auto gpu = open();
+  GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
+  EXPECT_EQ(gpu->resident_clusters(function, 128, 0, 8), 132 * 16 / 8);
+  EXPECT_TRUE(driver->function_attributes.empty());
+  EXPECT_EQ(gpu->resident_clusters(function, 128, 0, 16), 132 * 16 / 16);
+  gpu->launch(function, {.grid = {64}, .block = {128}, .cluster = 16, .early = true}, nullptr);
+  EXPECT_EQ(driver->function_attributes, (std::vector{std::pair(14, 1)})) << "asked for once: more than 8 blocks";
+  EXPECT_EQ(driver->launches.back().cluster, 16u);
+  EXPECT_TRUE(driver->launches.back().early);
+  gpu->launch(function, {.grid = {64}, .block = {128}}, nullptr);
+  EXPECT_EQ(driver->launches.back().cluster, 1u);
+  // A card whose clusters are smaller, and one that has none.
+  driver->largest_cluster = 8;
+  EXPECT_EQ(gpu->resident_clusters(function, 128, 0, 16), 0);
+  EXPECT_EQ(gpu->resident_clusters(function, 128, 0, 8), 132 * 16 / 8);
+  gpu.reset();
+  driver->major = 8;
+  gpu = open();
+  function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
+  EXPECT_EQ(gpu->resident_clusters(function, 128, 0, 8), 0);
+  driver->major = 9;
+  gpu.reset();
+  gpu = open();
+  function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
+  driver->fail["cuLaunchKernelEx"] = 912;
+  EXPECT_TRUE(has(error_of([&] { gpu->launch(function, {.grid = {64}, .block = {128}, .cluster = 8}, nullptr); }),
+                  "launching 64x1x1 blocks of 128x1x1 threads with 0 bytes of shared memory, in clusters of 8: "));
+}
+
 TEST_F(WithFakeDriver, AnErrorLeavesTheDeviceUsable) {
   const auto gpu = open();
   const GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");

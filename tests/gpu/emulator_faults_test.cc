@@ -67,6 +67,36 @@ TEST(Emulator, CooperativeLaunchesThatDoNotFitAreRefused) {
   EXPECT_CONTAINS(error_of([&] { launch(*gpu, kernel, shape(0, 32)); }), "grid");
 }
 
+TEST(Emulator, BlocksOfAClusterWriteToEachOtherWhileTheyAreThere) {
+  const auto gpu = open_emulator();
+  const auto kernel = compile(*gpu, R"(
+extern "C" __global__ void kernel(float* out, int how) {
+  CELLC_DYNAMIC_SHARED(float, mine);
+  const auto& services = *cellc_emulator::services;
+  const unsigned rank = cellc_emulator::current->cluster_rank;
+  if (how == 1 && rank == 1) return;
+  if (how == 1) for (int i = 0; i < 100; ++i) cellc_emulator::yield();
+  if (how == 3 && rank == 0) *static_cast<float*>(services.of_block(out, 1)) = 1;
+  if (threadIdx.x == 0) *static_cast<float*>(services.of_block(mine, how == 2 ? 2 : 1 - rank)) = 10.f + blockIdx.x;
+  services.cluster_arrive();
+  services.cluster_wait();
+  __syncthreads();
+  if (threadIdx.x == 1) out[blockIdx.x] = mine[0];
+})");
+  const GpuBuffer out(*gpu, 24);
+  const auto run = [&](int how, unsigned blocks = 6) {
+    GpuLaunch clusters = shape(blocks, 32, 64);
+    clusters.cluster = 2;
+    launch(*gpu, kernel, clusters, out.address(), how);
+  };
+  run(0);
+  EXPECT_EQ(download<float>(*gpu, out), (std::vector<float>{11, 10, 13, 12, 15, 14}));
+  EXPECT_CONTAINS(error_of([&] { run(1); }), "a block of the cluster that has ended");
+  EXPECT_CONTAINS(error_of([&] { run(2); }), "a block that its cluster does not have");
+  EXPECT_CONTAINS(error_of([&] { run(3); }), "outside of the block's dynamic shared memory");
+  EXPECT_CONTAINS(error_of([&] { run(0, 5); }), "whole ones");
+}
+
 TEST(Emulator, CopiesMustBeAlignedAndGoToSharedMemory) {
   const auto gpu = open_emulator();
   const auto kernel = compile(*gpu, R"(

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   s.groups = a.groups;
   s.carriers = a.carriers;
   s.look = a.look;
-  cellc::KERNEL<cellc::ScanCopy::COPY>(s);
+  cellc::CALL;
 }
 extern "C" __global__ void sizes(int* to, int warps) {
   to[0] = cellc::BYTES(warps);
@@ -83,17 +84,20 @@ extern "C" __global__ void sizes(int* to, int warps) {
 GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& format) {
   GpuSource source{"scan.cu", "", {}};
   source.text = fmt::format(
-      "#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n#define COPY "
-      "{}\n",
-      format.name, c.channels, c.steps, c.copy);
-  const std::string kernel = c.buffers ? "scan_stream" : "scan";
-  source.text += fmt::format("#define KERNEL {}\n#define BYTES {}_shared_bytes\n", kernel,
-                             c.buffers ? "stream" : "scan");
+      "#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n",
+      format.name, c.channels, c.steps);
+  const std::string call = c.cluster ? "scan_cluster(s)" : fmt::format("{}<cellc::ScanCopy::{}>(s)", c.buffers ? "scan_stream" : "scan", c.copy);
+  source.text += fmt::format("#define CALL {}\n#define BYTES {}_shared_bytes\n", call,
+                             c.cluster ? "cluster" : c.buffers ? "stream" : "scan");
+  if (c.cluster) source.text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", c.cluster);
+  if (c.whole) source.text += "#define CELLC_SCAN_WHOLE 1\n";
   if (c.buffers) source.text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", c.buffers);
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  for (const char* part : {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"})
+  std::vector<const char*> parts = {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"};
+  if (c.cluster || c.buffers) parts.push_back(c.cluster ? "scan_cluster.cuh" : "scan_stream.cuh");
+  for (const char* part : parts)
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += kKernel;
   return source;
@@ -125,12 +129,21 @@ std::string ScanCase::label() const {
   return fmt::format("{} channels {} steps {} warps {} width {} lengths{}{}{} grid {} look {}", copy,
                      channels, steps, warps, width, all, packed ? " packed" : "", reverse ? " reverse" : "",
                      grid, look) +
-         (buffers ? fmt::format(" {} buffers", buffers) : "");
+         (buffers ? fmt::format(" {} buffers", buffers) : "") + (cluster ? fmt::format(" cluster {}{}", cluster, whole ? " whole" : "") : "");
 }
 
 void ScanRunner::check(ScanCase c) {
-  if (c.buffers) return check_kernel(c);
+  if (c.buffers || c.cluster) return check_kernel(c);
   check_kernel(c);
+  const std::int64_t piece = c.warps * 32 / c.channels * c.steps, longest = *std::max_element(c.lengths.begin(), c.lengths.end());
+  if (longest <= 16 * piece) {
+    ScanCase all_at_once = c;
+    for (all_at_once.cluster = 1; all_at_once.cluster * piece < longest; all_at_once.cluster *= 2) {
+    }
+    check_kernel(all_at_once);
+    all_at_once.whole = !c.packed && longest > 0 && longest % piece == 0 && c.width % c.channels == 0;
+    if (all_at_once.whole) check_kernel(all_at_once);
+  }
   if (c.channels > 8) return;   // streams have a carrier for each
   c.buffers = 3;
   check_kernel(c);
@@ -232,6 +245,10 @@ void ScanRunner::check_kernel(const ScanCase& c) {
     shape.grid.x = std::min<unsigned>(c.grid + a.carriers, resident);
     shape.cooperative = true;
   }
+  if (c.cluster) {
+    shape.grid.x = static_cast<unsigned>(n * a.groups * c.cluster);
+    shape.cluster = c.cluster;
+  }
   void* arguments[] = {&a, nullptr};
   // What earlier calls published is of other data, and lies elsewhere.
   for (int call = 1; call < c.calls; ++call) {
@@ -244,7 +261,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   gpu_->launch(kernel, shape, arguments);
   unsigned state_of_control[2];
   gpu_->copy_out(state_of_control, control.address(), 8, 0);
-  EXPECT_EQ(state_of_control[0], static_cast<unsigned>(c.calls));
+  EXPECT_EQ(state_of_control[0], c.cluster ? 0u : static_cast<unsigned>(c.calls));
   EXPECT_EQ(state_of_control[1], 0u);
 
   for (int e = 0; e < cell_.states; ++e)

@@ -1,5 +1,5 @@
 #pragma once
-// A cell through scan.cuh and scan_stream.cuh on the emulator, compared with a plain loop in f64.
+// A cell through scan.cuh, scan_stream.cuh and scan_cluster.cuh on the emulator, compared with a plain loop in f64.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -32,6 +32,8 @@ struct ScanCase {
   int grid = 5, look = 1 << 20, calls = 1;
   int misalign = 0;  ///< entries that all arrays begin later
   int buffers = 0;   ///< of scan_stream.cuh; 0: scan.cuh
+  int cluster = 0;   ///< blocks of scan_cluster.cuh; 0: another
+  bool whole = false;   ///< the same, for whole pieces and groups
   std::string label() const;
 };
 
@@ -40,7 +42,7 @@ class ScanRunner {
   ScanRunner(ScanCell cell, ScanFormat format, const EmulatorOptions& options = {})
       : cell_(std::move(cell)), format_(format), gpu_(open_emulator(options)) {}
 
-  /// By both kernels, unless the case names one.
+  /// By all kernels that suit it, unless the case names one.
   void check(ScanCase c);
 
  private:

@@ -1,4 +1,4 @@
-// scan.cuh and scan_stream.cuh on the emulator against a plain loop in f64: kinds of maps, layouts, loaders,
+// scan.cuh, scan_stream.cuh and scan_cluster.cuh on the emulator against a plain loop in f64: kinds of maps, layouts, loaders,
 // storage, awkward lengths, and schedules in which pieces wait for each other.
 #include <gtest/gtest.h>
 

@@ -88,5 +88,53 @@ TEST(StageGrid, AStreamHasACarrierForEachChannelOfAChain) {
   EXPECT_EQ(launch.of(1, 1 << 20, 4).blocks, 5u);
 }
 
+TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
+  Launch launch;
+  launch.stage.step_inputs = launch.stage.map_numbers = 2;
+  launch.card.clusters = 1;
+  launch.run.uniform = 1;
+  const auto of = [&](std::int64_t sequences, std::int64_t length, std::int64_t channels) {
+    launch.run.sequences = sequences;
+    launch.run.length = length;
+    launch.axes.channels = channels;
+    cellc_variant& v = launch.variant = {};
+    v.kernel = CELLC_SCAN;
+    v.channels = 32;
+    return cellc_cluster_block(&launch.stage, &launch.card, &launch.run, &launch.axes, &v) != 0;
+  };
+  EXPECT_TRUE(of(1, 2048, 1024));
+  EXPECT_EQ(launch.variant.steps, 32);
+  EXPECT_EQ(launch.variant.warps, 4);
+  EXPECT_EQ(launch.variant.blocks, 5);
+  EXPECT_TRUE(launch.variant.whole);
+  const cellc_grid grid = launch.of(1, 2048, 1024);
+  EXPECT_EQ(grid.cluster, 16u);
+  EXPECT_EQ(grid.blocks, 32u * 16);
+  EXPECT_FALSE(grid.cooperative);
+  EXPECT_TRUE(of(1, 2000, 1024));   // a piece that is not full
+  EXPECT_FALSE(launch.variant.whole);
+  EXPECT_TRUE(of(1, 1920, 1024));   // the last of the cluster has none
+  EXPECT_EQ(launch.variant.cluster, 16);
+  EXPECT_TRUE(launch.variant.whole);
+  EXPECT_TRUE(of(1, 2048, 1000));
+  EXPECT_FALSE(launch.variant.whole);
+  EXPECT_TRUE(of(1, 512, 1024));    // short sequences have more threads
+  EXPECT_EQ(launch.variant.steps, 8);
+  EXPECT_TRUE(of(1, 30, 64));
+  EXPECT_EQ(launch.variant.cluster, 1);
+  EXPECT_TRUE(of(1, 4096, 256));
+  EXPECT_EQ(launch.variant.warps, 8);
+  EXPECT_FALSE(of(1, 4097, 32));    // more than a cluster holds
+  EXPECT_FALSE(of(8, 2048, 1024));  // more than the card does
+  launch.stage.real_bytes = 8;
+  EXPECT_FALSE(of(1, 2048, 32));    // twice the registers
+  EXPECT_TRUE(of(1, 1024, 32));
+  launch.stage.map_numbers = 20;
+  EXPECT_FALSE(of(1, 1024, 32));
+  launch.stage.map_numbers = 2;
+  launch.card.clusters = 0;
+  EXPECT_FALSE(of(1, 1024, 32));
+}
+
 }  // namespace
 }  // namespace cellc

@@ -61,6 +61,9 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
     {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
 )"}},
+    {"scan_cluster.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
+)"}},
     {"segments.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   cellc::Lane lane = cellc::resolve(run.lanes, threadIdx.x);

@@ -94,18 +94,25 @@ int cuFuncSetAttribute(void*, int attribute, int value) {
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, std::size_t) {
   return *blocks = 2048 / threads, on_context("cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
+namespace {
+// The layout is written down a second time: driver.h must agree with the real one, not with itself.
+struct Attribute {
+  int id, pad;
+  unsigned value[16];
+};
+struct Config {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  Attribute* attributes;
+  unsigned count;
+};
+}  // namespace
+int cuOccupancyMaxActiveClusters(int* clusters, void*, const void* config) {
+  const Config& c = *static_cast<const Config*>(config);
+  if (c.count != 1 || c.attributes[0].id != 4 || c.attributes[0].value[0] > state.largest_cluster) return 1;
+  return *clusters = static_cast<int>(132 * (2048 / c.block[0]) / c.attributes[0].value[0]), on_context("cuOccupancyMaxActiveClusters");
+}
 int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
-  // The layout is written down a second time: driver.h must agree with the real one, not with itself.
-  struct Attribute {
-    int id, pad, on;
-    char rest[60];
-  };
-  struct Config {
-    unsigned grid[3], block[3], shared_bytes;
-    void* stream;
-    Attribute* attributes;
-    unsigned count;
-  };
   const Config& c = *static_cast<const Config*>(config);
   FakeDriverState::Launch launch{{c.grid[0], c.grid[1], c.grid[2]},
                                  {c.block[0], c.block[1], c.block[2]},
@@ -113,10 +120,13 @@ int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
                                  c.stream,
                                  false,
                                  false,
+                                 1,
                                  arguments};
   for (unsigned i = 0; i < c.count; ++i) {
-    launch.cooperative |= c.attributes[i].id == 2 && c.attributes[i].on == 1;
-    launch.early |= c.attributes[i].id == 6 && c.attributes[i].on == 1;
+    const auto& [id, pad, value] = c.attributes[i];
+    launch.cooperative |= id == 2 && value[0] == 1;
+    if (id == 4) launch.cluster = value[0] * value[1] * value[2];
+    launch.early |= id == 6 && value[0] == 1;
   }
   if (launch.early && !state.knows_early) return 801;
   state.launches.push_back(launch);

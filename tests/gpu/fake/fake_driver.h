@@ -15,6 +15,7 @@ struct FakeDriverState {
   int version = 13000;
   int devices = 1;
   int major = 9, minor = 0;
+  unsigned largest_cluster = 16;
   bool knows_early = true;  ///< launches that begin before what is ahead of them has ended
   std::map<std::string, int> fail;  ///< by function: what its calls give
 
@@ -24,6 +25,7 @@ struct FakeDriverState {
     unsigned shared_bytes;
     void* stream;
     bool cooperative, early;
+    unsigned cluster;
     void** arguments;
   };
   std::vector<Launch> launches;

@@ -1,0 +1,214 @@
+// Scans that are on the card as a whole at once: a cluster of blocks for each group of channels of a sequence.
+//
+// Where a sequence is short enough, its inputs fit into the registers of a few multiprocessors, and the blocks that hold them
+// can be resident together (clusters, sm_90). Then nothing is left to hand out and nobody looks back through memory: block
+// r of a cluster takes the r-th piece of time, a thread loads its steps of one channel all at once, and the blocks write the
+// maps of their pieces into each other's shared memory, the earlier ones to the later ones.
+//
+// Has it: linear, clip and Moebius stages over at most 16 pieces of a sequence, whose clusters all fit the card (minGRU of 1024
+// channels over 2048 steps, a chunk of a longer text). Has it not: longer sequences, and more of them than fit: there
+// scan.cuh comes near the speed of a copy anyway, since it loads one piece while it writes another.
+//
+// What it saves, h' = a*h + x in f32 at (1, 2048, 1024) on an H200: docs/notes/device-scan.md. Each of these counts there: inputs in
+// registers instead of shared memory, letters (st.async) instead of a barrier of the cluster, all warps writing some of them,
+// no barrier at the end (a block that has its letters is written to no more), and the next kernel let in before the rows are
+// written.
+//
+// Needs scan.cuh.
+#pragma once
+
+namespace cellc {
+
+#ifndef CELLC_SCAN_CLUSTER
+#define CELLC_SCAN_CLUSTER 1
+#endif
+constexpr int kCluster = CELLC_SCAN_CLUSTER;   ///< blocks of a cluster: 1, 2, 4, 8, 16
+#ifdef CELLC_SCAN_WHOLE
+constexpr bool kWhole = true;   ///< all sequences are as long, of whole pieces, and channels fill whole groups: nobody asks for each step
+#else
+constexpr bool kWhole = false;
+#endif
+
+/// Dynamic shared memory of a block: its mailbox, the maps of its warps, those of the pieces before its own.
+constexpr int cluster_shared_bytes(int warps) {
+  return 16 + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real));
+}
+
+struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
+  using Maps = ScanMaps<ScanCopy::Each, 0>;
+  using typename Maps::Map;
+
+  static constexpr int kWarpSteps = kScanSteps * kScanParts;
+  static constexpr int kLetters = kCluster < 4 ? kCluster : 4;
+
+  Mailbox* mailbox;
+  int rank;
+  Stored input[kScanSteps][Maps::kInputs];   ///< as they stand in memory: what is made of one would be waited for
+
+  CELLC_DEVICE ClusterRun(const Scan& scan, char* shared)
+      : Maps(scan, shared + 16), mailbox(reinterpret_cast<Mailbox*>(shared)), rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
+
+  CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
+
+  /// All at once, the first steps first: nothing waits for any of them before the last is on its way.
+  CELLC_DEVICE void read() {
+    const Stored* from[Maps::kInputs];
+    long long stride[Maps::kInputs];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      from[e] = this->input_at(e, begin);
+      stride[e] = this->input_stride(e);
+    }
+    CELLC_UNROLL()
+    for (int k = 0; k < kScanSteps; ++k) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) {
+        if (kWhole || k < high) input[k][e] = *from[e];
+        from[e] += stride[e];
+      }
+    }
+  }
+
+  /// Runs the thread's steps; after(states) for each. To ask for each whether there is such a step takes less than a second
+  /// copy of the code, for threads that have all: it is run once, and fetching it counts.
+  template <class Cell, class After>
+  CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) const {
+    Real param[1][(Cell::kParams > 0 ? Cell::kParams : 1)];
+    load_params<Cell>(lanes, lane, param);
+    const Uniforms<Cell> uniforms(lanes);
+    CELLC_UNROLL()
+    for (int k = 0; k < kScanSteps; ++k) {
+      if (!kWhole && k >= high) continue;
+      Real reads[Maps::kInputs], next[Cell::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) reads[e] = widen(input[k][e]);
+      Cell::step(param[0], reads, state, next, uniforms.data);
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kStates; ++e) state[e] = next[e];
+      after(state);
+    }
+  }
+
+  /// The map of this block's piece, to those that come later: each warp writes to some of them.
+  CELLC_DEVICE void send(Map& map, int pieces) {
+    if (part > 0) return;
+    CELLC_UNROLL(1)
+    for (int to = rank + 1 + warp; to < pieces; to += warps) {
+      Real* at = letters() + rank * (kMapReals * kScanChannels) + channel;
+      map.each([&](Real& value) {
+        send_letter(mailbox, at, to, value);
+        at += kScanChannels;
+      });
+    }
+  }
+
+  CELLC_DEVICE void run() {
+    if (lanes.offsets) await_stream();   // another kernel may have to do with these
+    const int chain = static_cast<int>(blockIdx.x / kCluster), sequence = chain / scan.groups;
+    const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
+    real = kWhole || at_channel < lanes.channels;
+    this->resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
+    begin = (rank * warps + warp) * kWarpSteps + part * kScanSteps;
+    const long long steps = lane[0].steps;
+    const int block_steps = warps * kWarpSteps, pieces = static_cast<int>((steps + block_steps - 1) / block_steps);
+    high = steps - begin >= kScanSteps ? kScanSteps : steps > begin ? static_cast<int>(steps - begin) : 0;
+    if (kCluster > 1) {
+      if (threadIdx.x == 0) open_mailbox(mailbox, rank < pieces ? rank * (kMapReals * kScanChannels * static_cast<int>(sizeof(Real))) : 0);
+      __syncwarp();
+      cluster_arrive();
+    }
+    await_stream();
+    if (kWhole && rank >= pieces) {
+      cluster_wait();
+      return;
+    }
+    read();
+    Real state[Step::kStates];
+    first_state(state);
+    Map own_map;
+    {
+      Real carried[Carried::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
+      Carriers::identity(&carried[Step::kStates]);
+      sweep<Carried>(carried, [](const Real (&)[Carried::kStates]) {});
+      own_map.identity();
+      if (kWhole || high > 0) own_map.from(carried, &carried[Step::kStates]);
+    }
+    // What the warp's parts make of what they start from.
+    CELLC_UNROLL()
+    for (int by = kScanChannels; by < kWarp; by *= 2) {
+      Map before = own_map;
+      before.shuffle_up(by);
+      if (thread >= by) own_map.after(before);
+    }
+    if (part == kScanParts - 1) keep(totals(), own_map);
+    if constexpr (kScanParts > 1) own_map.shuffle_up(kScanChannels);
+    if (kCluster > 1) cluster_wait();   // all mailboxes are open
+    __syncthreads();
+    Map before, all;
+    before.identity();
+    all.identity();
+    CELLC_UNROLL(4)
+    for (int w = 0; w < warps; ++w) {
+      if (w == warp) before = all;
+      Map one;
+      fetch(totals(), w, one);
+      one.after(all);
+      all = one;
+    }
+    // Nobody waits for those that have no steps, or writes to them.
+    if (rank >= pieces) {
+      if (steps == 0 && rank == 0 && warp == 0 && part == 0 && real) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+      }
+      return;
+    }
+    if (kCluster > 1) send(all, pieces);
+    Stored* to[Step::kStates];
+    bool writes[Step::kStates];
+    long long stride[Step::kStates];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      writes[e] = real && row_base[e];
+      to[e] = this->row_at(e, begin);
+      stride[e] = this->row_stride(e);
+    }
+    const bool ends = real && high > 0 && begin + high == lane[0].steps;
+    if (kCluster > 1) await_letters(mailbox);
+    let_next_begin();
+    // Read several at once: one after the other, each would be waited for.
+    CELLC_UNROLL(1)
+    for (int first = 0; first < rank; first += kLetters) {
+      Map one[kLetters];
+      CELLC_UNROLL()
+      for (int i = 0; i < kLetters; ++i) fetch(letters(), first + i, one[i]);
+      CELLC_UNROLL()
+      for (int i = 0; i < kLetters; ++i)
+        if (first + i < rank) one[i].move(state);
+    }
+    if (warp > 0) before.move(state);
+    if (kScanParts > 1 && part > 0) own_map.move(state);
+    sweep<Step>(state, [&](const Real (&now)[Step::kStates]) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        if (writes[e]) store(to[e], now[e]);
+        to[e] += stride[e];
+      }
+    });
+    if (ends) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+    }
+  }
+};
+
+/// Blocks of any number of whole warps, kCluster for each group of channels of a sequence: clusters of so many, or single ones.
+CELLC_DEVICE void scan_cluster(const Scan& scan) {
+  CELLC_DYNAMIC_SHARED(char, scan_shared);
+  ClusterRun work(scan, scan_shared);
+  work.run();
+}
+
+}  // namespace cellc
