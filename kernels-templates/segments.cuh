@@ -30,6 +30,7 @@ struct Control {
   unsigned enough;           ///< steps of run-up with which the last call missed nothing; 0: it says nothing of that
   unsigned too_short;        ///< the longest run-up that was
   unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
+  unsigned plain;            ///< calls without bundles since one with them ended in a walk; 0: none has
   Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
 };
 

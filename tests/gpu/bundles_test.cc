@@ -139,6 +139,39 @@ TEST(RunUps, AreShortenedWhereLessWillDo) {
   EXPECT_EQ(early[5], early[4]);
 }
 
+// Chains that may settle in one of two states, which bundles draw to the wrong one (segmented.cuh): a call with bundles that ends
+// in a walk is followed by one without, whose first pass is right nowhere; where that walks as well, bundles come back.
+TEST(BundlesThatEndInAWalk, AreLeftOutOfTheNextCall) {
+  constexpr std::int64_t kChannels = 16;
+  Case c(Data{kChannels, {16384}, false, 1, 0, Dtype::F32});
+  for (std::int64_t i = 0; i < kChannels; ++i) {
+    c.az.set(i, 3 * draw(i + 1007));
+    c.ar.set(i, 3 * draw(i + 701007));
+    c.ac.set(i, 3 * draw(i + 71007));
+  }
+  c.run.symbols = {c.start, c.xz, c.xr, c.xc, c.az, c.ar, c.ac};
+  const Device device = open_device();
+  CudaSolver solver(*device.gpu, c.cell.cell, c.cell.structure, Dtype::F32, &c.cell.source);
+  solver.upload(c.run, {});
+  std::vector<StageReport> calls;
+  for (int call = 0; call < 5; ++call) {
+    SolveReport report;
+    solver.launch(0);
+    solver.report(report, 0);
+    EXPECT_LE(report.max_residual, 1e-6) << call;
+    calls.push_back(report.stages[0]);
+  }
+  SolveReport last;
+  EXPECT_LE(c.off(solver.run(c.run, {}, last)), 1e-4);
+  if (on_card()) return;   // it has another number of segments
+  const std::int64_t boundaries = calls[0].boundaries;
+  EXPECT_EQ(calls[0].misses, boundaries);       // the first call knows nothing
+  EXPECT_LT(calls[1].misses, boundaries / 4);   // settles
+  EXPECT_LT(calls[2].misses, boundaries / 4);   // walks
+  EXPECT_EQ(calls[3].misses, boundaries);       // walks, too
+  EXPECT_LT(calls[4].misses, boundaries / 4);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Bundles,
     testing::Values(Data{64, {3000}, false, 1, 0, Dtype::F32},                  // whole rows
