@@ -251,7 +251,7 @@ struct GridSum {
 /// after. Otherwise nothing but the sum is passed on, which takes half as long: only for the first barrier of
 /// a call, since the word that is cleared here must be seen as such two barriers later.
 template <bool kOrders>
-CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned own) {
+CELLC_DEVICE unsigned sum_and_wait(GridSum* grid, unsigned passed, unsigned own) {
   __shared__ unsigned sums[kMostWarps + 1];
   const unsigned of_warp = warp_sum(own);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = of_warp;
@@ -275,8 +275,22 @@ CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned ow
     sums[kMostWarps] = static_cast<unsigned>(now >> 32);
   }
   __syncthreads();
-  ++passed;
   return sums[kMostWarps];
+}
+/// One copy for all barriers but the first: nine would take as long to compile as a walk.
+CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own) { return sum_and_wait<true>(grid, passed, own); }
+template <bool kOrders>
+CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned own) {
+  const unsigned barrier = passed++;
+  if constexpr (kOrders) {
+    const unsigned sum = sum_in_order(grid, barrier, own);
+    // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of the
+    // sweep ask for it.
+    __syncthreads();
+    return sum;
+  } else {
+    return sum_and_wait<false>(grid, barrier, own);
+  }
 }
 
 // Values that carry the number of the call that wrote them: they need no order, and zeros are of no call.
