@@ -330,10 +330,10 @@ struct Rows {
   }
 };
 
-/// How many steps of a walk are one piece of code: the more, the longer it takes to compile, and the less of the time of a
-/// step goes into counting. Of a cell of few operations many, since there even a branch is felt.
+/// How many steps are one piece of code in walks that slow data take: the more, the longer they take to compile, and the less of
+/// a step's time goes into counting. Of a cell of few operations many, since there even a branch is felt.
 template <class Cell>
-constexpr int kTogether = Cell::kOperations <= 4 ? 8 : Cell::kOperations <= 10 ? 4 : 2;
+constexpr int kTogether = Cell::kOperations <= 4 ? 8 : Cell::kOperations <= 10 ? 4 : Cell::kOperations <= 40 ? 2 : 1;
 
 /// Runs steps [begin, end) of this thread's lanes. kLockstep: the warps of the block, which then all run as
 /// many steps, stay together, so that memory sees longer rows (4 % where bandwidth is the limit, but a

@@ -96,8 +96,14 @@ CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | sta
 CELLC_DEVICE Real load(const Stored* at) { return widen(*at); }
 CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }
 
-CELLC_DEVICE bool is_finite(Real value) { return value - value == Real(0); }
-CELLC_DEVICE Real magnitude(Real value) { return value < Real(0) ? -value : value; }
+// The C library's functions are part of an instruction that compares or adds, which a choice between two numbers is not.
+#ifdef CELLC_STORAGE_F64
+CELLC_DEVICE Real magnitude(Real value) { return ::fabs(value); }
+CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 1.7976931348623157e308; }
+#else
+CELLC_DEVICE Real magnitude(Real value) { return ::fabsf(value); }
+CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 3.402823466e38f; }
+#endif
 
 // Copies from memory to shared memory that run beside the arithmetic (sm_80) ------------------------------
 

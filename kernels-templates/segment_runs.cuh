@@ -515,7 +515,8 @@ struct SegmentedRun {
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
           if (!all_open) {
-            // The segments that begin in this stage: one, or one a step.
+            // The segments that begin in this stage: one, or one a step. All that began before have been passed.
+            const int ended = next * lanes.segment == t ? next - 1 : next - 2;   // the last that ended before it
             for (; next < lanes.segments && next * lanes.segment < t + kSteps; ++next) {
               CELLC_UNROLL()
               for (int v = 0; v < kWidth; ++v) {
@@ -523,7 +524,7 @@ struct SegmentedRun {
                 if (walks[v] && !open[v] && place + v < chains && run.off[here]) {
                   open[v] = true;
                   CELLC_UNROLL()
-                  for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, here - (next - quotient(t, lanes.segment) + 1) * lanes.channels);
+                  for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, own + v + (ended - from) * lanes.channels);
                   if (!hopeless) rows.look_ahead(v, t);
                 }
                 ran += open[v];
