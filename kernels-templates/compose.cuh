@@ -45,7 +45,7 @@ struct Chains {
 /// Boundaries that are asked for before any of them is waited for.
 constexpr int kAskedTogether = kBatch < 4 ? kBatch : 4;
 
-/// The boundaries of a batch, `many` of them. `at` says where: their lanes on the right.
+/// The boundaries of a batch, `many` of them; `lane_of` tells the lane on the right of each.
 template <class Boundary, class LaneOf>
 CELLC_DEVICE void read(Boundary* batch, int many, const Chains& work, const LaneOf& lane_of) {
   CELLC_UNROLL(1)
@@ -58,7 +58,8 @@ CELLC_DEVICE void read(Boundary* batch, int many, const Chains& work, const Lane
   }
 }
 
-/// And a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the tangent midway.
+/// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the tangent
+/// midway.
 template <class Boundary, class LaneOf>
 CELLC_DEVICE void read_bent(Boundary* batch, Bend* bend, int many, const Chains& work, const LaneOf& lane_of) {
   const bool last = work.maps == Maps::Bent;   // the last run stands where all lanes' do, otherwise among the lane's runs

@@ -337,7 +337,7 @@ constexpr int kTogether = Cell::kOperations <= 4 ? 8 : Cell::kOperations <= 10 ?
 
 /// Runs steps [begin, end) of this thread's lanes. kLockstep: the warps of the block, which then all run as
 /// many steps, stay together, so that memory sees longer rows (4 % where bandwidth is the limit, but a
-/// loss where it is not). kPiece: so many steps are one piece of code.
+/// loss where it is not). kPiece: so many steps are one piece of code; kSteps where all calls come by.
 ///
 /// `before_stage(t, state)` is called by the lanes that still
 /// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
