@@ -197,6 +197,7 @@ class LaneWriter {
     for (const Symbol& s : cell_.symbols) symbols.push_back(s.name);
     line("  static constexpr int kArrays = {};  // {}", symbols.size(), joined(symbols, " "));
     line("  static constexpr int kUniforms = {};", code_.uniform_arrays.size());
+    line("  static constexpr int kOperations = {};", code_.operations);
     const auto list = [&](const char* what, const std::vector<SymbolEntry>& entries) {
       std::vector<std::string> arrays, places;
       for (const SymbolEntry& e : entries) {

@@ -50,14 +50,17 @@ struct Band {
   CELLC_DEVICE Band(const Work& work, const Lane& lane, long long own, bool known) {
     constexpr int kSamples = 16;
     const Lanes& lanes = work.lanes;
-    const long long boundaries = quotient(lane.steps + lanes.segment - 1, lanes.segment) - 1;
+    const unsigned boundaries = static_cast<unsigned>(quotient(lane.steps + lanes.segment - 1, lanes.segment)) - 1;
+    // A sequence's first segment starts where it starts.
+    const bool among = known && lane.segment;
+    const char* const first = reinterpret_cast<const char*>(
+        among ? work.run.starts + (own + (1 - lane.segment) * lanes.channels) : start_place(lanes, lane, 0));
+    const unsigned long long apart_by = among ? lanes.channels * sizeof(Real) : 0;
     Real sample[kSamples];
     middle = apart = 0;
-    // A sequence's first segment starts where it starts.
+    // Sixteen times the same few instructions: all of it is compiled each time.
     CELLC_UNROLL()
-    for (int i = 0; i < kSamples; ++i)
-      sample[i] = known && lane.segment ? work.at(work.run.starts, 0, own + (1 + i * boundaries / kSamples - lane.segment) * lanes.channels)
-                               : start_of(lanes, lane, 0);
+    for (int i = 0; i < kSamples; ++i) sample[i] = *reinterpret_cast<const Real*>(first + i * boundaries / kSamples * apart_by);
     CELLC_UNROLL()
     for (int i = 0; i < kSamples; ++i) middle += sample[i] * Real(1.0 / kSamples);
     CELLC_UNROLL()
@@ -74,6 +77,7 @@ struct Band {
 };
 
 /// How many segments of this thread forget too slowly for any run-up.
+/// Its steps are one piece of code: three runs hide what counting takes.
 template <bool kRows, class Work>
 CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
   constexpr int kRuns = Bundle::kRuns, kNext = Carried::kStates;
@@ -95,7 +99,7 @@ CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
     }
     state[v][Bundle::kThree] = three;
   }
-  walk<Bundle, kRows, false>(
+  walk<Bundle, kRows, false, 1>(
       lanes, lane, first, empty ? first : last, state, work.memory, [](long long, auto&) { return true; },
       [](long long, const auto&, bool) {});
   unsigned slow = 0;

@@ -137,11 +137,12 @@ CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Re
 }
 
 /// The state before step 0 of the lane's sequence.
-CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) {
+CELLC_DEVICE const Real* start_place(const Lanes& lanes, const Lane& lane, int entry) {
   const ArrayView& array = lanes.array[Step::state_array(entry)];
-  return lanes.start[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(lanes, array, lane.channel_index) +
-                            lanes.step.state[entry]];
+  return lanes.start[entry] + (lane.sequence * lanes.start_batch[entry] + channel_offset(lanes, array, lane.channel_index) +
+                               lanes.step.state[entry]);
 }
+CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) { return *start_place(lanes, lane, entry); }
 
 /// Writes the final state, where this lane is the one that ends its sequence.
 CELLC_DEVICE void finish(const Lanes& lanes, const Lane& lane, int entry, Real value) {
@@ -329,18 +330,24 @@ struct Rows {
   }
 };
 
+/// How many steps are one piece of code in walks that slow data take: the more, the longer they take to compile, and the less of
+/// a step's time goes into counting. Of a cell of few operations many, since there even a branch is felt.
+template <class Cell>
+constexpr int kTogether = Cell::kOperations <= 4 ? 8 : Cell::kOperations <= 10 ? 4 : Cell::kOperations <= 40 ? 2 : 1;
+
 /// Runs steps [begin, end) of this thread's lanes. kLockstep: the warps of the block, which then all run as
 /// many steps, stay together, so that memory sees longer rows (4 % where bandwidth is the limit, but a
-/// loss where it is not).
+/// loss where it is not). kPiece: so many steps are one piece of code; kSteps where all calls come by.
 ///
 /// `before_stage(t, state)` is called by the lanes that still
 /// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
 /// whether it is the first of those. begin and end may differ between threads unless kRows.
-template <class Cell, bool kRows, bool kLockstep, class BeforeStage, class After, class Caching = InTurn>
+template <class Cell, bool kRows, bool kLockstep, int kPiece, class BeforeStage, class After, class Caching = InTurn>
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
                        Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after,
                        const Caching& caching = Caching()) {
-  constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1;
+  constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1, kAtOnce = kPiece < kSteps ? kPiece : kSteps;
+  static_assert(kSteps % kAtOnce == 0, "a stage is whole pieces");
   Real param[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)];
   load_params<Cell>(lanes, lane, param);
   const Uniforms<Cell> uniforms(lanes);
@@ -351,6 +358,13 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
   int slot = 0;
   long long t = begin;
   Real input[kWidth][kInputs];
+  const auto copy = [&](Real (&now)[kWidth][kInputs]) {
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < kInputs; ++e) now[v][e] = input[v][e];
+    }
+  };
   const auto run = [&](const Real (&reads)[kWidth][kInputs]) {
     Real next[kWidth][Cell::kStates];
     CELLC_UNROLL()
@@ -369,30 +383,42 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
     // Votes also where all threads are known to agree: the compiler then knows it, too.
     if (!__any_sync(0xffffffffu, open)) break;
     const int after_slot = slot == kStages - 1 ? 0 : slot + 1;
-    const bool whole = open && end - t >= kSteps;
-    if (__all_sync(0xffffffffu, whole)) {
-      // What a step reads is on its way a step earlier, and the next stage is asked for in the last step's
-      // shadow: nothing but the recurrence itself is waited for.
-      Repeat<kSteps>::run([&](auto place) {
-        constexpr int k = decltype(place)::value;
+    // What a step reads is on its way a step earlier, and the next stage is asked for in the last step's
+    // shadow: nothing but the recurrence itself is waited for.
+    const auto turn = [&] {
+      copy_wait<kStages - 2>();
+      if constexpr (kLockstep) __syncthreads();
+      else __syncwarp();
+      staging.read(after_slot, 0, input);
+      staging.ask(slot);
+    };
+    if constexpr (kAtOnce == 1) {
+      // One piece of code for stages whole and cut short.
+      const int steps = !open ? 0 : end - t < kSteps ? static_cast<int>(end - t) : kSteps, most = kRows ? steps : kSteps;
+      CELLC_UNROLL(1)
+      for (int k = 0; k < most; ++k) {
         Real now[kWidth][kInputs];
-        CELLC_UNROLL()
-        for (int v = 0; v < kWidth; ++v) {
-          CELLC_UNROLL()
-          for (int e = 0; e < kInputs; ++e) now[v][e] = input[v][e];
-        }
-        if constexpr (k + 1 < kSteps) {
-          staging.read(slot, k + 1, input);
-        } else {
-          copy_wait<kStages - 2>();
-          if constexpr (kLockstep) __syncthreads();
-          else __syncwarp();
-          staging.read(after_slot, 0, input);
-          staging.ask(slot);
-        }
+        copy(now);
+        if (k + 1 < most) staging.read(slot, k + 1, input);
+        else turn();
+        if (!kRows && k >= steps) continue;
         run(now);
         after(t + k, state, k == 0);
-      });
+      }
+      t += steps;
+    } else if (__all_sync(0xffffffffu, open && end - t >= kSteps)) {
+      CELLC_UNROLL(1)
+      for (int piece = 0; piece < kSteps; piece += kAtOnce) {
+        Repeat<kAtOnce>::run([&](auto place) {
+          constexpr int k = decltype(place)::value;
+          Real now[kWidth][kInputs];
+          copy(now);
+          if (k + 1 < kAtOnce || (kAtOnce < kSteps && piece + kAtOnce < kSteps)) staging.read(slot, piece + k + 1, input);
+          else turn();
+          run(now);
+          after(t + piece + k, state, k == 0 && piece == 0);
+        });
+      }
       t += kSteps;
     } else {
       CELLC_UNROLL(1)
@@ -401,10 +427,13 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
         run(input);
         after(t, state, k == 0);
       }
-      copy_wait<kStages - 2>();
+      // Of a warp whose threads go together this was the last stage.
+      if constexpr (!kRows) copy_wait<kStages - 2>();
       __syncwarp();
-      staging.read(after_slot, 0, input);
-      staging.ask(slot);
+      if constexpr (!kRows) {
+        staging.read(after_slot, 0, input);
+        staging.ask(slot);
+      }
     }
     slot = after_slot;
     open = open && t < end;

@@ -96,8 +96,14 @@ CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | sta
 CELLC_DEVICE Real load(const Stored* at) { return widen(*at); }
 CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }
 
-CELLC_DEVICE bool is_finite(Real value) { return value - value == Real(0); }
-CELLC_DEVICE Real magnitude(Real value) { return value < Real(0) ? -value : value; }
+// The C library's functions are part of an instruction that compares or adds, which a choice between two numbers is not.
+#ifdef CELLC_STORAGE_F64
+CELLC_DEVICE Real magnitude(Real value) { return ::fabs(value); }
+CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 1.7976931348623157e308; }
+#else
+CELLC_DEVICE Real magnitude(Real value) { return ::fabsf(value); }
+CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 3.402823466e38f; }
+#endif
 
 // Copies from memory to shared memory that run beside the arithmetic (sm_80) ------------------------------
 
@@ -319,7 +325,7 @@ struct GridSum {
 /// after. Otherwise nothing but the sum is passed on, which takes half as long: only for the first barrier of
 /// a call, since the word that is cleared here must be seen as such two barriers later.
 template <bool kOrders>
-CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned own) {
+CELLC_DEVICE unsigned sum_and_wait(GridSum* grid, unsigned passed, unsigned own) {
   __shared__ unsigned sums[kMostWarps + 1];
   const unsigned of_warp = warp_sum(own);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = of_warp;
@@ -343,8 +349,22 @@ CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned ow
     sums[kMostWarps] = static_cast<unsigned>(now >> 32);
   }
   __syncthreads();
-  ++passed;
   return sums[kMostWarps];
+}
+/// One copy for all barriers but the first: nine would take as long to compile as a walk.
+CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own) { return sum_and_wait<true>(grid, passed, own); }
+template <bool kOrders>
+CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned own) {
+  const unsigned barrier = passed++;
+  if constexpr (kOrders) {
+    const unsigned sum = sum_in_order(grid, barrier, own);
+    // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of the
+    // sweep ask for it.
+    __syncthreads();
+    return sum;
+  } else {
+    return sum_and_wait<false>(grid, barrier, own);
+  }
 }
 
 // Values that carry the number of the call that wrote them: they need no order, and zeros are of no call.

@@ -126,7 +126,7 @@ struct SegmentedRun {
     const CachePolicy own_steps = run.cyclic ? goes_first() : goes_in_turn();
     CachePolicy policy = begin < first ? stays_last() : own_steps;
     bool writes = false;
-    walk<Step, kRows, false>(
+    walk<Step, kRows, false, kSteps>(
         lanes, lane, begin, empty ? begin : last, state, memory,
         [&](long long t, auto& now) {
           if (t == first) {
@@ -371,7 +371,7 @@ struct SegmentedRun {
     }
     identity<Carried>(state);
     bool writes[kWidth] = {};
-    walk<Carried, kRows, false>(
+    walk<Carried, kRows, false, kTogether<Carried>>(
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
           if (t == first) {
@@ -465,14 +465,17 @@ struct SegmentedRun {
       for (int v = 0; v < kWidth; ++v) {
         const long long chain = tile * kTile + thread * kWidth + v;
         if (chain >= chains) break;
-        const unsigned* const from = run.off + chain_lane(lanes, chain);
+        const unsigned* from = run.off + (chain_lane(lanes, chain) + s * lanes.channels);
+        // Without branches, so that all of them are under way at once; past the end the last is read again.
         CELLC_UNROLL()
-        for (int i = 0; i < kBatch; ++i)
-          if (s + i < lanes.segments && from[(s + i) * lanes.channels]) marks |= 1u << i;
+        for (int i = 0; i < kBatch; ++i) {
+          marks |= *from ? 1u << i : 0u;
+          from += s + i + 1 < lanes.segments ? lanes.channels : 0;
+        }
       }
-      CELLC_UNROLL(1)
-      for (int i = 0; i < kBatch; ++i)
-        if (__any_sync(0xffffffffu, marks >> i & 1u)) return s + i;
+      if (lanes.segments - s < kBatch) marks &= (1u << (lanes.segments - s)) - 1;
+      const unsigned from_first = warp_max(marks ? kBatch + 1 - __ffs(static_cast<int>(marks)) : 0);
+      if (from_first) return s + kBatch - static_cast<int>(from_first);
     }
     return s;
   }
@@ -508,11 +511,12 @@ struct SegmentedRun {
     const auto pass = [&](long long t) {
       for (; next < lanes.segments && next * lanes.segment < t; ++next) ran += chains_here;
     };
-    walk<Step, kRows, false>(
+    walk<Step, kRows, false, kTogether<Step>>(
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
           if (!all_open) {
-            // The segments that begin in this stage: one, or one a step.
+            // The segments that begin in this stage: one, or one a step. All that began before have been passed.
+            const int ended = next * lanes.segment == t ? next - 1 : next - 2;   // the last that ended before it
             for (; next < lanes.segments && next * lanes.segment < t + kSteps; ++next) {
               CELLC_UNROLL()
               for (int v = 0; v < kWidth; ++v) {
@@ -520,7 +524,7 @@ struct SegmentedRun {
                 if (walks[v] && !open[v] && place + v < chains && run.off[here]) {
                   open[v] = true;
                   CELLC_UNROLL()
-                  for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, here - (next - t / lanes.segment + 1) * lanes.channels);
+                  for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, own + v + (ended - from) * lanes.channels);
                   if (!hopeless) rows.look_ahead(v, t);
                 }
                 ran += open[v];
@@ -561,7 +565,7 @@ struct SegmentedRun {
   CELLC_DEVICE unsigned walk_chains() {
     unsigned ran = 0;
     for (long long tile = warp; tile * kTile < lanes.sequences * lanes.channels; tile += warps)
-      for (int s = next_marked(tile, 1); s < lanes.segments; s = next_marked(tile, s)) s = walk_on(tile, s, ran);
+      for (int s = 1; (s = next_marked(tile, s)) < lanes.segments;) s = walk_on(tile, s, ran);
     report();
     if (thread == 0) atomicMax(&of->ended, nanoseconds());
     return ran;

@@ -58,7 +58,7 @@ CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_i
 
 /// What this call saw decides what the next one starts from. `slower`: boundaries that no run-up of need()
 /// would have made right; of chaos nothing is learned.
-CELLC_DEVICE void learn(const Segmented& run, const Before& before, unsigned slower, int burn_in) {
+CELLC_APART void learn(const Segmented& run, unsigned too_short, unsigned slower, int burn_in) {
   const float boundaries = static_cast<float>(run.lanes.segments - 1) * static_cast<float>(run.lanes.sequences) *
                            static_cast<float>(run.lanes.channels);
   Control* const c = run.control;
@@ -77,7 +77,7 @@ CELLC_DEVICE void learn(const Segmented& run, const Before& before, unsigned slo
   if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;
   c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
   c->enough = 0;
-  if (next > burn_in && burn_in > static_cast<int>(before.too_short)) c->too_short = burn_in;
+  if (next > burn_in && burn_in > static_cast<int>(too_short)) c->too_short = burn_in;
   CELLC_UNROLL(1)
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
@@ -105,14 +105,15 @@ struct Marks {
 /// so many that all blocks have some; otherwise whole rows of memory.
 struct Shares {
   int group, parts;   ///< chains of a block, and the parts of each
-  CELLC_DEVICE explicit Shares(const Lanes& lanes) : group(kWarp) {
-    const long long chains = lanes.sequences * lanes.channels;
-    while (kShares && group > 1 &&
-           (static_cast<int>(blockDim.x) / group * kBatch < lanes.segments || chains < static_cast<long long>(gridDim.x) * group))
-      group /= 2;
-    parts = kShares ? static_cast<int>(blockDim.x) / group : 1;
-  }
 };
+CELLC_APART Shares shares_of(const Lanes& lanes) {
+  int group = kWarp;
+  const long long chains = lanes.sequences * lanes.channels;
+  while (kShares && group > 1 &&
+         (static_cast<int>(blockDim.x) / group * kBatch < lanes.segments || chains < static_cast<long long>(gridDim.x) * group))
+    group /= 2;
+  return {group, kShares ? static_cast<int>(blockDim.x) / group : 1};
+}
 
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it. `slower`:
 /// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was composed.
@@ -125,7 +126,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   Tally* const of = work.of;
   const long long tiles = (work.count + kTile - 1) / kTile;
-  const Shares shares(run.lanes);
+  const Shares shares = shares_of(run.lanes);
   work.sparse = sweeps && 16 * misses < work.count;
   auto pass = Work::First;
   int round = 0;
@@ -198,7 +199,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
       if (kBends) control->plain = plain_after(control->plain, sweeps && !early, !sweeps, walked && !work.hopeless);
       if (work.hopeless)
         for (unsigned& needed : control->needed) needed = 0;
-      learn(run, before, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
+      learn(run, before.too_short, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
     }
     control->grid.passed = passed;
   }
@@ -234,7 +235,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) own += run_bundles<kRows>(work, tile, three);
       slower = sum_over_grid<true>(&control->grid, passed, own);
       mark();
-      const Shares shares(run.lanes);
+      const Shares shares = shares_of(run.lanes);
       const Slack none{run.tolerance, Real(0), Real(0)};   // nothing stands yet
       compose<Carriers>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
       sum_over_grid<true>(&control->grid, passed, 0);
@@ -256,7 +257,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     mend<kRows>(work, passed, misses, slower, before, burn_in, sweeps, composed ? 0 : burn_in, mark);
   } else if (leads) {
     work.of->phases = mark.count;
-    if (composed) learn(run, before, slower, burn_in);
+    if (composed) learn(run, before.too_short, slower, burn_in);
     else if (run.carries < 0) shorten(run, before, burn_in);
     control->grid.passed = passed;
   }

@@ -27,7 +27,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
     for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
   }
   Rows rows(lanes, lane[0], 0);
-  walk<Step, kRows, kLockstep>(
+  walk<Step, kRows, kLockstep, kSteps>(
       lanes, lane, 0, real ? lane[0].steps : 0, state, memory, [](long long, const auto&) { return true; },
       [&](long long, const auto& now, bool) { rows.write(now, true); });
   if (!real) return;

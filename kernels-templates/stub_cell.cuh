@@ -13,6 +13,7 @@ struct Step {
   static constexpr int kParams = 3;
   static constexpr int kArrays = 7;    // by symbol of the lane cell: h xz xr xc az ar ac
   static constexpr int kUniforms = 0;  // arrays among them that have no lane
+  static constexpr int kOperations = 20;  // arithmetic a step, roughly
   // Functions, since an array at class scope has no device code behind it.
   // Which array an entry lies in, and which entry of the array's own it is.
   static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0}; return table[entry]; }
@@ -40,6 +41,7 @@ struct Carried {
   static constexpr int kParams = 3;
   static constexpr int kArrays = 8;
   static constexpr int kUniforms = 0;
+  static constexpr int kOperations = 50;
   static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0, 7}; return table[entry]; }
   static CELLC_DEVICE constexpr int state_entry(int entry) { constexpr int table[] = {0, 0}; return table[entry]; }
   static CELLC_DEVICE constexpr int input_array(int entry) { constexpr int table[] = {1, 2, 3}; return table[entry]; }
