@@ -99,7 +99,7 @@ CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
     }
     state[v][Bundle::kThree] = three;
   }
-  walk<Bundle, kRows, false, 1>(
+  walk<Bundle, kRows, false, kTogether<Carried>>(
       lanes, lane, first, empty ? first : last, state, work.memory, [](long long, auto&) { return true; },
       [](long long, const auto&, bool) {});
   unsigned slow = 0;

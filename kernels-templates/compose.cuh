@@ -42,59 +42,55 @@ struct Chains {
   }
 };
 
-/// Boundaries that are asked for before any of them is waited for.
-constexpr int kAskedTogether = kBatch < 4 ? kBatch : 4;
+/// Boundaries of a batch that are asked for before any of them is waited for, and that are worked on side by side. In f64 the
+/// registers do not last for eight: of ParaGRU's kernel 1322 bytes were spilled, and it took half as long again to compile.
+constexpr int kAsked = sizeof(Real) == 8 && kBatch > 4 ? 4 : kBatch, kAbreast = sizeof(Real) == 8 ? 1 : kBatch;
 
-/// The boundaries of a batch, `many` of them; `lane_of` tells the lane on the right of each.
+/// The boundaries of a batch. `lane_of` tells the lane on the right of each.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read(Boundary* batch, int many, const Chains& work, const LaneOf& lane_of) {
+CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const LaneOf& lane_of) {
   CELLC_UNROLL(1)
-  for (int first = 0; first < many; first += kAskedTogether) {
-    Boundary some[kAskedTogether];
+  for (int first = 0; first < kBatch; first += kAsked) {
     CELLC_UNROLL()
-    for (int i = 0; i < kAskedTogether; ++i) some[i].read(work, lane_of(first + i));
-    CELLC_UNROLL()
-    for (int i = 0; i < kAskedTogether; ++i) batch[first + i] = some[i];
+    for (int i = 0; i < kAsked; ++i) batch[first + i].read(work, lane_of(first + i));
   }
 }
 
 /// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the tangent
 /// midway.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read_bent(Boundary* batch, Bend* bend, int many, const Chains& work, const LaneOf& lane_of) {
+CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of) {
   const bool last = work.maps == Maps::Bent;   // the last run stands where all lanes' do, otherwise among the lane's runs
-  const Real* const began = last ? work.run.began : work.run.runs->start + 2;
-  const Real* const ended = last ? work.run.ended : work.run.runs->end + 2;
-  const Real* const slopes = last ? work.run.carriers : work.run.runs->slope + 2;
-  const long long apart = last ? 1 : sizeof(Runs) / sizeof(Real);
   CELLC_UNROLL(1)
-  for (int first = 0; first < many; first += kAskedTogether) {
-    Runs runs[kAskedTogether];
-    Real right[kAskedTogether], left[kAskedTogether], end[kAskedTogether], slope[kAskedTogether];
+  for (int first = 0; first < kBatch; first += kAsked) {
+    Runs runs[kAsked];
+    Real began[kAsked];   // of the lane that ends at the boundary
     CELLC_UNROLL()
-    for (int i = 0; i < kAskedTogether; ++i) {
-      const long long lane = lane_of(first + i), before = lane - work.lanes.channels;
-      runs[i] = load_whole(work.run.runs + before);
+    for (int i = 0; i < kAsked; ++i) runs[i] = load_whole(work.run.runs + (lane_of(first + i) - work.lanes.channels));
+    if (last) {
+      CELLC_UNROLL()
+      for (int i = 0; i < kAsked; ++i) {
+        batch[first + i].read(work, lane_of(first + i));
+        began[i] = work.at(work.run.began, 0, lane_of(first + i) - work.lanes.channels);
+      }
+    } else {
       // Where the lane on the right began, which ends at the next boundary. What is said of a chain's last lane is not used.
-      right[i] = began[lane * apart];
-      left[i] = began[before * apart];
-      end[i] = ended[before * apart];
-      slope[i] = slopes[before * apart];
+      const Real right = work.run.runs[lane_of(first + kAsked - 1)].start[2];
+      CELLC_UNROLL()
+      for (int i = 0; i < kAsked; ++i) {
+        batch[first + i].began[0] = i + 1 < kAsked ? runs[i + 1 < kAsked ? i + 1 : i].start[2] : right;
+        batch[first + i].end[0] = runs[i].end[2];
+        batch[first + i].carrier[0] = runs[i].slope[2];
+        began[i] = runs[i].start[2];
+      }
     }
     CELLC_UNROLL()
-    for (int i = 0; i < kAskedTogether; ++i) {
-      batch[first + i].began[0] = right[i];
-      batch[first + i].end[0] = end[i];
-      batch[first + i].carrier[0] = slope[i];
-      bend[first + i].take(left[i], runs[i], work.maps == Maps::Triples);
-    }
+    for (int i = 0; i < kAsked; ++i) bend[first + i].take(began[i], runs[i], work.maps == Maps::Triples);
   }
-  CELLC_UNROLL(1)
-  for (int i = 0; i < many; ++i) {
-    Bend of = bend[i];
-    of.fit(batch[i].end[0], batch[i].carrier[0], Real(64) * work.slack.tolerance);
-    if (!last) of.follow(Real(-0.5) * of.apart, batch[i].end[0], batch[i].carrier[0]);
-    bend[i] = of;
+  CELLC_UNROLL(kAbreast)
+  for (int i = 0; i < kBatch; ++i) {
+    bend[i].fit(batch[i].end[0], batch[i].carrier[0], Real(64) * work.slack.tolerance);
+    if (!last) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].carrier[0]);
   }
 }
 
@@ -146,8 +142,7 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
     typename Of::Boundary before;   // that this part's first one follows
     const bool settles = kShares && lanes.segments > 1 && (maps == Maps::Lines || maps == Maps::Bent);
     if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : 1) * lanes.channels);
-    // Boundaries in batches: what one needs is read before any of them is worked on. In memory of the thread's own, since most
-    // batches are of one or two, and eight times the code would take eight times as long to compile.
+    // Boundaries in batches: what one needs is read before any of them is worked on.
     typename Of::Boundary batch[kBatch];
     Bend bend[kBatch];
     // Turns count down. Even ones compose the maps of the parts, odd ones walk each part from where it begins;
@@ -161,31 +156,27 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
       if (parts == 1 || !walks) change.begin(work, lane0);
       else if (settles && begin > 1) change.settle(work, before);
       for (int s = begin; s < end; s += kBatch) {
-        const int many = end - s < kBatch ? end - s : kBatch;
         if (turn == first_turn || length > kBatch) {
           // Without branches, so that several are under way at once; past the end the last is read again.
           const auto lane_of = [&](int i) { return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels; };
-          if (maps == Maps::Lines || !kBends) read(batch, many, work, lane_of);
+          if (maps == Maps::Lines || !kBends) read(batch, work, lane_of);
           if constexpr (kBends) {
-            if (maps != Maps::Lines) read_bent(batch, bend, many, work, lane_of);
+            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of);
           }
         }
-        CELLC_UNROLL(1)
-        for (int i = 0; i < many; ++i) {
-          typename Of::Boundary at = batch[i];
+        CELLC_UNROLL(kAbreast)
+        for (int i = 0; i < kBatch; ++i) {
+          if (s + i >= end) continue;
           if (!walks) {
-            map.then(work, at);
+            map.then(work, batch[i]);
             continue;
           }
           const long long lane = lane0 + (s + i) * lanes.channels;
           if constexpr (kBends) {
-            if (bends) {
-              bend[i].follow(change.by[0], at.end[0], at.carrier[0]);
-              batch[i] = at;
-            }
-            if (work.bends && last && real) work.at(work.run.carriers, 0, lane - lanes.channels) = at.carrier[0];
+            if (bends) bend[i].follow(change.by[0], batch[i].end[0], batch[i].carrier[0]);
+            if (work.bends && last && real) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
           }
-          change.step(work, lane, at, real && last);
+          change.step(work, lane, batch[i], real && last);
         }
       }
       if constexpr (kShares)

@@ -65,6 +65,7 @@ struct SegmentedRun {
   int thread, warp, warps;
   unsigned call;
   Tally* of;             // this call's
+  bool plain = false;    // a call that does without bundles (Control::plain)
   bool sparse = false;   // few segments will run again
   bool hopeless = false; // whatever segments start from grows: what is walked will not merge with what stands
   /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
@@ -170,7 +171,9 @@ struct SegmentedRun {
   CELLC_DEVICE Slack slack(int round) const {
     const Real all = run.tolerance, little = all / 8;
     if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
-    return round < 3 ? Slack{all, little, all} : Slack{all, all / 2, all / 2};
+    // Without bundles rounds are many, and what they leave is in all of a chain.
+    const Real late = plain ? all / 4 : all / 2;
+    return round < 3 ? Slack{all, little, all} : Slack{all, late, late};
   }
   CELLC_DEVICE Real grew(const Real* carrier) {
     const Real growth = Carriers::growth(carrier);
