@@ -110,9 +110,39 @@ TEST(CudaScan, PiecesAreThoseOfThePlan) {
           if (segment) {
             EXPECT_EQ(report.stages[0].plan.segment, channels == 1 ? 256 : 64);
           } else if (dtype == Dtype::F32) {
-            EXPECT_EQ(report.stages[0].plan.segment, channels == 1 ? 8192 : 256);
+            // A card holds all of it at once, in pieces of four warps.
+            EXPECT_EQ(report.stages[0].plan.segment, channels == 1 ? 8192 : device.emulator ? 256 : 64);
           }
         }
+      }
+    }
+  }
+}
+
+/// Short sequences are on the card as a whole, a cluster of blocks for each group of channels: whole pieces and groups, and others.
+TEST(CudaScan, ShortSequencesAreOnTheCardAsAWhole) {
+  const oracle::Example& file = oracle::example_named("08_gilr");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
+  Device device = open_device(48);
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
+    CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
+    oracle::Random random(19);
+    for (const std::int64_t channels : {64, 37}) {
+      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = 512};
+      with.starts_given = true;
+      with.f64_tolerance = 1e-11;
+      const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
+      for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{512, 512, 512}, {130, 0, 512}}) {
+        const bool packed = lengths[0] != lengths[2];
+        const Binding binding = trial.bound(lengths, packed, 1);
+        SolveOptions options;
+        options.solver = Strategy::Scan;
+        SolveReport report;
+        const RunOutput output = solver.run(binding.run, options, report);
+        SCOPED_TRACE(fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "alike"));
+        ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
+        EXPECT_TRUE(report.converged);
+        EXPECT_EQ(report.stages[0].plan.segment, 4 * 8);   // four warps of eight steps: what says that it was a cluster
       }
     }
   }
