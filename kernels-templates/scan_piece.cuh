@@ -336,7 +336,8 @@ struct ScanPiece {
         if (to[e]) store(to[e] + k * stride[e], state[e]);
     }
   };
-  /// Rows to where the inputs of their steps stood.
+  /// Rows to where the inputs of their steps stood. Where 16 bytes hold entries of several channels, each thread reads all of them and
+  /// uses its own, while a neighbour may be writing others (compute-sanitizer warns of that).
   struct Staged {
     const ScanPiece& work;
     CELLC_DEVICE explicit Staged(const ScanPiece& work) : work(work) {}
