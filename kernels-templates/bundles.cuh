@@ -77,7 +77,6 @@ struct Band {
 };
 
 /// How many segments of this thread forget too slowly for any run-up.
-/// Its steps are one piece of code: three runs hide what counting takes.
 template <bool kRows, class Work>
 CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
   constexpr int kRuns = Bundle::kRuns, kNext = Carried::kStates;
