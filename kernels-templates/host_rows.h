@@ -3,7 +3,7 @@
 #ifndef CELLC_HOST_ROWS
 #define CELLC_HOST_ROWS
 
-/* Needs host_lanes.h and rows_frame.cuh. */
+/* Needs host_stage.h, host_lanes.h and rows_frame.cuh. */
 #ifdef __cplusplus
 #define CELLC_FRAME cellc::RowsFrame
 #define CELLC_PRODUCT cellc::ProductArguments

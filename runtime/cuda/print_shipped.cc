@@ -13,7 +13,7 @@ namespace {
 std::string host_part(const char* name) { return std::string(kernel_template(name)) + "\n"; }
 
 std::string host_parts() {
-  return host_part("host_lanes.h") + host_part("host_plan.h") + host_part("rows_frame.cuh") +
+  return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") + host_part("rows_frame.cuh") +
          host_part("host_rows.h") + host_part("host_cell.h") + host_part("host_arrays.h") +
          host_part("host_call.h");
 }
@@ -45,9 +45,10 @@ std::string item(const cellc_product& p) {
                      p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
-                     v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.forward,
-                     v.shared_bytes);
+  static_assert(sizeof v == 14 * sizeof(int), "a field that is not printed would shift all that follow it");
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
+                     v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.forward, v.cluster,
+                     v.whole, v.shared_bytes);
 }
 std::string item(const cellc_symbol& s) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of,

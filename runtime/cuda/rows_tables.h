@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "compiler/emit_cuda_rows.h"
+#include "kernels-templates/host_stage.h"
+#include "kernels-templates/host_scan.h"
 #include "kernels-templates/host_lanes.h"
 #include "kernels-templates/rows_frame.cuh"
 #include "kernels-templates/host_rows.h"

@@ -8,6 +8,8 @@
 #include "compiler/emit_cuda_lane.h"
 #include "compiler/graph.h"
 #include "compiler/stage_cells.h"
+#include "kernels-templates/host_stage.h"
+#include "kernels-templates/host_scan.h"
 #include "kernels-templates/host_lanes.h"
 #include "kernels-templates/host_plan.h"
 #include "runtime/array.h"

@@ -1,0 +1,209 @@
+/* How a scan is cut: which kernel of scan.cuh, scan_stream.cuh and scan_cluster.cuh suits a run, how many channels, steps and
+ * warps its blocks have, and how many pieces that makes. */
+#ifndef CELLC_HOST_SCAN
+#define CELLC_HOST_SCAN
+
+/* Needs host_stage.h. */
+
+/* What scan_piece.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
+static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {
+  return cellc_most(cellc_most(1, stage->step_inputs), v->channels < CELLC_WARP ? stage->step_states : 0);
+}
+static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t steps) {
+  const int64_t size = stage->storage_bytes, parts = CELLC_WARP / v->channels;
+  const int64_t pad = parts == 1 || v->channels < 16 / size ? 0 : v->channels;
+  return parts * (steps * v->channels + pad) * size;
+}
+
+/* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
+static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece,
+                                   cellc_variant* v) {
+  enum { WARPS = 8, STEPS = 32 }; /* docs/notes/device-scan.md */
+  const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
+  int blocks;
+  int64_t room, bytes;
+  /* scan_shared_bytes of scan_piece.cuh. */
+#define CELLC_SCAN_BYTES                                                           \
+  (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
+               v->channels * (2 * stage->map_numbers * real + 4)) +                \
+   v->channels * stage->step_states * real + 8)
+#define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
+  /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
+  blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
+  room = cellc_least(facts->shared_per_multiprocessor / blocks - 1024, facts->shared_per_block);
+  v->buffers = 0;
+  v->warps = WARPS;
+  v->steps = STEPS;
+  while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
+  while (v->warps > 1 && (CELLC_SCAN_BYTES > room || (piece > 0 && CELLC_SCAN_PIECE > piece))) v->warps /= 2;
+  while (v->steps > 8 && piece > 0 && CELLC_SCAN_PIECE > piece) v->steps -= 8;
+  bytes = CELLC_SCAN_BYTES;
+#undef CELLC_SCAN_BYTES
+#undef CELLC_SCAN_PIECE
+  if (bytes > facts->shared_per_block) return 0;
+  v->blocks = blocks * WARPS / v->warps;
+  v->shared_bytes = (int)bytes;
+  return 1;
+}
+
+/* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage.
+ * Pieces are as long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for
+ * each other. */
+static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts* facts, cellc_variant* v) {
+  enum {
+    WARPS = 7,
+    BUFFERS = 3,
+    CHANNELS = 8,
+    MAP = 32
+  }; /* MAP: bytes of a map that a thread holds several of */
+  const int64_t size = stage->storage_bytes, real = stage->real_bytes;
+  const int64_t room = cellc_least(facts->shared_per_multiprocessor / 2 - 1024, facts->shared_per_block);
+  int64_t bytes = 0;
+  int chunks;
+  if (v->channels > CHANNELS || stage->map_numbers * real > MAP) return 0;
+  /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one
+   * bank. */
+  for (chunks = 13; chunks >= 5; chunks -= 2) {
+    v->steps = v->copy == CELLC_TIME ? chunks * 16 / (int)(size * v->channels) : 8 * ((chunks - 1) / 2);
+    for (v->warps = WARPS;; --v->warps) { /* stream_shared_bytes of scan_stream.cuh */
+      bytes = 320 +
+              v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
+                          v->channels * 2 * stage->map_numbers * real) +
+              v->channels * stage->step_states * real;
+      if (v->warps == 1 || bytes <= room) break;
+    }
+    if (v->warps == WARPS) break;
+  }
+  if (v->warps == 1) return 0;
+  v->buffers = BUFFERS;
+  v->blocks = 2;
+  v->shared_bytes = (int)bytes;
+  return 1;
+}
+
+static inline int64_t cellc_scan_piece(const cellc_variant* v);
+
+/* The same where all pieces of a sequence are on the card at once, in the registers of one cluster of blocks; 0 where they do
+ * not fit. The fewer steps a thread has, the more threads load at the same time. */
+static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
+                                      const cellc_lane_axes* axes, cellc_variant* v) {
+  enum { WARPS = 4, CLUSTER = 16, STEPS = 32, NUMBERS = 64, REGISTERS = 65536, OTHERS = 24, MAP = 32 };
+  const int64_t words = stage->real_bytes / 4, chains = cellc_divide_up(axes->channels, v->channels) * run->sequences;
+  int more; /* steps of a thread, and then twice the threads */
+  if (!facts->clusters || stage->map_numbers * stage->real_bytes > MAP) return 0;
+  for (more = 8; more <= 2 * STEPS; more *= 2) {
+    int64_t piece, numbers, registers;
+    v->steps = more < STEPS ? more : STEPS;
+    v->warps = more <= STEPS ? WARPS : 2 * WARPS;
+    piece = cellc_scan_piece(v);
+    numbers = v->steps * cellc_most(1, stage->step_inputs) * words;
+    registers = (numbers + OTHERS + 4 * stage->map_numbers * words + 7) / 8 * 8;
+    if (numbers > NUMBERS) return 0;
+    if (piece * CLUSTER < run->length) continue;
+    for (v->cluster = 1; piece * v->cluster < run->length; v->cluster *= 2) {
+    }
+    v->blocks = (int)(REGISTERS / (registers * v->warps * CELLC_WARP));
+    v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
+    /* cluster_shared_bytes of scan_cluster.cuh. */
+    v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
+    /* The blocks of a cluster share a part of the card, so that not all places are taken. */
+    if (8 * chains * v->cluster <= 7 * (int64_t)v->blocks * facts->multiprocessors) return 1;
+  }
+  return 0;
+}
+
+/* Blocks of a stream that carry states from piece to piece, of a channel of a chain each. */
+static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant* v) {
+  return chains * v->channels;
+}
+
+/* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would
+ * fit. */
+static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts,
+                                     const cellc_stage_run* run, const cellc_lane_axes* axes, int64_t piece,
+                                     cellc_variant* v) {
+  enum { STREAM_ROUNDS = 10 }; /* pieces of a multiprocessor from which a stream pays */
+  const int64_t size = stage->storage_bytes, channels = axes->channels;
+  int64_t chains;
+  /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
+   */
+  int rows = axes->axes <= 1, time = stage->step_inputs > 0, most = 1, i, a;
+  int span = time && rows && (channels & (channels - 1)) == 0 && channels * size < 16;
+  const cellc_entry* inputs = stage->entries + stage->step_states;
+  int64_t aligned[2 + CELLC_CHANNEL_AXES]; /* places modulo 16 bytes that all inputs must share */
+  int near = axes->axes <= 1; /* whether channels are neighbours in memory */
+  cellc_variant stream, cluster;
+  for (i = 0; i < stage->step_inputs; ++i) {
+    const cellc_view* view = run->views + inputs[i].symbol;
+    const int64_t entry = cellc_entry_offset(stage, run, inputs[i]);
+    const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
+    int64_t at[2 + CELLC_CHANNEL_AXES];
+    near = near && inner;
+    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 &&
+           view->batch * size % 16 == 0 && entry * size % 16 == 0;
+    at[0] = (int64_t)(view->data % 16) + entry * size;
+    at[1] = view->batch * size;
+    time = time && view->row == 1;
+    /* Neighbours in memory as if steps and channels were one axis. */
+    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 &&
+           view->batch % channels == 0;
+    for (a = 0; a < axes->axes; ++a)
+      at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
+    for (a = 0; a < 2 + axes->axes; ++a) {
+      at[a] = (at[a] % 16 + 16) % 16;
+      if (i == 0) aligned[a] = at[a];
+      if (at[a] != aligned[a]) time = span = 0;
+    }
+  }
+  while (2 * most <= cellc_least(channels, CELLC_WARP)) most *= 2;
+  memset(v, 0, sizeof *v);
+  v->kernel = CELLC_SCAN;
+  v->width = 1;
+  v->forward = !run->reverse;
+  v->channels = most;
+  while (rows && channels % v->channels != 0) v->channels /= 2;
+  if (time || span) {
+    v->copy = CELLC_TIME;
+    v->channels = time ? 1 : most;
+  } else if (rows && v->channels * size >= 16) {
+    v->copy = CELLC_ROWS;
+  } else {
+    v->copy = CELLC_EACH;
+    v->channels = most;
+  }
+  cluster = stream = *v;
+  chains = cellc_divide_up(channels, v->channels) * run->sequences;
+  /* Sectors of memory are 32 bytes. */
+  if (piece == 0 && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
+      cellc_cluster_block(stage, facts, run, axes, &cluster)) {
+    *v = cluster;
+    return 1;
+  }
+  /* Fewer pieces end sooner without the run-up of a stream. */
+  if (piece == 0 && cellc_stream_block(stage, facts, &stream) &&
+      run->length / cellc_scan_piece(&stream) * chains >= STREAM_ROUNDS * (int64_t)facts->multiprocessors &&
+      cellc_stream_carriers(chains, &stream) <= 1 + facts->multiprocessors / 16) {
+    *v = stream;
+    return 1;
+  }
+  return cellc_scan_block(stage, facts, piece, v);
+}
+
+/* Steps of a piece, which is what one block takes. */
+static inline int64_t cellc_scan_piece(const cellc_variant* v) {
+  return (int64_t)v->warps * (CELLC_WARP / v->channels) * v->steps;
+}
+
+/* Pieces of a sequence that a scan cuts it into, and groups of its channels. */
+static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run,
+                                        const cellc_variant* v) {
+  /* Along time the first piece begins at a multiple of 16 bytes, before step 0. */
+  const int64_t early = v->copy == CELLC_TIME ? 16 / ((int64_t)stage->storage_bytes * v->channels) - 1 : 0;
+  return cellc_divide_up(run->length + early, cellc_scan_piece(v));
+}
+static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                        const cellc_variant* v) {
+  return run->sequences * cellc_divide_up(axes->channels, v->channels);
+}
+
+#endif
