@@ -19,6 +19,7 @@
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/needed_lengths.h"
+#include "tests/gpu/shipped_on_device.h"
 
 namespace cellc {
 namespace {
@@ -343,7 +344,8 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
                       {.dtype = dtype, .sizes = sizes, .steps = steps, .starts_given = true});
     const Binding binding = trial.bound({steps, steps, steps}, false, 1);
     SolveReport report;
-    CudaSolver solver(*gpu, cell.graph, cell.structure, dtype);
+    WithoutClusters alike(*gpu);
+    CudaSolver solver(alike, cell.graph, cell.structure, dtype);
     const auto want = written_arrays(cell.graph, binding, solver.run(binding.run, {}, report));
     CudaBuildRequest request;
     request.dtype = dtype;

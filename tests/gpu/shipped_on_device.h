@@ -5,11 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/wrapped_gpu.h"
 #include "runtime/bind.h"
 #include "runtime/cuda/gpu.h"
 #include "runtime/cuda/shipped_cell.h"
 
 namespace cellc {
+
+/// A device as shipped code sees it: it launches without clusters, so that short scans draw their pieces, in another order of
+/// sums. What has its bits runs on this.
+class WithoutClusters final : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  int resident_clusters(const GpuFunction&, int, std::int64_t, int) override { return 0; }
+};
 
 class ShippedOnDevice {
  public:

@@ -57,6 +57,7 @@ class Shipped : public testing::TestWithParam<const char*> {};
 
 TEST_P(Shipped, HasTheBitsOfARun) {
   const std::unique_ptr<Gpu> gpu = open_device();
+  WithoutClusters alike(*gpu);
   const Example& file = oracle::example_named(GetParam());
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
@@ -86,7 +87,7 @@ TEST_P(Shipped, HasTheBitsOfARun) {
             SolveReport report;
             // What earlier calls saw would change the next plan; a shipped call learns only if it is asked
             // to.
-            CudaSolver fresh(*gpu, cell.graph, cell.structure, dtype);
+            CudaSolver fresh(alike, cell.graph, cell.structure, dtype);
             const RunOutput output = fresh.run(binding.run, {}, report);
             return difference(program.run(binding, dtype, how), written_arrays(cell.graph, binding, output));
           };
