@@ -250,7 +250,7 @@ static inline cellc_facts cellc_facts_of(const cellc_cell* cell, int multiproces
   facts.shared_per_multiprocessor = cell->shared_per_multiprocessor;
   facts.memory_bytes = (int64_t)4 << 30;
   facts.l2_bytes = l2_bytes;
-  facts.clusters = 0; /* kernels are launched one block at a time */
+  facts.clusters = 0; /* host_driver.h and host_cudart.h launch without */
   return facts;
 }
 

@@ -162,7 +162,7 @@ TEST(BundlesThatEndInAWalk, AreLeftOutOfTheNextCall) {
     calls.push_back(report.stages[0]);
   }
   SolveReport last;
-  EXPECT_LE(c.off(solver.run(c.run, {}, last)), 1e-4);
+  EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
   if (on_card()) return;   // it has another number of segments
   const std::int64_t boundaries = calls[0].boundaries;
   EXPECT_EQ(calls[0].misses, boundaries);       // the first call knows nothing
