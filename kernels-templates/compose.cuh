@@ -57,9 +57,9 @@ CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const Lane
 }
 
 /// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the tangent
-/// midway.
+/// midway. `to`: about where the first of these lanes should start.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of) {
+CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of, Real to) {
   const bool last = work.maps == Maps::Bent;   // the last run stands where all lanes' do, otherwise among the lane's runs
   CELLC_UNROLL(1)
   for (int first = 0; first < kBatch; first += kAsked) {
@@ -85,7 +85,14 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], con
       }
     }
     CELLC_UNROLL()
-    for (int i = 0; i < kAsked; ++i) bend[first + i].take(began[i], runs[i], work.maps == Maps::Triples);
+    for (int i = 0; i < kAsked; ++i) {
+      if (!last) {
+        bend[first + i].take(began[i], runs[i], work.maps == Maps::Triples);
+        continue;
+      }
+      bend[first + i].take_towards(began[i], to, runs[i]);
+      to = batch[first + i].end[0];
+    }
   }
   CELLC_UNROLL(kAbreast)
   for (int i = 0; i < kBatch; ++i) {
@@ -161,7 +168,7 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
           const auto lane_of = [&](int i) { return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels; };
           if (maps == Maps::Lines || !kBends) read(batch, work, lane_of);
           if constexpr (kBends) {
-            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of);
+            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, settles ? before.end[0] : Real(0));
           }
         }
         CELLC_UNROLL(kAbreast)

@@ -140,6 +140,9 @@ struct ScanPiece {
     call = scan.control->calls + 1;
   }
 
+  /// The threads of the warp that have the same steps, of all channels.
+  CELLC_DEVICE unsigned of_part() const { return (0xffffffffu >> (kWarp - kScanChannels)) << (part * kScanChannels); }
+
   // Shared memory: what is cheaper to tell again than to keep.
   /// Of the warp: [slot][part][step][channel].
   CELLC_DEVICE Stored* region() const {
@@ -336,12 +339,13 @@ struct ScanPiece {
         if (to[e]) store(to[e] + k * stride[e], state[e]);
     }
   };
-  /// Rows to where the inputs of their steps stood. Where 16 bytes hold entries of several channels, each thread reads all of them and
-  /// uses its own, while a neighbour may be writing others (compute-sanitizer warns of that).
+  /// Rows to where the inputs of their steps stood. Where 16 bytes hold entries of several channels, the threads of all of them have
+  /// read before one writes.
   struct Staged {
     const ScanPiece& work;
     CELLC_DEVICE explicit Staged(const ScanPiece& work) : work(work) {}
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
+      if constexpr (kChunked && kScanChannels > 1) __syncwarp(work.of_part());
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         if constexpr (kChunked && kScanChannels == 1) {

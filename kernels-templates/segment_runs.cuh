@@ -65,7 +65,7 @@ struct SegmentedRun {
   int thread, warp, warps;
   unsigned call;
   Tally* of;             // this call's
-  bool plain = false;    // a call that does without bundles (Control::plain)
+  bool bundled = false;
   bool sparse = false;   // few segments will run again
   bool hopeless = false; // whatever segments start from grows: what is walked will not merge with what stands
   /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
@@ -171,9 +171,7 @@ struct SegmentedRun {
   CELLC_DEVICE Slack slack(int round) const {
     const Real all = run.tolerance, little = all / 8;
     if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
-    // Without bundles rounds are many, and what they leave is in all of a chain.
-    const Real late = plain ? all / 4 : all / 2;
-    return round < 3 ? Slack{all, little, all} : Slack{all, late, late};
+    return round < 3 ? Slack{all, little, all} : Slack{all, all / 2, all / 2};
   }
   CELLC_DEVICE Real grew(const Real* carrier) {
     const Real growth = Carriers::growth(carrier);
@@ -346,11 +344,15 @@ struct SegmentedRun {
       if (pass == Look) continue;
       if (round == 0) run.off[own + v] = 0;
       if constexpr (kBends) {
-        if (open[v] || round == 0) {
+        if (round == 0 && !bundled) {
           Runs& runs = run.runs[own + v];
-          runs.start[0] = began[0];
-          runs.end[0] = at(run.ended, 0, own + v);
-          runs.slope[0] = at(run.carriers, 0, own + v);
+          const Real ended = at(run.ended, 0, own + v), slope = at(run.carriers, 0, own + v);
+          CELLC_UNROLL()
+          for (int r = 0; r < 3; ++r) {
+            runs.start[r] = began[0];
+            runs.end[r] = ended;
+            runs.slope[r] = slope;
+          }
         }
       }
     }

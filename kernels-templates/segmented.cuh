@@ -16,11 +16,7 @@
 // All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
 //
 // Where the last call's data did not forget, a pass of bundles.cuh and a composition come before the sweep, which then
-// begins where segments should. A chain that may settle in one of two states (ParaGRU with |a| > 1 and gates that hardly open)
-// can be drawn to the wrong one by them, over hundreds of segments; both runs that a bend is then drawn through are there, and
-// rounds move on by two segments each. Where that ended in a walk, the calls that come next run every segment with carriers
-// from where a cold one is after a few steps: (1, 65536, 64), offset -6, is over in 25 rounds, 1.1 ms instead of 4.8
-// (walking: 4.1), twice as far from f64 as a walk.
+// begins where segments should.
 //
 // Needs segment_runs.cuh, compose.cuh and bundles.cuh.
 #pragma once
@@ -83,14 +79,6 @@ CELLC_APART void learn(const Segmented& run, unsigned too_short, unsigned slower
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
 
-/// Control::plain of the next call, after one that had bundles, or that had to do without them.
-CELLC_DEVICE unsigned plain_after(unsigned plain, bool had_bundles, bool did_without, bool walked) {
-  constexpr unsigned kTryAgain = 64;   // data change
-  if (had_bundles) return walked ? 1 : 0;
-  if (!did_without || !plain) return plain;
-  return walked || plain == kTryAgain ? 0 : plain + 1;
-}
-
 CELLC_DEVICE bool lanes_may_be_empty(const Lanes& lanes) { return lanes.offsets || lanes.length == 0; }
 
 /// When something happened, by the clock of the first thread.
@@ -116,6 +104,10 @@ CELLC_APART Shares shares_of(const Lanes& lanes) {
   return {group, kShares ? static_cast<int>(blockDim.x) / group : 1};
 }
 
+/// What a round of few lanes takes beside the steps of a segment, in steps: it composes and waits for the grid three times, 11 us
+/// where a step takes 64 ns.
+constexpr int kRoundSteps = 172;
+
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it. `slower`:
 /// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was composed.
 template <bool kRows>
@@ -131,10 +123,11 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   work.sparse = sweeps && 16 * misses < work.count;
   auto pass = Work::First;
   int round = 0;
-  // Where segments are many, a round costs little of a walk.
-  const int most = run.carries < 0 && run.lanes.segments / 8 > run.rounds ? run.lanes.segments / 8 : run.rounds;
+  // If all of these are needed, they take three quarters of what walking would have taken.
+  const int many = static_cast<int>(0.75f * static_cast<float>(run.lanes.segments) * static_cast<float>(run.lanes.segment) /
+                                    static_cast<float>(run.lanes.segment + kRoundSteps));
+  const int most = run.carries < 0 && many > run.rounds ? many : run.rounds;
   unsigned active = misses, repaired = 0;
-  bool walked = false;
   if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
     // The first call on data that do not forget, or chaos, which is walked at once.
     sum_over_grid<true>(&control->grid, passed, 0);
@@ -184,7 +177,6 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
       if (!run.repairs) break;
       sum_over_grid<true>(&control->grid, passed, 0);
       mark();
-      walked = true;
       work.count_in(&of->tails, work.walk_chains());
       break;
     }
@@ -197,7 +189,6 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
     of->rounds = round;
     of->phases = mark.count;
     if (run.carries < 0) {
-      if (kBends) control->plain = plain_after(control->plain, sweeps && !early, !sweeps, walked && !work.hopeless);
       if (work.hopeless)
         for (unsigned& needed : control->needed) needed = 0;
       learn(run, before.too_short, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
@@ -215,10 +206,10 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const int burn_in = run.carries >= 0 ? run.burn_in : learned ? learned : first;
   // All threads agree on these; by votes the compiler knows it, too, and lays the sweep out for whole warps.
   const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? control->carries != 0 : run.carries != 0);
-  const bool composed = kBends && __any_sync(0xffffffffu, run.carries < 0 && carries && !control->plain), sweeps = !carries || composed;
+  const bool composed = kBends && __any_sync(0xffffffffu, run.carries < 0 && carries), sweeps = !carries || composed;
   unsigned passed = control->grid.passed, misses = 0, slower = 0;
   SegmentedRun<kRows> work(run, shared, call);
-  work.plain = kBends && run.carries < 0 && !sweeps;
+  work.bundled = composed;
   const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   Tally* const last = control->of + ((call + 1) & 1);
   const Before before(*control, *last, leads);

@@ -30,14 +30,13 @@ struct Control {
   unsigned enough;           ///< steps of run-up with which the last call missed nothing; 0: it says nothing of that
   unsigned too_short;        ///< the longest run-up that was
   unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
-  unsigned plain;            ///< calls without bundles since one with them ended in a walk; 0: none has
   Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
 };
 
-/// What is known of a lane's runs, where more than the last is needed. Together, since composing reads all of a lane's
-/// and perhaps none of its neighbours'.
+/// The first runs of a lane, which know its map from afar, where the last run knows it near the answer. Together, since composing
+/// reads all of a lane's and perhaps none of its neighbours'.
 struct alignas(16) Runs {
-  /// 0: of the run before the last; of a bundle, 0: the lowest, 1: the one between, 2: the highest.
+  enum { kLow, kMiddle, kHigh };   ///< of a bundle, by where they start. Of two the lower stands for the one between, a single one for all
   Real start[4], end[4], slope[4];
 };
 

@@ -53,9 +53,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
     // Where it walked nearly all, it has seen what that takes.
     if (seen.walked > 0.9 && seen.tail_ns > 0) walking = std::min(walking, seen.tail_ns);
-    // After bundles that ended in a walk comes a call without (segmented.cuh). If all but the walk was quick, that may be, too.
-    const bool walks_no_more = seen.bundles && seen.tails > 0 && 3 * (seen.segmented_ns - seen.tail_ns) < walking;
-    if (walking < seen.segmented_ns && !walks_no_more) {
+    if (walking < seen.segmented_ns) {
       plan.plan = {};
       plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
                                      seen.segmented_ns * 1e-3, seen.tails, walking * 1e-3);

@@ -15,7 +15,6 @@ struct Observed {
   double sweep_ns = 0;       ///< its sweep
   std::int64_t sweep_steps = 0;
   bool carries = false;      ///< its sweep carried derivatives along
-  bool bundles = false;      ///< it began with bundles
   std::int64_t tails = 0;    ///< segments that it walked step by step in the end
   double walked = 0;         ///< of all segments
   double tail_ns = 0;

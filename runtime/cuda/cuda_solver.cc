@@ -293,7 +293,6 @@ struct CudaSolver::Impl {
           seen.walked = static_cast<double>(o.tails) / static_cast<double>(std::max<std::int64_t>(1, r.boundaries));
           seen.tail_ns = o.tails > 0 && !o.phase_ns.empty() ? o.phase_ns.back() : 0;
           seen.carries = o.carries && !o.bundles;
-          seen.bundles = o.bundles;
           seen.segmented_ns = 0;
           for (const double ns : o.phase_ns) {
             seen.segmented_ns += ns;

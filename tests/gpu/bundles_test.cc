@@ -139,9 +139,9 @@ TEST(RunUps, AreShortenedWhereLessWillDo) {
   EXPECT_EQ(early[5], early[4]);
 }
 
-// Chains that may settle in one of two states, which bundles draw to the wrong one (segmented.cuh): a call with bundles that ends
-// in a walk is followed by one without, whose first pass is right nowhere; where that walks as well, bundles come back.
-TEST(BundlesThatEndInAWalk, AreLeftOutOfTheNextCall) {
+// Chains that settle in one of two states sooner or later, and grow differences until then. Bundles about the mean of where segments
+// started draw them to the wrong state, and rounds that know a map near two runs only move on by two segments each.
+TEST(ChannelsOfTwoStates, SettleInFewRounds) {
   constexpr std::int64_t kChannels = 16;
   Case c(Data{kChannels, {16384}, false, 1, 0, Dtype::F32});
   for (std::int64_t i = 0; i < kChannels; ++i) {
@@ -154,7 +154,7 @@ TEST(BundlesThatEndInAWalk, AreLeftOutOfTheNextCall) {
   CudaSolver solver(*device.gpu, c.cell.cell, c.cell.structure, Dtype::F32, &c.cell.source);
   solver.upload(c.run, {});
   std::vector<StageReport> calls;
-  for (int call = 0; call < 5; ++call) {
+  for (int call = 0; call < 4; ++call) {
     SolveReport report;
     solver.launch(0);
     solver.report(report, 0);
@@ -165,11 +165,11 @@ TEST(BundlesThatEndInAWalk, AreLeftOutOfTheNextCall) {
   EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
   if (on_card()) return;   // it has another number of segments
   const std::int64_t boundaries = calls[0].boundaries;
-  EXPECT_EQ(calls[0].misses, boundaries);       // the first call knows nothing
-  EXPECT_LT(calls[1].misses, boundaries / 4);   // settles
-  EXPECT_LT(calls[2].misses, boundaries / 4);   // walks
-  EXPECT_EQ(calls[3].misses, boundaries);       // walks, too
-  EXPECT_LT(calls[4].misses, boundaries / 4);
+  EXPECT_EQ(calls[0].misses, boundaries);   // the first call knows nothing
+  for (int call = 1; call < 4; ++call) {
+    EXPECT_LT(calls[call].misses, boundaries / 4) << call;
+    EXPECT_LE(calls[call].repair_rounds, 8) << call;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

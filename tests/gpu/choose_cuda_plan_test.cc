@@ -53,16 +53,5 @@ TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
   EXPECT_EQ(chosen(seen), Strategy::Sequential);
 }
 
-TEST(ChooseCudaPlan, AfterBundlesThatEndedInAWalkThereIsACallWithout) {
-  Observed seen = after(2, 700);
-  seen.tails = 1000;
-  seen.tail_ns = 600000;
-  EXPECT_EQ(chosen(seen), Strategy::Sequential);
-  seen.bundles = true;   // all but the walk took 100 us
-  EXPECT_EQ(chosen(seen), Strategy::Segmented);
-  seen.tail_ns = 400000;
-  EXPECT_EQ(chosen(seen), Strategy::Sequential);
-}
-
 }  // namespace
 }  // namespace cellc
