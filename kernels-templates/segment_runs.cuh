@@ -324,9 +324,11 @@ struct SegmentedRun {
       if (pass == First || !real || lane[v].segment == 0) continue;
       // What is promised is the step from the neighbour's end, wherever the next run would start.
       Real end[Step::kStates], began[Step::kStates];
-      // What has been checked need not be checked again where the neighbour still ends as it did.
+      // What has been checked need not be checked again unless either side has run since. (The neighbour may run now, too, and say
+      // so already: then the next pass checks.)
       left[v] = may_stay.at(growth_of(own + v - lanes.channels));
-      const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round);
+      const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round) ||
+                         run.off[own + v] == static_cast<unsigned>(round);
       bool moved = false, far = false;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
@@ -342,7 +344,7 @@ struct SegmentedRun {
       }
       many += open[v];
       if (pass == Look) continue;
-      if (round == 0) run.off[own + v] = 0;
+      if (open[v] || round == 0) run.off[own + v] = open[v] ? round + 1 : 0;
       if constexpr (kBends) {
         if (round == 0 && !bundled) {
           Runs& runs = run.runs[own + v];
@@ -405,7 +407,6 @@ struct SegmentedRun {
       keep_end(own, lane[v], v, state[v]);
       const Real growth = keep_carriers<Carried>(own, v, state[v]);
       if (pass == First) ran += !(growth <= remembers());
-      if (pass == Again) run.off[own + v] = round + 1;
       expand += !(growth <= Real(1));
     }
   }

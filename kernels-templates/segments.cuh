@@ -44,7 +44,7 @@ struct Segmented {
   Lanes lanes;
   Control* control;
   unsigned long long* sent;  ///< [entry][half][lane]: the states at the ends of the first sweep, marked with the call
-  unsigned* off;          ///< by lane: one more than the last round that changed its end; for the tail: its boundary is off
+  unsigned* off;          ///< by lane: one more than the last round in which it ran; for the tail: its boundary is off
   Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
   Real* ended;            ///< the state at its end
   Real* starts;           ///< the state that it should start from
