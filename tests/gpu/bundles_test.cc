@@ -40,6 +40,9 @@ struct Data {
   Dtype dtype;
 };
 
+/// What a step may leave: the tolerance, and what the step code rounds, on a card with its own exponential function.
+constexpr double kStep = 1e-6 + 5e-7;
+
 struct Case {
   AnalysedCell cell = analyse_text(SourceText("gru.cell", kGru));
   BoundRun run;
@@ -138,7 +141,7 @@ TEST_P(Bundles, EndInTheRightAnswerAndMissLittle) {
   const RunOutput output = solver.run(c.run, {}, last);
   EXPECT_LE(c.off(output), dtype == Dtype::F32 ? 3e-5 : 5e-3);
   if (dtype == Dtype::F32) {
-    EXPECT_LE(c.residual(output), 1.2e-6);
+    EXPECT_LE(c.residual(output), kStep);
   }
   // How few are off depends on how many segments there are, which a card of another size knows: there the answer counts.
   if (on_card()) return;
@@ -208,7 +211,7 @@ TEST(StiffChannels, LeaveNoStepOff) {
       SolveReport report;
       const RunOutput output = solver.run(c.run, {}, report);
       EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Segmented);
-      EXPECT_LE(c.residual(output), 1.2e-6) << seed << ", call " << call;
+      EXPECT_LE(c.residual(output), kStep) << seed << ", call " << call;
     }
   }
 }
