@@ -161,7 +161,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
       mark();
     }
     if (!active) break;
-    if (pass == Work::Again && !run.fixed && round >= run.eager && 16 * active < work.count && !work.hopeless) {
+    if (pass == Work::Again && !run.fixed && round >= run.eager && 512 * active < work.count && !work.hopeless) {
       // Few ran: mostly nothing is off any more, and to see that takes less than to compose.
       pass = Work::Look;
       continue;
