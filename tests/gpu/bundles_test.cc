@@ -174,7 +174,7 @@ TEST(RunUps, AreShortenedWhereLessWillDo) {
 }
 
 // Chains that settle in one of two states sooner or later, and grow differences until then. Bundles about the mean of where segments
-// started draw them to the wrong state, and rounds that know a map near two runs only move on by two segments each.
+// started draw them to the wrong state, and rounds that know a map near its last two runs only move on by two segments each.
 TEST(ChannelsOfTwoStates, SettleInFewRounds) {
   Case c(Data{16, {16384}, false, 1, 0, Dtype::F32});
   c.stiffen(1000);
@@ -196,7 +196,7 @@ TEST(ChannelsOfTwoStates, SettleInFewRounds) {
   EXPECT_EQ(calls[0].misses, boundaries);   // the first call knows nothing
   for (int call = 1; call < 4; ++call) {
     EXPECT_LT(calls[call].misses, boundaries / 4) << call;
-    EXPECT_LE(calls[call].repair_rounds, 8) << call;
+    EXPECT_LE(calls[call].repair_rounds, 16) << call;   // 28 before a walk
   }
 }
 
