@@ -30,7 +30,7 @@ namespace cellc {
 /// (u + middle))), where u is how far from the start of the last run.
 struct Bend {
   Real end, slope, second, third, fourth, fifth;
-  Real apart, middle;   ///< from the start of the run before, and from that of the one before it, to the last run's
+  Real apart, middle;   ///< from the start of the other run, and from that of one between, to the last run's; 0: there is none
   Real reach;           ///< from midway between the outer starts: beyond it the polynomial is a guess
 
   /// Of the highest run of a bundle, which began at `began`, the lowest, and where there is a run between, that too.

@@ -44,8 +44,8 @@ constexpr int kLongSegment = 768;
 
 /// About what a segment is run from. A chain that may settle in one of two states stays for long where the sequence started, between
 /// them, where differences grow: runs from either state tell nothing of that. So where a start lies within the band, it is the
-/// middle. (ParaGRU with |a| <= 3, offset -6, 65536 steps of 64 channels: 12 rounds; from the mean of where segments started, more
-/// than 120, of two segments each.)
+/// middle. (ParaGRU with |a| <= 3, offset -6, 65536 steps of 64 channels: 12 rounds, with that and with the runs that bends.cuh
+/// takes; with neither more than 120, of two segments each.)
 struct Band {
   Real middle;
   Real apart, reach;   ///< from the middle to where segments started in the last call: on average, and at most

@@ -65,7 +65,7 @@ struct SegmentedRun {
   int thread, warp, warps;
   unsigned call;
   Tally* of;             // this call's
-  bool bundled = false;
+  bool bundled = false;  // the sweep began from what bundles found
   bool sparse = false;   // few segments will run again
   bool hopeless = false; // whatever segments start from grows: what is walked will not merge with what stands
   /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.

@@ -36,7 +36,8 @@ struct Control {
 /// The first runs of a lane, which know its map from afar, where the last run knows it near the answer. Together, since composing
 /// reads all of a lane's and perhaps none of its neighbours'.
 struct alignas(16) Runs {
-  enum { kLow, kMiddle, kHigh };   ///< of a bundle, by where they start. Of two the lower stands for the one between, a single one for all
+  /// Of a bundle, by where they start. Of two the lower stands for the one between, too; a single run stands for all.
+  enum { kLow, kMiddle, kHigh };
   Real start[4], end[4], slope[4];
 };
 
