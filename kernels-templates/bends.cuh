@@ -8,8 +8,8 @@
 //
 // In rounds the cubic is that of the last run and of one of the first ones, the next on the side to which the start moves:
 // between two runs that are apart it is no worse than a line anywhere, and beyond the last two, which may be close, it would be a
-// guess. (ParaGRU on stiff data, |a| <= 3 and offset -6, on an H200: rounds where the two last runs are taken, 28 at (1, 65536, 64);
-// where the last and one of the first is, 12.)
+// guess. (ParaGRU on stiff data, |a| <= 3 and offset -6 or -3, rounds at (1, 65536, 64) on the emulator: 13 and 9; with the two last
+// runs 21 and 12, with the last and always the middle one of the first 32 and 10.)
 //
 // Has it: a stage of one state a lane that is not linear (ParaGRU, IndRNN, LTC). Has it not: blocks, where a
 // line through two points is not the map; linear, clip and Moebius stages, whose first composition is exact.

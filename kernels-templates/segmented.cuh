@@ -104,9 +104,13 @@ CELLC_APART Shares shares_of(const Lanes& lanes) {
   return {group, kShares ? static_cast<int>(blockDim.x) / group : 1};
 }
 
-/// What a round of few lanes takes beside the steps of a segment, in steps: it composes and waits for the grid three times, 11 us
-/// where a step takes 64 ns.
-constexpr int kRoundSteps = 172;
+/// So many rounds of few lanes take as long as walking the sequence: then the two together take twice the better one at most. A
+/// round composes, looks and waits for the grid, which takes as long as 300 steps of a walk, and a step with carriers takes 1.6 of
+/// its steps (26 us for segments of 64 steps, 44 for 256, 232 for 1992, where a walk takes 64 ns a step).
+CELLC_DEVICE int rounds_of_a_walk(const Lanes& lanes) {
+  const float segment = static_cast<float>(lanes.segment);
+  return static_cast<int>(static_cast<float>(lanes.segments) * segment / (300.f + 1.6f * segment));
+}
 
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it. `slower`:
 /// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was composed.
@@ -123,10 +127,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   work.sparse = sweeps && 16 * misses < work.count;
   auto pass = Work::First;
   int round = 0;
-  // If all of these are needed, they take three quarters of what walking would have taken.
-  const int many = static_cast<int>(0.75f * static_cast<float>(run.lanes.segments) * static_cast<float>(run.lanes.segment) /
-                                    static_cast<float>(run.lanes.segment + kRoundSteps));
-  const int most = run.carries < 0 && many > run.rounds ? many : run.rounds;
+  const int most = run.carries < 0 && rounds_of_a_walk(run.lanes) > run.rounds ? rounds_of_a_walk(run.lanes) : run.rounds;
   unsigned active = misses, repaired = 0;
   if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
     // The first call on data that do not forget, or chaos, which is walked at once.

@@ -196,7 +196,7 @@ TEST(ChannelsOfTwoStates, SettleInFewRounds) {
   EXPECT_EQ(calls[0].misses, boundaries);   // the first call knows nothing
   for (int call = 1; call < 4; ++call) {
     EXPECT_LT(calls[call].misses, boundaries / 4) << call;
-    EXPECT_LE(calls[call].repair_rounds, 16) << call;   // 28 before a walk
+    EXPECT_LE(calls[call].repair_rounds, 16) << call;   // 23 before a walk
   }
 }
 
