@@ -244,13 +244,25 @@ struct AffineCarriers {
   };
 };
 
+/// Factors above `kSteep` leave room for a product of two; `kTiny` is so small that products of the largest numbers fit
+/// after it. Each type has its own: NVRTC 13.5 refuses a constant that no float holds even where it is not taken.
+template <class Number>
+struct Extremes {
+  static constexpr Number kSteep = 1e18f, kTiny = 1e-20f;
+};
+template <>
+struct Extremes<double> {
+  static constexpr double kSteep = 1e150, kTiny = 1e-155;
+};
+
 /// start(s) = map(s-1) applied to start(s-1), entry by entry: Rule::carrier(4 i + m) is the m-th number of
 /// entry i's map. kMoebius: (a x + b)/(c x + d), otherwise clip(a x + b, c, d).
 template <class Rule, int kN, bool kMoebius>
 struct MapCarriers {
   static CELLC_DEVICE Real infinite() { return static_cast<Real>(__int_as_float(0x7f800000)); }
-  /// Factors above this leave room for a product, and bounds above the second are none.
-  static constexpr Real kSteep = sizeof(Real) == 8 ? Real(1e150) : Real(1e18), kWide = Real(1e9);
+  static constexpr Real kSteep = Extremes<Real>::kSteep;
+  /// Bounds beyond this are none.
+  static constexpr Real kWide = Real(1e9);
 
   /// clip(a x + b, c, d) with a factor or a shift beyond measure is a step from c to d at x = -b/a, and stays
   /// that where both are made smaller. Between open bounds what is large may be meant, until it overflows.
@@ -269,8 +281,7 @@ struct MapCarriers {
       b = shift;
       return;
     }
-    // Tiny enough that products of the largest numbers fit.
-    constexpr Real kTiny = sizeof(Real) == 8 ? Real(1e-155) : Real(1e-20);
+    constexpr Real kTiny = Extremes<Real>::kTiny;
     const Real p = (a_later * kTiny) * (a * kTiny), q = (a_later * kTiny) * (b * kTiny) + (b_later * kTiny) * kTiny;
     const Real larger = magnitude(p) > magnitude(q) ? magnitude(p) : magnitude(q);
     const bool given = !is_finite(larger);  // inputs that were not finite stay what they are

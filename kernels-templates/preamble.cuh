@@ -319,7 +319,7 @@ CELLC_DEVICE void await_letters(Mailbox*) { __trap(); }
 constexpr int kMostWarps = 4;   ///< of a block that takes part
 struct GridSum {
   unsigned long long slot[3];   ///< by turn; zeros to begin with, and whatever happens as many to the next call
-  unsigned passed;              ///< barriers before this call
+  unsigned passed;              ///< barriers before this call, modulo 3: a count that wraps would come to a slot twice running
 };
 /// `passed` counts on from barrier to barrier, alike in all threads. kOrders: what was written before is seen
 /// after. Otherwise nothing but the sum is passed on, which takes half as long: only for the first barrier of
@@ -368,6 +368,10 @@ CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned ow
 }
 
 // Values that carry the number of the call that wrote them: they need no order, and zeros are of no call.
+
+/// The number of a call by that of the last one. Never zero, though it wraps (calls of 10 us come there in half a day); and odd
+/// after even, even after odd, since what is kept by turns goes by that.
+CELLC_DEVICE unsigned call_after(unsigned last) { return last == 0xffffffffu ? 2 : last + 1; }
 constexpr int kHalves = sizeof(Real) / 4;   ///< words of a number
 /// `apart`: from one half to the next.
 CELLC_DEVICE void publish(unsigned long long* at, long long apart, unsigned call, Real value) {

@@ -137,7 +137,7 @@ struct ScanPiece {
     warps = blockDim.x / kWarp;
     channel = thread % kScanChannels;
     part = thread / kScanChannels;
-    call = scan.control->calls + 1;
+    call = call_after(scan.control->calls);
   }
 
   /// The threads of the warp that have the same steps, of all channels.

@@ -224,7 +224,7 @@ struct SegmentedRun {
           }
         const Real r = probe.residual(from, reached);
         if (r <= left) note(r);
-        else ++missed, need = composed ? -1 : classify(from, to, burn_in);
+        else ++missed, need = composed || run.carries >= 0 ? -1 : classify(from, to, burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
         CELLC_UNROLL(1)
@@ -411,13 +411,15 @@ struct SegmentedRun {
     }
   }
   /// Rows are compared one step in two stages: where what would be written agrees with what stands there, the
-  /// step's residual is their difference, and all that follows may stay. Rounded rows do not tell a
+  /// step's residual is their difference, and all that follows may stay (but for a first row, below). Rounded rows do not tell a
   /// residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
   /// step, where every such difference would be left in the result and add up.
   CELLC_DEVICE bool merges(Standing& rows, int v, const Real* now, long long t, Real left) {
     if (kNarrow || lanes.segment == 1 || !rows.is_due(t)) return false;
     const Real far = rows.difference(v, now, t);
-    if (!(far <= left)) return false;
+    // The first row only where it is the same: its boundary will be judged by what it was begun from now, and what may be
+    // left there and what would be left here would add up to twice the tolerance.
+    if (!(far <= (t == rows.begin ? Real(0) : left))) return false;
     note(far);
     return true;
   }
@@ -521,8 +523,9 @@ struct SegmentedRun {
         lanes, lane, begin, runs ? last : begin, state, memory,
         [&](long long t, auto& now) {
           if (!all_open) {
-            // The segments that begin in this stage: one, or one a step. All that began before have been passed.
-            const int ended = next * lanes.segment == t ? next - 1 : next - 2;   // the last that ended before it
+            // The segments that begin in this stage: one, at its first step, or one a step. All that began before have been
+            // passed, and the last of them ended where the stage begins.
+            const int ended = next - 1;
             for (; next < lanes.segments && next * lanes.segment < t + kSteps; ++next) {
               CELLC_UNROLL()
               for (int v = 0; v < kWidth; ++v) {

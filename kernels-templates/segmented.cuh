@@ -124,7 +124,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   Tally* const of = work.of;
   const long long tiles = (work.count + kTile - 1) / kTile;
   const Shares shares = shares_of(run.lanes);
-  work.sparse = sweeps && 16 * misses < work.count;
+  work.sparse = sweeps && 16ll * misses < work.count;
   auto pass = Work::First;
   int round = 0;
   const int most = run.carries < 0 && rounds_of_a_walk(run.lanes) > run.rounds ? rounds_of_a_walk(run.lanes) : run.rounds;
@@ -162,7 +162,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
       mark();
     }
     if (!active) break;
-    if (pass == Work::Again && !run.fixed && round >= run.eager && 512 * active < work.count && !work.hopeless) {
+    if (pass == Work::Again && !run.fixed && round >= run.eager && 512ll * active < work.count && !work.hopeless) {
       // Few ran: mostly nothing is off any more, and to see that takes less than to compose.
       pass = Work::Look;
       continue;
@@ -194,7 +194,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
         for (unsigned& needed : control->needed) needed = 0;
       learn(run, before.too_short, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
     }
-    control->grid.passed = passed;
+    control->grid.passed = passed % 3;
   }
 }
 
@@ -202,8 +202,8 @@ template <bool kRows>
 CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   Control* const control = run.control;
-  const unsigned call = control->calls + 1;
-  const int learned = static_cast<int>(control->burn_in), first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
+  const unsigned call = call_after(control->calls);
+  const int learned = (static_cast<int>(control->burn_in) + kSteps - 1) / kSteps * kSteps, first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
   const int burn_in = run.carries >= 0 ? run.burn_in : learned ? learned : first;
   // All threads agree on these; by votes the compiler knows it, too, and lays the sweep out for whole warps.
   const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? control->carries != 0 : run.carries != 0);
@@ -253,11 +253,12 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     work.of->phases = mark.count;
     if (composed) learn(run, before.too_short, slower, burn_in);
     else if (run.carries < 0) shorten(run, before, burn_in);
-    control->grid.passed = passed;
+    control->grid.passed = passed % 3;
   }
   if (leads) {
     atomicMax(&work.of->ended, nanoseconds());
     work.of->bundles = composed;
+    work.of->burn_in = static_cast<unsigned>(composed ? 0 : burn_in);
     control->calls = call;
   }
 }

@@ -16,7 +16,7 @@ struct Tally {
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
   unsigned ran[16];          ///< segments run again, by round
   unsigned expanding;        ///< of those in the first round: what they start from grows in them
-  unsigned unused;
+  unsigned burn_in;          ///< steps that the sweep began early
   unsigned long long ended;  ///< ns: when the last warp was done
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace cellc {
 
 namespace {
@@ -15,6 +17,12 @@ void take(CudaPlan& plan, const cellc_plan& numbers) {
   plan.rounds = numbers.rounds;
   plan.fixed = numbers.fixed;
   plan.eager = numbers.eager;
+}
+
+/// Steps as kernels cut them. A warp stages so many at once: segments that begin amid a stage would neither be written from
+/// where they begin, nor joined there by a walk along their chain.
+std::int64_t whole_stages(std::int64_t steps) {
+  return (steps + CELLC_STAGE_STEPS_MOST - 1) / CELLC_STAGE_STEPS_MOST * CELLC_STAGE_STEPS_MOST;
 }
 
 }  // namespace
@@ -86,6 +94,18 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   plan.repairs = options.repair && !options.fixed_iterations;
   plan.fixed = plan.fixed || options.fixed_iterations.has_value();
   return plan;
+}
+
+void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest) {
+  plan.plan.reason = pinned.reason;
+  plan.rounds = std::max(plan.rounds, 8);
+  if (pinned.segment <= 0) return;
+  // More steps than there are change nothing.
+  const std::int64_t segment = std::min(pinned.segment, longest), burn_in = std::min(pinned.burn_in, longest);
+  // Every step may be a segment: then each is a stage of its own, and begins nowhere else.
+  plan.plan.segment = segment > 1 ? whole_stages(segment) : segment;
+  plan.plan.burn_in = segment > 1 ? whole_stages(burn_in) : 0;
+  plan.piece = segment;
 }
 
 }  // namespace cellc

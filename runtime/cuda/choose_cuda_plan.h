@@ -26,4 +26,9 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
 CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
                           const SolveOptions& options);
 
+/// Parameters of a strategy as a plan names them, in place of its own: segments (but those of one step) and run-ups in
+/// whole stages, the next longer ones. What the report then says is what ran. Without a segment the strategy's own parameters
+/// stay. `longest`: steps of a sequence at most.
+void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest);
+
 }  // namespace cellc

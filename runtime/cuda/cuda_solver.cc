@@ -209,11 +209,7 @@ struct CudaSolver::Impl {
         plan.plan.reason = "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost";
       } else if (strategy != Strategy::Auto) {
         plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), strategy, solve);
-        if (pinned) {
-          plan.plan = solve.plan[k];
-          plan.piece = plan.plan.segment;
-          plan.rounds = std::max(plan.rounds, 8);
-        }
+        if (pinned) pin(plan, solve.plan[k], arrays.longest);
       } else {
         plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
         plan.repairs = solve.repair && !solve.fixed_iterations;
@@ -300,7 +296,7 @@ struct CudaSolver::Impl {
           }
           // Where bundles came first, their composition did, too.
           seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
-          seen.sweep_steps = r.plan.segment + (o.bundles ? 0 : o.burn_in);
+          seen.sweep_steps = r.plan.segment + o.burn_in;
         }
         for (const Unconverged& u : o.unconverged) {
           const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
@@ -323,6 +319,34 @@ struct CudaSolver::Impl {
     for (const auto& s : stages) all.insert(all.end(), s->caches().begin(), s->caches().end());
     const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
     report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || all.empty() ? CacheState::Off : CacheState::Hit;
+  }
+
+  /// Why steps may be further off than `report` says, or null.
+  const char* unchecked(const SolveReport& report) {
+    if (in_rows || arrays.rows == 0 || !report.converged) return nullptr;
+    if (plans.size() > 1 && report.max_residual > 0) return "a later stage amplifies what the stages before it left";
+    // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from large
+    // states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a| up to 2). Rows
+    // of 16 bits are rounded when they are written, and do not tell.
+    for (std::size_t k = 0; k < plans.size() && running == arithmetic; ++k)
+      if (plans[k].plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(arrays.bound.sizes))
+        return "composed maps were rounded by more than the tolerance";
+    return nullptr;
+  }
+
+  /// After unchecked(): scans give way to segments, whose boundaries are checked; where there are none, all is walked.
+  void replace_plans(const char* why) {
+    bool scans = false;
+    for (std::size_t k = 0; k < plans.size(); ++k) {
+      if (plans[k].plan.strategy != Strategy::Scan || refusal(static_cast<int>(k), Strategy::Shooting)) continue;
+      scans = true;
+      plans[k] = forced_cuda_plan(structure.stages[k], shape(static_cast<int>(k)), gpu.facts(), Strategy::Shooting, solve);
+      plans[k].plan.reason = fmt::format("{}, so cut into segments whose boundaries are checked", why);
+    }
+    for (std::size_t k = 0; k < plans.size() && !scans; ++k) {
+      plans[k] = {};
+      plans[k].plan.reason = fmt::format("{}, so run step by step", why);
+    }
   }
 
   /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
@@ -404,18 +428,14 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
   const double compiled_before = impl_->compiled_ms();
   impl_->launch(0);
   impl_->report(report, 0);
-  if (!impl_->in_rows && impl_->arrays.rows > 0 && impl_->plans.size() > 1 && report.converged && report.max_residual > 0) {
+  for (const char* why; (why = impl_->unchecked(report));) {
     impl_->check_whole_steps(report, 0);
-    if (!report.converged && options.repair && !options.fixed_iterations) {
-      const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
-      for (CudaPlan& p : impl_->plans) {
-        p = {};
-        p.plan.reason = "a later stage amplifies what the stages before it left, so run step by step";
-      }
-      impl_->launch(0);
-      impl_->report(report, 0);
-      report.repaired = bad;
-    }
+    if (report.converged || !options.repair || options.fixed_iterations) break;
+    const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
+    impl_->replace_plans(why);
+    impl_->launch(0);
+    impl_->report(report, 0);
+    report.repaired = std::max(report.repaired, bad);
   }
   impl_->gpu.synchronize(0);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

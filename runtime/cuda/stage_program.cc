@@ -29,7 +29,7 @@ constexpr int kLargestMap = 20;
 struct Tally {
   unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, bundles;
   unsigned long long time[32];
-  unsigned ran[16], expanding, unused;
+  unsigned ran[16], expanding, burn_in;
   unsigned long long ended;
 };
 struct Control {
@@ -372,7 +372,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
 
 CudaOutcome StageProgram::outcome(GpuStream stream) {
   CudaOutcome result;
-  // A scan in a single pass has nothing to miss: every start comes from exact maps, so no residual is left.
+  // A scan in a single pass has nothing to miss: every start comes from composed maps. What those round it does not look at.
   result.piece = ran_piece_;
   if (!ran_segmented_) return result;
   Control control;
@@ -384,7 +384,7 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   result.rounds = static_cast<int>(t.rounds);
   result.max_residual = std::bit_cast<float>(t.worst_residual);
   result.growth = std::bit_cast<float>(t.growth);
-  result.burn_in = last_.learns && control.burn_in ? control.burn_in : last_.plan.burn_in;
+  result.burn_in = t.burn_in;
   result.carries = last_.learns ? control.carries != 0 : last_.carries;
   result.bundles = t.bundles != 0;
   const unsigned marks = std::min(t.phases, 32u);

@@ -68,6 +68,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       options.tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-6;
       options.max_iterations = rounds;
       device.reorder(seed);
+      spoil(device, solver, cell.graph, run, options);
       SolveReport report;
       std::string wrong = trial.verify(run, solver.run(run, options, report), lengths);
       if (wrong.empty() && !report.converged) wrong = "reported as not converged";

@@ -232,6 +232,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   a.carriers = c.buffers ? static_cast<int>(n * a.groups * c.channels) : 0;
   const GpuBuffer control(*gpu_, 16), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels);
   gpu_->zero(control.address(), 16, 0);
+  gpu_->copy_in(control.address(), &c.before, 4, 0);
   gpu_->zero(words.address(), words.bytes(), 0);
   a.control = control.address();
   a.words = words.address();
@@ -261,7 +262,10 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   gpu_->launch(kernel, shape, arguments);
   unsigned state_of_control[2];
   gpu_->copy_out(state_of_control, control.address(), 8, 0);
-  EXPECT_EQ(state_of_control[0], c.cluster ? 0u : static_cast<unsigned>(c.calls));
+  // No call is number 0, which is that of words that nobody has written.
+  unsigned number = c.before;
+  for (int call = 0; call < c.calls; ++call) number = number == ~0u ? 2 : number + 1;
+  EXPECT_EQ(state_of_control[0], c.cluster ? c.before : number);
   EXPECT_EQ(state_of_control[1], 0u);
 
   for (int e = 0; e < cell_.states; ++e)

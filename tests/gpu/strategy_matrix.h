@@ -28,6 +28,9 @@ bool on_card();
 /// is sooner done without.
 Device open_device(int multiprocessors = 4, int optimisation = 0);
 
+/// Numbers that are none wherever a run will write states: what an earlier run left there must not pass for its own.
+void spoil(Device& device, CudaSolver& solver, const CellGraph& cell, const BoundRun& run, const SolveOptions& options);
+
 /// How long and how many the runs are. CELLC_TEST_SIZE says otherwise: small (under tools that take a hundred
 /// times as long), usual (the emulator), long (a card).
 enum class Extent { Small, Usual, Long };
