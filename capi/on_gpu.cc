@@ -65,6 +65,7 @@ std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) {
 
 std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
   std::shared_ptr<Kept> entry;
+  std::list<std::shared_ptr<Kept>> gone;
   {
     const std::lock_guard lock(mutex_);
     const auto found =
@@ -76,15 +77,28 @@ std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
       shapes_.front()->shape = shape;
     }
     entry = shapes_.front();
-    // The oldest goes, unless a graph still holds its memory.
+    // The oldest go, unless somebody is about to run them or a graph still holds their memory.
     for (auto it = shapes_.end(); shapes_.size() > kKeptShapes && it != shapes_.begin();) {
-      --it;
-      if (*it != entry && !((*it)->pool && (*it)->pool->captured())) it = shapes_.erase(it);
+      const auto oldest = --it;
+      const std::shared_ptr<CallPool>& pool = (*oldest)->pool;
+      if (oldest->use_count() > 1 || (pool && (pool.use_count() > 1 || pool->captured()))) continue;
+      ++it;
+      gone.splice(gone.end(), shapes_, oldest);
     }
   }
-  const std::lock_guard lock(entry->making);
-  if (!entry->pool) entry->pool = prepare(shape);
-  return entry->pool;
+  if (!gone.empty()) {
+    const AllowedInCapture allowed(*gpu_);
+    gone.clear();
+  }
+  const std::lock_guard making(entry->making);
+  std::shared_ptr<CallPool> made;
+  {
+    const std::lock_guard lock(mutex_);
+    if (entry->pool) return entry->pool;
+  }
+  made = prepare(shape);
+  const std::lock_guard lock(mutex_);
+  return entry->pool = made;
 }
 
 }  // namespace cellc::capi

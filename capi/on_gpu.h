@@ -36,8 +36,8 @@ class GpuKernel {
  private:
   struct Kept {
     CallShape shape;
-    std::mutex making;
-    std::shared_ptr<CallPool> pool;
+    std::mutex making;                ///< held by who makes the pool
+    std::shared_ptr<CallPool> pool;   ///< read and set under mutex_
   };
 
   const std::shared_ptr<Gpu> gpu_;

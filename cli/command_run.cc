@@ -143,6 +143,8 @@ int command_run(const RunOptions& options) {
       return run(pinned);
     } catch (const SolverError&) {
       return std::nullopt;  // a plan that these sizes do not admit is none
+    } catch (const MemoryError&) {
+      return std::nullopt;  // nor is one of smaller sizes that leaves no room
     }
   };
   RunOutput output;

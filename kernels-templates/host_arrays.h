@@ -36,6 +36,7 @@ typedef struct cellc_call {
   const int64_t* offsets;         /* null: all sequences are as long */
   uint64_t device_offsets;
   int packed, reverse, keep; /* packed: the caller gave offsets, even where all are as long */
+  uint64_t kept;             /* what stages keep from call to call */
 } cellc_call;
 
 static inline int64_t cellc_word(const void* from, int word) {

@@ -92,6 +92,29 @@ static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_fact
   return -1;
 }
 
+/* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. */
+static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_part* part) {
+  const cellc_stage* stage = part->stage;
+  cellc_stage_run run;
+  cellc_lane_axes axes;
+  cellc_plan plan;
+  int64_t most = 0;
+  int k;
+  memset(&run, 0, sizeof run);
+  run.lengths = c->lengths;
+  run.sequences = c->sequences;
+  run.length = c->steps;
+  memset(&axes, 0, sizeof axes);
+  axes.channels = 1;
+  for (k = 0; k < stage->channels; ++k) axes.channels = cellc_times(axes.channels, c->lengths[stage->channel_axes[k]]);
+  plan = cellc_plan_of(c, part, axes.channels);
+  for (k = 0; k < part->variant_count; ++k) {
+    const cellc_scratch bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
+    most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
+  }
+  return cellc_align(most);
+}
+
 static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_stage_part* part) {
   const cellc_stage* stage = part->stage;
   cellc_stage_run run;
@@ -139,9 +162,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     int64_t most = 0;
     for (k = 0; k < part->variant_count; ++k) {
       bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
-      most = cellc_most(most, cellc_align((int64_t)(bytes.control + 256)) +
-                                  cellc_align((int64_t)(bytes.sent + bytes.words)) +
-                                  cellc_align((int64_t)bytes.off) + cellc_align((int64_t)bytes.states) +
+      most = cellc_most(most, cellc_align((int64_t)bytes.off) + cellc_align((int64_t)bytes.states) +
                                   cellc_align((int64_t)bytes.bad));
     }
     cellc_take(c, most);
@@ -167,14 +188,15 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, &v, c->cell->control_bytes);
   memset(&at, 0, sizeof at);
   if (v.kernel != CELLC_SEQUENTIAL) {
-    /* What begins as zeros lies together. */
-    const int64_t zeros = cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words);
-    at.control = cellc_take(c, zeros);
+    const cellc_stage_part* before;
+    at.control = c->kept;
+    for (before = c->cell->stages; before < part; ++before) at.control += (uint64_t)cellc_kept_bytes(c, before);
     at.sent = at.words = at.control + (uint64_t)cellc_align((int64_t)bytes.control);
     at.off = cellc_take(c, (int64_t)bytes.off);
     at.states = cellc_take(c, (int64_t)bytes.states);
     at.bad = cellc_take(c, (int64_t)bytes.bad);
-    if (!c->keep) cellc_zero(c, at.control, zeros);
+    /* All of it: another kernel of the stage may come next. */
+    if (!c->keep) cellc_zero(c, at.control, cellc_kept_bytes(c, part));
   }
   if (c->counts || c->result) return;
   if (v.shared_bytes > c->device->facts.shared_per_block) {
@@ -221,6 +243,13 @@ static inline void cellc_end_at_once(cellc_call* c, cellc_work* w) {
 
 /* All of a call, after cellc_read_lengths. */
 static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
+  if (c->rows > 0 && !c->cell->whole.rows) {
+    /* First, so that it lies where the last call of the same lengths had it, whatever arrays either was given. */
+    int64_t kept = 0;
+    int k;
+    for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, c->cell->stages + k);
+    c->kept = cellc_take(c, kept);
+  }
   if (!c->device_offsets) {
     cellc_fill_offsets fill;
     fill.to = c->device_offsets = cellc_take(c, 8 * (c->sequences + 1));

@@ -17,11 +17,17 @@ static inline int cellc_cuda_error(cudaError_t error) {
   return error == cudaErrorNoKernelImageForDevice ? CELLC_NO_CODE : CELLC_DEVICE_ERROR + (int)error;
 }
 
+/* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device has, since
+ * another thread may ask for the same kernel with other lengths between this and the launch. */
 static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t shared_bytes) {
-  if (shared_bytes > c->shared) return CELLC_SMALL_CARD;
-  if (shared_bytes <= 48 * 1024) return CELLC_DONE;
+  struct cudaFuncAttributes of;
+  const cudaError_t error = cudaFuncGetAttributes(&of, c->kernels[kernel]);
+  const int64_t own = error ? 0 : (int64_t)of.sharedSizeBytes;
+  if (error) return cellc_cuda_error(error);
+  if (own + shared_bytes > c->shared) return CELLC_SMALL_CARD;
+  if (own + shared_bytes <= 48 * 1024) return CELLC_DONE;
   return cellc_cuda_error(cudaFuncSetAttribute(
-      c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+      c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(c->shared - own)));
 }
 
 static inline int cellc_cuda_resident(void* self, int kernel, int threads, int64_t shared_bytes) {

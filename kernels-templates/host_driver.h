@@ -17,11 +17,16 @@ static inline int cellc_driver_error(CUresult error) {
   return error == CUDA_ERROR_NO_BINARY_FOR_GPU ? CELLC_NO_CODE : CELLC_DEVICE_ERROR + (int)error;
 }
 
+/* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device has, since
+ * another thread may ask for the same kernel with other lengths between this and the launch. */
 static inline int cellc_driver_opt_in(const cellc_driver* c, int kernel, int64_t shared_bytes) {
-  if (shared_bytes > c->shared) return CELLC_SMALL_CARD;
-  if (shared_bytes <= 48 * 1024) return CELLC_DONE;
+  int own = 0;
+  const CUresult error = cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, c->kernels[kernel]);
+  if (error) return cellc_driver_error(error);
+  if (own + shared_bytes > c->shared) return CELLC_SMALL_CARD;
+  if (own + shared_bytes <= 48 * 1024) return CELLC_DONE;
   return cellc_driver_error(cuFuncSetAttribute(
-      c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)shared_bytes));
+      c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)(c->shared - own)));
 }
 
 static inline int cellc_driver_resident(void* self, int kernel, int threads, int64_t shared_bytes) {

@@ -49,8 +49,8 @@ Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vecto
         any = true;
       } catch (const SolverError& e) {
         result.refused = e.what();
-      } catch (const DeviceError& e) {
-        // One strategy may need more memory than there is.
+      } catch (const MemoryError& e) {
+        // One strategy may need more than there is. What else fails on a device is no refusal: it may be gone.
         result.refused = e.what();
         failed = std::current_exception();
       }

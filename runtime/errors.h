@@ -14,6 +14,11 @@ struct DeviceError : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+/// The device has too little memory for this: something smaller may do.
+struct MemoryError : DeviceError {
+  using DeviceError::DeviceError;
+};
+
 /// The cell does not admit the solver that was asked for (exit 2): the message says why.
 struct SolverError : std::runtime_error {
   using runtime_error::runtime_error;

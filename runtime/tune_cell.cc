@@ -82,6 +82,8 @@ class Tuner {
       trial.ms = cell_.time(options, calls_, report);
     } catch (const SolverError&) {
       return kNever;  // the stage does not admit it
+    } catch (const MemoryError&) {
+      return kNever;  // short segments keep as much as the arrays themselves
     }
     trial.converged = report.converged;
     result_.trials.push_back(trial);

@@ -57,14 +57,8 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t
   if (found && graph == 0 && found->stream != stream && !gpu_.passed(found->fence) && eager < kMostForStreams)
     found = nullptr;
   if (!found) {
-    gpu_.allow_in_capture(true);
-    try {
-      places_.push_back(std::make_unique<Place>(gpu_));
-    } catch (...) {
-      gpu_.allow_in_capture(false);
-      throw;
-    }
-    gpu_.allow_in_capture(false);
+    const AllowedInCapture allowed(gpu_);
+    places_.push_back(std::make_unique<Place>(gpu_));
     found = places_.back().get();
     found->graph = graph;
   }
@@ -77,7 +71,8 @@ void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddre
   const std::uint64_t graph = gpu_.capturing(stream);
   if (graph && report)
     throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
-  const std::uint64_t number = graph ? 0 : gpu_.stream_number(stream);
+  // Streams that are captured into one graph may overlap there, and their handles last as long as the capture.
+  const std::uint64_t number = graph ? stream : gpu_.stream_number(stream);
   Place& place = take(arrays, number, status, graph);
   struct Free {
     CallPool& pool;

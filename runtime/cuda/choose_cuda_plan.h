@@ -2,6 +2,8 @@
 // From structure, shape and the card's facts to a strategy and its parameters, with the reason in words.
 // What depends on the data is not decided here: the kernels watch their own misses (segmented.cuh), and
 // `Observed` brings what earlier calls of the same shape saw.
+#include <algorithm>
+
 #include "compiler/structure.h"
 #include "runtime/choose_strategy.h"
 #include "runtime/cuda/stage_program.h"
@@ -18,6 +20,16 @@ struct Observed {
   std::int64_t tails = 0;    ///< segments that it walked step by step in the end
   double walked = 0;         ///< of all segments
   double tail_ns = 0;
+  int walks = 0;             ///< calls since that walked, as the planner had said
+  int patience = 32;         ///< so many, before segments are tried again: data change
+
+  /// After a call that walked.
+  void walked_once() {
+    if (segmented_ns == 0 || ++walks < patience) return;
+    walks = 0;
+    patience = std::min(2 * patience, 1024);
+    segmented_ns = 0;
+  }
 };
 
 CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "compiler/stage_cells.h"
 #include "runtime/bind.h"
@@ -120,7 +121,13 @@ struct CudaSolver::Impl {
   // To the device ------------------------------------------------------------------------------------
 
   void upload(const BoundRun& run, const SolveOptions& options) {
+    const auto shape_of = [&] { return std::tuple(arrays.bound.sizes, arrays.sequences, arrays.longest); };
+    const auto before = shape_of();
     arrays.begin(run);
+    if (arrays.sequences > std::numeric_limits<int>::max())
+      throw RequestError(fmt::format("{} sequences: a GPU takes {} in one run", arrays.sequences, std::numeric_limits<int>::max()));
+    // Times of another shape tell nothing.
+    if (shape_of() != before) observed.assign(observed.size(), {});
     outs_wanted = true;
     // Sixteen bits are kept on the device where nothing but the stage itself reads what it writes: what a
     // second stage or an out would read was rounded.
@@ -297,6 +304,9 @@ struct CudaSolver::Impl {
           // Where bundles came first, their composition did, too.
           seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
           seen.sweep_steps = r.plan.segment + o.burn_in;
+          seen.walks = 0;
+        } else {
+          observed[k].walked_once();
         }
         for (const Unconverged& u : o.unconverged) {
           const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });

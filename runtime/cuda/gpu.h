@@ -114,7 +114,7 @@ class Gpu {
   virtual std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes);
   /// The number of the graph that is being captured on a stream; 0: none is.
   virtual std::uint64_t capturing(GpuStream) { return 0; }
-  /// Lets this thread allocate, load and wait while somebody captures a graph, or no longer. Nests.
+  /// Lets this thread allocate, free, load and wait while somebody captures a graph, or no longer. Nests.
   virtual void allow_in_capture(bool) {}
   /// Tells streams apart, also where one has the handle of another that is gone. A stream that is being captured
   /// has none: it throws DeviceError.
@@ -127,6 +127,17 @@ class Gpu {
   virtual void signal(GpuFence, GpuStream) {}       ///< the fence is where the stream is now
   virtual bool passed(GpuFence) { return true; }    ///< also where it never was anywhere
   virtual void wait(GpuFence, GpuStream) {}         ///< the stream goes on once the fence is passed; the host does not wait
+};
+
+/// While it lives, this thread may do what Gpu::allow_in_capture lets it.
+class AllowedInCapture {
+ public:
+  explicit AllowedInCapture(Gpu& gpu) : gpu_(gpu) { gpu_.allow_in_capture(true); }
+  ~AllowedInCapture() { gpu_.allow_in_capture(false); }
+  AllowedInCapture(const AllowedInCapture&) = delete;
+
+ private:
+  Gpu& gpu_;
 };
 
 /// Owned device memory.

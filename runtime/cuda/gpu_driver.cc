@@ -190,7 +190,7 @@ class GpuDriver final : public Gpu {
     if (result == kCudaOutOfMemory) {
       std::size_t free = 0, total = 0;
       driver_.mem_get_info(&free, &total);
-      throw DeviceError(fmt::format("{}: no memory for {:.1f} MB: {:.1f} of {:.1f} MB are free", facts_.name,
+      throw MemoryError(fmt::format("{}: no memory for {:.1f} MB: {:.1f} of {:.1f} MB are free", facts_.name,
                                     bytes * 1e-6, free * 1e-6, total * 1e-6));
     }
     check(result, [&] { return fmt::format("allocating {:.1f} MB", bytes * 1e-6); });
@@ -364,6 +364,8 @@ class GpuDriver final : public Gpu {
   }
   bool passed(GpuFence fence) override {
     const Context::Current current = context_->enter();
+    // A capture elsewhere may forbid this thread to ask, and would be spoilt by it.
+    const AllowedInCapture allowed(*this);
     const int result = driver_.event_query(handle_of(fence));
     if (result == kCudaNotReady) return false;
     check(result, [] { return "looking at a fence"; });

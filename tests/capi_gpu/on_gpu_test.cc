@@ -269,6 +269,18 @@ TEST_F(OnGpu, CapturedCallsKeepTheirMemory) {
   EXPECT_FALSE(arrays.untouched());
 }
 
+TEST_F(OnGpu, ShapesThatGoInACaptureAreFreedAsItAllows) {
+  cellc_kernel* kernel = compile("cuda");
+  for (std::int64_t steps = 1; steps <= 12; ++steps) {
+    const cellc_shape s = shape(1, steps);
+    Arrays arrays(kernel, s, emulator_.get());
+    if (steps > 8) emulator_->set_capture(5);
+    EXPECT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8), nullptr, nullptr), CELLC_OK)
+        << cellc_last_error();
+    emulator_->set_capture(0);
+  }
+}
+
 TEST_F(OnGpu, EightThreadsOnOneKernel) {
   for (const char* device : {"cuda", "cpu"}) {
     cellc_kernel* kernel = compile(device);

@@ -33,7 +33,7 @@ DeviceMemory::~DeviceMemory() {
 GpuAddress DeviceMemory::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > limit_ || live_ > limit_ - bytes)
-    throw DeviceError("emulator: out of device memory: " + count(bytes) + " were asked for, " +
+    throw MemoryError("emulator: out of device memory: " + count(bytes) + " were asked for, " +
                       count(limit_ - live_) + " of " + std::to_string(limit_) + " are free");
   Allocation allocation;
   allocation.bytes = bytes;

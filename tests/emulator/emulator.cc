@@ -162,6 +162,7 @@ class EmulatorDevice final : public Emulator {
   void release(GpuAddress address) noexcept override {
     // Cannot throw here: the next launch or synchronisation does.
     if (!memory_.release(address)) wrong_release_ = true;
+    if (capture_ && allowed_in_capture <= 0) refused_release_ = true;
   }
   void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) override {
     refuse_in_capture("copying from the host", stream);
@@ -230,6 +231,7 @@ class EmulatorDevice final : public Emulator {
   void check_release() {
     if (wrong_release_.exchange(false))
       throw DeviceError("emulator: release() of an address that is not, or no longer, a device buffer");
+    if (refused_release_.exchange(false)) throw DeviceError("emulator: freeing while a graph is captured");
   }
   void check_shape(const Module::Kernel& kernel, const GpuFunction& function, const GpuLaunch& launch);
 
@@ -247,7 +249,7 @@ class EmulatorDevice final : public Emulator {
   emulator::DeviceMemory memory_;
   emulator::FiberPool fibers_;
   std::atomic<std::int64_t> allocations_ = 0, launches_ = 0, synchronisations_ = 0;
-  std::atomic<bool> wrong_release_ = false;
+  std::atomic<bool> wrong_release_ = false, refused_release_ = false;
   std::mutex marks_mutex_;
   std::map<int, std::chrono::steady_clock::time_point> marks_;
 };

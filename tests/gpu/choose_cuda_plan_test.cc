@@ -44,6 +44,25 @@ TEST(ChooseCudaPlan, SegmentsAreGivenUpWhereTheyAreSlowerThanWalking) {
   EXPECT_EQ(chosen(after(2, 600)), Strategy::Sequential);
 }
 
+// One slow call must not decide for ever: data change, and another process may have had the card.
+TEST(ChooseCudaPlan, SegmentsAreTriedAgain) {
+  Observed seen = after(2, 600);
+  const auto walks = [&] {
+    int count = 0;
+    for (; chosen(seen) == Strategy::Sequential && count < 5000; ++count) seen.walked_once();
+    return count;
+  };
+  EXPECT_EQ(walks(), 32);
+  EXPECT_EQ(chosen(seen), Strategy::Segmented);
+  seen.segmented_ns = 600000;   // and were slow again
+  EXPECT_EQ(walks(), 64);
+  for (int i = 0; i < 10; ++i) seen.segmented_ns = 600000, walks();
+  seen.segmented_ns = 600000;
+  EXPECT_EQ(walks(), 1024);
+  seen.segmented_ns = 400000;
+  EXPECT_EQ(walks(), 0);
+}
+
 TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
   Observed seen = after(3, 500);
   seen.tail_ns = 450000;

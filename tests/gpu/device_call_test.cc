@@ -115,6 +115,20 @@ TEST_P(QueuedCalls, CanBeCaptured) {
   EXPECT_EQ(s.wrong(), "");
 }
 
+// Streams that fork and join within one graph may overlap when it runs.
+TEST_P(QueuedCalls, OfTwoStreamsInOneGraphShareNoMemory) {
+  CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 4, CallLook{.stream = 8});
+  gpu->set_capture(17);
+  const auto held_after = [&](GpuStream stream) {
+    s.calls->pool.run(s.arrays->arrays(), stream, s.arrays->status(), nullptr);
+    return gpu->counts().live_bytes;
+  };
+  const std::int64_t first = held_after(8), again = held_after(8), second = held_after(9);
+  gpu->set_capture(0);
+  EXPECT_EQ(again, first);
+  EXPECT_GT(second, first);
+}
+
 TEST_P(QueuedCalls, OfAFreedPoolLeaveNoMemory) {
   const std::int64_t before = gpu->counts().live_bytes;
   {

@@ -198,6 +198,7 @@ CUresult cuCtxGetCurrent(CUcontext* c) { *c = (CUcontext)&loaded; return CUDA_SU
 CUresult cuModuleLoadData(CUmodule* m, const void* image) { (void)m; ++loaded; return image ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS; }
 CUresult cuModuleUnload(CUmodule m) { (void)m; exit(20); }
 CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* n) { (void)f; (void)m; (void)n; exit(21); }
+CUresult cuFuncGetAttribute(int* v, CUfunction_attribute a, CUfunction f) { (void)f; (void)a; (void)v; exit(27); }
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { (void)f; (void)a; (void)v; exit(22); }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* b, CUfunction f, int t, size_t s) { (void)b; (void)f; (void)t; (void)s; exit(23); }
 CUresult cuLaunchKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p, void** x) {
@@ -220,6 +221,95 @@ int main(void) {
                                         scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
   EXPECT_EQ(ran.status, 0) << ran.text;
   EXPECT_NE(ran.text.find("no code for this device"), std::string::npos) << ran.text;
+}
+
+/// A driver that takes launches by what they ask for and remembers where zeros go; nothing runs.
+const char* const kListeningDriver = R"(#include "module.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+enum { kOwn = 1152, kMost = 227 * 1024 };
+static int allowed[64], launches, refused;
+static CUdeviceptr zeroed[8];
+static int zeros;
+CUresult cuCtxGetCurrent(CUcontext* c) { *c = (CUcontext)&launches; return CUDA_SUCCESS; }
+CUresult cuModuleLoadData(CUmodule* m, const void* image) { *m = (CUmodule)image; return CUDA_SUCCESS; }
+CUresult cuModuleUnload(CUmodule m) { (void)m; return CUDA_SUCCESS; }
+CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* n) { static int number; (void)m; (void)n; *f = (CUfunction)(size_t)++number; return CUDA_SUCCESS; }
+CUresult cuFuncGetAttribute(int* v, CUfunction_attribute a, CUfunction f) { (void)f; (void)a; *v = kOwn; return CUDA_SUCCESS; }
+CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { (void)a; allowed[(size_t)f] = v; return kOwn + v > kMost ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* b, CUfunction f, int t, size_t s) { (void)f; (void)t; (void)s; *b = 2; return CUDA_SUCCESS; }
+static CUresult launch(CUfunction f, unsigned shared) {
+  ++launches;
+  if (kOwn + shared <= 48 * 1024 || (int)shared <= allowed[(size_t)f]) return CUDA_SUCCESS;
+  ++refused;
+  return CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult cuLaunchKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p, void** x) {
+  (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)q; (void)p; (void)x; return launch(f, s); }
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p) {
+  (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)q; (void)p; return launch(f, s); }
+CUresult cuMemsetD8Async(CUdeviceptr a, unsigned char v, size_t n, CUstream q) { (void)v; (void)n; (void)q; if (zeros < 8) zeroed[zeros++] = a; return CUDA_SUCCESS; }
+CUresult cuPointerGetAttribute(void* v, CUpointer_attribute a, CUdeviceptr p) { (void)p; *(int*)v = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : 0; return CUDA_SUCCESS; }
+CUresult cuCtxGetDevice(CUdevice* d) { *d = 0; return CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int* v, CUdevice_attribute a, CUdevice d) { (void)d; *v = a == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? kMost : 132; return CUDA_SUCCESS; }
+CUresult cuGetErrorString(CUresult e, const char** t) { (void)e; *t = "as this driver says"; return CUDA_SUCCESS; }
+)";
+
+/// `main` of a program with that driver; what it prints, and its status.
+Outcome listen(const std::string& file_name, const std::string& main) {
+  const Scratch scratch;
+  const oracle::Example& file = oracle::example_named(file_name);
+  save(scratch / "module.h", files_of(LoweredCell(file.source, file.tree, file.tree.cells.at(0))).module_header);
+  save(scratch / "use.c", kListeningDriver + main);
+  return shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER, scratch.path(),
+                           CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
+}
+
+// Four inputs of f32 in three stages of eight steps are 48 KiB: without what the kernel has of its own they would need no leave.
+TEST(ShippedModule, AsksForSharedMemoryBesidesItsOwn) {
+  const Outcome ran = listen("16_slstm_diag", R"(
+int main(void) {
+  slstm_diag_module m;
+  slstm_diag_lengths lengths;
+  slstm_diag_arrays arrays;
+  int64_t bytes = 0;
+  int result = slstm_diag_load(&m, "");
+  memset(&lengths, 0, sizeof lengths);
+  memset(&arrays, 0x11, sizeof arrays);
+  lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
+  if (!result) result = slstm_diag_workspace(&m, &lengths, &arrays, &bytes);
+  if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
+  printf("%d: %s, %d launches, %d refused\n", result, slstm_diag_message(result), launches, refused);
+  return result || refused || !launches;
+}
+)");
+  EXPECT_EQ(ran.status, 0) << ran.text;
+}
+
+// What a workspace keeps lies at one place, whatever arrays calls of the same lengths are given.
+TEST(ShippedModule, KeepsItsControlInPlace) {
+  const Outcome ran = listen("16_slstm_diag", R"(
+int main(void) {
+  slstm_diag_module m;
+  slstm_diag_lengths lengths;
+  slstm_diag_arrays arrays;
+  int64_t bytes = 0;
+  int call, result = slstm_diag_load(&m, "");
+  memset(&lengths, 0, sizeof lengths);
+  lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
+  for (call = 0; call < 3 && !result; ++call) {
+    memset(&arrays, 0x11, sizeof arrays);
+    if (call == 1) arrays.c_start = 0;
+    if (call == 2) arrays.c = 0, arrays.c_final = 0;
+    result = slstm_diag_workspace(&m, &lengths, &arrays, &bytes);
+    if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
+    printf("%d: %s, zeros at %llx\n", result, slstm_diag_message(result), zeroed[call]);
+  }
+  return result || zeros != 3 || zeroed[0] != zeroed[1] || zeroed[0] != zeroed[2];
+}
+)");
+  EXPECT_EQ(ran.status, 0) << ran.text;
 }
 
 class ShippedCubins : public WithNvrtc {};

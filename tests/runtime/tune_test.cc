@@ -71,6 +71,14 @@ TEST(Tune, KeepsThePlannersChoiceUnlessSomethingIsClearlyFaster) {
   EXPECT_EQ(result.best.ms, 2.01);
 }
 
+TEST(Tune, WhatFindsNoMemoryIsNoCandidate) {
+  MadeUp cell(1, 30, [](const std::vector<StagePlan>& p) -> double {
+    if (p[0].strategy == Strategy::Segmented && p[0].segment < 256) throw MemoryError("no room");
+    return bowl(p[0]);
+  });
+  EXPECT_EQ(tune_cell(cell, 1, 100000, {}, 1).best.stages.at(0).segment, 512);
+}
+
 TEST(Tune, WhatDoesNotConvergeIsNoCandidate) {
   MadeUp cell(1, 30, [](const std::vector<StagePlan>& p) { return p[0].strategy == Strategy::Segmented ? -1.0 : 20.0; });
   const TuneResult result = tune_cell(cell, 1, 1000, {}, 1);
