@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "compiler/front_end.h"
+#include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
 namespace {
@@ -70,6 +74,39 @@ TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
   EXPECT_EQ(chosen(seen), Strategy::Segmented);
   seen.walked = 1;
   EXPECT_EQ(chosen(seen), Strategy::Sequential);
+}
+
+// Segments that begin amid a stage of steps would not be written from where they begin. A stage that forgets at once misses no
+// boundary whatever was written, so what an earlier run left would pass.
+TEST(PinnedPlans, AreWholeStages) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(x)\n}\n"));
+  BoundRun run;
+  run.sizes[cell.cell.header[0]] = 3;
+  run.offsets = {0, 500};
+  Array x(Dtype::F32, {500, 3});
+  for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, 0.001 * static_cast<double>(i % 977));
+  run.symbols = {Array(Dtype::F32, {1, 3}), x};
+  Device device = open_device();
+  CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+  const std::int64_t none = 0, far = std::numeric_limits<std::int64_t>::max();
+  struct Pinned {
+    std::int64_t segment, burn_in, as_segment, as_burn_in;
+  };
+  for (const Pinned p : {Pinned{75, 13, 80, 16}, {64, 1, 64, 8}, {1, 9, 1, 0}, {2858, 1, 504, 8}, {far, far, 504, 504}}) {
+    SolveOptions options;
+    options.plan = {{Strategy::Segmented, p.segment, p.burn_in, "test"}};
+    spoil(device, solver, cell.cell, run, options);
+    SolveReport report;
+    const RunOutput output = solver.run(run, options, report);
+    EXPECT_EQ(report.stages[0].plan.segment, p.as_segment);
+    EXPECT_EQ(report.stages[0].plan.burn_in, p.as_burn_in);
+    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(output.states[0].get(i), std::tanh(x.get(i)), 2e-6) << p.segment << ", " << i;
+  }
+  SolveOptions options;
+  options.plan = {{Strategy::Segmented, none, none, "test"}};
+  SolveReport report;
+  solver.run(run, options, report);
+  EXPECT_GT(report.stages[0].plan.segment, 0);   // the strategy's own
 }
 
 }  // namespace
