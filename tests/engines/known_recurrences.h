@@ -39,14 +39,14 @@ std::string text(const SolveOptions& options);
 /// A recurrence with data. `draw` makes other data of the same shape.
 class KnownRun {
  public:
-  /// f32 or f64: rows in 16 bits are rounded as they are written, and no rows to step from.
   KnownRun(const KnownRecurrence& recurrence, Dtype dtype, KnownShape shape);
   /// Natures of the channels (one for all, or each its own), their weights, inputs and starts. What was drawn, in words.
   std::string draw(oracle::Random& random);
   const BoundRun& run() const { return run_; }
   const AnalysedCell& cell() const { return cell_; }
   /// The first row that does not follow from the row before it to within `tolerance` times 1 + its own size, by a step in
-  /// f64; or a final that is not the last row. Empty: all is right.
+  /// f64; or a final that is not the last row. Empty: all is right. Rows of 16 bits were rounded when they were written, so that
+  /// a row may be off by that and by what a step makes of that in the row before it.
   std::string wrong(const RunOutput& output, double tolerance) const;
 
  private:
