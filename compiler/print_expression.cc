@@ -109,6 +109,14 @@ std::string ExpressionPrinter::index_text(Index i) {
   return i.is_axis() ? axis_name(i.axis) : std::to_string(i.literal);
 }
 
+std::string ExpressionPrinter::identity_text(Index a, Index b) {
+  // Only a renaming says these: the graph folds them, and the language has no eye[i,i].
+  if (a == b) return "1";
+  if (!a.is_axis() && !b.is_axis()) return "0";
+  if (notation_ == Notation::Latex) return "\\delta_{" + latex_name(index_text(a)) + "," + latex_name(index_text(b)) + "}";
+  return "eye[" + index_text(a) + "," + index_text(b) + "]";
+}
+
 std::string ExpressionPrinter::indexed(const std::string& name, const std::vector<std::string>& places) {
   std::string list;
   for (const std::string& p : places) {
@@ -215,12 +223,7 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
     case Op::Read: result = {read_text(n, renaming), kPrimary}; break;
     case Op::Eye:
     case Op::OneHot: {
-      const Index a = through(n.index[0], renaming), b = through(n.index[1], renaming);
-      if (notation_ == Notation::Latex) {
-        result = {"\\delta_{" + latex_name(index_text(a)) + "," + latex_name(index_text(b)) + "}", kPrimary};
-      } else {
-        result = {"eye[" + index_text(a) + "," + index_text(b) + "]", kPrimary};
-      }
+      result = {identity_text(through(n.index[0], renaming), through(n.index[1], renaming)), kPrimary};
       break;
     }
     case Op::Reindex: {
@@ -393,23 +396,26 @@ ExpressionPrinter::Piece ExpressionPrinter::reduction(NodeId node, const Renamin
   const Node& n = g[node];
   Renaming inner = renaming;
   std::vector<AxisId> bound;
-  std::string picked;  // one entry of a softmax: a sum against a one-hot, since calls take no index
+  // One entry of a softmax, or one read along a diagonal: a sum against an identity, since calls take no index.
+  std::vector<AxisId> picked;
+  std::string identities;
   for (AxisId b : n.bound) {
+    const auto another_at = [&](Index place) {
+      return std::any_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return a != b && through({a, 0}, renaming) == place; });
+    };
     AxisId spelled = b;
-    if (n.op == Op::Softmax) {
-      const Index i = through({b, 0}, renaming);  // stays free: follows the renaming
-      if (i.is_axis()) {
-        spelled = i.axis;
-      } else {
-        picked += "eye[" + axis_name(b) + "," + index_text(i) + "]*";
-        inner.erase(b);
-      }
+    // The axis of a softmax stays free and follows the renaming where it can; a bound one must not capture.
+    const Index to = through({b, 0}, renaming);
+    if (n.op == Op::Softmax && to.is_axis() && !another_at(to)) {
+      spelled = to.axis;
     } else {
-      bool captured = false;
-      for (AxisId free : n.axes) captured |= through({free, 0}, renaming) == Index{b, 0};
-      if (captured) spelled = fresh_spelling(b);
-      inner[b] = Index{spelled, 0};
+      if (another_at({b, 0})) spelled = fresh_spelling(b);
+      if (n.op == Op::Softmax) {
+        picked.push_back(spelled);
+        identities += identity_text({spelled, 0}, to) + (notation_ == Notation::Latex ? "\\, " : "*");
+      }
     }
+    inner[b] = Index{spelled, 0};
     bound.push_back(spelled);
   }
   if (notation_ == Notation::Latex) {
@@ -417,12 +423,16 @@ ExpressionPrinter::Piece ExpressionPrinter::reduction(NodeId node, const Renamin
     for (AxisId b : bound) list += (list.empty() ? "" : ",") + latex_name(axis_name(b));
     if (n.op == Op::ReduceSum) return {"\\sum_{" + list + "} " + operand(n.args[0], inner, kProduct), kProduct};
     const char* name = n.op == Op::ReduceMax ? "\\max_{" : "\\operatorname{softmax}_{";
-    return {name + list + "}\\left(" + operand(n.args[0], inner, 0) + "\\right)", kPrimary};
+    const std::string text = name + list + "}\\left(" + operand(n.args[0], inner, 0) + "\\right)";
+    if (picked.empty()) return {text, kPrimary};
+    list.clear();
+    for (AxisId b : picked) list += (list.empty() ? "" : ",") + latex_name(axis_name(b));
+    return {"\\sum_{" + list + "} " + identities + text, kProduct};
   }
   const char* name = n.op == Op::ReduceSum ? "sum" : n.op == Op::ReduceMax ? "max" : "softmax";
   const std::string text = name + index_list(bound) + "(" + operand(n.args[0], inner, 0) + ")";
   if (picked.empty()) return {text, kPrimary};
-  return {"sum" + index_list(bound) + "(" + picked + text + ")", kPrimary};
+  return {"sum" + index_list(picked) + "(" + identities + text + ")", kPrimary};
 }
 
 ExpressionPrinter::Piece ExpressionPrinter::max_share(NodeId node, const Renaming& renaming) {

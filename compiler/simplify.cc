@@ -16,6 +16,13 @@ bool is_normalised(Op op) { return op == Op::Softmax || op == Op::MaxShare; }
 // a form of its own, so unbounded forms would need n^2 memory for a cell that is one long sum.
 constexpr std::size_t kMaxTerms = 64;
 
+/// Where a renaming takes an axis; all of it happens at once, so an axis moves one step.
+Index image(AxisId axis, const std::vector<std::pair<AxisId, Index>>& map) {
+  for (const auto& [from, to] : map)
+    if (from == axis) return to;
+  return {axis, 0};
+}
+
 Polynomial scaled(const Polynomial& p, double factor) {
   if (factor == 0) return {};
   Polynomial result = p;
@@ -247,9 +254,7 @@ NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>>
       done[id] = substitute_under(id, map);
     } else if (is_normalised(n.op) && !picks_from(n, map)) {
       std::vector<AxisId> bound = n.bound;
-      for (AxisId& b : bound)
-        for (const auto& [from, to] : map)
-          if (from == b) b = to.axis;
+      for (AxisId& b : bound) b = image(b, map).axis;
       done[id] = n.op == Op::Softmax ? graph_.softmax(bound, done.at(n.args[0]), n.span)
                                      : graph_.max_share(bound, done.at(n.args[0]), n.span);
     } else {
@@ -264,11 +269,12 @@ NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>>
 
 bool Simplifier::picks_from(const Node& n, const std::vector<std::pair<AxisId, Index>>& map) {
   // One entry of a softmax or of a share of the maximum, or either read along a diagonal, has no
-  // form without the Reindex.
-  for (const auto& [from, to] : map) {
-    const bool normalised = std::binary_search(n.bound.begin(), n.bound.end(), from);
-    if (normalised && (!to.is_axis() || std::binary_search(n.axes.begin(), n.axes.end(), to.axis)))
-      return true;
+  // form without the Reindex. Axes that only change names, or swap them, make no diagonal.
+  for (AxisId b : n.bound) {
+    const Index at = image(b, map);
+    if (!at.is_axis()) return true;
+    for (AxisId other : n.axes)
+      if (other != b && image(other, map) == at) return true;
   }
   return false;
 }
