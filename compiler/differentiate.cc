@@ -10,8 +10,8 @@
 // tie give the slope to their first operand; clip has slope 1 on the closed interval; a maximum
 // over an axis shares the slope among equal entries. What is not taken, by `where` or at a kink, has no
 // part in the slope, also where its own is infinite or no number. Comparisons and sign have slope 0, or
-// with SlopeRule::Structural an opaque one, namely their own value: a factor that depends on what they
-// depend on and cannot be proved zero, so that no dependence is lost.
+// with SlopeRule::Structural an opaque one: a factor that depends on what they depend on and cancels
+// against nothing, so that no dependence is lost.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -90,6 +90,10 @@ class Differentiator {
     auto [it, fresh] = terms.emplace(identities, coefficient);
     if (!fresh) it->second = op(Op::Add, {it->second, coefficient});
   }
+
+  /// Stands for the slope of a step. It must be none of the cell's own values: sign(h)/sign(h - 1) would
+  /// cancel against them. The number is one that nobody writes.
+  NodeId opaque(NodeId node) { return op(Op::Sin, {op(Op::Add, {node, number(0.7310585786300049)})}); }
 
   /// May the value be infinite or no number where what it reads is finite? Operands precede their users.
   bool may_be_singular(NodeId node) {
@@ -173,10 +177,10 @@ class Differentiator {
         return op(Op::Gt, {op(Op::Max, {x, low}), high});
       }
       case Op::Where:
-        if (i == 0) return structural ? node : number(0);
+        if (i == 0) return structural ? opaque(node) : number(0);
         return op(Op::Where, {n.args[0], number(i == 1 ? 1 : 0), number(i == 2 ? 1 : 0)});
       case Op::StopGradient: return number(1);
-      default: return structural ? node : number(0);  // comparisons and sign
+      default: return structural ? opaque(node) : number(0);  // comparisons and sign
     }
   }
 

@@ -1,0 +1,29 @@
+// Claims that algebra must not make: what seems to cancel and does not.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "compiler/front_end.h"
+
+namespace cellc {
+namespace {
+
+Structure proved(const std::string& header, const std::string& lines) {
+  return analyse_text(SourceText("proofs", fmt::format("cell c[{}] {{\n{}}}\n", header, lines))).structure;
+}
+
+bool linear(const std::string& value) {
+  return proved("d", "  state h[d]\n  input u[d]\n  param W[d,d]\n  h' = " + value + " + u\n").linear;
+}
+
+// The slope of a step is zero almost everywhere, and the value moves all the same.
+TEST(Proofs, StepsCancelAgainstNothing) {
+  EXPECT_TRUE(linear("0.5*h"));
+  EXPECT_TRUE(linear("0.5*h + sign(h) - sign(h)"));
+  for (const char* value : {"sign(h)", "0.5*h + where(h > 0, 2, 3)/where(h > 0, 5, 7)", "0.5*h + sign(h)/sign(h - 1)",
+                            "0.5*h + sign(W@h)/sign(W@h - 1)", "0.5*h + 1/exp(sign(h)) - 1/exp(sign(h - 1))",
+                            "0.5*h + log(where(h > 0, 2, 3))", "0.5*h + 1/exp(h > 0)", "0.5*h + 1/exp(where(h > 0, 2, 3))"})
+    EXPECT_FALSE(linear(value)) << value;
+}
+
+}  // namespace
+}  // namespace cellc
