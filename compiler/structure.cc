@@ -162,6 +162,9 @@ bool steps(const CellGraph& cell) {
   return false;
 }
 
+// Larger blocks are counted as text.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
+
 class Analyser {
  public:
   Analyser(CellGraph& cell, const Jacobian& true_jacobian)
@@ -246,14 +249,19 @@ class Analyser {
   }
 
   BlockSize block_size(const StageView& view) {
-    // Σ over states of Π lengths of its mixed axes, equal products collected: 2*d, 4*k, k + 1.
+    // Σ over states of Π lengths of its mixed axes, equal products collected: 2*d, 4*k, k + 1. Lengths whose
+    // product no number holds stand by their names, as if the data gave them.
     std::map<std::vector<AxisId>, std::int64_t> terms;
     for (int u : view.states) {
       std::vector<AxisId> symbolic;
       std::int64_t number = 1;
       for (AxisId a : state(u).index) {
         if (view.is_channel(a)) continue;
-        if (const auto fixed = g_.axis(a).fixed) number *= *fixed;
+        const auto fixed = g_.axis(a).fixed;
+        std::int64_t longer = 0;
+        // Room is left for the sum over the states, of which there are a few thousand at most.
+        const bool fits = fixed && !__builtin_mul_overflow(number, *fixed, &longer) && longer <= kMostCounted;
+        if (fits) number = longer;
         else symbolic.push_back(g_.axis(a).extent_of);
       }
       std::sort(symbolic.begin(), symbolic.end());

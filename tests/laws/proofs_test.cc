@@ -25,5 +25,24 @@ TEST(Proofs, StepsCancelAgainstNothing) {
     EXPECT_FALSE(linear(value)) << value;
 }
 
+// Powers of powers pass what an int holds, and must not come back as 1.
+TEST(Proofs, HugePowersStayWhatTheyAre) {
+  const std::string power = "((((h^64)^64)^64)^64)^64";
+  for (int times = 1; times <= 8; times *= 2) {
+    std::string product = "p";
+    for (int i = 1; i < times; ++i) product += "*p";
+    const std::string lines = fmt::format("  state h[d]\n  input u[d]\n  p = {}\n  q = {}\n  h' = q*q*h + u\n", power, product);
+    EXPECT_FALSE(proved("d", lines).linear) << product;
+  }
+  EXPECT_TRUE(linear("h*(u^64)^64/(u^64)^64"));
+}
+
+TEST(Proofs, ABlockTooLargeToCountIsText) {
+  const std::string axes = "a=2147483647, b=2147483647, e=2147483647";
+  const Structure structure = proved(axes, "  state h[a,b,e]\n  h' = 0.1*sum[a,b,e](h)/3 + 0.1*h\n");
+  EXPECT_FALSE(structure.stages.at(0).block.number);
+  EXPECT_EQ(structure.stages.at(0).block.text, "2147483647*b*e");
+}
+
 }  // namespace
 }  // namespace cellc
