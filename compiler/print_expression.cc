@@ -14,6 +14,7 @@ enum Precedence { kComparison = 1, kSum, kProduct, kNegate, kContract, kPower, k
 
 struct TooLong {};
 constexpr int kMaxDepth = 1000;
+constexpr int kMostInPower = 1000;  // what the language takes after ^; pow takes more
 
 bool is_comparison(Op op) { return op >= Op::Lt && op <= Op::Ne; }
 
@@ -106,14 +107,15 @@ Index ExpressionPrinter::through(Index i, const Renaming& renaming) const {
 }
 
 std::string ExpressionPrinter::index_text(Index i) {
-  return i.is_axis() ? axis_name(i.axis) : std::to_string(i.literal);
+  if (!i.is_axis()) return std::to_string(i.literal);  // as it is: digits at the end of a name would be a subscript
+  return notation_ == Notation::Latex ? latex_name(axis_name(i.axis)) : axis_name(i.axis);
 }
 
 std::string ExpressionPrinter::identity_text(Index a, Index b) {
   // Only a renaming says these: the graph folds them, and the language has no eye[i,i].
   if (a == b) return "1";
   if (!a.is_axis() && !b.is_axis()) return "0";
-  if (notation_ == Notation::Latex) return "\\delta_{" + latex_name(index_text(a)) + "," + latex_name(index_text(b)) + "}";
+  if (notation_ == Notation::Latex) return "\\delta_{" + index_text(a) + "," + index_text(b) + "}";
   return "eye[" + index_text(a) + "," + index_text(b) + "]";
 }
 
@@ -121,9 +123,8 @@ std::string ExpressionPrinter::indexed(const std::string& name, const std::vecto
   std::string list;
   for (const std::string& p : places) {
     if (!list.empty()) list += ",";
-    list += notation_ == Notation::Latex ? latex_name(p) : p;
+    list += p;
   }
-  if (notation_ == Notation::Latex) return name + "[" + list + "]";
   return name + "[" + list + "]";
 }
 
@@ -156,11 +157,11 @@ std::string ExpressionPrinter::read_text(const Node& n, const Renaming& renaming
     if (s->kind != SymbolKind::Param) {
       const int back = lag + (s->kind == SymbolKind::State ? 1 : 0);
       text += "^{(t" + (back ? "-" + std::to_string(back) : "") +
-              (n.lag_axis != kNoAxis ? "-" + latex_name(index_text(through({n.lag_axis, 0}, renaming))) : "") + ")}";
+              (n.lag_axis != kNoAxis ? "-" + index_text(through({n.lag_axis, 0}, renaming)) : "") + ")}";
     }
     if (!natural) {
       std::string list;
-      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + p;
       text = "{" + text + "}_{" + list + "}";
     }
     return text;
@@ -194,7 +195,7 @@ bool ExpressionPrinter::named_piece(NodeId node, const Renaming& renaming, Piece
     text = latex_name(text) + "^{(t)}";
     if (!natural) {
       std::string list;
-      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + p;
       text = "{" + text + "}_{" + list + "}";
     }
   } else if (!natural) {
@@ -290,6 +291,7 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
       if (e.op == Op::Constant && e.number == std::round(e.number) && std::fabs(e.number) < 1e6) {
         const int k = static_cast<int>(e.number);
         if (latex) return {raised(at(0, kPrimary), std::to_string(k)), kPower};
+        if (std::abs(k) > kMostInPower) break;
         return {at(0, kPrimary) + (k < 0 ? fmt::format("^({})", k) : fmt::format("^{}", k)), kPower};
       }
       if (latex) return {raised(at(0, kPrimary), at(1, 0)), kPower};
@@ -348,8 +350,8 @@ bool ExpressionPrinter::contracts(NodeId matrix, NodeId x, AxisId b, const Renam
     places.push_back(index_text(i));
   }
   // Written out (Uz[d1,d]) the contracted name must not stand twice.
-  if (!natural && std::count(places.begin(), places.end(), axis_name(along))) return false;
-  places.push_back(axis_name(along));
+  if (!natural && std::count(places.begin(), places.end(), index_text({along, 0}))) return false;
+  places.push_back(index_text({along, 0}));
   Renaming inner = renaming;
   inner[b] = Index{along, 0};
   std::string left = s.lag_of >= 0 ? cell_.symbols[s.lag_of].name : s.name;
@@ -360,7 +362,7 @@ bool ExpressionPrinter::contracts(NodeId matrix, NodeId x, AxisId b, const Renam
     if (s.kind != SymbolKind::Param) left += "^{(t" + (back ? "-" + std::to_string(back) : std::string()) + ")}";
     if (!natural) {
       std::string list;
-      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + p;
       left = "{" + left + "}_{" + list + "}";
     }
     out = {left + "\\, " + operand(x, inner, kContract), kProduct};
