@@ -172,6 +172,7 @@ int command_run(const RunOptions& options) {
                    output,
                    solved,
                    written_arrays(loaded.cell, binding, output),
+                   solve.repair,
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),
                    {},
@@ -193,8 +194,11 @@ int command_run(const RunOptions& options) {
     std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
     return kWrongInput;
   }
-  // A fixed number of iterations is what was asked for; its residual is told.
-  return solved.converged || solve.repair ? kDone : kNotConverged;
+  if (const std::string missed = not_converged(report); !missed.empty()) {
+    std::fputs(fmt::format("cellc: error: {}\n", missed).c_str(), stderr);
+    return kNotConverged;
+  }
+  return kDone;
 }
 
 }  // namespace cellc

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/npy.h"
 #include "runtime/threads.h"
@@ -208,6 +209,7 @@ std::string run_json(const RunReport& report) {
                         {"reference", "sequential f64"}};
   }
   if (const EditedRun* edited = report.edited) {
+  if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
     const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };
     object["kernel"] = {{"file", report.kernel}, {"ms", edited->ms}, {"generated_ms", edited->generated_ms}};
     if (edited->generated_verified) {
@@ -229,6 +231,21 @@ std::string wrong_kernel(const RunReport& report) {
 }
 
 std::string trace_text(const RunReport& report) {
+std::string not_converged(const RunReport& report) {
+  // A fixed number of iterations is what was asked for; its residual is told.
+  if (report.solve.converged || report.repair) return {};
+  std::string text = "not converged";
+  const std::vector<Unconverged>& missed = report.solve.unconverged;
+  if (!missed.empty()) {
+    const Unconverged& worst = *std::max_element(missed.begin(), missed.end(), [](const Unconverged& a, const Unconverged& b) { return a.residual < b.residual; });
+    std::set<std::int64_t> sequences;  // each stage has a list of its own
+    for (const Unconverged& u : missed) sequences.insert(u.sequence);
+    text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} on with a residual of {:.3g}", sequences.size(),
+                        report.binding.batch, worst.sequence, worst.first_bad_step, worst.residual);
+  }
+  return text + "; leave out --no-repair, or give it a larger --max-iterations or --tolerance";
+}
+
   std::string text;
   for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
     const StageReport& stage = report.solve.stages[k];
