@@ -125,7 +125,8 @@ int command_build(const BuildOptions& options) {
                              {"dtype", options.dtype},   {"bytes", built.bytes.size()},
                              {"about", built.about}};
     object.update(built.facts);
-    std::fputs((object.dump(2) + "\n").c_str(), stdout);
+    // Paths need not be UTF-8.
+    std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
   } else {
     std::fputs(fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(),
                            header.string())

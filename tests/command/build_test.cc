@@ -317,6 +317,12 @@ std::vector<std::string> example_files() {
 INSTANTIATE_TEST_SUITE_P(Examples, CommandBuildCells, testing::ValuesIn(example_files()),
                          [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
 
+TEST_F(CommandBuild, APathNeedNotBeUtf8) {
+  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-object", "-o", "b\xff.o", "--json"});
+  EXPECT_EQ(built.status, 0) << built.err;
+  EXPECT_EQ(json::parse(built.out).at("out"), "b\xef\xbf\xbd.o");
+}
+
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed
