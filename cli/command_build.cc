@@ -44,6 +44,7 @@ void check_request(const BuildOptions& options) {
   if (!cuda && !options.arch.empty())
     throw UsageError(
         fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
+  if (!cuda && !options.cpu.empty()) check_processor(options.cpu);
   if (options.length && *options.length < 0) throw UsageError("--length: expected 0 or more");
 }
 

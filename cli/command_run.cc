@@ -27,6 +27,7 @@ namespace {
 /// What this version does not do is refused before anything is read.
 void refuse_unavailable(const RunOptions& options) {
   check_device(options.device);
+  check_processor(options.cpu);
   if (options.solver == "persistent")
     throw UsageError(fmt::format("--solver {}: not available in this version", options.solver));
   if (!strategy_named(options.solver))
@@ -171,8 +172,8 @@ int command_run(const RunOptions& options) {
                    binding,
                    output,
                    solved,
-                   written_arrays(loaded.cell, binding, output),
                    solve.repair,
+                   written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),
                    {},
