@@ -58,6 +58,7 @@ class Differentiator {
     }
     for (auto& row : rows)
       for (auto& block : row) jacobian.blocks.push_back(std::move(block));
+    jacobian.chooses = chooses_;
     return jacobian;
   }
 
@@ -99,7 +100,11 @@ class Differentiator {
   bool may_be_singular(NodeId node) {
     for (NodeId id = static_cast<NodeId>(singular_.size()); id < g_.size(); ++id) {
       const Op o = g_[id].op;
-      bool result = o == Op::Div || o == Op::Pow || o == Op::Exp || o == Op::Log || o == Op::Sqrt || o == Op::Rsqrt;
+      bool result = o == Op::Pow || o == Op::Exp || o == Op::Log || o == Op::Sqrt || o == Op::Rsqrt;
+      if (o == Op::Div) {
+        const Node& below = g_[g_[id].args[1]];
+        result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
+      }
       for (NodeId a : g_[id].args) result = result || singular_[a];
       singular_.push_back(result);
     }
@@ -107,24 +112,29 @@ class Differentiator {
   }
 
   /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
-  /// coefficient must not count, though 0 times what is singular is no number. Elsewhere a product is better:
-  /// proofs take it apart.
+  /// coefficient must not count, though 0 times what is singular is no number. Elsewhere, and always for
+  /// proofs, a product is better: it can be taken apart.
   NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
-    if (g_[slope].op == Op::Constant || !may_be_singular(coefficient)) return times(slope, coefficient);
+    if (rule_ == SlopeRule::Structural || g_[slope].op == Op::Constant || !may_be_singular(coefficient))
+      return times(slope, coefficient);
     const Node& n = g_[node];
     const NodeId zero = number(0);
+    NodeId chosen = kNoNode;
     switch (n.op) {
       case Op::Where:
-        if (i == 1) return op(Op::Where, {n.args[0], coefficient, zero});
-        if (i == 2) return op(Op::Where, {n.args[0], zero, coefficient});
-        return times(slope, coefficient);
+        if (i == 1) chosen = op(Op::Where, {n.args[0], coefficient, zero});
+        if (i == 2) chosen = op(Op::Where, {n.args[0], zero, coefficient});
+        break;
       case Op::Min:
       case Op::Max:
       case Op::Relu:
-      case Op::Clip: return op(Op::Where, {slope, coefficient, zero});
-      case Op::ReduceMax: return op(Op::Where, {slope, times(slope, coefficient), zero});  // equal entries share it
-      default: return times(slope, coefficient);
+      case Op::Clip: chosen = op(Op::Where, {slope, coefficient, zero}); break;
+      case Op::ReduceMax: chosen = op(Op::Where, {slope, times(slope, coefficient), zero}); break;  // equal entries share it
+      default: break;
     }
+    if (chosen == kNoNode) return times(slope, coefficient);
+    chooses_ = true;
+    return chosen;
   }
 
   /// ∂node/∂(its i-th operand), elementwise.
@@ -305,6 +315,7 @@ class Differentiator {
   int symbol_ = -1;
   std::vector<AxisId> columns_;
   std::vector<bool> singular_;  ///< by node
+  bool chooses_ = false;
   std::unordered_map<NodeId, Terms> derivatives_;
 };
 

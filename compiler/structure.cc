@@ -150,8 +150,8 @@ std::vector<std::vector<int>> stages_of(const CellGraph& cell) {
   return order;
 }
 
-// Has the step an operator whose slope hides a dependence? Without one the structural Jacobian is the
-// true one, and deriving it again is half of the work on a large cell.
+// Has the step an operator whose slope hides a dependence? Without one, and where all slopes are products,
+// the structural Jacobian is the true one, and deriving it again is half of the work on a large cell.
 bool steps(const CellGraph& cell) {
   std::vector<NodeId> roots;
   for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
@@ -169,7 +169,7 @@ class Analyser {
  public:
   Analyser(CellGraph& cell, const Jacobian& true_jacobian)
       : cell_(cell), g_(cell.graph), simplifier_(cell.graph), true_(true_jacobian),
-        jacobian_(steps(cell) ? differentiate(cell, SlopeRule::Structural) : true_jacobian) {}
+        jacobian_(true_jacobian.chooses || steps(cell) ? differentiate(cell, SlopeRule::Structural) : true_jacobian) {}
 
   Structure run() {
     const int count = static_cast<int>(cell_.updates.size());

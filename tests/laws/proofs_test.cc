@@ -37,6 +37,15 @@ TEST(Proofs, HugePowersStayWhatTheyAre) {
   EXPECT_TRUE(linear("h*(u^64)^64/(u^64)^64"));
 }
 
+// What is not taken is left out of a slope by a `where` (tests/cells/branches.cell), which is no outer product.
+TEST(Proofs, AnOuterProductWithinABranchIsOne) {
+  for (const char* value : {"relu(a*sqrt(mean[d](h^2) + 1))", "max(0.1, a*sum[d](h/(1 + h^2)))", "where(u > 0, a*log(1 + sum[d](h^2)), 0)",
+                            "clip(a*mean[d](exp(h)), -1, 1)"}) {
+    const Structure structure = proved("d", fmt::format("  state h[d]\n  input u[d]\n  param a[d]\n  h' = 0.5*h + {}\n", value));
+    EXPECT_EQ(structure.stages.at(0).rank, "1") << value;
+  }
+}
+
 TEST(Proofs, ABlockTooLargeToCountIsText) {
   const std::string axes = "a=2147483647, b=2147483647, e=2147483647";
   const Structure structure = proved(axes, "  state h[a,b,e]\n  h' = 0.1*sum[a,b,e](h)/3 + 0.1*h\n");
