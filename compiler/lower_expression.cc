@@ -135,6 +135,20 @@ bool Lowering::plain(const Value& value, Span span, Scope& scope) {
 bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more, Span span, Scope& scope) {
   for (AxisId a : more) {
     if (std::find(axes.begin(), axes.end(), a) != axes.end()) continue;
+bool Lowering::all_places(const Value& value, const std::vector<AxisId>& axes, Span span, Scope& scope) {
+  const auto base = [&](AxisId a) { return graph_.axis(a).copy_of == kNoAxis ? a : graph_.axis(a).copy_of; };
+  for (AxisId own : value.order)
+    for (AxisId other : axes) {
+      if (base(other) != base(own) || std::find(value.order.begin(), value.order.end(), other) != value.order.end()) continue;
+      fail(span,
+           fmt::format("{} has the axis '{}' fewer times than what stands beside it, so its places cannot be told apart here",
+                       describe(value), axis_name(base(own))),
+           scope, "what has the axis at all must have all of its places here, as eye has");
+      return false;
+    }
+  return true;
+}
+
     for (AxisId other : axes)
       if (axis_name(other) == axis_name(a)) {
         const auto like = [&](AxisId axis) { return axis_name(graph_.axis(axis).extent_of); };
@@ -185,6 +199,7 @@ Value Lowering::elementwise(Op op, const std::vector<Value>& args, const std::ve
   if (!good) return poison();
   if (op == Op::Div)
     if (const auto gate = logistic(graph_, nodes[0], nodes[1], span))
+  for (std::size_t i = 0; i < args.size() && good; ++i) good = all_places(args[i], axes, places[i], scope);
       return expression_value(*gate, std::move(axes));
   return expression_value(graph_.op(op, std::move(nodes), span), std::move(axes));
 }
