@@ -93,7 +93,10 @@ Value Lowering::lower_name(const Expr& e, Scope& scope) {
   const std::map<std::string, Binding>& table = e.primed ? scope.primes : scope.values;
   const auto found = table.find(e.name);
   if (found == table.end()) return undefined_name(e, scope);
-  Value value = found->second.value;
+  return read_name(e, found->second.value, scope);
+}
+
+Value Lowering::read_name(const Expr& e, Value value, Scope& scope) {
   if (value.poisoned) return poison();
   if (value.symbol >= 0) {
     const Symbol& symbol = base_symbol(value.symbol);
@@ -132,9 +135,6 @@ bool Lowering::plain(const Value& value, Span span, Scope& scope) {
   return false;
 }
 
-bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more, Span span, Scope& scope) {
-  for (AxisId a : more) {
-    if (std::find(axes.begin(), axes.end(), a) != axes.end()) continue;
 bool Lowering::all_places(const Value& value, const std::vector<AxisId>& axes, Span span, Scope& scope) {
   const auto base = [&](AxisId a) { return graph_.axis(a).copy_of == kNoAxis ? a : graph_.axis(a).copy_of; };
   for (AxisId own : value.order)
@@ -149,6 +149,9 @@ bool Lowering::all_places(const Value& value, const std::vector<AxisId>& axes, S
   return true;
 }
 
+bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more, Span span, Scope& scope) {
+  for (AxisId a : more) {
+    if (std::find(axes.begin(), axes.end(), a) != axes.end()) continue;
     for (AxisId other : axes)
       if (axis_name(other) == axis_name(a)) {
         const auto like = [&](AxisId axis) { return axis_name(graph_.axis(axis).extent_of); };
@@ -196,10 +199,10 @@ Value Lowering::elementwise(Op op, const std::vector<Value>& args, const std::ve
     nodes.push_back(v.node);
     if (good) good = unite(axes, v.order, span, scope);
   }
+  for (std::size_t i = 0; i < args.size() && good; ++i) good = all_places(args[i], axes, places[i], scope);
   if (!good) return poison();
   if (op == Op::Div)
     if (const auto gate = logistic(graph_, nodes[0], nodes[1], span))
-  for (std::size_t i = 0; i < args.size() && good; ++i) good = all_places(args[i], axes, places[i], scope);
       return expression_value(*gate, std::move(axes));
   return expression_value(graph_.op(op, std::move(nodes), span), std::move(axes));
 }
