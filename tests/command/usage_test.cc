@@ -68,6 +68,7 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"build", gru, "--target", "cpu-object", "-o", ""}, "--out"},
       {{"build", gru, "--target", "cpu-object", "-o", "a.o", "--cpu", ""}, "--cpu"},
       {{"inspect", gru, "--stage", ""}, "--stage"},
+      {{"inspect", example("25_ltc.cell"), "--stage", "tree", "--cell", "ltd"}, "--cell ltd: "},
       {{"run", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {{"run", gru, "--solver", "persistent"}, "not available in this version"},
       {{"run", gru, "--solver", "relaxation", "--random", "1", "--length", "9", "--dim", "d=2"}, "nothing to relax"},
