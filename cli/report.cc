@@ -32,7 +32,8 @@ double step_channels(const RunReport& report) {
 
 std::string axis_names(const CellGraph& cell, const std::vector<AxisId>& axes) {
   std::vector<std::string> names;
-  for (const AxisId a : axes) names.push_back(cell.graph.axis(a).name);
+  // The second place of P[d,d] is another index variable along the same axis.
+  for (const AxisId a : axes) names.push_back(cell.graph.axis(cell.graph.axis(a).extent_of).name);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ","));
 }
 
@@ -208,8 +209,8 @@ std::string run_json(const RunReport& report) {
                         {"step", d.step},
                         {"reference", "sequential f64"}};
   }
-  if (const EditedRun* edited = report.edited) {
   if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
+  if (const EditedRun* edited = report.edited) {
     const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };
     object["kernel"] = {{"file", report.kernel}, {"ms", edited->ms}, {"generated_ms", edited->generated_ms}};
     if (edited->generated_verified) {
@@ -230,7 +231,6 @@ std::string wrong_kernel(const RunReport& report) {
                      report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error);
 }
 
-std::string trace_text(const RunReport& report) {
 std::string not_converged(const RunReport& report) {
   // A fixed number of iterations is what was asked for; its residual is told.
   if (report.solve.converged || report.repair) return {};
@@ -246,6 +246,7 @@ std::string not_converged(const RunReport& report) {
   return text + "; leave out --no-repair, or give it a larger --max-iterations or --tolerance";
 }
 
+std::string trace_text(const RunReport& report) {
   std::string text;
   for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
     const StageReport& stage = report.solve.stages[k];

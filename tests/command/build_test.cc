@@ -323,6 +323,12 @@ TEST_F(CommandBuild, APathNeedNotBeUtf8) {
   EXPECT_EQ(json::parse(built.out).at("out"), "b\xef\xbf\xbd.o");
 }
 
+TEST_F(CommandBuild, TheHeaderNamesStagesOfCopies) {
+  const std::string cell = write("late.cell", "cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n  out y = lag(h, 1)\n}\n");
+  build({cell, "--target", "cpu-object", "-o", "late.o"});
+  EXPECT_HAS(bytes("late.h"), "structure: {h} diagonal; {lag(h, 1)} diagonal\n");
+}
+
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed

@@ -145,6 +145,12 @@ TEST_F(CommandRun, NotConvergedSaysWhereAndWhatHelps) {
   EXPECT_FALSE(object["unconverged"].empty());
 }
 
+TEST_F(CommandRun, LanesAreAxes) {
+  const std::string cell = write("square.cell", "cell square[d] {\n  state P[d,d]\n  input x[d]\n  P'[i,j] = 0.5*P[i,j] + x[i]*x[j]\n}\n");
+  const Outcome outcome = cellc({"run", cell, "--random", "1", "--length", "3", "--dim", "d=2"});
+  EXPECT_HAS(outcome.out, "lanes d,d\n");
+}
+
 TEST_F(CommandRun, PackedSequences) {
   const std::string cell = write("leaky.cell", kLeaky);
   array("x.npy", {7, 3}, wave);
