@@ -44,6 +44,7 @@ void check_request(const BuildOptions& options) {
   if (!cuda && !options.arch.empty())
     throw UsageError(
         fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
+  if (!cuda && !options.cpu.empty()) check_processor(options.cpu);
   if (options.length && *options.length < 0) throw UsageError("--length: expected 0 or more");
 }
 
@@ -125,7 +126,8 @@ int command_build(const BuildOptions& options) {
                              {"dtype", options.dtype},   {"bytes", built.bytes.size()},
                              {"about", built.about}};
     object.update(built.facts);
-    std::fputs((object.dump(2) + "\n").c_str(), stdout);
+    // Paths need not be UTF-8.
+    std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
   } else {
     std::fputs(fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(),
                            header.string())

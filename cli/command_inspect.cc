@@ -63,6 +63,14 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   return stage == "llvm" ? program.llvm_ir() : program.assembly();
 }
 
+/// Leaves one cell in the file, and the functions, which belong to all.
+void keep_cell(File& file, const std::string& name, const SourceText& source) {
+  std::vector<std::string> names;
+  for (const Cell& cell : file.cells) names.push_back(cell.name);
+  std::erase_if(file.cells, [&](const Cell& cell) { return cell.name != name; });
+  if (file.cells.empty()) throw UsageError(fmt::format("--cell {}: {}", name, CellChoiceError(source, name, names).what()));
+}
+
 }  // namespace
 
 int command_inspect(const InspectOptions& options) {
@@ -79,7 +87,10 @@ int command_inspect(const InspectOptions& options) {
   dtype_named(options.dtype);
 
   if (options.stage == "tree") {
-    print(print_tree(parse_source(read_source(options.file))));
+    const SourceText source = read_source(options.file);
+    File file = parse_source(source);
+    if (!options.cell.empty()) keep_cell(file, options.cell, source);
+    print(print_tree(file));
     return kDone;
   }
   LoadedCell loaded = load_cell(options.file, options.cell);

@@ -27,6 +27,7 @@ namespace {
 /// What this version does not do is refused before anything is read.
 void refuse_unavailable(const RunOptions& options) {
   check_device(options.device);
+  check_processor(options.cpu);
   if (options.solver == "persistent")
     throw UsageError(fmt::format("--solver {}: not available in this version", options.solver));
   if (!strategy_named(options.solver))
@@ -173,6 +174,7 @@ int command_run(const RunOptions& options) {
                    binding,
                    output,
                    solved,
+                   solve.repair,
                    written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),
@@ -195,8 +197,11 @@ int command_run(const RunOptions& options) {
     std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
     return kWrongInput;
   }
-  // A fixed number of iterations is what was asked for; its residual is told.
-  return solved.converged || solve.repair ? kDone : kNotConverged;
+  if (const std::string missed = not_converged(report); !missed.empty()) {
+    std::fputs(fmt::format("cellc: error: {}\n", missed).c_str(), stderr);
+    return kNotConverged;
+  }
+  return kDone;
 }
 
 }  // namespace cellc

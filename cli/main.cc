@@ -97,6 +97,16 @@ const CLI::Validator kNotNegative(
     },
     "", "not negative");
 
+/// An empty value would read as the option left out, which a script with an unset variable does not mean.
+/// Only --cache-dir gives one a meaning.
+void refuse_empty_values(CLI::App& app) {
+  static const CLI::Validator not_empty(
+      [](std::string& text) { return text.empty() ? std::string("expected a value, which is empty") : std::string(); }, "", "not empty");
+  for (CLI::App* command : app.get_subcommands({}))
+    for (CLI::Option* option : command->get_options())
+      if (option->get_items_expected_max() > 0 && option->get_name() != "--cache-dir") option->check(not_empty);
+}
+
 void add_cell_options(CLI::App& command, CellOptions& options) {
   command.add_option("FILE", options.file, "the cell file")->required();
   command.add_option("--cell", options.cell, "which cell, where the file has several");
@@ -268,6 +278,7 @@ int main_of(int count, char** arguments) {
   add_check(app, check);
   add_bench(app, bench);
   add_tune(app, tune);
+  refuse_empty_values(app);
   app.footer(
       "Exit status: 0 done, 1 the cell or an array is wrong, 2 wrong usage, 3 not converged,\n"
       "4 device or writing failed, 5 internal fault.");

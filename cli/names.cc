@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "runtime/bind.h"
+#include "runtime/compile_orc.h"
 
 namespace cellc {
 
@@ -12,6 +13,11 @@ Dtype dtype_named(const std::string& name) {
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::F16, Dtype::BF16})
     if (name == to_string(dtype)) return dtype;
   throw UsageError(fmt::format("--dtype {}: expected f32, f64, bf16 or f16", name));
+}
+
+void check_processor(const std::string& name) {
+  if (!is_processor(name))
+    throw UsageError(fmt::format("--cpu {}: LLVM knows no processor of that name; expected native, or one such as x86-64-v3", name));
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& option, const std::string& text) {

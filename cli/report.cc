@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "runtime/npy.h"
 #include "runtime/threads.h"
@@ -31,7 +32,8 @@ double step_channels(const RunReport& report) {
 
 std::string axis_names(const CellGraph& cell, const std::vector<AxisId>& axes) {
   std::vector<std::string> names;
-  for (const AxisId a : axes) names.push_back(cell.graph.axis(a).name);
+  // The second place of P[d,d] is another index variable along the same axis.
+  for (const AxisId a : axes) names.push_back(cell.graph.axis(cell.graph.axis(a).extent_of).name);
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ","));
 }
 
@@ -207,6 +209,7 @@ std::string run_json(const RunReport& report) {
                         {"step", d.step},
                         {"reference", "sequential f64"}};
   }
+  if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
   if (const EditedRun* edited = report.edited) {
     const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };
     object["kernel"] = {{"file", report.kernel}, {"ms", edited->ms}, {"generated_ms", edited->generated_ms}};
@@ -226,6 +229,21 @@ std::string wrong_kernel(const RunReport& report) {
                      "a step from the row before it {:.3g}, theirs {:.3g}",
                      report.kernel, report.verified->error, report.verified->array, report.verified->sequence, report.verified->step,
                      report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error);
+}
+
+std::string not_converged(const RunReport& report) {
+  // A fixed number of iterations is what was asked for; its residual is told.
+  if (report.solve.converged || report.repair) return {};
+  std::string text = "not converged";
+  const std::vector<Unconverged>& missed = report.solve.unconverged;
+  if (!missed.empty()) {
+    const Unconverged& worst = *std::max_element(missed.begin(), missed.end(), [](const Unconverged& a, const Unconverged& b) { return a.residual < b.residual; });
+    std::set<std::int64_t> sequences;  // each stage has a list of its own
+    for (const Unconverged& u : missed) sequences.insert(u.sequence);
+    text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} on with a residual of {:.3g}", sequences.size(),
+                        report.binding.batch, worst.sequence, worst.first_bad_step, worst.residual);
+  }
+  return text + "; leave out --no-repair, or give it a larger --max-iterations or --tolerance";
 }
 
 std::string trace_text(const RunReport& report) {

@@ -20,6 +20,7 @@ struct RunReport {
   const Binding& binding;
   const RunOutput& output;
   const SolveReport& solve;
+  bool repair;  ///< what does not converge is repaired
   std::vector<std::pair<std::string, Array>> arrays;
   std::string out;  ///< directory written to, or empty
   std::optional<NonFinite> nonfinite;
@@ -30,6 +31,9 @@ struct RunReport {
 
 /// What is wrong with edited kernels; empty: nothing, or nobody asked.
 std::string wrong_kernel(const RunReport& report);
+
+/// That a run did not converge and what helps; empty: it did, or its residual is all that was asked for.
+std::string not_converged(const RunReport& report);
 
 /// "segmented, segments of 64 steps started 32 early".
 std::string plan_text(const StagePlan& plan);

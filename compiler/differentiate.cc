@@ -8,9 +8,10 @@
 //
 // Kinks (documented in docs/language.md): relu'(0) = 0, abs'(0) = sign(0) = 0; max and min at a
 // tie give the slope to their first operand; clip has slope 1 on the closed interval; a maximum
-// over an axis shares the slope among equal entries. Comparisons and sign have slope 0, or with
-// SlopeRule::Structural an opaque one, namely their own value: a factor that depends on what they
-// depend on and cannot be proved zero, so that no dependence is lost.
+// over an axis shares the slope among equal entries. What is not taken, by `where` or at a kink, has no
+// part in the slope, also where its own is infinite or no number. Comparisons and sign have slope 0, or
+// with SlopeRule::Structural an opaque one: a factor that depends on what they depend on and cancels
+// against nothing, so that no dependence is lost.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -57,6 +58,7 @@ class Differentiator {
     }
     for (auto& row : rows)
       for (auto& block : row) jacobian.blocks.push_back(std::move(block));
+    jacobian.chooses = chooses_;
     return jacobian;
   }
 
@@ -88,6 +90,51 @@ class Differentiator {
     if (g_.is_constant(coefficient, 0)) return;
     auto [it, fresh] = terms.emplace(identities, coefficient);
     if (!fresh) it->second = op(Op::Add, {it->second, coefficient});
+  }
+
+  /// Stands for the slope of a step. It must be none of the cell's own values: sign(h)/sign(h - 1) would
+  /// cancel against them. The number is one that nobody writes.
+  NodeId opaque(NodeId node) { return op(Op::Sin, {op(Op::Add, {node, number(0.7310585786300049)})}); }
+
+  /// May the value be infinite or no number where what it reads is finite? Operands precede their users.
+  bool may_be_singular(NodeId node) {
+    for (NodeId id = static_cast<NodeId>(singular_.size()); id < g_.size(); ++id) {
+      const Op o = g_[id].op;
+      bool result = o == Op::Pow || o == Op::Exp || o == Op::Log || o == Op::Sqrt || o == Op::Rsqrt;
+      if (o == Op::Div) {
+        const Node& below = g_[g_[id].args[1]];
+        result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
+      }
+      for (NodeId a : g_[id].args) result = result || singular_[a];
+      singular_.push_back(result);
+    }
+    return singular_[node];
+  }
+
+  /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
+  /// coefficient must not count, though 0 times what is singular is no number. Elsewhere, and always for
+  /// proofs, a product is better: it can be taken apart.
+  NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
+    if (rule_ == SlopeRule::Structural || g_[slope].op == Op::Constant || !may_be_singular(coefficient))
+      return times(slope, coefficient);
+    const Node& n = g_[node];
+    const NodeId zero = number(0);
+    NodeId chosen = kNoNode;
+    switch (n.op) {
+      case Op::Where:
+        if (i == 1) chosen = op(Op::Where, {n.args[0], coefficient, zero});
+        if (i == 2) chosen = op(Op::Where, {n.args[0], zero, coefficient});
+        break;
+      case Op::Min:
+      case Op::Max:
+      case Op::Relu:
+      case Op::Clip: chosen = op(Op::Where, {slope, coefficient, zero}); break;
+      case Op::ReduceMax: chosen = op(Op::Where, {slope, times(slope, coefficient), zero}); break;  // equal entries share it
+      default: break;
+    }
+    if (chosen == kNoNode) return times(slope, coefficient);
+    chooses_ = true;
+    return chosen;
   }
 
   /// ∂node/∂(its i-th operand), elementwise.
@@ -140,10 +187,10 @@ class Differentiator {
         return op(Op::Gt, {op(Op::Max, {x, low}), high});
       }
       case Op::Where:
-        if (i == 0) return structural ? node : number(0);
+        if (i == 0) return structural ? opaque(node) : number(0);
         return op(Op::Where, {n.args[0], number(i == 1 ? 1 : 0), number(i == 2 ? 1 : 0)});
       case Op::StopGradient: return number(1);
-      default: return structural ? node : number(0);  // comparisons and sign
+      default: return structural ? opaque(node) : number(0);  // comparisons and sign
     }
   }
 
@@ -191,7 +238,10 @@ class Differentiator {
       case Op::ReduceMax: {
         const Terms* inner = of(n.args[0]);
         if (!inner) return result;
-        sum_over(result, scaled(*inner, g_.max_share(n.bound, n.args[0])), n.bound);
+        const NodeId share = g_.max_share(n.bound, n.args[0]);
+        Terms shared;
+        for (const auto& [identities, coefficient] : *inner) shared.emplace(identities, chained(node, 0, share, coefficient));
+        sum_over(result, shared, n.bound);
         return result;
       }
       case Op::Softmax: {
@@ -219,7 +269,7 @@ class Differentiator {
       if (!inner) continue;
       // The same operand twice (h*h) is met at both places; each contributes its own slope.
       const NodeId factor = slope(node, i);
-      for (const auto& [identities, coefficient] : *inner) add(result, identities, times(factor, coefficient));
+      for (const auto& [identities, coefficient] : *inner) add(result, identities, chained(node, i, factor, coefficient));
     }
     return result;
   }
@@ -264,6 +314,8 @@ class Differentiator {
   SlopeRule rule_;
   int symbol_ = -1;
   std::vector<AxisId> columns_;
+  std::vector<bool> singular_;  ///< by node
+  bool chooses_ = false;
   std::unordered_map<NodeId, Terms> derivatives_;
 };
 

@@ -93,7 +93,10 @@ Value Lowering::lower_name(const Expr& e, Scope& scope) {
   const std::map<std::string, Binding>& table = e.primed ? scope.primes : scope.values;
   const auto found = table.find(e.name);
   if (found == table.end()) return undefined_name(e, scope);
-  Value value = found->second.value;
+  return read_name(e, found->second.value, scope);
+}
+
+Value Lowering::read_name(const Expr& e, Value value, Scope& scope) {
   if (value.poisoned) return poison();
   if (value.symbol >= 0) {
     const Symbol& symbol = base_symbol(value.symbol);
@@ -130,6 +133,20 @@ bool Lowering::plain(const Value& value, Span span, Scope& scope) {
                    describe(value), twice),
        scope, fmt::format("write {}[{}] …, or use it in {}@x", name, named, name));
   return false;
+}
+
+bool Lowering::all_places(const Value& value, const std::vector<AxisId>& axes, Span span, Scope& scope) {
+  const auto base = [&](AxisId a) { return graph_.axis(a).copy_of == kNoAxis ? a : graph_.axis(a).copy_of; };
+  for (AxisId own : value.order)
+    for (AxisId other : axes) {
+      if (base(other) != base(own) || std::find(value.order.begin(), value.order.end(), other) != value.order.end()) continue;
+      fail(span,
+           fmt::format("{} has the axis '{}' fewer times than what stands beside it, so its places cannot be told apart here",
+                       describe(value), axis_name(base(own))),
+           scope, "what has the axis at all must have all of its places here, as eye has");
+      return false;
+    }
+  return true;
 }
 
 bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more, Span span, Scope& scope) {
@@ -182,6 +199,7 @@ Value Lowering::elementwise(Op op, const std::vector<Value>& args, const std::ve
     nodes.push_back(v.node);
     if (good) good = unite(axes, v.order, span, scope);
   }
+  for (std::size_t i = 0; i < args.size() && good; ++i) good = all_places(args[i], axes, places[i], scope);
   if (!good) return poison();
   if (op == Op::Div)
     if (const auto gate = logistic(graph_, nodes[0], nodes[1], span))

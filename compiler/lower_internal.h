@@ -136,6 +136,7 @@ class Lowering {
   // lower_expression.cc
   Value lower(const Expr& e, Scope& scope);
   Value lower_name(const Expr& e, Scope& scope);
+  Value read_name(const Expr& e, Value value, Scope& scope);  ///< `value` where `e` reads it
   Value lower_binary(const Expr& e, Scope& scope);
   Value lower_power(const Expr& e, Scope& scope);
   Value contract(const Expr& at, const Value& a, const Value& b, Scope& scope);
@@ -145,6 +146,9 @@ class Lowering {
                     Scope& scope);
   /// False, with an error, where the value cannot stand in an elementwise place.
   bool plain(const Value& value, Span span, Scope& scope);
+  /// False, with an error, where `axes` has more places of a repeated axis than the value, as W*p has in
+  /// the start of P[d,d]: the value could lie along any of them.
+  bool all_places(const Value& value, const std::vector<AxisId>& axes, Span span, Scope& scope);
   /// Unites axes into `axes`; an error where one name stands for two lengths.
   bool unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more, Span span, Scope& scope);
   Value expression_value(NodeId node, std::vector<AxisId> axes) const;

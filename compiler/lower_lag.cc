@@ -129,7 +129,14 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
   if (scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default)
     return fail(e.span, "a start or default has no steps before it: lag cannot stand here", scope);
   if (e.has_index) return lag_along_axis(e, scope);
-  const std::vector<Value> args = lower_args(e, scope);
+  // h' one step earlier is h, and needs no line above that gives h'.
+  const Expr* first = e.args.size() == 2 ? e.args[0].get() : nullptr;
+  const bool of_next = first && scope.kind == Scope::Kind::Cell && first->kind == ExprKind::Name && first->primed &&
+                       !scope.primes.contains(first->name) && find_symbol(first->name) >= 0 &&
+                       symbols_[find_symbol(first->name)].kind == SymbolKind::State;
+  const std::vector<Value> args =
+      of_next ? std::vector<Value>{read_name(*first, scope.values.at(first->name).value, scope), lower(*e.args[1], scope)}
+              : lower_args(e, scope);
   if (args.size() != 2)
     return fail(e.span,
                 fmt::format("lag takes a value and a number of steps, and {} argument{} given", args.size(),
@@ -144,8 +151,10 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
     return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", count.number, kMaxLag),
                 scope);
   const int steps = static_cast<int>(count.number);
+  if (of_next && steps == 0) return lower(*first, scope);  // h' itself, which no line has given: an error
   Value value = args[0];
-  value.node = shift(value.node, steps, e.span, scope);
+  if (of_next && !value.name.empty()) value.name += "'";
+  value.node = shift(value.node, of_next ? steps - 1 : steps, e.span, scope);
   if (value.node == kNoNode) return poison();
   value.symbol = -1;
   if (!value.name.empty()) value.name = fmt::format("lag({}, {})", value.name, steps);

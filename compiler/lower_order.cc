@@ -96,11 +96,18 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
   if (partial_) return poison();
   if (!may_suggest()) return fail(e.span, fmt::format("unknown name '{}'", key), scope);
   std::vector<std::string> known;
-  for (const auto& [name, binding] : e.primed ? scope.primes : scope.values) known.push_back(name);
+  // Only what could stand there: a start takes params, a default none, and no line its own state's h'.
+  for (const auto& [name, binding] : e.primed ? scope.primes : scope.values) {
+    const int symbol = find_symbol(name);
+    const bool param = symbol >= 0 && symbols_[symbol].kind == SymbolKind::Param;
+    if (scope.kind != Scope::Kind::Default && (scope.kind != Scope::Kind::Start || param)) known.push_back(name);
+  }
   if (scope.kind == Scope::Kind::Cell && e.primed) {
     known.clear();
+    const std::vector<Target>& own = cell_->lines[line_].targets;
     for (const Symbol& s : symbols_)
-      if (s.kind == SymbolKind::State) known.push_back(s.name);
+      if (s.kind == SymbolKind::State && std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.name == s.name; }))
+        known.push_back(s.name);
   }
   if (scope.kind == Scope::Kind::Function && scope.function)
     for (const Line& line : scope.function->lines)

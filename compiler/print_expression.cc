@@ -14,6 +14,7 @@ enum Precedence { kComparison = 1, kSum, kProduct, kNegate, kContract, kPower, k
 
 struct TooLong {};
 constexpr int kMaxDepth = 1000;
+constexpr int kMostInPower = 1000;  // what the language takes after ^; pow takes more
 
 bool is_comparison(Op op) { return op >= Op::Lt && op <= Op::Ne; }
 
@@ -106,16 +107,24 @@ Index ExpressionPrinter::through(Index i, const Renaming& renaming) const {
 }
 
 std::string ExpressionPrinter::index_text(Index i) {
-  return i.is_axis() ? axis_name(i.axis) : std::to_string(i.literal);
+  if (!i.is_axis()) return std::to_string(i.literal);  // as it is: digits at the end of a name would be a subscript
+  return notation_ == Notation::Latex ? latex_name(axis_name(i.axis)) : axis_name(i.axis);
+}
+
+std::string ExpressionPrinter::identity_text(Index a, Index b) {
+  // Only a renaming says these: the graph folds them, and the language has no eye[i,i].
+  if (a == b) return "1";
+  if (!a.is_axis() && !b.is_axis()) return "0";
+  if (notation_ == Notation::Latex) return "\\delta_{" + index_text(a) + "," + index_text(b) + "}";
+  return "eye[" + index_text(a) + "," + index_text(b) + "]";
 }
 
 std::string ExpressionPrinter::indexed(const std::string& name, const std::vector<std::string>& places) {
   std::string list;
   for (const std::string& p : places) {
     if (!list.empty()) list += ",";
-    list += notation_ == Notation::Latex ? latex_name(p) : p;
+    list += p;
   }
-  if (notation_ == Notation::Latex) return name + "[" + list + "]";
   return name + "[" + list + "]";
 }
 
@@ -148,11 +157,11 @@ std::string ExpressionPrinter::read_text(const Node& n, const Renaming& renaming
     if (s->kind != SymbolKind::Param) {
       const int back = lag + (s->kind == SymbolKind::State ? 1 : 0);
       text += "^{(t" + (back ? "-" + std::to_string(back) : "") +
-              (n.lag_axis != kNoAxis ? "-" + latex_name(index_text(through({n.lag_axis, 0}, renaming))) : "") + ")}";
+              (n.lag_axis != kNoAxis ? "-" + index_text(through({n.lag_axis, 0}, renaming)) : "") + ")}";
     }
     if (!natural) {
       std::string list;
-      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + p;
       text = "{" + text + "}_{" + list + "}";
     }
     return text;
@@ -186,7 +195,7 @@ bool ExpressionPrinter::named_piece(NodeId node, const Renaming& renaming, Piece
     text = latex_name(text) + "^{(t)}";
     if (!natural) {
       std::string list;
-      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + p;
       text = "{" + text + "}_{" + list + "}";
     }
   } else if (!natural) {
@@ -215,12 +224,7 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
     case Op::Read: result = {read_text(n, renaming), kPrimary}; break;
     case Op::Eye:
     case Op::OneHot: {
-      const Index a = through(n.index[0], renaming), b = through(n.index[1], renaming);
-      if (notation_ == Notation::Latex) {
-        result = {"\\delta_{" + latex_name(index_text(a)) + "," + latex_name(index_text(b)) + "}", kPrimary};
-      } else {
-        result = {"eye[" + index_text(a) + "," + index_text(b) + "]", kPrimary};
-      }
+      result = {identity_text(through(n.index[0], renaming), through(n.index[1], renaming)), kPrimary};
       break;
     }
     case Op::Reindex: {
@@ -287,6 +291,7 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
       if (e.op == Op::Constant && e.number == std::round(e.number) && std::fabs(e.number) < 1e6) {
         const int k = static_cast<int>(e.number);
         if (latex) return {raised(at(0, kPrimary), std::to_string(k)), kPower};
+        if (std::abs(k) > kMostInPower) break;
         return {at(0, kPrimary) + (k < 0 ? fmt::format("^({})", k) : fmt::format("^{}", k)), kPower};
       }
       if (latex) return {raised(at(0, kPrimary), at(1, 0)), kPower};
@@ -345,8 +350,8 @@ bool ExpressionPrinter::contracts(NodeId matrix, NodeId x, AxisId b, const Renam
     places.push_back(index_text(i));
   }
   // Written out (Uz[d1,d]) the contracted name must not stand twice.
-  if (!natural && std::count(places.begin(), places.end(), axis_name(along))) return false;
-  places.push_back(axis_name(along));
+  if (!natural && std::count(places.begin(), places.end(), index_text({along, 0}))) return false;
+  places.push_back(index_text({along, 0}));
   Renaming inner = renaming;
   inner[b] = Index{along, 0};
   std::string left = s.lag_of >= 0 ? cell_.symbols[s.lag_of].name : s.name;
@@ -357,7 +362,7 @@ bool ExpressionPrinter::contracts(NodeId matrix, NodeId x, AxisId b, const Renam
     if (s.kind != SymbolKind::Param) left += "^{(t" + (back ? "-" + std::to_string(back) : std::string()) + ")}";
     if (!natural) {
       std::string list;
-      for (const std::string& p : places) list += (list.empty() ? "" : ",") + latex_name(p);
+      for (const std::string& p : places) list += (list.empty() ? "" : ",") + p;
       left = "{" + left + "}_{" + list + "}";
     }
     out = {left + "\\, " + operand(x, inner, kContract), kProduct};
@@ -393,23 +398,26 @@ ExpressionPrinter::Piece ExpressionPrinter::reduction(NodeId node, const Renamin
   const Node& n = g[node];
   Renaming inner = renaming;
   std::vector<AxisId> bound;
-  std::string picked;  // one entry of a softmax: a sum against a one-hot, since calls take no index
+  // One entry of a softmax, or one read along a diagonal: a sum against an identity, since calls take no index.
+  std::vector<AxisId> picked;
+  std::string identities;
   for (AxisId b : n.bound) {
+    const auto another_at = [&](Index place) {
+      return std::any_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return a != b && through({a, 0}, renaming) == place; });
+    };
     AxisId spelled = b;
-    if (n.op == Op::Softmax) {
-      const Index i = through({b, 0}, renaming);  // stays free: follows the renaming
-      if (i.is_axis()) {
-        spelled = i.axis;
-      } else {
-        picked += "eye[" + axis_name(b) + "," + index_text(i) + "]*";
-        inner.erase(b);
-      }
+    // The axis of a softmax stays free and follows the renaming where it can; a bound one must not capture.
+    const Index to = through({b, 0}, renaming);
+    if (n.op == Op::Softmax && to.is_axis() && !another_at(to)) {
+      spelled = to.axis;
     } else {
-      bool captured = false;
-      for (AxisId free : n.axes) captured |= through({free, 0}, renaming) == Index{b, 0};
-      if (captured) spelled = fresh_spelling(b);
-      inner[b] = Index{spelled, 0};
+      if (another_at({b, 0})) spelled = fresh_spelling(b);
+      if (n.op == Op::Softmax) {
+        picked.push_back(spelled);
+        identities += identity_text({spelled, 0}, to) + (notation_ == Notation::Latex ? "\\, " : "*");
+      }
     }
+    inner[b] = Index{spelled, 0};
     bound.push_back(spelled);
   }
   if (notation_ == Notation::Latex) {
@@ -417,12 +425,16 @@ ExpressionPrinter::Piece ExpressionPrinter::reduction(NodeId node, const Renamin
     for (AxisId b : bound) list += (list.empty() ? "" : ",") + latex_name(axis_name(b));
     if (n.op == Op::ReduceSum) return {"\\sum_{" + list + "} " + operand(n.args[0], inner, kProduct), kProduct};
     const char* name = n.op == Op::ReduceMax ? "\\max_{" : "\\operatorname{softmax}_{";
-    return {name + list + "}\\left(" + operand(n.args[0], inner, 0) + "\\right)", kPrimary};
+    const std::string text = name + list + "}\\left(" + operand(n.args[0], inner, 0) + "\\right)";
+    if (picked.empty()) return {text, kPrimary};
+    list.clear();
+    for (AxisId b : picked) list += (list.empty() ? "" : ",") + latex_name(axis_name(b));
+    return {"\\sum_{" + list + "} " + identities + text, kProduct};
   }
   const char* name = n.op == Op::ReduceSum ? "sum" : n.op == Op::ReduceMax ? "max" : "softmax";
   const std::string text = name + index_list(bound) + "(" + operand(n.args[0], inner, 0) + ")";
   if (picked.empty()) return {text, kPrimary};
-  return {"sum" + index_list(bound) + "(" + picked + text + ")", kPrimary};
+  return {"sum" + index_list(picked) + "(" + identities + text + ")", kPrimary};
 }
 
 ExpressionPrinter::Piece ExpressionPrinter::max_share(NodeId node, const Renaming& renaming) {

@@ -55,6 +55,7 @@ class ExpressionPrinter {
   std::string number_text(double v);
   Index through(Index i, const Renaming& renaming) const;
   std::string index_text(Index i);
+  std::string identity_text(Index a, Index b);
   std::string indexed(const std::string& name, const std::vector<std::string>& places);
   static constexpr AxisId kFirstSpelling = 1u << 30;
   AxisId fresh_spelling(AxisId axis);

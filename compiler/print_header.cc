@@ -151,6 +151,11 @@ std::string structure_summary(const CellGraph& cell, const Structure& structure)
       const Symbol& s = cell.symbols[cell.updates[u].symbol];
       if (s.lag_of < 0) states += (states.empty() ? "" : ", ") + s.name;
     }
+    // A state that only an out reads back in time: its copies are a stage of their own.
+    if (states.empty()) {
+      const Symbol& copy = cell.symbols[cell.updates[stage.states.front()].symbol];
+      states = fmt::format("lag({}, {})", cell.symbols[copy.lag_of].name, copy.lag);
+    }
     text += fmt::format("{}{{{}}} {}", text.empty() ? "" : "; ", states, to_string(stage.kind));
   }
   return text.empty() ? "no states" : text;

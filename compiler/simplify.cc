@@ -16,6 +16,17 @@ bool is_normalised(Op op) { return op == Op::Softmax || op == Op::MaxShare; }
 // a form of its own, so unbounded forms would need n^2 memory for a cell that is one long sum.
 constexpr std::size_t kMaxTerms = 64;
 
+// No power of an atom grows past this, so that no sum or product of two powers overflows: what would
+// becomes an atom of its own. A node Pow with so large an exponent is read as an atom too.
+constexpr int kMaxPower = 1 << 20;
+
+/// Where a renaming takes an axis; all of it happens at once, so an axis moves one step.
+Index image(AxisId axis, const std::vector<std::pair<AxisId, Index>>& map) {
+  for (const auto& [from, to] : map)
+    if (from == axis) return to;
+  return {axis, 0};
+}
+
 Polynomial scaled(const Polynomial& p, double factor) {
   if (factor == 0) return {};
   Polynomial result = p;
@@ -30,22 +41,6 @@ Polynomial sum(const Polynomial& a, const Polynomial& b, double sign) {
     if (fresh) continue;
     it->second += sign * c;
     if (it->second == 0) result.erase(it);
-  }
-  return result;
-}
-
-Monomial product(const Monomial& a, const Monomial& b) {
-  Monomial result;
-  std::size_t i = 0, j = 0;
-  while (i < a.size() || j < b.size()) {
-    if (j == b.size() || (i < a.size() && a[i].first < b[j].first)) {
-      result.push_back(a[i++]);
-    } else if (i == a.size() || b[j].first < a[i].first) {
-      result.push_back(b[j++]);
-    } else {
-      if (const int power = a[i].second + b[j].second) result.emplace_back(a[i].first, power);
-      ++i, ++j;
-    }
   }
   return result;
 }
@@ -136,10 +131,43 @@ Polynomial Simplifier::multiply(const Polynomial& a, const Polynomial& b) {
 Polynomial Simplifier::power(const Polynomial& a, int exponent) {
   if (exponent == 0) return {{{}, 1.0}};
   if (exponent == 1) return a;
-  auto [c, m] = as_factor(a);
+  const auto [c, m] = as_factor(a);
   if (c == 0) return exponent > 0 ? Polynomial{} : Polynomial{{{}, std::pow(0.0, exponent)}};
-  for (auto& [atom, p] : m) p *= exponent;
-  return {{std::move(m), std::pow(c, exponent)}};
+  Monomial raised;
+  for (const auto& factor : m) {
+    const std::int64_t total = std::int64_t{factor.second} * exponent;
+    const bool fits = std::abs(total) <= kMaxPower;
+    raised = product(raised, fits ? Monomial{{factor.first, static_cast<int>(total)}} : raised_atom(factor, exponent));
+  }
+  return {{std::move(raised), std::pow(c, exponent)}};
+}
+
+Monomial Simplifier::raised_atom(std::pair<NodeId, int> factor, int exponent) {
+  const int sign = factor.second < 0 ? -1 : 1;
+  return {{build(Monomial{{factor.first, std::abs(factor.second)}}, 1), sign * exponent}};
+}
+
+Monomial Simplifier::product(const Monomial& a, const Monomial& b) {
+  Monomial result, apart;
+  std::size_t i = 0, j = 0;
+  while (i < a.size() || j < b.size()) {
+    if (j == b.size() || (i < a.size() && a[i].first < b[j].first)) {
+      result.push_back(a[i++]);
+    } else if (i == a.size() || b[j].first < a[i].first) {
+      result.push_back(b[j++]);
+    } else {
+      const auto &x = a[i++], &y = b[j++];
+      const int power = x.second + y.second;
+      if (std::abs(power) > kMaxPower) {
+        const bool swap = std::abs(y.second) > std::abs(x.second);
+        apart = product(apart, raised_atom(swap ? y : x, 1));
+        result.push_back(swap ? x : y);
+      } else if (power) {
+        result.emplace_back(x.first, power);
+      }
+    }
+  }
+  return apart.empty() ? result : product(result, apart);
 }
 
 Polynomial Simplifier::sum_over(const std::vector<AxisId>& bound, const Polynomial& body) {
@@ -247,9 +275,7 @@ NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>>
       done[id] = substitute_under(id, map);
     } else if (is_normalised(n.op) && !picks_from(n, map)) {
       std::vector<AxisId> bound = n.bound;
-      for (AxisId& b : bound)
-        for (const auto& [from, to] : map)
-          if (from == b) b = to.axis;
+      for (AxisId& b : bound) b = image(b, map).axis;
       done[id] = n.op == Op::Softmax ? graph_.softmax(bound, done.at(n.args[0]), n.span)
                                      : graph_.max_share(bound, done.at(n.args[0]), n.span);
     } else {
@@ -264,11 +290,12 @@ NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>>
 
 bool Simplifier::picks_from(const Node& n, const std::vector<std::pair<AxisId, Index>>& map) {
   // One entry of a softmax or of a share of the maximum, or either read along a diagonal, has no
-  // form without the Reindex.
-  for (const auto& [from, to] : map) {
-    const bool normalised = std::binary_search(n.bound.begin(), n.bound.end(), from);
-    if (normalised && (!to.is_axis() || std::binary_search(n.axes.begin(), n.axes.end(), to.axis)))
-      return true;
+  // form without the Reindex. Axes that only change names, or swap them, make no diagonal.
+  for (AxisId b : n.bound) {
+    const Index at = image(b, map);
+    if (!at.is_axis()) return true;
+    for (AxisId other : n.axes)
+      if (other != b && image(other, map) == at) return true;
   }
   return false;
 }

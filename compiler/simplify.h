@@ -43,6 +43,9 @@ class Simplifier {
   Polynomial power(const Polynomial& a, int exponent);
   Polynomial sum_over(const std::vector<AxisId>& bound, const Polynomial& body);
   std::pair<double, Monomial> as_factor(const Polynomial& p);
+  Monomial product(const Monomial& a, const Monomial& b);
+  /// (atom^power)^exponent with atom^power as one atom.
+  Monomial raised_atom(std::pair<NodeId, int> factor, int exponent);
   void settle(NodeId node);  ///< canonical forms of all that is below
   NodeId canonical(NodeId node);
   NodeId substitute(NodeId node, std::vector<std::pair<AxisId, Index>> map);

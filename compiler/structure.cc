@@ -150,8 +150,8 @@ std::vector<std::vector<int>> stages_of(const CellGraph& cell) {
   return order;
 }
 
-// Has the step an operator whose slope hides a dependence? Without one the structural Jacobian is the
-// true one, and deriving it again is half of the work on a large cell.
+// Has the step an operator whose slope hides a dependence? Without one, and where all slopes are products,
+// the structural Jacobian is the true one, and deriving it again is half of the work on a large cell.
 bool steps(const CellGraph& cell) {
   std::vector<NodeId> roots;
   for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
@@ -162,11 +162,14 @@ bool steps(const CellGraph& cell) {
   return false;
 }
 
+// Larger blocks are counted as text.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
+
 class Analyser {
  public:
   Analyser(CellGraph& cell, const Jacobian& true_jacobian)
       : cell_(cell), g_(cell.graph), simplifier_(cell.graph), true_(true_jacobian),
-        jacobian_(steps(cell) ? differentiate(cell, SlopeRule::Structural) : true_jacobian) {}
+        jacobian_(true_jacobian.chooses || steps(cell) ? differentiate(cell, SlopeRule::Structural) : true_jacobian) {}
 
   Structure run() {
     const int count = static_cast<int>(cell_.updates.size());
@@ -246,14 +249,19 @@ class Analyser {
   }
 
   BlockSize block_size(const StageView& view) {
-    // Σ over states of Π lengths of its mixed axes, equal products collected: 2*d, 4*k, k + 1.
+    // Σ over states of Π lengths of its mixed axes, equal products collected: 2*d, 4*k, k + 1. Lengths whose
+    // product no number holds stand by their names, as if the data gave them.
     std::map<std::vector<AxisId>, std::int64_t> terms;
     for (int u : view.states) {
       std::vector<AxisId> symbolic;
       std::int64_t number = 1;
       for (AxisId a : state(u).index) {
         if (view.is_channel(a)) continue;
-        if (const auto fixed = g_.axis(a).fixed) number *= *fixed;
+        const auto fixed = g_.axis(a).fixed;
+        std::int64_t longer = 0;
+        // Room is left for the sum over the states, of which there are a few thousand at most.
+        const bool fits = fixed && !__builtin_mul_overflow(number, *fixed, &longer) && longer <= kMostCounted;
+        if (fits) number = longer;
         else symbolic.push_back(g_.axis(a).extent_of);
       }
       std::sort(symbolic.begin(), symbolic.end());

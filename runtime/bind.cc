@@ -208,8 +208,7 @@ class Binder {
     const Axis& a = cell_.graph.axis(axis);
     const AxisId header = a.extent_of;
     const std::string& name = cell_.graph.axis(header).name;
-    if (value < 0)
-      throw RequestError(fmt::format("{}: axis {} has length {}; it cannot be negative", from, name, value));
+    if (value < 1) throw RequestError(fmt::format("{}: axis {} has length {}; expected at least 1", from, name, value));
     const auto known = sizes_.find(header);
     if (known == sizes_.end()) {
       sizes_[header] = {value, from};

@@ -160,24 +160,16 @@ class ClaimChecker {
     }
   }
 
-  /// Places of two states that run along the same header axis, paired in order.
+  /// Places of two states with one index variable: in P[d,d] the two d are apart, and only one may be a lane.
   std::vector<std::pair<std::size_t, std::size_t>> shared_places(int r, int c,
                                                                  const std::vector<AxisId>* only) const {
-    const auto extent = [&](AxisId a) { return cell_.graph.axis(a).extent_of; };
-    const auto& rows = cell_.symbol_of(cell_.updates[r]).axes;
-    const auto& columns = cell_.symbol_of(cell_.updates[c]).axes;
+    const auto& rows = cell_.symbol_of(cell_.updates[r]).index;
+    const auto& columns = cell_.symbol_of(cell_.updates[c]).index;
     std::vector<std::pair<std::size_t, std::size_t>> pairs;
-    std::vector<bool> used(columns.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (only &&
-          std::none_of(only->begin(), only->end(), [&](AxisId a) { return extent(a) == extent(rows[i]); }))
-        continue;
-      for (std::size_t j = 0; j < columns.size(); ++j)
-        if (!used[j] && extent(rows[i]) == extent(columns[j])) {
-          used[j] = true;
-          pairs.emplace_back(i, j);
-          break;
-        }
+      if (only && std::find(only->begin(), only->end(), rows[i]) == only->end()) continue;
+      const auto j = std::find(columns.begin(), columns.end(), rows[i]);
+      if (j != columns.end()) pairs.emplace_back(i, j - columns.begin());
     }
     return pairs;
   }
@@ -237,7 +229,7 @@ class ClaimChecker {
   void check_lanes(int s, const Stage& stage) {
     if (stage.channel_axes.empty()) return;
     std::vector<std::string> names;
-    for (const AxisId a : stage.channel_axes) names.push_back(cell_.graph.axis(a).name);
+    for (const AxisId a : stage.channel_axes) names.push_back(cell_.graph.axis(cell_.graph.axis(a).extent_of).name);
     Tally tally(fmt::format("{} moves nothing along {}", stage_text(s), fmt::join(names, ", ")));
     bool any = false;
     for (const int r : stage.states)
@@ -361,14 +353,12 @@ class ClaimChecker {
   /// Positions of the stage's one state, by lane: entries that differ only along mixed axes.
   std::vector<std::vector<std::int64_t>> lanes(int u, const Stage& stage) const {
     std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> groups;
-    const auto& axes = cell_.symbol_of(cell_.updates[u]).axes;
+    const auto& index = cell_.symbol_of(cell_.updates[u]).index;
     for (std::int64_t i = 0; i < step_->entries(u); ++i) {
       const auto at = step_->position(u, i);
       std::vector<std::int64_t> key;
-      for (std::size_t p = 0; p < axes.size(); ++p)
-        if (std::any_of(stage.channel_axes.begin(), stage.channel_axes.end(), [&](AxisId a) {
-              return cell_.graph.axis(a).extent_of == cell_.graph.axis(axes[p]).extent_of;
-            }))
+      for (std::size_t p = 0; p < index.size(); ++p)
+        if (std::find(stage.channel_axes.begin(), stage.channel_axes.end(), index[p]) != stage.channel_axes.end())
           key.push_back(at[p]);
       groups[key].push_back(i);
     }

@@ -72,6 +72,12 @@ std::string message_of(llvm::Error error) { return llvm::toString(std::move(erro
 /// Who is to run the code: this process, or a program that is linked later.
 enum class Use { Here, Elsewhere };
 
+/// An unknown name makes LLVM print to stderr and go on with a generic processor.
+bool knows_processor(const llvm::Target& target, const std::string& triple, const std::string& name) {
+  const std::unique_ptr<llvm::MCSubtargetInfo> generic(target.createMCSubtargetInfo(triple, "", ""));
+  return generic && generic->isCPUStringValid(name);
+}
+
 /// The processor to compile for, checked: LLVM knows it, it has FMA, and where need be this machine runs it.
 std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu, Use use = Use::Here) {
   initialise_target();
@@ -82,13 +88,8 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu, Use 
   if (!target) throw DeviceError(fmt::format("LLVM has no code generator for {}: {}", triple, problem));
   const std::string features = native ? host_feature_list() : "";
   const std::string name = native ? host_cpu_name() : cpu;
-  {
-    // An unknown name makes LLVM print to stderr and go on with a generic processor.
-    const std::unique_ptr<llvm::MCSubtargetInfo> generic(target->createMCSubtargetInfo(triple, "", ""));
-    if (!generic || !generic->isCPUStringValid(name)) {
-      throw DeviceError(fmt::format("LLVM knows no processor '{}' for {}; use \"native\"", name, triple));
-    }
-  }
+  if (!knows_processor(*target, triple, name))
+    throw DeviceError(fmt::format("LLVM knows no processor '{}' for {}; use \"native\"", name, triple));
   llvm::TargetOptions options;
   // Fuse only what the text asks to fuse: llvm.fma, llvm.fmuladd and instructions flagged contract.
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
@@ -381,6 +382,15 @@ std::string compile_object(const std::string& ir_text, const std::string& cpu, c
   optimise(*module, *machine);
   const auto object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
   return {object.begin(), object.end()};
+}
+
+bool is_processor(const std::string& cpu) {
+  if (cpu == "native") return true;
+  initialise_target();
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string problem;
+  const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, problem);
+  return target && knows_processor(*target, triple, cpu);
 }
 
 int target_vector_bits(const std::string& cpu) { return vector_bits(*target_machine(cpu, Use::Elsewhere)); }

@@ -317,6 +317,18 @@ std::vector<std::string> example_files() {
 INSTANTIATE_TEST_SUITE_P(Examples, CommandBuildCells, testing::ValuesIn(example_files()),
                          [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
 
+TEST_F(CommandBuild, APathNeedNotBeUtf8) {
+  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-object", "-o", "b\xff.o", "--json"});
+  EXPECT_EQ(built.status, 0) << built.err;
+  EXPECT_EQ(json::parse(built.out).at("out"), "b\xef\xbf\xbd.o");
+}
+
+TEST_F(CommandBuild, TheHeaderNamesStagesOfCopies) {
+  const std::string cell = write("late.cell", "cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n  out y = lag(h, 1)\n}\n");
+  build({cell, "--target", "cpu-object", "-o", "late.o"});
+  EXPECT_HAS(bytes("late.h"), "structure: {h} diagonal; {lag(h, 1)} diagonal\n");
+}
+
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed
@@ -371,7 +383,7 @@ TEST_F(CommandBuild, Refusals) {
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "d=0"}, 2, "at least 1"},
       {{"pick.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "d=2"}, 1, "needs 4 or more"},
-      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "abacus"}, 4, "abacus"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "abacus"}, 2, "--cpu abacus: LLVM knows no processor of that name"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "x86-64-v2"}, 4, "fused multiply-add"},
       {{"none.cell", "--target", "cpu-object", "-o", "a.o"}, 1, "none.cell"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--cpu", "native"}, 2, "--target cuda-source is for GPUs"},
@@ -393,8 +405,8 @@ TEST_F(CommandBuild, Refusals) {
   }
   const Outcome run = cellc({"run", "gru.cell", "--cpu", "abacus", "--random", "1", "--length", "2", "--dim",
                              "d=2", "--dim", "m=2"});
-  EXPECT_EQ(run.status, 4);
-  EXPECT_HAS(run.err, "abacus");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_HAS(run.err, "--cpu abacus: LLVM knows no processor of that name");
   // No NVRTC in sight.
   ProcessOptions without;
   without.environment["CELLC_NVRTC"] = path("none");

@@ -168,5 +168,14 @@ TEST_F(CommandInspect, CheckPassesAndSaysWhatItTried) {
   EXPECT_TRUE(clip);
 }
 
+TEST_F(CommandInspect, TheTreeOfOneCell) {
+  const std::string file = example("25_ltc.cell");
+  const Outcome both = cellc({"inspect", file, "--stage", "tree"}), one = cellc({"inspect", file, "--stage", "tree", "--cell", "ltc"});
+  EXPECT_EQ(one.status, 0);
+  EXPECT_HAS(both.out, "cell lrc_ssm");
+  EXPECT_HAS(one.out, "cell ltc");
+  EXPECT_EQ(one.out.find("cell lrc_ssm"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace cellc

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -122,6 +123,32 @@ TEST_F(CommandRun, EmptyRunsAreValid) {
   run(cell, {"--input", "x=nobody.npy", "--param", "a=0.5", "--verify"});
   EXPECT_EQ(load("out/h.npy").shape(), (Shape{0, 5, 3}));
   EXPECT_EQ(load("out/h.final.npy").shape(), (Shape{0, 3}));
+}
+
+TEST_F(CommandRun, NotConvergedSaysWhereAndWhatHelps) {
+  const std::string cell = write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(3*h + x)\n}\n");
+  array("x.npy", {2, 400, 3}, wave);
+  const std::vector<std::string> command = {"run", cell, "--input", "x=x.npy", "--solver", "newton", "--max-iterations", "1", "--no-repair", "--device", "cpu"};
+  const Outcome text = cellc(command);
+  EXPECT_EQ(text.status, 3);
+  EXPECT_HAS(text.err, "cellc: error: not converged: ");
+  EXPECT_HAS(text.err, " of 2 sequences");
+  EXPECT_HAS(text.err, "leave out --no-repair");
+  EXPECT_EQ(std::count(text.err.begin(), text.err.end(), '\n'), 1) << text.err;
+  std::vector<std::string> as_json = command;
+  as_json.push_back("--json");
+  const Outcome outcome = cellc(as_json);
+  EXPECT_EQ(outcome.status, 3);
+  const json object = json::parse(outcome.out, nullptr, false);
+  ASSERT_TRUE(object.contains("error")) << outcome.out;
+  EXPECT_HAS(object["error"].get<std::string>(), "not converged: ");
+  EXPECT_FALSE(object["unconverged"].empty());
+}
+
+TEST_F(CommandRun, LanesAreAxes) {
+  const std::string cell = write("square.cell", "cell square[d] {\n  state P[d,d]\n  input x[d]\n  P'[i,j] = 0.5*P[i,j] + x[i]*x[j]\n}\n");
+  const Outcome outcome = cellc({"run", cell, "--random", "1", "--length", "3", "--dim", "d=2"});
+  EXPECT_HAS(outcome.out, "lanes d,d\n");
 }
 
 TEST_F(CommandRun, PackedSequences) {

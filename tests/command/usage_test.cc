@@ -55,6 +55,20 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--random", "x"}, "x"},
       {{"run", gru, "--batch", "-1"}, "--batch: -1: expected a number of at least 0 (cellc run --help"},
       {{"run", gru, "--dtype", "f31", "--random", "1"}, "expected f32, f64, bf16 or f16"},
+      {{"run", gru, "--offsets", ""}, "--offsets"},
+      {{"run", gru, "--offsets="}, "--offsets"},
+      {{"run", gru, "--out", "", "--random", "1", "--length", "1", "--dim", "d=1"}, "--out: expected a value, which is empty (cellc run --help"},
+      {{"run", gru, "--plan", ""}, "--plan"},
+      {{"run", gru, "--dtype", ""}, "--dtype"},
+      {{"run", gru, "--cell", ""}, "--cell"},
+      {{"run", gru, "--kernel", ""}, "--kernel"},
+      {{"run", gru, "--dim", "d=2", "--dim", ""}, "--dim"},
+      {{"run", gru, "--random", ""}, "--random"},
+      {{"run", ""}, "FILE"},
+      {{"build", gru, "--target", "cpu-object", "-o", ""}, "--out"},
+      {{"build", gru, "--target", "cpu-object", "-o", "a.o", "--cpu", ""}, "--cpu"},
+      {{"inspect", gru, "--stage", ""}, "--stage"},
+      {{"inspect", example("25_ltc.cell"), "--stage", "tree", "--cell", "ltd"}, "--cell ltd: "},
       {{"run", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {{"run", gru, "--solver", "persistent"}, "not available in this version"},
       {{"run", gru, "--solver", "relaxation", "--random", "1", "--length", "9", "--dim", "d=2"}, "nothing to relax"},
@@ -101,6 +115,10 @@ TEST_F(CommandUsage, JsonWhateverTheStatus) {
     ASSERT_TRUE(object.is_object()) << outcome.out;
     EXPECT_EQ(object.contains("error"), status != 0) << outcome.out;
   }
+}
+
+TEST_F(CommandUsage, OnlyACacheMayBeNowhere) {
+  EXPECT_EQ(cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "1", "--dim", "d=1", "--cache-dir", ""}).status, 0);
 }
 
 TEST_F(CommandUsage, NoGpuIsADeviceFailure) {

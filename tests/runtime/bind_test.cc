@@ -116,6 +116,9 @@ TEST(Bind, MessagesNameArrayAxisExpectedAndFound) {
   request.params["W"] = ramp({4, 7});
   EXPECT_HAS(error_of(cell, request), "axis m has length 7; expected 3, as input x (file.npy) has it");
   request = good();
+  request.inputs["x"] = ramp({2, 5, 0});
+  EXPECT_HAS(error_of(cell, request), "input x (file.npy): axis m has length 0; expected at least 1");
+  request = good();
   request.inputs["x"] = ramp({2, 5, 3, 1});
   EXPECT_HAS(error_of(cell, request),
              "input x (file.npy) has the shape [2, 5, 3, 1]; expected [B, T, m] or [T, m]");

@@ -99,5 +99,14 @@ TEST(Check, KinksAreSkippedNotFailed) {
   EXPECT_EQ(failures(d), "");
 }
 
+// Of the two places of P only the second is a lane.
+TEST(Check, APlaceOfARepeatedAxisMayBeALane) {
+  AnalysedCell d = derive("cell c[d] {\n  state P[d,d]\n  param A[d,d]\n  P'[i,j] = A[i,k]@P[k,j]\n}\n");
+  EXPECT_EQ(d.structure.stages.at(0).channel_axes.size(), 1u);
+  EXPECT_EQ(failures(d), "");
+  d.structure.stages[0].channel_axes = {d.cell.header[0]};
+  EXPECT_NE(failures(d).find("stage {P} moves nothing along d; "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace cellc
