@@ -79,6 +79,7 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
                          binding,
                          output,
                          solved,
+                         true,  // what does not converge is repaired
                          {},
                          "",
                          first_nonfinite(loaded.cell, binding.run, output),
