@@ -1,13 +1,14 @@
 // What the grid of cuda_grid_bench.cc does not show, on a GPU: linear scans of few channels, chaotic cells, HGRN
 // in 16 bits, and calls whose data change. Figures of others that stand beside ours were measured on an H200.
 //
-//   cellc_bench_cases [linear,short,chaotic,hgrn,changing [REPEATS]]
+//   cellc_bench_cases [linear,wide,short,rounded,chaotic,hgrn,changing [REPEATS]]
 //
 // A ratio beside `copy` is ours over a copy of as many bytes; `differs` compares with the sequential kernel, where
 // that is run.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -23,6 +24,7 @@ using namespace cellc;
 namespace {
 
 const char* const kLinear = "cell linear[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n}\n";
+const char* const kMinGru = "cell min_gru[d] {\n  state h[d]\n  input xz[d], xc[d]\n  z = sigmoid(xz)\n  h' = (1 - z)*h + z*xc\n}\n";
 const char* const kClip = "cell clipped[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = clip(a*h + x, -1, 1)\n}\n";
 const char* const kMoebius =
     "cell moebius[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = (a*h + x + 2)/(h + 2)\n}\n";
@@ -99,10 +101,12 @@ class Case {
   void give(CudaSolver& solver, const Case& data) const {
     for (std::size_t i = 0; i < inputs_.size(); ++i) solver.place(inputs_[i], data.data_[i].address(), channels_);
   }
-  CudaSolver solver(Strategy strategy) {
+  /// `checks`: scans look at what they rounded, which calls on a caller's arrays have to ask for.
+  CudaSolver solver(Strategy strategy, bool checks = false) {
     CudaSolver made(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
     SolveOptions options;
     options.solver = strategy;
+    options.check_scans = checks;
     made.upload(run_, options);
     give(made, *this);
     return made;
@@ -111,6 +115,7 @@ class Case {
   void settle(CudaSolver& solver, Strategy strategy, SolveReport& report, int calls = 3) {
     SolveOptions options;
     options.solver = strategy;
+    options.check_scans = false;
     for (int i = 0; i < calls; ++i) {
       solver.launch(0);
       solver.report(report, 0);
@@ -186,12 +191,83 @@ void linear(Gpu& gpu, int repeats) {
     // A step at a time takes seconds: a scan of other pieces stands in, and the sequential kernel for few steps below.
     SolveOptions other;
     other.solver = Strategy::Scan;
+    other.check_scans = false;
     other.plan.push_back({Strategy::Scan, 2048, 0, "other pieces"});
     CudaSolver again = c.solver(Strategy::Auto);
     again.replan(other);
     again.launch(0);
     fmt::print("{:<9}{:<5}{:>10}{:>4}{:>9.4f}{:>9.4f}{:>8.2f}{:>10.0e}  {}\n", one.name, to_string(one.dtype), steps, one.channels, floor, ms,
                floor / ms, c.difference(ours, again), plan_of(report));
+    std::fflush(stdout);
+  }
+}
+
+/// Many channels, of data like those of gates.
+void wide(Gpu& gpu, int repeats) {
+  fmt::print("\nscans of many channels, ms; `checked`: with a look at all starts, and shares of channels that were walked\n"
+             "{:<9}{:<5}{:>4}{:>7}{:>6}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>12}\n", "cell", "type", "B", "T", "d", "copy", "scan", "of copy", "checked", "of copy",
+             "walked", "sequential");
+  struct One {
+    const char *name, *text;
+    Dtype dtype;
+    std::int64_t batch, steps, channels;
+    std::vector<Range> ranges;
+  };
+  const std::vector<Range> decays = {{0.5f, 1.f}, {-1.f, 1.f}}, gates = {{-2.f, 2.f}, {-1.f, 1.f}};
+  std::vector<One> all;
+  for (const auto& [batch, steps, channels] : {std::array<std::int64_t, 3>{1, 2048, 1024}, {1, 4096, 128}, {8, 2048, 1536}, {32, 2048, 2048}, {1, 8192, 1024}}) {
+    all.push_back({"linear", kLinear, Dtype::F32, batch, steps, channels, decays});
+    all.push_back({"minGRU", kMinGru, Dtype::F32, batch, steps, channels, gates});
+  }
+  all.push_back({"linear", kLinear, Dtype::F64, 8, 2048, 1536, decays});
+  for (const auto& [steps, channels] : {std::array<std::int64_t, 2>{1 << 26, 1}, {1 << 24, 4}, {1 << 21, 32}, {1 << 20, 128}})
+    all.push_back({"linear", kLinear, Dtype::F32, 1, steps, channels, decays});
+  for (const One& one : all) {
+    Case c(gpu, one.text, one.dtype, one.batch, one.steps, one.channels, one.ranges);
+    c.fill(1);
+    const double floor = c.floor(repeats);
+    CudaSolver scan = c.solver(Strategy::Scan), checked = c.solver(Strategy::Scan, true);
+    const double ms = ms_a_call(gpu, repeats, [&] { scan.launch(0); }), checked_ms = ms_a_call(gpu, repeats, [&] { checked.launch(0); });
+    SolveReport report;
+    checked.report(report, 0);
+    checked.launch(0);
+    checked.report(report, 0);
+    double walk = -1;
+    if (one.steps <= 8192) {
+      CudaSolver sequential = c.solver(Strategy::Sequential);
+      walk = ms_a_call(gpu, repeats, [&] { sequential.launch(0); });
+    }
+    fmt::print("{:<9}{:<5}{:>4}{:>7}{:>6}{:>9.4f}{:>9.4f}{:>8.3f}{:>9.4f}{:>8.3f}{:>8}{:>12.4f}\n", one.name, to_string(one.dtype), one.batch, one.steps,
+               one.channels, floor, ms, floor / ms, checked_ms, floor / checked_ms, report.stages[0].repaired, walk);
+    std::fflush(stdout);
+  }
+}
+
+/// Sums of large numbers that come back to small ones: composed maps round by more than the tolerance, and checked scans walk.
+void rounded(Gpu& gpu, int repeats) {
+  fmt::print("\nh' = a*h + x of x up to 10, f32; ms; `walked`: shares of channels, of a checked call\n{:>4}{:>10}{:>6}{:>9}{:>9}{:>9}{:>9}{:>12}\n", "B", "T",
+             "d", "copy", "scan", "checked", "walked", "sequential");
+  struct Shape {
+    std::int64_t batch, steps, channels;
+  };
+  for (const auto& [batch, steps, channels] :
+       std::vector<Shape>{{1, 2048, 1024}, {8, 2048, 1536}, {1, 65536, 32}, {1, std::int64_t{1} << 22, 1}, {1, std::int64_t{1} << 26, 1}}) {
+    Case c(gpu, kLinear, Dtype::F32, batch, steps, channels, {{0.97f, 1.f}, {-10.f, 10.f}});
+    c.fill(1);
+    const double floor = c.floor(repeats);
+    CudaSolver scan = c.solver(Strategy::Scan), checked = c.solver(Strategy::Scan, true);
+    const int few = std::min(repeats, 3);
+    const double ms = ms_a_call(gpu, repeats, [&] { scan.launch(0); }), checked_ms = ms_a_call(gpu, few, [&] { checked.launch(0); });
+    SolveReport report;
+    checked.report(report, 0);
+    checked.launch(0);
+    checked.report(report, 0);
+    double walk = -1;
+    if (steps <= 65536) {
+      CudaSolver sequential = c.solver(Strategy::Sequential);
+      walk = ms_a_call(gpu, repeats, [&] { sequential.launch(0); });
+    }
+    fmt::print("{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>9.4f}{:>9}{:>12.4f}\n", batch, steps, channels, floor, ms, checked_ms, report.stages[0].repaired, walk);
     std::fflush(stdout);
   }
 }
@@ -343,15 +419,17 @@ int main(int argc, char** argv) {
     }
     const int repeats = argc > 2 ? std::max(1, std::atoi(argv[2])) : 10;
     fmt::print("{}\n", gpu->facts().name);
-    std::stringstream parts(argc > 1 ? argv[1] : "linear,short,chaotic,hgrn,changing");
+    std::stringstream parts(argc > 1 ? argv[1] : "linear,wide,short,rounded,chaotic,hgrn,changing");
     for (std::string part; std::getline(parts, part, ',');) {
       if (part == "linear") linear(*gpu, repeats);
       else if (part == "short") short_scans(*gpu, repeats);
+      else if (part == "wide") wide(*gpu, repeats);
+      else if (part == "rounded") rounded(*gpu, repeats);
       else if (part == "chaotic") chaotic(*gpu, repeats);
       else if (part == "hgrn") hgrn(*gpu, repeats);
       else if (part == "changing") changing(*gpu, repeats);
       else {
-        fmt::print(stderr, "cellc_bench_cases: {}: expected linear, short, chaotic, hgrn or changing\n", part);
+        fmt::print(stderr, "cellc_bench_cases: {}: expected linear, wide, short, rounded, chaotic, hgrn or changing\n", part);
         return 2;
       }
     }

@@ -62,6 +62,7 @@ typedef struct {
   double tolerance;      /* 0 or less: the dtype's default */
   int max_iterations;    /* 0: the default */
   int no_repair;
+  int check_scans; /* calls on arrays of a GPU: whether scans look at what composed maps were rounded by (docs/notes/device-scan.md) */
 } cellc_options;
 
 CELLC_API void cellc_options_init(cellc_options* options);

@@ -45,7 +45,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
   cellc_variant v;
   /* Tickets of a scan are numbers of 32 bits. */
   if (plan->strategy == CELLC_SCAN && stage->scans && run->length > 0 &&
-      cellc_scan_variant(stage, facts, run, axes, plan->piece, &v) &&
+      cellc_scan_variant(stage, facts, run, axes, plan, &v) &&
       chains * (run->length / cellc_scan_piece(&v) + 2) < (int64_t)1 << 31)
     return v;
   /* Rows of neighbouring channels, sixteen bytes at a time, where every array's memory allows it. */
@@ -76,11 +76,8 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
   cellc_scratch s;
   memset(&s, 0, sizeof s);
   if (v->kernel == CELLC_SCAN) {
-    const int64_t halves = stage->real_bytes / 4, words = (stage->step_states + stage->map_numbers) * halves;
-    s.control = 16;
-    if (v->cluster) return s;
-    s.words = (uint64_t)(cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v) * words *
-                         v->channels * 8);
+    s.control = CELLC_SCAN_CONTROL;
+    s.words = (uint64_t)(cellc_scan_word_bytes(stage, run, axes, v) + cellc_scan_mark_bytes(stage, run, axes, v));
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
     const int64_t carriers = stage->carried_states - stage->step_states;
@@ -158,6 +155,11 @@ static inline void cellc_put32(cellc_argument* a, int64_t value) {
   const int32_t number = (int32_t)value;
   cellc_put(a, &number, 4);
 }
+static inline void cellc_put_real(cellc_argument* a, const cellc_stage* stage, double value) {
+  const float narrow = (float)value;
+  if (stage->real_bytes == 8) cellc_put(a, &value, 8);
+  else cellc_put(a, &narrow, 4);
+}
 static inline void cellc_end(cellc_argument* a) {
   while (a->size % 8) a->bytes[a->size++] = 0;
 }
@@ -206,6 +208,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     const int64_t chains = cellc_scan_chains(run, axes, v);
     cellc_put64(&out, (int64_t)at->control);
     cellc_put64(&out, (int64_t)at->words);
+    cellc_put64(&out, (int64_t)at->words + cellc_scan_word_bytes(stage, run, axes, v));
+    cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, cellc_scan_pieces(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
     cellc_put32(&out, v->buffers ? cellc_stream_carriers(chains, v) : 0);
@@ -220,12 +224,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
       cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
     cellc_put64(&out, (int64_t)at->states +
                           (2 * stage->step_states + stage->carried_states) * lanes * stage->real_bytes);
-    if (stage->real_bytes == 8) {
-      cellc_put(&out, &tolerance, 8);
-    } else {
-      const float narrow = (float)tolerance;
-      cellc_put(&out, &narrow, 4);
-    }
+    cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, plan->burn_in);
     cellc_put32(&out, plan->rounds);
     cellc_put32(&out, plan->fixed);

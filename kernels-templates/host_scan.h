@@ -5,6 +5,8 @@
 
 /* Needs host_stage.h. */
 
+enum { CELLC_SCAN_CONTROL = 40, CELLC_SCAN_MENDED = 32 }; /* bytes of ScanControl, and where `mended` is in it */
+
 /* What scan_piece.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
 static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {
   return cellc_most(cellc_most(1, stage->step_inputs), v->channels < CELLC_WARP ? stage->step_states : 0);
@@ -13,6 +15,12 @@ static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_var
   const int64_t size = stage->storage_bytes, parts = CELLC_WARP / v->channels;
   const int64_t pad = parts == 1 || v->channels < 16 / size ? 0 : v->channels;
   return parts * (steps * v->channels + pad) * size;
+}
+
+/* What warps hold of the step after their own, for every piece on chip: following_bytes of scan_piece.cuh. */
+static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t warps) {
+  if (!v->checks) return 0;
+  return cellc_divide_up((v->channels < CELLC_WARP ? warps : 1) * stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
 }
 
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
@@ -26,7 +34,7 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
 #define CELLC_SCAN_BYTES                                                           \
   (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
                v->channels * (2 * stage->map_numbers * real + 4)) +                \
-   v->channels * stage->step_states * real + 8)
+   cellc_following_bytes(stage, v, v->warps) + v->channels * stage->step_states * real + (v->checks ? 12 : 8))
 #define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
@@ -66,10 +74,10 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
   for (chunks = 13; chunks >= 5; chunks -= 2) {
     v->steps = v->copy == CELLC_TIME ? chunks * 16 / (int)(size * v->channels) : 8 * ((chunks - 1) / 2);
     for (v->warps = WARPS;; --v->warps) { /* stream_shared_bytes of scan_stream.cuh */
-      bytes = 320 +
+      bytes = 320 + cellc_following_bytes(stage, v, BUFFERS * v->warps) +
               v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
-                          v->channels * 2 * stage->map_numbers * real) +
-              v->channels * stage->step_states * real;
+                          v->channels * (v->checks ? 4 : 2) * stage->map_numbers * real) +
+              v->channels * stage->step_states * real + (v->checks ? 8 : 0);
       if (v->warps == 1 || bytes <= room) break;
     }
     if (v->warps == WARPS) break;
@@ -105,7 +113,10 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
     v->blocks = (int)(REGISTERS / (registers * v->warps * CELLC_WARP));
     v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
     /* cluster_shared_bytes of scan_cluster.cuh. */
-    v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
+    v->shared_bytes = (int)((v->checks ? 32 : 16) + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
+    if (v->checks)
+      v->shared_bytes +=
+          ((v->warps * CELLC_WARP + v->channels) * (stage->step_states + stage->step_inputs) + 2 * v->cluster + 1) * stage->real_bytes;
     /* The blocks of a cluster share a part of the card, so that not all places are taken. */
     if (8 * chains * v->cluster <= 7 * (int64_t)v->blocks * facts->multiprocessors) return 1;
   }
@@ -120,10 +131,10 @@ static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant*
 /* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would
  * fit. */
 static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts,
-                                     const cellc_stage_run* run, const cellc_lane_axes* axes, int64_t piece,
-                                     cellc_variant* v) {
+                                     const cellc_stage_run* run, const cellc_lane_axes* axes,
+                                     const cellc_plan* plan, cellc_variant* v) {
   enum { STREAM_ROUNDS = 10 }; /* pieces of a multiprocessor from which a stream pays */
-  const int64_t size = stage->storage_bytes, channels = axes->channels;
+  const int64_t size = stage->storage_bytes, channels = axes->channels, piece = plan->piece;
   int64_t chains;
   /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
    */
@@ -160,6 +171,8 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   v->kernel = CELLC_SCAN;
   v->width = 1;
   v->forward = !run->reverse;
+  /* Rows of 16 bits are rounded by more than a scan leaves. */
+  v->checks = plan->checks && stage->storage_bytes >= 4;
   v->channels = most;
   while (rows && channels % v->channels != 0) v->channels /= 2;
   if (time || span) {
@@ -204,6 +217,19 @@ static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_st
 static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_lane_axes* axes,
                                         const cellc_variant* v) {
   return run->sequences * cellc_divide_up(axes->channels, v->channels);
+}
+
+/* Bytes of what pieces publish, of a channel a word of 8 for every half of a number; a cluster publishes nothing. */
+static inline int64_t cellc_scan_word_bytes(const cellc_stage* stage, const cellc_stage_run* run,
+                                            const cellc_lane_axes* axes, const cellc_variant* v) {
+  return v->cluster ? 0
+                    : cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v) *
+                          (stage->step_states + stage->map_numbers) * (stage->real_bytes / 4) * v->channels * 8;
+}
+/* Bytes of what scan_mend.cuh marks: a word for each chain, and one for each channel of each piece. */
+static inline int64_t cellc_scan_mark_bytes(const cellc_stage* stage, const cellc_stage_run* run,
+                                            const cellc_lane_axes* axes, const cellc_variant* v) {
+  return !v->checks ? 0 : cellc_scan_chains(run, axes, v) * (1 + cellc_scan_pieces(stage, run, v) * v->channels) * 4;
 }
 
 #endif

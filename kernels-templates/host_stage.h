@@ -48,6 +48,7 @@ typedef struct cellc_plan {
   int strategy; /* CELLC_SEQUENTIAL, _SEGMENTED, or _SCAN where that is possible */
   int64_t segment, burn_in;
   int learns, carries, rounds, fixed, eager, repairs;
+  int checks;    /* a scan looks at the starts that composed maps give (scan_mend.cuh) */
   int64_t piece; /* steps that a block of a scan takes at most; 0: as many as suit the card */
 } cellc_plan;
 
@@ -60,6 +61,7 @@ typedef struct cellc_variant {
       forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; time runs forward */
   int cluster, whole; /* of a scan: blocks that have a sequence's pieces together (scan_cluster.cuh), 0: they are drawn;
                          whether all those are of one length and all groups of channels full */
+  int checks;         /* of a scan: cellc_plan's */
   int shared_bytes;
 } cellc_variant;
 
@@ -90,7 +92,7 @@ typedef struct cellc_lane_axes {
 /* Scratch memory of a stage, in bytes, and then where it is. */
 typedef struct cellc_scratch {
   uint64_t control, sent, off, states, bad; /* of segments */
-  uint64_t words;                           /* of a scan; its control is `control` */
+  uint64_t words;                           /* of a scan, and its marks behind them; its control is `control` */
 } cellc_scratch;
 
 typedef struct cellc_grid {

@@ -15,7 +15,10 @@
 // What is published is told from what stood there before by the number of the call beside every 32 bits,
 // in one word of 64: no flag is waited for first and no fence stands between.
 //
-// Lanes::segments is 1 here. Needs scan_piece.cuh.
+// Where the unit asks for it (CELLC_SCAN_CHECKS), threads look at each other's starts, and what composed maps rounded by more than
+// the tolerance is walked in the end (scan_mend.cuh).
+//
+// Lanes::segments is 1 here. Needs scan_piece.cuh and scan_mend.cuh.
 #pragma once
 
 namespace cellc {
@@ -90,7 +93,7 @@ struct ScanRun : ScanMaps<kCopy> {
   using typename Maps::Map, typename Maps::Piece;
   using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
   using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high;
-  using Maps::totals, Maps::looks, Maps::known, Maps::ended, Maps::is_known, Maps::ticket;
+  using Maps::totals, Maps::looks, Maps::known, Maps::ended, Maps::is_known, Maps::ticket, Maps::flagged;
   using Maps::keep, Maps::fetch, Maps::look_at_state, Maps::look_at_map, Maps::publish_state, Maps::publish_map;
   using Maps::first_state, Maps::draw;
 
@@ -166,6 +169,19 @@ struct ScanRun : ScanMaps<kCopy> {
     all.move(state);
   }
 
+  /// A start that was composed, and what the piece before has published since, are made differently. Of what may be left
+  /// where the piece starts, half is for that.
+  CELLC_DEVICE bool is_off_since_looked(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms, int chain) const {
+    Real sent[Step::kStates], start[Step::kStates], input[Piece::kInputs];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) input[e] = load(this->input_at(e, begin));   // rows may stand in its place on chip
+    while (!look_at_state(piece - 1, sent)) {
+    }
+    return !this->agrees(param, uniforms, sent, start, input, scan.tolerance / 2) && this->mark(chain, piece, 0);
+  }
+
   // Pieces -------------------------------------------------------------------------------------------
 
   CELLC_DEVICE void run(unsigned number) {
@@ -239,37 +255,41 @@ struct ScanRun : ScanMaps<kCopy> {
     const bool starts_known = *is_known();
     unsigned next = 0;
     if (threadIdx.x == 0) next = draw();
-    Map before;
-    before.identity();
+    // What lies before the warp, and what lies before the next one: made alike in both, they have the same bits.
+    Map before, upto;
+    upto.identity();
     CELLC_UNROLL(1)
-    for (int w = 0; w < warp; ++w) {
+    for (int w = 0; w <= warp; ++w) {
+      before = upto;
       Map one;
       fetch(totals(), w, one);
       one.after(before);
-      before = one;
+      upto = one;
     }
-    Map whole;
-    if (warp == warps - 1) {
-      fetch(totals(), warp, whole);
-      whole.after(before);
-      if (publishes && !starts_known) publish_map(whole);
-    }
+    if (publishes && !starts_known) publish_map(upto);
     if (starts_known) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) state[e] = known()[e * kScanChannels + channel];
     } else {
       look_back(state);
+      if (kChecks && nearest) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) known()[e * kScanChannels + channel] = state[e];
+      }
     }
-    if (publishes) {
-      Real end[Step::kStates];
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
-      whole.move(end);
-      publish_state(end);
-    }
+    Real end[Step::kStates];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
+    upto.move(end);
+    if (publishes) publish_state(end);
     if (warp > 0) before.move(state);
     if (kStaged && part > 0) own_map.move(state);
     {
+      typename Piece::Following next = this->follow(state);
+      if (part == kScanParts - 1) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) next.start[e] = end[e];
+      }
       Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
       load_params<Step>(lanes, lane, param);
       const Uniforms<Step> uniforms(lanes);
@@ -279,6 +299,9 @@ struct ScanRun : ScanMaps<kCopy> {
       } else {
         this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
       }
+      bool off = this->is_off(param, uniforms, state, next, chain);
+      if (kChecks && nearest && real && !starts_known) off = is_off_since_looked(param, uniforms, chain) || off;
+      if (kChecks && off) *flagged() = 1;
     }
     if (real && low < high && begin + high == steps) {
       CELLC_UNROLL()
@@ -296,9 +319,12 @@ CELLC_DEVICE void scan(const Scan& scan) {
   static_assert(kCopy != ScanCopy::Rows || kScanChannels * sizeof(Stored) >= 16);
   CELLC_DYNAMIC_SHARED(char, scan_shared);
   ScanRun<kCopy> work(scan, scan_shared);
-  if (threadIdx.x == 0) *work.ticket() = work.draw();
+  if (threadIdx.x == 0) {
+    if (kChecks) *work.flagged() = 0;
+    *work.ticket() = work.draw();
+  }
   const unsigned all = static_cast<unsigned>(scan.lanes.sequences) * scan.groups * scan.pieces;
-  for (;;) {
+  for (unsigned ran = 0;; ++ran) {
     __syncthreads();
     const unsigned number = *work.ticket();
     if (number >= all) {
@@ -307,8 +333,17 @@ CELLC_DEVICE void scan(const Scan& scan) {
         scan.control->drawn = 0;
         scan.control->calls = work.call;
       }
+      if constexpr (kChecks) {
+        const bool alone = scan.pieces == 1;   // nobody else has to do with what this block has written
+        if (!alone && threadIdx.x == 0) tell_finished(scan, work.call, ran);
+        if (*work.flagged()) {
+          if (!alone) await_finished(scan, work.call, all);
+          mend<kCopy>(scan, work.warps, work.flagged(), alone);
+        }
+      }
       return;
     }
+    if (kChecks && number == 0 && threadIdx.x == 0) begin_finished(scan, work.call);
     work.run(number);
   }
 }

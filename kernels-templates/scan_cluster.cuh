@@ -14,6 +14,9 @@
 // no barrier at the end (a block that has its letters is written to no more), and the next kernel let in before the rows are
 // written.
 //
+// With CELLC_SCAN_CHECKS, where threads start and what they read first is kept in shared memory, each looks at the start of the one
+// after it when rows are written, and blocks tell each other in letters whether something was off (scan_mend.cuh).
+//
 // Needs scan.cuh.
 #pragma once
 
@@ -29,9 +32,15 @@ constexpr bool kWhole = true;   ///< all sequences are as long, of whole pieces,
 constexpr bool kWhole = false;
 #endif
 
-/// Dynamic shared memory of a block: its mailbox, the maps of its warps, those of the pieces before its own.
+/// Of each thread of a block, and of those that the next block's piece begins with, where they start and what they read first; what the
+/// blocks of the cluster find.
+constexpr int cluster_check_bytes(int warps) {
+  return kChecks ? ((warps * kWarp + kScanChannels) * (Step::kStates + Step::kInputs) + 2 * kCluster + 1) * static_cast<int>(sizeof(Real)) : 0;
+}
+constexpr int kMailboxBytes = kChecks ? 32 : 16;   ///< of three of them, or one
+/// Dynamic shared memory of a block: its mailboxes, the maps of its warps, those of the pieces before its own, and what it checks.
 constexpr int cluster_shared_bytes(int warps) {
-  return 16 + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real));
+  return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real)) + cluster_check_bytes(warps);
 }
 
 struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
@@ -46,9 +55,64 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   Stored input[kScanSteps][Maps::kInputs];   ///< as they stand in memory: what is made of one would be waited for
 
   CELLC_DEVICE ClusterRun(const Scan& scan, char* shared)
-      : Maps(scan, shared + 16), mailbox(reinterpret_cast<Mailbox*>(shared)), rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
+      : Maps(scan, shared + kMailboxBytes), mailbox(reinterpret_cast<Mailbox*>(shared)), rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
 
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
+  /// Where a thread starts, and then what it reads first: [state or input][thread], by the order of their steps.
+  CELLC_DEVICE Real* firsts() const { return letters() + kCluster * (kMapReals * kScanChannels); }
+  /// By block: whether it has found something off; and a place for whoever has then seen to its rows.
+  CELLC_DEVICE Real* votes() const { return firsts() + (Step::kStates + Step::kInputs) * firsts_pitch(); }
+  CELLC_DEVICE unsigned* flag() const { return reinterpret_cast<unsigned*>(votes() + 2 * kCluster); }
+  CELLC_DEVICE int firsts_pitch() const { return warps * kWarp + kScanChannels; }
+  CELLC_DEVICE void keep_first(int place, const Real (&start)[Step::kStates], const Stored (&reads)[Maps::kInputs]) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) firsts()[e * firsts_pitch() + place] = start[e];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) firsts()[(Step::kStates + e) * firsts_pitch() + place] = widen(reads[e]);
+  }
+
+  /// Whether the thread after this one, of the next piece perhaps, started elsewhere than where this one has come to.
+  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], int chain) const {
+    if (!real || high != kScanSteps || begin + kScanSteps >= lane[0].steps) return false;
+    const int place = threadIdx.x + kScanChannels;
+    Real start[Step::kStates], reads[Maps::kInputs];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) start[e] = firsts()[e * firsts_pitch() + place];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) reads[e] = firsts()[(Step::kStates + e) * firsts_pitch() + place];
+    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+    load_params<Step>(lanes, lane, param);
+    const Uniforms<Step> uniforms(lanes);
+    if (this->agrees(param, uniforms, end, start, reads, scan.tolerance)) return false;
+    const int of_warp = place / kWarp;
+    return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
+  }
+  /// Warps have written their rows and looked at each other's starts: each block tells all others whether something was off, and only
+  /// if so waits for more than that.
+  CELLC_DEVICE void agree(bool off, int chain, int pieces) {
+    if (off) *flag() = 1;
+    __syncthreads();
+    if (warp > 0) return;
+    const int others = pieces - 1;
+    if (kCluster > 1 && others > 0) {
+      if (thread < pieces && thread != rank) send_letter(mailbox + 1, votes() + rank, thread, static_cast<Real>(*flag()));
+      await_letters(mailbox + 1);
+    }
+    bool any = *flag();
+    CELLC_UNROLL(1)
+    for (int from = 0; from < pieces; ++from) any = any || (from != rank && votes()[from] != Real(0));
+    if (!any) return;
+    __threadfence();
+    if (kCluster > 1 && others > 0) {
+      if (thread == 0 && rank > 0) send_letter(mailbox + 2, votes() + kCluster + rank, 0, Real(1));
+      if (rank > 0) return;
+      await_letters(mailbox + 2);
+      __threadfence();
+    }
+    ScanMend<ScanCopy::Each> mend(scan);
+    mend.mend_chain(chain, warps, 1);
+    if (thread == 0) scan.marks[chain] = 0;
+  }
 
   /// All at once, the first steps first: nothing waits for any of them before the last is on its way.
   CELLC_DEVICE void read() {
@@ -113,7 +177,12 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     const int block_steps = warps * kWarpSteps, pieces = static_cast<int>((steps + block_steps - 1) / block_steps);
     high = steps - begin >= kScanSteps ? kScanSteps : steps > begin ? static_cast<int>(steps - begin) : 0;
     if (kCluster > 1) {
-      if (threadIdx.x == 0) open_mailbox(mailbox, rank < pieces ? rank * (kMapReals * kScanChannels * static_cast<int>(sizeof(Real))) : 0);
+      constexpr int kReal = static_cast<int>(sizeof(Real));
+      if (threadIdx.x == 0) open_mailbox(mailbox, rank < pieces ? rank * (kMapReals * kScanChannels * kReal) : 0);
+      if (kChecks && threadIdx.x == 0 && rank < pieces) {
+        open_mailbox(mailbox + 1, (pieces - 1) * kReal);
+        open_mailbox(mailbox + 2, (pieces - 1) * kReal);
+      }
       __syncwarp();
       cluster_arrive();
     }
@@ -123,6 +192,12 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       return;
     }
     read();
+    Stored after[Maps::kInputs];   // what the next piece begins with
+    const bool ends_piece = kChecks && warp == warps - 1 && part == kScanParts - 1;
+    if (ends_piece && begin + kScanSteps < steps) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) after[e] = *this->input_at(e, begin + kScanSteps);
+    }
     Real state[Step::kStates];
     first_state(state);
     Map own_map;
@@ -143,6 +218,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (thread >= by) own_map.after(before);
     }
     if (part == kScanParts - 1) keep(totals(), own_map);
+    if (kChecks && threadIdx.x == 0) *flag() = 0;
     if constexpr (kScanParts > 1) own_map.shuffle_up(kScanChannels);
     if (kCluster > 1) cluster_wait();   // all mailboxes are open
     __syncthreads();
@@ -188,8 +264,16 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       for (int i = 0; i < kLetters; ++i)
         if (first + i < rank) one[i].move(state);
     }
+    if (ends_piece) {
+      Real next[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) next[e] = state[e];
+      all.move(next);
+      keep_first(warps * kWarp + channel, next, after);
+    }
     if (warp > 0) before.move(state);
     if (kScanParts > 1 && part > 0) own_map.move(state);
+    if (kChecks) keep_first(threadIdx.x, state, input[0]);
     sweep<Step>(state, [&](const Real (&now)[Step::kStates]) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
@@ -200,6 +284,10 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     if (ends) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+    }
+    if constexpr (kChecks) {
+      __syncthreads();
+      agree(is_off(state, chain), chain, pieces);
     }
   }
 };

@@ -28,12 +28,16 @@ struct ScanControl {
   unsigned calls;
   unsigned drawn;  ///< tickets of this call
   unsigned long long carrying;  ///< carriers that know the number of this call
+  unsigned long long finished[2];  ///< tickets whose rows are written, of calls with even and odd numbers (scan_mend.cuh)
+  unsigned mended;  ///< shares of the steps of a channel that were walked, of all calls together
 };
 
 struct Scan {
   Lanes lanes;
   ScanControl* control;
   unsigned long long* words;  ///< [group of channels of a sequence][piece][word][channel]; zeroed with `control`, and only with it
+  unsigned* marks;            ///< what scan_mend.cuh keeps; zeros to begin with, and whatever happens as many to the next call
+  Real tolerance;             ///< of a step's residual, over 1 + |h|
   int pieces;                 ///< of the longest sequence
   int groups;                 ///< of channels of a sequence
   int carriers;               ///< blocks of a stream that carry states from piece to piece: one for each channel of each chain
@@ -60,12 +64,21 @@ constexpr int kSlotPitch = kPartPitch * kScanParts;
 constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
 constexpr int kMapReals = Carriers::Map::count();
 constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a piece publishes for a channel
+#ifdef CELLC_SCAN_CHECKS
+constexpr bool kChecks = true;   ///< whether starts that come from composed maps were right: scan_mend.cuh
+static_assert(!kNarrow, "rows of 16 bits are rounded by more than a scan leaves, and do not tell what was carried");
+#else
+constexpr bool kChecks = false;
+#endif
+constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
+// Where rows take the place of inputs, every warp has its own; elsewhere only the last one, and others read what the next warp has.
+constexpr int following_bytes(int warps) { return ((kStaged || warps == 0 ? warps : 1) * kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16; }
 
 /// Dynamic shared memory of a block.
 constexpr int scan_shared_bytes(int warps) {
   return warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored)) +
                   kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real) + sizeof(unsigned))) +
-         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + 2 * static_cast<int>(sizeof(unsigned));
+         following_bytes(warps) + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
 }
 
 CELLC_DEVICE unsigned stored_word(const uint4& chunk, int word) {
@@ -155,9 +168,15 @@ struct ScanPiece {
   CELLC_DEVICE uint4* own_chunk(int e, int k) const {
     return reinterpret_cast<uint4*>(region() + e * kSlotPitch + place_in_slot(part, k, 0));
   }
+  /// What the step after the warp's own reads: [input][channel].
+  CELLC_DEVICE Stored* following() const {
+    const int at = !kStaged ? 0 : kBuffers > 1 ? buffer * warps + warp : warp;
+    return reinterpret_cast<Stored*>(shared) + kBuffers * warps * (kSlots * kSlotPitch) + at * kFollowing;
+  }
   /// By warp: the map of its steps.
   CELLC_DEVICE Real* totals() const {
-    return reinterpret_cast<Real*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))));
+    return reinterpret_cast<Real*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) +
+                                   following_bytes(kBuffers * warps));
   }
   /// By warp: the map of the predecessors that it has looked at.
   CELLC_DEVICE Real* looks() const { return totals() + warps * (kMapReals * kScanChannels); }
@@ -167,6 +186,8 @@ struct ScanPiece {
   CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * Step::kStates); }
   CELLC_DEVICE unsigned* is_known() const { return ended() + warps * kScanChannels; }
   CELLC_DEVICE unsigned* ticket() const { return is_known() + 1; }
+  /// Whether a start of this block's was off.
+  CELLC_DEVICE unsigned* flagged() const { return ticket() + 1; }
 
   // Inputs -------------------------------------------------------------------------------------------
 
@@ -187,10 +208,21 @@ struct ScanPiece {
   CELLC_DEVICE bool turned() const { return kTime && !kForward && lanes.reverse; }
   CELLC_DEVICE int within(int step) const { return turned() ? step ^ (kChunkSteps - 1) : step; }
 
+  /// Asks for what the step after the warp's own reads, in the same group of copies.
+  CELLC_DEVICE void ask_following(long long first) {
+    const long long t = first + kScanSteps * kScanParts;
+    if constexpr (kChecks) {
+      if (part != 0 || !real || t >= lane[0].steps || (!kStaged && warp + 1 < warps)) return;
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e)
+        copy_async<static_cast<int>(sizeof(Stored)) >= 4 ? static_cast<int>(sizeof(Stored)) : 4>(following() + e * kScanChannels + channel, input_at(e, t));
+    }
+  }
   /// Asks for the inputs of the warp's rows, the first of which is step `first`.
   CELLC_DEVICE void ask(long long first) {
     constexpr int kRows = kScanSteps * kScanParts;
     const long long steps = lane[0].steps;
+    ask_following(first);
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       Stored* const to = region() + e * kSlotPitch;
@@ -305,6 +337,73 @@ struct ScanPiece {
         after.one(k, state);
       }
     }
+  }
+
+  /// Where the part of time after the thread's own starts, and what its first step reads.
+  struct Following {
+    bool there;
+    Real start[Step::kStates], input[kInputs];
+  };
+  /// Of a thread that starts from `start`, while inputs are on chip: of the last part of a warp, whom another warp follows, the
+  /// start is still to be told.
+  CELLC_DEVICE Following follow(const Real (&start)[Step::kStates]) const {
+    Following next;
+    next.there = kChecks && real && low < high && high == kScanSteps && begin + kScanSteps < lane[0].steps;
+    if constexpr (kStaged && kChecks) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
+      if (next.there && part + 1 < kScanParts) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kInputs; ++e)
+          next.input[e] = widen(region()[e * kSlotPitch + place_in_slot(part + 1, within(0), channel)]);
+      }
+      __syncwarp();   // rows may take the place of inputs
+    }
+    return next;
+  }
+  /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
+  CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms,
+                           const Real (&end)[Step::kStates], const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance) const {
+    Real written[Step::kStates], made[Step::kStates];
+    Step::step(param[0], input, start, written, uniforms.data);
+    Step::step(param[0], input, end, made, uniforms.data);
+    bool near = true;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) near = near & are_near(written[e], made[e], tolerance);
+    return near;
+  }
+  /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
+  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms,
+                          const Real (&end)[Step::kStates], Following& next, int chain) const {
+    if constexpr (kChecks) {
+      if (!next.there) return false;
+      const bool last = part == kScanParts - 1, of_piece = last && warp == warps - 1;
+      if (last) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kInputs; ++e) {
+          const Stored* const there = !kStaged && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels
+                                                                   : following() + e * kScanChannels;
+          next.input[e] = widen(there[channel]);
+        }
+      }
+      // Of what is left where a piece starts, the piece may leave half itself.
+      if (!agrees(param, uniforms, end, next.start, next.input, of_piece ? scan.tolerance / 2 : scan.tolerance))
+        return mark(chain, of_piece ? piece + 1 : piece, of_piece ? 0 : last ? warp + 1 : warp);
+    }
+    return false;
+  }
+  /// By piece and channel a bit for every warp, in whose steps, the first among them, a row does not follow from the row before it;
+  /// and first by chain a block that has found any, and one more.
+  CELLC_DEVICE unsigned* marks_of(int chain) const {
+    return scan.marks + static_cast<long long>(lanes.sequences) * scan.groups + static_cast<long long>(chain) * scan.pieces * kScanChannels + channel;
+  }
+  CELLC_DEVICE bool mark(int chain, int of_piece, int of_warp) const {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e)
+      if (!row_base[e]) return false;   // nobody can tell
+    atomicOr(marks_of(chain) + static_cast<long long>(of_piece) * kScanChannels, 1u << of_warp);
+    atomicExch(scan.marks + chain, blockIdx.x + 1);
+    return true;
   }
 
   struct Nothing {

@@ -38,10 +38,10 @@ struct PieceAt {
 
 /// Dynamic shared memory of a block of so many warps beside the one that draws tickets.
 constexpr int stream_shared_bytes(int warps) {
-  return kPieceRing * static_cast<int>(sizeof(PieceAt)) +
+  return kPieceRing * static_cast<int>(sizeof(PieceAt)) + following_bytes(kScanBuffers * warps) +
          warps * (kScanBuffers * (kWarpBytes + 8) +
-                  kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real))) +
-         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real));
+                  kScanChannels * static_cast<int>((kChecks ? 4 : 2) * kMapReals * sizeof(Real))) +
+         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? static_cast<int>(sizeof(unsigned long long)) : 0);
 }
 
 // Copies of whole rows of a warp by the engine of sm_90, in both directions, which asks for nothing of the threads: as many
@@ -115,23 +115,31 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   unsigned parity = 0;  // by buffer: of its gate
   int found_chain = -1; // whose arrays have been found
   bool leaves = false;  // the engine copies rows from where the next inputs will go
+  bool off = false;     // a start that the thread has seen
+  unsigned tickets = 0; // that the thread has drawn
 
   CELLC_DEVICE ScanStream(const Scan& scan, char* shared)
       : Maps(scan, shared + kPieceRing * sizeof(PieceAt)), ring(reinterpret_cast<PieceAt*>(shared)) {
     --warps;
   }
 
-  CELLC_DEVICE Real* tables() const {
-    return reinterpret_cast<Real*>(this->shared + kScanBuffers * warps * (kWarpBytes + static_cast<int>(sizeof(unsigned long long))));
+  CELLC_DEVICE unsigned long long* gates() const {
+    return reinterpret_cast<unsigned long long*>(this->shared + kScanBuffers * warps * kWarpBytes + following_bytes(kScanBuffers * warps));
   }
+  CELLC_DEVICE Real* tables() const { return reinterpret_cast<Real*>(gates() + kScanBuffers * warps); }
   /// By warp: the map of its steps, for two pieces in turn.
   CELLC_DEVICE Real* totals(int turn) const { return tables() + (turn & 1) * warps * (kMapReals * kScanChannels); }
   /// By entry and channel: the state that a piece starts from.
   CELLC_DEVICE Real* starts() const { return tables() + 2 * warps * (kMapReals * kScanChannels); }
-  /// What tells a warp that the engine has copied the inputs of a buffer.
-  CELLC_DEVICE unsigned long long* gate() const {
-    return reinterpret_cast<unsigned long long*>(this->shared + kScanBuffers * warps * kWarpBytes) + warp * kScanBuffers + buffer;
+  /// By warp: the map of the steps before it, for two pieces in turn.
+  CELLC_DEVICE Real* befores(int turn) const {
+    return starts() + kScanChannels * Step::kStates + (turn & 1) * warps * (kMapReals * kScanChannels);
   }
+  CELLC_DEVICE unsigned* flagged() const {
+    return reinterpret_cast<unsigned*>(starts() + kScanChannels * Step::kStates + (kChecks ? 2 : 0) * warps * (kMapReals * kScanChannels));
+  }
+  /// What tells a warp that the engine has copied the inputs of a buffer.
+  CELLC_DEVICE unsigned long long* gate() const { return gates() + warp * kScanBuffers + buffer; }
   /// The maps of the warps before this one. Groups of threads read some each, all at once, and compose them in a tree: one
   /// after the other they took 1300 cycles, a sixth of a piece's time.
   CELLC_DEVICE void compose_before(const Real* table, Map& map) const {
@@ -178,6 +186,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     for (;; number = draw()) {
       next.there = number < all;
       if (!next.there) break;
+      ++tickets;
+      if (kChecks && number == 0) begin_finished(scan, this->call);
       const unsigned round = number / chains();
       next.piece = static_cast<int>(round);
       next.chain = static_cast<int>(number - round * chains());
@@ -364,7 +374,16 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     map.identity();
     if (low < high) map.from(carried, &carried[Step::kStates]);
   }
-  CELLC_DEVICE void sweep_rows(Real (&state)[Step::kStates]) {
+  /// From the thread's start. `after`: where the next piece starts, if that is known.
+  CELLC_DEVICE void sweep_rows(Real (&state)[Step::kStates], int turn, bool known, Real (&after)[Step::kStates]) {
+    typename Piece::Following next = this->follow(state);
+    if (kChecks && part == kScanParts - 1 && warp + 1 < warps && next.there) {
+      Map before;
+      fetch(befores(turn), warp + 1, before);
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) next.start[e] = starts()[e * kScanChannels + channel];
+      before.move(next.start);
+    }
     Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
@@ -380,7 +399,15 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
     }
+    if (kChecks && ends_piece() && next.there) {
+      // Its carrier has published the state before, and so this one, or is about to.
+      while (!known) known = this->look_at_state(piece, after);
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) next.start[e] = after[e];
+    }
+    off = this->is_off(param, uniforms, state, next, at(turn)->chain) || off;
   }
+  CELLC_DEVICE bool ends_piece() const { return warp == warps - 1 && part == kScanParts - 1; }
 
   /// Whether the engine copies the warp's rows.
   CELLC_DEVICE bool is_bulk() const {
@@ -405,6 +432,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE void ask_for(int turn) {
     enter(turn);
     if (is_bulk()) {
+      this->ask_following(first);
       constexpr int kBytes = kSlotPitch * static_cast<int>(sizeof(Stored));
       bulk_fence();
       __syncwarp();
@@ -434,7 +462,14 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     channel = part = 0;
     bool draws = true;
     for (int turn = -kAhead;; ++turn) {
-      if (turn >= 0 && !at(turn)->there && !(turn > 0 && at(turn - 1)->there)) return;
+      if (turn >= 0 && !at(turn)->there && !(turn > 0 && at(turn - 1)->there)) {
+        if constexpr (kChecks) {
+          __syncthreads();
+          if (thread == 0) tell_finished(scan, this->call, tickets);
+          if (*flagged()) mend<kCopy>(scan, warps, flagged(), false);   // comes to its barriers
+        }
+        return;
+      }
       if (thread == 0) {
         if (draws) draws = plan(at(turn + kAhead), draw());
         else at(turn + kAhead)->there = 0;
@@ -459,7 +494,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       for (buffer = 0; buffer < kScanBuffers; ++buffer) bulk_init(gate());
       bulk_fence();
     }
-    const bool publishes = warp == warps - 1 && part == kScanParts - 1;
+    if (kChecks && threadIdx.x == 0) *flagged() = 0;   // looked at behind many barriers
+    const bool publishes = ends_piece();
     // Of the piece whose start is looked for next: what lies before the thread's steps.
     Map prefix;
     prefix.identity();
@@ -467,9 +503,17 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       const bool sweeps = turn >= 0 && at(turn)->there, writes = turn > 0 && at(turn - 1)->there;
       if (turn >= 0 && !sweeps && !writes) {
         if (thread == 0) bulk_wait_written();
+        if constexpr (kChecks) {
+          if (off) *flagged() = 1;
+          __syncthreads();
+          if (*flagged()) {
+            await_finished(scan, this->call, static_cast<unsigned>(chains()) * scan.pieces);
+            mend<kCopy>(scan, warps, flagged(), false);
+          }
+        }
         return;
       }
-      Real state[Step::kStates];
+      Real state[Step::kStates], after[Step::kStates];
       // By one thread of each channel, early: mostly it is there, and memory takes its time.
       const bool asks = writes && warp == 0 && part == 0;
       bool known = true;
@@ -477,6 +521,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         enter(turn - 1);
         if (piece == 0) first_state(state);
         else if (real) known = this->look_at_state(piece - 1, state);
+      }
+      bool ended = false;
+      if (kChecks && writes && ends_piece()) {
+        enter(turn - 1);
+        if (real && !is_last) ended = this->look_at_state(piece, after);
       }
       Map own;
       if (sweeps) {
@@ -501,6 +550,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         own.shuffle_up(kScanChannels);
         if (part == 0) own.identity();
         own.after(before);
+        if (kChecks && part == 0) keep(befores(turn), own);
         next_prefix = own;
         if (publishes) enter(turn);
         if (publishes && real && !is_last) publish_map(whole);
@@ -524,7 +574,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) state[e] = starts()[e * kScanChannels + channel];
         prefix.move(state);
-        sweep_rows(state);
+        sweep_rows(state, turn - 1, ended, after);
       }
       __syncwarp();  // the place of the rows is free
       prefix = next_prefix;

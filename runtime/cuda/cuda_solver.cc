@@ -221,6 +221,7 @@ struct CudaSolver::Impl {
         plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
         plan.repairs = solve.repair && !solve.fixed_iterations;
       }
+      plan.checks = solve.check_scans.value_or(!on_device) && solve.repair && !solve.fixed_iterations;
       if (on_device && k + 1 < count && !in_rows && arrays.rows > 0 && !is_exact(k, plan)) {
         plan = {};
         plan.plan.reason = "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";

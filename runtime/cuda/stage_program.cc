@@ -178,15 +178,16 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   if (variant.kernel == CELLC_SEGMENTED)
     text += fmt::format("static_assert(sizeof(cellc::Control) == {}, \"what the launch reserves\");\n", stage_control_bytes());
   if (variant.kernel == CELLC_SCAN)
-    text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {}, \"what the launch reserves\");\n",
-                        variant.cluster ? "cluster" : variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers);
+    text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {} && sizeof(cellc::ScanControl) == {}, \"what the launch reserves\");\n",
+                        variant.cluster ? "cluster" : variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers,
+                        static_cast<int>(CELLC_SCAN_CONTROL));
   return text;
 }
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
-  if (variant.kernel == CELLC_SCAN && variant.cluster) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_cluster.cuh"};
-  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh", "scan_stream.cuh"};
-  if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan.cuh"};
+  if (variant.kernel == CELLC_SCAN && variant.cluster) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_cluster.cuh"};
+  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
   return {"sequential.cuh"};
 }
@@ -197,6 +198,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   if (variant.rows || variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
+  if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";
   if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
   if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
   if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
@@ -229,6 +231,7 @@ cellc_plan StageProgram::numbers(const CudaPlan& plan) {
   p.fixed = plan.fixed;
   p.eager = plan.eager;
   p.repairs = plan.repairs;
+  p.checks = plan.checks;
   p.piece = plan.piece;
   return p;
 }
@@ -250,6 +253,7 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   const Described d = describe(run);
   CudaPlan whole;
   whole.plan = plan;
+  whole.checks = true;   // as whole runs have it
   const cellc_plan p = numbers(whole);
   const cellc_lane_axes axes = cellc_merge_axes(&c.tables.stage, &d.run);
   return source(c, cellc_choose_variant(&c.tables.stage, &d.facts, &d.run, &axes, &p));
@@ -328,11 +332,9 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   if (variant.kernel == CELLC_SCAN) {
     // A call's number stands beside all that it publishes: nothing is cleared between calls, and zeros are of none.
     reserve(scan_control_, bytes.control, stream, true);
+    reserve(scan_words_, bytes.words, stream, true);
     at.control = scan_control_.address();
-    if (bytes.words) {
-      reserve(scan_words_, bytes.words, stream, true);
-      at.words = scan_words_.address();
-    }
+    at.words = scan_words_.address();
     ran_piece_ = cellc_scan_piece(&variant);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     reserve(control_, bytes.control, stream, true);
@@ -372,8 +374,14 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
 
 CudaOutcome StageProgram::outcome(GpuStream stream) {
   CudaOutcome result;
-  // A scan in a single pass has nothing to miss: every start comes from composed maps. What those round it does not look at.
+  // A scan in a single pass has nothing to miss: every start comes from composed maps. Where those rounded too much it has walked.
   result.piece = ran_piece_;
+  if (ran_piece_ > 0) {
+    unsigned mended = 0;   // of all calls
+    gpu_.copy_out(&mended, scan_control_.address() + CELLC_SCAN_MENDED, sizeof mended, stream);
+    result.repaired = static_cast<unsigned>(mended - mended_before_);
+    mended_before_ = mended;
+  }
   if (!ran_segmented_) return result;
   Control control;
   gpu_.copy_out(&control, control_.address(), sizeof control, stream);

@@ -50,6 +50,7 @@ struct CudaPlan {
   bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
   int eager = 0;         ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
+  bool checks = false;     ///< a scan looks at the starts that composed maps give, and walks where they are off
   std::int64_t piece = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
 };
 
@@ -148,6 +149,7 @@ class StageProgram {
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   GpuBuffer scan_control_, scan_words_;
+  unsigned mended_before_ = 0;   ///< shares of channels that scans had walked when somebody last asked
   bool ran_segmented_ = false;
   std::int64_t ran_piece_ = 0;    ///< 0: the last run was no scan in a single pass
   std::int64_t sequences_ = 0, segment_ = 0;

@@ -20,7 +20,9 @@ class TimedGpu : public TimedCell {
     if (uploaded_) {
       solver_.replan(options);
     } else {
-      solver_.upload(run_, options);
+      SolveOptions prepared = options;
+      prepared.check_scans = options.check_scans.value_or(false);   // as calls on a caller's arrays
+      solver_.upload(run_, prepared);
       uploaded_ = true;
     }
     // What a call saw may change the plan of the next; two are enough to settle it.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/emulator/emulator.h"
@@ -35,6 +36,9 @@ struct ScanCase {
   unsigned before = 0;   ///< the number of the last call
   int cluster = 0;   ///< blocks of scan_cluster.cuh; 0: another
   bool whole = false;   ///< the same, for whole pieces and groups
+  bool checks = false;    ///< whether starts were right (scan_mend.cuh)
+  bool by_rows = false;   ///< rows are held against a step from the row before them, to within 1e-6, and not against a plain loop
+  int infinite = 0;   ///< every so many entries of the last input are infinite
   std::string label() const;
 };
 
@@ -45,6 +49,8 @@ class ScanRunner {
 
   /// By all kernels that suit it, unless the case names one.
   void check(ScanCase c);
+  /// Shares of channels that the calls since the last question walked in the end.
+  unsigned mended() { return std::exchange(mended_, 0); }
 
  private:
   void check_kernel(const ScanCase& c);
@@ -52,6 +58,7 @@ class ScanRunner {
   ScanCell cell_;
   ScanFormat format_;
   std::unique_ptr<Emulator> gpu_;
+  unsigned mended_ = 0;
 };
 
 }  // namespace cellc

@@ -55,13 +55,19 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
   cellc::ScanPiece<cellc::ScanCopy::Rows>(run, shared).ask(0);
 }
 )"}},
-    {"scan.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
+    {"scan_mend.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
+  __shared__ unsigned told;
+  cellc::mend<cellc::ScanCopy::Rows>(run, 4, &told, false);
+}
+)"}},
+    {"scan.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
 )"}},
-    {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"}, R"(
+    {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
 )"}},
-    {"scan_cluster.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan.cuh"}, R"(
+    {"scan_cluster.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
     {"segments.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(

@@ -1,0 +1,179 @@
+// Rows of a scan that do not follow from the row before them.
+//
+// The steps of a thread follow from each other; its first row follows from a start that comes from composed maps. Those are as
+// exact as the arithmetic, but they round by the largest state that they pass. Where a chain comes from large states to small
+// ones, or grows, such a start is off by several tolerances: h' = a*h + x in f32 by 7e-6 for |a| = 0.99 and x of 10. And what is
+// infinite makes NaN of a map (0 times it) where steps come back from it. So every thread does its last step once more, for the
+// step after it: from the end that it came to, and from the start that the next one took, which it knows, since it is made of the
+// same numbers. Where the two rows differ by more than the tolerance the boundary is marked.
+//
+// Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a thread and a
+// word that each block adds when it ends. A block that has marked something stays until all rows are written, takes chains that
+// are marked, and walks them: from the row before a mark on, until a row agrees with what stands there. From there on everything
+// follows as it did before. Rows between marks are not looked at.
+//
+// The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one after the other,
+// over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.
+//
+// Needs scan_piece.cuh.
+#pragma once
+
+namespace cellc {
+
+template <ScanCopy kCopy>
+struct ScanMend : ScanPiece<kCopy, 0> {
+  using Piece = ScanPiece<kCopy, 0>;
+  using Piece::scan, Piece::lanes, Piece::lane, Piece::warp, Piece::channel, Piece::part, Piece::real;
+  static constexpr int kStrip = kScanSteps * kScanParts;  ///< steps of a warp
+  static constexpr int kAhead = Piece::kInputs + Step::kStates <= 3 ? 8 : 4;   ///< steps whose numbers are read together
+
+  bool changed = false;
+
+  CELLC_DEVICE explicit ScanMend(const Scan& scan) : Piece(scan, nullptr) {}
+
+  /// From the row before step `from` on, up to step `to`; until a row agrees, where that is asked for. Whether the last one did.
+  /// Called, and not a part of who calls it: it takes as long to compile as all else that a scan does.
+  static __device__ __noinline__ bool walk(ScanMend& work, long long from, const long long to, const bool until_agrees) {
+    const Lanes& lanes = work.lanes;
+    const Lane lane[1] = {work.lane[0]};
+    const Real tolerance = work.scan.tolerance;
+    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+    load_params<Step>(lanes, lane, param);
+    const Uniforms<Step> uniforms(lanes);
+    const Stored* input_at[Piece::kInputs];
+    long long input_stride[Piece::kInputs], row_stride[Step::kStates];
+    Stored* row_at[Step::kStates];
+    Real state[Step::kStates];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      input_at[e] = work.input_at(e, from);
+      input_stride[e] = work.input_stride(e);
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      row_at[e] = work.row_at(e, from);
+      row_stride[e] = work.row_stride(e);
+      state[e] = from == 0 ? start_of(lanes, lane[0], e) : load(row_at[e] - row_stride[e]);
+    }
+    bool agrees = true, changed = false;
+    CELLC_UNROLL(1)
+    for (; from < to; from += kAhead) {
+      const int steps = to - from < kAhead ? static_cast<int>(to - from) : kAhead;
+      Real input[kAhead][Piece::kInputs], row[kAhead][Step::kStates];
+      CELLC_UNROLL()
+      for (int i = 0; i < kAhead; ++i) {
+        const int k = i < steps ? i : 0;   // read again rather than asked for
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kInputs; ++e) input[i][e] = load(input_at[e] + k * input_stride[e]);
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) row[i][e] = load(row_at[e] + k * row_stride[e]);
+      }
+      CELLC_UNROLL()
+      for (int i = 0; i < kAhead; ++i) {
+        if (i >= steps) continue;
+        Real next[Step::kStates];
+        Step::step(param[0], input[i], state, next, uniforms.data);
+        agrees = true;
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & are_near(row[i][e], next[e], tolerance);
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) {
+          if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);
+          state[e] = agrees ? row[i][e] : next[e];
+        }
+        changed = changed | !agrees;
+      }
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) input_at[e] += kAhead * input_stride[e];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) row_at[e] += kAhead * row_stride[e];
+      if (until_agrees && agrees) break;
+    }
+    work.changed = work.changed || changed;
+    if (from + kAhead >= to && to == lane[0].steps) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+    }
+    return agrees;
+  }
+
+  /// All marked rows of a chain whose pieces are of so many warps, by as many warps of this block as are in the crew: the first ones.
+  CELLC_DEVICE void mend_chain(int chain, int warps, int crew) {
+    const int sequence = chain / scan.groups;
+    const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
+    real = at_channel < lanes.channels;
+    this->resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
+    const long long steps = lane[0].steps;
+    const int skewed = this->skew(), piece_steps = warps * kStrip;
+    const int pieces = static_cast<int>((steps + skewed + piece_steps - 1) / piece_steps), shares = crew * kScanParts, mine = warp * kScanParts + part;
+    const int share = (pieces + shares - 1) / shares, first = mine * share, end = first + share < pieces ? first + share : pieces;
+    unsigned* const marks = this->marks_of(chain);
+    changed = false;
+    bool open = false;   // the last row that was looked at has changed
+    CELLC_UNROLL(1)
+    for (int piece = first; piece < end && real; ++piece) {
+      const unsigned marked = marks[static_cast<long long>(piece) * kScanChannels];
+      if (marked) marks[static_cast<long long>(piece) * kScanChannels] = 0;
+      CELLC_UNROLL(1)
+      for (int w = 0; w < warps && (marked >> w || open); ++w) {
+        if (!(marked >> w & 1) && !open) continue;
+        const long long strip = static_cast<long long>(piece) * piece_steps - skewed + w * kStrip;
+        const long long to = strip + kStrip < steps ? strip + kStrip : steps;
+        // The row before a share is another's to make.
+        const long long from = strip < 0 ? 0 : strip + (mine > 0 && piece == first && w == 0);
+        if (from < to) open = !walk(*this, from, to, false);
+      }
+    }
+    CELLC_UNROLL(1)
+    for (int turn = 1; turn < shares && turn * share < pieces; ++turn) {
+      if (crew > 1) __syncthreads();
+      else __syncwarp();
+      const long long from = static_cast<long long>(first) * piece_steps - skewed;
+      if (mine == turn && from < steps && real) walk(*this, from, steps, true);
+    }
+    if (changed) atomicAdd(&scan.control->mended, 1u);
+  }
+};
+
+/// The ticket of the first piece is the first to be drawn: the other number's calls have ended, or have not begun.
+CELLC_DEVICE void begin_finished(const Scan& scan, unsigned call) { scan.control->finished[(call + 1) & 1] = 0; }
+/// By one thread, when all of the block have written their rows.
+CELLC_DEVICE void tell_finished(const Scan& scan, unsigned call, unsigned tickets) {
+  add_release(&scan.control->finished[call & 1], tickets);
+}
+/// By a warp, until everybody has. Who has a ticket is running, so nobody waits for a block that is yet to come.
+CELLC_DEVICE void await_finished(const Scan& scan, unsigned call, unsigned tickets) {
+  while (load_acquire(&scan.control->finished[call & 1]) != tickets) {
+  }
+  __syncwarp();
+}
+
+/// All chains that are marked, by the blocks that have stayed, each by one of them. `own`: only those that this block has marked,
+/// which has all of them itself. `told`: in shared memory, for what one warp tells the others.
+template <ScanCopy kCopy>
+CELLC_APART void mend(const Scan& scan, int warps, unsigned* told, bool own) {
+  ScanMend<kCopy> work(scan);
+  const int chains = scan.lanes.sequences * scan.groups, windows = (chains + kWarp - 1) / kWarp;
+  CELLC_UNROLL(1)
+  for (int i = 0; i < windows;) {
+    const int begin = static_cast<int>((i + blockIdx.x) % windows) * kWarp;   // blocks begin at different ones
+    const int mine = begin + work.thread;
+    __syncthreads();
+    if (work.warp == 0) {
+      const unsigned mark = mine < chains ? scan.marks[mine] : 0;
+      unsigned taken = 0;
+      for (unsigned marked = __ballot_sync(0xffffffffu, own ? mark == blockIdx.x + 1 : mark != 0); marked && !taken; marked &= marked - 1) {
+        const int chain = begin + __ffs(static_cast<int>(marked)) - 1;
+        unsigned claimed = 0;
+        if (work.thread == 0) claimed = atomicExch(scan.marks + chain, 0u);
+        if (__shfl_sync(0xffffffffu, claimed, 0)) taken = static_cast<unsigned>(chain) + 1;
+      }
+      if (work.thread == 0) *told = taken;
+    }
+    __syncthreads();
+    if (*told) work.mend_chain(static_cast<int>(*told) - 1, warps, warps);
+    else ++i;
+  }
+}
+
+}  // namespace cellc
