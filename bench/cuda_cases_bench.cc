@@ -112,10 +112,10 @@ class Case {
     return made;
   }
   /// Calls from which the planner learns.
-  void settle(CudaSolver& solver, Strategy strategy, SolveReport& report, int calls = 3) {
+  void settle(CudaSolver& solver, Strategy strategy, SolveReport& report, int calls = 3, bool checks = false) {
     SolveOptions options;
     options.solver = strategy;
-    options.check_scans = false;
+    options.check_scans = checks;
     for (int i = 0; i < calls; ++i) {
       solver.launch(0);
       solver.report(report, 0);
@@ -245,8 +245,8 @@ void wide(Gpu& gpu, int repeats) {
 
 /// Sums of large numbers that come back to small ones: composed maps round by more than the tolerance, and checked scans walk.
 void rounded(Gpu& gpu, int repeats) {
-  fmt::print("\nh' = a*h + x of x up to 10, f32; ms; `walked`: shares of channels, of a checked call\n{:>4}{:>10}{:>6}{:>9}{:>9}{:>9}{:>9}{:>12}\n", "B", "T",
-             "d", "copy", "scan", "checked", "walked", "sequential");
+  fmt::print("\nh' = a*h + x of x up to 10, f32; ms; `walked`: shares of channels, of a checked call; `learned`: checked calls after those\n"
+             "{:>4}{:>10}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>12}  plan\n", "B", "T", "d", "copy", "scan", "checked", "walked", "learned", "sequential");
   struct Shape {
     std::int64_t batch, steps, channels;
   };
@@ -267,7 +267,12 @@ void rounded(Gpu& gpu, int repeats) {
       CudaSolver sequential = c.solver(Strategy::Sequential);
       walk = ms_a_call(gpu, repeats, [&] { sequential.launch(0); });
     }
-    fmt::print("{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>9.4f}{:>9}{:>12.4f}\n", batch, steps, channels, floor, ms, checked_ms, report.stages[0].repaired, walk);
+    CudaSolver ours = c.solver(Strategy::Auto, true);
+    SolveReport learned;
+    c.settle(ours, Strategy::Auto, learned, 3, true);
+    const double learned_ms = ms_a_call(gpu, repeats, [&] { ours.launch(0); });
+    fmt::print("{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>9.4f}{:>9}{:>9.4f}{:>12.4f}  {}\n", batch, steps, channels, floor, ms, checked_ms, report.stages[0].repaired,
+               learned_ms, walk, plan_of(learned));
     std::fflush(stdout);
   }
 }

@@ -19,10 +19,35 @@ void take(CudaPlan& plan, const cellc_plan& numbers) {
   plan.eager = numbers.eager;
 }
 
+/// From so many walks a lane on another way than a scan is taken: until then they cost about what a sweep does.
+constexpr double kMostWalked = 0.25;
+
 /// Steps as kernels cut them. A warp stages so many at once: segments that begin amid a stage would neither be written from
 /// where they begin, nor joined there by a walk along their chain.
 std::int64_t whole_stages(std::int64_t steps) {
   return (steps + CELLC_STAGE_STEPS_MOST - 1) / CELLC_STAGE_STEPS_MOST * CELLC_STAGE_STEPS_MOST;
+}
+
+/// What walking every lane is expected to take, by what the last call with segments took.
+double walking_ns(const Observed& seen, const StageShape& shape) {
+  // A sweep has a start and a check, and then perhaps carriers, and more lanes a multiprocessor: walking takes less
+  // a step. Of ParaGRU on an H200: 68 ns where sweeps took 130 beside 4 to 6 us, which short segments are mostly made of.
+  const double step = std::max(0.0, seen.sweep_ns - 4800) / static_cast<double>(seen.sweep_steps);
+  const double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
+  // Where it walked nearly all, it has seen what that takes.
+  return seen.walked > 0.9 && seen.tail_ns > 0 ? std::min(walking, seen.tail_ns) : walking;
+}
+
+/// What segments cost depends on the data; the first call teaches nothing of it.
+bool is_slower_than_walking(const Observed& seen, const StageShape& shape) {
+  return seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0 && walking_ns(seen, shape) < seen.segmented_ns;
+}
+
+CudaPlan walk_instead(const Observed& seen, const StageShape& shape) {
+  CudaPlan plan;
+  plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
+                                 seen.segmented_ns * 1e-3, seen.tails, walking_ns(seen, shape) * 1e-3);
+  return plan;
 }
 
 }  // namespace
@@ -47,27 +72,20 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
       plan.plan.reason = "no state feeds itself: one step back decides";
       return plan;
     case CELLC_EXACT:
+      // A walk goes a channel at a time, in few shares; segments make the same rows side by side, and are checked, too.
+      if (seen.scan_walked > kMostWalked) {
+        if (is_slower_than_walking(seen, shape)) return walk_instead(seen, shape);
+        plan = forced_cuda_plan(stage, shape, gpu, Strategy::Shooting, {});
+        plan.plan.reason = fmt::format("scans rounded by more than the tolerance on the last data, and walked {:.1f} times for each of {} lanes", seen.scan_walked, lanes);
+        return plan;
+      }
       take(plan, numbers);
       plan.plan.strategy = Strategy::Scan;
       plan.plan.reason = fmt::format("{} stage, {} lanes: one exact scan", stage.linear ? "linear" : "scannable", lanes);
       return plan;
     default: break;
   }
-  // What segments cost depends on the data: where the last call was slower than walking every lane, walk.
-  if (seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0) {
-    // A sweep has a start and a check, and then perhaps carriers, and more lanes a multiprocessor: walking takes less
-    // a step. Of ParaGRU on an H200: 71 ns where sweeps took 130 to 140 beside those 4 us.
-    const double step = std::max(0.0, seen.sweep_ns - 4000) / static_cast<double>(seen.sweep_steps);
-    double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
-    // Where it walked nearly all, it has seen what that takes.
-    if (seen.walked > 0.9 && seen.tail_ns > 0) walking = std::min(walking, seen.tail_ns);
-    if (walking < seen.segmented_ns) {
-      plan.plan = {};
-      plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
-                                     seen.segmented_ns * 1e-3, seen.tails, walking * 1e-3);
-      return plan;
-    }
-  }
+  if (is_slower_than_walking(seen, shape)) return walk_instead(seen, shape);
   take(plan, numbers);
   const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
   plan.plan.strategy = Strategy::Segmented;

@@ -20,15 +20,16 @@ struct Observed {
   std::int64_t tails = 0;    ///< segments that it walked step by step in the end
   double walked = 0;         ///< of all segments
   double tail_ns = 0;
-  int walks = 0;             ///< calls since that walked, as the planner had said
+  double scan_walked = 0;    ///< shares of channels that the last scan walked where it rounded too much, of all channels
+  int walks = 0;             ///< calls since that went another way, as the planner had said
   int patience = 32;         ///< so many, before segments are tried again: data change
 
-  /// After a call that walked.
-  void walked_once() {
-    if (segmented_ns == 0 || ++walks < patience) return;
+  /// After a call that went another way than the shape says.
+  void went_another_way() {
+    if ((segmented_ns == 0 && scan_walked == 0) || ++walks < patience) return;
     walks = 0;
     patience = std::min(2 * patience, 1024);
-    segmented_ns = 0;
+    segmented_ns = scan_walked = 0;
   }
 };
 

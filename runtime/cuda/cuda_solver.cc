@@ -305,9 +305,12 @@ struct CudaSolver::Impl {
           // Where bundles came first, their composition did, too.
           seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
           seen.sweep_steps = r.plan.segment + o.burn_in;
-          seen.walks = 0;
+          const std::int64_t lanes = arrays.sequences * stages[k]->channels(arrays.bound.sizes);
+          if (o.piece > 0) seen.scan_walked = static_cast<double>(o.repaired) / static_cast<double>(std::max<std::int64_t>(1, lanes));
+          if (o.piece == 0 && seen.scan_walked > 0) seen.went_another_way();
+          else seen.walks = 0;
         } else {
-          observed[k].walked_once();
+          observed[k].went_another_way();
         }
         for (const Unconverged& u : o.unconverged) {
           const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });

@@ -13,9 +13,9 @@
 namespace cellc {
 namespace {
 
-Strategy chosen(const Observed& seen) {
+Strategy chosen(const Observed& seen, const std::string& update = "tanh(h + x)") {
   const AnalysedCell cell =
-      analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+      analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = " + update + "\n}\n"));
   StageShape shape;
   shape.sequences = 1;
   shape.longest = shape.rows = 8192;
@@ -27,7 +27,7 @@ Strategy chosen(const Observed& seen) {
   return choose_cuda_plan(cell.structure.stages[0], shape, card, seen).plan.strategy;
 }
 
-/// Of segments of 256 steps whose sweep took 36 us: walking is expected to take 0.55 (36 - 4)/256 8192 = 563
+/// Of segments of 256 steps whose sweep took 36 us: walking is expected to take 0.55 (36 - 4.8)/256 8192 = 549
 /// us.
 Observed after(int calls, double microseconds) {
   Observed seen;
@@ -53,7 +53,7 @@ TEST(ChooseCudaPlan, SegmentsAreTriedAgain) {
   Observed seen = after(2, 600);
   const auto walks = [&] {
     int count = 0;
-    for (; chosen(seen) == Strategy::Sequential && count < 5000; ++count) seen.walked_once();
+    for (; chosen(seen) == Strategy::Sequential && count < 5000; ++count) seen.went_another_way();
     return count;
   };
   EXPECT_EQ(walks(), 32);
@@ -65,6 +65,20 @@ TEST(ChooseCudaPlan, SegmentsAreTriedAgain) {
   EXPECT_EQ(walks(), 1024);
   seen.segmented_ns = 400000;
   EXPECT_EQ(walks(), 0);
+}
+
+// Scans walk what they rounded too much, a channel at a time; segments are the better choice for data where that is much.
+TEST(ChooseCudaPlan, SegmentsTakeTheScanOfDataThatItWalks) {
+  const std::string linear = "0.5*h + x";
+  Observed seen;
+  EXPECT_EQ(chosen(seen, linear), Strategy::Scan);
+  seen.scan_walked = 0.1;
+  EXPECT_EQ(chosen(seen, linear), Strategy::Scan);
+  seen.scan_walked = 0.9;
+  int calls = 0;
+  for (; chosen(seen, linear) == Strategy::Shooting && calls < 5000; ++calls) seen.went_another_way();
+  EXPECT_EQ(calls, 32);   // data change
+  EXPECT_EQ(chosen(seen, linear), Strategy::Scan);
 }
 
 TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {

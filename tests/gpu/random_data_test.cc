@@ -98,6 +98,9 @@ TEST(RandomData, ScansWalkWhereTheyAreAskedToLook) {
       solver.report(report, 0);
       if (looks) {
         walked = report.repaired;
+        // Prepared calls go another way from then on.
+        options.solver = Strategy::Auto;
+        EXPECT_EQ(solver.replan(options), 4 * walked > 2 * 37) << walked;
         EXPECT_EQ(known.wrong(solver.download(0), 1.5e-6), "") << nature;
       } else {
         EXPECT_EQ(report.repaired, 0);
