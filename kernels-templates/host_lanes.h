@@ -69,7 +69,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
 /* The launch --------------------------------------------------------------------------------------------- */
 
 /* Bytes of each part. control, sent and words begin as zeros, together; what they hold afterwards serves the
- * next run. */
+ * next run. marks begin as zeros, and are zeros again after each run. */
 static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const cellc_stage_run* run,
                                                 const cellc_lane_axes* axes, const cellc_plan* plan,
                                                 const cellc_variant* v, int64_t control_bytes) {
@@ -77,7 +77,8 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
   memset(&s, 0, sizeof s);
   if (v->kernel == CELLC_SCAN) {
     s.control = CELLC_SCAN_CONTROL;
-    s.words = (uint64_t)(cellc_scan_word_bytes(stage, run, axes, v) + cellc_scan_mark_bytes(stage, run, axes, v));
+    s.words = (uint64_t)cellc_scan_word_bytes(stage, run, axes, v);
+    s.marks = (uint64_t)cellc_scan_mark_bytes(stage, run, axes, v);
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
     const int64_t carriers = stage->carried_states - stage->step_states;
@@ -208,7 +209,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     const int64_t chains = cellc_scan_chains(run, axes, v);
     cellc_put64(&out, (int64_t)at->control);
     cellc_put64(&out, (int64_t)at->words);
-    cellc_put64(&out, (int64_t)at->words + cellc_scan_word_bytes(stage, run, axes, v));
+    cellc_put64(&out, (int64_t)at->marks);
     cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, cellc_scan_pieces(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));

@@ -92,7 +92,7 @@ typedef struct cellc_lane_axes {
 /* Scratch memory of a stage, in bytes, and then where it is. */
 typedef struct cellc_scratch {
   uint64_t control, sent, off, states, bad; /* of segments */
-  uint64_t words;                           /* of a scan, and its marks behind them; its control is `control` */
+  uint64_t words, marks;                    /* of a scan; its control is `control`; marks of one that checks */
 } cellc_scratch;
 
 typedef struct cellc_grid {

@@ -135,7 +135,8 @@ struct ScanMend : ScanPiece<kCopy, 0> {
   }
 };
 
-/// The ticket of the first piece is the first to be drawn: the other number's calls have ended, or have not begun.
+/// The ticket of the first piece is the first to be drawn: the other number's calls have ended, or have not begun. Kernels that do not
+/// check do it as well, since one that does may come next.
 CELLC_DEVICE void begin_finished(const Scan& scan, unsigned call) { scan.control->finished[(call + 1) & 1] = 0; }
 /// By one thread, when all of the block have written their rows.
 CELLC_DEVICE void tell_finished(const Scan& scan, unsigned call, unsigned tickets) {

@@ -187,7 +187,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       next.there = number < all;
       if (!next.there) break;
       ++tickets;
-      if (kChecks && number == 0) begin_finished(scan, this->call);
+      if (number == 0) begin_finished(scan, this->call);
       const unsigned round = number / chains();
       next.piece = static_cast<int>(round);
       next.chain = static_cast<int>(number - round * chains());

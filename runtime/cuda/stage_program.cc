@@ -335,6 +335,11 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
     reserve(scan_words_, bytes.words, stream, true);
     at.control = scan_control_.address();
     at.words = scan_words_.address();
+    if (bytes.marks) {
+      // Of their own: what other shapes publish would look like marks.
+      reserve(scan_marks_, bytes.marks, stream, true);
+      at.marks = scan_marks_.address();
+    }
     ran_piece_ = cellc_scan_piece(&variant);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     reserve(control_, bytes.control, stream, true);
@@ -353,7 +358,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
       gpu_.copy(bad_.address(), none_bad_.address(), sequences * 8, stream);
       gpu_.zero(bad_.address() + sequences * 8, sequences * 4, stream);
     }
-    at = {control_.address(), sent_.address(), off_.address(), states_.address(), bad_.address(), 0};
+    at = {control_.address(), sent_.address(), off_.address(), states_.address(), bad_.address(), 0, 0};
     ran_segmented_ = true;
     segment_ = plan.plan.segment;
   }

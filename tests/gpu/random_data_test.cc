@@ -38,6 +38,7 @@ std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
     if (call > 0 && random.chance(0.4)) nature = known.draw(random);
     SolveOptions options = random_options(random, recurrence);
     options.tolerance = asked;
+    options.check_scans = (seed + static_cast<std::uint64_t>(call)) % 3 != 0;
     device.reorder(seed + static_cast<std::uint64_t>(call));
     spoil(device, solver, known.cell().cell, known.run(), options);
     SolveReport report;
@@ -47,7 +48,7 @@ std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
     if (wrong.empty() && !report.converged) wrong = "reported as not converged";
     if (wrong.empty() && !(report.max_residual <= asked)) wrong = fmt::format("reported a residual of {:.2e}", report.max_residual);
     // What a scan rounds it has to see itself; looking at whole steps afterwards comes on top.
-    if (wrong.empty() && !report.stages.empty() && report.stages[0].plan.reason.find("composed maps") != std::string::npos)
+    if (wrong.empty() && *options.check_scans && !report.stages.empty() && report.stages[0].plan.reason.find("composed maps") != std::string::npos)
       wrong = "a scan left more than the tolerance";
     if (!wrong.empty())
       return fmt::format("{}, {}, {} ({}), {} processors, call {}, {}: {}", recurrence.name, to_string(dtype), shape.text(), nature,
@@ -87,8 +88,8 @@ TEST(RandomData, ScansWalkWhereTheyAreAskedToLook) {
     Device device = open_device(4, 1);
     KnownRun known(*linear, Dtype::F32, {37, {3000, 3000}});
     const std::string nature = known.draw(random);
-    for (const bool looks : {false, true}) {
-      CudaSolver solver(*device.gpu, known.cell().cell, known.cell().structure, Dtype::F32, &known.cell().source);
+    CudaSolver solver(*device.gpu, known.cell().cell, known.cell().structure, Dtype::F32, &known.cell().source);
+    for (const bool looks : {false, true, false, true}) {   // they share what is kept from call to call
       SolveOptions options;
       options.solver = Strategy::Scan;
       options.check_scans = looks;
@@ -98,10 +99,10 @@ TEST(RandomData, ScansWalkWhereTheyAreAskedToLook) {
       solver.report(report, 0);
       if (looks) {
         walked = report.repaired;
+        EXPECT_EQ(known.wrong(solver.download(0), 1.5e-6), "") << nature;
         // Prepared calls go another way from then on.
         options.solver = Strategy::Auto;
         EXPECT_EQ(solver.replan(options), 4 * walked > 2 * 37) << walked;
-        EXPECT_EQ(known.wrong(solver.download(0), 1.5e-6), "") << nature;
       } else {
         EXPECT_EQ(report.repaired, 0);
       }
