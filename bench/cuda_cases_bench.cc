@@ -205,7 +205,7 @@ void linear(Gpu& gpu, int repeats) {
 /// Many channels, of data like those of gates.
 void wide(Gpu& gpu, int repeats) {
   fmt::print("\nscans of many channels, ms; `checked`: with a look at all starts, and shares of channels that were walked\n"
-             "{:<9}{:<5}{:>4}{:>7}{:>6}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>12}\n", "cell", "type", "B", "T", "d", "copy", "scan", "of copy", "checked", "of copy",
+             "{:<9}{:<5}{:>4}{:>10}{:>6}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>12}\n", "cell", "type", "B", "T", "d", "copy", "scan", "of copy", "checked", "of copy",
              "walked", "sequential");
   struct One {
     const char *name, *text;
@@ -237,7 +237,7 @@ void wide(Gpu& gpu, int repeats) {
       CudaSolver sequential = c.solver(Strategy::Sequential);
       walk = ms_a_call(gpu, repeats, [&] { sequential.launch(0); });
     }
-    fmt::print("{:<9}{:<5}{:>4}{:>7}{:>6}{:>9.4f}{:>9.4f}{:>8.3f}{:>9.4f}{:>8.3f}{:>8}{:>12.4f}\n", one.name, to_string(one.dtype), one.batch, one.steps,
+    fmt::print("{:<9}{:<5}{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>8.3f}{:>9.4f}{:>8.3f}{:>8}{:>12.4f}\n", one.name, to_string(one.dtype), one.batch, one.steps,
                one.channels, floor, ms, floor / ms, checked_ms, floor / checked_ms, report.stages[0].repaired, walk);
     std::fflush(stdout);
   }

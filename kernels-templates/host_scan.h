@@ -17,10 +17,10 @@ static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_var
   return parts * (steps * v->channels + pad) * size;
 }
 
-/* What warps hold of the step after their own, for every piece on chip: following_bytes of scan_piece.cuh. */
+/* What warps hold of the step after their own, for every piece on chip: kFollowingBytes of scan_piece.cuh. */
 static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t warps) {
   if (!v->checks) return 0;
-  return cellc_divide_up((v->channels < CELLC_WARP ? warps : 1) * stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
+  return (v->channels < CELLC_WARP ? warps : 1) * cellc_divide_up(stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
 }
 
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */

@@ -71,14 +71,13 @@ static_assert(!kNarrow, "rows of 16 bits are rounded by more than a scan leaves,
 constexpr bool kChecks = false;
 #endif
 constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
-// Where rows take the place of inputs, every warp has its own; elsewhere only the last one, and others read what the next warp has.
-constexpr int following_bytes(int warps) { return ((kStaged || warps == 0 ? warps : 1) * kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16; }
+constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16;
 
 /// Dynamic shared memory of a block.
 constexpr int scan_shared_bytes(int warps) {
   return warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored)) +
                   kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real) + sizeof(unsigned))) +
-         following_bytes(warps) + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
+         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
 }
 
 CELLC_DEVICE unsigned stored_word(const uint4& chunk, int word) {
@@ -168,15 +167,16 @@ struct ScanPiece {
   CELLC_DEVICE uint4* own_chunk(int e, int k) const {
     return reinterpret_cast<uint4*>(region() + e * kSlotPitch + place_in_slot(part, k, 0));
   }
-  /// What the step after the warp's own reads: [input][channel].
+  /// What the step after the warp's own reads: [input][channel]. Where rows take the place of inputs, every warp has its own;
+  /// elsewhere only the last one, and others read what the next warp has.
   CELLC_DEVICE Stored* following() const {
     const int at = !kStaged ? 0 : kBuffers > 1 ? buffer * warps + warp : warp;
-    return reinterpret_cast<Stored*>(shared) + kBuffers * warps * (kSlots * kSlotPitch) + at * kFollowing;
+    return reinterpret_cast<Stored*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) + at * kFollowingBytes);
   }
   /// By warp: the map of its steps.
   CELLC_DEVICE Real* totals() const {
     return reinterpret_cast<Real*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) +
-                                   following_bytes(kBuffers * warps));
+                                   (kStaged || kBuffers == 0 ? kBuffers * warps : 1) * kFollowingBytes);
   }
   /// By warp: the map of the predecessors that it has looked at.
   CELLC_DEVICE Real* looks() const { return totals() + warps * (kMapReals * kScanChannels); }

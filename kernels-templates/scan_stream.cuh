@@ -38,8 +38,8 @@ struct PieceAt {
 
 /// Dynamic shared memory of a block of so many warps beside the one that draws tickets.
 constexpr int stream_shared_bytes(int warps) {
-  return kPieceRing * static_cast<int>(sizeof(PieceAt)) + following_bytes(kScanBuffers * warps) +
-         warps * (kScanBuffers * (kWarpBytes + 8) +
+  return kPieceRing * static_cast<int>(sizeof(PieceAt)) +
+         (kStaged ? kScanBuffers * warps : 1) * kFollowingBytes + warps * (kScanBuffers * (kWarpBytes + 8) +
                   kScanChannels * static_cast<int>((kChecks ? 4 : 2) * kMapReals * sizeof(Real))) +
          kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? static_cast<int>(sizeof(unsigned long long)) : 0);
 }
@@ -124,7 +124,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   }
 
   CELLC_DEVICE unsigned long long* gates() const {
-    return reinterpret_cast<unsigned long long*>(this->shared + kScanBuffers * warps * kWarpBytes + following_bytes(kScanBuffers * warps));
+    return reinterpret_cast<unsigned long long*>(this->shared + kScanBuffers * warps * kWarpBytes +
+                                                 (kStaged ? kScanBuffers * warps : 1) * kFollowingBytes);
   }
   CELLC_DEVICE Real* tables() const { return reinterpret_cast<Real*>(gates() + kScanBuffers * warps); }
   /// By warp: the map of its steps, for two pieces in turn.
