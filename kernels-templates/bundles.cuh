@@ -101,8 +101,7 @@ CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
   const long long own = tile * kTile + work.thread * kWidth;
   Lane lane[kWidth];
   Real state[kWidth][Bundle::kStates], start[kWidth][kRuns];
-  CELLC_UNROLL()
-  for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < work.count ? own + v : work.count - 1);
+  resolve_own(lanes, own, work.count, lane);
   const long long first = work.first_step(lane[0]), last = work.last_step(lane[0]);
   const bool empty = own >= work.count || first >= lane[0].steps;
   CELLC_UNROLL()
@@ -116,7 +115,7 @@ CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
     state[v][Bundle::kThree] = three;
   }
   walk<Bundle, kRows, false, kTogether<Carried>>(
-      lanes, lane, first, empty ? first : last, state, work.memory, [](long long, auto&) { return true; },
+      lanes, lane, first, empty ? first : last, state, work.memory, [](const auto&) {}, [](long long, auto&) { return true; },
       [](long long, const auto&, bool) {});
   unsigned slow = 0;
   CELLC_UNROLL()

@@ -13,8 +13,9 @@ namespace cellc {
 CELLC_DEVICE float inverse(float x) { return reciprocal(x); }
 CELLC_DEVICE double inverse(double x) { return 1 / x; }
 
+/// Less, and not as much: of a number and infinity both sides are infinite.
 CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance) {
-  return (a == b) | ((a != a) & (b != b)) | (magnitude(a - b) <= tolerance * (Real(1) + magnitude(b)));
+  return (a == b) | ((a != a) & (b != b)) | (magnitude(a - b) < tolerance * (Real(1) + magnitude(b)));
 }
 
 /// start(s) - began(s) = ended(s-1) - began(s) + P(s-1) (start(s-1) - began(s-1)).

@@ -28,13 +28,14 @@ struct Chains {
   Maps maps;
   bool bends;    ///< the maps' lines are tangents that a polynomial tells where to draw
   long long count;
+  Crew crew;
   int thread, warp, warps;
 
   template <class Work>
   CELLC_DEVICE Chains(const Work& work, Maps maps, Slack slack)
       : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs},
         lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, slack(slack), maps(maps),
-        bends(kBends && maps != Maps::Lines), count(work.count), thread(work.thread), warp(work.warp), warps(work.warps) {}
+        bends(kBends && maps != Maps::Lines), count(work.count), crew(work.crew), thread(work.thread), warp(work.warp), warps(work.warps) {}
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
   CELLC_DEVICE long long first_lane(long long chain) const {
     const long long sequence = quotient(chain, lanes.channels);
@@ -135,9 +136,9 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
   const int part = kShares ? threadIdx.x / group : 0;
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
-  const long long step = kShares ? static_cast<long long>(gridDim.x) * group : static_cast<long long>(work.warps) * kWarp;
+  const long long step = kShares ? static_cast<long long>(work.crew.size) * group : static_cast<long long>(work.warps) * kWarp;
   const bool bends = work.bends && length <= kBatch;
-  for (long long chain0 = kShares ? static_cast<long long>(blockIdx.x) * group : static_cast<long long>(work.warp) * kWarp; chain0 < chains;
+  for (long long chain0 = kShares ? static_cast<long long>(work.crew.rank) * group : static_cast<long long>(work.warp) * kWarp; chain0 < chains;
        chain0 += step) {
     const int mine = kShares ? thread % group : thread;
     const bool real = chain0 + mine < chains && part < parts;

@@ -132,9 +132,8 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
     const int64_t blocks = cellc_divide_up(cellc_divide_up(count, CELLC_WARP * v->width), stage->warps);
     grid.blocks = (unsigned)blocks;
     if (v->kernel == CELLC_SEGMENTED) {
-      /* All blocks at once: they wait for each other. */
+      /* All blocks at once: they wait for each other, as long as all run. */
       grid.blocks = (unsigned)cellc_least(blocks, at_once);
-      grid.cooperative = 1;
       grid.cyclic = cellc_is_cyclic(stage, facts, run, axes);
     }
   }

@@ -64,7 +64,7 @@ CELLC_DEVICE long long quotient(long long a, long long b) {
   return wide_quotient(a, b);
 }
 
-CELLC_APART Lane resolve(const Lanes& lanes, long long lane) {
+CELLC_DEVICE Lane resolve_here(const Lanes& lanes, long long lane) {
   Lane l;
   const long long position = quotient(lane, lanes.channels);
   l.channel_index = lane - position * lanes.channels;
@@ -80,6 +80,8 @@ CELLC_APART Lane resolve(const Lanes& lanes, long long lane) {
   l.direction = lanes.reverse ? -1 : 1;
   return l;
 }
+/// A function that is called reads a kernel's arguments as memory, which is cold: not for what a kernel begins with.
+CELLC_APART Lane resolve(const Lanes& lanes, long long lane) { return resolve_here(lanes, lane); }
 
 CELLC_APART long long offset_along_axes(const Lanes& lanes, const ArrayView& array, long long channel) {
   long long offset = 0;
@@ -172,6 +174,16 @@ constexpr int kTile = kWarp * kWidth;       ///< lanes of a warp
 /// Entries of shared memory that a warp needs.
 template <class Cell>
 constexpr int kStageEntries = kStages * kSteps * (Cell::kInputs ? Cell::kInputs : 1) * kTile;
+
+/// A thread's lanes from `own` on, neighbours in one segment (kWidth divides the channels); past the last one, that one again.
+CELLC_DEVICE void resolve_own(const Lanes& lanes, long long own, long long count, Lane (&lane)[kWidth]) {
+  lane[0] = resolve_here(lanes, own < count ? own : count - 1);
+  CELLC_UNROLL()
+  for (int v = 1; v < kWidth; ++v) {
+    lane[v] = lane[0];
+    lane[v].channel_index += own < count ? v : 0;
+  }
+}
 
 /// Calls a function with 0, 1, … kTimes - 1, each as a constant: an unrolling that no compiler declines.
 template <int kValue>
@@ -300,7 +312,7 @@ struct Rows {
   Stored* to[Step::kStates];         ///< at the step that comes next
   long long stride[Step::kStates];   ///< entries
   bool present[Step::kStates];
-  CELLC_DEVICE Rows(const Lanes& lanes, const Lane& lane, long long t) {
+  CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
@@ -343,19 +355,22 @@ constexpr int kTogether = Cell::kOperations <= 48 ? kSteps : Cell::kOperations <
 /// `before_stage(t, state)` is called by the lanes that still
 /// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
 /// whether it is the first of those. begin and end may differ between threads unless kRows.
-template <class Cell, bool kRows, bool kLockstep, int kPiece, class BeforeStage, class After, class Caching = InTurn>
+///
+/// `meanwhile(param)` is called when the first inputs are on their way: what else a walk begins with, the states among it.
+template <class Cell, bool kRows, bool kLockstep, int kPiece, class Meanwhile, class BeforeStage, class After, class Caching = InTurn>
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
-                       Real (&state)[kWidth][Cell::kStates], Stored* memory, BeforeStage&& before_stage, After&& after,
-                       const Caching& caching = Caching()) {
+                       Real (&state)[kWidth][Cell::kStates], Stored* memory, Meanwhile&& meanwhile, BeforeStage&& before_stage,
+                       After&& after, const Caching& caching = Caching()) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1, kAtOnce = kPiece < kSteps ? kPiece : kSteps;
   static_assert(kSteps % kAtOnce == 0, "a stage is whole pieces");
-  Real param[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)];
-  load_params<Cell>(lanes, lane, param);
-  const Uniforms<Cell> uniforms(lanes);
   Staging<Cell, kRows, Caching> staging(memory, lanes, lane, begin, end, caching);
   __syncwarp();  // the last walk's reads are done
   CELLC_UNROLL(1)
   for (int s = 0; s < kStages; ++s) staging.ask(s);
+  Real param[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)];
+  load_params<Cell>(lanes, lane, param);
+  const Uniforms<Cell> uniforms(lanes);
+  meanwhile(param);
   int slot = 0;
   long long t = begin;
   Real input[kWidth][kInputs];

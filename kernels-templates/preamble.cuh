@@ -314,57 +314,112 @@ CELLC_DEVICE void send_letter(Mailbox*, Real*, int, Real) { __trap(); }
 CELLC_DEVICE void await_letters(Mailbox*) { __trap(); }
 #endif
 
-// A number from every thread of a grid whose blocks are resident at once, and with it a barrier: a word holds
-// who has arrived in its lower half and the sum in its upper, so that the answer comes with the arrival.
+// A number from every thread of a grid, and with it a barrier: a word holds who has arrived in its lower half and the sum in its
+// upper, so that the answer comes with the arrival.
+//
+// The launch is an ordinary one: a cooperative launch, which would answer for all blocks being resident together, begins only when
+// everything ahead of it has ended, 1.2 us later on an H200. Mostly all of them are resident anyway. Where they are not, since other
+// kernels hold a part of the card, none may wait for a block that may be waiting for its place: a block that has waited for long
+// and sees that some have not even started leaves. Then the one that arrives last goes on alone.
 constexpr int kMostWarps = 4;   ///< of a block that takes part
 struct GridSum {
   unsigned long long slot[3];   ///< by turn; zeros to begin with, and whatever happens as many to the next call
   unsigned passed;              ///< barriers before this call, modulo 3: a count that wraps would come to a slot twice running
+  unsigned started;             ///< blocks of this call that run, or have run
 };
-/// `passed` counts on from barrier to barrier, alike in all threads. kOrders: what was written before is seen
-/// after. Otherwise nothing but the sum is passed on, which takes half as long: only for the first barrier of
-/// a call, since the word that is cleared here must be seen as such two barriers later.
-template <bool kOrders>
-CELLC_DEVICE unsigned sum_and_wait(GridSum* grid, unsigned passed, unsigned own) {
-  __shared__ unsigned sums[kMostWarps + 1];
+/// The blocks that go on after the first barrier of a call: all, one, or none of which this block is.
+struct Crew {
+  unsigned rank, size;
+};
+CELLC_DEVICE void tell_started(GridSum* grid) {
+  if (threadIdx.x == 0) atomicAdd(&grid->started, 1u);
+}
+/// Of someone who waits for other blocks: after every so many looks it is asked whether all of them run.
+struct Patience {
+  unsigned looks = 0;
+  CELLC_DEVICE bool is_over(const GridSum* grid) {
+    return ++looks % 256 == 0 && *static_cast<const volatile unsigned*>(&grid->started) != gridDim.x;
+  }
+};
+
+/// Of a block, in its first thread.
+CELLC_DEVICE unsigned long long block_sum(unsigned* sums, unsigned own) {
   const unsigned of_warp = warp_sum(own);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = of_warp;
   __syncthreads();
+  unsigned long long sum = 0;
+  CELLC_UNROLL(1)
+  for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += sums[w];
+  return sum;
+}
+
+struct Gathered {
+  unsigned sum, passed;
+  Crew crew;
+};
+/// The first barrier of a call. `barrier` counts on from one to the next, alike in all threads that go on. kOrders: what was
+/// written before is seen after. Otherwise nothing but the sum is passed on, which takes half as long. Bits 16 to 31 of the word
+/// count who has left, and change only while somebody is still to come: whoever has seen all arrive knows how many.
+template <bool kOrders>
+CELLC_DEVICE Gathered gather(GridSum* grid, unsigned barrier, unsigned own) {
+  __shared__ unsigned sums[kMostWarps];
+  __shared__ unsigned told[3];
+  const unsigned long long sum = block_sum(sums, own);
   if (threadIdx.x == 0) {
-    unsigned long long sum = 0, now;
-    CELLC_UNROLL(1)
-    for (unsigned w = 0; w < blockDim.x / 32; ++w) sum += sums[w];
-    unsigned long long* const slot = grid->slot + passed % 3;
-    if constexpr (kOrders) {
-      add_release(slot, sum << 32 | 1u);
-      do now = load_acquire(slot);
-      while (static_cast<unsigned>(now) != gridDim.x);
-    } else {
-      atomicAdd(slot, sum << 32 | 1u);
-      do now = load_relaxed(slot);
-      while (static_cast<unsigned>(now) != gridDim.x);
+    constexpr unsigned kArrived = 0xffffu, kLeft = 0x10000u;
+    unsigned long long* const slot = grid->slot + barrier % 3;
+    if (kOrders) __threadfence();
+    unsigned long long now = atomicAdd(slot, sum << 32 | 1u) + (sum << 32 | 1u);
+    const bool is_last = (static_cast<unsigned>(now) & kArrived) == gridDim.x;
+    bool leaves = false;
+    Patience patience;
+    while (!leaves && (static_cast<unsigned>(now) & kArrived) != gridDim.x) {
+      now = load_relaxed(slot);
+      if (!patience.is_over(grid)) continue;
+      __threadfence();
+      leaves = (static_cast<unsigned>(now) & kArrived) != gridDim.x && atomicCAS(slot, now, now + kLeft) == now;
     }
+    const unsigned left = static_cast<unsigned>(now) / kLeft;
+    told[0] = static_cast<unsigned>(now >> 32);
+    told[1] = is_last && left ? 0 : blockIdx.x;
+    told[2] = leaves ? 0 : !left ? gridDim.x : is_last ? 1 : 0;
+    // Those who have stayed in vain tell the last one that their rows are there.
+    unsigned long long* const after = grid->slot + (barrier + 1) % 3;
+    if (left && !leaves) {
+      if (is_last) {
+        while (load_relaxed(after) != gridDim.x - left - 1) {
+        }
+      } else {
+        __threadfence();
+        atomicAdd(after, 1ull);
+      }
+    }
+    if (kOrders || left) __threadfence();
     // All have left the barrier before this one, and its word is next used in the barrier after the next.
-    if (blockIdx.x == 0) store_relaxed(grid->slot + (passed + 2) % 3, 0);
+    if (told[1] == 0 && told[2]) store_relaxed(grid->slot + (barrier + 2) % 3, 0);
+    if (left && is_last) store_relaxed(slot, 0);
+  }
+  __syncthreads();
+  return {told[0], barrier + (told[2] == gridDim.x ? 1u : 2u), {told[1], told[2]}};
+}
+
+/// One copy for all barriers but that of most calls: each would take a ninth as long to compile as a walk.
+CELLC_APART Gathered gather_in_order(GridSum* grid, unsigned barrier, unsigned own) { return gather<true>(grid, barrier, own); }
+/// Any barrier after the first, of the crew alone.
+CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own, Crew crew) {
+  __shared__ unsigned sums[kMostWarps + 1];
+  const unsigned long long sum = block_sum(sums, own);
+  if (threadIdx.x == 0) {
+    unsigned long long* const slot = grid->slot + passed % 3;
+    unsigned long long now;
+    add_release(slot, sum << 32 | 1u);
+    do now = load_acquire(slot);
+    while (static_cast<unsigned>(now) != crew.size);
+    if (crew.rank == 0) store_relaxed(grid->slot + (passed + 2) % 3, 0);
     sums[kMostWarps] = static_cast<unsigned>(now >> 32);
   }
   __syncthreads();
   return sums[kMostWarps];
-}
-/// One copy for all barriers but the first: nine would take as long to compile as a walk.
-CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own) { return sum_and_wait<true>(grid, passed, own); }
-template <bool kOrders>
-CELLC_DEVICE unsigned sum_over_grid(GridSum* grid, unsigned& passed, unsigned own) {
-  const unsigned barrier = passed++;
-  if constexpr (kOrders) {
-    const unsigned sum = sum_in_order(grid, barrier, own);
-    // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of the
-    // sweep ask for it.
-    __syncthreads();
-    return sum;
-  } else {
-    return sum_and_wait<false>(grid, barrier, own);
-  }
 }
 
 // Values that carry the number of the call that wrote them: they need no order, and zeros are of no call.

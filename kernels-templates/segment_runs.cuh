@@ -62,8 +62,9 @@ struct SegmentedRun {
   const Lanes& lanes;
   Stored* memory;
   long long count;       // of lanes
+  Crew crew;             // who works
   int thread, warp, warps;
-  unsigned call;
+  unsigned call, passed; // barriers, modulo 3
   Tally* of;             // this call's
   bool bundled = false;  // the sweep began from what bundles found
   bool sparse = false;   // few segments will run again
@@ -73,15 +74,48 @@ struct SegmentedRun {
     Real residual = 0, growth = 0;
   } seen;
 
-  CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared, unsigned call)
-      : run(run), lanes(run.lanes), count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
-        thread(threadIdx.x % kWarp), call(call), of(run.control->of + (call & 1)) {
-    const int in_block = threadIdx.x / kWarp, per_block = blockDim.x / kWarp;
-    memory = shared + in_block * kStageEntries<Carried>;
-    warp = blockIdx.x * per_block + in_block;
-    warps = gridDim.x * per_block;
+  CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared)
+      : run(run), lanes(run.lanes), memory(shared + threadIdx.x / kWarp * kStageEntries<Carried>),
+        count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels), thread(threadIdx.x % kWarp) {
+    enlist({blockIdx.x, gridDim.x});
   }
+  CELLC_DEVICE void begin_call(unsigned number, unsigned barriers) {
+    call = number;
+    passed = barriers;
+    of = run.control->of + (call & 1);
+  }
+  CELLC_DEVICE void enlist(Crew with) {
+    const int per_block = blockDim.x / kWarp;
+    crew = with;
+    warp = crew.rank * per_block + threadIdx.x / kWarp;
+    warps = crew.size * per_block;
+  }
+  /// The first barrier of a call. Who comes out of it without a crew is done.
+  template <bool kOrders>
+  CELLC_DEVICE unsigned gather(unsigned own) {
+    const Gathered all = kOrders ? gather_in_order(&run.control->grid, passed, own) : cellc::gather<false>(&run.control->grid, passed, own);
+    passed = all.passed;
+    enlist(all.crew);
+    // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of the
+    // sweep ask for it.
+    if (kOrders) __syncthreads();
+    return all.sum;
+  }
+  /// Every other one.
+  CELLC_DEVICE unsigned sum(unsigned own) {
+    const unsigned all = sum_in_order(&run.control->grid, passed++, own, crew);
+    __syncthreads();
+    return all;
+  }
+  /// Of a warp, of so many; below zero: it has none.
+  CELLC_DEVICE long long last_tile(long long tiles) const {
+    long long tile = warp;
+    while (tile + warps < tiles) tile += warps;
+    return tile < tiles ? tile : -1;
+  }
+  CELLC_DEVICE bool leads() const { return crew.rank == 0 && threadIdx.x == 0; }
 
+  CELLC_DEVICE long long first_lane(long long tile) const { return tile * kTile + thread * kWidth; }
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
   CELLC_DEVICE long long first_step(const Lane& lane) const { return lane.segment * lanes.segment; }
   CELLC_DEVICE long long last_step(const Lane& lane) const {
@@ -99,36 +133,52 @@ struct SegmentedRun {
 
   // The first sweep ----------------------------------------------------------------------------------
 
-  /// To the right neighbour, who waits for it.
-  CELLC_DEVICE void send_end(long long lane, const Real* state) const {
+  /// To the left neighbour, who asks for it when it ends.
+  CELLC_DEVICE void send_start(long long lane, const Real* state) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) publish(run.sent + e * kHalves * count + lane, count, call, state[e]);
   }
-
-  /// `composed`: from the composed starts, whose slopes are carriers already; otherwise burn_in steps early.
-  CELLC_DEVICE void sweep(long long tile, int burn_in, bool composed) {
-    const long long own = tile * kTile + thread * kWidth;
-    Lane lane[kWidth];
+  CELLC_DEVICE bool has_start(long long lane, Real* state) const {
+    bool there = true;
     CELLC_UNROLL()
-    for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
+    for (int e = 0; e < Step::kStates; ++e) there = look_at(run.sent + e * kHalves * count + lane, count, call, state[e]) && there;
+    return there;
+  }
+
+  /// A segment begins to write long before the one on its left ends, so it is the left one that compares the two, and waits for
+  /// nobody. What the first step there reads is here long before. (To ask for the rest a stage before the end takes
+  /// longer, since it stands in the loop of the walk.) Where lanes are many, tiles wait for later ones, and a warp's last comes first.
+  ///
+  /// `composed`: from the composed starts, whose slopes are carriers already; otherwise burn_in steps early.
+  /// Returns how many lanes of this thread end elsewhere than where the next segment began. Composed starts tell nothing of run-ups.
+  CELLC_DEVICE unsigned sweep(long long tile, const Lane (&lane)[kWidth], int burn_in, bool composed) {
+    const long long own = first_lane(tile);
     const long long first = first_step(lane[0]), last = last_step(lane[0]);
     const bool empty = own >= count || first >= lane[0].steps;
     const long long begin = first > burn_in ? first - burn_in : 0;
     Real state[kWidth][Step::kStates];
-    CELLC_UNROLL()
-    for (int v = 0; v < kWidth; ++v) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e)
-        state[v][e] = composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
-    }
-    Rows rows(lanes, lane[0], begin);
+    Rows rows;
     // The run-up goes over the last steps of the left neighbour, who comes to them when most of the sweep is over: they stay in
     // the second-level cache until then (3 % at (1, 8192, 1024)). The others, where that is `cyclic`, leave first.
     const CachePolicy own_steps = run.cyclic ? goes_first() : goes_in_turn();
     CachePolicy policy = begin < first ? stays_last() : own_steps;
     bool writes = false;
+    const bool checks = !empty && last < lane[0].steps;
+    Probe beyond[kWidth];
     walk<Step, kRows, false, kSteps>(
         lanes, lane, begin, empty ? begin : last, state, memory,
+        [&](const auto& param) {
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) {
+            CELLC_UNROLL()
+            for (int e = 0; e < Step::kStates; ++e)
+              state[v][e] = composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
+            CELLC_UNROLL()
+            for (int e = 0; e < Step::kParams; ++e) beyond[v].param[e] = param[v][e];
+            if (checks) beyond[v].read_inputs(lanes, lane[v], last);
+          }
+          rows.begin(lanes, lane[0], begin);
+        },
         [&](long long t, auto& now) {
           if (t == first) {
             writes = true;
@@ -137,18 +187,21 @@ struct SegmentedRun {
             for (int v = 0; v < kWidth; ++v) {
               CELLC_UNROLL()
               for (int e = 0; e < Step::kStates; ++e) at(run.began, e, own + v) = now[v][e];
+              send_start(own + v, now[v]);
             }
           }
           return true;
         },
         [&](long long, const auto& now, bool) { rows.write(now, writes); }, AsSaid{policy});
-    if (empty) return;
-    CELLC_UNROLL()
-    for (int v = 0; v < kWidth; ++v) {
-      send_end(own + v, state[v]);
-      keep_end(own, lane[v], v, state[v]);
-      if (!composed) keep_carriers<Step>(own, v, state[v]);
+    if (!empty) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        keep_end(own, lane[v], v, state[v]);
+        if (!composed) keep_carriers<Step>(own, v, state[v]);
+      }
     }
+    __syncwarp();  // the next segment may be another thread's of this warp
+    return check(own, checks, state, beyond, burn_in, composed);
   }
 
   template <class Cell>
@@ -200,31 +253,27 @@ struct SegmentedRun {
     return growth;
   }
 
-  /// Once the left neighbours have ended: how many lanes of this thread miss. Composed starts tell nothing of run-ups.
-  CELLC_DEVICE unsigned check(long long tile, int burn_in, bool composed) {
+  /// `beyond`: of the steps after the thread's lanes.
+  CELLC_DEVICE unsigned check(long long own, bool checks, const Real (&ended)[kWidth][Step::kStates], const Probe (&beyond)[kWidth], int burn_in,
+                              bool composed) {
     unsigned missed = 0;
-    __syncwarp();  // a neighbour may be a thread of this warp
-    CELLC_UNROLL(1)
+    Patience patience;
+    Real began[kWidth][Step::kStates] = {};
+    bool there[kWidth] = {};
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v)
+      if (checks) there[v] = has_start(own + v + lanes.channels, began[v]);
+    CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
-      const long long own = tile * kTile + thread * kWidth + v;
-      const Lane lane = resolve(lanes, own < count ? own : count - 1);
-      const bool checks = own < count && lane.segment > 0 && first_step(lane) < lane.steps;
-      // Everything but the neighbour's end is here before it is waited for.
-      const Probe probe(lanes, lane, first_step(lane), checks);
-      const Real left = !composed || !checks ? run.tolerance : slack(2).at(growth_of(own - lanes.channels));
-      Real from[Step::kStates], to[Step::kStates], reached[Step::kStates];
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) to[e] = checks ? at(run.began, e, own) : Real(0);
-      probe.step(to, reached);
       int need = -1;
       if (checks) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e)
-          while (!look_at(run.sent + e * kHalves * count + own - lanes.channels, count, call, from[e])) {
-          }
-        const Real r = probe.residual(from, reached);
-        if (r <= left) note(r);
-        else ++missed, need = composed || run.carries >= 0 ? -1 : classify(from, to, burn_in);
+        while (!there[v] && !patience.is_over(&run.control->grid)) there[v] = has_start(own + v + lanes.channels, began[v]);
+        Real reached[Step::kStates];
+        beyond[v].step(lanes, began[v], reached);
+        const Real left = !composed ? run.tolerance : slack(2).at(growth_of(own + v));
+        const Real r = beyond[v].residual(lanes, ended[v], reached);
+        if (there[v] && r <= left) note(r);
+        else ++missed, need = !there[v] || composed || run.carries >= 0 ? -1 : classify(ended[v], began[v], burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
         CELLC_UNROLL(1)
@@ -315,9 +364,9 @@ struct SegmentedRun {
     bool open[kWidth];
     Real left[kWidth];
     unsigned many = 0;
+    resolve_own(lanes, place, count, lane);
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
-      lane[v] = resolve(lanes, place + v < count ? place + v : count - 1);
       const bool real = place + v < count && first_step(lane[v]) < lane[v].steps;
       open[v] = pass == First && real;
       left[v] = run.tolerance;
@@ -379,7 +428,7 @@ struct SegmentedRun {
     identity<Carried>(state);
     bool writes[kWidth] = {};
     walk<Carried, kRows, false, kTogether<Carried>>(
-        lanes, lane, begin, runs ? last : begin, state, memory,
+        lanes, lane, begin, runs ? last : begin, state, memory, [](const auto&) {},
         [&](long long t, auto& now) {
           if (t == first) {
             identity<Carried>(now);
@@ -403,7 +452,6 @@ struct SegmentedRun {
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       if (!open[v]) continue;
-      if (pass == First) send_end(own + v, state[v]);
       keep_end(own, lane[v], v, state[v]);
       const Real growth = keep_carriers<Carried>(own, v, state[v]);
       if (pass == First) ran += !(growth <= remembers());
@@ -520,7 +568,7 @@ struct SegmentedRun {
       for (; next < lanes.segments && next * lanes.segment < t; ++next) ran += chains_here;
     };
     walk<Step, kRows, false, kTogether<Step>>(
-        lanes, lane, begin, runs ? last : begin, state, memory,
+        lanes, lane, begin, runs ? last : begin, state, memory, [](const auto&) {},
         [&](long long t, auto& now) {
           if (!all_open) {
             // The segments that begin in this stage: one, at its first step, or one a step. All that began before have been

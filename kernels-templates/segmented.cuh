@@ -13,7 +13,8 @@
 //   tail     what rounds do not settle is walked along its chain, through segment after segment, until it merges
 //
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
-// All blocks are resident (a cooperative launch), and nothing returns to the host to decide.
+// Nothing returns to the host to decide. All blocks work together from the first barrier on, or else one does it all (gather of
+// preamble.cuh).
 //
 // Where the last call's data did not forget, a pass of bundles.cuh and a composition come before the sweep, which then
 // begins where segments should.
@@ -55,7 +56,7 @@ CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_i
 
 /// What this call saw decides what the next one starts from. `slower`: boundaries that no run-up of need()
 /// would have made right; of chaos nothing is learned.
-CELLC_APART void learn(const Segmented& run, unsigned too_short, unsigned slower, int burn_in) {
+CELLC_APART void learn(const Segmented& run, unsigned slower, int burn_in) {
   const float boundaries = static_cast<float>(run.lanes.segments - 1) * static_cast<float>(run.lanes.sequences) *
                            static_cast<float>(run.lanes.channels);
   Control* const c = run.control;
@@ -74,7 +75,7 @@ CELLC_APART void learn(const Segmented& run, unsigned too_short, unsigned slower
   if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;
   c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
   c->enough = 0;
-  if (next > burn_in && burn_in > static_cast<int>(too_short)) c->too_short = burn_in;
+  if (next > burn_in && burn_in > static_cast<int>(c->too_short)) c->too_short = burn_in;
   CELLC_UNROLL(1)
   for (int i = 0; i < 8; ++i) c->needed[i] = 0;
 }
@@ -95,11 +96,11 @@ struct Marks {
 struct Shares {
   int group, parts;   ///< chains of a block, and the parts of each
 };
-CELLC_APART Shares shares_of(const Lanes& lanes) {
+CELLC_APART Shares shares_of(const Lanes& lanes, unsigned blocks) {
   int group = kWarp;
   const long long chains = lanes.sequences * lanes.channels;
   while (kShares && group > 1 &&
-         (static_cast<int>(blockDim.x) / group * kBatch < lanes.segments || chains < static_cast<long long>(gridDim.x) * group))
+         (static_cast<int>(blockDim.x) / group * kBatch < lanes.segments || chains < static_cast<long long>(blocks) * group))
     group /= 2;
   return {group, kShares ? static_cast<int>(blockDim.x) / group : 1};
 }
@@ -115,15 +116,12 @@ CELLC_DEVICE int rounds_of_a_walk(const Lanes& lanes) {
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it. `slower`:
 /// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was composed.
 template <bool kRows>
-CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned misses, unsigned slower, const Before& before, int burn_in, bool sweeps,
-                       int early, Marks mark) {
+CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early, Marks mark) {
   using Work = SegmentedRun<kRows>;
   const Segmented& run = work.run;
   Control* const control = run.control;
-  const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   Tally* const of = work.of;
   const long long tiles = (work.count + kTile - 1) / kTile;
-  const Shares shares = shares_of(run.lanes);
   work.sparse = sweeps && 16ll * misses < work.count;
   auto pass = Work::First;
   int round = 0;
@@ -131,29 +129,33 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
   unsigned active = misses, repaired = 0;
   if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
     // The first call on data that do not forget, or chaos, which is walked at once.
-    sum_over_grid<true>(&control->grid, passed, 0);
+    work.sum(0);
     unsigned own = 0;
     for (long long tile = work.warp; tile < tiles; tile += work.warps) own += work.grown_apart(tile, early);
-    work.hopeless = sum_over_grid<true>(&control->grid, passed, own) > misses / 5;
+    work.hopeless = work.sum(own) > misses / 5;
     mark();
   }
   for (bool runs = !sweeps;; runs = true) {
     if (!runs) {
-      sum_over_grid<true>(&control->grid, passed, 0);  // what the sweep wrote is needed now
+      work.sum(0);  // what the sweep wrote is needed now
     } else {
       // The one place from which lanes are run with carriers: each would be a copy of the walk.
       unsigned expand = 0;
       const unsigned own = work.all_tiles(pass, round, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, expand);
       if (pass == Work::Again && round == 0) work.count_in(&of->expanding, expand);
-      active = sum_over_grid<true>(&control->grid, passed, own);
       if (pass == Work::First) {
+        active = work.template gather<true>(own);
+        if (!work.crew.size) return;
         // Nearly every boundary is off, and the next pass sees which.
         slower = active;
         active = 1;
-      } else if (pass == Work::Again) {
+      } else {
+        active = work.sum(own);
+      }
+      if (pass == Work::Again) {
         if (!sweeps && round == 0) misses = active;
         repaired += active;
-        if (leads) of->ran[round & 15] = active;
+        if (work.leads()) of->ran[round & 15] = active;
         // Where most segments grow what they start from, starts cannot be known: chaos is walked.
         const unsigned expanding = *static_cast<volatile unsigned*>(&of->expanding);
         work.hopeless = run.carries < 0 && round == 0 && active > work.count / 2 && expanding > active / 2;
@@ -171,20 +173,21 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
     // need few rounds more, and each costs a segment where walking costs the sequence.
     if (!work.hopeless && round < most && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
       // Newton's iteration, where it is asked for, is that and nothing better.
+      const Shares shares = shares_of(run.lanes, work.crew.size);
       compose<Carriers>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)), shares.group, shares.parts);
       pass = Work::Again;
     } else {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
       if (!run.repairs) break;
-      sum_over_grid<true>(&control->grid, passed, 0);
+      work.sum(0);
       mark();
       work.count_in(&of->tails, work.walk_chains());
       break;
     }
-    sum_over_grid<true>(&control->grid, passed, 0);
+    work.sum(0);
     mark();
   }
-  if (leads) {
+  if (work.leads()) {
     of->misses = misses;
     of->repaired = repaired;
     of->rounds = round;
@@ -192,9 +195,8 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned passed, unsigned miss
     if (run.carries < 0) {
       if (work.hopeless)
         for (unsigned& needed : control->needed) needed = 0;
-      learn(run, before.too_short, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
+      learn(run, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
     }
-    control->grid.passed = passed % 3;
   }
 }
 
@@ -202,21 +204,27 @@ template <bool kRows>
 CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   Control* const control = run.control;
-  const unsigned call = call_after(control->calls);
-  const int learned = (static_cast<int>(control->burn_in) + kSteps - 1) / kSteps * kSteps, first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
+  const unsigned calls = control->calls, seen = control->burn_in, carried = control->carries, passed = control->grid.passed;
+  // While those are on their way.
+  SegmentedRun<kRows> work(run, shared);
+  const long long tiles = (work.count + kTile - 1) / kTile, last_tile = work.last_tile(tiles);
+  Lane lane[kWidth];
+  resolve_own(run.lanes, work.first_lane(last_tile < 0 ? 0 : last_tile), work.count, lane);
+  tell_started(&control->grid);
+
+  const unsigned call = call_after(calls);
+  work.begin_call(call, passed);
+  const int learned = (static_cast<int>(seen) + kSteps - 1) / kSteps * kSteps, first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
   const int burn_in = run.carries >= 0 ? run.burn_in : learned ? learned : first;
   // All threads agree on these; by votes the compiler knows it, too, and lays the sweep out for whole warps.
-  const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? control->carries != 0 : run.carries != 0);
+  const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? carried != 0 : run.carries != 0);
   const bool composed = kBends && __any_sync(0xffffffffu, run.carries < 0 && carries), sweeps = !carries || composed;
-  unsigned passed = control->grid.passed, misses = 0, slower = 0;
-  SegmentedRun<kRows> work(run, shared, call);
+  unsigned misses = 0, slower = 0;
   work.bundled = composed;
-  const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
   Tally* const last = control->of + ((call + 1) & 1);
-  const Before before(*control, *last, leads);
-  Marks mark{leads ? work.of->time : nullptr, 0};
+  const Before before(*control, *last, work.leads());
+  Marks mark{work.leads() ? work.of->time : nullptr, 0};
   mark();
-  const long long tiles = (work.count + kTile - 1) / kTile;
   if (lanes_may_be_empty(run.lanes))
     for (long long tile = work.warp; tile < tiles; tile += work.warps) finish_empty(run.lanes, work.count, tile);
   if (blockIdx.x == gridDim.x - 1)
@@ -227,39 +235,43 @@ CELLC_DEVICE void segmented(const Segmented& run) {
       unsigned own = 0;
       const bool three = run.lanes.segment < kLongSegment;
       for (long long tile = work.warp; tile < tiles; tile += work.warps) own += run_bundles<kRows>(work, tile, three);
-      slower = sum_over_grid<true>(&control->grid, passed, own);
+      slower = work.template gather<true>(own);
+      if (!work.crew.size) return;
       mark();
-      const Shares shares = shares_of(run.lanes);
+      const Shares shares = shares_of(run.lanes, work.crew.size);
       const Slack none{run.tolerance, Real(0), Real(0)};   // nothing stands yet
       compose<Carriers>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
-      sum_over_grid<true>(&control->grid, passed, 0);
+      work.sum(0);
       mark();
     }
   }
   if (sweeps) {
     unsigned own = 0;
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) {
-      work.sweep(tile, composed ? 0 : burn_in, composed);
-      own += work.check(tile, burn_in, composed);
+    for (long long tile = work.last_tile(tiles); tile >= 0; tile -= work.warps) {
+      if (tile != last_tile) resolve_own(run.lanes, work.first_lane(tile), work.count, lane);
+      own += work.sweep(tile, lane, composed ? 0 : burn_in, composed);
     }
     work.report();
     // Mostly nothing is off, and then nobody needs to see what another block has written.
-    misses = composed ? sum_over_grid<true>(&control->grid, passed, own) : sum_over_grid<false>(&control->grid, passed, own);
+    misses = composed ? work.sum(own) : work.template gather<false>(own);
+    if (!work.crew.size) return;
     mark();
   }
   if (__any_sync(0xffffffffu, !sweeps || misses)) {
-    mend<kRows>(work, passed, misses, slower, before, burn_in, sweeps, composed ? 0 : burn_in, mark);
-  } else if (leads) {
+    mend<kRows>(work, misses, slower, burn_in, sweeps, composed ? 0 : burn_in, mark);
+    if (!work.crew.size) return;
+  } else if (work.leads()) {
     work.of->phases = mark.count;
-    if (composed) learn(run, before.too_short, slower, burn_in);
+    if (composed) learn(run, slower, burn_in);
     else if (run.carries < 0) shorten(run, before, burn_in);
-    control->grid.passed = passed % 3;
   }
-  if (leads) {
+  if (work.leads()) {
     atomicMax(&work.of->ended, nanoseconds());
     work.of->bundles = composed;
     work.of->burn_in = static_cast<unsigned>(composed ? 0 : burn_in);
     control->calls = call;
+    control->grid.passed = work.passed % 3;
+    control->grid.started = 0;
   }
 }
 

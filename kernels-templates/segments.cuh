@@ -44,7 +44,7 @@ struct alignas(16) Runs {
 struct Segmented {
   Lanes lanes;
   Control* control;
-  unsigned long long* sent;  ///< [entry][half][lane]: the states at the ends of the first sweep, marked with the call
+  unsigned long long* sent;  ///< [entry][half][lane]: the states that the first sweep wrote from, marked with the call
   unsigned* off;          ///< by lane: one more than the last round in which it ran; for the tail: its boundary is off
   Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
   Real* ended;            ///< the state at its end
@@ -94,27 +94,31 @@ CELLC_DEVICE Real relative_difference(Real a, Real b) {
 
 /// One step of a lane, apart from a walk.
 struct Probe {
-  Real param[Step::kParams ? Step::kParams : 1], input[Step::kInputs ? Step::kInputs : 1];
-  Uniforms<Step> uniforms;
+  Real param[Step::kParams ? Step::kParams : 1] = {}, input[Step::kInputs ? Step::kInputs : 1] = {};
 
-  CELLC_DEVICE Probe(const Lanes& lanes, const Lane& lane, long long t, bool reads = true) : uniforms(lanes) {
+  CELLC_DEVICE void read_params(const Lanes& lanes, const Lane& lane) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kParams; ++e) {
       const ArrayView& array = lanes.array[Step::param_array(e)];
       param[e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane.channel_index) + lanes.step.param[e]];
     }
+  }
+  CELLC_DEVICE void read_inputs(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
-      input[e] = !reads ? Real(0) : load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
+      input[e] = load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
     }
   }
-  CELLC_DEVICE void step(const Real* from, Real* to) const { Step::step(param, input, from, to, uniforms.data); }
+  CELLC_DEVICE void step(const Lanes& lanes, const Real* from, Real* to) const {
+    const Uniforms<Step> uniforms(lanes);
+    Step::step(param, input, from, to, uniforms.data);
+  }
   /// How far f(from) is from `reached`, over 1 + |reached|: the residual of a step that was written as
   /// `reached` while the step before it ended at `from`.
-  CELLC_DEVICE Real residual(const Real* from, const Real* reached) const {
+  CELLC_DEVICE Real residual(const Lanes& lanes, const Real* from, const Real* reached) const {
     Real next[Step::kStates], worst = 0;
-    step(from, next);
+    step(lanes, from, next);
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const Real d = relative_difference(next[e], reached[e]);
@@ -144,10 +148,12 @@ CELLC_APART long long chain_lane(const Lanes& lanes, long long chain) {
 }
 
 CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t, const Real* from, const Real* to) {
-  const Probe probe(lanes, lane, t);
+  Probe probe;
+  probe.read_params(lanes, lane);
+  probe.read_inputs(lanes, lane, t);
   Real reached[Step::kStates];
-  probe.step(to, reached);
-  return probe.residual(from, reached);
+  probe.step(lanes, to, reached);
+  return probe.residual(lanes, from, reached);
 }
 
 }  // namespace cellc

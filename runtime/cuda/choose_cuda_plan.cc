@@ -31,9 +31,10 @@ std::int64_t whole_stages(std::int64_t steps) {
 /// What walking every lane is expected to take, by what the last call with segments took.
 double walking_ns(const Observed& seen, const StageShape& shape) {
   // A sweep has a start and a check, and then perhaps carriers, and more lanes a multiprocessor: walking takes less
-  // a step. Of ParaGRU on an H200: 68 ns where sweeps took 130 beside 4 to 6 us, which short segments are mostly made of.
+  // a step. Of ParaGRU on an H200: 68 ns where sweeps took 130 beside 4 to 6 us, which short segments are mostly made of. In
+  // 16 bits a thread has two lanes, and a walk half the warps: 75 ns at (8, 2048, 4096), where sweeps take 121.
   const double step = std::max(0.0, seen.sweep_ns - 4800) / static_cast<double>(seen.sweep_steps);
-  const double walking = (seen.carries ? 0.5 : 0.55) * step * static_cast<double>(shape.longest);
+  const double walking = (seen.carries ? 0.5 : shape.storage_bytes == 2 ? 0.62 : 0.55) * step * static_cast<double>(shape.longest);
   // Where it walked nearly all, it has seen what that takes.
   return seen.walked > 0.9 && seen.tail_ns > 0 ? std::min(walking, seen.tail_ns) : walking;
 }

@@ -207,6 +207,7 @@ class EmulatorDevice final : public Emulator {
     return {allocations_, memory_.live_bytes(), launches_, synchronisations_};
   }
   void set_seed(std::uint64_t seed) override { options_.seed = seed; }
+  void set_room(int blocks) override { room_ = blocks; }
   void set_capture(std::uint64_t graph) override { capture_ = graph; }
 
   std::optional<std::string> pointer_fault(GpuAddress address, std::size_t bytes) override {
@@ -244,6 +245,7 @@ class EmulatorDevice final : public Emulator {
   }
 
   std::atomic<std::uint64_t> capture_ = 0, next_stream_ = 1;
+  int room_ = 0;
   EmulatorOptions options_;
   GpuFacts facts_;
   emulator::DeviceMemory memory_;
@@ -305,6 +307,7 @@ void EmulatorDevice::launch(const GpuFunction& function, const GpuLaunch& launch
   if (launch.cooperative || options_.interleave)
     job.resident = static_cast<std::size_t>(
         std::max(1, facts_.multiprocessors * resident_blocks(function, threads, launch.shared_bytes)));
+  if (room_ > 0 && !launch.cooperative) job.resident = std::min(job.resident, static_cast<std::size_t>(room_) * launch.cluster);
   job.cluster = launch.cluster;
   job.shuffled = options_.seed != 0;
   // Launches differ, and a run of the same launches is the same again.

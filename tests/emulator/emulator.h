@@ -16,7 +16,7 @@ struct EmulatorOptions {
   std::uint64_t seed = 0;
   /// Blocks of an ordinary launch run at the same time, as many as the card would hold; otherwise one after
   /// another. They start in order of their number either way. Cooperative launches always interleave.
-  bool interleave = false;
+  bool interleave = true;
   int multiprocessors = 4;
   std::int64_t memory_bytes = std::int64_t{4} << 30;
   int registers = 64;                   ///< a thread's, for resident_blocks
@@ -39,6 +39,9 @@ class Emulator : public Gpu {
   };
   virtual Counts counts() const = 0;
   virtual void set_seed(std::uint64_t seed) = 0;  ///< as EmulatorOptions::seed, of the launches from now on
+  /// As if other kernels held the rest of the card: of ordinary launches from now on so many blocks, or clusters of them, find
+  /// room at once. 0: as many as fit.
+  virtual void set_room(int blocks) = 0;
   /// As if streams, but those of make_stream(), were captured for that graph; 0: they are not. What a driver
   /// refuses then is refused, and so is what no graph may keep, such as a copy from the host.
   virtual void set_capture(std::uint64_t graph) = 0;

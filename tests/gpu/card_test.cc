@@ -9,7 +9,9 @@
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/call_pool.h"
+#include "runtime/cuda/cuda_solver.h"
 #include "runtime/errors.h"
+#include "tests/engines/known_recurrences.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/fixtures.h"
 
@@ -204,6 +206,38 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 /// The context of a process that faults is lost, so this is another process.
+// Each of these runs takes the whole card and its blocks wait for each other; together they find no room.
+TEST_F(Card, SegmentsOnSeveralStreamsAllEnd) {
+  constexpr int kStreams = 5;
+  std::vector<std::unique_ptr<KnownRun>> known;
+  std::vector<std::unique_ptr<CudaSolver>> solvers;
+  std::vector<GpuStream> streams;
+  std::vector<std::string> natures;
+  oracle::Random random(11);
+  SolveOptions options;
+  options.solver = Strategy::Segmented;
+  const KnownRecurrence* recurrence = nullptr;
+  for (const KnownRecurrence& one : known_recurrences())
+    if (!one.along_a_scan && one.states == 1 && !recurrence) recurrence = &one;
+  ASSERT_NE(recurrence, nullptr);
+  for (int i = 0; i < kStreams; ++i) {
+    known.push_back(std::make_unique<KnownRun>(*recurrence, Dtype::F32, KnownShape{1024 - 32 * i, {3000 + 8 * i}}));
+    natures.push_back(known[i]->draw(random));
+    solvers.push_back(std::make_unique<CudaSolver>(*gpu, known[i]->cell().cell, known[i]->cell().structure, Dtype::F32, &known[i]->cell().source));
+    streams.push_back(gpu->make_stream());
+    solvers[i]->upload(known[i]->run(), options);
+    solvers[i]->launch(0);  // compiles
+  }
+  gpu->synchronize(0);
+  for (int round = 0; round < 100; ++round)
+    for (int i = 0; i < kStreams; ++i) solvers[i]->launch(streams[i]);
+  for (int i = 0; i < kStreams; ++i) {
+    gpu->synchronize(streams[i]);
+    EXPECT_EQ(known[i]->wrong(solvers[i]->download(0), 1.5e-6), "") << natures[i];
+    gpu->release_stream(streams[i]);
+  }
+}
+
 TEST_F(Card, FaultIsToldAndTheProcessLives) {
   gpu.reset();
   testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -13,7 +13,9 @@
 namespace cellc {
 namespace {
 
-Strategy chosen(const Observed& seen, const std::string& update = "tanh(h + x)") {
+const char* const kTanh = "tanh(h + x)";
+
+Strategy chosen(const Observed& seen, const std::string& update = kTanh, int storage_bytes = 4) {
   const AnalysedCell cell =
       analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = " + update + "\n}\n"));
   StageShape shape;
@@ -21,7 +23,7 @@ Strategy chosen(const Observed& seen, const std::string& update = "tanh(h + x)")
   shape.longest = shape.rows = 8192;
   shape.channels = 1024;
   shape.block = 1;
-  shape.storage_bytes = 4;
+  shape.storage_bytes = storage_bytes;
   GpuFacts card;
   card.multiprocessors = 132;
   return choose_cuda_plan(cell.structure.stages[0], shape, card, seen).plan.strategy;
@@ -46,6 +48,9 @@ TEST(ChooseCudaPlan, TheFirstCallTeachesNothingOfTime) {
 TEST(ChooseCudaPlan, SegmentsAreGivenUpWhereTheyAreSlowerThanWalking) {
   EXPECT_EQ(chosen(after(2, 520)), Strategy::Segmented);
   EXPECT_EQ(chosen(after(2, 600)), Strategy::Sequential);
+  // Two lanes a thread: 0.62 (36 - 4.8)/256 8192 = 619 us.
+  EXPECT_EQ(chosen(after(2, 600), kTanh, 2), Strategy::Segmented);
+  EXPECT_EQ(chosen(after(2, 640), kTanh, 2), Strategy::Sequential);
 }
 
 // One slow call must not decide for ever: data change, and another process may have had the card.

@@ -27,6 +27,7 @@ TEST(Emulator, AMissingBarrierShowsUnderAShuffledSchedule) {
 TEST(Emulator, AGridBarrierWithoutACooperativeLaunchIsADeadlock) {
   EmulatorOptions options;
   options.patience = 2000;
+  options.interleave = false;
   const auto gpu = open_emulator(options);
   const auto kernel = compile(*gpu, kGridBarrier);
   const GpuBuffer values(*gpu, 30 * sizeof(float)), arrived(*gpu, sizeof(unsigned));

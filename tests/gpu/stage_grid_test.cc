@@ -50,17 +50,15 @@ TEST(StageGrid, ARunIsCyclicIfItIsALittleLargerThanTheCache) {
   EXPECT_FALSE(launch.of(8, 512, 1024).cyclic);
 }
 
-TEST(StageGrid, AllBlocksThatWaitForEachOtherAreResident) {
+TEST(StageGrid, BlocksThatWaitForEachOtherFitTheCard) {
   Launch launch;
   launch.plan.strategy = launch.variant.kernel = CELLC_SEGMENTED;
   launch.plan.segment = 64;
   const cellc_grid few = launch.of(1, 512, 1024), many = launch.of(8, 1 << 16, 1024);
-  EXPECT_TRUE(few.cooperative);
   EXPECT_EQ(few.blocks, 8u * 1024 / (32 * 4));
-  EXPECT_TRUE(many.cooperative);
   EXPECT_EQ(many.blocks, 2u * 132);
-  launch.variant.kernel = CELLC_SEQUENTIAL;
-  EXPECT_FALSE(launch.of(1, 512, 1024).cooperative);
+  // They go on without those that have not started: the launch need not promise that all do, which would take 1.2 us.
+  EXPECT_FALSE(few.cooperative || many.cooperative);
 }
 
 TEST(StageGrid, AStreamHasACarrierForEachChannelOfAChain) {

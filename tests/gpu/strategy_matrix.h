@@ -22,6 +22,10 @@ struct Device {
   void reorder(std::uint64_t seed) {
     if (emulator) emulator->set_seed(seed);
   }
+  /// Few blocks find room at once, and those that wait for others must see that some have not started.
+  void crowd(int blocks) {
+    if (emulator) emulator->set_room(blocks);
+  }
 };
 bool on_card();
 /// Of the emulator: how many multiprocessors, and how well kernels are compiled. What runs a few steps once

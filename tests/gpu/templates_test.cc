@@ -89,16 +89,21 @@ struct Work {
   const cellc::Segmented& run;
   const cellc::Lanes& lanes;
   long long count;
+  cellc::Crew crew;
   int thread, warp, warps;
 };
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
-  cellc::compose<cellc::Carriers>(cellc::Chains(Work{run, run.lanes, 32, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::Slack{}), 32, 1);
+  cellc::compose<cellc::Carriers>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::Slack{}), 32, 1);
 }
 )"}},
     {"segment_runs.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
-  cellc::SegmentedRun<true>(run, shared, 1).sweep(0, 8, false);
+  cellc::SegmentedRun<true> work(run, shared);
+  work.begin_call(1, 0);
+  cellc::Lane lane[cellc::kWidth];
+  cellc::resolve_own(run.lanes, work.first_lane(0), work.count, lane);
+  work.sweep(0, lane, 8, false);
 }
 )"}},
     {"bundles.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
