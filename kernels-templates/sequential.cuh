@@ -17,20 +17,19 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   if (tile * kTile >= count && !kLockstep) return;
   const long long own = tile * kTile + threadIdx.x % kWarp * kWidth;
   Lane lane[kWidth];
-  resolve_own(lanes, own, count, lane);
+  CELLC_UNROLL()
+  for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
   const bool real = own < count;
   Real state[kWidth][Step::kStates];
+  CELLC_UNROLL()
+  for (int v = 0; v < kWidth; ++v) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+  }
   Rows rows;
+  rows.begin(lanes, lane[0], 0);
   walk<Step, kRows, kLockstep, kSteps>(
-      lanes, lane, 0, real ? lane[0].steps : 0, state, memory,
-      [&](const auto&) {
-        CELLC_UNROLL()
-        for (int v = 0; v < kWidth; ++v) {
-          CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
-        }
-        rows.begin(lanes, lane[0], 0);
-      },
+      lanes, lane, 0, real ? lane[0].steps : 0, state, memory, Ready(),
       [](long long, const auto&) { return true; },
       [&](long long, const auto& now, bool) { rows.write(now, true); });
   if (!real) return;
