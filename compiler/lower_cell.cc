@@ -302,6 +302,16 @@ std::string Lowering::source_of_axis(const Expr& root, AxisId axis, Scope& scope
   return found;
 }
 
+Value Lowering::next_value(int symbol) const {
+  Value next;
+  next.symbol = prime_symbol(symbol);
+  next.order = symbols_[symbol].index;
+  next.shown = symbols_[symbol].axes;
+  next.ordered = true;
+  next.name = symbols_[symbol].name + "'";
+  return next;
+}
+
 void Lowering::assign_state(const Line& line, const Target& target, const Value& value, Scope& scope) {
   const int s = find_symbol(target.name);
   const Symbol& symbol = symbols_[s];
@@ -311,13 +321,8 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
     return;
   }
   assigned_[s] = target.span;
-  Value after;
+  Value after = next_value(s);
   after.poisoned = true;
-  after.symbol = prime_symbol(s);
-  after.order = symbol.index;
-  after.shown = symbol.axes;
-  after.ordered = true;
-  after.name = target.name + "'";
   const auto bind = [&] { scope.primes[target.name] = {after, target.span}; };
 
   // The index variable of each place as the line calls it.

@@ -92,6 +92,9 @@ Value Lowering::lower_name(const Expr& e, Scope& scope) {
   if (e.has_index && !e.primed && (e.name == "size" || e.name == "eye")) return lower_call(e, scope);
   const std::map<std::string, Binding>& table = e.primed ? scope.primes : scope.values;
   const auto found = table.find(e.name);
+  // Some steps back h' is known, wherever the line is that gives it.
+  const int symbol = found == table.end() && e.primed && steps_back_ > 0 && scope.kind == Scope::Kind::Cell ? find_symbol(e.name) : -1;
+  if (symbol >= 0 && symbols_[symbol].kind == SymbolKind::State) return read_name(e, next_value(symbol), scope);
   if (found == table.end()) return undefined_name(e, scope);
   return read_name(e, found->second.value, scope);
 }

@@ -192,6 +192,8 @@ class Lowering {
   std::optional<CellGraph> finish(const Cell& cell);
 
   // Symbols of the scratch graph: declared ones, then one prime for each.
+  /// What h' stands for.
+  Value next_value(int symbol) const;
   int prime_symbol(int symbol) const { return symbol + static_cast<int>(symbols_.size()); }
   bool is_prime(int symbol) const { return symbol >= static_cast<int>(symbols_.size()); }
   int find_symbol(const std::string& name) const;  ///< -1 if there is none
@@ -220,6 +222,7 @@ class Lowering {
   std::set<int> told_cycle_;            ///< lines already said to need each other
   std::size_t searched_ = 0;            ///< lines visited in search of cycles
   int line_ = -1;
+  int steps_back_ = 0;                  ///< of the lags around what is being lowered
   int depth_ = 0;
   bool standalone_ = false;  ///< check_function: calls are not inlined
   bool partial_ = false;     ///< a syntax error took lines from the tree

@@ -129,32 +129,29 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
   if (scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default)
     return fail(e.span, "a start or default has no steps before it: lag cannot stand here", scope);
   if (e.has_index) return lag_along_axis(e, scope);
-  // h' one step earlier is h, and needs no line above that gives h'.
-  const Expr* first = e.args.size() == 2 ? e.args[0].get() : nullptr;
-  const bool of_next = first && scope.kind == Scope::Kind::Cell && first->kind == ExprKind::Name && first->primed &&
-                       !scope.primes.contains(first->name) && find_symbol(first->name) >= 0 &&
-                       symbols_[find_symbol(first->name)].kind == SymbolKind::State;
-  const std::vector<Value> args =
-      of_next ? std::vector<Value>{read_name(*first, scope.values.at(first->name).value, scope), lower(*e.args[1], scope)}
-              : lower_args(e, scope);
-  if (args.size() != 2)
+  if (e.args.size() != 2) {
+    lower_args(e, scope);
     return fail(e.span,
-                fmt::format("lag takes a value and a number of steps, and {} argument{} given", args.size(),
-                            args.size() == 1 ? " is" : "s are"),
+                fmt::format("lag takes a value and a number of steps, and {} argument{} given", e.args.size(),
+                            e.args.size() == 1 ? " is" : "s are"),
                 scope, "write lag(x, 1), or lag[w](x) for lags 0, 1, … along an axis w");
-  if (args[0].poisoned || args[1].poisoned) return poison();
-  const Node& count = graph_[args[1].node];
-  if (count.op != Op::Constant || !(count.number >= 0) || count.number != std::floor(count.number))
+  }
+  const Value steps_before = lower(*e.args[1], scope);
+  const Node* const count = steps_before.poisoned ? nullptr : &graph_[steps_before.node];
+  const bool known = count && count->op == Op::Constant && count->number >= 0 && count->number == std::floor(count->number);
+  const int steps = known && count->number <= kMaxLag ? static_cast<int>(count->number) : 0;
+  // h' one step earlier is h, and needs no line above that gives h'.
+  steps_back_ += steps;
+  Value value = lower(*e.args[0], scope);
+  steps_back_ -= steps;
+  if (value.poisoned || steps_before.poisoned) return poison();
+  if (!known)
     return fail(e.args[1]->span, "the steps of a lag are a whole number, 0 or more, known in the text", scope,
                 "write lag(x, 2), or give the number a name on a line of its own");
-  if (count.number > kMaxLag)
-    return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", count.number, kMaxLag),
+  if (graph_[steps_before.node].number > kMaxLag)
+    return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", graph_[steps_before.node].number, kMaxLag),
                 scope);
-  const int steps = static_cast<int>(count.number);
-  if (of_next && steps == 0) return lower(*first, scope);  // h' itself, which no line has given: an error
-  Value value = args[0];
-  if (of_next && !value.name.empty()) value.name += "'";
-  value.node = shift(value.node, of_next ? steps - 1 : steps, e.span, scope);
+  value.node = shift(value.node, steps, e.span, scope);
   if (value.node == kNoNode) return poison();
   value.symbol = -1;
   if (!value.name.empty()) value.name = fmt::format("lag({}, {})", value.name, steps);

@@ -323,6 +323,10 @@ TEST(Lower, CompanionsAreAsManyAsNeeded) {
   EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 1)\n}\n")), (Names{"h"}));
   EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 2)\n}\n")),
             (Names{"h", "lag(h, 1)"}));
+  // Also within an expression, and above the line that gives h'.
+  EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n g = lag(2*h' + lag(h', 0), 2)\n h' = tanh(x + g)\n}\n")),
+            (Names{"h", "lag(h, 1)"}));
+  EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n h' = tanh(x + 0.5*lag(h'*h', 1))\n}\n")), (Names{"h"}));
   // Nested lags add up; a lag of a value is the value of lagged leaves.
   EXPECT_EQ(
       state_names(good("cell c {\n state h\n input x\n z = h*lag(x, 1)\n h' = lag(lag(z, 1), 1) + x\n}\n")),
