@@ -1,5 +1,5 @@
-// What segmented.cuh keeps from call to call and is given by the launch, and the single step by which it
-// checks a boundary.
+// What segmented.cuh keeps from call to call and is given by the launch, the single step by which it checks a boundary, and
+// the rows that stand where lanes run again.
 #pragma once
 
 namespace cellc {
@@ -155,5 +155,55 @@ CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t
   probe.step(lanes, to, reached);
   return probe.residual(lanes, from, reached);
 }
+
+/// Rows as they stand where lanes run again: at the first step of every second stage, since memory takes longer than a
+/// stage. (Several stages ahead, in a queue of registers, each would be waited for where the queue moves.)
+struct Standing {
+  static constexpr int kEvery = 2 * kSteps;
+  Stored* row[kWidth][Step::kStates];
+  long long stride[Step::kStates], begin, last;
+  Real stands[kWidth][Step::kStates];
+
+  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last) : begin(begin), last(last) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      stride[e] = lane[0].direction * array.row;
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) {
+        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], begin) + lanes.step.state[e];
+        stands[v][e] = 0;
+      }
+    }
+  }
+  /// Whether rows are compared at step t, the first of a stage.
+  CELLC_DEVICE bool is_due(long long t) const { return (static_cast<int>(t - begin) & (kEvery - 1)) == 0; }
+  /// From step t on, which is next and the first of a stage.
+  CELLC_DEVICE void look_ahead(int v, long long t) { ask(v, t, is_due(t) ? 0 : kSteps); }
+  /// At a step that is due: how far what would be written is from what stands.
+  CELLC_DEVICE Real difference(int v, const Real* now, long long t) {
+    Real far = 0;
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real d = relative_difference(now[e], stands[v][e]);
+      far = d > far ? d : far;
+    }
+    ask(v, t, kEvery);
+    return far;
+  }
+  CELLC_DEVICE void ask(int v, long long t, int ahead) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e)
+      if (t + ahead < last) stands[v][e] = load(row[v][e] + ahead * stride[e]);
+  }
+  /// And on to the next step.
+  CELLC_DEVICE void write(int v, const Real* now, bool writes) {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      if (writes) store(row[v][e], now[e]);
+      row[v][e] += stride[e];
+    }
+  }
+};
 
 }  // namespace cellc

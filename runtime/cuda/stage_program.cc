@@ -34,7 +34,7 @@ struct Tally {
 };
 struct Control {
   unsigned long long slot[3];
-  unsigned passed, padding;
+  unsigned passed, started;
   unsigned calls, burn_in, carries, enough, too_short, slow, needed[8];
   Tally of[2];
 };
