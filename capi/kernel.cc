@@ -310,7 +310,7 @@ extern "C" {
 
 void cellc_options_init(cellc_options* options) {
   if (options)
-    *options = {sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0};
+    *options = {sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0, 0};
 }
 
 void cellc_shape_init(cellc_shape* shape) {

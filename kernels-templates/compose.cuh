@@ -43,57 +43,50 @@ struct Chains {
   }
 };
 
-/// Boundaries of a batch that are asked for before any of them is waited for, and that are worked on side by side. In f64 the
-/// registers do not last for eight: of ParaGRU's kernel 1322 bytes were spilled, and it took half as long again to compile.
-constexpr int kAsked = sizeof(Real) == 8 && kBatch > 4 ? 4 : kBatch, kAbreast = sizeof(Real) == 8 ? 1 : kBatch;
+/// Boundaries of a batch that are worked on side by side. In f64 the registers do not last for all of them.
+constexpr int kAbreast = sizeof(Real) == 8 ? 1 : kBatch;
 
 /// The boundaries of a batch. `lane_of` tells the lane on the right of each.
 template <class Boundary, class LaneOf>
 CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const LaneOf& lane_of) {
-  CELLC_UNROLL(1)
-  for (int first = 0; first < kBatch; first += kAsked) {
-    CELLC_UNROLL()
-    for (int i = 0; i < kAsked; ++i) batch[first + i].read(work, lane_of(first + i));
-  }
+  CELLC_UNROLL()
+  for (int i = 0; i < kBatch; ++i) batch[i].read(work, lane_of(i));
 }
 
 /// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the tangent
-/// midway. `to`: about where the first of these lanes should start.
+/// midway. `to`: about where the first of these lanes should start, and then the one after them.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of, Real to) {
+CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of, Real& to) {
   const bool last = work.maps == Maps::Bent;   // the last run stands where all lanes' do, otherwise among the lane's runs
-  CELLC_UNROLL(1)
-  for (int first = 0; first < kBatch; first += kAsked) {
-    Runs runs[kAsked];
-    Real began[kAsked];   // of the lane that ends at the boundary
+  Runs runs[kBatch];
+  Real began[kBatch];   // of the lane that ends at the boundary
+  CELLC_UNROLL()
+  for (int i = 0; i < kBatch; ++i) runs[i] = load_whole(work.run.runs + (lane_of(i) - work.lanes.channels));
+  if (last) {
     CELLC_UNROLL()
-    for (int i = 0; i < kAsked; ++i) runs[i] = load_whole(work.run.runs + (lane_of(first + i) - work.lanes.channels));
-    if (last) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kAsked; ++i) {
-        batch[first + i].read(work, lane_of(first + i));
-        began[i] = work.at(work.run.began, 0, lane_of(first + i) - work.lanes.channels);
-      }
-    } else {
-      // Where the lane on the right began, which ends at the next boundary. What is said of a chain's last lane is not used.
-      const Real right = work.run.runs[lane_of(first + kAsked - 1)].start[2];
-      CELLC_UNROLL()
-      for (int i = 0; i < kAsked; ++i) {
-        batch[first + i].began[0] = i + 1 < kAsked ? runs[i + 1 < kAsked ? i + 1 : i].start[2] : right;
-        batch[first + i].end[0] = runs[i].end[2];
-        batch[first + i].carrier[0] = runs[i].slope[2];
-        began[i] = runs[i].start[2];
-      }
+    for (int i = 0; i < kBatch; ++i) {
+      batch[i].read(work, lane_of(i));
+      began[i] = work.at(work.run.began, 0, lane_of(i) - work.lanes.channels);
     }
+  } else {
+    // Where the lane on the right began, which ends at the next boundary. What is said of a chain's last lane is not used.
+    const Real right = work.run.runs[lane_of(kBatch - 1)].start[2];
     CELLC_UNROLL()
-    for (int i = 0; i < kAsked; ++i) {
-      if (!last) {
-        bend[first + i].take(began[i], runs[i], work.maps == Maps::Triples);
-        continue;
-      }
-      bend[first + i].take_towards(began[i], to, runs[i]);
-      to = batch[first + i].end[0];
+    for (int i = 0; i < kBatch; ++i) {
+      batch[i].began[0] = i + 1 < kBatch ? runs[i + 1 < kBatch ? i + 1 : i].start[2] : right;
+      batch[i].end[0] = runs[i].end[2];
+      batch[i].carrier[0] = runs[i].slope[2];
+      began[i] = runs[i].start[2];
     }
+  }
+  CELLC_UNROLL()
+  for (int i = 0; i < kBatch; ++i) {
+    if (!last) {
+      bend[i].take(began[i], runs[i], work.maps == Maps::Triples);
+      continue;
+    }
+    bend[i].take_towards(began[i], to, runs[i]);
+    to = batch[i].end[0];
   }
   CELLC_UNROLL(kAbreast)
   for (int i = 0; i < kBatch; ++i) {
@@ -137,7 +130,9 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
   const long long step = kShares ? static_cast<long long>(work.crew.size) * group : static_cast<long long>(work.warps) * kWarp;
-  const bool bends = work.bends && length <= kBatch;
+  // A part of one batch is kept from turn to turn. A longer one is read again, and its tangents are drawn again where the last
+  // walk drew them, which is left where starts will be.
+  const bool whole = length <= kBatch;
   for (long long chain0 = kShares ? static_cast<long long>(work.crew.rank) * group : static_cast<long long>(work.warp) * kWarp; chain0 < chains;
        chain0 += step) {
     const int mine = kShares ? thread % group : thread;
@@ -155,7 +150,7 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
     Bend bend[kBatch];
     // Turns count down. Even ones compose the maps of the parts, odd ones walk each part from where it begins;
     // a single part is only walked. Where maps bend, earlier walks find where their slopes are needed.
-    const int first_turn = (parts > 1 ? 2 : 1) * (!bends ? 1 : maps == Maps::Bent ? 2 : 3);
+    const int first_turn = (parts > 1 ? 2 : 1) * (!work.bends ? 1 : maps == Maps::Bent ? 2 : 3);
     CELLC_UNROLL(1)
     for (int turn = first_turn; turn > 0; --turn) {
       const bool walks = !kShares || parts == 1 || turn % 2, last = turn == 1;
@@ -163,26 +158,35 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
       map.identity();
       if (parts == 1 || !walks) change.begin(work, lane0);
       else if (settles && begin > 1) change.settle(work, before);
+      const bool redraws = work.bends && !walks && !whole && turn < first_turn;
+      Real to = settles ? before.end[0] : Real(0), drawn[kBatch] = {};
       for (int s = begin; s < end; s += kBatch) {
-        if (turn == first_turn || length > kBatch) {
+        if (turn == first_turn || !whole) {
           // Without branches, so that several are under way at once; past the end the last is read again.
           const auto lane_of = [&](int i) { return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels; };
           if (maps == Maps::Lines || !kBends) read(batch, work, lane_of);
           if constexpr (kBends) {
-            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, settles ? before.end[0] : Real(0));
+            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, to);
+            if (redraws) {
+              CELLC_UNROLL()
+              for (int i = 0; i < kBatch; ++i) drawn[i] = work.at(work.run.starts, 0, lane_of(i));
+            }
           }
         }
         CELLC_UNROLL(kAbreast)
         for (int i = 0; i < kBatch; ++i) {
           if (s + i >= end) continue;
+          const long long lane = lane0 + (s + i) * lanes.channels;
+          if constexpr (kBends) {
+            if (redraws || (work.bends && walks)) bend[i].follow(walks ? change.by[0] : drawn[i], batch[i].end[0], batch[i].carrier[0]);
+            if (work.bends && walks && real) {
+              if (last) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
+              else if (!whole) work.at(work.run.starts, 0, lane) = change.by[0];
+            }
+          }
           if (!walks) {
             map.then(work, batch[i]);
             continue;
-          }
-          const long long lane = lane0 + (s + i) * lanes.channels;
-          if constexpr (kBends) {
-            if (bends) bend[i].follow(change.by[0], batch[i].end[0], batch[i].carrier[0]);
-            if (work.bends && last && real) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
           }
           change.step(work, lane, batch[i], real && last);
         }

@@ -113,10 +113,10 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
     v->blocks = (int)(REGISTERS / (registers * v->warps * CELLC_WARP));
     v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
     /* cluster_shared_bytes of scan_cluster.cuh. */
-    v->shared_bytes = (int)((v->checks ? 32 : 16) + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
+    v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
     if (v->checks)
       v->shared_bytes +=
-          ((v->warps * CELLC_WARP + v->channels) * (stage->step_states + stage->step_inputs) + 2 * v->cluster + 1) * stage->real_bytes;
+          (v->warps * CELLC_WARP + v->channels) * (stage->step_states + stage->step_inputs) * stage->real_bytes;
     /* The blocks of a cluster share a part of the card, so that not all places are taken. */
     if (8 * chains * v->cluster <= 7 * (int64_t)v->blocks * facts->multiprocessors) return 1;
   }

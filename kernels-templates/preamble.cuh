@@ -259,6 +259,7 @@ CELLC_DEVICE void let_next_begin() {
 using Mailbox = unsigned long long;
 #ifdef CELLC_EMULATOR
 CELLC_DEVICE unsigned cluster_rank() { return cellc_emulator::current->cluster_rank; }
+CELLC_DEVICE void cluster_arrive_relaxed() { cellc_emulator::services->cluster_arrive(); }
 CELLC_DEVICE void cluster_arrive() { cellc_emulator::services->cluster_arrive(); }
 CELLC_DEVICE void cluster_wait() { cellc_emulator::services->cluster_wait(); }
 CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) { *mailbox = static_cast<unsigned>(bytes); }
@@ -277,7 +278,9 @@ CELLC_DEVICE unsigned cluster_rank() {
   return rank;
 }
 /// Orders nothing but what was opened: otherwise it would wait for all of the block's memory.
-CELLC_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+CELLC_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+/// Who waits sees all that this thread has written. Threads that have ended count as arrived: who has nothing to wait for may end.
+CELLC_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 CELLC_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 /// By one thread.
 CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) {
@@ -307,6 +310,7 @@ CELLC_DEVICE void await_letters(Mailbox* mailbox) {
 #else
 // Older cards have no clusters, and nothing that needs one is launched there.
 CELLC_DEVICE unsigned cluster_rank() { return 0; }
+CELLC_DEVICE void cluster_arrive_relaxed() { __trap(); }
 CELLC_DEVICE void cluster_arrive() { __trap(); }
 CELLC_DEVICE void cluster_wait() { __trap(); }
 CELLC_DEVICE void open_mailbox(Mailbox*, int) { __trap(); }

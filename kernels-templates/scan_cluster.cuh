@@ -15,7 +15,7 @@
 // written.
 //
 // With CELLC_SCAN_CHECKS, where threads start and what they read first is kept in shared memory, each looks at the start of the one
-// after it when rows are written, and blocks tell each other in letters whether something was off (scan_mend.cuh).
+// after it when rows are written, and only warps that find something off wait for the others (scan_mend.cuh).
 //
 // Needs scan.cuh.
 #pragma once
@@ -32,13 +32,12 @@ constexpr bool kWhole = true;   ///< all sequences are as long, of whole pieces,
 constexpr bool kWhole = false;
 #endif
 
-/// Of each thread of a block, and of those that the next block's piece begins with, where they start and what they read first; what the
-/// blocks of the cluster find.
+/// Of each thread of a block, and of those that the next block's piece begins with, where they start and what they read first.
 constexpr int cluster_check_bytes(int warps) {
-  return kChecks ? ((warps * kWarp + kScanChannels) * (Step::kStates + Step::kInputs) + 2 * kCluster + 1) * static_cast<int>(sizeof(Real)) : 0;
+  return kChecks ? (warps * kWarp + kScanChannels) * (Step::kStates + Step::kInputs) * static_cast<int>(sizeof(Real)) : 0;
 }
-constexpr int kMailboxBytes = kChecks ? 32 : 16;   ///< of three of them, or one
-/// Dynamic shared memory of a block: its mailboxes, the maps of its warps, those of the pieces before its own, and what it checks.
+constexpr int kMailboxBytes = 16;
+/// Dynamic shared memory of a block: its mailbox, the maps of its warps, those of the pieces before its own, and what it checks.
 constexpr int cluster_shared_bytes(int warps) {
   return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real)) + cluster_check_bytes(warps);
 }
@@ -60,13 +59,12 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
   /// Where a thread starts, and then what it reads first: [state or input][thread], by the order of their steps.
   CELLC_DEVICE Real* firsts() const { return letters() + kCluster * (kMapReals * kScanChannels); }
-  /// By block: whether it has found something off; and a place for whoever has then seen to its rows.
-  CELLC_DEVICE Real* votes() const { return firsts() + (Step::kStates + Step::kInputs) * firsts_pitch(); }
-  CELLC_DEVICE unsigned* flag() const { return reinterpret_cast<unsigned*>(votes() + 2 * kCluster); }
   CELLC_DEVICE int firsts_pitch() const { return warps * kWarp + kScanChannels; }
-  CELLC_DEVICE void keep_first(int place, const Real (&start)[Step::kStates], const Stored (&reads)[Maps::kInputs]) const {
+  CELLC_DEVICE void keep_start(int place, const Real (&start)[Step::kStates]) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) firsts()[e * firsts_pitch() + place] = start[e];
+  }
+  CELLC_DEVICE void keep_reads(int place, const Stored (&reads)[Maps::kInputs]) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) firsts()[(Step::kStates + e) * firsts_pitch() + place] = widen(reads[e]);
   }
@@ -87,31 +85,22 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     const int of_warp = place / kWarp;
     return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
   }
-  /// Warps have written their rows and looked at each other's starts: each block tells all others whether something was off, and only
-  /// if so waits for more than that.
-  CELLC_DEVICE void agree(bool off, int chain, int pieces) {
-    if (off) *flag() = 1;
-    __syncthreads();
-    if (warp > 0) return;
-    const int others = pieces - 1;
-    if (kCluster > 1 && others > 0) {
-      if (thread < pieces && thread != rank) send_letter(mailbox + 1, votes() + rank, thread, static_cast<Real>(*flag()));
-      await_letters(mailbox + 1);
+  /// Each warp has written its rows and looked at the start after them. Who has marked something waits until all have, and then
+  /// one of those warps walks what is marked; all others may end.
+  CELLC_DEVICE void agree(bool off, int chain) {
+    if (kCluster > 1) {
+      cluster_arrive();
+      if (!__any_sync(0xffffffffu, off)) return;
+      cluster_wait();
+    } else if (!__syncthreads_or(off)) {
+      return;
     }
-    bool any = *flag();
-    CELLC_UNROLL(1)
-    for (int from = 0; from < pieces; ++from) any = any || (from != rank && votes()[from] != Real(0));
-    if (!any) return;
-    __threadfence();
-    if (kCluster > 1 && others > 0) {
-      if (thread == 0 && rank > 0) send_letter(mailbox + 2, votes() + kCluster + rank, 0, Real(1));
-      if (rank > 0) return;
-      await_letters(mailbox + 2);
-      __threadfence();
-    }
+    unsigned claimed = 0;
+    if (thread == 0) claimed = atomicExch(scan.marks + chain, 0u);
+    if (!__shfl_sync(0xffffffffu, claimed, 0)) return;
     ScanMend<ScanCopy::Each> mend(scan);
+    mend.warp = 0;
     mend.mend_chain(chain, warps, 1);
-    if (thread == 0) scan.marks[chain] = 0;
   }
 
   /// All at once, the first steps first: nothing waits for any of them before the last is on its way.
@@ -179,12 +168,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     if (kCluster > 1) {
       constexpr int kReal = static_cast<int>(sizeof(Real));
       if (threadIdx.x == 0) open_mailbox(mailbox, rank < pieces ? rank * (kMapReals * kScanChannels * kReal) : 0);
-      if (kChecks && threadIdx.x == 0 && rank < pieces) {
-        open_mailbox(mailbox + 1, (pieces - 1) * kReal);
-        open_mailbox(mailbox + 2, (pieces - 1) * kReal);
-      }
       __syncwarp();
-      cluster_arrive();
+      cluster_arrive_relaxed();
     }
     await_stream();
     if (kWhole && rank >= pieces) {
@@ -218,7 +203,6 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (thread >= by) own_map.after(before);
     }
     if (part == kScanParts - 1) keep(totals(), own_map);
-    if (kChecks && threadIdx.x == 0) *flag() = 0;
     if constexpr (kScanParts > 1) own_map.shuffle_up(kScanChannels);
     if (kCluster > 1) cluster_wait();   // all mailboxes are open
     __syncthreads();
@@ -252,6 +236,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       stride[e] = this->row_stride(e);
     }
     const bool ends = real && high > 0 && begin + high == lane[0].steps;
+    if (kChecks) keep_reads(threadIdx.x, input[0]);
+    if (ends_piece) keep_reads(warps * kWarp + channel, after);
     if (kCluster > 1) await_letters(mailbox);
     let_next_begin();
     // Read several at once: one after the other, each would be waited for.
@@ -269,11 +255,11 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) next[e] = state[e];
       all.move(next);
-      keep_first(warps * kWarp + channel, next, after);
+      keep_start(warps * kWarp + channel, next);
     }
     if (warp > 0) before.move(state);
     if (kScanParts > 1 && part > 0) own_map.move(state);
-    if (kChecks) keep_first(threadIdx.x, state, input[0]);
+    if (kChecks) keep_start(threadIdx.x, state);
     sweep<Step>(state, [&](const Real (&now)[Step::kStates]) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
@@ -287,7 +273,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
     if constexpr (kChecks) {
       __syncthreads();
-      agree(is_off(state, chain), chain, pieces);
+      agree(is_off(state, chain), chain);
     }
   }
 };

@@ -203,6 +203,7 @@ void GridRun::exit_thread() {
   thread.state = State::Exited;
   thread.copies.clear();
   ++block.exited;
+  block.cluster_arrivals -= thread.cluster_arrivals;   // from now on it counts as arrived, wherever the others are
   ++progress_;
   ++steps_;
   Warp& warp = block.warps[thread.number / 32];
@@ -301,7 +302,8 @@ GridRun::Block* GridRun::peer(unsigned rank) const {
 }
 
 void GridRun::cluster_arrive() {
-  ++running_->cluster_phases;
+  if (running_->cluster_arrivals > running_->cluster_waits) fail("arrives at a cluster's barrier again without having waited there");
+  ++running_->cluster_arrivals;
   ++running_->block->cluster_arrivals;
   ++progress_;
   preempt();
@@ -310,11 +312,14 @@ void GridRun::cluster_arrive() {
 void GridRun::cluster_wait() {
   const auto all_came = [&] {
     for (unsigned rank = 0; rank < job_.cluster; ++rank)
-      if (const Block* const other = peer(rank); other && other->cluster_arrivals + other->exited < running_->cluster_phases * other->threads.size())
+      if (const Block* const other = peer(rank);
+          other && other->cluster_arrivals < running_->cluster_arrivals * (other->threads.size() - other->exited))
         return false;
     return true;
   };
+  if (running_->cluster_waits == running_->cluster_arrivals) fail("waits at a cluster's barrier without having arrived there");
   while (!all_came()) yield("a cluster's barrier");
+  ++running_->cluster_waits;
 }
 
 void* GridRun::of_block(void* at, unsigned rank) {

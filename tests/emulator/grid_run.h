@@ -112,7 +112,7 @@ class GridRun {
     unsigned calls_since_yield = 0;
     std::vector<Copy> copies;  ///< on their way, oldest first
     int group = 0;             ///< of copies, that is open
-    std::size_t cluster_phases = 0;   ///< barriers of its cluster that it has come to
+    std::size_t cluster_arrivals = 0, cluster_waits = 0;   ///< at the barrier of its cluster
   };
   struct Barrier {
     int expected = 0, arrived = 0, accumulated = 0, result = 0;
@@ -131,7 +131,7 @@ class GridRun {
     std::array<Barrier, 16> barriers{};
     std::vector<char> static_shared;  ///< while another block runs
     char* dynamic_base = nullptr;     ///< guard, memory, guard
-    std::size_t exited = 0, cluster_arrivals = 0;
+    std::size_t exited = 0, cluster_arrivals = 0;   ///< of threads that have not ended
     std::uint64_t index = 0;
     ~Block();
   };

@@ -98,6 +98,37 @@ extern "C" __global__ void kernel(float* out, int how) {
   EXPECT_CONTAINS(error_of([&] { run(0, 5); }), "whole ones");
 }
 
+// A thread that has ended counts as arrived, whether it came to the barrier before or not.
+TEST(Emulator, ThreadsOfAClusterMayEndWhereOthersWait) {
+  const auto gpu = open_emulator();
+  const auto kernel = compile(*gpu, R"(
+extern "C" __global__ void kernel(unsigned* out, int how) {
+  const auto& services = *cellc_emulator::services;
+  const unsigned rank = cellc_emulator::current->cluster_rank;
+  if (how == 1) services.cluster_wait();
+  services.cluster_arrive();
+  if (how == 2) services.cluster_arrive();
+  services.cluster_wait();
+  if (rank == 1 && threadIdx.x == 1) for (int i = 0; i < 500; ++i) cellc_emulator::yield();
+  atomicAdd(out, 1u);
+  services.cluster_arrive();
+  if (rank == 1 || threadIdx.x != 3) return;
+  services.cluster_wait();
+  out[1] = out[0];
+})");
+  const GpuBuffer out(*gpu, 8);
+  const auto run = [&](int how) {
+    gpu->zero(out.address(), 8, 0);
+    GpuLaunch two = shape(2, 32);
+    two.cluster = 2;
+    launch(*gpu, kernel, two, out.address(), how);
+  };
+  run(0);
+  EXPECT_EQ(download<unsigned>(*gpu, out), (std::vector<unsigned>{64, 64}));
+  EXPECT_CONTAINS(error_of([&] { run(1); }), "without having arrived");
+  EXPECT_CONTAINS(error_of([&] { run(2); }), "without having waited");
+}
+
 TEST(Emulator, CopiesMustBeAlignedAndGoToSharedMemory) {
   const auto gpu = open_emulator();
   const auto kernel = compile(*gpu, R"(
