@@ -172,7 +172,7 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   v->width = 1;
   v->forward = !run->reverse;
   /* Rows of 16 bits are rounded by more than a scan leaves. */
-  v->checks = plan->checks && stage->storage_bytes >= 4;
+  v->checks = plan->checks;
   v->channels = most;
   while (rows && channels % v->channels != 0) v->channels /= 2;
   if (time || span) {

@@ -10,7 +10,8 @@
 // Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a thread and a
 // word that each block adds when it ends. A block that has marked something stays until all rows are written, takes chains that
 // are marked, and walks them: from the row before a mark on, until a row agrees with what stands there. From there on everything
-// follows as it did before. Rows between marks are not looked at.
+// follows as it did before. Rows between marks are not looked at. What is compared has not been rounded to 16 bits; what is walked has:
+// there a walk goes on from rows as they stand, and rows agree that differ by no more than their rounding.
 //
 // The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one after the other,
 // over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.
@@ -25,6 +26,14 @@ struct ScanMend : ScanPiece<kCopy, 0> {
   using Piece = ScanPiece<kCopy, 0>;
   using Piece::scan, Piece::lanes, Piece::lane, Piece::warp, Piece::channel, Piece::part, Piece::real;
   static constexpr int kStrip = kScanSteps * kScanParts;  ///< steps of a warp
+  /// By how much of its size a row may be off because it is rounded when it is written.
+#if defined(CELLC_STORAGE_BF16)
+  static constexpr Real kRounding = Real(1.0 / 256);
+#elif defined(CELLC_STORAGE_F16)
+  static constexpr Real kRounding = Real(1.0 / 2048);
+#else
+  static constexpr Real kRounding = 0;
+#endif
   static constexpr int kAhead = Piece::kInputs + Step::kStates <= 3 ? 8 : 4;   ///< steps whose numbers are read together
 
   bool changed = false;
@@ -75,7 +84,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
         Step::step(param[0], input[i], state, next, uniforms.data);
         agrees = true;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & are_near(row[i][e], next[e], tolerance);
+        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & (are_near(row[i][e], next[e], tolerance) | (magnitude(row[i][e] - next[e]) < kRounding * magnitude(next[e])));
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
           if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);

@@ -66,7 +66,6 @@ constexpr int kMapReals = Carriers::Map::count();
 constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a piece publishes for a channel
 #ifdef CELLC_SCAN_CHECKS
 constexpr bool kChecks = true;   ///< whether starts that come from composed maps were right: scan_mend.cuh
-static_assert(!kNarrow, "rows of 16 bits are rounded by more than a scan leaves, and do not tell what was carried");
 #else
 constexpr bool kChecks = false;
 #endif
@@ -214,8 +213,11 @@ struct ScanPiece {
     if constexpr (kChecks) {
       if (part != 0 || !real || t >= lane[0].steps || (!kStaged && warp + 1 < warps)) return;
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kInputs; ++e)
-        copy_async<static_cast<int>(sizeof(Stored)) >= 4 ? static_cast<int>(sizeof(Stored)) : 4>(following() + e * kScanChannels + channel, input_at(e, t));
+      for (int e = 0; e < Step::kInputs; ++e) {
+        Stored* const to = following() + e * kScanChannels + channel;
+        if constexpr (kNarrow) *to = *input_at(e, t);   // copies are of four bytes at least
+        else copy_async<sizeof(Stored)>(to, input_at(e, t));
+      }
     }
   }
   /// Asks for the inputs of the warp's rows, the first of which is step `first`.

@@ -247,8 +247,11 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   }
   if (sweeps) {
     unsigned own = 0;
+    // Who goes on alone after the bundles begins with another tile than the one whose lanes have been resolved.
+    bool resolved = work.crew.size == gridDim.x;
     for (long long tile = work.last_tile(tiles); tile >= 0; tile -= work.warps) {
-      if (tile != last_tile) resolve_own(run.lanes, work.first_lane(tile), work.count, lane);
+      if (!resolved) resolve_own(run.lanes, work.first_lane(tile), work.count, lane);
+      resolved = false;
       own += work.sweep(tile, lane, composed ? 0 : burn_in, composed);
     }
     work.report();

@@ -221,7 +221,9 @@ struct CudaSolver::Impl {
         plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
         plan.repairs = solve.repair && !solve.fixed_iterations;
       }
-      plan.checks = solve.check_scans.value_or(!on_device) && solve.repair && !solve.fixed_iterations;
+      // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
+      const bool only_then = !on_device && running != arithmetic;
+      plan.checks = (only_then || solve.check_scans.value_or(!on_device)) && solve.repair && !solve.fixed_iterations;
       if (on_device && k + 1 < count && !in_rows && arrays.rows > 0 && !is_exact(k, plan)) {
         plan = {};
         plan.plan.reason = "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";
@@ -340,8 +342,7 @@ struct CudaSolver::Impl {
     if (in_rows || arrays.rows == 0 || !report.converged) return nullptr;
     if (plans.size() > 1 && report.max_residual > 0) return "a later stage amplifies what the stages before it left";
     // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from large
-    // states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a| up to 2). Rows
-    // of 16 bits are rounded when they are written, and do not tell.
+    // states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a| up to 2).
     for (std::size_t k = 0; k < plans.size() && running == arithmetic; ++k)
       if (plans[k].plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(arrays.bound.sizes))
         return "composed maps were rounded by more than the tolerance";

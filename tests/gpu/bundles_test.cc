@@ -161,6 +161,24 @@ TEST(ManySegments, MissLittleAsWell) {
   expect_right_and_little_missed(Data{2, {16384}, true, 1, 0, Dtype::F32}, 8);
 }
 
+// Where blocks find no room on the card, one goes on alone after the bundles, with tiles that were others' until then.
+TEST(CrowdedBundles, EndInTheRightAnswer) {
+  const Case c(Data{37, {4000, 900}, false, 1, 0, Dtype::F32});
+  Device device = open_device(4);
+  CudaSolver solver(*device.gpu, c.cell.cell, c.cell.structure, Dtype::F32, &c.cell.source);
+  for (std::uint64_t call = 0; call < 16; ++call) {
+    const int room = call % 8 == 0 ? 0 : static_cast<int>(2 + call % 4);
+    device.crowd(room);
+    device.reorder(call);   // it depends on that which block is the last
+    spoil(device, solver, c.cell.cell, c.run, {});
+    SolveReport report;
+    const RunOutput output = solver.run(c.run, {}, report);
+    EXPECT_LE(c.off(output), 3e-5) << "room for " << room;
+    EXPECT_LE(c.residual(output), kStep) << "room for " << room;
+    EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Segmented);
+  }
+}
+
 // Calls on data that forget: the first starts early enough, and those that follow start as late as will do.
 TEST(RunUps, AreShortenedWhereLessWillDo) {
   const Case c(Data{64, {3000}, false, 1 << 30, 0, Dtype::F32});
