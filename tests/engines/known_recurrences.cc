@@ -252,7 +252,8 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
         recurrence_.step(h, x, p, to);
         double spread[4] = {};   // of the new state, over what rounding leaves open of the old one
         for (int j = 0; j < n && rounding > 0 && t > run_.offsets[s]; ++j)
-          for (const double side : {-1.0, 1.0}) {
+          // Next to it as well: where a jump is there, what follows is found on neither side further away.
+          for (const double side : {-1.0, -0x1p-10, 0x1p-10, 1.0}) {
             double near[4], then[4];
             std::copy(h, h + n, near);
             near[j] += side * rounding * std::abs(h[j]);
