@@ -30,6 +30,7 @@ class Fiber {
  private:
   void* memory_ = nullptr;
   std::size_t bytes_ = 0;  ///< with the guard below
+  bool cut_ = false;       ///< the guard is a mapping of its own
   struct Context;          ///< of where registers are kept; by platform
   std::unique_ptr<Context> context_;
   void (*entry_)(void*) = nullptr;
