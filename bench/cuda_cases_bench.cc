@@ -173,7 +173,7 @@ void linear(Gpu& gpu, int repeats) {
   };
   const std::vector<Range> decays = {{0.5f, 1.f}, {-1.f, 1.f}};
   std::vector<One> all;
-  for (const std::int64_t d : {1, 2, 3, 4, 8, 16, 32}) all.push_back({"linear", kLinear, Dtype::F32, d, decays});
+  for (const std::int64_t d : {1, 2, 3, 4, 8, 16, 32, 64, 128, 256}) all.push_back({"linear", kLinear, Dtype::F32, d, decays});
   all.push_back({"linear", kLinear, Dtype::F64, 1, decays});
   all.push_back({"linear", kLinear, Dtype::BF16, 1, decays});
   all.push_back({"linear", kLinear, Dtype::BF16, 4, decays});

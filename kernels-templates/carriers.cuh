@@ -218,6 +218,9 @@ struct AffineCarriers {
     CELLC_DEVICE void shuffle_xor(int by) {
       each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
     }
+    CELLC_DEVICE void shuffle(int from) {
+      each([&](Real& value) { value = __shfl_sync(0xffffffffu, value, from); });
+    }
     CELLC_DEVICE void move(Real* state) const {
       Real to[kN];
       CELLC_UNROLL()
@@ -391,6 +394,9 @@ struct MapCarriers {
     }
     CELLC_DEVICE void shuffle_xor(int by) {
       each([&](Real& value) { value = __shfl_xor_sync(0xffffffffu, value, by); });
+    }
+    CELLC_DEVICE void shuffle(int from) {
+      each([&](Real& value) { value = __shfl_sync(0xffffffffu, value, from); });
     }
     CELLC_DEVICE void move(Real* state) const {
       CELLC_UNROLL()

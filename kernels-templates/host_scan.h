@@ -17,10 +17,10 @@ static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_var
   return parts * (steps * v->channels + pad) * size;
 }
 
-/* What warps hold of the step after their own, for every piece on chip: kFollowingBytes of scan_piece.cuh. */
+/* What so many warps hold of the step after their own: kFollowingBytes of scan_piece.cuh. */
 static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t warps) {
   if (!v->checks) return 0;
-  return (v->channels < CELLC_WARP ? warps : 1) * cellc_divide_up(stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
+  return warps * cellc_divide_up(stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
 }
 
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
@@ -34,12 +34,12 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
 #define CELLC_SCAN_BYTES                                                           \
   (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
                v->channels * (2 * stage->map_numbers * real + 4)) +                \
-   cellc_following_bytes(stage, v, v->warps) + v->channels * stage->step_states * real + (v->checks ? 12 : 8))
+   cellc_following_bytes(stage, v, v->channels < CELLC_WARP ? v->warps : 1) + v->channels * stage->step_states * real + (v->checks ? 12 : 8))
 #define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
   room = cellc_least(facts->shared_per_multiprocessor / blocks - 1024, facts->shared_per_block);
-  v->buffers = 0;
+  v->buffers = v->carried = 0;
   v->warps = WARPS;
   v->steps = STEPS;
   while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
@@ -60,33 +60,37 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
 static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts* facts, cellc_variant* v) {
   enum {
     WARPS = 7,
+    ROW_WARPS = 3,
+    ROW_STEPS = 96,
     BUFFERS = 3,
-    CHANNELS = 8,
+    CARRIED = 4,
     MAP = 32
   }; /* MAP: bytes of a map that a thread holds several of */
   const int64_t size = stage->storage_bytes, real = stage->real_bytes;
   const int64_t room = cellc_least(facts->shared_per_multiprocessor / 2 - 1024, facts->shared_per_block);
-  int64_t bytes = 0;
-  int chunks;
-  if (v->channels > CHANNELS || stage->map_numbers * real > MAP) return 0;
+  const int time = v->copy == CELLC_TIME, rows = v->copy == CELLC_ROWS;
   /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one
-   * bank. */
-  for (chunks = 13; chunks >= 5; chunks -= 2) {
-    v->steps = v->copy == CELLC_TIME ? chunks * 16 / (int)(size * v->channels) : 8 * ((chunks - 1) / 2);
-    for (v->warps = WARPS;; --v->warps) { /* stream_shared_bytes of scan_stream.cuh */
+   * bank. By rows a block has few threads of many steps, whose maps are soon composed. */
+  const int warps = rows ? ROW_WARPS : WARPS, most = time ? 13 : ROW_STEPS / 8, fewest = time ? 5 : 2, by = time ? 2 : 1;
+  int64_t bytes = 0;
+  int parts;
+  if (stage->map_numbers * real > MAP) return 0;
+  v->buffers = BUFFERS;
+  v->carried = v->channels < CARRIED ? v->channels : CARRIED;
+  v->blocks = 2;
+  for (parts = most; parts >= fewest; parts -= by) {
+    v->steps = time ? parts * 16 / (int)(size * v->channels) : 8 * parts;
+    for (v->warps = warps;; --v->warps) { /* stream_shared_bytes of scan_stream.cuh */
       bytes = 320 + cellc_following_bytes(stage, v, BUFFERS * v->warps) +
               v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
                           v->channels * (v->checks ? 4 : 2) * stage->map_numbers * real) +
               v->channels * stage->step_states * real + (v->checks ? 8 : 0);
       if (v->warps == 1 || bytes <= room) break;
     }
-    if (v->warps == WARPS) break;
+    if (v->warps == warps) break;
   }
-  if (v->warps == 1) return 0;
-  v->buffers = BUFFERS;
-  v->blocks = 2;
   v->shared_bytes = (int)bytes;
-  return 1;
+  return v->warps > 1;
 }
 
 static inline int64_t cellc_scan_piece(const cellc_variant* v);
@@ -123,9 +127,21 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
   return 0;
 }
 
-/* Blocks of a stream that carry states from piece to piece, of a channel of a chain each. */
+/* Blocks of a stream that carry states from piece to piece, of some channels of a chain each. */
 static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant* v) {
-  return chains * v->channels;
+  return chains * (v->channels / v->carried);
+}
+
+/* Whether a stream pays: enough pieces, and few carriers, which are lost to rows. Where few channels each would be too many, a
+ * carrier takes all of a chain. */
+static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains, cellc_variant* v) {
+  enum { FEW = 8, ROUNDS = 10, MANY_ROUNDS = 64, CHAINS = 4 }; /* pieces of a multiprocessor; chains by rows */
+  const int64_t most = 1 + facts->multiprocessors / 16;
+  /* Fewer pieces end sooner without the run-up of a stream. */
+  if (run->length / cellc_scan_piece(v) * chains < (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
+    return 0;
+  if (cellc_stream_carriers(chains, v) > most) v->carried = v->channels;
+  return cellc_stream_carriers(chains, v) <= most && (v->copy == CELLC_TIME || chains <= CHAINS);
 }
 
 /* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would
@@ -133,7 +149,6 @@ static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant*
 static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts,
                                      const cellc_stage_run* run, const cellc_lane_axes* axes,
                                      const cellc_plan* plan, cellc_variant* v) {
-  enum { STREAM_ROUNDS = 10 }; /* pieces of a multiprocessor from which a stream pays */
   const int64_t size = stage->storage_bytes, channels = axes->channels, piece = plan->piece;
   int64_t chains;
   /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
@@ -192,10 +207,7 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     *v = cluster;
     return 1;
   }
-  /* Fewer pieces end sooner without the run-up of a stream. */
-  if (piece == 0 && cellc_stream_block(stage, facts, &stream) &&
-      run->length / cellc_scan_piece(&stream) * chains >= STREAM_ROUNDS * (int64_t)facts->multiprocessors &&
-      cellc_stream_carriers(chains, &stream) <= 1 + facts->multiprocessors / 16) {
+  if (piece == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(facts, run, chains, &stream)) {
     *v = stream;
     return 1;
   }

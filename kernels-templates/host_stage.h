@@ -57,8 +57,9 @@ typedef struct cellc_variant {
   int kernel, rows, lockstep, width;
   int copy, channels, steps, warps,
       blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
-  int buffers,
-      forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; time runs forward */
+  int buffers, carried,
+      forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; channels of a carrier; time runs
+                  forward */
   int cluster, whole; /* of a scan: blocks that have a sequence's pieces together (scan_cluster.cuh), 0: they are drawn;
                          whether all those are of one length and all groups of channels full */
   int checks;         /* of a scan: cellc_plan's */

@@ -40,7 +40,7 @@ struct Scan {
   Real tolerance;             ///< of a step's residual, over 1 + |h|
   int pieces;                 ///< of the longest sequence
   int groups;                 ///< of channels of a sequence
-  int carriers;               ///< blocks of a stream that carry states from piece to piece: one for each channel of each chain
+  int carriers;               ///< blocks of a stream that carry states from piece to piece, of kCarriedChannels of a chain each
   int look;                   ///< pieces of a sequence that may well be under way at once
 };
 
@@ -166,16 +166,19 @@ struct ScanPiece {
   CELLC_DEVICE uint4* own_chunk(int e, int k) const {
     return reinterpret_cast<uint4*>(region() + e * kSlotPitch + place_in_slot(part, k, 0));
   }
-  /// What the step after the warp's own reads: [input][channel]. Where rows take the place of inputs, every warp has its own;
-  /// elsewhere only the last one, and others read what the next warp has.
+  /// Whether what the step after a warp's own reads may be gone from where the next warp has it: rows, or what comes next, take
+  /// its place.
+  static constexpr bool kEach = kStaged || kBuffers > 1;
+  /// What the step after the warp's own reads: [input][channel]. Every warp has its own, or only the last one, and others read what
+  /// the next warp has.
   CELLC_DEVICE Stored* following() const {
-    const int at = !kStaged ? 0 : kBuffers > 1 ? buffer * warps + warp : warp;
+    const int at = !kEach ? 0 : kBuffers > 1 ? buffer * warps + warp : warp;
     return reinterpret_cast<Stored*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) + at * kFollowingBytes);
   }
   /// By warp: the map of its steps.
   CELLC_DEVICE Real* totals() const {
     return reinterpret_cast<Real*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) +
-                                   (kStaged || kBuffers == 0 ? kBuffers * warps : 1) * kFollowingBytes);
+                                   (kEach || kBuffers == 0 ? kBuffers * warps : 1) * kFollowingBytes);
   }
   /// By warp: the map of the predecessors that it has looked at.
   CELLC_DEVICE Real* looks() const { return totals() + warps * (kMapReals * kScanChannels); }
@@ -211,7 +214,7 @@ struct ScanPiece {
   CELLC_DEVICE void ask_following(long long first) {
     const long long t = first + kScanSteps * kScanParts;
     if constexpr (kChecks) {
-      if (part != 0 || !real || t >= lane[0].steps || (!kStaged && warp + 1 < warps)) return;
+      if (part != 0 || !real || t >= lane[0].steps || (!kEach && warp + 1 < warps)) return;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
         Stored* const to = following() + e * kScanChannels + channel;
@@ -383,7 +386,7 @@ struct ScanPiece {
       if (last) {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kInputs; ++e) {
-          const Stored* const there = !kStaged && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels
+          const Stored* const there = !kEach && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels
                                                                    : following() + e * kScanChannels;
           next.input[e] = widen(there[channel]);
         }

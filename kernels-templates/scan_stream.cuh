@@ -3,7 +3,7 @@
 // With few channels nearly all pieces that are under way belong to one chain, and each waits for those before it. If every
 // block looked for its start among its predecessors, as in scan.cuh, all blocks would read the words of the same two hundred
 // pieces at about the same time; these few lines of memory then answer so late that this was a quarter of the time and more.
-// So somebody else reads them, once: the first blocks are carriers. Each follows one channel of one chain, takes the maps of
+// So somebody else reads them, once: the first blocks are carriers. Each follows some channels of one chain, takes the maps of
 // pieces as they appear, and publishes the states at their ends. A block that works on rows waits for one word.
 //
 // It holds kScanBuffers pieces at once: the inputs of the later ones are on their way, the next one is swept with carriers and
@@ -28,6 +28,15 @@ constexpr int kScanBuffers = CELLC_SCAN_BUFFERS;  ///< pieces of a block that ar
 constexpr int kMostStreamWarps = 8;               ///< that work on rows
 constexpr int kPieceRing = 8;                     ///< more than a block has to do with at once
 constexpr int kWarpBytes = kSlots * kSlotPitch * static_cast<int>(sizeof(Stored));  ///< of a piece
+#ifndef CELLC_SCAN_CARRIED
+#define CELLC_SCAN_CARRIED (CELLC_SCAN_CHANNELS < 4 ? CELLC_SCAN_CHANNELS : 4)
+#endif
+// A warp of a carrier has rows of pieces, side by side, as many as its registers have room for.
+constexpr int kCarriedChannels = CELLC_SCAN_CARRIED;  ///< of one carrier: they divide a block's
+constexpr int kCarriedParts = kWarp / kCarriedChannels;
+constexpr int kMostCarried = kMapReals * kHalves < 32 ? 32 / (kMapReals * kHalves) : 1;
+constexpr int kCarriedRows = kCarriedChannels < kMostCarried ? kCarriedChannels : kMostCarried;
+constexpr int kCarriedPieces = kCarriedRows * kCarriedParts;
 
 /// Which piece a ticket stands for.
 struct PieceAt {
@@ -39,15 +48,15 @@ struct PieceAt {
 /// Dynamic shared memory of a block of so many warps beside the one that draws tickets.
 constexpr int stream_shared_bytes(int warps) {
   return kPieceRing * static_cast<int>(sizeof(PieceAt)) +
-         (kStaged ? kScanBuffers * warps : 1) * kFollowingBytes + warps * (kScanBuffers * (kWarpBytes + 8) +
+         kScanBuffers * warps * kFollowingBytes + warps * (kScanBuffers * (kWarpBytes + 8) +
                   kScanChannels * static_cast<int>((kChecks ? 4 : 2) * kMapReals * sizeof(Real))) +
          kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? static_cast<int>(sizeof(unsigned long long)) : 0);
 }
 
-// Copies of whole rows of a warp by the engine of sm_90, in both directions, which asks for nothing of the threads: as many
-// requests by threads would hold up whatever else they have to read. (Where threads write rows it is 2 % slower.)
+// Copies of rows that follow each other without gaps by the engine of sm_90, in both directions, which asks for nothing of the
+// threads: as many requests by threads would hold up whatever else they have to read. (Where threads write rows it is 2 % slower.)
 #if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-constexpr bool kBulk = !kSwizzled && kPartPad == 0 && kScanChannels <= kChunk;
+constexpr bool kBulk = !kSwizzled;
 CELLC_DEVICE void bulk_init(unsigned long long* gate) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(gate)) : "memory");
 }
@@ -90,6 +99,10 @@ CELLC_DEVICE void bulk_wait_read() {}
 CELLC_DEVICE void bulk_wait_written() {}
 #endif
 
+// One copy for all of a warp's rows, or, where parts lie apart, one for each.
+constexpr int kBulkCopies = kPartPad == 0 ? 1 : kScanParts;
+constexpr int kBulkEntries = kPartPad == 0 ? kSlotPitch : kScanSteps * kScanChannels;
+
 // Between the warps of a block.
 #ifdef CELLC_EMULATOR
 CELLC_DEVICE unsigned long long load_shared(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
@@ -125,7 +138,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   CELLC_DEVICE unsigned long long* gates() const {
     return reinterpret_cast<unsigned long long*>(this->shared + kScanBuffers * warps * kWarpBytes +
-                                                 (kStaged ? kScanBuffers * warps : 1) * kFollowingBytes);
+                                                 kScanBuffers * warps * kFollowingBytes);
   }
   CELLC_DEVICE Real* tables() const { return reinterpret_cast<Real*>(gates() + kScanBuffers * warps); }
   /// By warp: the map of its steps, for two pieces in turn.
@@ -260,49 +273,53 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   // Carriers -----------------------------------------------------------------------------------------
 
-  /// The state that a carrier's warps hand on in shared memory: words that say by themselves before which window it is.
-  CELLC_DEVICE unsigned long long* handed() const { return reinterpret_cast<unsigned long long*>(this->shared); }
+  /// The states that a carrier's warps hand on in shared memory: words that say by themselves before which window it is.
+  CELLC_DEVICE unsigned long long* handed() const { return reinterpret_cast<unsigned long long*>(this->shared); }   // [entry][half][channel]
   CELLC_DEVICE void hand(int window, const Real (&state)[Step::kStates]) const {
     const unsigned long long mark = static_cast<unsigned long long>(window + 1) << 32;
+    unsigned long long* at = handed() + channel;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
 #ifdef CELLC_STORAGE_F64
       const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(state[e]));
-      store_shared(handed() + 2 * e, mark | (bits & 0xffffffffu));
-      store_shared(handed() + 2 * e + 1, mark | bits >> 32);
+      store_shared(at, mark | (bits & 0xffffffffu));
+      store_shared(at + kScanChannels, mark | bits >> 32);
 #else
-      store_shared(handed() + e, mark | __float_as_uint(state[e]));
+      store_shared(at, mark | __float_as_uint(state[e]));
 #endif
+      at += kHalves * kScanChannels;
     }
   }
   CELLC_DEVICE bool take(int window, Real (&state)[Step::kStates]) const {
     bool there = true;
+    const unsigned long long* at = handed() + channel;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      const unsigned long long low = load_shared(handed() + e * kHalves);
+      const unsigned long long low = load_shared(at);
 #ifdef CELLC_STORAGE_F64
-      const unsigned long long high = load_shared(handed() + e * kHalves + 1);
+      const unsigned long long high = load_shared(at + kScanChannels);
       state[e] = __hiloint2double(static_cast<int>(high), static_cast<int>(low));
       there &= high >> 32 == window + 1u;
 #else
       state[e] = __uint_as_float(static_cast<unsigned>(low));
 #endif
       there &= low >> 32 == window + 1u;
+      at += kHalves * kScanChannels;
     }
     return there;
   }
 
-  /// By one block: the states at the ends of a chain's pieces, of one channel, from their maps as they appear. Its warps take
-  /// windows of as many pieces as they have threads, in turn. Each composes what it sees of its own, and when the state before
-  /// it has been handed on, what is left to do takes a hundred cycles; then the next one's maps have mostly come, too.
+  /// By one block: the states at the ends of a chain's pieces, of some channels, from their maps as they appear. Its warps take
+  /// windows of kCarriedPieces in turn. Each composes what it sees of its own, and when the states before it have been handed
+  /// on, what is left to do takes a hundred cycles; then the next one's maps have mostly come, too.
   CELLC_DEVICE void carry(int unit) {
-    const int chain = unit / kScanChannels;
-    if (chain >= chains()) return;
-    channel = unit % kScanChannels;
-    part = 0;
+    constexpr int kUnits = kScanChannels / kCarriedChannels;   // of a chain
+    const int chain = unit / kUnits;
+    channel = unit % kUnits * kCarriedChannels + thread % kCarriedChannels;
+    part = thread / kCarriedChannels;
     const int sequence = chain / scan.groups;
     const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
-    if (at_channel >= lanes.channels) return;
+    if (at_channel - thread % kCarriedChannels >= lanes.channels) return;
     PieceAt whole{};
     whole.chain = chain;
     whole.sequence = sequence;
@@ -311,50 +328,72 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     const int piece_steps = warps * (kScanSteps * kScanParts);
     const int pieces = static_cast<int>((whole.steps + this->skew() + piece_steps - 1) / piece_steps);
     Real state[Step::kStates];
-    if (threadIdx.x == 0)
-      for (int w = 0; w < Step::kStates * kHalves; ++w) store_shared(handed() + w, 0);
+    for (int w = threadIdx.x; w < Step::kStates * kHalves * kScanChannels; w += blockDim.x) store_shared(handed() + w, 0);
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (warp == 0 && part == 0) {
       first_state(state);
       hand(0, state);
     }
     const int last = pieces - 2;   // nobody starts from the end of the one after it
-    for (int window = warp; window * kWarp <= last; window += warps + 1) {
-      piece = window * kWarp + thread;
-      const int all = last - window * kWarp + 1 < kWarp ? last - window * kWarp + 1 : kWarp;
-      Map own, composed;
-      Real end[Step::kStates];
-      bool there = thread >= all, mine = false;
-      own.identity();
+    for (int window = warp; window * kCarriedPieces <= last; window += warps + 1) {
+      const int first_piece = window * kCarriedPieces, all = last - first_piece + 1 < kCarriedPieces ? last - first_piece + 1 : kCarriedPieces;
+      Map own[kCarriedRows], composed[kCarriedRows];
+      CELLC_UNROLL()
+      for (int i = 0; i < kCarriedRows; ++i) composed[i].identity();
+      bool mine = false;              // the state before the window
       int known = 0, published = 0;   // of the window's pieces, from its first on: whose maps are composed; whose states are out
       while (published < all) {
-        if (!there) there = this->look_at_map(piece, own);
-        const unsigned lacking = __ballot_sync(0xffffffffu, !there);
-        const int run = lacking ? __ffs(static_cast<int>(lacking)) - 1 : all;
-        if (run > known) {
-          known = run;
-          composed = own;
-          CELLC_UNROLL(1)
-          for (int by = 1; by < kWarp; by *= 2) {
-            Map before = composed;
-            before.shuffle_up(by);
-            if (thread >= by) composed.after(before);
+        if (known < all) {
+          // All at once: a branch between them would wait for each. In the place of pieces that are none stands some other.
+          bool there[kCarriedRows];
+          CELLC_UNROLL()
+          for (int i = 0; i < kCarriedRows; ++i) {
+            const int of = i * kCarriedParts + part;
+            there[i] = this->look_at_map(first_piece + (of < all ? of : all - 1), own[i]) || !real;
+          }
+          int run = 0;
+          CELLC_UNROLL()
+          for (int i = 0; i < kCarriedRows; ++i) {
+            const unsigned lacking = __ballot_sync(0xffffffffu, !there[i]);
+            if (run == i * kCarriedParts) run += lacking ? (__ffs(static_cast<int>(lacking)) - 1) / kCarriedChannels : kCarriedParts;
+          }
+          if (run > all) run = all;
+          if (run > known) {
+            CELLC_UNROLL()
+            for (int i = 0; i < kCarriedRows; ++i) {
+              if (run <= i * kCarriedParts || known >= (i + 1) * kCarriedParts) continue;
+              composed[i] = own[i];
+              CELLC_UNROLL(1)
+              for (int by = kCarriedChannels; by < kWarp; by *= 2) {
+                Map before = composed[i];
+                before.shuffle_up(by);
+                if (thread >= by) composed[i].after(before);
+              }
+              if (i == 0) continue;
+              Map row = composed[i > 0 ? i - 1 : 0];
+              if constexpr (kCarriedParts > 1) row.shuffle(kWarp - kCarriedChannels + thread % kCarriedChannels);
+              composed[i].after(row);
+            }
+            known = run;
           }
         }
         // Of all or none, though a thread may see it before another does.
-        if (!mine) mine = __all_sync(0xffffffffu, take(window, state));
+        if (!mine) mine = __all_sync(0xffffffffu, !real || take(window, state));
         if (!mine || published == known) continue;
+        Real end[kCarriedRows][Step::kStates];
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
-        composed.move(end);
-        if (known == all) {
-          // First of all to the next one.
-          Real next[Step::kStates];
+        for (int i = 0; i < kCarriedRows; ++i) {
           CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) next[e] = __shfl_sync(0xffffffffu, end[e], all - 1);
-          if (thread == 0) hand(window + 1, next);
+          for (int e = 0; e < Step::kStates; ++e) end[i][e] = state[e];
+          composed[i].move(end[i]);
+          // First of all to the next one.
+          if (known == all && i * kCarriedParts + part == all - 1) hand(window + 1, end[i]);
         }
-        if (thread >= published && thread < known) publish_state(end);
+        CELLC_UNROLL()
+        for (int i = 0; i < kCarriedRows; ++i) {
+          piece = first_piece + i * kCarriedParts + part;
+          if (real && piece - first_piece >= published && piece - first_piece < known) publish_state(end[i]);
+        }
         published = known;
       }
     }
@@ -412,7 +451,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   /// Whether the engine copies the warp's rows.
   CELLC_DEVICE bool is_bulk() const {
-    return kBulk && Piece::kTime && Step::kInputs > 0 && !lanes.reverse && first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps;
+    bool all = kBulk && kCopy != ScanCopy::Each && Step::kInputs > 0 && !lanes.reverse && first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps;
+    if constexpr (kCopy == ScanCopy::Rows) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) all = all && this->input_stride(e) == kScanChannels;   // there is no other group
+    }
+    return all;
   }
   /// Whether it can take them back, too.
   CELLC_DEVICE bool is_bulk_out() const {
@@ -424,24 +468,25 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE void copy_out() {
     bulk_fence();
     __syncwarp();
-    if (thread != 0) return;
+    if (thread >= kBulkCopies) return;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e)
-      if (this->row_base[e]) bulk_store(this->row_at(e, first), this->region() + e * kSlotPitch, kSlotPitch * static_cast<int>(sizeof(Stored)));
+      if (this->row_base[e])
+        bulk_store(this->row_at(e, first) - channel + thread * kBulkEntries, this->region() + e * kSlotPitch + thread * kPartPitch, kBulkEntries * static_cast<int>(sizeof(Stored)));
     bulk_commit();
   }
   CELLC_DEVICE void ask_for(int turn) {
     enter(turn);
     if (is_bulk()) {
       this->ask_following(first);
-      constexpr int kBytes = kSlotPitch * static_cast<int>(sizeof(Stored));
+      constexpr int kBytes = kBulkEntries * static_cast<int>(sizeof(Stored));
       bulk_fence();
+      if (thread == 0) bulk_expect(gate(), Step::kInputs * kBulkCopies * kBytes);
       __syncwarp();
-      if (thread == 0) {
-        bulk_expect(gate(), Step::kInputs * kBytes);
+      if (thread < kBulkCopies) {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kInputs; ++e)
-          bulk_copy(this->region() + e * kSlotPitch, this->input_at(e, first) - channel, kBytes, gate());
+          bulk_copy(this->region() + e * kSlotPitch + thread * kPartPitch, this->input_at(e, first) - channel + thread * kBulkEntries, kBytes, gate());
       }
       copy_commit();
     } else {
@@ -503,7 +548,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     for (int turn = -kAhead;; ++turn) {
       const bool sweeps = turn >= 0 && at(turn)->there, writes = turn > 0 && at(turn - 1)->there;
       if (turn >= 0 && !sweeps && !writes) {
-        if (thread == 0) bulk_wait_written();
+        if (thread < kBulkCopies) bulk_wait_written();
         if constexpr (kChecks) {
           if (off) *flagged() = 1;
           __syncthreads();
@@ -559,7 +604,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       if (leaves) {
         // By now those rows have mostly been read.
         leaves = false;
-        if (thread == 0) bulk_wait_read();
+        if (thread < kBulkCopies) bulk_wait_read();
         __syncwarp();
         if (at(turn + kAhead - 1)->there) ask_for(turn + kAhead - 1);
         else copy_commit();

@@ -45,9 +45,9 @@ std::string item(const cellc_product& p) {
                      p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  static_assert(sizeof v == 15 * sizeof(int), "a field that is not printed would shift all that follow it");
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
-                     v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.forward, v.cluster,
+  static_assert(sizeof v == 16 * sizeof(int), "a field that is not printed would shift all that follow it");
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
+                     v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carried, v.forward, v.cluster,
                      v.whole, v.checks, v.shared_bytes);
 }
 std::string item(const cellc_symbol& s) {

@@ -202,7 +202,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
   if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
   if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
-  if (variant.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", variant.buffers);
+  if (variant.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRIED {}\n", variant.buffers, variant.carried);
   return text;
 }
 

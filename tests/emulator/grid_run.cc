@@ -19,6 +19,7 @@ constexpr unsigned kCallsPerYield = 64;
 // Rounds in which threads only met at barriers: a loop around a barrier that waits for memory to change
 // makes these. They weigh less, since a long run over time makes many too.
 constexpr std::int64_t kIdleWeight = 25;
+constexpr std::size_t kMostBlocksTold = 8;   // of those that wait
 
 constexpr int kPassesPerTurn = 64;
 
@@ -142,8 +143,10 @@ void GridRun::run() {
     seen_progress = progress_;
     seen_steps = steps_;
     if (idle <= job_.patience * kIdleWeight) continue;
+    std::string all;
+    for (std::size_t i = 0; i < blocks_.size() && i < kMostBlocksTold; ++i) all += "; " + who_waits(*blocks_[i]);
     throw DeviceError("emulator: kernel " + job_.name + ": deadlock, nothing has changed for " +
-                      std::to_string(job_.patience) + " rounds; " + who_waits(*blocks_.front()));
+                      std::to_string(job_.patience) + " rounds" + all);
   }
 }
 

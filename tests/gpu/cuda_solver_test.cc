@@ -154,7 +154,7 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
     oracle::Random random(18);
-    for (const std::int64_t channels : {1, 2, 3, 4}) {
+    for (const std::int64_t channels : {1, 2, 3, 4, 8}) {
       // Ten pieces a multiprocessor, and at most one carrier for 16 of them and one more. The oracle takes seconds for what
       // four of them need.
       if (channels > 1 && dtype != Dtype::F32) continue;
@@ -181,10 +181,10 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
         ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
         EXPECT_TRUE(report.converged);
         if (packed) continue;
-        // What says that it was a stream: pieces of seven warps.
-        const std::int64_t steps_of_a_thread = channels == 1 ? 5 * 16 / static_cast<std::int64_t>(size_of(dtype)) : channels == 2 ? 18 : 16;
-        const std::int64_t parts = 32 / (channels == 4 ? 4 : channels == 1 ? 1 : 2);
-        EXPECT_EQ(report.stages[0].plan.segment, 7 * parts * steps_of_a_thread);
+        // What says that it was a stream: pieces of seven warps, or by rows of three.
+        const std::int64_t steps_of_a_thread = channels == 1 ? 5 * 16 / static_cast<std::int64_t>(size_of(dtype)) : channels == 2 ? 18 : channels == 3 ? 16 : 48;
+        const std::int64_t parts = 32 / (channels == 3 ? 2 : channels);
+        EXPECT_EQ(report.stages[0].plan.segment, (channels < 4 ? 7 : 3) * parts * steps_of_a_thread);
       }
     }
   }

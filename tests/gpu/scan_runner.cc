@@ -102,6 +102,7 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
   if (c.checks) source.text += "#define CELLC_SCAN_CHECKS 1\n";
   if (c.whole) source.text += "#define CELLC_SCAN_WHOLE 1\n";
   if (c.buffers) source.text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", c.buffers);
+  if (c.carried) source.text += fmt::format("#define CELLC_SCAN_CARRIED {}\n", c.carried);
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
@@ -139,7 +140,7 @@ std::string ScanCase::label() const {
   return fmt::format("{} channels {} steps {} warps {} width {} lengths{}{}{} grid {} look {}", copy,
                      channels, steps, warps, width, all, packed ? " packed" : "", reverse ? " reverse" : "",
                      grid, look) +
-         (buffers ? fmt::format(" {} buffers", buffers) : "") + (cluster ? fmt::format(" cluster {}{}", cluster, whole ? " whole" : "") : "") + (checks ? " checks" : "");
+         (buffers ? fmt::format(" {} buffers, {} carried", buffers, carried) : "") + (cluster ? fmt::format(" cluster {}{}", cluster, whole ? " whole" : "") : "") + (checks ? " checks" : "");
 }
 
 void ScanRunner::check(ScanCase c) {
@@ -154,8 +155,8 @@ void ScanRunner::check(ScanCase c) {
     all_at_once.whole = !c.packed && longest > 0 && longest % piece == 0 && c.width % c.channels == 0;
     if (all_at_once.whole) check_kernel(all_at_once);
   }
-  if (c.channels > 8) return;   // streams have a carrier for each
   c.buffers = 3;
+  if (c.channels > 4 && longest % 2) c.carried = c.channels;
   check_kernel(c);
 }
 
@@ -240,7 +241,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   a.groups = static_cast<int>((c.width + c.channels - 1) / c.channels);
   a.pieces = static_cast<int>(std::max<std::int64_t>((longest + skew + block_steps - 1) / block_steps, 1));
   a.look = c.look;
-  a.carriers = c.buffers ? static_cast<int>(n * a.groups * c.channels) : 0;
+  a.carriers = c.buffers ? static_cast<int>(n * a.groups * (c.channels / (c.carried ? c.carried : std::min(c.channels, 4)))) : 0;
   const std::size_t mark_bytes = 4ull * n * a.groups * (1 + a.pieces * c.channels);
   const GpuBuffer control(*gpu_, fact[2]), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels), marks(*gpu_, mark_bytes);
   gpu_->zero(control.address(), fact[2], 0);
@@ -270,7 +271,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   for (int call = 1; call < c.calls; ++call) {
     Arguments other = a;
     std::swap(other.data[cell_.inputs.front()], other.data[cell_.inputs.back()]);
-    if (call % 2 == 0) other.length = longest / 2, other.pieces = (a.pieces + 1) / 2;
+    if (call % 2 == 0 && !c.packed) other.length = longest / 2, other.pieces = (a.pieces + 1) / 2;
     void* other_arguments[] = {&other, nullptr};
     gpu_->launch(kernel, shape, other_arguments);
   }

@@ -33,6 +33,7 @@ struct ScanCase {
   int grid = 5, look = 1 << 20, calls = 1;
   int misalign = 0;  ///< entries that all arrays begin later
   int buffers = 0;   ///< of scan_stream.cuh; 0: scan.cuh
+  int carried = 0;   ///< channels of a carrier; 0: the template's
   unsigned before = 0;   ///< the number of the last call
   int cluster = 0;   ///< blocks of scan_cluster.cuh; 0: another
   bool whole = false;   ///< the same, for whole pieces and groups

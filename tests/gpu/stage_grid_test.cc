@@ -61,7 +61,7 @@ TEST(StageGrid, BlocksThatWaitForEachOtherFitTheCard) {
   EXPECT_FALSE(few.cooperative || many.cooperative);
 }
 
-TEST(StageGrid, AStreamHasACarrierForEachChannelOfAChain) {
+TEST(StageGrid, AStreamHasCarriersForTheChannelsOfAChain) {
   Launch launch;
   cellc_variant& v = launch.variant;
   launch.plan.strategy = v.kernel = CELLC_SCAN;
@@ -74,6 +74,7 @@ TEST(StageGrid, AStreamHasACarrierForEachChannelOfAChain) {
   EXPECT_EQ(scan.threads, 7u * 32);
   EXPECT_EQ(scan.blocks, 11u);     // the first piece begins up to 15 bytes early
   v.buffers = 3;
+  v.carried = 1;
   const cellc_grid stream = launch.of(1, 44800, 1);
   EXPECT_TRUE(stream.cooperative);
   EXPECT_EQ(stream.threads, 8u * 32);
@@ -81,9 +82,37 @@ TEST(StageGrid, AStreamHasACarrierForEachChannelOfAChain) {
   EXPECT_EQ(launch.of(1, 1 << 26, 1).blocks, 2u * 132);
   v.channels = 4;
   EXPECT_EQ(cellc_stream_carriers(3, &v), 12);
+  v.carried = 2;
+  EXPECT_EQ(cellc_stream_carriers(3, &v), 6);
+  v.carried = 1;
   // However small the card: carriers, and somebody for whom they carry.
   launch.card.multiprocessors = 1;
   EXPECT_EQ(launch.of(1, 1 << 20, 4).blocks, 5u);
+}
+
+TEST(StageGrid, AStreamPaysWhereChainsAreFew) {
+  Launch launch;
+  launch.stage.step_states = 1;
+  launch.stage.step_inputs = launch.stage.map_numbers = 2;
+  launch.card.shared_per_multiprocessor = 228 << 10;
+  launch.card.shared_per_block = 227 << 10;
+  const auto variant_of = [&](std::int64_t sequences, std::int64_t length, std::int64_t channels) {
+    launch.run.sequences = sequences;
+    launch.run.length = length;
+    launch.axes.channels = channels;
+    cellc_variant v{};
+    v.copy = channels > 1 ? CELLC_ROWS : CELLC_TIME;
+    for (v.channels = 1; 2 * v.channels <= channels && v.channels < CELLC_WARP;) v.channels *= 2;
+    const std::int64_t chains = cellc_divide_up(channels, v.channels) * sequences;
+    if (!cellc_stream_block(&launch.stage, &launch.card, &v) || !cellc_streams(&launch.card, &launch.run, chains, &v)) v.buffers = 0;
+    return v;
+  };
+  EXPECT_EQ(variant_of(9, 1 << 24, 1).carried, 1);
+  EXPECT_EQ(variant_of(10, 1 << 24, 1).buffers, 0);   // so many carriers cost more than they save
+  EXPECT_EQ(variant_of(1, 1 << 21, 32).carried, 4);
+  EXPECT_EQ(variant_of(1, 1 << 20, 128).carried, 32);
+  EXPECT_EQ(variant_of(1, 1 << 19, 256).buffers, 0);
+  EXPECT_EQ(variant_of(1, 1 << 20, 32).buffers, 0);   // too short
 }
 
 TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
