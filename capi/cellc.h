@@ -62,7 +62,8 @@ typedef struct {
   double tolerance;      /* 0 or less: the dtype's default */
   int max_iterations;    /* 0: the default */
   int no_repair;
-  int check_scans; /* calls on arrays of a GPU: whether scans look at what composed maps were rounded by (docs/notes/device-scan.md) */
+  int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be several
+                      tolerances (docs/notes/device-scan.md has what looking costs) */
 } cellc_options;
 
 CELLC_API void cellc_options_init(cellc_options* options);

@@ -72,7 +72,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (options.tolerance > 0) kernel->solve.tolerance = options.tolerance;
   if (options.max_iterations > 0) kernel->solve.max_iterations = options.max_iterations;
   kernel->solve.repair = options.no_repair == 0;
-  if (options.check_scans) kernel->solve.check_scans = true;
+  kernel->solve.check_scans = options.trust_scans == 0;
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->layout = call_layout(kernel->cell());

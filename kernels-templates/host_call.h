@@ -92,13 +92,14 @@ static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_fact
   return -1;
 }
 
-/* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. */
-static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_part* part) {
+/* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. Marks, which are zeros
+ * again after each call, lie behind what any of them leaves: where is added to `marks`, if that is given. */
+static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_part* part, uint64_t* marks) {
   const cellc_stage* stage = part->stage;
   cellc_stage_run run;
   cellc_lane_axes axes;
   cellc_plan plan;
-  int64_t most = 0;
+  int64_t most = 0, most_marks = 0;
   int k;
   memset(&run, 0, sizeof run);
   run.lengths = c->lengths;
@@ -111,8 +112,10 @@ static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_pa
   for (k = 0; k < part->variant_count; ++k) {
     const cellc_scratch bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
     most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
+    most_marks = cellc_most(most_marks, (int64_t)bytes.marks);
   }
-  return cellc_align(most);
+  if (marks) *marks += (uint64_t)cellc_align(most);
+  return cellc_align(most) + cellc_align(most_marks);
 }
 
 static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_stage_part* part) {
@@ -190,13 +193,17 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   if (v.kernel != CELLC_SEQUENTIAL) {
     const cellc_stage_part* before;
     at.control = c->kept;
-    for (before = c->cell->stages; before < part; ++before) at.control += (uint64_t)cellc_kept_bytes(c, before);
+    for (before = c->cell->stages; before < part; ++before) at.control += (uint64_t)cellc_kept_bytes(c, before, 0);
+    at.marks = at.control;
     at.sent = at.words = at.control + (uint64_t)cellc_align((int64_t)bytes.control);
     at.off = cellc_take(c, (int64_t)bytes.off);
     at.states = cellc_take(c, (int64_t)bytes.states);
     at.bad = cellc_take(c, (int64_t)bytes.bad);
     /* All of it: another kernel of the stage may come next. */
-    if (!c->keep) cellc_zero(c, at.control, cellc_kept_bytes(c, part));
+    {
+      const int64_t kept = cellc_kept_bytes(c, part, &at.marks);
+      if (!c->keep) cellc_zero(c, at.control, kept);
+    }
   }
   if (c->counts || c->result) return;
   if (v.shared_bytes > c->device->facts.shared_per_block) {
@@ -247,7 +254,7 @@ static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
     /* First, so that it lies where the last call of the same lengths had it, whatever arrays either was given. */
     int64_t kept = 0;
     int k;
-    for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, c->cell->stages + k);
+    for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, c->cell->stages + k, 0);
     c->kept = cellc_take(c, kept);
   }
   if (!c->device_offsets) {

@@ -44,6 +44,7 @@ static inline cellc_plan cellc_walk_plan(void) {
   plan.strategy = CELLC_SEQUENTIAL;
   plan.rounds = 8;
   plan.repairs = 1;
+  plan.checks = 1;
   return plan;
 }
 

@@ -26,7 +26,7 @@ static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cell
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
 static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece,
                                    cellc_variant* v) {
-  enum { WARPS = 8, STEPS = 32 }; /* docs/notes/device-scan.md */
+  enum { WARPS = 8, STEPS = 32, LEAST = 24 }; /* docs/notes/device-scan.md; of fewer steps each, half the warps are better */
   const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
   int blocks;
   int64_t room, bytes;
@@ -42,6 +42,11 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   v->buffers = v->carried = 0;
   v->warps = WARPS;
   v->steps = STEPS;
+  while (v->steps > LEAST && CELLC_SCAN_BYTES > room) v->steps -= 8;
+  if (CELLC_SCAN_BYTES > room) {
+    v->warps = WARPS / 2;
+    v->steps = STEPS;
+  }
   while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
   while (v->warps > 1 && (CELLC_SCAN_BYTES > room || (piece > 0 && CELLC_SCAN_PIECE > piece))) v->warps /= 2;
   while (v->steps > 8 && piece > 0 && CELLC_SCAN_PIECE > piece) v->steps -= 8;
@@ -49,7 +54,7 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
 #undef CELLC_SCAN_BYTES
 #undef CELLC_SCAN_PIECE
   if (bytes > facts->shared_per_block) return 0;
-  v->blocks = blocks * WARPS / v->warps;
+  v->blocks = (int)cellc_least(blocks * WARPS / v->warps, facts->shared_per_multiprocessor / (bytes + 1024));
   v->shared_bytes = (int)bytes;
   return 1;
 }
@@ -118,9 +123,6 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
     v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
     /* cluster_shared_bytes of scan_cluster.cuh. */
     v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
-    if (v->checks)
-      v->shared_bytes +=
-          (v->warps * CELLC_WARP + v->channels) * (stage->step_states + stage->step_inputs) * stage->real_bytes;
     /* The blocks of a cluster share a part of the card, so that not all places are taken. */
     if (8 * chains * v->cluster <= 7 * (int64_t)v->blocks * facts->multiprocessors) return 1;
   }
@@ -186,7 +188,6 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   v->kernel = CELLC_SCAN;
   v->width = 1;
   v->forward = !run->reverse;
-  /* Rows of 16 bits are rounded by more than a scan leaves. */
   v->checks = plan->checks;
   v->channels = most;
   while (rows && channels % v->channels != 0) v->channels /= 2;

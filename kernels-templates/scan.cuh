@@ -171,15 +171,27 @@ struct ScanRun : ScanMaps<kCopy> {
 
   /// A start that was composed, and what the piece before has published since, are made differently. Of what may be left
   /// where the piece starts, half is for that.
-  CELLC_DEVICE bool is_off_since_looked(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms, int chain) const {
-    Real sent[Step::kStates], start[Step::kStates], input[Piece::kInputs];
+  struct Since {
+    bool asks, there;   ///< the thread has to do with it; the other state has been published
+    Real state[Step::kStates], input[Piece::kInputs];
+  };
+  /// Asked for before the thread's steps, while inputs are on chip.
+  CELLC_DEVICE Since look_again(bool asks) const {
+    Since since;
+    since.asks = asks;
+    since.there = false;
+    if (!asks) return since;
+    since.there = look_at_state(piece - 1, since.state);
+    this->read(0, since.input);
+    return since;
+  }
+  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms, Since& since, int chain) const {
+    if (!since.asks) return false;
+    while (!since.there) since.there = look_at_state(piece - 1, since.state);
+    Real start[Step::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) input[e] = load(this->input_at(e, begin));   // rows may stand in its place on chip
-    while (!look_at_state(piece - 1, sent)) {
-    }
-    return !this->agrees(param, uniforms, sent, start, input, scan.tolerance / 2) && this->mark(chain, piece, 0);
+    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) && this->mark(chain, piece, 0);
   }
 
   // Pieces -------------------------------------------------------------------------------------------
@@ -285,6 +297,7 @@ struct ScanRun : ScanMaps<kCopy> {
     if (warp > 0) before.move(state);
     if (kStaged && part > 0) own_map.move(state);
     {
+      Since since = look_again(kChecks && nearest && real && !starts_known);
       typename Piece::Following next = this->follow(state);
       if (part == kScanParts - 1) {
         CELLC_UNROLL()
@@ -299,8 +312,8 @@ struct ScanRun : ScanMaps<kCopy> {
       } else {
         this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
       }
-      bool off = this->is_off(param, uniforms, state, next, chain);
-      if (kChecks && nearest && real && !starts_known) off = is_off_since_looked(param, uniforms, chain) || off;
+      bool off = Piece::is_off(param, uniforms, state, next, chain);
+      off = is_off(param, uniforms, since, chain) || off;
       if (kChecks && off) *flagged() = 1;
     }
     if (real && low < high && begin + high == steps) {

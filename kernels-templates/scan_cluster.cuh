@@ -14,8 +14,8 @@
 // no barrier at the end (a block that has its letters is written to no more), and the next kernel let in before the rows are
 // written.
 //
-// With CELLC_SCAN_CHECKS, where threads start and what they read first is kept in shared memory, each looks at the start of the one
-// after it when rows are written, and only warps that find something off wait for the others (scan_mend.cuh).
+// With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it when rows are
+// written; only warps that find something off wait for the others (scan_mend.cuh).
 //
 // Needs scan.cuh.
 #pragma once
@@ -32,19 +32,25 @@ constexpr bool kWhole = true;   ///< all sequences are as long, of whole pieces,
 constexpr bool kWhole = false;
 #endif
 
-/// Of each thread of a block, and of those that the next block's piece begins with, where they start and what they read first.
-constexpr int cluster_check_bytes(int warps) {
-  return kChecks ? (warps * kWarp + kScanChannels) * (Step::kStates + Step::kInputs) * static_cast<int>(sizeof(Real)) : 0;
-}
 constexpr int kMailboxBytes = 16;
-/// Dynamic shared memory of a block: its mailbox, the maps of its warps, those of the pieces before its own, and what it checks.
+/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the pieces before its own.
 constexpr int cluster_shared_bytes(int warps) {
-  return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real)) + cluster_check_bytes(warps);
+  return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real));
+}
+
+/// By one warp: what is marked of a chain, all of whose rows are written.
+CELLC_APART void mend_of_cluster(const Scan& scan, int chain, int warps) {
+  unsigned claimed = 0;
+  if (threadIdx.x % kWarp == 0) claimed = atomicExch(scan.marks + chain, 0u);
+  if (!__shfl_sync(0xffffffffu, claimed, 0)) return;
+  ScanMend<ScanCopy::Each> mend(scan);
+  mend.warp = 0;
+  mend.mend_chain(chain, warps, 1);
 }
 
 struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   using Maps = ScanMaps<ScanCopy::Each, 0>;
-  using typename Maps::Map;
+  using typename Maps::Map, typename Maps::Piece;
 
   static constexpr int kWarpSteps = kScanSteps * kScanParts;
   static constexpr int kLetters = kCluster < 4 ? kCluster : 4;
@@ -57,32 +63,15 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       : Maps(scan, shared + kMailboxBytes), mailbox(reinterpret_cast<Mailbox*>(shared)), rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
 
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
-  /// Where a thread starts, and then what it reads first: [state or input][thread], by the order of their steps.
-  CELLC_DEVICE Real* firsts() const { return letters() + kCluster * (kMapReals * kScanChannels); }
-  CELLC_DEVICE int firsts_pitch() const { return warps * kWarp + kScanChannels; }
-  CELLC_DEVICE void keep_start(int place, const Real (&start)[Step::kStates]) const {
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) firsts()[e * firsts_pitch() + place] = start[e];
-  }
-  CELLC_DEVICE void keep_reads(int place, const Stored (&reads)[Maps::kInputs]) const {
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) firsts()[(Step::kStates + e) * firsts_pitch() + place] = widen(reads[e]);
-  }
 
   /// Whether the thread after this one, of the next piece perhaps, started elsewhere than where this one has come to.
-  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], int chain) const {
-    if (!real || high != kScanSteps || begin + kScanSteps >= lane[0].steps) return false;
-    const int place = threadIdx.x + kScanChannels;
-    Real start[Step::kStates], reads[Maps::kInputs];
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) start[e] = firsts()[e * firsts_pitch() + place];
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) reads[e] = firsts()[(Step::kStates + e) * firsts_pitch() + place];
+  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Piece::Following& next, int chain) const {
+    if (!next.there) return false;
     Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
-    if (this->agrees(param, uniforms, end, start, reads, scan.tolerance)) return false;
-    const int of_warp = place / kWarp;
+    if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance)) return false;
+    const int of_warp = part < kScanParts - 1 ? warp : warp + 1;
     return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
   }
   /// Each warp has written its rows and looked at the start after them. Who has marked something waits until all have, and then
@@ -95,12 +84,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     } else if (!__syncthreads_or(off)) {
       return;
     }
-    unsigned claimed = 0;
-    if (thread == 0) claimed = atomicExch(scan.marks + chain, 0u);
-    if (!__shfl_sync(0xffffffffu, claimed, 0)) return;
-    ScanMend<ScanCopy::Each> mend(scan);
-    mend.warp = 0;
-    mend.mend_chain(chain, warps, 1);
+    mend_of_cluster(scan, chain, warps);
   }
 
   /// All at once, the first steps first: nothing waits for any of them before the last is on its way.
@@ -122,7 +106,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
   }
 
-  /// Runs the thread's steps; after(states) for each. To ask for each whether there is such a step takes less than a second
+  /// Runs the thread's steps; after(k, states) for each. To ask for each whether there is such a step takes less than a second
   /// copy of the code, for threads that have all: it is run once, and fetching it counts.
   template <class Cell, class After>
   CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) const {
@@ -138,7 +122,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       Cell::step(param[0], reads, state, next, uniforms.data);
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kStates; ++e) state[e] = next[e];
-      after(state);
+      after(k, state);
     }
   }
 
@@ -177,12 +161,6 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       return;
     }
     read();
-    Stored after[Maps::kInputs];   // what the next piece begins with
-    const bool ends_piece = kChecks && warp == warps - 1 && part == kScanParts - 1;
-    if (ends_piece && begin + kScanSteps < steps) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kInputs; ++e) after[e] = *this->input_at(e, begin + kScanSteps);
-    }
     Real state[Step::kStates];
     first_state(state);
     Map own_map;
@@ -191,7 +169,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
       Carriers::identity(&carried[Step::kStates]);
-      sweep<Carried>(carried, [](const Real (&)[Carried::kStates]) {});
+      sweep<Carried>(carried, [](int, const Real (&)[Carried::kStates]) {});
       own_map.identity();
       if (kWhole || high > 0) own_map.from(carried, &carried[Step::kStates]);
     }
@@ -206,7 +184,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     if constexpr (kScanParts > 1) own_map.shuffle_up(kScanChannels);
     if (kCluster > 1) cluster_wait();   // all mailboxes are open
     __syncthreads();
-    Map before, all;
+    Map before, upto, all;   // the warp; the next one
     before.identity();
     all.identity();
     CELLC_UNROLL(4)
@@ -216,6 +194,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       fetch(totals(), w, one);
       one.after(all);
       all = one;
+      if (kChecks && w == warp) upto = all;
     }
     // Nobody waits for those that have no steps, or writes to them.
     if (rank >= pieces) {
@@ -236,8 +215,6 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       stride[e] = this->row_stride(e);
     }
     const bool ends = real && high > 0 && begin + high == lane[0].steps;
-    if (kChecks) keep_reads(threadIdx.x, input[0]);
-    if (ends_piece) keep_reads(warps * kWarp + channel, after);
     if (kCluster > 1) await_letters(mailbox);
     let_next_begin();
     // Read several at once: one after the other, each would be waited for.
@@ -250,17 +227,28 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       for (int i = 0; i < kLetters; ++i)
         if (first + i < rank) one[i].move(state);
     }
-    if (ends_piece) {
-      Real next[Step::kStates];
+    typename Piece::Following next;
+    if constexpr (kChecks) {
+      next.there = real && high == kScanSteps && begin + kScanSteps < steps;
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) next[e] = state[e];
-      all.move(next);
-      keep_start(warps * kWarp + channel, next);
+      for (int e = 0; e < Step::kStates; ++e) next.start[e] = state[e];
+      upto.move(next.start);
     }
     if (warp > 0) before.move(state);
     if (kScanParts > 1 && part > 0) own_map.move(state);
-    if (kChecks) keep_start(threadIdx.x, state);
-    sweep<Step>(state, [&](const Real (&now)[Step::kStates]) {
+    if constexpr (kChecks && kScanParts > 1) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) {
+        const Real start = __shfl_down_sync(0xffffffffu, state[e], kScanChannels);
+        if (part < kScanParts - 1) next.start[e] = start;
+      }
+    }
+    sweep<Step>(state, [&](int k, const Real (&now)[Step::kStates]) {
+      // When half of the inputs are done with, there is place for more, which are there by the end.
+      if (kChecks && k == kScanSteps / 2 && next.there) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kInputs; ++e) next.input[e] = load(this->input_at(e, begin + kScanSteps));
+      }
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         if (writes[e]) store(to[e], now[e]);
@@ -271,10 +259,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
     }
-    if constexpr (kChecks) {
-      __syncthreads();
-      agree(is_off(state, chain), chain);
-    }
+    if constexpr (kChecks) agree(is_off(state, next, chain), chain);
   }
 };
 

@@ -349,20 +349,25 @@ struct ScanPiece {
     bool there;
     Real start[Step::kStates], input[kInputs];
   };
-  /// Of a thread that starts from `start`, while inputs are on chip: of the last part of a warp, whom another warp follows, the
-  /// start is still to be told.
+  /// Of a thread that starts from `start`, while inputs are on chip, and long before it is asked for: at the end of a piece all
+  /// would wait for it. Of the last part of a warp, whom another warp follows, the start is still to be told.
   CELLC_DEVICE Following follow(const Real (&start)[Step::kStates]) const {
     Following next;
     next.there = kChecks && real && low < high && high == kScanSteps && begin + kScanSteps < lane[0].steps;
-    if constexpr (kStaged && kChecks) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
-      if (next.there && part + 1 < kScanParts) {
+    if constexpr (kChecks) {
+      const bool last = part == kScanParts - 1;
+      if constexpr (kStaged) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kInputs; ++e)
-          next.input[e] = widen(region()[e * kSlotPitch + place_in_slot(part + 1, within(0), channel)]);
+        for (int e = 0; e < Step::kStates; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
       }
-      __syncwarp();   // rows may take the place of inputs
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) {
+        const Stored* const there = !last ? region() + e * kSlotPitch + place_in_slot(part + 1, within(0), channel)
+                                    : !kEach && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels + channel
+                                                                 : following() + e * kScanChannels + channel;
+        if (next.there) next.input[e] = widen(*there);
+      }
+      if constexpr (kStaged) __syncwarp();   // rows may take the place of inputs
     }
     return next;
   }
@@ -379,18 +384,10 @@ struct ScanPiece {
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
   CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms,
-                          const Real (&end)[Step::kStates], Following& next, int chain) const {
+                          const Real (&end)[Step::kStates], const Following& next, int chain) const {
     if constexpr (kChecks) {
       if (!next.there) return false;
       const bool last = part == kScanParts - 1, of_piece = last && warp == warps - 1;
-      if (last) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kInputs; ++e) {
-          const Stored* const there = !kEach && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels
-                                                                   : following() + e * kScanChannels;
-          next.input[e] = widen(there[channel]);
-        }
-      }
       // Of what is left where a piece starts, the piece may leave half itself.
       if (!agrees(param, uniforms, end, next.start, next.input, of_piece ? scan.tolerance / 2 : scan.tolerance))
         return mark(chain, of_piece ? piece + 1 : piece, of_piece ? 0 : last ? warp + 1 : warp);

@@ -32,9 +32,9 @@ struct SolveOptions {
   int max_iterations = 50;
   std::optional<int> fixed_iterations;        ///< exactly so many, no repair
   bool repair = true;
-  /// On a GPU: whether scans look at the rows that start from composed maps, and walk where those were rounded by more than the
-  /// tolerance. By default whole runs do, and calls on a caller's arrays do not: docs/notes/device-scan.md has what it costs.
-  std::optional<bool> check_scans;
+  /// On a GPU: scans look at the rows that start from composed maps, and walk where those were rounded by more than the
+  /// tolerance. docs/notes/device-scan.md has what it costs.
+  bool check_scans = true;
   std::vector<StagePlan> plan;                ///< by stage, where pinned
 };
 

@@ -59,6 +59,7 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
       v.width = 1;
       v.copy = copy;
       v.channels = of_block;
+      v.checks = 1;
       // Where steps are read in chunks it pays to know the direction; streams run forward.
       if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
       v.forward = 1;

@@ -20,9 +20,7 @@ class TimedGpu : public TimedCell {
     if (uploaded_) {
       solver_.replan(options);
     } else {
-      SolveOptions prepared = options;
-      prepared.check_scans = options.check_scans.value_or(false);   // as calls on a caller's arrays
-      solver_.upload(run_, prepared);
+      solver_.upload(run_, options);
       uploaded_ = true;
     }
     // What a call saw may change the plan of the next; two are enough to settle it.

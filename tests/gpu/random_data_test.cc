@@ -12,6 +12,7 @@
 #include "runtime/cuda/cuda_solver.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/generate/try_cells.h"
+#include "tests/gpu/shipped_on_device.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -49,7 +50,7 @@ std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
     if (wrong.empty() && !report.converged) wrong = "reported as not converged";
     if (wrong.empty() && !(report.max_residual <= asked)) wrong = fmt::format("reported a residual of {:.2e}", report.max_residual);
     // What a scan rounds it has to see itself; looking at whole steps afterwards comes on top.
-    if (wrong.empty() && *options.check_scans && !report.stages.empty() && report.stages[0].plan.reason.find("composed maps") != std::string::npos)
+    if (wrong.empty() && options.check_scans && !report.stages.empty() && report.stages[0].plan.reason.find("composed maps") != std::string::npos)
       wrong = fmt::format("a scan left more than the tolerance: {}", report.stages[0].plan.reason);
     if (!wrong.empty())
       return fmt::format("{}, {}, {} ({}), {} processors, call {}, {}: {}", recurrence.name, to_string(dtype), shape.text(), nature,
@@ -107,18 +108,20 @@ TEST(RandomData, SegmentsComeToAnEndOnACrowdedCard) {
   }
 }
 
-// Whole runs ask for it by themselves, others may: chains that come from large states to small ones are walked where scans look at
-// what they rounded, and then every row follows.
-TEST(RandomData, ScansWalkWhereTheyAreAskedToLook) {
-  const KnownRecurrence* linear = nullptr;
+const KnownRecurrence& linear_recurrence() {
   for (const KnownRecurrence& one : known_recurrences())
-    if (one.along_a_scan && one.states == 1 && !linear) linear = &one;
-  ASSERT_NE(linear, nullptr);
+    if (one.along_a_scan && one.states == 1) return one;
+  throw std::runtime_error("no linear recurrence of one state");
+}
+
+// Chains that come from large states to small ones are walked where scans look at what they rounded, and then every row follows.
+TEST(RandomData, ScansWalkWhereTheyLook) {
+  const KnownRecurrence& linear = linear_recurrence();
   std::int64_t walked = 0;
   for (std::uint64_t seed = 0; seed < 40 && walked == 0; ++seed) {
     oracle::Random random(seed);
     Device device = open_device(4, 1);
-    KnownRun known(*linear, Dtype::F32, {37, {3000, 3000}});
+    KnownRun known(linear, Dtype::F32, {37, {3000, 3000}});
     const std::string nature = known.draw(random);
     CudaSolver solver(*device.gpu, known.cell().cell, known.cell().structure, Dtype::F32, &known.cell().source);
     for (const bool looks : {false, true, false, true}) {   // they share what is kept from call to call
@@ -141,6 +144,36 @@ TEST(RandomData, ScansWalkWhereTheyAreAskedToLook) {
     }
   }
   EXPECT_GT(walked, 0);
+}
+
+TEST(RandomData, ShippedScansLook) {
+  const KnownRecurrence& linear = linear_recurrence();
+  for (const std::int64_t channels : {37, 32, 1}) {
+    Device device = open_device(4, 1);
+    Gpu& gpu = *device.gpu;
+    KnownRun known(linear, Dtype::F32, {channels, {3000, 3000}});
+    const AnalysedCell& cell = known.cell();
+    const ShippedCell shipped(cell.cell, cell.structure, {.solver = Strategy::Scan, .card = gpu.facts(), .prefix = "shipped"});
+    ShippedOnDevice program(gpu, shipped);
+    bool needed = false;   // data with which a scan that does not look is wrong
+    for (std::uint64_t seed = 0; seed < 40 && !needed; ++seed) {
+      oracle::Random random(seed);
+      const std::string nature = known.draw(random);
+      CudaSolver solver(gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+      SolveOptions trusting;
+      trusting.solver = Strategy::Scan;
+      trusting.check_scans = false;
+      solver.upload(known.run(), trusting);
+      solver.launch(0);
+      needed = !known.wrong(solver.download(0), 1.5e-6).empty();
+      const std::map<std::string, Array> written = program.run({.run = known.run(), .batch = 2, .length = 3000}, Dtype::F32, {});
+      RunOutput output;
+      output.states.push_back(written.at("h0").with_shape({6000, channels}));
+      output.finals.push_back(written.at("h0.final").with_shape({2, channels}));
+      EXPECT_EQ(known.wrong(output, 1.5e-6), "") << nature << ", seed " << seed;
+    }
+    EXPECT_TRUE(needed) << channels;
+  }
 }
 
 }  // namespace
