@@ -211,6 +211,8 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
   };
   std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
+  // What is shipped has scans of rows beside others of as many channels, under the same macros.
+  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_ROWS && !variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
