@@ -101,7 +101,7 @@ class Case {
   void give(CudaSolver& solver, const Case& data) const {
     for (std::size_t i = 0; i < inputs_.size(); ++i) solver.place(inputs_[i], data.data_[i].address(), channels_);
   }
-  /// `checks`: scans look at what they rounded, which calls on a caller's arrays have to ask for.
+  /// `checks`: scans look at what they rounded.
   CudaSolver solver(Strategy strategy, bool checks = false) {
     CudaSolver made(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
     SolveOptions options;

@@ -333,8 +333,7 @@ static inline int cellc_run_call(cellc_call* c, cellc_work* w, const void* lengt
   if (c->result) return c->result;
   c->base = (workspace + 255) / 256 * 256;
   cellc_go_through(c, w);
-  /* Kernels walk, or compare and repair until every step is within the tolerance: there is no other end. Scans in one
-   * pass compare nothing; they are as good as their rounding. */
+  /* Kernels walk, or compare and repair until every step is within the tolerance: there is no other end. */
   if (status) cellc_zero(c, status, 4 * c->sequences);
   return c->result;
 }

@@ -5,7 +5,8 @@
 
 /* Needs host_stage.h. */
 
-enum { CELLC_SCAN_CONTROL = 40, CELLC_SCAN_MENDED = 32 }; /* bytes of ScanControl, and where `mended` is in it */
+/* Bytes of ScanControl, and where some of its members are. */
+enum { CELLC_SCAN_CONTROL = 40, CELLC_SCAN_CALLS = 0, CELLC_SCAN_MENDED = 32, CELLC_SCAN_CLUSTERED = 36 };
 
 /* What scan_piece.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
 static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {

@@ -78,6 +78,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   /// one of those warps walks what is marked; all others may end.
   CELLC_DEVICE void agree(bool off, int chain) {
     if (kCluster > 1) {
+      __syncwarp();
       cluster_arrive();
       if (!__any_sync(0xffffffffu, off)) return;
       cluster_wait();
@@ -161,6 +162,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       return;
     }
     read();
+    if (kChecks && blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(&scan.control->clustered, 1u);
     Real state[Step::kStates];
     first_state(state);
     Map own_map;

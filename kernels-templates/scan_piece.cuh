@@ -30,6 +30,7 @@ struct ScanControl {
   unsigned long long carrying;  ///< carriers that know the number of this call
   unsigned long long finished[2];  ///< tickets whose rows are written, of calls with even and odd numbers (scan_mend.cuh)
   unsigned mended;  ///< shares of the steps of a channel that were walked, of all calls together
+  unsigned clustered;  ///< calls that clusters made, which have no numbers
 };
 
 struct Scan {

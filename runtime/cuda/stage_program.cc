@@ -384,9 +384,14 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   // A scan in a single pass has nothing to miss: every start comes from composed maps. Where those rounded too much it has walked.
   result.piece = ran_piece_;
   if (ran_piece_ > 0) {
-    unsigned mended = 0;   // of all calls
-    gpu_.copy_out(&mended, scan_control_.address() + CELLC_SCAN_MENDED, sizeof mended, stream);
-    result.repaired = static_cast<unsigned>(mended - mended_before_);
+    // Those are of all calls, and many may have come since somebody last asked, in graphs as well.
+    unsigned control[CELLC_SCAN_CONTROL / sizeof(unsigned)] = {};
+    gpu_.copy_out(control, scan_control_.address(), sizeof control, stream);
+    const auto at = [&](int byte) { return control[static_cast<std::size_t>(byte) / sizeof(unsigned)]; };
+    const unsigned calls = at(CELLC_SCAN_CALLS) + at(CELLC_SCAN_CLUSTERED), mended = at(CELLC_SCAN_MENDED);
+    const unsigned since = std::max(1u, calls - scans_before_);
+    result.repaired = (mended - mended_before_ + since - 1) / since;
+    scans_before_ = calls;
     mended_before_ = mended;
   }
   if (!ran_segmented_) return result;

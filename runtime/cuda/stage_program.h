@@ -149,7 +149,7 @@ class StageProgram {
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   GpuBuffer scan_control_, scan_words_, scan_marks_;
-  unsigned mended_before_ = 0;   ///< shares of channels that scans had walked when somebody last asked
+  unsigned mended_before_ = 0, scans_before_ = 0;   ///< shares of channels that scans had walked, and scans, when somebody last asked
   bool ran_segmented_ = false;
   std::int64_t ran_piece_ = 0;    ///< 0: the last run was no scan in a single pass
   std::int64_t sequences_ = 0, segment_ = 0;

@@ -268,7 +268,7 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
           h[i] = output.states[static_cast<std::size_t>(i)].get(at);
           const double want = rounded(to[i]);
           if (h[i] == want || (std::isnan(h[i]) && std::isnan(want))) continue;
-          if (std::isinf(h[i]) && std::abs(want) > largest) continue;
+          if (std::isinf(h[i]) && std::abs(want) > largest && std::signbit(h[i]) == std::signbit(want)) continue;
           if (std::abs(h[i] - want) <= tolerance * (1 + std::abs(want)) + noise + spread[i] + rounding * std::abs(want) && std::isfinite(want)) continue;
           // Composed maps make NaN of what is infinite: 0 times it.
           if (beyond && !std::isfinite(h[i]) && (recurrence_.along_a_scan || !std::isfinite(want))) continue;
@@ -279,7 +279,7 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
       for (int i = 0; i < n; ++i) {
         const double final = output.finals[static_cast<std::size_t>(i)].get(static_cast<std::int64_t>(s) * d + c);
         if (final == h[i] || (std::isnan(final) && std::isnan(h[i]))) continue;
-        if (std::isinf(h[i]) && std::abs(final) > largest) continue;
+        if (std::isinf(h[i]) && std::abs(final) > largest && std::signbit(h[i]) == std::signbit(final)) continue;
         if (!(std::abs(final - h[i]) <= smallest + rounding * std::abs(final)))
           return fmt::format("h{} of sequence {}, channel {} ends at {:.9g}, its final is {:.9g}", i, s, c, h[i], final);
       }

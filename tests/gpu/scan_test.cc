@@ -40,6 +40,39 @@ void check_awkward(const char* copy, std::uint64_t seed, const std::vector<std::
 TEST(Scan, AwkwardLengthsEntryByEntry) { check_awkward("Each", 1, {{32, 37}, {8, 5}, {4, 9}, {1, 1}, {1, 3}}); }
 TEST(Scan, AwkwardLengthsByRows) { check_awkward("Rows", 2, {{32, 64}, {16, 16}, {4, 8}}); }
 
+// Carriers take windows of as many pieces as they hold; here several, the last of which is not full, also of channels that are none, of
+// packed sequences, and in calls that follow each other.
+TEST(Scan, StreamsOfSeveralWindows) {
+  struct Layout {
+    const char* copy;
+    int channels, carried, width, warps;
+  };
+  std::uint64_t seed = 40;
+  ScanRunner runner(linear_cell(), ScanFormat{}, interleaved(seed));
+  for (const Layout& layout : std::vector<Layout>{{"Rows", 4, 0, 4, 1}, {"Rows", 8, 8, 16, 1}, {"Rows", 16, 2, 16, 3}, {"Rows", 32, 0, 64, 2},
+                                                  {"Each", 8, 0, 13, 2}, {"Each", 32, 32, 37, 1}, {"Each", 2, 0, 3, 1}}) {
+    const std::int64_t piece = layout.warps * 32 / layout.channels * 8;
+    for (const std::vector<std::int64_t>& lengths :
+         {std::vector<std::int64_t>{piece * 75 + 5}, {piece * 17 + 1, 0, piece * 2, 3}, {piece * 34, piece * 34}}) {
+      ScanCase c;
+      c.copy = layout.copy;
+      c.channels = layout.channels;
+      c.carried = layout.carried;
+      c.width = layout.width;
+      c.warps = layout.warps;
+      c.steps = 8;
+      c.buffers = 3;
+      c.lengths = lengths;
+      c.packed = lengths.size() > 2;
+      c.checks = ++seed % 2;
+      c.reverse = seed % 3 == 0;
+      c.grid = static_cast<int>(1 + seed % 9);
+      c.calls = static_cast<int>(lengths.size() % 3 + 1);
+      runner.check(c);
+    }
+  }
+}
+
 TEST(Scan, AwkwardLengthsAlongTime) {
   ScanRunner runner(linear_cell(), ScanFormat{}, interleaved(3));
   ScanCase c;
