@@ -138,7 +138,7 @@ static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant*
 /* Whether a stream pays: enough pieces, and few carriers, which are lost to rows. Where few channels each would be too many, a
  * carrier takes all of a chain. */
 static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains, cellc_variant* v) {
-  enum { FEW = 8, ROUNDS = 10, MANY_ROUNDS = 64, CHAINS = 4 }; /* pieces of a multiprocessor; chains by rows */
+  enum { FEW = 8, ROUNDS = 10, MANY_ROUNDS = 64, CHAINS = 4 }; /* pieces of a multiprocessor; chains, unless along time */
   const int64_t most = 1 + facts->multiprocessors / 16;
   /* Fewer pieces end sooner without the run-up of a stream. */
   if (run->length / cellc_scan_piece(v) * chains < (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
