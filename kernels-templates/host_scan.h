@@ -114,7 +114,7 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
     v->steps = more < STEPS ? more : STEPS;
     v->warps = more <= STEPS ? WARPS : 2 * WARPS;
     piece = cellc_scan_piece(v);
-    numbers = v->steps * cellc_most(1, stage->step_inputs) * words;
+    numbers = v->steps * cellc_most(cellc_most(1, stage->step_states), stage->step_inputs) * words;
     registers = (numbers + OTHERS + 4 * stage->map_numbers * words + 7) / 8 * 8;
     if (numbers > NUMBERS) return 0;
     if (piece * CLUSTER < run->length) continue;
@@ -123,7 +123,8 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
     v->blocks = (int)(REGISTERS / (registers * v->warps * CELLC_WARP));
     v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
     /* cluster_shared_bytes of scan_cluster.cuh. */
-    v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes);
+    v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes +
+                            v->warps * CELLC_WARP * stage->step_inputs * stage->storage_bytes);
     /* The blocks of a cluster share a part of the card, so that not all places are taken. */
     if (8 * chains * v->cluster <= 7 * (int64_t)v->blocks * facts->multiprocessors) return 1;
   }

@@ -246,6 +246,13 @@ CELLC_DEVICE void await_stream() {
 #endif
 }
 
+/// A number that is worked out here, and not where it is needed.
+CELLC_DEVICE void make_now(long long& value) {
+#if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(value));
+#endif
+}
+
 /// From here on the kernel behind this one on its stream may begin, if it was launched so: up to its own await_stream().
 CELLC_DEVICE void let_next_begin() {
 #if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -255,29 +262,36 @@ CELLC_DEVICE void let_next_begin() {
 
 // Between the blocks of a cluster: they are resident together, and write to each other's shared memory (sm_90). A letter is a
 // number, and a mailbox tells when all bytes that its block waits for have arrived. It is opened before the cluster's barrier, and
-// written to after it. A block that has all its letters may end; whoever wrote them, too.
-using Mailbox = unsigned long long;
+// written to after it. A block that has all its letters may end; whoever wrote them, too. Its bell is rung once at most.
+struct Mailbox {
+  unsigned long long letters, bell;
+};
 #ifdef CELLC_EMULATOR
 CELLC_DEVICE unsigned cluster_rank() { return cellc_emulator::current->cluster_rank; }
 CELLC_DEVICE void cluster_arrive_relaxed() { cellc_emulator::services->cluster_arrive(); }
 CELLC_DEVICE void cluster_arrive() { cellc_emulator::services->cluster_arrive(); }
 CELLC_DEVICE void cluster_wait() { cellc_emulator::services->cluster_wait(); }
-CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) { *mailbox = static_cast<unsigned>(bytes); }
+CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) { *mailbox = {static_cast<unsigned>(bytes), 0}; }
+CELLC_DEVICE Mailbox* mailbox_of(Mailbox* mailbox, int rank) {
+  return static_cast<Mailbox*>(cellc_emulator::services->of_block(mailbox, static_cast<unsigned>(rank)));
+}
 CELLC_DEVICE void send_letter(Mailbox* mailbox, Real* to, int rank, Real value) {
   *static_cast<Real*>(cellc_emulator::services->of_block(to, static_cast<unsigned>(rank))) = value;
-  atomicAdd(static_cast<Mailbox*>(cellc_emulator::services->of_block(mailbox, static_cast<unsigned>(rank))), 0ull - sizeof(Real));
+  atomicAdd(&mailbox_of(mailbox, rank)->letters, 0ull - sizeof(Real));
 }
 CELLC_DEVICE void await_letters(Mailbox* mailbox) {
-  while (cellc_emulator::load_volatile(mailbox) != 0) {
+  while (cellc_emulator::load_volatile(&mailbox->letters) != 0) {
   }
 }
+CELLC_DEVICE void ring(Mailbox* mailbox, int rank) { atomicAdd(&mailbox_of(mailbox, rank)->bell, 1ull); }
+CELLC_DEVICE bool has_rung(Mailbox* mailbox) { return cellc_emulator::load_volatile(&mailbox->bell) != 0; }
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 CELLC_DEVICE unsigned cluster_rank() {
   unsigned rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-/// Orders nothing but what was opened: otherwise it would wait for all of the block's memory.
+/// Orders nothing but what was opened: otherwise it would wait for all of the thread's memory.
 CELLC_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 /// Who waits sees all that this thread has written. Threads that have ended count as arrived: who has nothing to wait for may end.
 CELLC_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
@@ -286,6 +300,7 @@ CELLC_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.al
 CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) {
   const SharedAddress at = shared_address(mailbox);
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("mbarrier.init.shared.b64 [%0+8], 1;" ::"r"(at) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at), "r"(bytes) : "memory");
 }
@@ -307,6 +322,19 @@ CELLC_DEVICE void await_letters(Mailbox* mailbox) {
                "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%0], 0;\n"
                "@!there bra again; }" ::"r"(shared_address(mailbox)) : "memory");
 }
+/// By one thread of the cluster. Who sees it sees what that thread has written.
+CELLC_DEVICE void ring(Mailbox* mailbox, int rank) {
+  SharedAddress theirs;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(shared_address(mailbox)), "r"(rank));
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0+8];" ::"r"(theirs) : "memory");
+}
+CELLC_DEVICE bool has_rung(Mailbox* mailbox) {
+  unsigned rung;
+  asm volatile("{ .reg .pred there;\n"
+               "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 there, [%1+8], 0;\n"
+               "selp.u32 %0, 1, 0, there; }" : "=r"(rung) : "r"(shared_address(mailbox)) : "memory");
+  return rung != 0;
+}
 #else
 // Older cards have no clusters, and nothing that needs one is launched there.
 CELLC_DEVICE unsigned cluster_rank() { return 0; }
@@ -316,6 +344,8 @@ CELLC_DEVICE void cluster_wait() { __trap(); }
 CELLC_DEVICE void open_mailbox(Mailbox*, int) { __trap(); }
 CELLC_DEVICE void send_letter(Mailbox*, Real*, int, Real) { __trap(); }
 CELLC_DEVICE void await_letters(Mailbox*) { __trap(); }
+CELLC_DEVICE void ring(Mailbox*, int) { __trap(); }
+CELLC_DEVICE bool has_rung(Mailbox*) { return false; }
 #endif
 
 // A number from every thread of a grid, and with it a barrier: a word holds who has arrived in its lower half and the sum in its

@@ -191,7 +191,7 @@ struct ScanRun : ScanMaps<kCopy> {
     Real start[Step::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
-    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) && this->mark(chain, piece, 0);
+    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) && this->mark(chain, piece, 0) && this->mark_chain(chain);
   }
 
   // Pieces -------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@
 // no barrier at the end (a block that has its letters is written to no more), and the next kernel let in before the rows are
 // written.
 //
-// With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it when rows are
-// written; only warps that find something off wait for the others (scan_mend.cuh).
+// With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it before rows are
+// written. What a block has found the others know when theirs are: mostly nothing, and then nobody waits for rows to be in memory
+// (scan_mend.cuh).
 //
 // Needs scan.cuh.
 #pragma once
@@ -33,9 +34,11 @@ constexpr bool kWhole = false;
 #endif
 
 constexpr int kMailboxBytes = 16;
-/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the pieces before its own.
+/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the pieces before its own, and what the steps
+/// after those of its threads read.
 constexpr int cluster_shared_bytes(int warps) {
-  return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real));
+  return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real)) +
+         warps * kWarp * Step::kInputs * static_cast<int>(sizeof(Stored));
 }
 
 /// By one warp: what is marked of a chain, all of whose rows are written.
@@ -57,7 +60,10 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
 
   Mailbox* mailbox;
   int rank;
-  Stored input[kScanSteps][Maps::kInputs];   ///< as they stand in memory: what is made of one would be waited for
+  static constexpr int kHeld = Maps::kInputs > Step::kStates ? Maps::kInputs : Step::kStates;
+  /// Inputs as they stand in memory, since what is made of one would be waited for; and in the end, in their place, rows.
+  Stored held[kScanSteps][kHeld];
+  long long first_place[Maps::kInputs], following_place[Maps::kInputs];   ///< of the thread's first step in each input, and of the one after its last
 
   CELLC_DEVICE ClusterRun(const Scan& scan, char* shared)
       : Maps(scan, shared + kMailboxBytes), mailbox(reinterpret_cast<Mailbox*>(shared)), rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
@@ -74,10 +80,25 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     const int of_warp = part < kScanParts - 1 ? warp : warp + 1;
     return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
   }
-  /// Each warp has written its rows and looked at the start after them. Who has marked something waits until all have, and then
-  /// one of those warps walks what is marked; all others may end.
+  /// By each warp, before it writes its rows: whether it has found anything off. The first that has tells all blocks. The others order
+  /// nothing, and so need not wait for memory.
+  CELLC_DEVICE void tell(bool off, int chain, int pieces) {
+    if (!__any_sync(0xffffffffu, off)) {
+      if (kCluster > 1) cluster_arrive_relaxed();
+      return;
+    }
+    const bool first = thread == 0 && atomicExch(scan.marks + chain, blockIdx.x + 1) == 0;
+    if (kCluster == 1) return;
+    for (int to = 0; first && to < pieces; ++to) ring(mailbox, to);
+    __syncwarp();
+    cluster_arrive();
+  }
+  /// By each warp, when it has written them. Mostly nobody has found anything, and all may end. Otherwise who has waits until all rows
+  /// are there, and one of those warps walks what is marked.
   CELLC_DEVICE void agree(bool off, int chain) {
     if (kCluster > 1) {
+      cluster_wait();
+      if (!has_rung(mailbox)) return;
       __syncwarp();
       cluster_arrive();
       if (!__any_sync(0xffffffffu, off)) return;
@@ -88,29 +109,66 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     mend_of_cluster(scan, chain, warps);
   }
 
+  /// Whether there is a step after the thread's own, to look at.
+  CELLC_DEVICE bool is_followed() const { return kChecks && real && high == kScanSteps && begin + kScanSteps < lane[0].steps; }
+  /// The thread's own place for what that step reads: of [input][thread].
+  CELLC_DEVICE Stored* following() const {
+    return reinterpret_cast<Stored*>(letters() + kCluster * (kMapReals * kScanChannels)) + threadIdx.x;
+  }
+
+  /// Where an input's entry of step t lies in its array.
+  CELLC_DEVICE long long place_of(int e, long long t) const {
+    return this->input_at(e, t) - static_cast<const Stored*>(lanes.array[Step::input_array(e)].data);
+  }
+  /// Works out what read() will need, while the kernel before this one is still at work.
+  CELLC_DEVICE void prepare() {
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) {
+      first_place[e] = place_of(e, begin);
+      following_place[e] = kChecks ? place_of(e, begin + kScanSteps) : 0;
+      make_now(first_place[e]);
+      if (kChecks) make_now(following_place[e]);
+    }
+  }
   /// All at once, the first steps first: nothing waits for any of them before the last is on its way.
   CELLC_DEVICE void read() {
+    // What is looked at in the end comes to shared memory, since there are no registers left. Behind the others the compiler
+    // would go the whole way to its place once more, in as many sums.
+    Stored next[Maps::kInputs];
+    if (is_followed()) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) {
+        const Stored* const from = static_cast<const Stored*>(lanes.array[Step::input_array(e)].data) + following_place[e];
+        if constexpr (kNarrow) next[e] = *from;   // copies are of four bytes at least
+        else copy_async<sizeof(Stored)>(following() + e * blockDim.x, from);
+      }
+      copy_commit();
+    }
     const Stored* from[Maps::kInputs];
     long long stride[Maps::kInputs];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
-      from[e] = this->input_at(e, begin);
+      from[e] = static_cast<const Stored*>(lanes.array[Step::input_array(e)].data) + first_place[e];
       stride[e] = this->input_stride(e);
     }
     CELLC_UNROLL()
     for (int k = 0; k < kScanSteps; ++k) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
-        if (kWhole || k < high) input[k][e] = *from[e];
+        if (kWhole || k < high) held[k][e] = *from[e];
         from[e] += stride[e];
       }
+    }
+    if (kNarrow && is_followed()) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) following()[e * blockDim.x] = next[e];
     }
   }
 
   /// Runs the thread's steps; after(k, states) for each. To ask for each whether there is such a step takes less than a second
   /// copy of the code, for threads that have all: it is run once, and fetching it counts.
   template <class Cell, class After>
-  CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) const {
+  CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) {
     Real param[1][(Cell::kParams > 0 ? Cell::kParams : 1)];
     load_params<Cell>(lanes, lane, param);
     const Uniforms<Cell> uniforms(lanes);
@@ -119,7 +177,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (!kWhole && k >= high) continue;
       Real reads[Maps::kInputs], next[Cell::kStates];
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kInputs; ++e) reads[e] = widen(input[k][e]);
+      for (int e = 0; e < Step::kInputs; ++e) reads[e] = widen(held[k][e]);
       Cell::step(param[0], reads, state, next, uniforms.data);
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kStates; ++e) state[e] = next[e];
@@ -156,6 +214,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       __syncwarp();
       cluster_arrive_relaxed();
     }
+    prepare();
     await_stream();
     if (kWhole && rank >= pieces) {
       cluster_wait();
@@ -207,6 +266,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       return;
     }
     if (kCluster > 1) send(all, pieces);
+    typename Piece::Following next;
+    next.there = is_followed();
     Stored* to[Step::kStates];
     bool writes[Step::kStates];
     long long stride[Step::kStates];
@@ -229,9 +290,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       for (int i = 0; i < kLetters; ++i)
         if (first + i < rank) one[i].move(state);
     }
-    typename Piece::Following next;
     if constexpr (kChecks) {
-      next.there = real && high == kScanSteps && begin + kScanSteps < steps;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) next.start[e] = state[e];
       upto.move(next.start);
@@ -245,23 +304,40 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
         if (part < kScanParts - 1) next.start[e] = start;
       }
     }
+    const auto write = [&](int e, Stored row) {
+      if (writes[e]) *to[e] = row;
+      to[e] += stride[e];
+    };
     sweep<Step>(state, [&](int k, const Real (&now)[Step::kStates]) {
-      // When half of the inputs are done with, there is place for more, which are there by the end.
-      if (kChecks && k == kScanSteps / 2 && next.there) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kInputs; ++e) next.input[e] = load(this->input_at(e, begin + kScanSteps));
-      }
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
-        if (writes[e]) store(to[e], now[e]);
-        to[e] += stride[e];
+        if (kChecks) held[k][e] = narrow(now[e]);
+        else write(e, narrow(now[e]));
       }
     });
+    bool off = false;
+    if constexpr (kChecks) {
+      copy_wait<0>();
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kInputs; ++e) next.input[e] = widen(following()[e * blockDim.x]);
+      // Memory takes several times as long for rows as it takes to make them. What is worked out while they are on their way costs
+      // nothing, nor does what others have to say of it, if it is asked for early.
+      CELLC_UNROLL()
+      for (int k = 0; k < kScanSteps; ++k) {
+        if (k == kScanSteps / 2) {
+          off = is_off(state, next, chain);
+          tell(off, chain, pieces);
+        }
+        if (!kWhole && k >= high) continue;
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) write(e, held[k][e]);
+      }
+    }
     if (ends) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
     }
-    if constexpr (kChecks) agree(is_off(state, next, chain), chain);
+    if constexpr (kChecks) agree(off, chain);
   }
 };
 

@@ -8,10 +8,11 @@
 // same numbers. Where the two rows differ by more than the tolerance the boundary is marked.
 //
 // Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a thread and a
-// word that each block adds when it ends. A block that has marked something stays until all rows are written, takes chains that
-// are marked, and walks them: from the row before a mark on, until a row agrees with what stands there. From there on everything
-// follows as it did before. Rows between marks are not looked at. What is compared has not been rounded to 16 bits; what is walked has:
-// there a walk goes on from rows as they stand, and rows agree that differ by no more than their rounding.
+// word that each block adds when it ends (in a cluster, a barrier that nobody waits at for long). A block that has marked something
+// stays until all rows are written, takes chains that are marked, and walks them: from the row before a mark on, until a row agrees
+// with what stands there. From there on everything follows as it did before. Rows between marks are not looked at. What is compared
+// has not been rounded to 16 bits; what is walked has: there a walk goes on from rows as they stand, and rows agree that differ by
+// no more than their rounding.
 //
 // The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one after the other,
 // over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.

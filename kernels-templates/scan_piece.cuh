@@ -391,7 +391,7 @@ struct ScanPiece {
       const bool last = part == kScanParts - 1, of_piece = last && warp == warps - 1;
       // Of what is left where a piece starts, the piece may leave half itself.
       if (!agrees(param, uniforms, end, next.start, next.input, of_piece ? scan.tolerance / 2 : scan.tolerance))
-        return mark(chain, of_piece ? piece + 1 : piece, of_piece ? 0 : last ? warp + 1 : warp);
+        return mark(chain, of_piece ? piece + 1 : piece, of_piece ? 0 : last ? warp + 1 : warp) && mark_chain(chain);
     }
     return false;
   }
@@ -405,6 +405,9 @@ struct ScanPiece {
     for (int e = 0; e < Step::kStates; ++e)
       if (!row_base[e]) return false;   // nobody can tell
     atomicOr(marks_of(chain) + static_cast<long long>(of_piece) * kScanChannels, 1u << of_warp);
+    return true;
+  }
+  CELLC_DEVICE bool mark_chain(int chain) const {
     atomicExch(scan.marks + chain, blockIdx.x + 1);
     return true;
   }
