@@ -9,6 +9,7 @@ typedef struct cellc_cuda {
   const void* const* kernels;
   cudaStream_t stream;
   int device, shared;
+  int early; /* launches may begin before what is ahead of them on the stream has ended */
 } cellc_cuda;
 
 static inline int cellc_cuda_error(cudaError_t error) {
@@ -18,11 +19,13 @@ static inline int cellc_cuda_error(cudaError_t error) {
 }
 
 /* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device has, since
- * another thread may ask for the same kernel with other lengths between this and the launch. */
-static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t shared_bytes) {
+ * another thread may ask for the same kernel with other lengths between this and the launch. `waits`: it is code that waits for
+ * what is ahead of it on the stream (await_stream of preamble.cuh), which that for cards before sm_90 does not. */
+static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t shared_bytes, int* waits) {
   struct cudaFuncAttributes of;
   const cudaError_t error = cudaFuncGetAttributes(&of, c->kernels[kernel]);
   const int64_t own = error ? 0 : (int64_t)of.sharedSizeBytes;
+  *waits = !error && of.ptxVersion >= 90;
   if (error) return cellc_cuda_error(error);
   if (own + shared_bytes > c->shared) return CELLC_SMALL_CARD;
   if (own + shared_bytes <= 48 * 1024) return CELLC_DONE;
@@ -32,8 +35,8 @@ static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t sha
 
 static inline int cellc_cuda_resident(void* self, int kernel, int threads, int64_t shared_bytes) {
   const cellc_cuda* c = (const cellc_cuda*)self;
-  int blocks = 0;
-  if (cellc_cuda_opt_in(c, kernel, shared_bytes)) return 0;
+  int blocks = 0, waits;
+  if (cellc_cuda_opt_in(c, kernel, shared_bytes, &waits)) return 0;
   if (cellc_cuda_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads,
                                                                      (size_t)shared_bytes)))
     return 0;
@@ -44,10 +47,29 @@ static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int
                                     const void* argument, size_t bytes) {
   const cellc_cuda* c = (const cellc_cuda*)self;
   void* arguments[1];
-  const int refused = cellc_cuda_opt_in(c, kernel, shared_bytes);
+  int waits;
+  const int refused = cellc_cuda_opt_in(c, kernel, shared_bytes, &waits);
   (void)bytes;
   arguments[0] = (void*)(uintptr_t)argument;
   if (refused) return refused;
+#if CUDART_VERSION >= 12030
+  if (c->early && waits && !grid.cooperative) {
+    cudaLaunchConfig_t config = cudaLaunchConfig_t();
+    cudaLaunchAttribute attribute = cudaLaunchAttribute();
+    cudaError_t error;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.gridDim = dim3(grid.blocks);
+    config.blockDim = dim3(grid.threads);
+    config.dynamicSmemBytes = (size_t)shared_bytes;
+    config.stream = c->stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    error = cudaLaunchKernelExC(&config, c->kernels[kernel], arguments);
+    if (error != cudaErrorNotSupported && error != cudaErrorInvalidValue) return cellc_cuda_error(error);
+    (void)cudaGetLastError();
+  }
+#endif
   return cellc_cuda_error(grid.cooperative
                               ? cudaLaunchCooperativeKernel(c->kernels[kernel], dim3(grid.blocks),
                                                             dim3(grid.threads), arguments,
@@ -72,11 +94,13 @@ static inline int cellc_cuda_owns(void* self, uint64_t address) {
 static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream,
                                   cellc_cuda* c, cellc_device* device) {
   cudaError_t error;
-  int multiprocessors = 0, l2_bytes = 0;
+  int multiprocessors = 0, l2_bytes = 0, driver = 0;
   memset(c, 0, sizeof *c);
   c->kernels = kernels;
   c->stream = (cudaStream_t)stream;
   error = cudaGetDevice(&c->device);
+  if (!error) error = cudaDriverGetVersion(&driver);
+  c->early = driver >= 12030; /* graphs keep such launches since then */
   if (!error) error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, c->device);
   if (!error) error = cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, c->device);
   if (!error) error = cudaDeviceGetAttribute(&c->shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);

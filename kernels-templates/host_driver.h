@@ -10,6 +10,7 @@ typedef struct cellc_driver {
   CUstream stream;
   CUcontext context;
   int device, shared;
+  int early; /* launches may begin before what is ahead of them on the stream has ended */
 } cellc_driver;
 
 static inline int cellc_driver_error(CUresult error) {
@@ -29,6 +30,13 @@ static inline int cellc_driver_opt_in(const cellc_driver* c, int kernel, int64_t
       c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)(c->shared - own)));
 }
 
+/* Whether a kernel is code that waits for what is ahead of it on the stream (await_stream of preamble.cuh), which that for cards
+ * before sm_90 does not. */
+static inline int cellc_driver_waits(const cellc_driver* c, int kernel) {
+  int architecture = 0;
+  return !cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, c->kernels[kernel]) && architecture >= 90;
+}
+
 static inline int cellc_driver_resident(void* self, int kernel, int threads, int64_t shared_bytes) {
   const cellc_driver* c = (const cellc_driver*)self;
   int blocks = 0;
@@ -46,6 +54,25 @@ static inline int cellc_driver_launch(void* self, int kernel, cellc_grid grid, i
   (void)bytes;
   arguments[0] = (void*)(uintptr_t)argument;
   if (refused) return refused;
+#if CUDA_VERSION >= 12030
+  if (c->early && !grid.cooperative && cellc_driver_waits(c, kernel)) {
+    CUlaunchConfig config;
+    CUlaunchAttribute attribute;
+    CUresult error;
+    memset(&config, 0, sizeof config);
+    memset(&attribute, 0, sizeof attribute);
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    config.gridDimX = grid.blocks, config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = grid.threads, config.blockDimY = config.blockDimZ = 1;
+    config.sharedMemBytes = (unsigned)shared_bytes;
+    config.hStream = c->stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    error = cuLaunchKernelEx(&config, c->kernels[kernel], arguments, 0);
+    if (error != CUDA_ERROR_NOT_SUPPORTED && error != CUDA_ERROR_INVALID_VALUE) return cellc_driver_error(error);
+  }
+#endif
   return cellc_driver_error(
       grid.cooperative ? cuLaunchCooperativeKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
                                                    (unsigned)shared_bytes, c->stream, arguments)
@@ -90,11 +117,13 @@ static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* ke
                                     CUstream stream, cellc_driver* c, cellc_device* device) {
   CUresult error;
   CUdevice ordinal = 0;
-  int multiprocessors = 0, l2_bytes = 0;
+  int multiprocessors = 0, l2_bytes = 0, driver = 0;
   memset(c, 0, sizeof *c);
   c->kernels = kernels;
   c->stream = stream;
   error = cuCtxGetCurrent(&c->context);
+  if (!error) error = cuDriverGetVersion(&driver);
+  c->early = driver >= 12030; /* graphs keep such launches since then */
   if (!error && c->context != loaded) error = CUDA_ERROR_INVALID_CONTEXT;
   if (!error) error = cuCtxGetDevice(&ordinal);
   if (!error)

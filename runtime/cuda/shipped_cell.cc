@@ -326,8 +326,9 @@ class Shipper {
     for (std::size_t i = 0; i < s.variants.size(); ++i) {
       const cellc_variant& v = s.variants[i];
       const std::string space = v.kernel == CELLC_SCAN
-                                    ? fmt::format("{}{}{}", v.buffers ? "stream" : "channels", v.channels,
-                                                  v.forward ? fmt::format("_steps{}", v.steps) : "")
+                                    ? fmt::format("{}{}{}{}", v.buffers ? "stream" : "channels", v.channels,
+                                                  v.forward ? fmt::format("_steps{}", v.steps) : "",
+                                                  v.buffers ? fmt::format("_carried{}", v.carried) : "")
                                 : v.width == 2 ? "pairs"
                                 : v.rows       ? "rows"
                                                : "lanes";

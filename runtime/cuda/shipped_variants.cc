@@ -63,9 +63,14 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
       // Where steps are read in chunks it pays to know the direction; streams run forward.
       if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
       v.forward = 1;
-      if (of_block * stage.storage_bytes >= 16) return;
-      if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
-      if (cellc_stream_block(&stage, &on, &v)) all.push_back(v);
+      if (copy != CELLC_ROWS && of_block * stage.storage_bytes >= 16) return;
+      if (copy != CELLC_ROWS && cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
+      if (!cellc_stream_block(&stage, &on, &v)) return;
+      all.push_back(v);
+      // Of many chains or few multiprocessors, a carrier takes all channels of a chain (cellc_streams).
+      if (copy != CELLC_ROWS || v.carried == v.channels) return;
+      v.carried = v.channels;
+      all.push_back(v);
     };
     int most = CELLC_WARP, dividing = CELLC_WARP;
     while (channels > 0 && most > channels) most /= 2;
@@ -86,8 +91,8 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
 std::string variant_name(const cellc_variant& v) {
   if (v.kernel == CELLC_SCAN) {
     const char* copy = v.copy == CELLC_ROWS ? "rows" : v.copy == CELLC_TIME ? "time" : "each";
-    return fmt::format("{}_{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels,
-                       v.forward ? "_forward" : "");
+    return fmt::format("{}_{}{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels, v.forward ? "_forward" : "",
+                       v.buffers && v.copy == CELLC_ROWS ? fmt::format("_carried{}", v.carried) : "");
   }
   return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
                      v.lockstep ? "_lockstep"

@@ -203,6 +203,8 @@ CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { (void
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* b, CUfunction f, int t, size_t s) { (void)b; (void)f; (void)t; (void)s; exit(23); }
 CUresult cuLaunchKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p, void** x) {
   (void)f; (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)s; (void)q; (void)p; (void)x; exit(24); }
+CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** p, void** x) { (void)c; (void)f; (void)p; (void)x; exit(28); }
+CUresult cuDriverGetVersion(int* v) { *v = 12080; return CUDA_SUCCESS; }
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p) {
   (void)f; (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)s; (void)q; (void)p; exit(25); }
 CUresult cuMemsetD8Async(CUdeviceptr a, unsigned char v, size_t n, CUstream q) { (void)a; (void)v; (void)n; (void)q; exit(26); }
@@ -230,13 +232,15 @@ const char* const kListeningDriver = R"(#include "module.h"
 #include <string.h>
 enum { kOwn = 1152, kMost = 227 * 1024 };
 static int allowed[64], launches, refused;
+static int driver_version = 12080, architecture = 90, early, knows_early = 1;
 static CUdeviceptr zeroed[8];
 static int zeros;
 CUresult cuCtxGetCurrent(CUcontext* c) { *c = (CUcontext)&launches; return CUDA_SUCCESS; }
 CUresult cuModuleLoadData(CUmodule* m, const void* image) { *m = (CUmodule)image; return CUDA_SUCCESS; }
 CUresult cuModuleUnload(CUmodule m) { (void)m; return CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction* f, CUmodule m, const char* n) { static int number; (void)m; (void)n; *f = (CUfunction)(size_t)++number; return CUDA_SUCCESS; }
-CUresult cuFuncGetAttribute(int* v, CUfunction_attribute a, CUfunction f) { (void)f; (void)a; *v = kOwn; return CUDA_SUCCESS; }
+CUresult cuFuncGetAttribute(int* v, CUfunction_attribute a, CUfunction f) { (void)f; *v = a == CU_FUNC_ATTRIBUTE_PTX_VERSION ? architecture : kOwn; return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int* v) { *v = driver_version; return CUDA_SUCCESS; }
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) { (void)a; allowed[(size_t)f] = v; return kOwn + v > kMost ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS; }
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* b, CUfunction f, int t, size_t s) { (void)f; (void)t; (void)s; *b = 2; return CUDA_SUCCESS; }
 static CUresult launch(CUfunction f, unsigned shared) {
@@ -247,6 +251,12 @@ static CUresult launch(CUfunction f, unsigned shared) {
 }
 CUresult cuLaunchKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p, void** x) {
   (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)q; (void)p; (void)x; return launch(f, s); }
+CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** p, void** x) {
+  (void)p; (void)x;
+  if (!knows_early) return CUDA_ERROR_NOT_SUPPORTED;
+  early += c->numAttrs == 1 && c->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION && c->attrs->value.programmaticStreamSerializationAllowed;
+  return launch(f, c->sharedMemBytes);
+}
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned s, CUstream q, void** p) {
   (void)a; (void)b; (void)c; (void)d; (void)e; (void)g; (void)q; (void)p; return launch(f, s); }
 CUresult cuMemsetD8Async(CUdeviceptr a, unsigned char v, size_t n, CUstream q) { (void)v; (void)n; (void)q; if (zeros < 8) zeroed[zeros++] = a; return CUDA_SUCCESS; }
@@ -282,6 +292,38 @@ int main(void) {
   if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
   printf("%d: %s, %d launches, %d refused\n", result, slstm_diag_message(result), launches, refused);
   return result || refused || !launches;
+}
+)");
+  EXPECT_EQ(ran.status, 0) << ran.text;
+}
+
+// Code for cards before sm_90 does not wait for what is ahead of it, and an older driver would lose that in a graph.
+TEST(ShippedModule, LaunchesEarlyWhatWaits) {
+  const Outcome ran = listen("16_slstm_diag", R"(
+static int call(void) {
+  slstm_diag_module m;
+  slstm_diag_lengths lengths;
+  slstm_diag_arrays arrays;
+  int64_t bytes = 0;
+  int result = slstm_diag_load(&m, "");
+  memset(&lengths, 0, sizeof lengths);
+  memset(&arrays, 0x11, sizeof arrays);
+  lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
+  launches = early = 0;
+  if (!result) result = slstm_diag_workspace(&m, &lengths, &arrays, &bytes);
+  if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
+  return result;
+}
+int main(void) {
+  int wrong = call() || !launches || early != launches;
+  architecture = 80;
+  wrong |= (call() || !launches || early) << 1;
+  architecture = 90, driver_version = 12020;
+  wrong |= (call() || !launches || early) << 2;
+  driver_version = 12080, knows_early = 0;
+  wrong |= (call() || !launches || early) << 3;
+  printf("%x\n", wrong);
+  return wrong;
 }
 )");
   EXPECT_EQ(ran.status, 0) << ran.text;

@@ -23,7 +23,8 @@ namespace {
 
 using oracle::Example;
 
-std::unique_ptr<Gpu> open_device() {
+/// `multiprocessors`: of an emulated card; 0: as many as it has.
+std::unique_ptr<Gpu> open_device(int multiprocessors = 0) {
   if (const char* asked = std::getenv("CELLC_TEST_DEVICE"); asked && std::string(asked) == "gpu") {
     std::string reason;
     std::unique_ptr<Gpu> gpu = open_gpu("", reason);
@@ -32,6 +33,10 @@ std::unique_ptr<Gpu> open_device() {
   }
   EmulatorOptions quick;  // what runs here is short: compiling is what takes time
   quick.optimisation = 0;
+  if (multiprocessors) {
+    quick.multiprocessors = multiprocessors;
+    quick.optimisation = 1;   // and there is more to run
+  }
   return open_emulator(quick);
 }
 
@@ -118,13 +123,14 @@ INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
 
 class ShippedCall : public testing::Test {
  protected:
-  void make(const std::string& name, std::int64_t channels, Strategy solver = Strategy::Auto) {
-    gpu = open_device();
+  /// With open lengths; for an emulated card of so many multiprocessors with those that will be.
+  void make(const std::string& name, std::int64_t channels, Strategy solver = Strategy::Auto, int multiprocessors = 0) {
+    gpu = open_device(multiprocessors);
     file = &oracle::example_named(name);
     cell = std::make_unique<LoweredCell>(file->source, file->tree, file->tree.cells.at(0));
     sizes = oracle::axis_lengths(cell->oracle, {channels, 2, 2, 2});
     ShipRequest request;
-    request.lengths = needed_lengths(*cell, sizes, false);
+    request.lengths = needed_lengths(*cell, sizes, multiprocessors != 0);
     request.card = gpu->facts();
     request.prefix = "shipped";
     request.solver = solver;
@@ -184,6 +190,30 @@ TEST_F(ShippedCall, ScansAreThoseOfOpenLengths) {
   output.states.push_back(got.at("h").with_shape({600, 5}));
   output.finals.push_back(got.at("h.final").with_shape({2, 5}));
   EXPECT_EQ(odd.verify(binding.run, output, {300, 300}), "");
+}
+
+/// Long sequences stream: by rows with several carriers or, where those would be too many for the card, with one.
+TEST_F(ShippedCall, LongSequencesStreamAsARunDoes) {
+  struct Case {
+    std::int64_t channels, steps;   // ten pieces a multiprocessor, 64 of more than eight channels
+    int multiprocessors;
+    const char* kernel;
+  };
+  for (const Case& c : {Case{1, 45000, 1, "stream_time1"}, Case{8, 6000, 1, "stream_rows8_forward_carried8"},
+                        Case{8, 93000, 16, "stream_rows8_forward_carried4"}, Case{32, 18500, 1, "stream_rows32_forward_carried32"}}) {
+    SCOPED_TRACE(c.kernel);
+    make("08_gilr", c.channels, Strategy::Scan, c.multiprocessors);
+    if (gpu->facts().multiprocessors != c.multiprocessors) GTEST_SKIP() << "a card needs a million steps to stream";
+    const Trial of = trial(c.steps);
+    const Binding binding = of.bound({c.steps}, false, 1);
+    const std::map<std::string, Array> got = program->run(binding, Dtype::F32, {});
+    EXPECT_TRUE(launched(c.kernel));
+    SolveOptions options;
+    options.solver = Strategy::Scan;
+    SolveReport report;
+    CudaSolver run(*gpu, cell->graph, cell->structure, Dtype::F32);
+    EXPECT_EQ(difference(got, written_arrays(cell->graph, binding, run.run(binding.run, options, report))), "");
+  }
 }
 
 /// Rows with gaps: the same numbers, and nothing between the rows.
