@@ -186,7 +186,7 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.cluster) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_cluster.cuh"};
-  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
   return {"sequential.cuh"};

@@ -107,7 +107,8 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
   std::vector<const char*> parts = {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
-  if (c.cluster || c.buffers) parts.push_back(c.cluster ? "scan_cluster.cuh" : "scan_stream.cuh");
+  if (c.cluster) parts.push_back("scan_cluster.cuh");
+  else if (c.buffers) parts.insert(parts.end(), {"scan_bulk.cuh", "scan_stream.cuh"});
   for (const char* part : parts)
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += kKernel;

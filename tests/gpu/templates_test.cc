@@ -64,7 +64,13 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
     {"scan.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
 )"}},
-    {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"}, R"(
+    {"scan_bulk.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
+extern "C" __global__ void stub_kernel(float* to) {
+  __shared__ float shared[4];
+  if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
+}
+)"}},
+    {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
 )"}},
     {"scan_cluster.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"}, R"(
