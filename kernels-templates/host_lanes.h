@@ -79,6 +79,7 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
     s.control = CELLC_SCAN_CONTROL;
     s.words = (uint64_t)cellc_scan_word_bytes(stage, run, axes, v);
     s.marks = (uint64_t)cellc_scan_mark_bytes(stage, run, axes, v);
+    if (!plan->repairs && v->checks) s.bad = (uint64_t)(run->sequences * 12);
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
     const int64_t carriers = stage->carried_states - stage->step_states;
@@ -209,6 +210,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->control);
     cellc_put64(&out, (int64_t)at->words);
     cellc_put64(&out, (int64_t)at->marks);
+    cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad);
+    cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad + run->sequences * 8);
     cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, cellc_scan_pieces(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));

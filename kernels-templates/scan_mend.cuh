@@ -14,6 +14,8 @@
 // has not been rounded to 16 bits; what is walked has: there a walk goes on from rows as they stand, and rows agree that differ by
 // no more than their rounding.
 //
+// Where nothing is to be repaired, no chain is walked: the first step of each sequence that is off is written down, and by how much.
+//
 // The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one after the other,
 // over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.
 //
@@ -39,6 +41,11 @@ struct ScanMend : ScanPiece<kCopy, 0> {
 
   bool changed = false;
 
+  /// Whether a row may stand where that follows from the one before.
+  CELLC_DEVICE bool stands(Real row, Real next) const {
+    return are_near(row, next, scan.tolerance) | (magnitude(row - next) < kRounding * magnitude(next));
+  }
+
   CELLC_DEVICE explicit ScanMend(const Scan& scan) : Piece(scan, nullptr) {}
 
   /// From the row before step `from` on, up to step `to`; until a row agrees, where that is asked for. Whether the last one did.
@@ -46,7 +53,6 @@ struct ScanMend : ScanPiece<kCopy, 0> {
   static __device__ __noinline__ bool walk(ScanMend& work, long long from, const long long to, const bool until_agrees) {
     const Lanes& lanes = work.lanes;
     const Lane lane[1] = {work.lane[0]};
-    const Real tolerance = work.scan.tolerance;
     Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
@@ -85,7 +91,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
         Step::step(param[0], input[i], state, next, uniforms.data);
         agrees = true;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & (are_near(row[i][e], next[e], tolerance) | (magnitude(row[i][e] - next[e]) < kRounding * magnitude(next[e])));
+        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & work.stands(row[i][e], next[e]);
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
           if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);
@@ -105,6 +111,27 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
     }
     return agrees;
+  }
+
+  /// Where nothing is to be walked: how far the row of step t, which is not the first, is from what follows from the row before it.
+  static __device__ __noinline__ void write_down(const ScanMend& work, const long long t) {
+    const Lane lane[1] = {work.lane[0]};
+    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)], input[Piece::kInputs], state[Step::kStates], next[Step::kStates], far = 0;
+    load_params<Step>(work.lanes, lane, param);
+    const Uniforms<Step> uniforms(work.lanes);
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kInputs; ++e) input[e] = load(work.input_at(e, t));
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) state[e] = load(work.row_at(e, t - 1));
+    Step::step(param[0], input, state, next, uniforms.data);
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) {
+      const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
+      if (!work.stands(row, next[e]) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
+    }
+    if (far == 0) return;   // of 16 bits, the rounding of both
+    atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(t));
+    atomicMax(work.scan.residual + lane[0].sequence, __float_as_uint(static_cast<float>(far)));
   }
 
   /// All marked rows of a chain whose pieces are of so many warps, by as many warps of this block as are in the crew: the first ones.
@@ -128,12 +155,19 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       for (int w = 0; w < warps && (marked >> w || open); ++w) {
         if (!(marked >> w & 1) && !open) continue;
         const long long strip = static_cast<long long>(piece) * piece_steps - skewed + w * kStrip;
+        if (scan.first_bad) {
+          CELLC_UNROLL(1)
+          for (int p = 0; p < kScanParts; ++p)   // any of the warp's parts may begin with it
+            if (strip + p * kScanSteps > 0 && strip + p * kScanSteps < steps) write_down(*this, strip + p * kScanSteps);
+          continue;
+        }
         const long long to = strip + kStrip < steps ? strip + kStrip : steps;
         // The row before a share is another's to make.
         const long long from = strip < 0 ? 0 : strip + (mine > 0 && piece == first && w == 0);
         if (from < to) open = !walk(*this, from, to, false);
       }
     }
+    if (scan.first_bad) return;
     CELLC_UNROLL(1)
     for (int turn = 1; turn < shares && turn * share < pieces; ++turn) {
       if (crew > 1) __syncthreads();

@@ -33,7 +33,7 @@ struct SolveOptions {
   std::optional<int> fixed_iterations;        ///< exactly so many, no repair
   bool repair = true;
   /// On a GPU: scans look at the rows that start from composed maps, and walk where those were rounded by more than the
-  /// tolerance. docs/notes/device-scan.md has what it costs.
+  /// tolerance, or say so where nothing is to be repaired. docs/notes/device-scan.md has what it costs.
   bool check_scans = true;
   std::vector<StagePlan> plan;                ///< by stage, where pinned
 };

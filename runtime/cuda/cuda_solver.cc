@@ -223,7 +223,7 @@ struct CudaSolver::Impl {
       }
       // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
       const bool only_then = !on_device && running != arithmetic;
-      plan.checks = (only_then || solve.check_scans) && solve.repair && !solve.fixed_iterations;
+      plan.checks = only_then || solve.check_scans;
       if (on_device && k + 1 < count && !in_rows && arrays.rows > 0 && !is_exact(k, plan)) {
         plan = {};
         plan.plan.reason = "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";

@@ -318,7 +318,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
   const cellc_plan numbers = StageProgram::numbers(plan);
   last_ = plan;
-  ran_segmented_ = false;
+  ran_segmented_ = writes_down_ = false;
   ran_piece_ = 0;
   sequences_ = run.sequences;
   if (run.sequences * axes.channels == 0) return;
@@ -348,21 +348,23 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
     reserve(sent_, bytes.sent, stream, true);
     reserve(off_, bytes.off, stream, false);
     reserve(states_, bytes.states, stream, false);
-    if (!plan.repairs) {
-      const std::size_t sequences = static_cast<std::size_t>(run.sequences);
-      reserve(bad_, bytes.bad, stream, false);
-      // On the device for good: a graph may keep this copy.
-      if (none_bad_.bytes() < sequences * 8) {
-        const std::vector<unsigned long long> none(std::max<std::size_t>(sequences, 32), ~0ull);
-        reserve(none_bad_, none.size() * 8, stream, false);
-        gpu_.copy_in(none_bad_.address(), none.data(), none.size() * 8, stream);
-      }
-      gpu_.copy(bad_.address(), none_bad_.address(), sequences * 8, stream);
-      gpu_.zero(bad_.address() + sequences * 8, sequences * 4, stream);
-    }
-    at = {control_.address(), sent_.address(), off_.address(), states_.address(), bad_.address(), 0, 0};
+    at = {control_.address(), sent_.address(), off_.address(), states_.address(), 0, 0, 0};
     ran_segmented_ = true;
     segment_ = plan.plan.segment;
+  }
+  writes_down_ = bytes.bad > 0;
+  if (writes_down_) {
+    const std::size_t sequences = static_cast<std::size_t>(run.sequences);
+    reserve(bad_, bytes.bad, stream, false);
+    // On the device for good: a graph may keep this copy.
+    if (none_bad_.bytes() < sequences * 8) {
+      const std::vector<unsigned long long> none(std::max<std::size_t>(sequences, 32), ~0ull);
+      reserve(none_bad_, none.size() * 8, stream, false);
+      gpu_.copy_in(none_bad_.address(), none.data(), none.size() * 8, stream);
+    }
+    gpu_.copy(bad_.address(), none_bad_.address(), sequences * 8, stream);
+    gpu_.zero(bad_.address() + sequences * 8, sequences * 4, stream);
+    at.bad = bad_.address();
   }
   const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &variant, k.resident);
   GpuLaunch launch;
@@ -394,24 +396,7 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
     scans_before_ = calls;
     mended_before_ = mended;
   }
-  if (!ran_segmented_) return result;
-  Control control;
-  gpu_.copy_out(&control, control_.address(), sizeof control, stream);
-  const Tally& t = control.of[control.calls & 1];
-  result.misses = t.misses;
-  result.repaired = t.repaired;
-  result.tails = t.tails;
-  result.rounds = static_cast<int>(t.rounds);
-  result.max_residual = std::bit_cast<float>(t.worst_residual);
-  result.growth = std::bit_cast<float>(t.growth);
-  result.burn_in = t.burn_in;
-  result.carries = last_.learns ? control.carries != 0 : last_.carries;
-  result.bundles = t.bundles != 0;
-  const unsigned marks = std::min(t.phases, 32u);
-  for (unsigned i = 1; i < marks; ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
-  // What was walked in the end, or what more rounds took than there are marks.
-  if (marks > 0 && t.ended > t.time[marks - 1] && (t.tails > 0 || marks == 32)) result.phase_ns.push_back(static_cast<double>(t.ended - t.time[marks - 1]));
-  if (!last_.repairs) {
+  if (writes_down_) {
     std::vector<unsigned long long> first(static_cast<std::size_t>(sequences_));
     std::vector<float> residual(first.size());
     gpu_.copy_out(first.data(), bad_.address(), first.size() * 8, stream);
@@ -422,6 +407,23 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
       result.max_residual = std::max(result.max_residual, result.unconverged.back().residual);
     }
   }
+  if (!ran_segmented_) return result;
+  Control control;
+  gpu_.copy_out(&control, control_.address(), sizeof control, stream);
+  const Tally& t = control.of[control.calls & 1];
+  result.misses = t.misses;
+  result.repaired = t.repaired;
+  result.tails = t.tails;
+  result.rounds = static_cast<int>(t.rounds);
+  result.max_residual = std::max(result.max_residual, static_cast<double>(std::bit_cast<float>(t.worst_residual)));
+  result.growth = std::bit_cast<float>(t.growth);
+  result.burn_in = t.burn_in;
+  result.carries = last_.learns ? control.carries != 0 : last_.carries;
+  result.bundles = t.bundles != 0;
+  const unsigned marks = std::min(t.phases, 32u);
+  for (unsigned i = 1; i < marks; ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
+  // What was walked in the end, or what more rounds took than there are marks.
+  if (marks > 0 && t.ended > t.time[marks - 1] && (t.tails > 0 || marks == 32)) result.phase_ns.push_back(static_cast<double>(t.ended - t.time[marks - 1]));
   return result;
 }
 

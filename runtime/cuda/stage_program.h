@@ -110,7 +110,7 @@ class StageProgram {
   /// Whether Strategy::Scan makes every start from exact maps, in a single pass.
   bool scans_in_one_pass(const std::map<AxisId, std::int64_t>& sizes) { return code(sizes).tables.stage.scans; }
   /// Of a run without repair: for each sequence its first bad step in 64 bits, ~0 for none. 0: the last run left none.
-  GpuAddress first_bad_steps() const { return ran_segmented_ && !last_.repairs ? bad_.address() : 0; }
+  GpuAddress first_bad_steps() const { return writes_down_ ? bad_.address() : 0; }
 
   double compile_ms() const { return compile_ms_; }
   const std::vector<CacheState>& caches() const { return caches_; }
@@ -148,6 +148,7 @@ class StageProgram {
   const SourceText* source_;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
+  bool writes_down_ = false;   ///< the last run left in bad_ what it did not repair
   GpuBuffer scan_control_, scan_words_, scan_marks_;
   unsigned mended_before_ = 0, scans_before_ = 0;   ///< shares of channels that scans had walked, and scans, when somebody last asked
   bool ran_segmented_ = false;

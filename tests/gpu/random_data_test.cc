@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "runtime/cuda/cuda_solver.h"
@@ -148,6 +149,81 @@ TEST(RandomData, ScansWalkWhereTheyLook) {
     }
   }
   EXPECT_GT(walked, 0);
+}
+
+/// A row of a linear recurrence that does not follow from the row before it, and what of that may be the rounding of the step.
+struct Residual {
+  double far, noise;
+};
+Residual residual_of(const KnownRecurrence& linear, const BoundRun& run, const Array& rows, std::int64_t channels, std::int64_t row, std::int64_t first, std::int64_t start,
+                     std::int64_t c) {
+  const double h = row == first ? run.symbols[0].get(start) : rows.get((row - 1) * channels + c), x = run.symbols[1].get(row * channels + c), p = run.symbols[2].get(c);
+  double to = 0;
+  linear.step(&h, &x, &p, &to);
+  const double scale = 1 + std::abs(to);
+  return {std::abs(rows.get(row * channels + c) - to) / scale, 2e-7 * (std::abs(p * h) + std::abs(x)) / scale};
+}
+
+// Where nothing is to be repaired, a call says which sequences are off, from which step on, and by how much.
+TEST(RandomData, ScansSayWhatTheyLeave) {
+  const KnownRecurrence& linear = linear_recurrence();
+  int told = 0, silent = 0;
+  for (const std::int64_t channels : {37, 32, 8, 1}) {
+    for (const std::int64_t length : {3000, 500}) {   // pieces that are drawn; a cluster
+      Device device = open_device(4, 1);
+      KnownRun known(linear, Dtype::F32, {channels, {length, length}});
+      for (std::uint64_t seed = 0; seed < 12; ++seed) {
+        oracle::Random random(seed);
+        const std::string nature = known.draw(random);
+        const BoundRun& run = known.run();
+        CudaSolver solver(*device.gpu, known.cell().cell, known.cell().structure, Dtype::F32, &known.cell().source);
+        SolveOptions options;
+        options.solver = Strategy::Scan;
+        options.repair = false;
+        solver.upload(run, options);
+        solver.launch(0);
+        SolveReport report;
+        solver.report(report, 0);
+        const Array rows = solver.download(0).states[0];
+        SCOPED_TRACE(fmt::format("{} channels, {} steps, seed {}: {}", channels, length, seed, nature));
+        std::size_t at = 0;
+        for (std::int64_t s = 0; s < 2; ++s) {
+          const bool says = at < report.unconverged.size() && report.unconverged[at].sequence == s;
+          const std::int64_t first = s * length, bad = says ? report.unconverged[at].first_bad_step : length;
+          double most = 0, left_open = 0, at_bad = 0;
+          for (std::int64_t t = 0; t < length; ++t)
+            for (std::int64_t c = 0; c < channels; ++c) {
+              const Residual r = residual_of(linear, run, rows, channels, first + t, first, s * channels + c, c);
+              if (!std::isfinite(r.far) || !std::isfinite(r.noise)) {   // what is infinite makes NaN of a composed map
+                most = HUGE_VAL;
+                continue;
+              }
+              if (t < bad) {
+                EXPECT_LE(r.far, 1e-6 + r.noise) << "step " << t << ", channel " << c;
+              }
+              most = std::max(most, r.far);
+              left_open = std::max(left_open, r.noise);
+              if (t == bad) at_bad = std::max(at_bad, r.far + r.noise);
+            }
+          if (!says) {
+            ++silent;
+            continue;
+          }
+          ++told;
+          const Unconverged& u = report.unconverged[at++];
+          if (!std::isfinite(most)) continue;
+          EXPECT_GT(at_bad, 1e-6);
+          EXPECT_NEAR(u.residual, most, left_open + 1e-6 * most);
+        }
+        EXPECT_EQ(at, report.unconverged.size());
+        EXPECT_EQ(report.converged, report.unconverged.empty());
+        EXPECT_EQ(report.repaired, 0);
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(told, 5);
+  EXPECT_GT(silent, 5);
 }
 
 TEST(RandomData, ShippedScansLook) {

@@ -35,7 +35,7 @@ constexpr double kTolerance = 1e-6;
 struct Arguments {
   std::uint64_t data[8];
   std::uint64_t start[8], last[8];
-  std::uint64_t offsets, control, words, marks;
+  std::uint64_t offsets, control, words, marks, first_bad, residual;
   double tolerance;
   long long batch, row, channel, channels, length;
   int sequences, reverse, pieces, groups, carriers, look;
@@ -43,7 +43,7 @@ struct Arguments {
 
 constexpr const char* kKernel = R"(
 struct Arguments {
-  unsigned long long data[8], start[8], last[8], offsets, control, words, marks;
+  unsigned long long data[8], start[8], last[8], offsets, control, words, marks, first_bad, residual;
   double tolerance;
   long long batch, row, channel, channels, length;
   int sequences, reverse, pieces, groups, carriers, look;
@@ -76,6 +76,8 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   s.control = reinterpret_cast<cellc::ScanControl*>(a.control);
   s.words = reinterpret_cast<unsigned long long*>(a.words);
   s.marks = reinterpret_cast<unsigned*>(a.marks);
+  s.first_bad = reinterpret_cast<unsigned long long*>(a.first_bad);
+  s.residual = reinterpret_cast<unsigned*>(a.residual);
   s.tolerance = static_cast<Real>(a.tolerance);
   s.pieces = a.pieces;
   s.groups = a.groups;
