@@ -205,7 +205,7 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   cluster = stream = *v;
   chains = cellc_divide_up(channels, v->channels) * run->sequences;
   /* Sectors of memory are 32 bytes. */
-  if (piece == 0 && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
+  if (piece == 0 && (plan->repairs || !plan->checks) && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
       cellc_cluster_block(stage, facts, run, axes, &cluster)) {
     *v = cluster;
     return 1;

@@ -24,6 +24,14 @@
 
 namespace cellc {
 
+// In a cluster, which has no registers to spare, each function that may be called costs some; there is no cluster where nothing is
+// to be repaired.
+#ifdef CELLC_SCAN_CLUSTER
+constexpr bool kWritesDown = false;
+#else
+constexpr bool kWritesDown = true;
+#endif
+
 template <ScanCopy kCopy>
 struct ScanMend : ScanPiece<kCopy, 0> {
   using Piece = ScanPiece<kCopy, 0>;
@@ -155,7 +163,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       for (int w = 0; w < warps && (marked >> w || open); ++w) {
         if (!(marked >> w & 1) && !open) continue;
         const long long strip = static_cast<long long>(piece) * piece_steps - skewed + w * kStrip;
-        if (scan.first_bad) {
+        if (kWritesDown && scan.first_bad) {
           CELLC_UNROLL(1)
           for (int p = 0; p < kScanParts; ++p)   // any of the warp's parts may begin with it
             if (strip + p * kScanSteps > 0 && strip + p * kScanSteps < steps) write_down(*this, strip + p * kScanSteps);
@@ -167,7 +175,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
         if (from < to) open = !walk(*this, from, to, false);
       }
     }
-    if (scan.first_bad) return;
+    if (kWritesDown && scan.first_bad) return;
     CELLC_UNROLL(1)
     for (int turn = 1; turn < shares && turn * share < pieces; ++turn) {
       if (crew > 1) __syncthreads();

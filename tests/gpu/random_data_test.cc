@@ -169,7 +169,7 @@ TEST(RandomData, ScansSayWhatTheyLeave) {
   const KnownRecurrence& linear = linear_recurrence();
   int told = 0, silent = 0;
   for (const std::int64_t channels : {37, 32, 8, 1}) {
-    for (const std::int64_t length : {3000, 500}) {   // pieces that are drawn; a cluster
+    for (const std::int64_t length : {3000, 500}) {   // a cluster would hold the second, but has no place for saying so
       Device device = open_device(4, 1);
       KnownRun known(linear, Dtype::F32, {channels, {length, length}});
       for (std::uint64_t seed = 0; seed < 12; ++seed) {
