@@ -32,7 +32,7 @@ void check_architecture(const std::string& name) {
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
 std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
   std::string text;
-  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims))) {
+  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims), options.length.value_or(4096))) {
     text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
     text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
     if (text.back() != '\n') text += '\n';
@@ -83,6 +83,8 @@ int command_inspect(const InspectOptions& options) {
   if (options.whole && options.stage != "cuda") throw UsageError("--whole: only with --stage cuda");
   if (!options.dims.empty() && !options.whole && options.stage != "ptx")
     throw UsageError("--dim: only with --stage cuda --whole, or --stage ptx");
+  if (options.length && !options.whole && options.stage != "ptx")
+    throw UsageError("--length: only with --stage cuda --whole, or --stage ptx");
   check_architecture(options.arch);
   dtype_named(options.dtype);
 

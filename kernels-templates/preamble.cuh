@@ -246,7 +246,7 @@ CELLC_DEVICE void await_stream() {
 #endif
 }
 
-/// A number that is worked out here, and not where it is needed.
+/// A number that the front of the compiler works out here, and not where it is needed. (Its back may still move it.)
 CELLC_DEVICE void make_now(long long& value) {
 #if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__)
   asm volatile("" : "+l"(value));

@@ -120,7 +120,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   CELLC_DEVICE long long place_of(int e, long long t) const {
     return this->input_at(e, t) - static_cast<const Stored*>(lanes.array[Step::input_array(e)].data);
   }
-  /// Works out what read() will need, while the kernel before this one is still at work.
+  /// Works out what read() will need in one piece, before all else that it has to do.
   CELLC_DEVICE void prepare() {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {

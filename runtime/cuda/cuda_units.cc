@@ -15,7 +15,7 @@ namespace cellc {
 
 namespace {
 
-constexpr std::int64_t kSteps = 4096, kLength = 256;
+constexpr std::int64_t kLength = 256;
 
 std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map<std::string, std::int64_t>& dims) {
   std::map<AxisId, std::int64_t> sizes;
@@ -37,7 +37,7 @@ std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map
 }  // namespace
 
 std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
-                                 const std::string& architecture, const std::map<std::string, std::int64_t>& dims) {
+                                 const std::string& architecture, const std::map<std::string, std::int64_t>& dims, std::int64_t steps) {
   CardOnPaper card(facts_of_architecture(architecture));
   const StagedCell staged = split_stages(cell, structure);
   const std::map<AxisId, std::int64_t> sizes = all_lengths(cell, dims);
@@ -62,13 +62,13 @@ std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structu
     if (before) units.push_back({fmt::format("before the stage {{{}}}", names(stage)), RowsProgram::emit(stage.before.cell, {}, storage, rows)});
     StageShape shape;
     shape.sequences = 1;
-    shape.longest = shape.rows = kSteps;
+    shape.longest = shape.rows = steps;
     shape.channels = program.channels(sizes);
     shape.block = program.block(sizes);
     shape.storage_bytes = program.storage_bytes();
     const CudaPlan plan = choose_cuda_plan(structure.stages[k], shape, card.facts(), {});
     units.push_back({fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
-                     program.unit(sizes, plan.plan, kSteps)});
+                     program.unit(sizes, plan.plan, steps)});
   }
   if (!staged.after.cell.outs.empty()) units.push_back({"outs", RowsProgram::emit(staged.after.cell, {}, storage, rows)});
   return units;

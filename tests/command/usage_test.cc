@@ -44,6 +44,7 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"inspect", gru, "--stage", "soup"}, "the stages are tree, graph"},
       {{"inspect", gru, "--stage", "ptx", "--arch", "h100"}, "expected an architecture such as sm_80"},
       {{"inspect", gru, "--stage", "cuda", "--dim", "d=3"}, "only with --stage cuda --whole"},
+      {{"inspect", gru, "--stage", "graph", "--length", "3"}, "only with --stage cuda --whole"},
       {{"inspect", gru, "--stage", "cuda", "--whole", "--dim", "q=3"}, "has no axis 'q'"},
       {{"inspect", gru, "--stage", "graph", "--whole"}, "only with --stage cuda"},
       {{"inspect", gru, "--stage", "graph", "--latex"}, "excludes"},
