@@ -210,13 +210,13 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->control);
     cellc_put64(&out, (int64_t)at->words);
     cellc_put64(&out, (int64_t)at->marks);
-    cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad);
-    cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad + run->sequences * 8);
     cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, cellc_scan_pieces(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
     cellc_put32(&out, v->buffers ? cellc_stream_carriers(chains, v) : 0);
     cellc_put32(&out, grid.blocks / chains + 1);
+    cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad);
+    cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad + run->sequences * 8);
     cellc_end(&out);
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t lanes = run->sequences * axes->channels * segments;

@@ -49,9 +49,9 @@ struct ScanMend : ScanPiece<kCopy, 0> {
 
   bool changed = false;
 
-  /// Whether a row may stand where that follows from the one before.
-  CELLC_DEVICE bool stands(Real row, Real next) const {
-    return are_near(row, next, scan.tolerance) | (magnitude(row - next) < kRounding * magnitude(next));
+  /// Whether a row may stand where that follows from the one before. (The tolerance is handed over since it is at hand.)
+  CELLC_DEVICE bool stands(Real row, Real next, Real tolerance) const {
+    return are_near(row, next, tolerance) | (magnitude(row - next) < kRounding * magnitude(next));
   }
 
   CELLC_DEVICE explicit ScanMend(const Scan& scan) : Piece(scan, nullptr) {}
@@ -61,6 +61,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
   static __device__ __noinline__ bool walk(ScanMend& work, long long from, const long long to, const bool until_agrees) {
     const Lanes& lanes = work.lanes;
     const Lane lane[1] = {work.lane[0]};
+    const Real tolerance = work.scan.tolerance;
     Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
@@ -99,7 +100,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
         Step::step(param[0], input[i], state, next, uniforms.data);
         agrees = true;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & work.stands(row[i][e], next[e]);
+        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & work.stands(row[i][e], next[e], tolerance);
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
           if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);
@@ -135,7 +136,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
-      if (!work.stands(row, next[e]) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
+      if (!work.stands(row, next[e], work.scan.tolerance) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
     }
     if (far == 0) return;   // of 16 bits, the rounding of both
     atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(t));

@@ -38,13 +38,13 @@ struct Scan {
   ScanControl* control;
   unsigned long long* words;  ///< [group of channels of a sequence][piece][word][channel]; zeroed with `control`, and only with it
   unsigned* marks;            ///< what scan_mend.cuh keeps; zeros to begin with, and whatever happens as many to the next call
-  unsigned long long* first_bad;  ///< null: rows that are off are walked. Otherwise they are written down, by sequence: the first step
-  unsigned* residual;         ///< and bits of a float, the largest residual of them
   Real tolerance;             ///< of a step's residual, over 1 + |h|
   int pieces;                 ///< of the longest sequence
   int groups;                 ///< of channels of a sequence
   int carriers;               ///< blocks of a stream that carry states from piece to piece, of kCarriedChannels of a chain each
   int look;                   ///< pieces of a sequence that may well be under way at once
+  unsigned long long* first_bad;  ///< null: rows that are off are walked. Otherwise they are written down, by sequence: the first step
+  unsigned* residual;         ///< and bits of a float, the largest residual of them
 };
 
 /// How inputs come to shared memory.
