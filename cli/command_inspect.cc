@@ -32,7 +32,8 @@ void check_architecture(const std::string& name) {
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
 std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
   std::string text;
-  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims), options.length.value_or(4096))) {
+  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims),
+                                         options.length.value_or(kUnitSteps))) {
     text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
     text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
     if (text.back() != '\n') text += '\n';
