@@ -1,7 +1,9 @@
 // What the grid of cuda_grid_bench.cc does not show, on a GPU: linear scans of few channels, chaotic cells, HGRN
 // in 16 bits, and calls whose data change. Figures of others that stand beside ours were measured on an H200.
 //
-//   cellc_bench_cases [linear,wide,short,rounded,chaotic,hgrn,changing [REPEATS]]
+//   cellc_bench_cases [linear,wide,short,rounded,chaotic,hgrn,changing [REPEATS [B,T,d …]]]
+//
+// Shapes are for `wide`, instead of its own.
 //
 // A ratio beside `copy` is ours over a copy of as many bytes; `differs` compares with the sequential kernel, where
 // that is run.
@@ -203,7 +205,7 @@ void linear(Gpu& gpu, int repeats) {
 }
 
 /// Many channels, of data like those of gates.
-void wide(Gpu& gpu, int repeats) {
+void wide(Gpu& gpu, int repeats, const std::vector<std::array<std::int64_t, 3>>& shapes) {
   fmt::print("\nscans of many channels, ms; `checked`: with a look at all starts, and shares of channels that were walked\n"
              "{:<9}{:<5}{:>4}{:>10}{:>6}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>12}\n", "cell", "type", "B", "T", "d", "copy", "scan", "of copy", "checked", "of copy",
              "walked", "sequential");
@@ -215,13 +217,12 @@ void wide(Gpu& gpu, int repeats) {
   };
   const std::vector<Range> decays = {{0.5f, 1.f}, {-1.f, 1.f}}, gates = {{-2.f, 2.f}, {-1.f, 1.f}};
   std::vector<One> all;
-  for (const auto& [batch, steps, channels] : {std::array<std::int64_t, 3>{1, 2048, 1024}, {1, 4096, 128}, {8, 2048, 1536}, {32, 2048, 2048}, {1, 8192, 1024}}) {
+  for (const auto& [batch, steps, channels] : shapes) {
     all.push_back({"linear", kLinear, Dtype::F32, batch, steps, channels, decays});
-    all.push_back({"minGRU", kMinGru, Dtype::F32, batch, steps, channels, gates});
+    if (batch * channels >= 128) all.push_back({"minGRU", kMinGru, Dtype::F32, batch, steps, channels, gates});
+    if (batch == 8)
+      for (const Dtype dtype : {Dtype::F64, Dtype::BF16}) all.push_back({"linear", kLinear, dtype, batch, steps, channels, decays});
   }
-  all.push_back({"linear", kLinear, Dtype::F64, 8, 2048, 1536, decays});
-  for (const auto& [steps, channels] : {std::array<std::int64_t, 2>{1 << 26, 1}, {1 << 24, 4}, {1 << 21, 32}, {1 << 20, 128}})
-    all.push_back({"linear", kLinear, Dtype::F32, 1, steps, channels, decays});
   for (const One& one : all) {
     Case c(gpu, one.text, one.dtype, one.batch, one.steps, one.channels, one.ranges);
     c.fill(1);
@@ -424,11 +425,21 @@ int main(int argc, char** argv) {
     }
     const int repeats = argc > 2 ? std::max(1, std::atoi(argv[2])) : 10;
     fmt::print("{}\n", gpu->facts().name);
+    std::vector<std::array<std::int64_t, 3>> shapes;
+    for (int i = 3; i < argc; ++i) {
+      std::array<std::int64_t, 3> shape{};
+      std::stringstream numbers(argv[i]);
+      std::string number;
+      for (std::int64_t& n : shape) n = std::getline(numbers, number, ',') ? std::max(1ll, std::atoll(number.c_str())) : 1;
+      shapes.push_back(shape);
+    }
+    if (shapes.empty())
+      shapes = {{1, 2048, 1024}, {1, 4096, 128}, {8, 2048, 1536}, {32, 2048, 2048}, {1, 8192, 1024}, {1, 1 << 26, 1}, {1, 1 << 24, 4}, {1, 1 << 21, 32}, {1, 1 << 20, 128}};
     std::stringstream parts(argc > 1 ? argv[1] : "linear,wide,short,rounded,chaotic,hgrn,changing");
     for (std::string part; std::getline(parts, part, ',');) {
       if (part == "linear") linear(*gpu, repeats);
       else if (part == "short") short_scans(*gpu, repeats);
-      else if (part == "wide") wide(*gpu, repeats);
+      else if (part == "wide") wide(*gpu, repeats, shapes);
       else if (part == "rounded") rounded(*gpu, repeats);
       else if (part == "chaotic") chaotic(*gpu, repeats);
       else if (part == "hgrn") hgrn(*gpu, repeats);

@@ -114,7 +114,7 @@ static inline int cellc_is_cyclic(const cellc_stage* stage, const cellc_facts* f
 static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_facts* facts,
                                           const cellc_stage_run* run, const cellc_lane_axes* axes,
                                           const cellc_plan* plan, const cellc_variant* v, int resident) {
-  const int64_t at_once = (int64_t)(resident > 0 ? resident : 1) * facts->multiprocessors;
+  int64_t at_once = cellc_most(1, resident) * facts->multiprocessors;
   cellc_grid grid;
   memset(&grid, 0, sizeof grid);
   grid.threads = (unsigned)cellc_stage_threads(stage, v);
@@ -126,6 +126,8 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
       grid.cluster = (unsigned)v->cluster;
       return grid;
     }
+    if (carriers == 0)
+      at_once = facts->multiprocessors * cellc_least(cellc_most(1, resident), cellc_scan_crowd(facts, cellc_scan_input_bytes(stage, v), chains));
     grid.blocks = (unsigned)cellc_most(carriers + 1, cellc_least(carriers + pieces, at_once));
     grid.cooperative = carriers > 0;
   } else {

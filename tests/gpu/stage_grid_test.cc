@@ -115,6 +115,41 @@ TEST(StageGrid, AStreamPaysWhereChainsAreFew) {
   EXPECT_EQ(variant_of(1, 1 << 20, 32).buffers, 0);   // too short
 }
 
+TEST(StageGrid, ScansOfManyChainsDoNotCrowdMemory) {
+  Launch launch;
+  launch.stage.step_inputs = launch.stage.map_numbers = 2;
+  launch.card.shared_per_multiprocessor = 228 << 10;
+  launch.card.shared_per_block = 227 << 10;
+  launch.plan.strategy = CELLC_SCAN;
+  cellc_variant& v = launch.variant;
+  /// Blocks of each multiprocessor, of a card that has room for three.
+  const auto blocks_of = [&](std::int64_t sequences, int storage, int real) {
+    launch.stage.storage_bytes = storage;
+    launch.stage.real_bytes = real;
+    v = {};
+    v.kernel = CELLC_SCAN;
+    v.copy = CELLC_ROWS;
+    v.channels = CELLC_WARP;
+    launch.run.length = 2048;
+    launch.axes.channels = 1024;
+    EXPECT_TRUE(cellc_scan_block(&launch.stage, &launch.card, 0, 32 * sequences, &v));
+    launch.run.sequences = sequences;
+    return cellc_stage_grid(&launch.stage, &launch.card, &launch.run, &launch.axes, &launch.plan, &v, 3).blocks / 132.;
+  };
+  EXPECT_EQ(blocks_of(8, 4, 4), 2);
+  EXPECT_EQ(v.blocks, 2);
+  EXPECT_EQ(v.warps * v.steps, 8 * 32);
+  EXPECT_EQ(blocks_of(4, 4, 4), 3);   // some look back
+  EXPECT_EQ(v.blocks, 3);
+  EXPECT_EQ(blocks_of(8, 2, 4), 3);   // they ask for half as much
+  EXPECT_EQ(blocks_of(8, 8, 8), 2);
+  EXPECT_EQ(v.warps * v.steps, 8 * 24);
+  // What is shipped has been compiled for any number of chains; as many blocks begin.
+  v.blocks = 3;
+  launch.run.sequences = 8;
+  EXPECT_EQ(cellc_stage_grid(&launch.stage, &launch.card, &launch.run, &launch.axes, &launch.plan, &v, 3).blocks, 2u * 132);
+}
+
 TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
   Launch launch;
   launch.stage.step_inputs = launch.stage.map_numbers = 2;
