@@ -231,6 +231,7 @@ class LaneTile {
       }
     }
     if (plan_.once_kernel >= 0) call(plan_.once_kernel, 1, 0, 0);
+    once_in_place_ = false;  // the same buffers, laid out for this tile's lanes
   }
 
   /// Gathers steps [done, done + n) of the inputs into rows from `at` on.
@@ -420,7 +421,7 @@ class LaneTile {
   std::vector<Pointers> pointers_;
   std::vector<std::uint64_t> values_;
   std::vector<Array> rows_, params_, old_, once_, temps_;
-  bool once_in_place_ = false;
+  bool once_in_place_ = false;  ///< once_ holds the values of all channels where they lie
 };
 
 LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const CompileOptions& options) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "runtime/solve.h"
@@ -60,6 +61,40 @@ TEST(RandomData, EveryRowFollowsFromTheOneBefore) {
   for (const auto& [strategy, count] : runs) fmt::print("{}: {} calls\n", to_string(strategy), count);
   if (seeds.count_given || seeds.first_given) return;
   for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Scan}) EXPECT_GE(runs[strategy], 1);
+}
+
+void held(const double* h, const double* x, const double* p, double* to) {
+  to[0] = std::tanh(h[0]) / (1 + std::exp(-p[0])) + x[0];
+}
+
+// Channels that fill no whole vector are gathered, the others run where they lie, and one thread does both by turns: what is
+// computed of params once for either must be there when its turn comes again.
+TEST(RandomData, ValuesOfParamsHoldInTilesOfEitherKind) {
+  const KnownRecurrence recurrence = {"held", R"(cell held[d] {
+  state h0[d]
+  input x0[d]
+  param p0[d]
+  h0' = sigmoid(p0)*tanh(h0) + x0
+}
+)", 1, 1, 1, held, false};
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+    for (const std::int64_t channels : {79, 100, 150}) {
+      KnownRun known(recurrence, dtype, {channels, {4000, 1000}});
+      Solver solver(known.cell().cell, known.cell().structure, {.dtype = dtype});
+      oracle::Random random(static_cast<std::uint64_t>(channels));
+      known.draw(random);
+      BoundRun run = known.run();
+      for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting})
+        for (const int threads : {1, 3}) {
+          run.threads = threads;
+          SolveOptions options;
+          options.plan = {{strategy, 100, strategy == Strategy::Segmented ? 40 : 0, "test"}};
+          SolveReport report;
+          EXPECT_EQ(known.wrong(solver.run(run, options, report), dtype == Dtype::F64 ? 1.1e-12 : 1.5e-6), "")
+              << to_string(dtype) << ", " << channels << " channels, " << to_string(strategy) << ", " << threads << " threads";
+          EXPECT_TRUE(report.converged);
+        }
+    }
 }
 
 }  // namespace
