@@ -137,9 +137,7 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
     for (AxisId a : symbol.index) index.push_back({a, 0});
     return index;
   };
-  // Ascending ids are enough: the read of a prime was made after the update that it stands for.
-  for (NodeId id = 0; id < graph_.size(); ++id) {
-    if (!alive[id]) continue;
+  const auto copy = [&](NodeId id) {
     Node node = graph_[id];
     if (node.op == Op::Read) {
       const int s = node.symbol % static_cast<int>(symbols_.size());
@@ -147,8 +145,7 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
         std::vector<std::pair<AxisId, Index>> map;
         for (std::size_t p = 0; p < node.index.size(); ++p)
           map.emplace_back(symbols_[s].index[p], node.index[p]);
-        image[id] = result.graph.reindex(image[updates_[s]], std::move(map), node.span);
-        continue;
+        return result.graph.reindex(image[updates_[s]], std::move(map), node.span);
       }
       node.symbol = number[s];
       if (symbols_[s].kind == SymbolKind::State) {
@@ -158,7 +155,26 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
     }
     std::vector<NodeId> args = node.args;
     for (NodeId& a : args) a = image[a];
-    image[id] = result.graph.rebuild(node, std::move(args));
+    return result.graph.rebuild(node, std::move(args));
+  };
+  // In the order of ids, in which operands come first, but for the read of a prime: lag(h', 1) makes one
+  // above the line that gives h', and a read of h' below that line is the same node. No update reads its
+  // own prime, so that to go for the update first comes to an end.
+  for (NodeId id = 0; id < graph_.size(); ++id) {
+    if (!alive[id]) continue;
+    stack.assign(1, id);
+    while (!stack.empty()) {
+      const NodeId next = stack.back();
+      if (image[next] != kNoNode) {
+        stack.pop_back();
+        continue;
+      }
+      std::vector<NodeId> needed;
+      push_operands(graph_[next], updates_, prime, needed);
+      std::erase_if(needed, [&](NodeId n) { return image[n] != kNoNode; });
+      if (needed.empty()) image[next] = copy(next);
+      stack.insert(stack.end(), needed.begin(), needed.end());
+    }
   }
 
   for (std::size_t s = 0; s < symbols_.size(); ++s) {

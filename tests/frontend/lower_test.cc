@@ -327,6 +327,10 @@ TEST(Lower, CompanionsAreAsManyAsNeeded) {
   EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n g = lag(2*h' + lag(h', 0), 2)\n h' = tanh(x + g)\n}\n")),
             (Names{"h", "lag(h, 1)"}));
   EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n h' = tanh(x + 0.5*lag(h'*h', 1))\n}\n")), (Names{"h"}));
+  // h' itself may be read below that line as well, by outs, other states or named values.
+  EXPECT_EQ(state_names(good("cell c {\n state h, g\n input x\n p = lag(h', 1)\n q = lag(h'*g', 2)\n h' = 0.5*p + x\n"
+                             " r = h' - q\n g' = r + lag(h', 3)\n out y = h'*lag(g', 1)\n}\n")),
+            (Names{"h", "lag(h, 1)", "lag(h, 2)", "g", "lag(g, 1)"}));
   // Nested lags add up; a lag of a value is the value of lagged leaves.
   EXPECT_EQ(
       state_names(good("cell c {\n state h\n input x\n z = h*lag(x, 1)\n h' = lag(lag(z, 1), 1) + x\n}\n")),
@@ -343,6 +347,17 @@ TEST(Lower, LagOfAnUpdateIsNotTheLagOfItsExpression) {
   EXPECT_EQ(cell.symbols[cell.graph[cell.outs[1].value].symbol].name, "x");
   EXPECT_EQ(cell.symbols[cell.find_symbol("x")].max_lag, 1);
   EXPECT_EQ(cell.symbols[cell.find_symbol("h")].max_lag, 0);
+}
+
+TEST(Lower, ALagAboveTheUpdateLeavesTheUpdateAsItIs) {
+  const CellGraph cell = good(
+      "cell c[d] {\n state h[d], g[d]\n input x[d]\n p = lag(h'*g, 2)\n h' = 0.5*lag(h', 1) + p + x\n"
+      " g' = h' + lag(g', 3)\n out y = h' - lag(h', 2)\n}\n");
+  Numbers at(cell, {{"d", 3}});
+  const auto h = [](const Place& p) { return 0.5 * entry("h", p) + entry("h", p, 1) * entry("g", p, 2) + entry("x", p); };
+  expect_entries(at("h'"), h);
+  expect_entries(at("g'"), [&](const Place& p) { return h(p) + entry("g", p, 2); });
+  expect_entries(at("y"), [&](const Place& p) { return h(p) - entry("h", p, 1); });
 }
 
 TEST(Lower, CompanionsShiftAndStartAlike) {
