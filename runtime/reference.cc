@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <exception>
 #include <limits>
-#include <mutex>
-#include <thread>
 
 #include "compiler/evaluate.h"
+#include "runtime/threads.h"
 
 namespace cellc {
 namespace {
@@ -142,23 +140,10 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
 
   // Sequences share nothing that is written.
   std::atomic<std::int64_t> next{0};
-  std::exception_ptr failure;
-  std::mutex failure_lock;
-  const auto work = [&] {
-    try {
-      for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, output);
-    } catch (...) {
-      const std::lock_guard<std::mutex> lock(failure_lock);
-      failure = std::current_exception();
-    }
-  };
-  const std::int64_t cores =
-      run.threads > 0 ? run.threads : std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> threads;
-  for (std::int64_t i = 1; i < std::min(cores, sequences); ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
+  const std::int64_t threads = std::min<std::int64_t>(thread_count(run.threads), sequences);
+  run_on_threads(static_cast<int>(threads), [&](int) {
+    for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, output);
+  });
   return output;
 }
 

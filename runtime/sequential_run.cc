@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -441,8 +440,7 @@ class SequentialRun {
     const std::int64_t unit = all >= 32 * threads ? 16 : 1;
     const std::int64_t units = (all + unit - 1) / unit;
     const bool meets = plan_.phases.size() > 1;
-    std::barrier meeting(threads);
-    run_on_threads(threads, [&](int thread) {
+    run_in_step(threads, [&](int thread, std::barrier<>& meeting) {
       const std::int64_t begin = std::min(all, units * thread / threads * unit);
       const std::int64_t end = std::min(all, units * (thread + 1) / threads * unit);
       for (const Job& job : jobs_) {

@@ -1,12 +1,18 @@
 #pragma once
 // Threads of one run.
+#include <barrier>
 #include <functional>
 
 namespace cellc {
 
 /// Runs work(0) … work(count - 1), each on a thread of its own; work(0) on the caller's, so that a count
-/// of one starts none. Waits for all; rethrows the first exception.
+/// of one starts none. Waits for all; rethrows the first exception. Throws DeviceError where so many
+/// threads cannot be started, before any of them does anything.
 void run_on_threads(int count, const std::function<void(int)>& work);
+
+/// The same for threads that wait for each other: all of them meet equally often. Whoever throws leaves
+/// the meeting, and the others go on without it, whatever their results are worth then.
+void run_in_step(int count, const std::function<void(int, std::barrier<>&)>& work);
 
 /// What `requested` threads mean: 0 is every core that this process may use.
 int thread_count(int requested);

@@ -45,6 +45,13 @@ Outcome CommandTest::cellc(const std::vector<std::string>& arguments, const Proc
       };
       setrlimit(RLIMIT_FSIZE, &limit);
     }
+    if (options.memory_limit >= 0) {
+      const struct rlimit limit {
+        static_cast<rlim_t>(options.memory_limit), static_cast<rlim_t>(options.memory_limit)
+      };
+      setrlimit(RLIMIT_AS, &limit);
+    }
+    if (options.ignores_children) signal(SIGCHLD, SIG_IGN);
     setenv("CELLC_CACHE_DIR", path("cache").c_str(), 1);  // never the user's own
     for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
     if (chdir(directory_.c_str()) != 0) _exit(126);

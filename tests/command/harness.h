@@ -19,8 +19,10 @@ struct Outcome {
 struct ProcessOptions {
   std::map<std::string, std::string> environment;
   std::int64_t file_size_limit = -1;  ///< bytes that one file may grow to: a disk that is full
+  std::int64_t memory_limit = -1;     ///< bytes of address space
   std::string stdout_path;            ///< instead of a pipe
   int signal_after_ms = -1, signal = 0;
+  bool ignores_children = false;  ///< started by a process that ignores SIGCHLD
 };
 
 /// A fresh directory per test, and cellc run in it. Compiled code goes to `cache` there.

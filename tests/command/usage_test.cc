@@ -172,6 +172,27 @@ TEST_F(CommandUsage, AFaultWithinARunWritesNothing) {
     }
 }
 
+// Stacks of so many threads do not fit: those that have started must not wait for the others.
+TEST_F(CommandUsage, ThreadsThatCannotStartAreADeviceFailure) {
+  const std::string cell = write("leaky.cell", "cell leaky[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n");
+  ProcessOptions little;
+  little.memory_limit = std::int64_t{1500} << 20;
+  little.signal_after_ms = 30000;  // hung
+  little.signal = SIGKILL;
+  // Threads that meet after every step, threads that share sequences, and those of the reference.
+  for (const std::vector<std::string>& shape : std::vector<std::vector<std::string>>{
+           {"--length", "4000", "--dim", "d=4096", "--solver", "sequential"},
+           {"--length", "50", "--batch", "1000", "--dim", "d=512", "--solver", "sequential"},
+           {"--length", "1", "--batch", "1000", "--dim", "d=1", "--verify"}}) {
+    std::vector<std::string> arguments = {"run", cell, "--random", "1", "--dtype", "bf16", "--threads", "600", "--device", "cpu"};
+    arguments.insert(arguments.end(), shape.begin(), shape.end());
+    const Outcome outcome = cellc(arguments, little);
+    EXPECT_EQ(outcome.status, 4) << outcome.err;
+    EXPECT_HAS(outcome.err, "threads: ");
+    EXPECT_HAS(outcome.err, "--threads");
+  }
+}
+
 TEST_F(CommandUsage, AFullDiskUnderStandardOutput) {
   ProcessOptions options;
   options.stdout_path = "/dev/full";
