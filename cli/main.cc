@@ -310,6 +310,7 @@ int main_of(int count, char** arguments) {
 int main(int count, char** arguments) {
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write, met while files are cleaned up
   signal(SIGXFSZ, SIG_IGN);  // so is a file that grows past the user's limit
+  signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it, and then nobody learns how a linker ended
   cellc::remove_temporaries_on_signals();
   cellc::remember_arguments(count, arguments);
   return cellc::flushed(cellc::guarded(false, [&] { return cellc::main_of(count, arguments); }));

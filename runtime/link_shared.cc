@@ -65,8 +65,13 @@ bool run(std::vector<std::string> arguments, const std::string& log) {
   if (error == ENOENT) return false;
   if (error != 0) throw DeviceError(fmt::format("{}: cannot be run: {}", arguments[0], std::strerror(error)));
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended;
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
+  // Where SIGCHLD is ignored the system keeps no status for anybody.
+  if (ended < 0)
+    throw DeviceError(fmt::format("{}: there is no telling how it ended: {}; SIGCHLD must not be ignored",
+                                  arguments[0], std::strerror(errno)));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && read_all(log).empty()) return false;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw DeviceError(fmt::format("{} could not link the library: {}", arguments[0], read_all(log)));
@@ -94,7 +99,11 @@ std::string link_shared(const std::string& object, const std::string& name) {
        "-Wl,-soname," + name, "-o", out, in},
   };
   for (const std::vector<std::string>& linker : linkers)
-    if (run(linker, log)) return read_all(out);
+    if (run(linker, log)) {
+      std::string library = read_all(out);
+      if (library.empty()) throw DeviceError(fmt::format("{} left no library: {}", linker[0], read_all(log)));
+      return library;
+    }
   throw DeviceError(
       "there is no linker: neither ld, ld.lld nor cc was found; install binutils, or build with --target "
       "cpu-object and "

@@ -317,6 +317,28 @@ std::vector<std::string> example_files() {
 INSTANTIATE_TEST_SUITE_P(Examples, CommandBuildCells, testing::ValuesIn(example_files()),
                          [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
 
+TEST_F(CommandBuild, TheLinkerIsWaitedForWhereChildrenAreIgnored) {
+  ProcessOptions options;
+  options.ignores_children = true;
+  const Outcome outcome = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-shared", "-o", "gru.so"}, options);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_GT(std::filesystem::file_size(path("gru.so")), 1000u);
+  // A linker that fails, and one that only seems not to.
+  options.environment = {{"PATH", path("bin")}};
+  std::filesystem::create_directory(path("bin"));
+  for (const auto& [script, message] : {std::pair{"#!/bin/sh\nexit 3\n", "ld could not link the library"},
+                                        std::pair{"#!/bin/sh\nexit 0\n", "ld left no library"}}) {
+    std::filesystem::permissions(write("bin/ld", script), std::filesystem::perms::owner_all);
+    for (const bool ignores : {false, true}) {
+      options.ignores_children = ignores;
+      const Outcome failed = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-shared", "-o", "bad.so"}, options);
+      EXPECT_EQ(failed.status, 4);
+      EXPECT_HAS(failed.err, message);
+      EXPECT_FALSE(std::filesystem::exists(path("bad.so")));
+    }
+  }
+}
+
 TEST_F(CommandBuild, APathNeedNotBeUtf8) {
   const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-object", "-o", "b\xff.o", "--json"});
   EXPECT_EQ(built.status, 0) << built.err;
