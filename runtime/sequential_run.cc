@@ -284,17 +284,17 @@ class SequentialRun {
       chunk_rows_ -= chunk_rows_ % product_rows_;
     }
     const bool joins = chunked && product_rows_ == kProductRows;
-    if (stateless) {
-      const std::int64_t share = rows_ / (8 * thread_count(run_.threads));
-      chunk_rows_ = std::min(chunk_rows_, std::max<std::int64_t>(product_rows_, share - share % product_rows_));
-    }
+    // What may share one leaves work for so many threads, however many there are: where a row lies in a product,
+    // and so its bits, must not follow from them.
+    constexpr std::int64_t kShares = 32;
+    const std::int64_t joined_rows = std::max(2 * kProductRows, rows_ / kShares);
     for (std::int64_t s = 0; s < sequences_; ++s) {
       const std::int64_t steps = steps_of(s);
       if (steps == 0) continue;
       // Short sequences share a block, so that a product of theirs is one product.
       const std::int64_t first_row = run_.offsets[s];
       if (joins && !jobs_.empty() && jobs_.back().size() == 1 && jobs_.back()[0].row_end == first_row &&
-          first_row + steps - jobs_.back()[0].row_begin <= std::min(chunk_rows_, joined_rows())) {
+          first_row + steps - jobs_.back()[0].row_begin <= std::min(chunk_rows_, joined_rows)) {
         jobs_.back()[0].pieces.push_back({s, 0, steps});
         jobs_.back()[0].row_end += steps;
         continue;
@@ -308,15 +308,30 @@ class SequentialRun {
       }
       jobs_.push_back(std::move(job));
     }
+    if (stateless) share_blocks();
     for (const Job& job : jobs_) {
       for (const Block& block : job) largest_block_ = std::max(largest_block_, block.row_end - block.row_begin);
     }
   }
 
-  /// Rows that sequences may share, so that every thread still finds a job.
-  std::int64_t joined_rows() const {
-    const std::int64_t threads = thread_count(run_.threads);
-    return std::max(kProductRows, rows_ / (2 * threads));
+  /// Cuts jobs of one block without states into smaller ones, in whole products, so that every thread finds some.
+  void share_blocks() {
+    const std::int64_t share = rows_ / (8 * thread_count(run_.threads));
+    const std::int64_t rows = std::max<std::int64_t>(product_rows_, share - share % product_rows_);
+    std::vector<Job> jobs;
+    for (Job& job : jobs_) {
+      const Piece whole = job[0].pieces[0];
+      if (job[0].pieces.size() > 1 || whole.end - whole.begin <= rows) {
+        jobs.push_back(std::move(job));
+        continue;
+      }
+      for (std::int64_t begin = whole.begin; begin < whole.end; begin += std::min(rows, whole.end - begin)) {
+        const std::int64_t end = begin + std::min(rows, whole.end - begin);
+        const std::int64_t low = row_of(whole.sequence, run_.reverse ? end - 1 : begin);
+        jobs.push_back({{{{whole.sequence, begin, end}}, low, low + (end - begin)}});
+      }
+    }
+    jobs_ = std::move(jobs);
   }
 
   Scratch make_scratch() const {
@@ -353,7 +368,7 @@ class SequentialRun {
     }
     std::byte* result = const_cast<std::byte*>(bytes(scratch.chunks[p.chunk]));
     const std::int64_t rows = block.row_end - block.row_begin;
-    // Which rows share a call follows from the sequence alone: neither from the threads nor from who is asked.
+    // Which rows share a call follows from the sequences alone: neither from the threads nor from who is asked.
     const std::int64_t rest = rows % product_rows_, first = run_.reverse ? rest : 0;
     const auto groups = [&](std::int64_t begin, std::int64_t end, std::int64_t each) {
       for (std::int64_t r = begin + part * each; r < end; r += of * each)

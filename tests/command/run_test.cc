@@ -262,6 +262,29 @@ TEST_F(CommandRun, ThreadsDoNotChangeBits) {
   expect_same("1/h.npy", "5/h.npy");
 }
 
+// In which order this kernel of OpenBLAS adds follows from a row's place in the call, so which rows share a call may not follow
+// from the threads. Where there is another BLAS, or a processor that cannot run it, nothing is asked.
+TEST_F(CommandRun, ThreadsDoNotChangeBitsOfProducts) {
+  const std::string cell =
+      write("mixed.cell", "cell mixed[d, m] {\n  state h[d]\n  input x[m]\n  param W[d,m], a[d]\n  h' = tanh(a*h + W@x)\n}\n");
+  write("plan.json", R"({"stages": [{"solver": "segmented", "segment": 8, "burn_in": 4}]})");
+  ProcessOptions haswell;
+  haswell.environment = {{"OPENBLAS_CORETYPE", "Haswell"}};
+  for (const char* length : {"10", "33", "100"})
+    for (const bool reverse : {false, true})
+      for (const std::vector<std::string>& solver : std::vector<std::vector<std::string>>{{"--solver", "sequential"}, {"--plan", "plan.json"}})
+        for (const char* threads : {"1", "2", "3", "8"}) {
+          SCOPED_TRACE(std::string(length) + " steps, " + solver[1] + ", " + threads + " threads" + (reverse ? ", reversed" : ""));
+          std::vector<std::string> arguments = {"run", cell, "--device", "cpu", "--random", "1", "--batch", "63", "--length", length,
+                                                "--dim", "d=64", "--dim", "m=300", "--threads", threads, "--out", threads};
+          arguments.insert(arguments.end(), solver.begin(), solver.end());
+          if (reverse) arguments.push_back("--reverse");
+          const Outcome outcome = cellc(arguments, haswell);
+          ASSERT_EQ(outcome.status, 0) << outcome.err;
+          expect_same("1/h.npy", std::string(threads) + "/h.npy");
+        }
+}
+
 TEST_F(CommandRun, CellsWithoutInputsRunForALength) {
   const std::string lorenz = example("35_lorenz.cell");
   run(lorenz, {"--cell", "lorenz_rk4", "--length", "100", "--dtype", "f64", "--verify"});
