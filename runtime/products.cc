@@ -5,6 +5,11 @@
 #include <algorithm>
 #include <vector>
 
+#ifndef OPENBLAS_VERSION
+/// Of an OpenBLAS that stands behind another's cblas.h; null where there is none.
+extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
+#endif
+
 namespace cellc {
 
 ProductShape product_shape(const Plan& plan, const Product& product, const std::map<AxisId, std::int64_t>& sizes) {
@@ -65,12 +70,10 @@ void multiply_rows(const ProductShape& shape, bool sum_last, Dtype dtype, const 
 }
 
 void use_one_blas_thread() {
-#ifdef OPENBLAS_VERSION
-  openblas_set_num_threads(1);
-#else
-  extern void openblas_set_num_threads(int) __attribute__((weak));
-  if (openblas_set_num_threads) openblas_set_num_threads(1);
+#ifndef OPENBLAS_VERSION
+  if (!openblas_set_num_threads) return;
 #endif
+  openblas_set_num_threads(1);
 }
 
 }  // namespace cellc
