@@ -168,6 +168,17 @@ TEST_F(CommandInspect, CheckPassesAndSaysWhatItTried) {
   EXPECT_TRUE(clip);
 }
 
+// Values that the reference has and f32 cannot hold say nothing of the kernels.
+TEST_F(CommandInspect, CheckSkipsWhatThePrecisionCannotHold) {
+  for (const char* step : {"3*h^3 + x", "h*h + 2 + x", "exp(h) + x"}) {
+    const std::string cell =
+        write("large.cell", std::string("cell large[d] {\n  state h[d]\n  input x[d]\n  h' = ") + step + "\n  out y = 1/h'\n}\n");
+    const Outcome outcome = cellc({"check", cell});
+    EXPECT_EQ(outcome.status, 0) << outcome.out;
+    EXPECT_HAS(outcome.out, "skipped");
+  }
+}
+
 TEST_F(CommandInspect, TheTreeOfOneCell) {
   const std::string file = example("25_ltc.cell");
   const Outcome both = cellc({"inspect", file, "--stage", "tree"}), one = cellc({"inspect", file, "--stage", "tree", "--cell", "ltc"});
