@@ -48,7 +48,7 @@ struct RunOptions : DataOptions {
   std::string solver = "auto", out, plan;
   std::string kernel, write_kernels;  ///< CUDA source to run in the place of what is generated; where to write that
   std::vector<std::string> cotangents;
-  std::optional<std::int64_t> max_iterations, fixed_iterations;
+  std::optional<int> max_iterations, fixed_iterations;
   bool no_repair = false, verify = false, trace = false;
   std::string cpu = "native";
 };

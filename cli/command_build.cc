@@ -45,7 +45,6 @@ void check_request(const BuildOptions& options) {
     throw UsageError(
         fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
   if (!cuda && !options.cpu.empty()) check_processor(options.cpu);
-  if (options.length && *options.length < 0) throw UsageError("--length: expected 0 or more");
 }
 
 std::vector<std::string> names_in(const std::string& list) {

@@ -71,13 +71,12 @@ std::vector<StagePlan> read_plan(const std::string& path, std::size_t stages) {
 }
 
 SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
-  constexpr std::int64_t kMost = 1 << 30;
   SolveOptions solve;
   solve.solver = *strategy_named(options.solver);
   solve.tolerance = options.tolerance;
   solve.repair = !options.no_repair;
-  if (options.max_iterations) solve.max_iterations = static_cast<int>(std::min(*options.max_iterations, kMost));
-  if (options.fixed_iterations) solve.fixed_iterations = static_cast<int>(std::min(*options.fixed_iterations, kMost));
+  if (options.max_iterations) solve.max_iterations = *options.max_iterations;
+  if (options.fixed_iterations) solve.fixed_iterations = *options.fixed_iterations;
   if (!options.plan.empty()) solve.plan = read_plan(options.plan, stages);
   return solve;
 }

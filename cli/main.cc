@@ -7,10 +7,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -87,6 +89,24 @@ int flushed(int status) {
   return status == kDone ? kDeviceFailed : status;
 }
 
+/// Digits as people write them: CLI11 reads 010 as eight and 0x10 as sixteen, and -1 wraps around where no number
+/// is negative.
+CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+        std::uint64_t value = 0;
+        const bool fits = std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc();
+        if (digits && (!fits || value > most)) return fmt::format("{}: expected a whole number of at most {}", text, most);
+        if (!digits || value < least) return fmt::format("{}: expected a whole number of at least {}", text, least);
+        text = fmt::format("{}", value);
+        return std::string();
+      },
+      "", "whole number");
+}
+
+constexpr std::uint64_t kMostRows = std::numeric_limits<std::int64_t>::max(), kMostIterations = 1 << 30;
+
 /// CLI11 would name the largest double in 309 digits, and take what is no number.
 const CLI::Validator kNotNegative(
     [](std::string& text) {
@@ -131,7 +151,7 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
   command->add_option("--dim", options.dims, "length of an axis for these two; 256 by default")->allow_extra_args(false)->type_name("AXIS=N");
-  command->add_option("--length", options.length, "number of steps for these two; 4096 by default")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  command->add_option("--length", options.length, "number of steps for these two; 4096 by default")->transform(whole_number(1, std::uint64_t{1} << 40));
   command->add_flag("--whole", options.whole, "for the stage cuda: the translation units that are compiled, templates and all");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
@@ -148,11 +168,12 @@ void add_data_options(CLI::App* command, DataOptions& options) {
   many("--state", options.states, "an initial state, [B, a...]; h.lag=FILE: its history");
   command->add_option("--offsets", options.offsets, "packed sequences: int64 [N+1]")->type_name("FILE");
   command->add_option("--random", options.random, "fill what is not given, from this seed")
-      ->type_name("SEED");
+      ->type_name("SEED")
+      ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
   command->add_option("--batch", options.batch, "number of sequences, where no array says it")
-      ->check(kNotNegative);
+      ->transform(whole_number(0, kMostRows));
   command->add_option("--length", options.length, "number of steps, where no input says it")
-      ->check(kNotNegative);
+      ->transform(whole_number(0, kMostRows));
   command->add_option("--dim", options.dims, "length of an axis, where no array says it")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
@@ -161,7 +182,7 @@ void add_data_options(CLI::App* command, DataOptions& options) {
       ->type_name("X")
       ->check(kNotNegative);
   command->add_option("--threads", options.threads, "threads; all cores by default")
-      ->check(CLI::Range(1, 4096));
+      ->transform(whole_number(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }
 
@@ -174,9 +195,9 @@ void add_run(CLI::App& app, RunOptions& options) {
                       "machine that can run its code, and those of cellc build for it");
   command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
-      ->check(kNotNegative);
+      ->transform(whole_number(0, kMostIterations));
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
-      ->check(kNotNegative);
+      ->transform(whole_number(0, kMostIterations));
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
   command->add_option("--kernel", options.kernel,
@@ -193,7 +214,7 @@ void add_run(CLI::App& app, RunOptions& options) {
 
 void add_repeats(CLI::App* command, int& repeats) {
   command->add_option("--repeats", repeats, "calls in a row that are timed; by default what half a second allows")
-      ->check(CLI::Range(1, 1000000));
+      ->transform(whole_number(1, 1000000));
 }
 
 void add_bench(CLI::App& app, BenchOptions& options) {
@@ -224,7 +245,8 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("--dim", options.dims, "length of an axis that is the same in every call")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
-  command->add_option("--length", options.length, "number of steps, if it is the same in every call");
+  command->add_option("--length", options.length, "number of steps, if it is the same in every call")
+      ->transform(whole_number(0, kMostRows));
   command->add_option("--solver", options.solver, "auto, sequential, and for GPUs segmented, shooting, newton or scan");
 }
 
@@ -232,7 +254,8 @@ void add_check(CLI::App& app, CheckOptions& options) {
   CLI::App* command = app.add_subcommand(
       "check", "try what was derived, and the kernels, against numbers on small random data");
   add_cell_options(*command, options);
-  command->add_option("--seed", options.seed, "seed of the random data");
+  command->add_option("--seed", options.seed, "seed of the random data")
+      ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
 }
 
 /// What is wrong with arguments that do not parse, and where to look.

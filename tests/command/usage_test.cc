@@ -54,7 +54,20 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--dim", "d=x"}, "expected a length"},
       {{"run", gru, "--dim", "d=0"}, "expected a length"},
       {{"run", gru, "--random", "x"}, "x"},
-      {{"run", gru, "--batch", "-1"}, "--batch: -1: expected a number of at least 0 (cellc run --help"},
+      {{"run", gru, "--batch", "-1"}, "--batch: -1: expected a whole number of at least 0 (cellc run --help"},
+      {{"run", gru, "--batch", "1.5"}, "--batch: 1.5: expected a whole number of at least 0"},
+      {{"run", gru, "--length", "0x10"}, "--length: 0x10: expected a whole number of at least 0"},
+      {{"run", gru, "--length", "99999999999999999999"}, "--length: 99999999999999999999: expected a whole number of at most "},
+      {{"run", gru, "--random", "-1"}, "--random: -1: expected a whole number of at least 0"},
+      {{"run", gru, "--random", "18446744073709551616"}, "--random: 18446744073709551616: expected a whole number of at most 18446744073709551615"},
+      {{"run", gru, "--max-iterations", "99999999999999999999"}, "--max-iterations: 99999999999999999999: expected a whole number of at most "},
+      {{"run", gru, "--fixed-iterations", "4294967296"}, "--fixed-iterations: 4294967296: expected a whole number of at most "},
+      {{"run", gru, "--threads", "0"}, "--threads: 0: expected a whole number of at least 1"},
+      {{"run", gru, "--threads", "0x2"}, "--threads: 0x2: expected a whole number of at least 1"},
+      {{"check", gru, "--seed", "-1"}, "--seed: -1: expected a whole number of at least 0"},
+      {{"bench", gru, "--repeats", "0x3"}, "--repeats: 0x3: expected a whole number of at least 1"},
+      {{"inspect", gru, "--stage", "cuda", "--whole", "--length", "0x8"}, "--length: 0x8: expected a whole number of at least 1"},
+      {{"build", gru, "--target", "cpu-object", "-o", "a.o", "--length", "-1"}, "--length: -1: expected a whole number of at least 0"},
       {{"run", gru, "--dtype", "f31", "--random", "1"}, "expected f32, f64, bf16 or f16"},
       {{"run", gru, "--offsets", ""}, "--offsets"},
       {{"run", gru, "--offsets="}, "--offsets"},
@@ -91,6 +104,13 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
     EXPECT_HAS(outcome.err, c.message);
     EXPECT_EQ(outcome.out, "");
   }
+}
+
+TEST_F(CommandUsage, NumbersAreDecimal) {
+  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "18446744073709551615", "--length", "010", "--batch", "08", "--dim",
+                                 "d=03", "--threads", "01", "--max-iterations", "08", "--json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out, nullptr, false)["arrays"]["h"], json({8, 10, 3}));
 }
 
 TEST_F(CommandUsage, JsonWhateverTheStatus) {
