@@ -274,7 +274,11 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& e) {
       what = fmt::format("{}: one argument too many: {}", name, fmt::join(rest, " "));
     } else {
       const std::string option = dashed->substr(0, dashed->find('=')), near = closest_name(option, known);
-      what = fmt::format("{} has no option {}{}", name, option, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+      const std::vector<std::string> before = app.remaining();
+      if (std::find(before.begin(), before.end(), *dashed) != before.end() && std::find(known.begin(), known.end(), option) != known.end())
+        what = fmt::format("{} stands before the command, and options follow it: {} FILE {}", option, name, *dashed);
+      else
+        what = fmt::format("{} has no option {}{}", name, option, near.empty() ? "" : fmt::format("; did you mean {}?", near));
     }
   }
   return fmt::format("{} ({} --help lists what there is)", what, name);

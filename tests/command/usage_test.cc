@@ -95,6 +95,9 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--sovler", "auto"}, "cellc run has no option --sovler; did you mean --solver? (cellc run --help"},
       {{"run", gru, "--inputs=x=x.npy"}, "no option --inputs; did you mean --input?"},
       {{"inspect", gru, "--zzz", "1"}, "cellc inspect has no option --zzz (cellc inspect --help"},
+      {{"--cell", "a", "run", gru}, "--cell stands before the command, and options follow it: cellc run FILE --cell (cellc run --help"},
+      {{"--dtype=f64", "run", gru}, "options follow it: cellc run FILE --dtype=f64 (cellc run --help"},
+      {{"--soup", "run", gru}, "cellc run has no option --soup"},
       {{"inspect", gru, "another"}, "one argument too many: another"},
       {{"run", gru, "--random", "1", "--dim", "q=3", "--length", "1"}, "has no axis 'q'"},
   };
