@@ -70,6 +70,19 @@ std::vector<StagePlan> read_plan(const std::string& path, std::size_t stages) {
   return plan;
 }
 
+/// A solver that is asked for beside a plan is that of the plan's stages, but for those that go step by step.
+void check_agreement(const RunOptions& options, const std::vector<StagePlan>& plan) {
+  const Strategy asked = *strategy_named(options.solver);
+  if (asked == Strategy::Auto || plan.empty()) return;
+  const auto same = [&](const StagePlan& p) { return p.strategy == asked; };
+  const bool agrees = std::any_of(plan.begin(), plan.end(), same) &&
+                      std::all_of(plan.begin(), plan.end(), [&](const StagePlan& p) { return same(p) || p.strategy == Strategy::Sequential; });
+  if (agrees) return;
+  std::vector<std::string> named;
+  for (const StagePlan& p : plan) named.push_back(to_string(p.strategy));
+  throw UsageError(fmt::format("--solver {}: {} says {}; leave out --solver or --plan", options.solver, options.plan, fmt::join(named, ", ")));
+}
+
 SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
   SolveOptions solve;
   solve.solver = *strategy_named(options.solver);
@@ -78,6 +91,7 @@ SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
   if (options.max_iterations) solve.max_iterations = *options.max_iterations;
   if (options.fixed_iterations) solve.fixed_iterations = *options.fixed_iterations;
   if (!options.plan.empty()) solve.plan = read_plan(options.plan, stages);
+  check_agreement(options, solve.plan);
   return solve;
 }
 

@@ -81,6 +81,19 @@ TEST_F(CommandTune, ThePlanCanBePinned) {
   EXPECT_HAS(reason({"--plan", "plan.json"}), "pinned by plan.json");
 }
 
+// Whoever asks for a solver and a plan of another would be left with one of them unawares.
+TEST_F(CommandTune, APlanAndASolverMustAgree) {
+  write("plan.json", R"({"stages": [{"solver": "segmented", "segment": 100, "burn_in": 20}]})");
+  EXPECT_HAS(reason({"--plan", "plan.json", "--solver", "segmented"}), "pinned by plan.json");
+  EXPECT_HAS(reason({"--plan", "plan.json", "--solver", "auto"}), "pinned by plan.json");
+  for (const char* solver : {"newton", "sequential"}) {
+    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "300", "--dim", "d=2", "--plan", "plan.json",
+                                   "--solver", solver});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_HAS(outcome.err, std::string("--solver ") + solver + ": plan.json says segmented; leave out --solver or --plan");
+  }
+}
+
 TEST_F(CommandTune, Statuses) {
   EXPECT_EQ(cellc({"tune", example("01_para_gru.cell"), "--device", "tpu"}).status, 2);
   EXPECT_EQ(cellc({"tune", path("none.cell")}).status, 1);
