@@ -206,6 +206,8 @@ int command_run(const RunOptions& options) {
   }
   std::fputs((options.json ? run_json(report) : run_text(report)).c_str(), stdout);
   if (options.trace && !options.json) std::fputs(trace_text(report).c_str(), stdout);
+  if (const std::string where = not_finite(report); !where.empty() && !options.json)
+    std::fputs(fmt::format("cellc: warning: {}\n", where).c_str(), stderr);
   if (const std::string wrong = wrong_kernel(report); !wrong.empty()) {
     std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
     return kWrongInput;

@@ -113,9 +113,6 @@ std::string run_text(const RunReport& report) {
                         : fmt::format("{:.3f} ms", report.output.run_ms));
   if (!report.binding.filled.empty())
     line("random", fmt::format("{}", fmt::join(report.binding.filled, ", ")));
-  if (report.nonfinite)
-    line("warning", fmt::format("{} is not finite from sequence {}, step {} on", report.nonfinite->state,
-                                report.nonfinite->sequence, report.nonfinite->step));
   if (report.verified) {
     const Deviation& d = *report.verified;
     line("verified", d.array.empty()
@@ -221,6 +218,12 @@ std::string run_json(const RunReport& report) {
     if (const std::string wrong = wrong_kernel(report); !wrong.empty()) object["error"] = wrong;
   }
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+std::string not_finite(const RunReport& report) {
+  if (!report.nonfinite) return {};
+  return fmt::format("{} is not finite from sequence {}, step {} on", report.nonfinite->state, report.nonfinite->sequence,
+                     report.nonfinite->step);
 }
 
 std::string wrong_kernel(const RunReport& report) {

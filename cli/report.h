@@ -35,6 +35,9 @@ std::string wrong_kernel(const RunReport& report);
 /// That a run did not converge and what helps; empty: it did, or its residual is all that was asked for.
 std::string not_converged(const RunReport& report);
 
+/// From where on a state is not finite; empty: nowhere. For people: run_json says it in its own way.
+std::string not_finite(const RunReport& report);
+
 /// "segmented, segments of 64 steps started 32 early".
 std::string plan_text(const StagePlan& plan);
 /// As `run --json` prints it and --plan reads it.

@@ -86,6 +86,7 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
                          compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run)),
                          {}};
   std::fputs(run_text(report).c_str(), stdout);
+  if (const std::string where = not_finite(report); !where.empty()) std::fputs(fmt::format("cellc_demo: warning: {}\n", where).c_str(), stderr);
 
   const std::string& state = loaded.cell.symbol_of(loaded.cell.updates[0]).name;
   fmt::print("\n  the signal\n");
