@@ -142,7 +142,7 @@ std::optional<Dtype> dtype_of(const std::string& descr) {
   if (descr == "<f4") return Dtype::F32;
   if (descr == "<f8") return Dtype::F64;
   if (descr == "<f2") return Dtype::F16;
-  if (descr == "<u2") return Dtype::U16;
+  if (descr == "<u2" || descr == "<i2") return Dtype::U16;  // raw bits, whatever sign somebody saw in them
   if (descr == "<i8") return Dtype::I64;
   return std::nullopt;
 }
@@ -203,10 +203,10 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
   const auto dtype = dtype_of(header.descr);
   if (!dtype) {
     const bool big = !header.descr.empty() && header.descr[0] == '>';
-    throw RequestError(fmt::format(
-        "{}: has the dtype '{}'{}; expected float32, float64, float16, uint16 (raw bfloat16) or, for "
-        "offsets, int64",
-        name, header.descr, big ? " (big-endian)" : ""));
+    throw RequestError(
+        fmt::format("{}: has the dtype '{}'{}; expected float32, float64, float16, uint16 or int16 (raw "
+                    "bfloat16) or, for offsets, int64",
+                    name, header.descr, big ? " (big-endian)" : ""));
   }
   layout.dtype = *dtype;
   if (header.fortran_order && header.shape.size() > 1)

@@ -238,6 +238,12 @@ TEST_F(CommandRun, SixteenBitStorage) {
   EXPECT_EQ(bf16["dtype"], "bf16");
   EXPECT_EQ(load("out/h.npy").dtype(), Dtype::U16);
   EXPECT_LT(bf16["verify"]["max_error"], 8e-3);
+  // The same bits as signed numbers, which is how some libraries hand them out.
+  std::string bytes = npy_header(load("b.npy"));
+  bytes.replace(bytes.find("<u2"), 3, "<i2");
+  write("i.npy", bytes + std::string(static_cast<const char*>(load("b.npy").data()), 160));
+  run(cell, {"--input", "x=i.npy", "--param", "a=0.5", "--dtype", "bf16"}, "signed");
+  expect_same("signed/h.npy", "out/h.npy");
 }
 
 TEST_F(CommandRun, RandomDataIsReproducible) {

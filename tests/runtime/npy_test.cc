@@ -51,6 +51,7 @@ TEST(Npy, ReadsEveryDtypeAndVersion) {
   EXPECT_EQ(parse_npy(npy(dictionary("<f8", "(3,)"), data), "a").dtype(), Dtype::F64);
   EXPECT_EQ(parse_npy(npy(dictionary("<f2", "(12,)"), data), "a").dtype(), Dtype::F16);
   EXPECT_EQ(parse_npy(npy(dictionary("<u2", "(12,)"), data), "a").dtype(), Dtype::U16);
+  EXPECT_EQ(parse_npy(npy(dictionary("<i2", "(12,)"), data), "a").dtype(), Dtype::U16);
   EXPECT_EQ(parse_npy(npy(dictionary("<i8", "(3,)"), data), "a").dtype(), Dtype::I64);
 }
 
