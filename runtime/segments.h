@@ -3,6 +3,7 @@
 // them. Private to the stage solver.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -83,13 +84,14 @@ class Segments {
     }
   }
 
-  /// Bit for bit the left neighbour's end.
+  /// Bit for bit the left neighbour's end; NaN is NaN, whatever its bits.
   bool continues(SegmentLane at) {
     for (int i = 0; i < data_.states(); ++i)
       for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
         const Number here = start(i)[entry(i, at.segment, m, at.channel)];
         const Number left = end(i)[entry(i, at.segment - 1, m, at.channel)];
-        if (here != left && !(here != here && left != left)) return false;
+        // A zero does not continue the other one: 1/h and its like tell them apart.
+        if (std::memcmp(&here, &left, sizeof here) != 0 && !(here != here && left != left)) return false;
       }
     return true;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/front_end.h"
 #include "tests/engines/recheck.h"
 #include "tests/engines/strategies.h"
 
@@ -160,6 +161,45 @@ TEST(LongSegments, AreRepairedToTheirLastBadStep) {
   }
   EXPECT_GE(runs, 300);
   EXPECT_GE(repaired, 1000);
+}
+
+// 1/h tells zeros apart: a segment that starts from the other one does not continue its left neighbour.
+TEST(SignedZeros, AreNotOneAndTheSameStart) {
+  const AnalysedCell cell = analyse_text(SourceText("zeros.cell", R"(cell zeros[d] {
+  state h[d] = 0.3
+  input x[d], y[d]
+  h' = where(x > 0.5, y*h, where(x < -0.5, x, tanh(1/h)))
+}
+)"));
+  constexpr std::int64_t kLength = 10, kSteps = 200, kChannels = 3;
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
+    BoundRun run;
+    run.sizes[cell.cell.header[0]] = kChannels;
+    run.offsets = {0, kSteps};
+    Array start(dtype, {1, kChannels}), x(dtype, {kSteps, kChannels}), y(dtype, {kSteps, kChannels});
+    for (std::int64_t i = 0; i < start.count(); ++i) start.set(i, 0.3);
+    // Just before each segment −1 and then −0; a run-up of one step, from the start, has +0 there.
+    for (std::int64_t i = 0; i < x.count(); ++i) {
+      const std::int64_t at = i / kChannels % kLength;
+      x.set(i, at == kLength - 1 ? 1 : at == kLength - 2 ? -1 : 0);
+    }
+    run.symbols = {start, x, y};
+    run.histories.resize(3);
+    Solver solver(cell.cell, cell.structure, {.dtype = dtype});
+    SolveReport report;
+    SolveOptions step_by_step;
+    step_by_step.solver = Strategy::Sequential;
+    const RunOutput expected = solver.run(run, step_by_step, report);
+    EXPECT_EQ(expected.states[0].get(kLength * kChannels), -1);
+    for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting}) {
+      SolveOptions options;
+      options.plan = {{strategy, kLength, 1, "test"}};
+      const RunOutput output = solver.run(run, options, report);
+      EXPECT_TRUE(report.converged);
+      for (std::int64_t i = 0; i < x.count(); ++i)
+        ASSERT_EQ(output.states[0].get(i), expected.states[0].get(i)) << to_string(strategy) << ", step " << i / kChannels;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, TinySegments, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
