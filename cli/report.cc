@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "runtime/npy.h"
 #include "runtime/threads.h"
@@ -241,9 +240,7 @@ std::string not_converged(const RunReport& report) {
   const std::vector<Unconverged>& missed = report.solve.unconverged;
   if (!missed.empty()) {
     const Unconverged& worst = *std::max_element(missed.begin(), missed.end(), [](const Unconverged& a, const Unconverged& b) { return a.residual < b.residual; });
-    std::set<std::int64_t> sequences;  // each stage has a list of its own
-    for (const Unconverged& u : missed) sequences.insert(u.sequence);
-    text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} on with a residual of {:.3g}", sequences.size(),
+    text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} on with a residual of {:.3g}", missed.size(),
                         report.binding.batch, worst.sequence, worst.first_bad_step, worst.residual);
   }
   return text + "; leave out --no-repair, or give it a larger --max-iterations or --tolerance";

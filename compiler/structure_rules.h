@@ -1,6 +1,6 @@
 #pragma once
 // The decisions that structure.cc puts together, one file each. Each takes the *structural*
-// Jacobian (differentiate.h, SlopeRule::Structural), in which a step counts as a dependence.
+// Jacobian (jacobian.h, SlopeRule::Structural), in which a step counts as a dependence.
 #include <optional>
 #include <set>
 #include <string>

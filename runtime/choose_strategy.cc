@@ -138,7 +138,7 @@ std::optional<std::string> keeps_fused(const std::vector<StagePlan>& plans, cons
                      behind, lost, saved);
 }
 
-StagePlan plan_from_data(const Stage&, const StageShape& shape, const Forgetting& seen) {
+StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen) {
   StagePlan plan;
   const double sequential = sequential_cost(shape);
   plan.segment = segment_length(shape, 2);

@@ -51,7 +51,7 @@ StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy stra
 /// Without a look at the data: sequential where lanes or steps leave nothing to gain, scan where it is
 /// exact. nullopt: it depends on how the lanes forget.
 std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape);
-StagePlan plan_from_data(const Stage& stage, const StageShape& shape, const Forgetting& seen);
+StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen);
 
 /// The fused kernel takes all stages of a step at once; where one stage leaves it, all do, and those that are
 /// run step by step all the same pay for it: their coefficients and states go through memory, and so do the

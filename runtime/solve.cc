@@ -295,11 +295,11 @@ struct Solver::Impl {
     }
     if (auto plan = plan_from_shape(stage, s)) return *plan;
     if (!data) return {Strategy::Auto, 0, 0, ""};
-    StagePlan guess = plan_from_data(stage, s, {});
+    StagePlan guess = plan_from_data(s, {});
     const std::int64_t segment = std::max<std::int64_t>(guess.segment, 64);
     Forgetting seen = probe_stage(*data, *kernels[k], tolerance, segment, s.threads);
     seen.remembered = run_up.empty() ? 0 : run_up[k];
-    return plan_from_data(stage, s, seen);
+    return plan_from_data(s, seen);
   }
 
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {

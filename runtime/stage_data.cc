@@ -149,9 +149,9 @@ void StageData::put_start(SegmentStates& to, std::int64_t segment, std::int64_t 
   }
 }
 
-void StageData::put_row(SegmentStates& to, std::int64_t segment, std::int64_t row, const std::vector<Array>* from) const {
+void StageData::put_row(SegmentStates& to, std::int64_t segment, std::int64_t row) const {
   for (int i = 0; i < states(); ++i)
-    gather_row(dtype_, lanes_.symbols[i], from ? (*from)[i] : trajectory(i), row, to.arrays[i], segment);
+    gather_row(dtype_, lanes_.symbols[i], trajectory(i), row, to.arrays[i], segment);
 }
 
 void StageData::use_trajectory(int state, Array array) {

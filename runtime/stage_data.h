@@ -14,7 +14,6 @@ struct RunArrays {
   const CellGraph* cell = nullptr;
   const BoundRun* run = nullptr;         ///< arithmetic precision throughout
   std::vector<Array> trajectories;       ///< by position in updates: [rows, a…]
-  std::vector<Array> mixing;             ///< by mixing term of a relaxed stage: [rows, a…]
 };
 
 /// Consecutive steps of one sequence.
@@ -55,8 +54,8 @@ class StageData {
   SegmentStates make_states(const CellGraph& cell, std::int64_t segments) const;
   /// The start of the segment's sequence, for the states of the lane cell.
   void put_start(SegmentStates& to, std::int64_t segment, std::int64_t sequence) const;
-  /// The state after a row, or another array's.
-  void put_row(SegmentStates& to, std::int64_t segment, std::int64_t row, const std::vector<Array>* from = nullptr) const;
+  /// The state after a row.
+  void put_row(SegmentStates& to, std::int64_t segment, std::int64_t row) const;
   Array& trajectory(int state) { return arrays_.trajectories[stage_.states[state]]; }
   const Array& trajectory(int state) const { return arrays_.trajectories[stage_.states[state]]; }
   void use_trajectory(int state, Array array);
