@@ -105,11 +105,11 @@ Value Lowering::read_name(const Expr& e, Value value, Scope& scope) {
     const Symbol& symbol = base_symbol(value.symbol);
     if (scope.kind == Scope::Kind::Start && symbol.kind != SymbolKind::Param)
       return fail(e.span,
-                  fmt::format("a start is made of numbers, size, eye and params; '{}' is {}", e.name,
+                  fmt::format("a start is made of numbers, size, eye, functions and params; '{}' is {}", e.name,
                               symbol.kind == SymbolKind::State ? "a state" : "an input"),
                   scope);
     if (scope.kind == Scope::Kind::Default)
-      return fail(e.span, fmt::format("a default is made of numbers, size and eye; '{}' is declared", e.name),
+      return fail(e.span, fmt::format("a default is made of numbers, size, eye and functions; '{}' is declared", e.name),
                   scope);
     std::vector<Index> index;
     for (AxisId a : value.order) index.push_back({a, 0});

@@ -126,8 +126,8 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
   } else if (scope.function) {
     note = "a function sees its parameters and its own lines only";
   } else if (scope.kind != Scope::Kind::Cell) {
-    note = scope.kind == Scope::Kind::Start ? "a start is made of numbers, size, eye and params"
-                                            : "a default is made of numbers, size and eye";
+    note = scope.kind == Scope::Kind::Start ? "a start is made of numbers, size, eye, functions and params"
+                                            : "a default is made of numbers, size, eye and functions";
   }
   return fail(e.span, fmt::format("unknown name '{}'", key), scope, note);
 }
