@@ -31,6 +31,8 @@ void check_request(const BuildOptions& options) {
   if (!cuda && options.target != "cpu-object" && options.target != "cpu-shared")
     throw UsageError(fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared",
                                  options.target));
+  if (options.solver == "persistent")
+    throw UsageError("--solver persistent: not available in this version");
   if (!strategy_named(options.solver))
     throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
   if (!cuda && options.solver != "auto" && options.solver != "sequential")

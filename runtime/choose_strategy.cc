@@ -63,6 +63,11 @@ double iterations_worth(const MixingCost& cost) {
   return cost.step / cost.iteration - 1;
 }
 
+std::optional<std::string> no_scan(const Stage& stage, const std::string& states) {
+  if (stage.linear || stage.scannable != Scannable::No) return std::nullopt;
+  return fmt::format("the stage {} is neither linear nor a clip or Möbius map of its state, so no scan solves it", states);
+}
+
 StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy) {
   StagePlan plan;
   plan.strategy = strategy;

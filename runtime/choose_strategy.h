@@ -45,6 +45,9 @@ double iterations_worth(const MixingCost& cost);
 /// Lanes that keep every core's vector units busy with independent chains of operations.
 std::int64_t lanes_wanted(const StageShape& shape);
 
+/// Why no scan solves a stage, whose states are named ("{h}"); nullopt: one does.
+std::optional<std::string> no_scan(const Stage& stage, const std::string& states);
+
 /// A forced strategy with its default parameters.
 StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy);
 

@@ -159,8 +159,7 @@ struct Solver::Impl {
     if (block > kLargestBlock)
       return fmt::format("the stage {{{}}} couples {} entries with each other, and blocks of more than {} are run sequentially",
                          states_of(stage), block, kLargestBlock);
-    if (strategy == Strategy::Scan && !s.linear && s.scannable == Scannable::No)
-      return fmt::format("the stage {{{}}} is neither linear nor a clip or Möbius map of its state, so no scan solves it", states_of(stage));
+    if (strategy == Strategy::Scan) return no_scan(s, "{" + states_of(stage) + "}");
     return std::nullopt;
   }
 

@@ -10,6 +10,7 @@
 
 #include "compiler/stage_cells.h"
 #include "runtime/bind.h"
+#include "runtime/choose_strategy.h"
 #include "runtime/cuda/choose_cuda_plan.h"
 #include "runtime/cuda/run_arrays.h"
 #include "runtime/errors.h"
@@ -32,7 +33,7 @@ struct CudaSolver::Impl {
   std::vector<CacheState> caches;
 
   // The run that is on the device.
-  RunArrays arrays;
+  CudaRunArrays arrays;
   SolveOptions solve;
   double tolerance = 0;
   Dtype running = Dtype::F32;       ///< storage that programs have code for
@@ -113,8 +114,7 @@ struct CudaSolver::Impl {
     const Stage& s = structure.stages[k];
     if (const auto why = stages[k]->refusal(arrays.bound.sizes))
       return fmt::format("the stage {{{}}} is run step by step on this device: {}", states_of(k), *why);
-    if (strategy == Strategy::Scan && !s.linear && s.scannable == Scannable::No)
-      return fmt::format("the stage {{{}}} is neither linear nor a clip or Möbius map of its state, so no scan solves it", states_of(k));
+    if (strategy == Strategy::Scan) return no_scan(s, "{" + states_of(k) + "}");
     return std::nullopt;
   }
 

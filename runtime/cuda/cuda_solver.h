@@ -27,7 +27,6 @@ class CudaSolver {
 
   // The same in parts, for whoever times or repeats a run. Inputs of `run` without data are given by place().
   void upload(const BoundRun& run, const SolveOptions& options);
-  /// Queues everything; waits for nothing, and allocates nothing once it has run.
   /// An input that is on the device already: rows at data + row*row_stride entries, of the storage dtype
   /// (arithmetic precision where a 16-bit cell has outs, several stages or sums over inputs). After upload.
   void place(int symbol, GpuAddress data, std::int64_t row_stride);
@@ -50,6 +49,7 @@ class CudaSolver {
   GpuAddress trajectory(int update) const;
   GpuAddress final_state(int update) const;
   GpuAddress out(int number) const;
+  /// Queues everything; waits for nothing, and allocates nothing once it has run.
   void launch(GpuStream stream);
   void report(SolveReport& report, GpuStream stream);
   RunOutput download(GpuStream stream);

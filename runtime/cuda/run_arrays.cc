@@ -8,13 +8,13 @@ namespace cellc {
 
 // To the device ------------------------------------------------------------------------------------------
 
-void RunArrays::reserve(GpuBuffer& buffer, std::size_t bytes) const {
+void CudaRunArrays::reserve(GpuBuffer& buffer, std::size_t bytes) const {
   if (buffer.bytes() >= bytes && (bytes == 0 || buffer.address())) return;
   buffer = GpuBuffer();
   buffer = GpuBuffer(gpu, bytes);
 }
 
-void RunArrays::put(GpuBuffer& buffer, const Array& array, Dtype as) const {
+void CudaRunArrays::put(GpuBuffer& buffer, const Array& array, Dtype as) const {
   if (!array.data()) return;
   const Array converted = convert(array, as);
   const std::size_t bytes = static_cast<std::size_t>(converted.count()) * size_of(as);
@@ -22,7 +22,7 @@ void RunArrays::put(GpuBuffer& buffer, const Array& array, Dtype as) const {
   if (bytes) gpu.copy_in(buffer.address(), converted.data(), bytes, 0);
 }
 
-void RunArrays::begin(const BoundRun& run) {
+void CudaRunArrays::begin(const BoundRun& run) {
   bound.sizes = run.sizes;
   bound.offsets = run.offsets;
   bound.reverse = run.reverse;
@@ -47,7 +47,7 @@ void RunArrays::begin(const BoundRun& run) {
   }
 }
 
-void RunArrays::copy_in(const BoundRun& run, Dtype as) {
+void CudaRunArrays::copy_in(const BoundRun& run, Dtype as) {
   storage = as;
   const std::size_t count = cell.symbols.size();
   symbols_.resize(count);
@@ -65,11 +65,11 @@ void RunArrays::copy_in(const BoundRun& run, Dtype as) {
   outs_.resize(cell.outs.size());
 }
 
-void RunArrays::reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes) {
+void CudaRunArrays::reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes) {
   reserve(buffer, static_cast<std::size_t>(rows * entries(axes)) * size_of(storage));
 }
 
-void RunArrays::reserve_written(const std::vector<bool>& unwritten, bool with_outs) {
+void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, bool with_outs) {
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const std::vector<AxisId>& axes = cell.symbols[cell.updates[u].symbol].axes;
     if (!placed.trajectories[u].data && !unwritten[u]) reserve_rows(trajectories_[u], axes);
@@ -80,7 +80,7 @@ void RunArrays::reserve_written(const std::vector<bool>& unwritten, bool with_ou
     if (!placed.outs[o]) reserve_rows(outs_[o], cell.outs[o].index);
 }
 
-void RunArrays::reserve_between(const StagedCell& parts) {
+void CudaRunArrays::reserve_between(const StagedCell& parts) {
   before_.resize(parts.stages.size());
   once_.resize(parts.stages.size());
   for (std::size_t k = 0; k < parts.stages.size(); ++k) {
@@ -95,37 +95,37 @@ void RunArrays::reserve_between(const StagedCell& parts) {
 
 // Where things lie ---------------------------------------------------------------------------------------
 
-std::vector<std::int64_t> RunArrays::shape_of(std::int64_t first, const std::vector<AxisId>& axes) const {
+std::vector<std::int64_t> CudaRunArrays::shape_of(std::int64_t first, const std::vector<AxisId>& axes) const {
   std::vector<std::int64_t> shape{first};
   for (const AxisId a : axes) shape.push_back(bound.sizes.at(cell.graph.axis(a).extent_of));
   return shape;
 }
 
-std::int64_t RunArrays::entries(const std::vector<AxisId>& axes) const {
+std::int64_t CudaRunArrays::entries(const std::vector<AxisId>& axes) const {
   std::int64_t n = 1;
   for (const AxisId a : axes) n *= bound.sizes.at(cell.graph.axis(a).extent_of);
   return n;
 }
 
-PlacedRows RunArrays::rows_of(const PlacedRows& given, const GpuBuffer& own,
+PlacedRows CudaRunArrays::rows_of(const PlacedRows& given, const GpuBuffer& own,
                               const std::vector<AxisId>& axes) const {
   if (given.data) return given;
   const std::int64_t row = entries(axes);
   return {own.address(), uniform ? row * longest : 0, row};
 }
 
-PlacedRows RunArrays::input_rows_of(int symbol) const {
+PlacedRows CudaRunArrays::input_rows_of(int symbol) const {
   return rows_of(placed.inputs[symbol], symbols_[symbol], cell.symbols[symbol].axes);
 }
 
-PlacedRows RunArrays::trajectory_of(int update) const {
+PlacedRows CudaRunArrays::trajectory_of(int update) const {
   return rows_of(placed.trajectories[update], trajectories_[update],
                  cell.symbols[cell.updates[update].symbol].axes);
 }
 
 // As kernels are given them ------------------------------------------------------------------------------
 
-RowsArray RunArrays::input_rows(int symbol) const {
+RowsArray CudaRunArrays::input_rows(int symbol) const {
   RowsArray a;
   const bool input = cell.symbols[symbol].kind == SymbolKind::Input;
   const PlacedRows rows = input ? input_rows_of(symbol) : PlacedRows{value_of(symbol), 0, -1};
@@ -136,7 +136,7 @@ RowsArray RunArrays::input_rows(int symbol) const {
   return a;
 }
 
-RowsRun RunArrays::empty_run() const {
+RowsRun CudaRunArrays::empty_run() const {
   RowsRun r;
   r.sizes = bound.sizes;
   r.offsets = bound.offsets;
@@ -145,7 +145,7 @@ RowsRun RunArrays::empty_run() const {
   return r;
 }
 
-RowsRun RunArrays::whole_run() const {
+RowsRun CudaRunArrays::whole_run() const {
   RowsRun r = empty_run();
   for (std::size_t s = 0; s < symbols_.size(); ++s) r.symbols.push_back(input_rows(static_cast<int>(s)));
   for (std::size_t u = 0; u < trajectories_.size(); ++u) {
@@ -156,7 +156,7 @@ RowsRun RunArrays::whole_run() const {
   return r;
 }
 
-RowsRun RunArrays::rows_run(const std::vector<ArraySource>& sources, int k) const {
+RowsRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) const {
   RowsRun r = empty_run();
   for (const ArraySource s : sources) {
     RowsArray a;
@@ -184,26 +184,26 @@ RowsRun RunArrays::rows_run(const std::vector<ArraySource>& sources, int k) cons
   return r;
 }
 
-RowsRun RunArrays::once_run(const StageCells& stage, int k) const {
+RowsRun CudaRunArrays::once_run(const StageCells& stage, int k) const {
   RowsRun r = rows_run(stage.once.sources, k);
   r.offsets = {0, 1};
   for (const GpuBuffer& b : once_[k]) r.outs.push_back(b.address());
   return r;
 }
 
-RowsRun RunArrays::before_run(const StageCells& stage, int k) const {
+RowsRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
   RowsRun r = rows_run(stage.before.sources, k);
   for (const GpuBuffer& b : before_[k]) r.outs.push_back(b.address());
   return r;
 }
 
-RowsRun RunArrays::after_run(const StagedCell& parts) const {
+RowsRun CudaRunArrays::after_run(const StagedCell& parts) const {
   RowsRun r = rows_run(parts.after.sources, -1);
   for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
   return r;
 }
 
-DeviceArray RunArrays::device_array(GpuAddress data, const std::vector<AxisId>& axes) const {
+DeviceArray CudaRunArrays::device_array(GpuAddress data, const std::vector<AxisId>& axes) const {
   DeviceArray a;
   a.data = data;
   a.row = 1;
@@ -213,7 +213,7 @@ DeviceArray RunArrays::device_array(GpuAddress data, const std::vector<AxisId>& 
   return a;
 }
 
-StageRun RunArrays::stage_run(const StageCells& stage, int k) const {
+StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
   const auto put_rows = [](DeviceArray& array, const PlacedRows& rows) {
     array.data = rows.data;
     array.row = rows.row;
@@ -256,7 +256,7 @@ StageRun RunArrays::stage_run(const StageCells& stage, int k) const {
 
 // And back -----------------------------------------------------------------------------------------------
 
-Array RunArrays::fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
+Array CudaRunArrays::fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
                        GpuStream stream) const {
   Array array = Array::uninitialised(type, shape);
   const std::size_t bytes = static_cast<std::size_t>(array.count()) * size_of(type);
@@ -264,16 +264,16 @@ Array RunArrays::fetch(const GpuBuffer& buffer, Dtype type, const std::vector<st
   return array;
 }
 
-Array RunArrays::fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes,
+Array CudaRunArrays::fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes,
                             GpuStream stream) const {
   return fetch(buffer, storage, shape_of(rows, axes), stream);
 }
 
-Array RunArrays::fetch_trajectory(std::size_t update, GpuStream stream) const {
+Array CudaRunArrays::fetch_trajectory(std::size_t update, GpuStream stream) const {
   return fetch_rows(trajectories_[update], cell.symbols[cell.updates[update].symbol].axes, stream);
 }
 
-RunOutput RunArrays::download(Dtype dtype, GpuStream stream) const {
+RunOutput CudaRunArrays::download(Dtype dtype, GpuStream stream) const {
   RunOutput output;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const int symbol = cell.updates[u].symbol;

@@ -11,7 +11,7 @@
 
 namespace cellc {
 
-struct RunArrays {
+struct CudaRunArrays {
   Gpu& gpu;
   const CellGraph& cell;
   const Dtype arithmetic;
@@ -22,7 +22,7 @@ struct RunArrays {
   DeviceArrays placed;  ///< what is the caller's
 
   /// `cell` must outlive it.
-  RunArrays(Gpu& gpu, const CellGraph& cell, Dtype arithmetic)
+  CudaRunArrays(Gpu& gpu, const CellGraph& cell, Dtype arithmetic)
       : gpu(gpu), cell(cell), arithmetic(arithmetic) {}
 
   // To the device, in this order.

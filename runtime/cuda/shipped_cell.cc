@@ -11,6 +11,7 @@
 #include "compiler/emit_cuda_rows.h"
 #include "compiler/plan.h"
 #include "runtime/bind.h"
+#include "runtime/choose_strategy.h"
 #include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/kernel_templates.h"
 #include "runtime/cuda/shipped_variants.h"
@@ -92,6 +93,8 @@ class Shipper {
     if (in_rows && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
       throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}",
                                    to_string(request_.solver), why));
+    for (std::size_t k = 0; k < staged.stages.size() && request_.solver == Strategy::Scan; ++k)
+      if (const auto no = no_scan(structure_.stages[k], names_of(staged.stages[k]))) throw UsageError("--solver scan: " + *no);
     describe();
     if (in_rows) {
       to_.plan.push_back(fmt::format("all of the cell step by step, as row kernels: {}", why));

@@ -415,6 +415,10 @@ TEST_F(CommandBuild, Refusals) {
       {{"gru.cell", "--target", "ptx", "-o", "a.o", "--arch", "sm_80,sm_90"}, 2, "PTX is of one architecture"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "relaxation"}, 2, "runs on CPUs only"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "segmented"}, 2, "run step by step on a GPU"},
+      {{example("01_para_gru.cell"), "--target", "cuda-source", "-o", "a.o", "--solver", "scan"},
+       2,
+       "--solver scan: the stage {h} is neither linear nor"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "persistent"}, 2, "not available in this version"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
   };
   for (const Case& c : cases) {
