@@ -174,13 +174,8 @@ class ForwardCall {
           break;
       }
     }
-    Binding binding = bind(cell_, request);
-    // Params of 16-bit cells come in arithmetic precision, and are not rounded first.
-    if (kernel_.compile.dtype != arithmetic_of(kernel_.compile.dtype))
-      for (const CallField& field : kernel_.layout.fields)
-        if (field.kind == FieldKind::Param && arrays_[number_of(field)].data)
-          binding.run.symbols[static_cast<std::size_t>(field.id)] = given(field);
-    return binding;
+    request.params_unrounded = true;
+    return bind(cell_, request);
   }
 
   /// The caller's memory to be written in place, where it can be. Finals are copied: they may be the starts.

@@ -1,12 +1,12 @@
 /* cellc from C: compile a cell at run time, look at what was derived of it, run it.
  *
  * No function prints, exits or lets an exception through. One that can fail returns a cellc_status, and the
- * thread's last error then says what was wrong and, for a cell's text, where. A call that fails has written
- * nothing. Every function may be called from every thread; handles may be shared. One that is freed must
- * not be in use.
+ * thread's last error then says what was wrong and, for a cell's text, where. A call that is refused has written
+ * nothing; one that fails later, for want of memory or through the device, may have written some of its rows.
+ * Every function may be called from every thread; handles may be shared. One that is freed must not be in use.
  *
- * Structs begin with their size, so that later versions can lengthen them: fill them with the _init
- * functions, then set what differs.
+ * Structs that a program fills begin with their size, so that later versions can lengthen them: fill them with
+ * the _init functions, then set what differs. Those that describe are written whole, and stay as long as they are.
  */
 #ifndef CELLC_H
 #define CELLC_H

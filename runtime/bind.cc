@@ -463,7 +463,8 @@ class Binder {
   void fill(int s) {
     const Symbol& symbol = cell_.symbols[s];
     const bool state = symbol.kind == SymbolKind::State, input = symbol.kind == SymbolKind::Input;
-    const Dtype dtype = state ? arithmetic_of(binding_.dtype) : binding_.dtype;
+    const bool exact = state || (symbol.kind == SymbolKind::Param && request_.params_unrounded && given(s, false));
+    const Dtype dtype = exact ? arithmetic_of(binding_.dtype) : binding_.dtype;
     const auto shape = state   ? shape_of({binding_.batch}, symbol)
                        : input ? shape_of({rows()}, symbol)
                                : shape_of({}, symbol);

@@ -37,6 +37,7 @@ struct BindRequest {
   std::optional<Dtype> dtype;
   std::optional<std::uint64_t> random_seed;
   bool reverse = false;
+  bool params_unrounded = false;  ///< params that are given to a 16-bit cell are kept in arithmetic precision, also for starts that follow from them
   int threads = 0;
 };
 

@@ -240,6 +240,27 @@ TEST_F(CApi, PackedSequencesAndNarrowStorage) {
     EXPECT_EQ(a.of("h_final")[kD + d], a.of("h_start")[kD + d]) << "an empty sequence";
 }
 
+/// A param that is given to a 16-bit cell is not rounded to 16 bits, nor is a start that follows from it; a default is, as one from a
+/// file would be.
+TEST_F(CApi, NarrowCellsStartFromParamsAsTheyAre) {
+  cellc_kernel* kernel = compile("cell c[d] { param th[d], g[d] = 0.7654321\n input x[d]\n state h[d] = th\n h' = g*h + x }",
+                                 [](cellc_options& o) { o.dtype = CELLC_BF16; });
+  const std::int64_t d = 3;
+  cellc_shape shape = shape_of(&d, 2, 1);
+  Arrays<float> a(kernel, shape, CELLC_F32), b(kernel, shape, CELLC_F32);
+  for (Arrays<float>* arrays : {&a, &b}) {
+    for (const char* name : {"x", "h"}) arrays->at(name).dtype = CELLC_BF16;
+    std::fill(arrays->of("x").begin(), arrays->of("x").end(), 0.f);
+    std::fill(arrays->of("th").begin(), arrays->of("th").end(), 1.2345678f);
+    arrays->at("h_start").data = nullptr;
+    arrays->at("g").data = nullptr;
+  }
+  ASSERT_EQ(cellc_forward(kernel, &shape, a.table.data(), a.count(), nullptr), CELLC_OK) << cellc_last_error();
+  ASSERT_EQ(cellc_run(prepare(kernel, shape), b.table.data(), b.count()), CELLC_OK) << cellc_last_error();
+  EXPECT_NEAR(a.of("h_final")[0], 0.765625f * 1.2345678f, 1e-6);
+  EXPECT_EQ(a.of("h_final"), b.of("h_final"));
+}
+
 TEST_F(CApi, InspectAndDescribe) {
   cellc_kernel* kernel = compile(kGru);
   EXPECT_NE(std::string(cellc_inspect_text(kernel)).find("diagonal"), std::string::npos);
