@@ -323,13 +323,12 @@ struct DeviceCall::Impl {
     }
   }
 
-  /// Defaults that follow from params. All of them where any is wanted: a default may follow from another.
+  /// Starts that follow from params. All of them where any is wanted.
   void run_defaults(std::span<const CallArray> arrays, GpuStream stream) {
     bool wanted = false;
     for (std::size_t i = 0; i < fields.size(); ++i)
       wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
     if (!wanted) return;
-    // What a default follows from is read where it is given, so params come first, one after another.
     if (!defaults_program) {
       defaults_program.emplace(RowsProgram::compile(gpu, defaults, Structure{}, arithmetic, {}));
       compile_ms += defaults_program->compile_ms();
@@ -355,20 +354,12 @@ struct DeviceCall::Impl {
       reserve(made, f.part, arithmetic);
       run.outs.push_back(made.address());
     }
-    // A param's default may follow from that of a param before it: so many rounds, and all are settled.
-    std::int64_t rounds = 1;
-    for (std::size_t i = 0; i < fields.size(); ++i)
-      rounds += fields[i].computed >= 0 && fields[i].field.kind == FieldKind::Param && !arrays[i].data;
-    for (std::int64_t round = 0; round < rounds; ++round) {
-      defaults_program->run(run, stream);
-      for (std::size_t i = 0; i < fields.size(); ++i) {
-        Field& f = fields[i];
-        if (f.computed < 0 || arrays[i].data) continue;
-        const std::int64_t times = f.field.kind == FieldKind::Start ? shape.sequences : 1;
-        moves.move({f.standing.address(), f.part, f.part}, arithmetic,
-                   {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic, times, 1, f.part,
-                   stream);
-      }
+    defaults_program->run(run, stream);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      Field& f = fields[i];
+      if (f.computed < 0 || arrays[i].data) continue;
+      moves.move({f.standing.address(), f.part, f.part}, arithmetic, {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic,
+                 shape.sequences, 1, f.part, stream);
     }
   }
 
