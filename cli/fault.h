@@ -6,13 +6,17 @@
 
 namespace cellc {
 
-/// Notes which stage runs. The environment variable CELLC_FAULT=STAGE makes that stage fail, so
-/// that tests can see what a fault leaves behind.
+/// Notes which stage runs. The environment variable CELLC_FAULT=STAGE makes that stage fail, and
+/// CELLC_FAULT=crash:STAGE crash, so that tests can see what a fault leaves behind.
 void enter_stage(const char* stage);
 const std::string& current_stage();
 
 void remember_arguments(int count, char** arguments);
 void remember_source(const std::string& text);
+
+/// What follows a crash (SIGSEGV, SIGABRT and the like): `report(what)` in a process of its own, since memory
+/// may be damaged and locks held; then this one ends with `status`, and leaves no temporary files.
+void report_crashes(void (*report)(const std::string& what), int status);
 
 /// Writes the cell, the command and `what` to a fresh directory under TMPDIR; the text to show.
 std::string dump_fault(const std::string& what);

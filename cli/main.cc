@@ -50,6 +50,13 @@ int report(bool json, int status, const std::string& message, const CellFileErro
   return status;
 }
 
+bool json_wanted = false;   ///< also where arguments do not parse
+
+void report_crash(const std::string& what) {
+  report(json_wanted, kInternalFault, dump_fault(what));
+  std::fflush(stdout);
+}
+
 template <class Command>
 int guarded(bool json, Command command) {
   try {
@@ -286,8 +293,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& e) {
 
 int main_of(int count, char** arguments) {
   // Parsing may fail before options are stored, and the answer has to be JSON even so.
-  bool json = false;
-  for (int i = 1; i < count; ++i) json |= std::strcmp(arguments[i], "--json") == 0;
+  for (int i = 1; i < count; ++i) json_wanted |= std::strcmp(arguments[i], "--json") == 0;
+  const bool json = json_wanted;
 
   InspectOptions inspect;
   RunOptions run;
@@ -340,5 +347,6 @@ int main(int count, char** arguments) {
   signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it, and then nobody learns how a linker ended
   cellc::remove_temporaries_on_signals();
   cellc::remember_arguments(count, arguments);
+  cellc::report_crashes(cellc::report_crash, cellc::kInternalFault);
   return cellc::flushed(cellc::guarded(false, [&] { return cellc::main_of(count, arguments); }));
 }

@@ -28,10 +28,7 @@ std::atomic<int> pending_count{0};
 std::atomic<const char*> pending_directory{nullptr};
 
 extern "C" void remove_pending_and_die(int signal_number) {
-  const int count = pending_count.load();
-  for (int i = 0; i < count; ++i)
-    if (const char* path = pending[i].load()) unlink(path);
-  if (const char* directory = pending_directory.load()) rmdir(directory);  // only if it is empty
+  remove_temporaries();
   signal(signal_number, SIG_DFL);
   raise(signal_number);
 }
@@ -205,6 +202,13 @@ void write_files(const std::string& directory, const std::vector<std::pair<std::
   Pending pending(directory, files.size());
   for (const auto& [name, bytes] : files) pending.write(name, {bytes});
   pending.publish();
+}
+
+void remove_temporaries() {
+  const int count = pending_count.load();
+  for (int i = 0; i < count; ++i)
+    if (const char* path = pending[i].load()) unlink(path);
+  if (const char* directory = pending_directory.load()) rmdir(directory);  // only if it is empty
 }
 
 void remove_temporaries_on_signals() {

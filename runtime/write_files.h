@@ -19,6 +19,9 @@ void write_arrays(const std::string& directory, const std::vector<std::pair<std:
 /// The same for files of any kind, by name.
 void write_files(const std::string& directory, const std::vector<std::pair<std::string, std::string>>& files);
 
+/// Removes the temporary files of a write in progress. May be called from a signal handler.
+void remove_temporaries();
+
 /// Makes SIGINT, SIGTERM and SIGHUP remove the temporary files of a write in progress before they
 /// end the process. For programs; a library's host keeps its own handlers.
 void remove_temporaries_on_signals();

@@ -178,6 +178,23 @@ TEST_F(CommandUsage, AnInternalFaultLeavesADump) {
   }
 }
 
+// A crash is told as any other fault, and by JSON where that is asked for; it leaves no files.
+TEST_F(CommandUsage, ACrashLeavesADump) {
+  for (const char* stage : {"parse", "run", "write"}) {
+    ProcessOptions options;
+    options.environment = {{"CELLC_FAULT", std::string("crash:") + stage}, {"TMPDIR", path("")}};
+    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length", "2", "--out", "an out", "--json"},
+                                  options);
+    EXPECT_EQ(outcome.status, 5);
+    EXPECT_HAS(outcome.err, std::string("internal fault in stage '") + stage + "': signal 11");
+    EXPECT_HAS(outcome.err, "replay: cd ");
+    const json object = json::parse(outcome.out, nullptr, false);
+    ASSERT_TRUE(object.is_object()) << outcome.out;
+    EXPECT_EQ(object["exit_status"], 5);
+    EXPECT_TRUE(listing("an out").empty());
+  }
+}
+
 // Memory or the code generator fails within a run: no dump, since it is no mistake of ours, and no file.
 TEST_F(CommandUsage, AFaultWithinARunWritesNothing) {
   for (const char* solver : {"sequential", "segmented", "newton"})
