@@ -266,20 +266,9 @@ CUresult cuDeviceGetAttribute(int* v, CUdevice_attribute a, CUdevice d) { (void)
 CUresult cuGetErrorString(CUresult e, const char** t) { (void)e; *t = "as this driver says"; return CUDA_SUCCESS; }
 )";
 
-/// `main` of a program with that driver; what it prints, and its status.
-Outcome listen(const std::string& file_name, const std::string& main) {
-  const Scratch scratch;
-  const oracle::Example& file = oracle::example_named(file_name);
-  save(scratch / "module.h", files_of(LoweredCell(file.source, file.tree, file.tree.cells.at(0))).module_header);
-  save(scratch / "use.c", kListeningDriver + main);
-  return shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER, scratch.path(),
-                           CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
-}
-
-// Four inputs of f32 in three stages of eight steps are 48 KiB: without what the kernel has of its own they would need no leave.
-TEST(ShippedModule, AsksForSharedMemoryBesidesItsOwn) {
-  const Outcome ran = listen("16_slstm_diag", R"(
-int main(void) {
+/// A module that is loaded and called once, with all arrays or without those that `leave_out` takes away.
+const char* const kOneCall = R"(
+static int call(void (*leave_out)(slstm_diag_arrays*)) {
   slstm_diag_module m;
   slstm_diag_lengths lengths;
   slstm_diag_arrays arrays;
@@ -288,9 +277,31 @@ int main(void) {
   memset(&lengths, 0, sizeof lengths);
   memset(&arrays, 0x11, sizeof arrays);
   lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
+  if (leave_out) leave_out(&arrays);
+  launches = early = 0;
   if (!result) result = slstm_diag_workspace(&m, &lengths, &arrays, &bytes);
   if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
-  printf("%d: %s, %d launches, %d refused\n", result, slstm_diag_message(result), launches, refused);
+  if (result) puts(slstm_diag_message(result));
+  return result;
+}
+)";
+
+/// `main` of a program with that driver and that call; what it prints, and its status.
+Outcome listen(const std::string& main) {
+  const Scratch scratch;
+  const oracle::Example& file = oracle::example_named("16_slstm_diag");
+  save(scratch / "module.h", files_of(LoweredCell(file.source, file.tree, file.tree.cells.at(0))).module_header);
+  save(scratch / "use.c", std::string(kListeningDriver) + kOneCall + main);
+  return shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER, scratch.path(),
+                           CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
+}
+
+// Four inputs of f32 in three stages of eight steps are 48 KiB: without what the kernel has of its own they would need no leave.
+TEST(ShippedModule, AsksForSharedMemoryBesidesItsOwn) {
+  const Outcome ran = listen(R"(
+int main(void) {
+  const int result = call(0);
+  printf("%d launches, %d refused\n", launches, refused);
   return result || refused || !launches;
 }
 )");
@@ -299,29 +310,15 @@ int main(void) {
 
 // Code for cards before sm_90 does not wait for what is ahead of it, and an older driver would lose that in a graph.
 TEST(ShippedModule, LaunchesEarlyWhatWaits) {
-  const Outcome ran = listen("16_slstm_diag", R"(
-static int call(void) {
-  slstm_diag_module m;
-  slstm_diag_lengths lengths;
-  slstm_diag_arrays arrays;
-  int64_t bytes = 0;
-  int result = slstm_diag_load(&m, "");
-  memset(&lengths, 0, sizeof lengths);
-  memset(&arrays, 0x11, sizeof arrays);
-  lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
-  launches = early = 0;
-  if (!result) result = slstm_diag_workspace(&m, &lengths, &arrays, &bytes);
-  if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
-  return result;
-}
+  const Outcome ran = listen(R"(
 int main(void) {
-  int wrong = call() || !launches || early != launches;
+  int wrong = call(0) || !launches || early != launches;
   architecture = 80;
-  wrong |= (call() || !launches || early) << 1;
+  wrong |= (call(0) || !launches || early) << 1;
   architecture = 90, driver_version = 12020;
-  wrong |= (call() || !launches || early) << 2;
+  wrong |= (call(0) || !launches || early) << 2;
   driver_version = 12080, knows_early = 0;
-  wrong |= (call() || !launches || early) << 3;
+  wrong |= (call(0) || !launches || early) << 3;
   printf("%x\n", wrong);
   return wrong;
 }
@@ -331,23 +328,12 @@ int main(void) {
 
 // What a workspace keeps lies at one place, whatever arrays calls of the same lengths are given.
 TEST(ShippedModule, KeepsItsControlInPlace) {
-  const Outcome ran = listen("16_slstm_diag", R"(
+  const Outcome ran = listen(R"(
+static void a_start(slstm_diag_arrays* arrays) { arrays->c_start = 0; }
+static void rows_and_final(slstm_diag_arrays* arrays) { arrays->c = 0, arrays->c_final = 0; }
 int main(void) {
-  slstm_diag_module m;
-  slstm_diag_lengths lengths;
-  slstm_diag_arrays arrays;
-  int64_t bytes = 0;
-  int call, result = slstm_diag_load(&m, "");
-  memset(&lengths, 0, sizeof lengths);
-  lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
-  for (call = 0; call < 3 && !result; ++call) {
-    memset(&arrays, 0x11, sizeof arrays);
-    if (call == 1) arrays.c_start = 0;
-    if (call == 2) arrays.c = 0, arrays.c_final = 0;
-    result = slstm_diag_workspace(&m, &lengths, &arrays, &bytes);
-    if (!result) result = slstm_diag_forward(&m, &lengths, &arrays, 0, 0x100000, bytes, 0);
-    printf("%d: %s, zeros at %llx\n", result, slstm_diag_message(result), zeroed[call]);
-  }
+  const int result = call(0) || call(a_start) || call(rows_and_final);
+  printf("zeros at %llx, %llx, %llx\n", zeroed[0], zeroed[1], zeroed[2]);
   return result || zeros != 3 || zeroed[0] != zeroed[1] || zeroed[0] != zeroed[2];
 }
 )");
