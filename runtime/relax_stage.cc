@@ -163,10 +163,7 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
     for (Unconverged& u : found.unconverged) {
       u.sequence = part.sequences[static_cast<std::size_t>(u.sequence)];
       u.first_bad_step += begin;
-      // What follows a bad step starts from it: the first one is what counts.
-      const auto it = std::find_if(outcome.unconverged.begin(), outcome.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
-      if (it == outcome.unconverged.end()) outcome.unconverged.push_back(u);
-      else it->residual = std::max(it->residual, u.residual);
+      merge(outcome.unconverged, u);
     }
     // The caller runs the whole stage step by step: nothing is gained by going on.
     if (!outcome.unconverged.empty() && options.repair && !options.fixed_iterations) break;
@@ -259,17 +256,8 @@ double Relaxation::check(const RunArrays& arrays, double tolerance, std::vector<
   const BoundRun& run = *arrays.run;
   const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
   double most = 0;
-  for (std::int64_t s = 0; s + 1 < static_cast<std::int64_t>(run.offsets.size()); ++s) {
-    Unconverged bad{s, std::numeric_limits<std::int64_t>::max(), 0};
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-      const Furthest r = furthest(arrays.trajectories[states_[i]], f.outs[i], run.offsets[s], run.offsets[s + 1], tolerance, run.reverse);
-      most = std::max(most, r.far);
-      if (r.row < 0) continue;
-      bad.first_bad_step = std::min(bad.first_bad_step, run.reverse ? run.offsets[s + 1] - 1 - r.row : r.row - run.offsets[s]);
-      bad.residual = std::max(bad.residual, r.far);
-    }
-    if (bad.residual > 0) unconverged.push_back(bad);
-  }
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    most = std::max(most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, tolerance, run.reverse, unconverged));
   return most;
 }
 

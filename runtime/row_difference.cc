@@ -37,6 +37,27 @@ Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64
                                  : furthest_of<float>(a, b, begin, end, tolerance, reverse);
 }
 
+void merge(std::vector<Unconverged>& all, const Unconverged& one) {
+  const auto it = std::lower_bound(all.begin(), all.end(), one, [](const Unconverged& a, const Unconverged& b) { return a.sequence < b.sequence; });
+  if (it == all.end() || it->sequence != one.sequence) {
+    all.insert(it, one);
+    return;
+  }
+  it->first_bad_step = std::min(it->first_bad_step, one.first_bad_step);
+  it->residual = std::max(it->residual, one.residual);
+}
+
+double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets, double tolerance, bool reverse,
+                   std::vector<Unconverged>& unconverged) {
+  double most = 0;
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const Furthest r = furthest(written, made, offsets[s], offsets[s + 1], tolerance, reverse);
+    most = std::max(most, r.far);
+    if (r.row >= 0) merge(unconverged, {static_cast<std::int64_t>(s), reverse ? offsets[s + 1] - 1 - r.row : r.row - offsets[s], r.far});
+  }
+  return most;
+}
+
 double largest_change(const Array& a, const Array& b, int threads) {
   const std::int64_t rows = a.shape()[0];
   std::vector<double> each(static_cast<std::size_t>(threads), 0);

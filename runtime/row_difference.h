@@ -1,8 +1,10 @@
 #pragma once
 // How far two trajectories are from each other, over 1 + |value|.
 #include <cstdint>
+#include <vector>
 
 #include "runtime/array.h"
+#include "runtime/solve_options.h"
 
 namespace cellc {
 
@@ -13,6 +15,15 @@ struct Furthest {
 
 /// Rows [begin, end) of arrays of one shape, f32 or f64.
 Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance, bool reverse);
+
+/// Notes one more that is not converged: of each sequence the first bad step and the largest residual. `all` is in the order of
+/// sequences.
+void merge(std::vector<Unconverged>& all, const Unconverged& one);
+
+/// Rows of a state, as they were written, and what f makes of the row before each, for packed sequences: notes those beyond the
+/// tolerance and returns the largest residual of all.
+double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets, double tolerance, bool reverse,
+                   std::vector<Unconverged>& unconverged);
 
 /// The largest difference of all rows.
 double largest_change(const Array& a, const Array& b, int threads);

@@ -436,17 +436,9 @@ struct Solver::Impl {
   /// the whole step, in which a later stage may amplify what an earlier one left.
   void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, double tolerance) {
     const RunOutput f = stateless(step, stages().step).run(derived_run(run, arrays, stages().step.sources));
-    for (std::int64_t s = 0; s + 1 < static_cast<std::int64_t>(run.offsets.size()); ++s) {
-      Unconverged bad{s, std::numeric_limits<std::int64_t>::max(), 0};
-      for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-        const Furthest r = furthest(arrays.trajectories[u], f.outs[u], run.offsets[s], run.offsets[s + 1], tolerance, run.reverse);
-        report.max_residual = std::max(report.max_residual, r.far);
-        if (r.row < 0) continue;
-        bad.first_bad_step = std::min(bad.first_bad_step, run.reverse ? run.offsets[s + 1] - 1 - r.row : r.row - run.offsets[s]);
-        bad.residual = std::max(bad.residual, r.far);
-      }
-      if (bad.residual > 0) report.unconverged.push_back(bad);
-    }
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      report.max_residual =
+          std::max(report.max_residual, check_steps(arrays.trajectories[u], f.outs[u], run.offsets, tolerance, run.reverse, report.unconverged));
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
   }
@@ -455,15 +447,7 @@ struct Solver::Impl {
     report.max_residual = std::max(report.max_residual, outcome.report.max_residual);
     report.error_estimate = std::max(report.error_estimate, outcome.report.error_estimate);
     report.repaired += outcome.report.repaired;
-    for (const Unconverged& u : outcome.unconverged) {
-      auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
-      if (it == report.unconverged.end()) {
-        report.unconverged.push_back(u);
-      } else {
-        it->first_bad_step = std::min(it->first_bad_step, u.first_bad_step);
-        it->residual = std::max(it->residual, u.residual);
-      }
-    }
+    for (const Unconverged& u : outcome.unconverged) merge(report.unconverged, u);
     report.converged = report.unconverged.empty();
     report.stages.push_back(std::move(outcome.report));
   }

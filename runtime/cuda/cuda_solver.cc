@@ -314,15 +314,7 @@ struct CudaSolver::Impl {
         } else {
           observed[k].went_another_way();
         }
-        for (const Unconverged& u : o.unconverged) {
-          const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
-          if (it == report.unconverged.end()) {
-            report.unconverged.push_back(u);
-          } else {
-            it->first_bad_step = std::min(it->first_bad_step, u.first_bad_step);
-            it->residual = std::max(it->residual, u.residual);
-          }
-        }
+        for (const Unconverged& u : o.unconverged) merge(report.unconverged, u);
       }
       report.max_residual = std::max(report.max_residual, r.max_residual);
       report.error_estimate = std::max(report.error_estimate, r.error_estimate);
@@ -375,23 +367,12 @@ struct CudaSolver::Impl {
       r.outs.push_back(step_arrays[o].address());
     }
     rows_program(step, c.cell, Structure{}, running).run(r, stream);
-    std::vector<Unconverged> worst(static_cast<std::size_t>(arrays.sequences), {0, std::numeric_limits<std::int64_t>::max(), 0});
+    report.unconverged.clear();
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Array written = arrays.fetch_trajectory(u, stream),
                   made = arrays.fetch_rows(step_arrays[u], cell.symbols[cell.updates[u].symbol].axes, stream);
-      for (std::int64_t s = 0; s < arrays.sequences; ++s) {
-        const Furthest f = furthest(written, made, arrays.bound.offsets[s], arrays.bound.offsets[s + 1], tolerance, arrays.bound.reverse);
-        report.max_residual = std::max(report.max_residual, f.far);
-        if (f.row < 0) continue;
-        const std::int64_t at = arrays.bound.reverse ? arrays.bound.offsets[s + 1] - 1 - f.row : f.row - arrays.bound.offsets[s];
-        worst[s].first_bad_step = std::min(worst[s].first_bad_step, at);
-        worst[s].residual = std::max(worst[s].residual, f.far);
-      }
-    }
-    report.unconverged.clear();
-    for (std::int64_t s = 0; s < arrays.sequences; ++s) {
-      worst[s].sequence = s;
-      if (worst[s].residual > 0) report.unconverged.push_back(worst[s]);
+      report.max_residual =
+          std::max(report.max_residual, check_steps(written, made, arrays.bound.offsets, tolerance, arrays.bound.reverse, report.unconverged));
     }
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
