@@ -63,6 +63,11 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
   while (v->warps > 1 && (CELLC_SCAN_BYTES > room || (piece > 0 && CELLC_SCAN_PIECE > piece))) v->warps /= 2;
   while (v->steps > 8 && piece > 0 && CELLC_SCAN_PIECE > piece) v->steps -= 8;
+  if (piece > 0 && v->steps < STEPS) { /* fewer warps may leave room for more steps of each */
+    const int steps = v->steps;
+    v->steps = STEPS;
+    if (CELLC_SCAN_BYTES > room || CELLC_SCAN_PIECE > piece) v->steps = steps;
+  }
   bytes = CELLC_SCAN_BYTES;
 #undef CELLC_SCAN_BYTES
 #undef CELLC_SCAN_PIECE

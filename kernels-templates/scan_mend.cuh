@@ -10,11 +10,13 @@
 // Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a thread and a
 // word that each block adds when it ends (in a cluster, a barrier that nobody waits at for long). A block that has marked something
 // stays until all rows are written, takes chains that are marked, and walks them: from the row before a mark on, until a row agrees
-// with what stands there. From there on everything follows as it did before. Rows between marks are not looked at. What is compared
-// has not been rounded to 16 bits; what is walked has: there a walk goes on from rows as they stand, and rows agree that differ by
-// no more than their rounding.
+// with what stands there. From there on everything follows as it did before. Rows between marks are not looked at.
 //
-// Where nothing is to be repaired, no chain is walked: the first step of each sequence that is off is written down, and by how much.
+// What is compared has not been rounded to 16 bits, but rows have, and are no place for a walk to begin at: where a chain comes from
+// large states to small ones, the rounding of a large row is more than the small ones are. So in 16 bits a channel that is marked is
+// walked as a whole, from the state that it starts from, by one thread.
+//
+// Where nothing is to be repaired, no row is written: the first step of each sequence that is off is written down, and by how much.
 //
 // The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one after the other,
 // over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.
@@ -138,9 +140,71 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
       if (!work.stands(row, next[e], work.scan.tolerance) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
     }
-    if (far == 0) return;   // of 16 bits, the rounding of both
+    if (far == 0) return;   // another of the warp's parts began with it
     atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(t));
     atomicMax(work.scan.residual + lane[0].sequence, __float_as_uint(static_cast<float>(far)));
+  }
+
+  /// Of 16 bits: all steps of a channel, with nothing rounded between them. Rows and finals are written anew; or, where nothing is to be
+  /// walked, those at marks are compared with what they should be, but for their own rounding.
+  static __device__ __noinline__ void walk_all(const ScanMend& work, const unsigned* marks, const int warps) {
+    const Lanes& lanes = work.lanes;
+    const Lane lane[1] = {work.lane[0]};
+    const long long steps = lane[0].steps, piece_steps = warps * kStrip;
+    const int skewed = work.skew();
+    const bool notes = kWritesDown && work.scan.first_bad;
+    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)], state[Step::kStates], next[Step::kStates], far = 0;
+    long long first = steps;
+    load_params<Step>(lanes, lane, param);
+    const Uniforms<Step> uniforms(lanes);
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) state[e] = start_of(lanes, lane[0], e);
+    CELLC_UNROLL(1)
+    for (long long from = 0; from < steps; from += kAhead) {
+      const int count = steps - from < kAhead ? static_cast<int>(steps - from) : kAhead;
+      Real input[kAhead][Piece::kInputs];
+      CELLC_UNROLL()
+      for (int i = 0; i < kAhead; ++i) {
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kInputs; ++e) input[i][e] = load(work.input_at(e, from + (i < count ? i : 0)));   // read again rather than asked for
+      }
+      CELLC_UNROLL()
+      for (int i = 0; i < kAhead; ++i) {
+        if (i >= count) continue;
+        Step::step(param[0], input[i], state, next, uniforms.data);
+        const long long t = from + i, place = t + skewed;
+        const bool marked = notes && t > 0 && place % kScanSteps == 0 && marks[place / piece_steps * kScanChannels] >> (place % piece_steps / kStrip) & 1;
+        CELLC_UNROLL()
+        for (int e = 0; e < Step::kStates; ++e) {
+          if (marked) {
+            const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
+            if (!work.stands(row, next[e], work.scan.tolerance)) {
+              first = t < first ? t : first;
+              if (!(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
+            }
+          } else if (!notes) {
+            store(work.row_at(e, t), next[e]);
+          }
+          state[e] = next[e];
+        }
+      }
+    }
+    if (first < steps) {
+      atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(first));
+      atomicMax(work.scan.residual + lane[0].sequence, __float_as_uint(static_cast<float>(far)));
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates && !notes; ++e) finish(lanes, lane[0], e, state[e]);
+  }
+  CELLC_DEVICE void mend_rounded(unsigned* marks, int warps, int pieces) {
+    unsigned any = 0;
+    CELLC_UNROLL(1)
+    for (int piece = 0; piece < pieces; ++piece) any |= marks[static_cast<long long>(piece) * kScanChannels];
+    if (!any) return;
+    walk_all(*this, marks, warps);
+    CELLC_UNROLL(1)
+    for (int piece = 0; piece < pieces; ++piece) marks[static_cast<long long>(piece) * kScanChannels] = 0;
+    if (!kWritesDown || !scan.first_bad) atomicAdd(&scan.control->mended, 1u);
   }
 
   /// All marked rows of a chain whose pieces are of so many warps, by as many warps of this block as are in the crew: the first ones.
@@ -154,6 +218,10 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     const int pieces = static_cast<int>((steps + skewed + piece_steps - 1) / piece_steps), shares = crew * kScanParts, mine = warp * kScanParts + part;
     const int share = (pieces + shares - 1) / shares, first = mine * share, end = first + share < pieces ? first + share : pieces;
     unsigned* const marks = this->marks_of(chain);
+    if constexpr (kNarrow) {
+      if (mine == 0 && real) mend_rounded(marks, warps, pieces);
+      return;
+    }
     changed = false;
     bool open = false;   // the last row that was looked at has changed
     CELLC_UNROLL(1)

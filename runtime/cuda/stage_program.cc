@@ -304,8 +304,9 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
 void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared) {
   if (buffer.bytes() >= bytes && buffer.address()) return;
   buffer = GpuBuffer();
-  buffer = GpuBuffer(gpu_, std::max<std::size_t>(bytes, 256));
-  if (cleared) gpu_.zero(buffer.address(), buffer.bytes(), stream);
+  GpuBuffer made(gpu_, std::max<std::size_t>(bytes, 256));
+  if (cleared) gpu_.zero(made.address(), made.bytes(), stream);
+  buffer = std::move(made);   // not before: what could not be cleared is none
 }
 
 // Running ------------------------------------------------------------------------------------------------
