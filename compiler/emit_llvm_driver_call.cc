@@ -87,7 +87,9 @@ void DriverEmitter::settle_workspace() {
 }
 
 const std::string& DriverEmitter::address(FieldKind kind, int id) const {
-  return addresses_.at(static_cast<std::size_t>(layout().find(kind, id) - layout().fields.data()));
+  const CallField* field = layout().find(kind, id);
+  if (!field) throw std::logic_error("driver: an address of what no call hands over");
+  return addresses_.at(static_cast<std::size_t>(field - layout().fields.data()));
 }
 
 void DriverEmitter::call(const PlannedKernels& kernels, int kernel, const std::string& steps,

@@ -102,6 +102,8 @@ std::string DriverEmitter::slot_value(const Slot& slot, const std::string& s, co
     case SlotKind::InputStep:
       return signed_step(rows_of(FieldKind::Input, slot.id));
     case SlotKind::History: {
+      // An axis of one lag, which is none, reads no history.
+      if (!layout().find(FieldKind::InputHistory, slot.id)) return row_at(rows_of(FieldKind::Input, slot.id), t);
       const std::string& given = address(FieldKind::InputHistory, slot.id);
       const std::string size = text_->mul(depth(slot.id), bytes(axes_of(slot.id), true));
       return text_->pick_address(text_->is_null(given), histories_.at(slot.id),

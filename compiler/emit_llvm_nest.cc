@@ -192,6 +192,11 @@ void KernelEmitter::reduction_nest(const Nest& nest) {
     if (!lanes_bound) blocks_ = std::max(1, blocks_ / 2);
     const std::optional<std::int64_t> fixed = plan_.cell.graph.axis(extent(block_axis_)).fixed;
     if (fixed) blocks_ = static_cast<int>(std::max<std::int64_t>(1, std::min<std::int64_t>(blocks_, *fixed)));
+    // Along an axis of lags each row reads another step, and so nothing from where the one beside it does.
+    if (std::any_of(nest.loads.begin(), nest.loads.end(), [&](const Access& a) { return a.lag_axis == block_axis_; })) {
+      blocks_ = 1;
+      block_axis_ = kNoAxis;
+    }
   }
   begin_nest(nest);
   std::vector<OpenLoop> open;
