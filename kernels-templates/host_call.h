@@ -82,7 +82,7 @@ static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_fact
         return found;
       }
     }
-    if (!cellc_scan_block(part->stage, facts, 0, 0, v)) return -1;
+    if (!cellc_scan_block(part->stage, facts, 0, v)) return -1;
     found = cellc_find_kernel(part, v);
     if (found >= 0) return found;
     v->forward = 0;

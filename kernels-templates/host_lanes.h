@@ -127,7 +127,7 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
       return grid;
     }
     if (carriers == 0)
-      at_once = facts->multiprocessors * cellc_least(cellc_most(1, resident), cellc_scan_crowd(facts, cellc_scan_input_bytes(stage, v), chains));
+      at_once = facts->multiprocessors * cellc_least(cellc_most(1, resident), cellc_scan_crowd(stage, facts, v, chains));
     grid.blocks = (unsigned)cellc_most(carriers + 1, cellc_least(carriers + pieces, at_once));
     grid.cooperative = carriers > 0;
   } else {

@@ -24,37 +24,25 @@ static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cell
   return warps * cellc_divide_up(stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
 }
 
-/* Blocks of a multiprocessor whose inputs may well be on their way at the same time. 128 KB of each keep memory busy, and where
- * all have more to do than that, more requests only disturb each other: (8, 2048, 1536) of f32 takes 0.077 ms on an H200, and 0.079
- * with half as much again. Where chains are few, a third block has something to do while others look back.
- * `bytes`: inputs of a block; `chains`: 0 where they are not known. */
-static inline int cellc_scan_crowd(const cellc_facts* facts, int64_t bytes, int64_t chains) {
-  enum { ENOUGH = 128 << 10, LEAST = 2, ANY = 32 };
-  return chains > facts->multiprocessors ? (int)cellc_most(LEAST, cellc_divide_up(ENOUGH, bytes)) : ANY;
-}
-static inline int64_t cellc_scan_input_bytes(const cellc_stage* stage, const cellc_variant* v) {
-  return v->warps * cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps);
-}
-
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
-static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece, int64_t chains,
+static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece,
                                    cellc_variant* v) {
   enum { WARPS = 8, STEPS = 32, LEAST = 24 }; /* docs/notes/device-scan.md; of fewer steps each, half the warps are better */
   const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
   int blocks;
   int64_t room, bytes;
   /* scan_shared_bytes of scan_piece.cuh. */
-#define CELLC_SCAN_BYTES                                                                                  \
-  (cellc_scan_input_bytes(stage, v) + v->warps * v->channels * (2 * stage->map_numbers * real + 4) + \
+#define CELLC_SCAN_BYTES                                                           \
+  (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
+               v->channels * (2 * stage->map_numbers * real + 4)) +                \
    cellc_following_bytes(stage, v, v->channels < CELLC_WARP ? v->warps : 1) + v->channels * stage->step_states * real + (v->checks ? 12 : 8))
 #define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
-  v->warps = WARPS;
-  v->steps = STEPS;
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
-  blocks = (int)cellc_least(blocks, cellc_scan_crowd(facts, cellc_scan_input_bytes(stage, v), chains));
   room = cellc_least(facts->shared_per_multiprocessor / blocks - 1024, facts->shared_per_block);
   v->buffers = v->carried = 0;
+  v->warps = WARPS;
+  v->steps = STEPS;
   while (v->steps > LEAST && CELLC_SCAN_BYTES > room) v->steps -= 8;
   if (CELLC_SCAN_BYTES > room) {
     v->warps = WARPS / 2;
@@ -63,11 +51,6 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
   while (v->warps > 1 && (CELLC_SCAN_BYTES > room || (piece > 0 && CELLC_SCAN_PIECE > piece))) v->warps /= 2;
   while (v->steps > 8 && piece > 0 && CELLC_SCAN_PIECE > piece) v->steps -= 8;
-  if (piece > 0 && v->steps < STEPS) { /* fewer warps may leave room for more steps of each */
-    const int steps = v->steps;
-    v->steps = STEPS;
-    if (CELLC_SCAN_BYTES > room || CELLC_SCAN_PIECE > piece) v->steps = steps;
-  }
   bytes = CELLC_SCAN_BYTES;
 #undef CELLC_SCAN_BYTES
 #undef CELLC_SCAN_PIECE
@@ -75,6 +58,16 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   v->blocks = (int)cellc_least(blocks * WARPS / v->warps, facts->shared_per_multiprocessor / (bytes + 1024));
   v->shared_bytes = (int)bytes;
   return 1;
+}
+
+/* Blocks of a multiprocessor whose inputs may well be on their way at the same time. 128 KB of each keep memory busy, and where
+ * all have more to do than that, more requests only disturb each other: (8, 2048, 1536) of f32 takes 0.077 ms on an H200, and 0.079
+ * with half as much again. Where chains are few, a third block has something to do while others look back; where blocks have few
+ * warps, these are too few. What a block does is the same, and so are the bits. */
+static inline int cellc_scan_crowd(const cellc_stage* stage, const cellc_facts* facts, const cellc_variant* v, int64_t chains) {
+  enum { ENOUGH = 128 << 10, LEAST = 2, WARPS = 8, ANY = 32 };
+  const int64_t bytes = v->warps * cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps);
+  return v->warps == WARPS && chains > facts->multiprocessors ? (int)cellc_most(LEAST, cellc_divide_up(ENOUGH, bytes)) : ANY;
 }
 
 /* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage.
@@ -231,7 +224,9 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     *v = stream;
     return 1;
   }
-  return cellc_scan_block(stage, facts, piece, chains, v);
+  if (!cellc_scan_block(stage, facts, piece, v)) return 0;
+  v->blocks = (int)cellc_least(v->blocks, cellc_scan_crowd(stage, facts, v, chains)); /* and more registers for each */
+  return 1;
 }
 
 /* Steps of a piece, which is what one block takes. */

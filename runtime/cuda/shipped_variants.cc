@@ -61,10 +61,10 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
       v.channels = of_block;
       v.checks = 1;
       // Where steps are read in chunks it pays to know the direction; streams run forward.
-      if (cellc_scan_block(&stage, &on, 0, 0, &v)) all.push_back(v);
+      if (cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
       v.forward = 1;
       if (copy != CELLC_ROWS && of_block * stage.storage_bytes >= 16) return;
-      if (copy != CELLC_ROWS && cellc_scan_block(&stage, &on, 0, 0, &v)) all.push_back(v);
+      if (copy != CELLC_ROWS && cellc_scan_block(&stage, &on, 0, &v)) all.push_back(v);
       if (!cellc_stream_block(&stage, &on, &v)) return;
       all.push_back(v);
       // Of many chains or few multiprocessors, a carrier takes all channels of a chain (cellc_streams).
