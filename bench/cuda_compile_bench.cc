@@ -1,4 +1,5 @@
-// From the text of a cell to kernels that are loaded, on a GPU: without anything cached, all of them at once, and from the cache.
+// From the text of a cell to kernels that are loaded, on a GPU: with nothing cached, with nothing cached and both kernels compiled
+// at the same time, and from the cache.
 //
 //   cellc_bench_compile CELL [LENGTH]   (axes are 1024 long)
 //
@@ -48,12 +49,10 @@ Times ready(Gpu& gpu, const std::string& text, Strategy strategy, std::int64_t l
   BoundRun run;
   for (const AxisId a : cell.cell.header) run.sizes[a] = kAxis;
   run.offsets = {0, length};
-
   for (const Symbol& symbol : cell.cell.symbols) {
     Array array;
     if (symbol.kind == SymbolKind::State) array = Array(Dtype::F32, {1, kAxis});
     if (symbol.kind == SymbolKind::Param) array = Array(Dtype::F32, {kAxis});
-
     run.symbols.push_back(array);
   }
   const GpuBuffer x(gpu, static_cast<std::size_t>(length * kAxis * 4));   // all inputs are the same

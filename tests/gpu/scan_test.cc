@@ -226,6 +226,12 @@ TEST(Scan, TwoStates) {
 TEST(Scan, FourStates) { check_layouts(ring_cell()); }
 TEST(Scan, AStateThatForgetsAtOnce) { check_layouts(forgetful_cell()); }
 
+/// A case whose data leave something to walk.
+void check_walked(ScanRunner& runner, const ScanCase& c) {
+  runner.check(c);
+  EXPECT_GT(runner.mended(), 0u);
+}
+
 // Chains that come from large states to small ones, so that composed maps are rounded by more than the tolerance: by all kernels,
 // with pieces that wait for each other and pieces that do not.
 TEST(Scan, RowsFollowFromEachOther) {
@@ -243,24 +249,20 @@ TEST(Scan, RowsFollowFromEachOther) {
     c.lengths = {777, 777};
     c.channels = 32;
     c.width = 40;
-    runner.check(c);
-    EXPECT_GT(runner.mended(), 0u);
+    check_walked(runner, c);
     c.packed = true;
     c.lengths = {600, 1, 0, 431, 64};
-    runner.check(c);
-    EXPECT_GT(runner.mended(), 0u);
+    check_walked(runner, c);
     c.packed = false;
     c.lengths = {1023};
     c.copy = "Rows";
     c.channels = c.width = 4;
-    runner.check(c);
-    EXPECT_GT(runner.mended(), 0u);
+    check_walked(runner, c);
     c.copy = "Time";
     c.channels = c.width = 1;
     c.misalign = 1;
     c.lengths = {7001};
-    runner.check(c);
-    EXPECT_GT(runner.mended(), 0u);
+    check_walked(runner, c);
   }
 }
 
@@ -279,18 +281,15 @@ TEST(Scan, RoundedRowsAreNoPlaceToBeginAt) {
       c.lengths = {777, 777};
       c.channels = 32;
       c.width = 40;
-      runner.check(c);
-      EXPECT_GT(runner.mended(), 0u);
+      check_walked(runner, c);
       c.packed = true;
       c.lengths = {600, 1, 0, 431, 64};
-      runner.check(c);
-      EXPECT_GT(runner.mended(), 0u);
+      check_walked(runner, c);
       c.packed = false;
       c.copy = "Time";
       c.channels = c.width = 1;
       c.lengths = {7001};
-      runner.check(c);
-      EXPECT_GT(runner.mended(), 0u);
+      check_walked(runner, c);
     }
   }
 }
