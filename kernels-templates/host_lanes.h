@@ -10,6 +10,17 @@ static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_pla
              : 0;
 }
 
+/* Bytes of inputs that all lanes of a multiprocessor may have on their way, above which each asks for half as many steps at a time.
+ * Memory that is asked for much more than it can bring answers later, and blocks that do not fit wait for a whole sequence. ParaGRU in
+ * f32 on an H200: with 71 KB half of it takes 17 % more time, with 89 KB 2 % more, with 107 KB 0.5 % less, and 1.5 to 5 % less from there to
+ * 286 KB; f64 with 286 KB takes 33 % less. */
+enum { CELLC_CROWD = 96 << 10 };
+
+static inline void cellc_ask_for_less(cellc_variant* v) {
+  v->steps /= 2;
+  v->shared_bytes /= 2;
+}
+
 /* Which walk: `whole` says that channels are neighbours in every array and rows aligned; segments 0: none. */
 static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const cellc_facts* facts, int whole,
                                                int uniform, int64_t chains, int64_t channels,
@@ -18,7 +29,7 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   /* Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there
    * are lanes enough for a warp on every scheduler. */
   const int plenty = chains * cellc_most(1, segments) >= 2 * 128 * (int64_t)facts->multiprocessors * 9 / 10;
-  int64_t tile, tiles, blocks, inputs;
+  int64_t tile, tiles, blocks, step_bytes;
   memset(&v, 0, sizeof v);
   v.kernel = segments ? CELLC_SEGMENTED : CELLC_SEQUENTIAL;
   v.width = stage->storage_bytes == 2 && whole && plenty && channels % (2 * CELLC_WARP) == 0 ? 2 : 1;
@@ -29,10 +40,11 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   /* The warps of a block stay together where they walk one row to its end and memory is the limit. */
   v.lockstep =
       !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
-  inputs = cellc_most(1, stage->step_inputs);
-  if (segments) inputs = cellc_most(inputs, stage->carried_inputs);
-  v.shared_bytes = (int)(stage->warps * CELLC_STAGES_AHEAD * stage->stage_steps * inputs * CELLC_WARP *
-                         v.width * stage->storage_bytes);
+  step_bytes = stage->warps * CELLC_STAGES_AHEAD * cellc_most(1, segments ? cellc_most(stage->step_inputs, stage->carried_inputs) : stage->step_inputs) *
+               tile * stage->storage_bytes;
+  v.steps = stage->stage_steps;
+  v.shared_bytes = (int)(v.steps * step_bytes);
+  if (v.lockstep && v.steps >= 8 && blocks * v.shared_bytes > (int64_t)CELLC_CROWD * facts->multiprocessors) cellc_ask_for_less(&v);
   return v;
 }
 

@@ -56,7 +56,7 @@ typedef struct cellc_plan {
 typedef struct cellc_variant {
   int kernel, rows, lockstep, width;
   int copy, channels, steps, warps,
-      blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor */
+      blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor. Of a walk: steps that a warp stages at once */
   int buffers, carried,
       forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; channels of a carrier; time runs
                   forward */

@@ -332,9 +332,7 @@ class Shipper {
                                     ? fmt::format("{}{}{}{}", v.buffers ? "stream" : "channels", v.channels,
                                                   v.forward ? fmt::format("_steps{}", v.steps) : "",
                                                   v.buffers ? fmt::format("_carried{}", v.carried) : "")
-                                : v.width == 2 ? "pairs"
-                                : v.rows       ? "rows"
-                                               : "lanes";
+                                    : fmt::format("{}{}", v.width == 2 ? "pairs" : v.rows ? "rows" : "lanes", v.steps);
       const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, variant_name(v));
       std::string& body = inside[space];
       if (body.empty()) {

@@ -37,7 +37,7 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
     scans = segments = false;
   for (const int kind : {CELLC_SEQUENTIAL, CELLC_SEGMENTED}) {
     if (kind == CELLC_SEGMENTED && !segments) continue;
-    const auto add = [&](int rows, int lockstep, int width) {
+    const auto add = [&](int rows, int lockstep, int width, bool crowded = false) {
       const std::int64_t tile = CELLC_WARP * width;
       if (rows && (alone || (channels > 0 && channels % tile != 0))) return;
       if (kind == CELLC_SEGMENTED && lockstep) return;
@@ -46,11 +46,15 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
       v.rows = rows;
       v.lockstep = lockstep;
       v.width = width;
+      if (crowded && v.steps < 8) return;
+      if (crowded) cellc_ask_for_less(&v);
       all.push_back(v);
     };
     add(0, 0, 1);
-    for (int width = 1; width <= (stage.storage_bytes == 2 ? 2 : 1); ++width)
+    for (int width = 1; width <= (stage.storage_bytes == 2 ? 2 : 1); ++width) {
       for (int lockstep = 0; lockstep < 2; ++lockstep) add(1, lockstep, width);
+      add(1, 1, width, true);
+    }
   }
   if (scans) {
     const auto add = [&](int copy, int of_block) {
@@ -95,7 +99,7 @@ std::string variant_name(const cellc_variant& v) {
                        v.buffers && v.copy == CELLC_ROWS ? fmt::format("_carried{}", v.carried) : "");
   }
   return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
-                     v.lockstep ? "_lockstep"
+                     v.lockstep ? fmt::format("_lockstep{}", v.steps)
                      : v.rows   ? "_rows"
                                 : "",
                      v.width == 2 ? "_pairs" : "");

@@ -193,8 +193,8 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
 }
 
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
-  std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n", stage.stage_steps,
-                                 kStages, variant.width);
+  std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
+                                 variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
   if (variant.rows || variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);

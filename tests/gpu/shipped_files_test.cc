@@ -181,7 +181,7 @@ TEST(ShippedFile, SaysWhatItCameFrom) {
       "Every written\n";
   EXPECT_EQ(built.bytes.substr(0, head.size()), head);
   EXPECT_EQ(built.header.substr(0, head.size()), head);
-  EXPECT_EQ(built.kernels.size(), 8u) << "two walks, a walk in lockstep, two by segments, three of calls";
+  EXPECT_EQ(built.kernels.size(), 9u) << "two walks, two in lockstep, two by segments, three of calls";
 }
 
 /// A driver that knows no code for its card: what `_load` asks of it, by hand, since no card of another

@@ -176,6 +176,23 @@ TEST_F(ShippedCall, ChoosesAKernelByTheShape) {
   EXPECT_FALSE(launched("stage0_segments_"));
 }
 
+/// Of many lanes each asks for less at a time, and the rows are the same.
+TEST_F(ShippedCall, WalksOfManyLanesDoNotCrowdMemory) {
+  for (const std::int64_t channels : {128, 512}) {
+    make("01_para_gru", channels, Strategy::Auto, 1);
+    if (gpu->facts().multiprocessors != 1) GTEST_SKIP() << "a card needs fifty thousand lanes to be crowded";
+    const Trial of = trial(21);
+    const std::vector<std::int64_t> lengths = {21, 21};
+    const Binding binding = of.bound(lengths, false, 1);
+    const std::map<std::string, Array> got = program->run(binding, Dtype::F32, {});
+    EXPECT_TRUE(launched(channels == 128 ? "stage0_walk_lockstep8" : "stage0_walk_lockstep4"));
+    RunOutput output;
+    output.states.push_back(got.at("h").with_shape({42, channels}));
+    output.finals.push_back(got.at("h.final").with_shape({2, channels}));
+    EXPECT_EQ(of.verify(binding.run, output, lengths), "");
+  }
+}
+
 TEST_F(ShippedCall, ScansAreThoseOfOpenLengths) {
   make("08_gilr", 32);
   const Trial of = trial(300);

@@ -144,6 +144,28 @@ TEST(StageGrid, ScansOfManyChainsDoNotCrowdMemory) {
   EXPECT_EQ(blocks_of(8, 8, 8), 3) << "of four warps each";
 }
 
+TEST(StageGrid, WalksOfManyLanesDoNotCrowdMemory) {
+  Launch launch;
+  launch.stage.stage_steps = 8;
+  /// Steps that a warp stages at once, of lanes that neighbour each other in memory.
+  const auto steps_of = [&](std::int64_t lanes, int segments = 0) {
+    const cellc_variant v = cellc_walk_variant(&launch.stage, &launch.card, 1, 1, lanes, 2048, segments);
+    const int inputs = segments ? std::max(launch.stage.step_inputs, launch.stage.carried_inputs) : launch.stage.step_inputs;
+    EXPECT_EQ(v.shared_bytes, launch.stage.warps * CELLC_STAGES_AHEAD * v.steps * inputs * CELLC_WARP * v.width * launch.stage.storage_bytes);
+    return v.steps;
+  };
+  EXPECT_EQ(steps_of(16 * 2048), 8) << "71 KB a multiprocessor";
+  EXPECT_EQ(steps_of(20 * 2048), 8);
+  EXPECT_EQ(steps_of(24 * 2048), 4) << "107 KB";
+  EXPECT_EQ(steps_of(512 * 2048), 4);
+  EXPECT_EQ(steps_of(512 * 2048, 2), 8) << "run-ups are whole stages of eight";
+  EXPECT_EQ(steps_of(512 * 2048 + 32), 8) << "not all warps go together";
+  launch.stage.storage_bytes = launch.stage.real_bytes = 8;
+  EXPECT_EQ(steps_of(16 * 2048), 4);
+  launch.stage.stage_steps = 4;
+  EXPECT_EQ(steps_of(16 * 2048), 4) << "because of many inputs";
+}
+
 TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
   Launch launch;
   launch.stage.step_inputs = launch.stage.map_numbers = 2;
