@@ -7,7 +7,8 @@
 namespace cellc {
 
 std::string c_name(const std::string& name) {
-  // Words of C99 and C++20 that a cell may use as names. The C library's macros in lower case too.
+  // Words of C99 and C++20 that a cell may use as names. The C library's macros in lower case too, and
+  // the types that a header speaks of.
   static const std::set<std::string_view> taken = {"alignas",
                                                    "alignof",
                                                    "and",
@@ -107,6 +108,9 @@ std::string c_name(const std::string& name) {
                                                    "errno",
                                                    "NULL",
                                                    "INT64_MAX",
+                                                   "int32_t",
+                                                   "int64_t",
+                                                   "uint16_t",
                                                    "EOF"};
   return taken.count(name) ? name + "_" : name;
 }
@@ -121,13 +125,16 @@ CallLayout call_layout(const CellGraph& cell) {
   CallLayout layout;
   for (const AxisId a : cell.header)
     if (!cell.graph.axis(a).fixed) layout.lengths.push_back(a);
-  std::set<std::string> used;
+  std::set<std::string> names, members;
   const auto add = [&](FieldKind kind, int id, std::string name, bool required) {
-    name = c_name(name);
-    while (!used.insert(name).second) name += "_";
-    layout.fields.push_back({kind, id, name, layout.words, required});
-    if (layout.fields.back().is_rows()) used.insert(name + "_strides");  // its neighbour in the C header
-    layout.words += layout.fields.back().is_rows() ? 3 : 1;
+    while (!names.insert(name).second) name += "_";
+    const bool rows = CallField::is_rows(kind);
+    std::string member = c_name(name);
+    while (members.count(member) || (rows && members.count(member + "_strides"))) member += "_";
+    members.insert(member);
+    if (rows) members.insert(member + "_strides");  // its neighbour in the C header
+    layout.fields.push_back({kind, id, name, member, layout.words, required});
+    layout.words += rows ? 3 : 1;
   };
   const auto each = [&](SymbolKind kind, const auto& visit) {
     for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)

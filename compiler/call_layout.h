@@ -26,14 +26,16 @@ enum class FieldKind : std::uint8_t {
 /// from step to step in entries, where 0 stands for rows one after another. All others take the address.
 struct CallField {
   FieldKind kind;
-  int id;            ///< symbol, or out
-  std::string name;  ///< in C, and for the C API: "x", "h_start", "h_final", "x_lag", "x_lag_final"
-  int word;          ///< offset in the struct of arrays
-  bool required;     ///< may not be null; the others have a default, or are not wanted
+  int id;              ///< symbol, or out
+  std::string name;    ///< for the C API: "x", "h_start", "h_final", "x_lag", "x_lag_final"
+  std::string member;  ///< of the C struct: the name, or another where C or C++ has no room for that
+  int word;            ///< offset in the struct of arrays
+  bool required;       ///< may not be null; the others have a default, or are not wanted
 
-  bool is_rows() const {
+  static bool is_rows(FieldKind kind) {
     return kind == FieldKind::Input || kind == FieldKind::State || kind == FieldKind::Out;
   }
+  bool is_rows() const { return is_rows(kind); }
   bool is_written() const { return kind >= FieldKind::State; }
   bool is_storage() const {
     return is_rows() || kind == FieldKind::InputHistory || kind == FieldKind::FinalInputHistory;

@@ -24,7 +24,7 @@ std::string DriverEmitter::forward_function() {
     std::string missing = text.is_null(addresses_.back());
     // No steps, no rows: their address is anything.
     if (field.is_rows()) missing = text.both(missing, text.is("sgt", total, "0"));
-    text.fail_when(missing, code(fmt::format("{} is a null pointer", field.name)));
+    text.fail_when(missing, code(fmt::format("{} is a null pointer", field.member)));
   }
   text.fail_when(text.is_null("%workspace"), code("the workspace is a null pointer"));
   text.fail_when(text.is("slt", "%workspace_bytes", size),

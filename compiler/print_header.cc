@@ -105,9 +105,9 @@ class HeaderPrinter {
       if (!f.required) comment += f.is_written() ? ", may be null" : ", null: default";
       if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory)
         comment += "; the newest step first";
-      const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.name);
+      const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.member);
       text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
-      if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.name);
+      if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.member);
     }
     return text + fmt::format("}} {}_arrays;\n\n", p_);
   }

@@ -207,8 +207,8 @@ std::string room_and_words(const ShippedCell& cell, const std::string& p, const 
       r.views);
   std::vector<std::string> missing, foreign;
   for (const CallField& f : cell.layout().fields) {
-    missing.push_back(f.name + " is a null pointer");
-    foreign.push_back(f.name + " is not memory of the current device");
+    missing.push_back(f.member + " is a null pointer");
+    foreign.push_back(f.member + " is not memory of the current device");
   }
   text += strings(p + "_missing", missing) + strings(p + "_foreign", foreign);
   text += fmt::format(

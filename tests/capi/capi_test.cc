@@ -280,6 +280,15 @@ TEST_F(CApi, InspectAndDescribe) {
   EXPECT_EQ(cellc_api_version(), CELLC_API_VERSION);
 }
 
+TEST_F(CApi, ArraysHaveTheNamesOfTheCell) {
+  cellc_kernel* kernel = compile(
+      "cell c[int] { state new[int]\n input x[int], x_strides, double\n new' = 0.5*new + x + x_strides*lag(double, 1) }");
+  EXPECT_EQ(cellc_axis_find(kernel, "int"), 0);
+  for (const char* name : {"x", "x_strides", "double", "new", "new_start", "new_final", "double_lag", "double_lag_final"})
+    EXPECT_GE(cellc_array_find(kernel, name), 0) << name;
+  EXPECT_EQ(cellc_array_find(kernel, "new_"), -1);
+}
+
 TEST_F(CApi, ErrorsSayWhere) {
   cellc_kernel* kernel = nullptr;
   const std::string text = "cell bad[d] {\n  state h[d]\n  h' = h + g\n}\n";

@@ -351,6 +351,24 @@ TEST_F(CommandBuild, TheHeaderNamesStagesOfCopies) {
   EXPECT_HAS(bytes("late.h"), "structure: {h} diagonal; {lag(h, 1)} diagonal\n");
 }
 
+// The names of a cell, the words of C and C++ and the suffixes of a header's own get out of each other's way.
+TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
+  const std::string cell = write("main.cell", R"(cell main[int, sequences] {
+  state h[int], new, x_start, INT64_MAX
+  input x[int], h_strides, h_final[sequences], int64_t, float
+  param x_strides, h_ = 1
+  h' = 0.5*h + x*h_ + x_strides
+  new' = 0.5*new + h_strides + sum[sequences](h_final)
+  x_start' = 0.5*x_start + int64_t*float
+  INT64_MAX' = 0.5*INT64_MAX
+}
+)");
+  build({cell, "--target", "cpu-object", "-o", "main.o"});
+  write("use.c", "#include \"main.h\"\nint use(const main_arrays* a) { return a->h_strides != 0 && a->new_ != 0; }\n");
+  shell(kCc + "-c use.c -o use.o");
+  shell(kCpp + "-x c++ -c use.c -o use.o");
+}
+
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed

@@ -406,12 +406,12 @@ std::string program(const CellGraph& cell, const std::string& p, bool module) {
       "&v) != 1) return 5; lengths.steps = v;\n    fclose(f);\n  }\n";
   for (const CallField& f : layout.fields) {
     if (!f.is_written())
-      text += fmt::format("  arrays.{0} = load(\"{0}.bin\");\n", f.name);
+      text += fmt::format("  arrays.{0} = load(\"{0}.bin\");\n", f.member);
     else
       text += fmt::format(
           "  {{ FILE* f = fopen(\"{0}.size\", \"r\"); unsigned long long v = 0; if (f && fscanf(f, \"%llu\", "
           "&v) == 1) {{ arrays.{0} = room(v); fclose(f); }} }}\n",
-          f.name);
+          f.member);
   }
   const std::string m = module ? "&m, " : "";
   text += fmt::format(
@@ -441,7 +441,7 @@ std::string program(const CellGraph& cell, const std::string& p, bool module) {
       text += fmt::format(
           "  {{ FILE* f = fopen(\"{0}.size\", \"r\"); unsigned long long v = 0; if (f && fscanf(f, \"%llu\", "
           "&v) == 1) keep(\"{0}.out\", arrays.{0}, v); }}\n",
-          f.name);
+          f.member);
   text += fmt::format("  (void)n;\n  puts({0}_about());\n  return 0;\n}}\n", p);
   return text;
 }
@@ -497,18 +497,18 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
       for (const CallField& f : call_layout(fixed).fields) {
         if (f.kind == FieldKind::Input || f.kind == FieldKind::Param || f.kind == FieldKind::Start) {
           const Array a = convert(binding.run.symbols[f.id], f.is_storage() ? dtype : arithmetic_of(dtype));
-          save(scratch / (f.name + ".bin"),
+          save(scratch / (f.member + ".bin"),
                std::string(static_cast<const char*>(a.data()),
                            static_cast<std::size_t>(a.count()) * size_of(a.dtype())));
         }
         if (f.kind == FieldKind::State || f.kind == FieldKind::Out || f.kind == FieldKind::Final) {
           const std::string written =
               f.kind == FieldKind::Final ? cell.graph.symbols[f.id].name + ".final" : f.name;
-          name_of[written] = f.name;
+          name_of[written] = f.member;
           const auto found =
               std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
           ASSERT_NE(found, want.end()) << written;
-          save(scratch / (f.name + ".size"), std::to_string(static_cast<std::size_t>(found->second.count()) *
+          save(scratch / (f.member + ".size"), std::to_string(static_cast<std::size_t>(found->second.count()) *
                                                             size_of(found->second.dtype())));
         }
       }
