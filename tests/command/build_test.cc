@@ -460,6 +460,14 @@ TEST_F(CommandBuild, Refusals) {
     EXPECT_HAS(missing.err, "--target cuda-source needs none");
     EXPECT_FALSE(std::filesystem::exists(path("a.o")));
   }
+  // The cell's own file is not what anybody wants to lose.
+  write("gru.h", kGru);
+  for (const auto& [file, out] : {std::pair("gru.cell", "gru.cell"), {"gru.cell", "./gru.cell"}, {"gru.h", "gru.o"}}) {
+    const Outcome outcome = cellc({"build", file, "--target", "cpu-object", "-o", out});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_HAS(outcome.err, "is the cell file itself");
+    EXPECT_EQ(bytes(file), kGru);
+  }
   // No linker in sight.
   std::filesystem::create_directory(path("empty"));
   ProcessOptions nowhere;
