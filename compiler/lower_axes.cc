@@ -32,8 +32,9 @@ bool Lowering::is_taken(const std::string& display, const Scope& scope) const {
 
 AxisId Lowering::new_index_axis(const std::string& name, AxisId like, Span span, Scope& scope) {
   std::vector<AxisId>& known = scope.index_names[name];
+  std::set<AxisId>& here = scope.in_line[name];
   for (AxisId a : known)
-    if (graph_.same_length(a, like)) return a;
+    if (graph_.same_length(a, like)) return *here.insert(a).first;
   if (graph_.axis_count() >= kMaxAxes) {
     fail(span, fmt::format("more than {} axes and index names in one cell", kMaxAxes), scope);
     stopped_ = true;
@@ -48,6 +49,7 @@ AxisId Lowering::new_index_axis(const std::string& name, AxisId like, Span span,
       display = fmt::format("{}_{}", name, n);
   const AxisId axis = graph_.renamed_axis(display, graph_.axis(like).extent_of);
   known.push_back(axis);
+  here.insert(axis);
   scope.displayed.insert(display);
   scope.own_axes.insert(axis);
   return axis;
@@ -84,6 +86,8 @@ AxisId Lowering::known_axis(const IndexEntry& entry, const std::vector<AxisId>* 
       for (AxisId a : candidates)
         if (std::find(among->begin(), among->end(), a) != among->end()) return a;
     if (candidates.size() == 1) return candidates[0];
+    if (const auto here = scope.in_line.find(entry.name); here != scope.in_line.end() && here->second.size() == 1)
+      return *here->second.begin();
     fail(entry.span, fmt::format("'{}' names axes of different lengths in this cell", entry.name), scope,
          "use one index name for one length");
     return kNoAxis;

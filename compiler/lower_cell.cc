@@ -161,8 +161,17 @@ void Lowering::lower_start(const Declaration& d, int index, Scope& scope) {
 }
 
 // Index names get their length from the tensor that they index, wherever in the line that stands:
-// eye[i,j] + A[i,j] is as good as the other way round.
-void Lowering::learn_index_names(const Expr& root, Scope& scope) {
+// eye[i,j] + A[i,j] is as good as the other way round. What they stood for in another line counts only
+// where this one does not say.
+void Lowering::learn_index_names(const Expr& root, Scope& scope, const std::vector<Target>& targets) {
+  scope.in_line.clear();
+  for (const Target& t : targets)
+    if (const int s = find_symbol(t.name); scope.kind == Scope::Kind::Cell && t.primed && t.has_index && s >= 0) {
+      const std::vector<AxisId> axes = symbols_[s].axes;
+      for (std::size_t p = 0; p < t.index.size() && axes.size() == t.index.size() && !stopped_; ++p)
+        if (!t.index[p].integer && !scope.axes.contains(t.index[p].name))
+          new_index_axis(t.index[p].name, axes[p], t.index[p].span, scope);
+    }
   walk(root, [&](const Expr& e) {
     if (e.kind != ExprKind::Name || !e.has_index || stopped_) return;
     for (const IndexEntry& entry : e.index)
@@ -181,15 +190,7 @@ void Lowering::learn_index_names(const Expr& root, Scope& scope) {
 
 void Lowering::lower_line(const Line& line, Scope& scope) {
   if (stopped_ || line.targets.empty() || !line.value) return;
-  if (scope.kind == Scope::Kind::Cell)
-    for (const Target& t : line.targets)
-      if (const int s = find_symbol(t.name); t.primed && t.has_index && s >= 0) {
-        const std::vector<AxisId> axes = symbols_[s].axes;
-        for (std::size_t p = 0; p < t.index.size() && axes.size() == t.index.size() && !stopped_; ++p)
-          if (!t.index[p].integer && !scope.axes.contains(t.index[p].name))
-            new_index_axis(t.index[p].name, axes[p], t.index[p].span, scope);
-      }
-  learn_index_names(*line.value, scope);
+  learn_index_names(*line.value, scope, line.targets);
   if (line.targets.size() == 1) {
     assign(line, line.targets[0], lower(*line.value, scope), scope);
     return;

@@ -55,6 +55,7 @@ struct Scope {
   Kind kind = Kind::Cell;
   std::map<std::string, AxisId> axes;                      ///< header axes, or a function's own
   std::map<std::string, std::vector<AxisId>> index_names;  ///< introduced by index lists, one a length
+  std::map<std::string, std::set<AxisId>> in_line;         ///< those of them that the line at hand introduces
   std::map<std::string, Binding> values;
   std::map<std::string, Binding> primes;  ///< of a cell: states that have their line
   std::set<std::string> mentioned;        ///< in index lists, with a length or without
@@ -126,7 +127,7 @@ class Lowering {
   std::optional<std::vector<AxisId>> listed_axes(const Target& target, const Value& value, Scope& scope);
   bool is_fixed_number(NodeId node) const;
   std::string source_of_axis(const Expr& value, AxisId axis, Scope& scope);
-  void learn_index_names(const Expr& root, Scope& scope);
+  void learn_index_names(const Expr& root, Scope& scope, const std::vector<Target>& targets = {});
   void report_unassigned(const Cell& cell);
   // order of definitions, lower_order.cc
   Value undefined_name(const Expr& e, Scope& scope);

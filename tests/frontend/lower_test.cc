@@ -288,6 +288,24 @@ TEST(Lower, UpdateNamedByPlaces) {
   });
 }
 
+TEST(Lower, AnIndexNameHasTheLengthThatItsLineGives) {
+  const CellGraph cell = good(
+      "cell c[n, m] {\n state P[n,n], Q[m,m]\n param A[n,n], B[m,m]\n"
+      " P'[i,j] = P[j,i] + size[i]*eye[i,j]\n Q'[i,j] = Q[j,i] + size[i]*eye[i,j]\n"
+      " a = sum[i](A[i,i] + eye[i,0])\n out b = a + sum[i](eye[i,0]*B[i,i]) + size[i]\n}\n");
+  Numbers at(cell, {{"n", 2}, {"m", 3}});
+  expect_entries(at("P'"), [&](const Place& p) { return entry("P", {p[1], p[0]}) + 2.0 * (p[0] == p[1]); });
+  expect_entries(at("Q'"), [&](const Place& p) { return entry("Q", {p[1], p[0]}) + 3.0 * (p[0] == p[1]); });
+  expect_entries(at("b"), [&](const Place&) {
+    return sum_to(2, [&](auto i) { return entry("A", {i, i}); }) + 1 + entry("B", {0, 0}) + 3;
+  });
+  // A line that gives a name two lengths, or none where others give two, does not say which is meant.
+  const std::string head = "cell c[n, m] {\n state h\n param A[n,n], B[m,m]\n";
+  for (const char* lines : {" h' = sum[i](A[i,i]) + sum[i](B[i,i]) + size[i]\n}\n",
+                            " h' = sum[i](A[i,i])\n a = sum[i](B[i,i])\n b = size[i]\n}\n"})
+    EXPECT_NE(lower_text(head + lines).errors.find("'i' names axes of different lengths"), std::string::npos) << lines;
+}
+
 TEST(Lower, ReductionsAndRepeatedAxes) {
   const CellGraph cell = good(
       "cell c[k=4, d] {\n state h[d]\n input x[d,k]\n"
