@@ -196,9 +196,10 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     for (before = c->cell->stages; before < part; ++before) at.control += (uint64_t)cellc_kept_bytes(c, before, 0);
     at.marks = at.control;
     at.sent = at.words = at.control + (uint64_t)cellc_align((int64_t)bytes.control);
-    at.off = cellc_take(c, (int64_t)bytes.off);
-    at.states = cellc_take(c, (int64_t)bytes.states);
-    at.bad = cellc_take(c, (int64_t)bytes.bad);
+    /* What the kernel does not need takes no room: of any arrays, as much is counted as the largest kernel needs. */
+    if (bytes.off) at.off = cellc_take(c, (int64_t)bytes.off);
+    if (bytes.states) at.states = cellc_take(c, (int64_t)bytes.states);
+    if (bytes.bad) at.bad = cellc_take(c, (int64_t)bytes.bad);
     /* All of it: another kernel of the stage may come next. */
     {
       const int64_t kept = cellc_kept_bytes(c, part, &at.marks);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "compiler/front_end.h"
 #include "runtime/cuda/build_cuda.h"
 #include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/cuda_solver.h"
@@ -349,6 +350,34 @@ TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
   EXPECT_TRUE(starts(built("03_gru", {}, Strategy::Segmented),
                      "usage: --solver segmented: the cell is run step by step on a GPU"));
   EXPECT_EQ(built("01_para_gru", {}), built("01_para_gru", {}));
+}
+
+/// The workspace of any arrays is enough for those that are given, also where all of these are copied on their way in any case, and
+/// starts as well, since finals are written over them.
+TEST(ShippedCells, NeedNoMoreThanForAnyArrays) {
+  const std::unique_ptr<Gpu> gpu = open_device();
+  const AnalysedCell cell = analyse_text(SourceText("two_scans.cell", R"(cell two_scans[d] {
+  state h[d], g[d]
+  input x[d]
+  param p[d]
+  h' = 0.5*p*h + x
+  g' = 0.5*p*g + h*x
+}
+)"));
+  ShipRequest request;
+  request.dtype = Dtype::F16;
+  request.card = gpu->facts();
+  request.prefix = "shipped";
+  const ShippedCell shipped(cell.cell, cell.structure, request);
+  ShippedOnDevice program(*gpu, shipped);
+  const std::vector<std::uint64_t> lengths{3, 2, 100, 0, 0, 0, 0};
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped.layout().words));
+  for (const CallField& f : shipped.layout().fields)   // by symbol: nothing runs, and all that counts is that the two are one
+    arrays[static_cast<std::size_t>(f.word)] = (std::uint64_t{1} << 20) * static_cast<std::uint64_t>(f.id + 1);
+  std::int64_t any = 0, these = 0;
+  ASSERT_EQ(program.workspace(lengths.data(), nullptr, &any), 0);
+  ASSERT_EQ(program.workspace(lengths.data(), arrays.data(), &these), 0);
+  EXPECT_LE(these, any);
 }
 
 /// Two codes in one file, as `fatbinary` lays them out.
