@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
+#include "compiler/front_end.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -188,6 +191,46 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
       }
     }
   }
+}
+
+/// A later stage makes more of what an earlier one leaves. Where nothing is repaired, sequences in which that is too much are
+/// told, also if the earlier stage itself was off in another one.
+TEST(CudaUnrepaired, SequencesThatAreNotNamedAreRight) {
+  const AnalysedCell cell = analyse_text(SourceText("sharp.cell", R"(cell sharp[d] {
+  state h[d], g[d]
+  input x[d]
+  a = tanh(h + x)
+  h' = a
+  g' = sin(1000*a)
+}
+)"));
+  Device device = open_device();
+  CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F64, &cell.source);
+  const std::int64_t steps = 400;
+  SolveOptions options;
+  options.solver = Strategy::Segmented;
+  options.tolerance = 1e-6;
+  options.repair = false;
+  int named = 0;
+  for (const double push : {0.08, 0.1, 0.12, 0.14}) {   // the further from 0, the sooner forgotten; the first sequence forgets slowly
+    BoundRun run;
+    run.sizes[cell.cell.header[0]] = 1;
+    run.offsets = {0, steps, 2 * steps};
+    run.symbols = {Array(Dtype::F64, {2, 1}), Array(Dtype::F64, {2, 1}), Array(Dtype::F64, {2 * steps, 1})};
+    for (std::int64_t t = 0; t < 2 * steps; ++t) run.symbols[2].set(t, (t < steps ? 0 : push) + 0.02 * std::sin(1.7 * static_cast<double>(t)));
+    SolveReport report;
+    const RunOutput output = solver.run(run, options, report);
+    double worst = 0;
+    for (std::int64_t t = steps; t < 2 * steps; ++t) {
+      const double a = std::tanh((t > steps ? output.states[0].get(t - 1) : 0) + run.symbols[2].get(t)), g = std::sin(1000 * a);
+      worst = std::max({worst, std::abs(output.states[0].get(t) - a) / (1 + std::abs(a)), std::abs(output.states[1].get(t) - g) / (1 + std::abs(g))});
+    }
+    bool names_second = false;
+    for (const Unconverged& u : report.unconverged) names_second = names_second || u.sequence == 1;
+    EXPECT_EQ(names_second, worst > 1e-6) << "push " << push << ", a residual of " << worst;
+    named += names_second && report.unconverged.size() == 2;
+  }
+  EXPECT_GT(named, 0);
 }
 
 }  // namespace
