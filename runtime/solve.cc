@@ -406,7 +406,7 @@ struct Solver::Impl {
       if (!narrow) pages.states = std::move(arrays.trajectories);
       return fused(std::move(pages));
     }
-    if (count > 1 && report.converged && report.max_residual > 0) {
+    if (count > 1 && report.max_residual > 0) {   // of a run that is off somewhere as well: it has to say where else it is
       check_whole_steps(report, arrays, run, tolerance);
       if (!report.converged && solve.repair && !solve.fixed_iterations) {
         const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());

@@ -102,6 +102,23 @@ TEST(Plans, TheWholeStepIsWhatConverges) {
   EXPECT_EQ(p.trial.verify(p.run, repaired, p.lengths), "");
 }
 
+// In one sequence a itself is off. In the other only the step is, which has to be told all the same.
+TEST(Plans, OneSequenceThatIsOffHidesNoOther) {
+  Prepared p("cell gain[d] {\n  state a[d], b[d]\n  input x[d], k[d]\n  a' = k*a + x\n  b' = 0.5*b + sin(1000*a')\n}\n");
+  Array& k = p.run.symbols[3];
+  const std::int64_t first = p.lengths[0] * (k.count() / p.run.offsets.back());
+  for (std::int64_t i = 0; i < k.count(); ++i) k.set(i, i < first ? 0.99 : 0.5);
+  SolveOptions options;
+  options.tolerance = 1e-6;
+  options.plan = {{Strategy::Segmented, 16, 22, "test"}, {Strategy::Segmented, 16, 40, "test"}};
+  options.repair = false;
+  SolveReport report;
+  p.solver.run(p.run, options, report);
+  ASSERT_EQ(report.unconverged.size(), 2u);
+  EXPECT_EQ(report.unconverged[0].sequence, 0);
+  EXPECT_EQ(report.unconverged[1].sequence, 2);
+}
+
 /// `run` by the plan and by the sequential kernel: how far they are apart.
 struct Compared {
   SolveReport report;
