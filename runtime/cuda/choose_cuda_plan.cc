@@ -117,7 +117,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
 
 void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest) {
   plan.plan.reason = pinned.reason;
-  plan.rounds = std::max(plan.rounds, 8);
+  if (!plan.fixed) plan.rounds = std::max(plan.rounds, 8);
   if (pinned.segment <= 0) return;
   // More steps than there are change nothing.
   const std::int64_t segment = std::min(pinned.segment, longest), burn_in = std::min(pinned.burn_in, longest);

@@ -219,6 +219,12 @@ struct CudaSolver::Impl {
         if (pinned) pin(plan, solve.plan[k], arrays.longest);
       } else {
         plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
+        if (solve.fixed_iterations) {
+          // What is chosen, as if it had been asked for: a plan that learns may find that rounds are no use.
+          const std::string reason = plan.plan.reason;
+          plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), plan.plan.strategy, solve);
+          plan.plan.reason = reason;
+        }
         plan.repairs = solve.repair && !solve.fixed_iterations;
       }
       // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.

@@ -128,5 +128,32 @@ TEST(PinnedPlans, AreWholeStages) {
   EXPECT_GT(report.stages[0].plan.segment, 0);   // the strategy's own
 }
 
+// As many rounds as are asked for, and no repair, also where a plan is pinned or it is left to us which.
+TEST(FixedIterations, AreSoMany) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+  BoundRun run;
+  run.sizes[cell.cell.header[0]] = 3;
+  run.offsets = {0, 2000};
+  Array x(Dtype::F32, {2000, 3});   // remembered for long
+  for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, 0.02 * std::sin(static_cast<double>(i)));
+  run.symbols = {Array(Dtype::F32, {1, 3}), x};
+  Device device = open_device();
+  CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+  for (const int rounds : {1, 3}) {
+    for (const bool pinned : {false, true}) {
+      SolveOptions options;
+      options.fixed_iterations = rounds;
+      if (pinned) options.plan = {{Strategy::Segmented, 64, 8, "test"}};
+      SolveReport report;
+      solver.run(run, options, report);
+      EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Segmented);
+      EXPECT_EQ(report.stages[0].iterations, rounds) << (pinned ? "pinned" : "auto");
+      if (rounds == 1) {
+        EXPECT_FALSE(report.converged);   // what is left is told, and not walked
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cellc
