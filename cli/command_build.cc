@@ -111,9 +111,7 @@ int command_build(const BuildOptions& options) {
   if (out.extension() == ".h")
     throw UsageError(fmt::format("--out {}: the header is written beside it, as *.h", options.out));
   const std::filesystem::path header = std::filesystem::path(out).replace_extension(".h");
-  for (const auto& written : {out, header})
-    if (std::error_code none; std::filesystem::equivalent(written, options.file, none))
-      throw UsageError(fmt::format("--out {}: {} is the cell file itself", options.out, written.string()));
+  for (const auto& written : {out, header}) spare_cell_file("--out " + options.out, written.string(), options.file);
 
   const LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("compile");

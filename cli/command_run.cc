@@ -39,6 +39,7 @@ void refuse_unavailable(const RunOptions& options) {
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
     throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
   if (!options.kernel.empty() && !options.write_kernels.empty()) throw UsageError("--kernel and --write-kernels cannot both hold");
+  if (!options.write_kernels.empty()) spare_cell_file("--write-kernels", options.write_kernels, options.file);
   if (options.max_iterations && options.fixed_iterations)
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "cli/fault.h"
 #include "runtime/bind.h"
 #include "runtime/read_text.h"
@@ -21,6 +23,12 @@ File parse_source(const SourceText& source) {
   File file = parse(source, diagnostics);
   if (!diagnostics.empty()) throw CellFileError(source, std::move(diagnostics));
   return file;
+}
+
+void spare_cell_file(const std::string& option, const std::string& written, const std::string& cell_file) {
+  std::error_code missing;   // neither is, then
+  if (std::filesystem::equivalent(written, cell_file, missing))
+    throw UsageError(fmt::format("{}: {} is the cell file itself", option, written));
 }
 
 LoadedCell load_cell(const std::string& path, const std::string& cell_name) {

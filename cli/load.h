@@ -18,4 +18,7 @@ File parse_source(const SourceText& source);
 /// Throws CellFileError too; UsageError where it is not clear which cell is meant.
 LoadedCell load_cell(const std::string& path, const std::string& cell_name);
 
+/// What an option names to be written is not the cell's own file; throws UsageError.
+void spare_cell_file(const std::string& option, const std::string& written, const std::string& cell_file);
+
 }  // namespace cellc

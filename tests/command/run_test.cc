@@ -413,6 +413,9 @@ TEST_F(CommandRun, EditedKernelsNeedAGpuAndAFile) {
   EXPECT_HAS(outcome.err, "--kernel and --write-kernels are for a GPU; use --device cuda");
   outcome = with({"--kernel", kernel, "--write-kernels", path("other.cu")});
   EXPECT_EQ(outcome.status, 2);
+  outcome = with({"--write-kernels", file});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_HAS(outcome.err, "is the cell file itself");
   outcome = with({"--kernel", path("missing.cu")});
   EXPECT_EQ(outcome.status, 1);
   outcome = with({"--kernel", write("empty.cu", "int x;\n")});
