@@ -69,7 +69,9 @@ CELLC_APART void learn(const Segmented& run, unsigned slower, int burn_in) {
     if (c->needed[place] && steps > next) next = steps;
   }
   c->slow = slower;
-  c->carries = kCarriers > 0 && static_cast<float>(slower) > 0.001f * boundaries;
+  // Few are repaired in less time than a pass over everything takes, which counts otherwise than a sweep does: with one limit for
+  // both, data near it would be taken the one way and the other in turn.
+  c->carries = kCarriers > 0 && static_cast<float>(slower) > (c->carries ? 0.001f : 0.003f) * boundaries;
   // Where most warps will run again for the slow, the others are mended with them. Without P a short run-up
   // would not tell the slow from the others the next time.
   if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;

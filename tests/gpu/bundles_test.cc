@@ -201,6 +201,31 @@ TEST(RunUps, AreShortenedWhereLessWillDo) {
   EXPECT_EQ(early[5], early[4]);
 }
 
+// One channel of 512 that does not forget is repaired, call after call; of two, every call from the second on begins with bundles.
+TEST(FewSlowChannels, AreRepaired) {
+  for (const int every : {512, 256}) {
+    const Case c(Data{512, {1200}, false, every, 0, Dtype::F32});
+    const Device device = open_device(4);
+    if (on_card()) GTEST_SKIP() << "another number of segments";
+    CudaSolver solver(*device.gpu, c.cell.cell, c.cell.structure, Dtype::F32, &c.cell.source);
+    solver.upload(c.run, {});
+    for (int call = 0; call < 4; ++call) {
+      SolveReport report;
+      solver.launch(0);
+      solver.report(report, 0);
+      const StageReport& stage = report.stages[0];
+      ASSERT_EQ(stage.boundaries, 512);
+      EXPECT_EQ(stage.plan.burn_in == 0, every == 256 && call > 0) << call;
+      if (stage.plan.burn_in) {
+        EXPECT_GE(stage.repaired, 512 / every) << call;
+      }
+      EXPECT_LE(report.max_residual, 1e-6) << call;
+    }
+    SolveReport last;
+    EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
+  }
+}
+
 // Chains that settle in one of two states sooner or later, and grow differences until then. Bundles about the mean of where segments
 // started draw them to the wrong state, and rounds that know a map near its last two runs only move on by two segments each.
 TEST(ChannelsOfTwoStates, SettleInFewRounds) {
