@@ -35,6 +35,7 @@ typedef struct cellc_call {
   int64_t sequences, steps, rows; /* steps: of the longest */
   const int64_t* offsets;         /* null: all sequences are as long */
   uint64_t device_offsets;
+  int filled;                /* what stands there is the caller's, or queued */
   int packed, reverse, keep; /* packed: the caller gave offsets, even where all are as long */
   uint64_t kept;             /* what stages keep from call to call */
 } cellc_call;
@@ -150,8 +151,19 @@ static inline void cellc_launch_small(cellc_call* c, int kernel, int64_t work, c
   c->result = c->device->launch(c->device->self, kernel, grid, 0, argument, bytes);
 }
 
+/* Little is written by a kernel, which begins before what is ahead of it on the stream has ended and lets the next one do so: 1 us
+ * where clearing memory takes 2.4 (H200). */
 static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
-  if (!c->counts && !c->result && bytes > 0) c->result = c->device->zero(c->device->self, at, bytes);
+  if (bytes > (1 << 20) || (at | (uint64_t)bytes) % 4) {
+    if (!c->counts && !c->result && bytes > 0) c->result = c->device->zero(c->device->self, at, bytes);
+  } else {
+    const int wide = (at | (uint64_t)bytes) % 8 == 0;
+    cellc_copy zeros;
+    memset(&zeros, 0, sizeof zeros);
+    zeros.to = at, zeros.to_type = wide ? CELLC_F64 : CELLC_F32;
+    zeros.sequences = zeros.steps = 1, zeros.entries = bytes / (wide ? 8 : 4);
+    cellc_launch_small(c, c->cell->copy_kernel, zeros.entries, &zeros, sizeof zeros);
+  }
 }
 
 static inline void cellc_copy_entries(cellc_call* c, uint64_t from, int from_type, int64_t from_sequence,
@@ -256,6 +268,14 @@ static inline void cellc_run_rows(cellc_call* c, const cellc_rows* rows, const c
   run.offsets = single ? 0 : c->offsets;
   run.device_offsets = c->device_offsets;
   run.reverse = c->reverse;
+  if (!c->filled) {
+    cellc_fill_offsets fill;
+    fill.to = c->device_offsets;
+    fill.sequences = c->sequences;
+    fill.steps = c->steps;
+    cellc_launch_small(c, c->cell->offsets_kernel, c->sequences + 1, &fill, sizeof fill);
+    c->filled = 1;
+  }
   if (c->result) return;
   bytes = cellc_rows_bytes(rows, &run, c->device);
   at = cellc_take(c, bytes);

@@ -258,13 +258,9 @@ static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
     for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, c->cell->stages + k, 0);
     c->kept = cellc_take(c, kept);
   }
-  if (!c->device_offsets) {
-    cellc_fill_offsets fill;
-    fill.to = c->device_offsets = cellc_take(c, 8 * (c->sequences + 1));
-    fill.sequences = c->sequences;
-    fill.steps = c->steps;
-    cellc_launch_small(c, c->cell->offsets_kernel, c->sequences + 1, &fill, sizeof fill);
-  }
+  /* Only row kernels read offsets of sequences that are all as long: they are written where the first of them needs them. */
+  c->filled = c->device_offsets != 0;
+  if (!c->filled) c->device_offsets = cellc_take(c, 8 * (c->sequences + 1));
   cellc_bring_params(c, w);
   cellc_bring_starts(c, w);
   cellc_bring_inputs(c, w);
