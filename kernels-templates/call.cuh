@@ -80,20 +80,16 @@ CELLC_DEVICE void copy_rows(const CopyArguments& a) {
     const long long sequence = i / each, step = i % each / a.entries, entry = i % a.entries;
     const long long at = sequence * a.to_sequence + step * a.to_step + entry;
     void* const to = reinterpret_cast<void*>(a.to);
-    if (!a.from) {
-      store_as(to, at, static_cast<int>(a.to_type), a.number);
-      continue;
-    }
     const void* const from = reinterpret_cast<const void*>(a.from);
     const long long source = sequence * a.from_sequence + step * a.from_step + entry;
-    if (a.from_type == a.to_type) {
+    if (a.from && a.from_type == a.to_type) {
       // Bits as they are, those of a NaN too.
       if (a.from_type == kCopyF64) static_cast<double*>(to)[at] = static_cast<const double*>(from)[source];
       else if (a.from_type == kCopyF32) static_cast<unsigned*>(to)[at] = static_cast<const unsigned*>(from)[source];
       else static_cast<unsigned short*>(to)[at] = static_cast<const unsigned short*>(from)[source];
       continue;
     }
-    double value = load_as(from, source, static_cast<int>(a.from_type));
+    double value = a.from ? load_as(from, source, static_cast<int>(a.from_type)) : a.number;
     if (a.through == kCopyF16) value = widen_half(narrow_half(rounded_to_odd(value)));
     if (a.through == kCopyBF16) value = __uint_as_float(static_cast<unsigned>(narrow_bfloat(rounded_to_odd(value))) << 16);
     store_as(to, at, static_cast<int>(a.to_type), value);

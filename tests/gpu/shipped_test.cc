@@ -120,6 +120,35 @@ INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
                                          "39_kalman1", "e_mamba_mixer", "x06_kalman2", "x15_qrnn2"),
                          [](const auto& info) { return std::string(info.param); });
 
+/// A default that is a number is kept in the storage type, as an array in its place would be. (0.3 is none that 16 bits hold.)
+TEST(ShippedDefaults, OfSixteenBitsAreRoundedLikeArrays) {
+  const SourceText source("default.cell", "cell default[d] {\n  state h[d] = 0.3\n  input x[d]\n  param a = 0.3\n  h' = tanh(a*h + x)\n}\n");
+  const AnalysedCell cell = analyse_text(source, "");
+  const std::unique_ptr<Gpu> gpu = open_device();
+  for (const Dtype dtype : {Dtype::F16, Dtype::BF16, Dtype::F32}) {
+    ShipRequest request;
+    request.dtype = dtype;
+    request.card = gpu->facts();
+    request.prefix = "shipped";
+    const ShippedCell shipped(cell.cell, cell.structure, request);
+    ShippedOnDevice program(*gpu, shipped);
+    BindRequest asked;
+    asked.dtype = dtype;
+    asked.batch = 2;
+    asked.length = 5;
+    asked.dims["d"] = 3;
+    asked.random_seed = 1;
+    const Binding drawn = bind(cell.cell, asked);
+    asked.random_seed = std::nullopt;
+    asked.inputs["x"] = {"test", drawn.run.symbols[static_cast<std::size_t>(shipped.layout().fields.at(0).id)].with_shape({2, 5, 3})};
+    const Binding binding = bind(cell.cell, asked);
+    CudaSolver fresh(*gpu, cell.cell, cell.structure, dtype);
+    SolveReport report;
+    const RunOutput output = fresh.run(binding.run, {}, report);
+    EXPECT_EQ(difference(program.run(binding, dtype, {.defaults = true}), written_arrays(cell.cell, binding, output)), "") << to_string(dtype);
+  }
+}
+
 // One cell in detail -------------------------------------------------------------------------------------
 
 class ShippedCall : public testing::Test {
