@@ -115,6 +115,10 @@ std::string c_name(const std::string& name) {
   return taken.count(name) ? name + "_" : name;
 }
 
+std::string c_prefix(const std::string& cell) {
+  return c_name(cell) + (cell == "cellc" || cell.rfind("cellc_", 0) == 0 ? "_" : "");
+}
+
 const CallField* CallLayout::find(FieldKind kind, int id) const {
   for (const CallField& f : fields)
     if (f.kind == kind && f.id == id) return &f;

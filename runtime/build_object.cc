@@ -16,7 +16,7 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
   DriverOptions options;
   options.storage = storage_of(request.dtype);
   options.vector_bits = target_vector_bits(request.cpu);
-  options.prefix = c_name(cell.name);
+  options.prefix = c_prefix(cell.name);
   options.lengths = fixed_lengths(cell, request.dims);
   options.steps = request.length;
   const std::string cpu = request.cpu == "native" ? host_cpu_name() : request.cpu;

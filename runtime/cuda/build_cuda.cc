@@ -82,7 +82,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.steps = request.length;
   ship.solver = request.solver;
   ship.card = least_card(result.architectures);
-  ship.prefix = c_name(cell.name);
+  ship.prefix = c_prefix(cell.name);
   const ShippedCell shipped(cell, structure, ship);
 
   ShipOrigin origin;

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "compiler/diagnostic.h"
+#include "compiler/parse.h"
 #include "runtime/cuda/build_cuda.h"
 #include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/cuda_solver.h"
@@ -58,7 +60,7 @@ Files files_of(const LoweredCell& cell, Dtype dtype = Dtype::F32, const std::str
   request.dtype = dtype;
   request.lengths = needed_lengths(cell, oracle::axis_lengths(cell.oracle, {4, 2, 3, 2}), false);
   request.card = facts_of_architecture("sm_80");
-  request.prefix = c_name(cell.graph.name);
+  request.prefix = c_prefix(cell.graph.name);
   std::unique_ptr<ShippedCell> made;
   try {
     made = std::make_unique<ShippedCell>(cell.graph, cell.structure, request);
@@ -74,6 +76,33 @@ Files files_of(const LoweredCell& cell, Dtype dtype = Dtype::F32, const std::str
           request.prefix};
 }
 
+/// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is
+/// no other.
+void expect_clean_headers(const Files& files, const Scratch& scratch) {
+  save(scratch / "source.h", files.source_header);
+  save(scratch / "module.h", files.module_header);
+  const std::string& p = files.prefix;
+  save(scratch / "a.c",
+       fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
+                   "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + "
+                   "{0}_message(0)[0] + {0}_about()[0]; }}\n",
+                   p));
+  save(scratch / "b.c", fmt::format("#include \"module.h\"\nint main(void) {{ {0}_module m; {0}_lengths "
+                                    "l; {0}_arrays a; int64_t n = 0;\n"
+                                    "memset(&l, 0, sizeof l); memset(&a, 0, sizeof a);\n"
+                                    "return {0}_load(&m, \"\") + {0}_workspace(&m, &l, &a, &n) + "
+                                    "{0}_forward(&m, &l, &a, 0, 0, n, 0) + "
+                                    "{0}_message(0)[0] + {0}_about()[0] + ({0}_unload(&m), 0); }}\n",
+                                    p));
+  for (const char* name : {"a.c", "b.c"})
+    for (const char* how : {"-x c -std=c99 -pedantic", "-x c++ -std=c++11"}) {
+      const Outcome made =
+          shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER,
+                            how, scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
+      ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
+    }
+}
+
 class ShippedFiles : public testing::TestWithParam<std::string> {
  protected:
   template <typename Check>
@@ -87,37 +116,25 @@ class ShippedFiles : public testing::TestWithParam<std::string> {
   Scratch scratch;
 };
 
-/// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is
-/// no other.
 TEST_P(ShippedFiles, HeadersAreCleanCAndCpp) {
   each([&](const LoweredCell& cell) {
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       if (dtype == Dtype::BF16 && GetParam() != "06_sru") continue;
-      const Files files = files_of(cell, dtype);
-      save(scratch / "source.h", files.source_header);
-      save(scratch / "module.h", files.module_header);
-      const std::string& p = files.prefix;
-      save(scratch / "a.c",
-           fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
-                       "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + "
-                       "{0}_message(0)[0] + {0}_about()[0]; }}\n",
-                       p));
-      save(scratch / "b.c", fmt::format("#include \"module.h\"\nint main(void) {{ {0}_module m; {0}_lengths "
-                                        "l; {0}_arrays a; int64_t n = 0;\n"
-                                        "memset(&l, 0, sizeof l); memset(&a, 0, sizeof a);\n"
-                                        "return {0}_load(&m, \"\") + {0}_workspace(&m, &l, &a, &n) + "
-                                        "{0}_forward(&m, &l, &a, 0, 0, n, 0) + "
-                                        "{0}_message(0)[0] + {0}_about()[0] + ({0}_unload(&m), 0); }}\n",
-                                        p));
-      for (const char* name : {"a.c", "b.c"})
-        for (const char* how : {"-x c -std=c99 -pedantic", "-x c++ -std=c++11"}) {
-          const Outcome made =
-              shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER,
-                                how, scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
-          ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
-        }
+      expect_clean_headers(files_of(cell, dtype), scratch);
     }
   });
+}
+
+/// What stands in every file is called so.
+TEST(ShippedNames, OfCellsLikeOurOwn) {
+  for (const char* name : {"cellc", "cellc_run", "cellc_scan"}) {
+    SCOPED_TRACE(name);
+    const SourceText source("own.cell", fmt::format("cell {}[d] {{\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}}\n", name));
+    Diagnostics diagnostics;
+    const File tree = parse(source, diagnostics);
+    ASSERT_TRUE(diagnostics.empty());
+    expect_clean_headers(files_of(LoweredCell(source, tree, tree.cells.at(0))), Scratch());
+  }
 }
 
 TEST_P(ShippedFiles, SourceIsCleanUnderNvcc) {
@@ -153,7 +170,7 @@ TEST_P(ShippedModules, CompileUnderNvrtc) {
     const LoweredCell cell(file.source, file.tree, tree);
     const CompiledKernels ptx =
         compile_cuda({"cell.cu", files_of(cell).module, options}, "sm_80", CompiledKind::Ptx);
-    EXPECT_TRUE(has(ptx.code, fmt::format(".entry {}_copy", c_name(cell.graph.name))));
+    EXPECT_TRUE(has(ptx.code, fmt::format(".entry {}_copy", c_prefix(cell.graph.name))));
     EXPECT_EQ(ptx.log, "");
   }
 }
@@ -483,7 +500,7 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
   const std::string cuda = cuda_directory();
   const oracle::Example& file = oracle::example_named(GetParam());
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
-  const std::string p = c_name(cell.graph.name);
+  const std::string p = c_prefix(cell.graph.name);
   for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
     if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru") continue;
     oracle::Random random(11);
