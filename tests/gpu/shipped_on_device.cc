@@ -118,13 +118,20 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
     for (const AxisId a : axes) n *= run.sizes.at(cell.graph.axis(a).extent_of);
     return n;
   };
-  // Rows with gaps: row r of the run begins at place(r), whatever sequence it is of.
-  const auto step_stride = [&](std::int64_t n) { return n + options.gap; };
-  const auto sequence_stride = [&](std::int64_t n) { return steps * step_stride(n) + options.gap; };
-  const auto place = [&](std::int64_t row, std::int64_t n) {
-    return binding.packed || !steps ? row * step_stride(n)
-                                    : row / steps * sequence_stride(n) + row % steps * step_stride(n);
+  // Rows with gaps: row r of the run begins at place(r), whatever sequence it is of, and step 0 of the first at first_place().
+  const bool in_one = binding.packed || !steps;
+  const auto step_stride = [&](std::int64_t n) { return options.descending ? -(n + options.gap) : n + options.gap; };
+  const auto sequence_stride = [&](std::int64_t n) { return steps * (n + options.gap) + options.gap; };
+  const auto first_place = [&](std::int64_t n) {
+    return options.descending && rows ? ((in_one ? rows : steps) - 1) * (n + options.gap) : 0;
   };
+  const auto place = [&](std::int64_t row, std::int64_t n) {
+    return first_place(n) + (in_one ? row * step_stride(n) : row / steps * sequence_stride(n) + row % steps * step_stride(n));
+  };
+  const auto room_of = [&](std::int64_t n) {
+    return !rows ? 0 : n + (in_one ? (rows - 1) * (n + options.gap) : (rows / steps - 1) * sequence_stride(n) + (steps - 1) * (n + options.gap));
+  };
+  const bool strided = options.gap || options.descending;
 
   Words lengths(static_cast<std::size_t>(cell_.layout().length_words()) + 2);
   for (std::size_t i = 0; i < cell_.layout().lengths.size(); ++i)
@@ -155,13 +162,11 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   for (const CallField& f : cell_.layout().fields) {
     const std::int64_t n = entries(field_axes(cell, f));
     const auto rows_at = [&](GpuAddress at) {
-      arrays[static_cast<std::size_t>(f.word)] = at;
-      arrays[static_cast<std::size_t>(f.word) + 1] =
-          options.gap ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
-      arrays[static_cast<std::size_t>(f.word) + 2] =
-          options.gap ? static_cast<std::uint64_t>(step_stride(n)) : 0;
+      arrays[static_cast<std::size_t>(f.word)] = at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
+      arrays[static_cast<std::size_t>(f.word) + 1] = strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
+      arrays[static_cast<std::size_t>(f.word) + 2] = strided ? static_cast<std::uint64_t>(step_stride(n)) : 0;
     };
-    const std::int64_t room = rows ? place(rows - 1, n) + n : 0;
+    const std::int64_t room = room_of(n);
     const auto history = [&](const auto& entry_of, std::int64_t depth, Dtype type) {
       Array all(type, {sequences, depth, n});
       for (std::int64_t s = 0; s < sequences; ++s)
@@ -279,7 +284,7 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
     } else if (!w.entries) {
       gpu_.copy_out(flat.data(), w.at, static_cast<std::size_t>(w.count) * size, 0);
     } else {
-      std::vector<std::byte> all(static_cast<std::size_t>(place(rows - 1, w.entries) + w.entries) * size);
+      std::vector<std::byte> all(static_cast<std::size_t>(room_of(w.entries)) * size);
       gpu_.copy_out(all.data(), w.at, all.size(), 0);
       for (std::int64_t r = 0; r < rows; ++r)
         std::memcpy(static_cast<std::byte*>(flat.data()) + static_cast<std::size_t>(r * w.entries) * size,

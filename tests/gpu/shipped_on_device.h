@@ -26,6 +26,7 @@ class ShippedOnDevice {
 
   struct Options {
     std::int64_t gap = 0;      ///< entries between rows, and between sequences
+    bool descending = false;   ///< a sequence's rows lie from its last step to its first
     bool defaults = false;     ///< starts, and params that have a default, are left out
     bool in_place = false;     ///< finals are written where starts were read
     bool less_memory = false;  ///< the workspace is what these arrays need, not what any would

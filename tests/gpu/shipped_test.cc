@@ -271,8 +271,10 @@ TEST_F(ShippedCall, StridesAreTheCallersOwn) {
     for (const bool packed : {false, true}) {
       const Binding binding = of.bound({40, 40}, packed, 1);
       const std::map<std::string, Array> plain = program->run(binding, Dtype::F32, {}),
-                                         apart = program->run(binding, Dtype::F32, {.gap = 3});
+                                         apart = program->run(binding, Dtype::F32, {.gap = 3}),
+                                         down = program->run(binding, Dtype::F32, {.descending = true});
       EXPECT_EQ(difference(apart, {plain.begin(), plain.end()}), "") << name << (packed ? ", packed" : "");
+      EXPECT_EQ(difference(down, {plain.begin(), plain.end()}), "") << name << (packed ? ", packed, descending" : ", descending");
     }
   }
 }
