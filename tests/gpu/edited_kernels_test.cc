@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/diagnostic.h"
+#include "compiler/parse.h"
 #include "runtime/bind.h"
 #include "runtime/errors.h"
 #include "tests/engines/against_oracle.h"
@@ -79,6 +81,26 @@ TEST_F(Edited, KernelIsTheOneThatRuns) {
   EXPECT_GT(result.verified->error, 0.01);
   EXPECT_LT(result.generated_verified->error, 1e-4);
   EXPECT_FALSE(run(text, false).wrong) << "nobody asked";
+}
+
+/// A step reads inputs of the steps before it in its own sequence, in the order of time, and before the first one its history.
+TEST(EditedSteps, ReadLagsOfTheirSequence) {
+  const SourceText source("lags.cell", "cell lags[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x + lag(x, 2))\n}\n");
+  Diagnostics diagnostics;
+  const File tree = parse(source, diagnostics);
+  const LoweredCell cell(source, tree, tree.cells.at(0));
+  const Device device = open_device();
+  for (const bool reverse : {false, true}) {
+    oracle::Random random(4);
+    Trial::Options with{.dtype = Dtype::F32, .sizes = {{"d", 3}}, .steps = 9};
+    with.starts_given = true;
+    with.reverse = reverse;
+    const Binding binding = Trial(cell.graph, cell.oracle, {}, random, with).bound({9, 0, 5}, true, 1);
+    const std::string text = kernels_text(launched_sources(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}));
+    const EditedRun result = run_edited(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}, EditedKernels("edited.cu", text), true);
+    EXPECT_LT(result.step_error, 1e-5) << (reverse ? "reversed" : "forward");
+    EXPECT_FALSE(result.wrong);
+  }
 }
 
 TEST_F(Edited, KernelThatDoesNotCompileIsPointedAt) {
