@@ -16,7 +16,11 @@
 #endif
 // Whole lines: asynchronous copies into places that are not aligned to 32 bytes take a quarter longer.
 #ifndef CELLC_DYNAMIC_SHARED
+#ifdef CELLC_EMULATOR   // what is shipped takes its macros back between one storage type and the next
+#define CELLC_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(cellc_emulator::current->dynamic_shared)
+#else
 #define CELLC_DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+#endif
 #endif
 
 #if defined(CELLC_STORAGE_F64)

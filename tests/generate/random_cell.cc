@@ -1,7 +1,9 @@
 #include "tests/generate/random_cell.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/oracle/random.h"
@@ -47,7 +49,7 @@ fn spike(v) = where(v > 0, 1, 0) derivative 1/(1 + 10*abs(v))^2
 
 class Generator {
  public:
-  explicit Generator(std::uint64_t seed) : random_(seed) {}
+  Generator(std::uint64_t seed, bool defaults) : random_(seed), defaults_(defaults) {}
 
   std::string cell() {
     const int axis_count = random_.below(4);
@@ -92,8 +94,9 @@ class Generator {
       if (i == 0 && t.axes.empty() && !header_.empty()) t.axes = {header_[0]};
       states_.push_back(t);
       std::string item = "  state " + t.name + listed(t.axes);
-      if (chance(0.2)) item += " = " + number();
-      declarations_ += item + "\n";
+      if (defaults_ && chance(0.6)) learned_.push_back({item, t.axes});
+      else if (chance(0.2)) item += " = " + number();
+      if (learned_.empty() || learned_.back().first != item) declarations_ += item + "\n";
       leaves_.push_back(t);
       // One input with the state's axes: what an update lacks is taken from here.
       Tensor u{"u" + std::to_string(i), t.axes, false, true};
@@ -101,7 +104,12 @@ class Generator {
       leaves_.push_back(u);
     }
     for (int i = random_.below(3); i > 0; --i) add("  input ", {"x" + std::to_string(i), some_axes(0.5), false, true});
-    for (int i = random_.below(3); i > 0; --i) add("  param ", {"p" + std::to_string(i), some_axes(0.5), false, false});
+    for (int i = random_.below(3); i > 0; --i) {
+      const Tensor p{"p" + std::to_string(i), some_axes(0.5), false, false};
+      add("  param ", p, defaults_ && chance(0.5) ? " = " + known() : "");
+      params_.push_back(p);
+    }
+    for (const auto& [item, axes] : learned_) declarations_ += item + " = " + start(axes) + "\n";
     // Matrices: square, between two axes, one a head.
     for (const std::string& a : header_) {
       if (chance(0.5)) matrices_.push_back({"W" + a, {a, a}});
@@ -114,9 +122,24 @@ class Generator {
     for (const Tensor& m : matrices_) declarations_ += "  param " + m.name + listed(m.axes) + "\n";
   }
 
-  void add(const std::string& kind, const Tensor& t) {
-    declarations_ += kind + t.name + listed(t.axes) + "\n";
+  void add(const std::string& kind, const Tensor& t, const std::string& initial = "") {
+    declarations_ += kind + t.name + listed(t.axes) + initial + "\n";
     leaves_.push_back(t);
+  }
+
+  /// What a param may be by default.
+  std::string known() {
+    if (!header_.empty() && chance(0.3)) return "1/size[" + pick(header_) + "]";
+    return chance(0.3) ? "tanh(0.3)" : number();
+  }
+  /// What a state over `axes` starts from: that, or params over some of those axes.
+  std::string start(const std::vector<std::string>& axes) {
+    for (const Tensor& p : params_) {
+      const bool fits = std::all_of(p.axes.begin(), p.axes.end(),
+                                    [&](const std::string& a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
+      if (fits && chance(0.6)) return chance(0.5) ? p.name : "tanh(" + p.name + " + " + number() + ")";
+    }
+    return known();
   }
 
   std::string number() {
@@ -301,14 +324,17 @@ class Generator {
   }
 
   oracle::Random random_;
+  const bool defaults_;
   std::vector<std::string> header_;
   std::set<std::string> fixed_, primed_;
-  std::vector<Tensor> states_, leaves_, matrices_;
+  std::vector<Tensor> states_, leaves_, matrices_, params_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> learned_;  ///< states whose starts stand behind the params
   std::string declarations_, lines_;
 };
 
 }  // namespace
 
-std::string random_cell(std::uint64_t seed) { return Generator(seed).cell(); }
+std::string random_cell(std::uint64_t seed) { return Generator(seed, false).cell(); }
+std::string random_cell_with_defaults(std::uint64_t seed) { return Generator(seed, true).cell(); }
 
 }  // namespace cellc::generate

@@ -16,6 +16,34 @@ bool is_history(FieldKind kind) {
 
 }  // namespace
 
+// A copy at lag L holds what the one at lag L - 1 held a step before.
+void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) {
+  std::map<int, std::size_t> of_symbol;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) of_symbol[cell.updates[u].symbol] = u;
+  const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1, all = run.offsets.back();
+  for (int lag = 1; lag <= 64; ++lag)
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+      const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
+      if (symbol.lag_of < 0 || symbol.lag != lag) continue;
+      int before = symbol.lag_of;
+      for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+        if (cell.symbols[s].lag_of == symbol.lag_of && cell.symbols[s].lag == lag - 1) before = static_cast<int>(s);
+      const Array& follows = output.states[of_symbol.at(before)];
+      const Array& start = run.symbols[before];
+      Array &rows = output.states[u], &last = output.finals[u];
+      const std::int64_t n = all ? rows.count() / all : sequences ? last.count() / sequences : 0;
+      for (std::int64_t b = 0; b < sequences; ++b) {
+        const std::int64_t first = run.offsets[b], end = run.offsets[b + 1];
+        for (std::int64_t t = 0; t < end - first; ++t) {
+          const std::int64_t row = run.reverse ? end - 1 - t : first + t, from = run.reverse ? row + 1 : row - 1;
+          for (std::int64_t e = 0; e < n; ++e) rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
+        }
+        for (std::int64_t e = 0; e < n; ++e)
+          last.set(b * n + e, end > first ? rows.get((run.reverse ? first : end - 1) * n + e) : run.symbols[cell.updates[u].symbol].get(b * n + e));
+      }
+    }
+}
+
 CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, Dtype dtype,
                        const CallLook& look)
     : gpu_(gpu), cell_(cell), dtype_(dtype), look_(look), layout_(call_layout(cell)) {
@@ -133,10 +161,8 @@ RunOutput CallArrays::read(const Binding& binding) {
     shape.insert(shape.begin(), first);
     return shape;
   };
-  std::map<int, std::size_t> of_symbol;
   for (const StateUpdate& u : cell_.updates) {
     const Symbol& symbol = cell_.symbols[u.symbol];
-    of_symbol[u.symbol] = output.states.size();
     if (symbol.lag_of < 0) {
       output.states.push_back(
           fetch(number(FieldKind::State, u.symbol)).with_shape(shaped(shape_.rows, symbol.axes)));
@@ -147,43 +173,20 @@ RunOutput CallArrays::read(const Binding& binding) {
       output.finals.emplace_back(arithmetic_of(dtype_), shaped(shape_.sequences, symbol.axes));
     }
   }
-  // A copy at lag L holds what the one at lag L - 1 held a step before; what it holds in the end is a final
-  // history's.
-  for (int lag = 1; lag <= 64; ++lag)
-    for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
-      const Symbol& symbol = cell_.symbols[cell_.updates[u].symbol];
-      if (symbol.lag_of < 0 || symbol.lag != lag) continue;
-      int before = symbol.lag_of;
-      for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
-        if (cell_.symbols[s].lag_of == symbol.lag_of && cell_.symbols[s].lag == lag - 1)
-          before = static_cast<int>(s);
-      const Array& follows = output.states[of_symbol.at(before)];
-      const Array& start = binding.run.symbols[before];
-      Array &rows = output.states[u], &last = output.finals[u];
-      const std::int64_t n = shape_.rows        ? rows.count() / shape_.rows
-                             : shape_.sequences ? last.count() / shape_.sequences
-                                                : 0;
-      for (std::int64_t b = 0; b < shape_.sequences; ++b) {
-        const std::int64_t first = binding.run.offsets[b], end = binding.run.offsets[b + 1];
-        for (std::int64_t t = 0; t < end - first; ++t) {
-          const std::int64_t row = shape_.reverse ? end - 1 - t : first + t,
-                             from = shape_.reverse ? row + 1 : row - 1;
-          for (std::int64_t e = 0; e < n; ++e)
-            rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
-        }
-      }
-      const std::size_t field = number(FieldKind::FinalStateHistory, symbol.lag_of);
-      const std::int64_t depth = cell_.symbols[symbol.lag_of].max_lag;
-      const Array history = arrays_[field].data ? fetch(field) : Array();
-      for (std::int64_t b = 0; b < shape_.sequences; ++b)
-        for (std::int64_t e = 0; e < n; ++e) {
-          const std::int64_t row = shape_.reverse ? binding.run.offsets[b] : binding.run.offsets[b + 1] - 1;
-          const bool any = binding.run.offsets[b + 1] > binding.run.offsets[b];
-          last.set(b * n + e, arrays_[field].data ? history.get((b * depth + lag - 1) * n + e)
-                              : any               ? rows.get(row * n + e)
-                                    : binding.run.symbols[cell_.updates[u].symbol].get(b * n + e));
-        }
-    }
+  follow_lags(cell_, binding.run, output);
+  // What a copy holds in the end is a final history's, where that is written.
+  for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
+    const Symbol& symbol = cell_.symbols[cell_.updates[u].symbol];
+    if (symbol.lag_of < 0) continue;
+    const std::size_t field = number(FieldKind::FinalStateHistory, symbol.lag_of);
+    if (!arrays_[field].data) continue;
+    const std::int64_t depth = cell_.symbols[symbol.lag_of].max_lag;
+    const Array history = fetch(field);
+    Array& last = output.finals[u];
+    const std::int64_t n = shape_.sequences ? last.count() / shape_.sequences : 0;
+    for (std::int64_t b = 0; b < shape_.sequences; ++b)
+      for (std::int64_t e = 0; e < n; ++e) last.set(b * n + e, history.get((b * depth + symbol.lag - 1) * n + e));
+  }
   for (std::size_t o = 0; o < cell_.outs.size(); ++o)
     output.outs.push_back(fetch(number(FieldKind::Out, static_cast<int>(o)))
                               .with_shape(shaped(shape_.rows, cell_.outs[o].index)));

@@ -16,6 +16,9 @@ struct CallLook {
   GpuStream stream = 0;
 };
 
+/// Rows and finals of lagged copies, which nobody writes, from the states that they follow.
+void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output);
+
 /// The arrays of one call on the device.
 class CallArrays {
  public:
