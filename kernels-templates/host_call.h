@@ -157,6 +157,10 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     c->result = CELLC_NO_KERNEL;
     return;
   }
+  if (!c->result && !cellc_fits_lanes(stage, c->lengths)) {
+    c->result = CELLC_TOO_WIDE;
+    return;
+  }
   axes = cellc_merge_axes(stage, &run);
   if (c->sequences * axes.channels == 0 || c->result) return;
   plan = cellc_plan_of(c, part, axes.channels);

@@ -112,6 +112,7 @@ enum {
   CELLC_NO_KERNEL,
   CELLC_NO_CODE,
   CELLC_NOT_LOADED,
+  CELLC_TOO_WIDE,
   CELLC_MISSING_FIELD = 100, /* and the field's number */
   CELLC_FOREIGN_FIELD = 500,
   CELLC_DEVICE_ERROR = 1000 /* and the error's number */
@@ -161,6 +162,8 @@ static inline const char* cellc_message(int result) {
              "merged";
     case CELLC_NO_CODE:
       return "there is no code for this device: build for its architecture";
+    case CELLC_TOO_WIDE:
+      return "the entries of a channel lie more than 2^31 numbers apart, which these kernels do not reach";
     case CELLC_NOT_LOADED:
       return "no module is loaded";
     default:

@@ -141,6 +141,22 @@ static inline int64_t cellc_entry_offset(const cellc_stage* stage, const cellc_s
   return offset;
 }
 
+/* Whether the numbers of 32 bits that tell kernels where a lane's entries and channels lie are enough for them. */
+static inline int cellc_fits_lanes(const cellc_stage* stage, const int64_t* lengths) {
+  cellc_stage_run run;
+  const int lists = stage->step_states + stage->step_inputs + stage->step_params + stage->carried_states +
+                    stage->carried_inputs + stage->carried_params;
+  int i;
+  memset(&run, 0, sizeof run);
+  run.lengths = lengths;
+  for (i = 0; i < stage->channels; ++i)
+    if (stage->channels > 1 && lengths[stage->channel_axes[i]] > INT32_MAX) return 0;
+  for (i = 0; i < lists; ++i)
+    if (stage->entries[i].symbol < stage->symbols && cellc_entry_offset(stage, &run, stage->entries[i]) > INT32_MAX)
+      return 0;
+  return 1;
+}
+
 static inline int64_t cellc_row_entries(const cellc_stage* stage, const int64_t* lengths, int symbol) {
   int p;
   int64_t n = 1;

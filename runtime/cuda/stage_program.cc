@@ -150,8 +150,10 @@ StageProgram::Parts StageProgram::parts(const std::map<AxisId, std::int64_t>& si
 std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int64_t>& sizes) {
   Code& c = code(sizes);
   if (c.refusal) return c.refusal;
-  const int axes = cellc_long_channels(&c.tables.stage, lengths_by_number(cell_, sizes).data());
+  const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
+  const int axes = cellc_long_channels(&c.tables.stage, lengths.data());
   if (axes > kChannelAxes) return fmt::format("{} channel axes are more than {}", axes, kChannelAxes);
+  if (!cellc_fits_lanes(&c.tables.stage, lengths.data())) return "the entries of a channel lie more than 2^31 numbers apart";
   return std::nullopt;
 }
 

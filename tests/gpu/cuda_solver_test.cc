@@ -193,6 +193,27 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
   }
 }
 
+/// Kernels of lanes are told in 32 bits how far a channel's entries lie apart; where that is not enough whole steps are run.
+TEST(CudaLanes, EntriesTooFarApartAreRunInRows) {
+  const AnalysedCell cell = analyse_text(SourceText("wide.cell", R"(cell wide[n, d, e] {
+  state h[n,d,e]
+  input x[d,e]
+  param a[n,n]
+  h' = tanh(a@h + x)
+}
+)"));
+  Device device = open_device();
+  CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+  const auto refusal = [&](std::int64_t n, std::int64_t d, std::int64_t e) {
+    BoundRun run;
+    run.sizes = {{cell.cell.header[0], n}, {cell.cell.header[1], d}, {cell.cell.header[2], e}};
+    return solver.refusal(0, Strategy::Segmented, run).value_or("");
+  };
+  EXPECT_EQ(refusal(2, 1 << 30, 1), "");
+  EXPECT_NE(refusal(3, 1 << 30, 1).find("more than 2^31 numbers apart"), std::string::npos) << refusal(3, 1 << 30, 1);
+  EXPECT_NE(refusal(1, std::int64_t{1} << 31, 2).find("more than 2^31 numbers apart"), std::string::npos) << "a place along an axis";
+}
+
 /// A later stage makes more of what an earlier one leaves. Where nothing is repaired, sequences in which that is too much are
 /// told, also if the earlier stage itself was off in another one.
 TEST(CudaUnrepaired, SequencesThatAreNotNamedAreRight) {

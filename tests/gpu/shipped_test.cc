@@ -358,6 +358,24 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
   with(3, reinterpret_cast<std::uint64_t>(right), CELLC_NO_DEVICE_OFFSETS);
 }
 
+/// What is told in 32 bits: how far the entries of a channel lie apart.
+TEST(ShippedLimits, EntriesOfAChannelFarApart) {
+  const AnalysedCell cell = analyse_text(SourceText("wide.cell", "cell wide[n=3, d] {\n  state h[n,d]\n  input x[d]\n  param a[n,n]\n  h' = tanh(a@h + x)\n}\n"), "");
+  const std::unique_ptr<Gpu> gpu = open_device();
+  ShipRequest request;
+  request.card = gpu->facts();
+  request.prefix = "shipped";
+  const ShippedCell shipped(cell.cell, cell.structure, request);
+  ShippedOnDevice program(*gpu, shipped);
+  std::int64_t bytes = 0;
+  const auto workspace = [&](std::uint64_t d) {
+    const std::vector<std::uint64_t> lengths{d, 1, 100, 0, 0, 0, 0};
+    return program.workspace(lengths.data(), nullptr, &bytes);
+  };
+  EXPECT_EQ(workspace(1u << 29), 0);
+  EXPECT_EQ(workspace(std::uint64_t{1} << 31), CELLC_TOO_WIDE);
+}
+
 TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
   const auto built = [](const char* name, std::map<std::string, std::int64_t> dims,
                         Strategy solver = Strategy::Auto) -> std::string {
