@@ -385,7 +385,8 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
     given = used = cellc_callers_rows(c, CELLC_FIELD_INPUT, s, n);
     /* Row kernels take any step between rows, but one after another, and upwards. */
     if (cell->running != cell->storage || !c->arrays ||
-        (symbol->in_rows && (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
+        (symbol->in_rows &&
+         (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
       used = cellc_own_rows(c, n);
       cellc_copy_rows(c, &given, cell->storage, &used, cell->running, n);
     }

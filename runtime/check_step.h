@@ -43,8 +43,10 @@ class Step {
         case SymbolKind::Input:
           break;
       }
-      if (lag <= elapsed_) return run_.symbols[s].get((row_ + (run_.reverse ? lag : -lag)) * entries_[s] + flat);
-      return run_.histories[s].get((sequence_ * run_.histories[s].shape()[1] + lag - elapsed_ - 1) * entries_[s] + flat);
+      if (lag <= elapsed_)
+        return run_.symbols[s].get((row_ + (run_.reverse ? lag : -lag)) * entries_[s] + flat);
+      return run_.histories[s].get(
+          (sequence_ * run_.histories[s].shape()[1] + lag - elapsed_ - 1) * entries_[s] + flat);
     };
     evaluator_ = std::make_unique<Evaluator>(cell, environment);
   }
@@ -53,7 +55,8 @@ class Step {
   void at(std::int64_t row) {
     row_ = row;
     sequence_ = std::upper_bound(run_.offsets.begin(), run_.offsets.end(), row) - run_.offsets.begin() - 1;
-    elapsed_ = run_.reverse ? run_.offsets[static_cast<std::size_t>(sequence_) + 1] - 1 - row : row - run_.offsets[static_cast<std::size_t>(sequence_)];
+    elapsed_ = run_.reverse ? run_.offsets[static_cast<std::size_t>(sequence_) + 1] - 1 - row
+                            : row - run_.offsets[static_cast<std::size_t>(sequence_)];
   }
 
   States operator()(const States& states) {
@@ -99,7 +102,7 @@ class Step {
   std::vector<std::vector<std::int64_t>> sizes_;
   std::vector<std::int64_t> entries_;
   std::vector<int> update_of_;
-  std::int64_t row_ = 0, sequence_ = 0, elapsed_ = 0;   ///< elapsed: steps of the sequence before the row's
+  std::int64_t row_ = 0, sequence_ = 0, elapsed_ = 0;  ///< elapsed: steps of the sequence before the row's
   const States* states_ = nullptr;
   std::unique_ptr<Evaluator> evaluator_;
 };

@@ -27,7 +27,8 @@ void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) 
       if (symbol.lag_of < 0 || symbol.lag != lag) continue;
       int before = symbol.lag_of;
       for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-        if (cell.symbols[s].lag_of == symbol.lag_of && cell.symbols[s].lag == lag - 1) before = static_cast<int>(s);
+        if (cell.symbols[s].lag_of == symbol.lag_of && cell.symbols[s].lag == lag - 1)
+          before = static_cast<int>(s);
       const Array& follows = output.states[of_symbol.at(before)];
       const Array& start = run.symbols[before];
       Array &rows = output.states[u], &last = output.finals[u];
@@ -35,11 +36,14 @@ void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) 
       for (std::int64_t b = 0; b < sequences; ++b) {
         const std::int64_t first = run.offsets[b], end = run.offsets[b + 1];
         for (std::int64_t t = 0; t < end - first; ++t) {
-          const std::int64_t row = run.reverse ? end - 1 - t : first + t, from = run.reverse ? row + 1 : row - 1;
-          for (std::int64_t e = 0; e < n; ++e) rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
+          const std::int64_t row = run.reverse ? end - 1 - t : first + t,
+                             from = run.reverse ? row + 1 : row - 1;
+          for (std::int64_t e = 0; e < n; ++e)
+            rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
         }
         for (std::int64_t e = 0; e < n; ++e)
-          last.set(b * n + e, end > first ? rows.get((run.reverse ? first : end - 1) * n + e) : run.symbols[cell.updates[u].symbol].get(b * n + e));
+          last.set(b * n + e, end > first ? rows.get((run.reverse ? first : end - 1) * n + e)
+                                          : run.symbols[cell.updates[u].symbol].get(b * n + e));
       }
     }
 }
@@ -185,7 +189,8 @@ RunOutput CallArrays::read(const Binding& binding) {
     Array& last = output.finals[u];
     const std::int64_t n = shape_.sequences ? last.count() / shape_.sequences : 0;
     for (std::int64_t b = 0; b < shape_.sequences; ++b)
-      for (std::int64_t e = 0; e < n; ++e) last.set(b * n + e, history.get((b * depth + symbol.lag - 1) * n + e));
+      for (std::int64_t e = 0; e < n; ++e)
+        last.set(b * n + e, history.get((b * depth + symbol.lag - 1) * n + e));
   }
   for (std::size_t o = 0; o < cell_.outs.size(); ++o)
     output.outs.push_back(fetch(number(FieldKind::Out, static_cast<int>(o)))

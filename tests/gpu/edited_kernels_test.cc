@@ -83,9 +83,11 @@ TEST_F(Edited, KernelIsTheOneThatRuns) {
   EXPECT_FALSE(run(text, false).wrong) << "nobody asked";
 }
 
-/// A step reads inputs of the steps before it in its own sequence, in the order of time, and before the first one its history.
+/// A step reads inputs of the steps before it in its own sequence, in the order of time, and before the first
+/// one its history.
 TEST(EditedSteps, ReadLagsOfTheirSequence) {
-  const SourceText source("lags.cell", "cell lags[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x + lag(x, 2))\n}\n");
+  const SourceText source(
+      "lags.cell", "cell lags[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x + lag(x, 2))\n}\n");
   Diagnostics diagnostics;
   const File tree = parse(source, diagnostics);
   const LoweredCell cell(source, tree, tree.cells.at(0));
@@ -96,8 +98,10 @@ TEST(EditedSteps, ReadLagsOfTheirSequence) {
     with.starts_given = true;
     with.reverse = reverse;
     const Binding binding = Trial(cell.graph, cell.oracle, {}, random, with).bound({9, 0, 5}, true, 1);
-    const std::string text = kernels_text(launched_sources(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}));
-    const EditedRun result = run_edited(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}, EditedKernels("edited.cu", text), true);
+    const std::string text = kernels_text(
+        launched_sources(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}));
+    const EditedRun result = run_edited(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source,
+                                        binding.run, {}, EditedKernels("edited.cu", text), true);
     EXPECT_LT(result.step_error, 1e-5) << (reverse ? "reversed" : "forward");
     EXPECT_FALSE(result.wrong);
   }

@@ -1,6 +1,7 @@
-// Random cells whose stages run a lane a thread, with few rounds and no repair: the sequences that a run does not name are right to the
-// tolerance at every step, and those that it names are off from the step on that it says. All of it follows from the seed. A failure
-// prints the smallest cell that still fails and how to run it again:
+// Random cells whose stages run a lane a thread, with few rounds and no repair: the sequences that a run does
+// not name are right to the tolerance at every step, and those that it names are off from the step on that it
+// says. All of it follows from the seed. A failure prints the smallest cell that still fails and how to run
+// it again:
 //
 //   CELLC_SEED=N CELLC_CELLS=1 test_gpu --gtest_filter='RandomUnrepaired.*'
 #include <fmt/format.h>
@@ -27,7 +28,8 @@ struct Counts {
 };
 
 /// By step of one sequence: how far its rows are from what follows from the row before, over 1 + |s|, in f64.
-std::vector<double> residuals(const CellGraph& cell, const BoundRun& run, const RunOutput& output, std::size_t sequence) {
+std::vector<double> residuals(const CellGraph& cell, const BoundRun& run, const RunOutput& output,
+                              std::size_t sequence) {
   const std::int64_t first = run.offsets[sequence], end = run.offsets[sequence + 1];
   std::vector<double> result;
   Step step(cell, run);
@@ -35,8 +37,10 @@ std::vector<double> residuals(const CellGraph& cell, const BoundRun& run, const 
     const std::int64_t row = run.reverse ? end - 1 - t : first + t, before = run.reverse ? row + 1 : row - 1;
     States states;
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-      const Array& from = t == 0 ? run.symbols[static_cast<std::size_t>(cell.updates[u].symbol)] : output.states[u];
-      const std::int64_t n = step.entries(static_cast<int>(u)), at = (t == 0 ? static_cast<std::int64_t>(sequence) : before) * n;
+      const Array& from =
+          t == 0 ? run.symbols[static_cast<std::size_t>(cell.updates[u].symbol)] : output.states[u];
+      const std::int64_t n = step.entries(static_cast<int>(u)),
+                         at = (t == 0 ? static_cast<std::int64_t>(sequence) : before) * n;
       Values values;
       for (std::int64_t e = 0; e < n; ++e) values.push_back(from.get(at + e));
       states.push_back(std::move(values));
@@ -46,7 +50,9 @@ std::vector<double> residuals(const CellGraph& cell, const BoundRun& run, const 
     double worst = 0;
     for (std::size_t u = 0; u < next.size(); ++u)
       for (std::size_t e = 0; e < next[u].size(); ++e) {
-        const double have = output.states[u].get(row * static_cast<std::int64_t>(next[u].size()) + static_cast<std::int64_t>(e)), want = next[u][e];
+        const double have = output.states[u].get(row * static_cast<std::int64_t>(next[u].size()) +
+                                                 static_cast<std::int64_t>(e)),
+                     want = next[u][e];
         const double far = std::fabs(have - want) / (1 + std::fabs(want));
         worst = std::max(worst, std::isnan(far) ? HUGE_VAL : far);
       }
@@ -60,16 +66,19 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
   Diagnostics diagnostics;
   const File tree = parse(source, diagnostics);
   if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
-  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty()) return "invalid: " + diagnostics.format(source);
+  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty())
+    return "invalid: " + diagnostics.format(source);
   try {
     const LoweredCell cell(source, tree, tree.cells[0]);
     if (cell.graph.updates.empty() || has_jumps(cell.graph)) return {};
     oracle::Random random(seed ^ 0x510e);
-    const std::vector<std::int64_t> axes = random.chance(0.3) ? std::vector<std::int64_t>{32, 2, 2} : std::vector<std::int64_t>{3, 4, 2};
+    const std::vector<std::int64_t> axes =
+        random.chance(0.3) ? std::vector<std::int64_t>{32, 2, 2} : std::vector<std::int64_t>{3, 4, 2};
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, Dtype::F64, &source);
     std::vector<Forced> strategies = forced(solver, cell, sizes_of(cell, axes));
     if (strategies.size() == 2) return {};  // in rows: nothing iterates
-    Trial::Options with{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 93, .sequences = 4};
+    Trial::Options with{
+        .dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 93, .sequences = 4};
     with.starts_given = with.step_by_step = true;
     with.reverse = random.chance(0.3);
     const Trial trial(cell.graph, cell.oracle, {}, random, with);
@@ -88,19 +97,26 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       }
       options.tolerance = kTolerance;
       options.repair = false;
-      if (fixed) options.fixed_iterations = rounds;
-      else options.max_iterations = rounds;
+      if (fixed)
+        options.fixed_iterations = rounds;
+      else
+        options.max_iterations = rounds;
       device.reorder(seed);
-      const std::string how = fmt::format("{}, {} channels, segments of {}, run-up {}, {} {}rounds{}", to_string(strategy), axes[0], segment, burn_in,
-                                          rounds, fixed ? "fixed " : "", with.reverse ? ", reversed" : "");
+      const std::string how = fmt::format("{}, {} channels, segments of {}, run-up {}, {} {}rounds{}",
+                                          to_string(strategy), axes[0], segment, burn_in, rounds,
+                                          fixed ? "fixed " : "", with.reverse ? ", reversed" : "");
       // Of a call nobody sees the rows of lagged copies, which may be what was off.
-      const bool lags = std::any_of(cell.graph.symbols.begin(), cell.graph.symbols.end(), [](const Symbol& symbol) { return symbol.lag_of >= 0; });
-      const auto wrong = [&](const RunOutput& output, const std::vector<int>& statuses, const SolveReport* report) -> std::string {
+      const bool lags = std::any_of(cell.graph.symbols.begin(), cell.graph.symbols.end(),
+                                    [](const Symbol& symbol) { return symbol.lag_of >= 0; });
+      const auto wrong = [&](const RunOutput& output, const std::vector<int>& statuses,
+                             const SolveReport* report) -> std::string {
         for (std::size_t s = 0; s < 4; ++s) {
           const std::vector<double> far = residuals(cell.graph, binding.run, output, s);
-          const auto off = std::find_if(far.begin(), far.end(), [](double r) { return !(r <= kTolerance * 1.001); });
+          const auto off =
+              std::find_if(far.begin(), far.end(), [](double r) { return !(r <= kTolerance * 1.001); });
           if (off != far.end() && !statuses[s])
-            return fmt::format("sequence {} is not named, but step {} is off by {}", s, off - far.begin(), *off);
+            return fmt::format("sequence {} is not named, but step {} is off by {}", s, off - far.begin(),
+                               *off);
           if (counts) ++(statuses[s] ? counts->named : counts->silent);
           if (!statuses[s] || (lags && !report)) continue;
           if (far.empty() || !(*std::max_element(far.begin(), far.end()) > kTolerance * 0.999))
@@ -108,7 +124,8 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
           if (!report) continue;
           for (const Unconverged& u : report->unconverged)
             if (u.sequence == static_cast<std::int64_t>(s) && off - far.begin() < u.first_bad_step)
-              return fmt::format("sequence {} is named from step {} on, but step {} is off by {}", s, u.first_bad_step, off - far.begin(), *off);
+              return fmt::format("sequence {} is named from step {} on, but step {} is off by {}", s,
+                                 u.first_bad_step, off - far.begin(), *off);
         }
         return {};
       };
@@ -116,11 +133,13 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       const RunOutput output = solver.run(binding.run, options, report);
       std::vector<int> named(4);
       for (const Unconverged& u : report.unconverged) named[static_cast<std::size_t>(u.sequence)] = 1;
-      if (const std::string why = wrong(output, named, &report); !why.empty()) return fmt::format("run: {}: {}", how, why);
+      if (const std::string why = wrong(output, named, &report); !why.empty())
+        return fmt::format("run: {}: {}", how, why);
       CallArrays arrays(*device.gpu, cell.graph, binding, Dtype::F64, {});
       Calls calls(*device.gpu, cell, &source, Dtype::F64, arrays.shape(), options);
       calls.pool.run(arrays.arrays(), 0, arrays.status(), nullptr);
-      if (const std::string why = wrong(arrays.read(binding), arrays.statuses(), nullptr); !why.empty()) return fmt::format("call: {}: {}", how, why);
+      if (const std::string why = wrong(arrays.read(binding), arrays.statuses(), nullptr); !why.empty())
+        return fmt::format("call: {}: {}", how, why);
     }
   } catch (const oracle::OracleError& e) {
     return std::string("oracle: ") + e.what();

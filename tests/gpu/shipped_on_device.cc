@@ -40,7 +40,8 @@ ShippedOnDevice::ShippedOnDevice(Gpu& gpu, const ShippedCell& cell) : gpu_(gpu),
   module_ = gpu.load({cell.cell().name + ".cu", cell.text, {}});
   for (const std::string& name : cell.kernels) functions_.push_back(gpu.function(module_, name));
   device_.self = this;
-  device_.facts = cellc_facts_of(&cell.table(), gpu.facts().multiprocessors, static_cast<int>(gpu.facts().l2_bytes));
+  device_.facts =
+      cellc_facts_of(&cell.table(), gpu.facts().multiprocessors, static_cast<int>(gpu.facts().l2_bytes));
   device_.resident = [](void* self, int kernel, int threads, std::int64_t shared) {
     auto& that = *static_cast<ShippedOnDevice*>(self);
     return that.gpu_.resident_blocks(that.functions_.at(kernel), threads, shared);
@@ -118,18 +119,24 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
     for (const AxisId a : axes) n *= run.sizes.at(cell.graph.axis(a).extent_of);
     return n;
   };
-  // Rows with gaps: row r of the run begins at place(r), whatever sequence it is of, and step 0 of the first at first_place().
+  // Rows with gaps: row r of the run begins at place(r), whatever sequence it is of, and step 0 of the first
+  // at first_place().
   const bool in_one = binding.packed || !steps;
-  const auto step_stride = [&](std::int64_t n) { return options.descending ? -(n + options.gap) : n + options.gap; };
+  const auto step_stride = [&](std::int64_t n) {
+    return options.descending ? -(n + options.gap) : n + options.gap;
+  };
   const auto sequence_stride = [&](std::int64_t n) { return steps * (n + options.gap) + options.gap; };
   const auto first_place = [&](std::int64_t n) {
     return options.descending && rows ? ((in_one ? rows : steps) - 1) * (n + options.gap) : 0;
   };
   const auto place = [&](std::int64_t row, std::int64_t n) {
-    return first_place(n) + (in_one ? row * step_stride(n) : row / steps * sequence_stride(n) + row % steps * step_stride(n));
+    return first_place(n) +
+           (in_one ? row * step_stride(n) : row / steps * sequence_stride(n) + row % steps * step_stride(n));
   };
   const auto room_of = [&](std::int64_t n) {
-    return !rows ? 0 : n + (in_one ? (rows - 1) * (n + options.gap) : (rows / steps - 1) * sequence_stride(n) + (steps - 1) * (n + options.gap));
+    return !rows ? 0
+                 : n + (in_one ? (rows - 1) * (n + options.gap)
+                               : (rows / steps - 1) * sequence_stride(n) + (steps - 1) * (n + options.gap));
   };
   const bool strided = options.gap || options.descending;
 
@@ -162,8 +169,10 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   for (const CallField& f : cell_.layout().fields) {
     const std::int64_t n = entries(field_axes(cell, f));
     const auto rows_at = [&](GpuAddress at) {
-      arrays[static_cast<std::size_t>(f.word)] = at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
-      arrays[static_cast<std::size_t>(f.word) + 1] = strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
+      arrays[static_cast<std::size_t>(f.word)] =
+          at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
+      arrays[static_cast<std::size_t>(f.word) + 1] =
+          strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
       arrays[static_cast<std::size_t>(f.word) + 2] = strided ? static_cast<std::uint64_t>(step_stride(n)) : 0;
     };
     const std::int64_t room = room_of(n);
