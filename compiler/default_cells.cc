@@ -8,16 +8,14 @@ namespace cellc {
 
 Defaults defaults_of(const CellGraph& cell, SymbolKind kind) {
   Defaults result;
-  CellGraph work = cell;
-  work.named.clear();
-  work.outs.clear();
+  std::vector<Out> outs;
   for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s) {
     const Symbol& symbol = cell.symbols[s];
     if (symbol.kind != kind || symbol.lag_of >= 0 || symbol.initial == kNoNode) continue;
-    work.outs.push_back({symbol.name, symbol.index, symbol.initial, symbol.span});
+    outs.push_back({symbol.name, symbol.index, symbol.initial, symbol.span});
     result.symbols.push_back(s);
   }
-  if (!result.symbols.empty()) result.cell = stateless(std::move(work), cell.symbols.size());
+  result.cell = stateless(cell, cell.symbols, cell.graph, std::move(outs));
   return result;
 }
 

@@ -14,6 +14,7 @@
 // against nothing, so that no dependence is lost.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "compiler/jacobian.h"
@@ -26,6 +27,46 @@ namespace {
 using Identities = std::vector<std::pair<int, AxisId>>;
 using Terms = std::map<Identities, NodeId>;
 
+// What a state may move: most states of a cell of thousands are read by few of its values, and those
+// alone are derived by it.
+class Readers {
+ public:
+  Readers(const CellGraph& cell, const std::vector<NodeId>& order)
+      : users_(cell.graph.size()), updates_(cell.graph.size()), reads_(cell.symbols.size()) {
+    for (NodeId id : order) {
+      const Node& n = cell.graph[id];
+      if (n.op == Op::Read) reads_[n.symbol].push_back(id);
+      for (NodeId a : n.args)
+        if (users_[a].empty() || users_[a].back() != id) users_[a].push_back(id);
+    }
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) updates_[cell.updates[u].value].push_back(static_cast<int>(u));
+  }
+
+  /// Reads of the symbol and all that depends on them, ascending.
+  std::vector<NodeId> of(int symbol) const {
+    std::vector<NodeId> result, work = reads_[symbol];
+    std::vector<bool> seen(users_.size());
+    while (!work.empty()) {
+      const NodeId id = work.back();
+      work.pop_back();
+      if (seen[id]) continue;
+      seen[id] = true;
+      result.push_back(id);
+      work.insert(work.end(), users_[id].begin(), users_[id].end());
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+
+  /// Updates that assign this value.
+  const std::vector<int>& updates_of(NodeId value) const { return updates_[value]; }
+
+ private:
+  std::vector<std::vector<NodeId>> users_;
+  std::vector<std::vector<int>> updates_;
+  std::vector<std::vector<NodeId>> reads_;
+};
+
 class Differentiator {
  public:
   Differentiator(CellGraph& cell, SlopeRule rule)
@@ -36,28 +77,38 @@ class Differentiator {
     for (const StateUpdate& u : cell_.updates) roots.push_back(u.value);
     const std::vector<NodeId> order = reachable(g_, roots);
     Jacobian jacobian;
+    const Readers readers(cell_, order);
     std::vector<std::vector<JacobianBlock>> rows(cell_.updates.size());
     for (int column = 0; column < static_cast<int>(cell_.updates.size()); ++column) {
       symbol_ = cell_.updates[column].symbol;
       columns_ = column_axes(symbol_);
       derivatives_.clear();
-      for (NodeId n : order) {
+      std::vector<int> moved;
+      for (NodeId n : readers.of(symbol_)) {
         Terms t = derive(n);
-        if (!t.empty()) derivatives_.emplace(n, std::move(t));
+        if (t.empty()) continue;
+        derivatives_.emplace(n, std::move(t));
+        const std::vector<int>& updates = readers.updates_of(n);
+        moved.insert(moved.end(), updates.begin(), updates.end());
       }
-      for (int row = 0; row < static_cast<int>(cell_.updates.size()); ++row) {
-        auto it = derivatives_.find(cell_.updates[row].value);
-        if (it == derivatives_.end()) continue;
+      for (const int row : moved) {
         JacobianBlock block{row, column, columns_, {}};
-        for (const auto& [identities, coefficient] : it->second) {
-          const NodeId simple = simplifier_.simplify(coefficient);
+        for (const auto& [identities, coefficient] : derivatives_.at(cell_.updates[row].value)) {
+          const bool number = g_[coefficient].op == Op::Constant;
+          const NodeId simple = number ? coefficient : simplifier_.simplify(coefficient);
           if (!g_.is_constant(simple, 0)) block.terms.push_back({simple, identities});
         }
         if (!block.terms.empty()) rows[row].push_back(std::move(block));
       }
     }
-    for (auto& row : rows)
-      for (auto& block : row) jacobian.blocks.push_back(std::move(block));
+    // There may be millions: no room for twice as many.
+    std::size_t count = 0;
+    for (const auto& row : rows) count += row.size();
+    jacobian.blocks.reserve(count);
+    for (auto& row : rows) {
+      std::move(row.begin(), row.end(), std::back_inserter(jacobian.blocks));
+      row = {};
+    }
     jacobian.chooses = chooses_;
     return jacobian;
   }
@@ -139,7 +190,7 @@ class Differentiator {
 
   /// ∂node/∂(its i-th operand), elementwise.
   NodeId slope(NodeId node, int i) {
-    const Node n = g_[node];
+    const Node& n = g_[node];
     const NodeId x = n.args[0];
     const bool structural = rule_ == SlopeRule::Structural;
     switch (n.op) {
@@ -195,7 +246,7 @@ class Differentiator {
   }
 
   Terms derive(NodeId node) {
-    const Node n = g_[node];
+    const Node& n = g_[node];
     Terms result;
     switch (n.op) {
       case Op::Read: {
@@ -327,6 +378,12 @@ const JacobianBlock* Jacobian::find(int row, int column) const {
                                      return std::pair(b.row, b.column) < wanted;
                                    });
   return at != blocks.end() && at->row == row && at->column == column ? &*at : nullptr;
+}
+
+std::span<const JacobianBlock> Jacobian::row(int row) const {
+  const auto before = [](const JacobianBlock& b, int wanted) { return b.row < wanted; };
+  const auto begin = std::lower_bound(blocks.begin(), blocks.end(), row, before);
+  return {begin, std::lower_bound(begin, blocks.end(), row + 1, before)};
 }
 
 Jacobian differentiate(CellGraph& cell, SlopeRule rule) { return Differentiator(cell, rule).run(); }

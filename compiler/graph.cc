@@ -99,6 +99,12 @@ bool Graph::same_length(AxisId a, AxisId b) const {
   return axes_[a].extent_of == axes_[b].extent_of || (x.fixed && y.fixed && *x.fixed == *y.fixed);
 }
 
+Graph Graph::without_nodes() const {
+  Graph result;
+  result.axes_ = axes_;
+  return result;
+}
+
 NodeId Graph::intern(Node node) {
   const std::size_t h = hash_of(node);
   auto [begin, end] = table_.equal_range(h);

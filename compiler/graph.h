@@ -119,6 +119,8 @@ class Graph {
   const Axis& axis(AxisId id) const { return axes_[id]; }
   std::size_t axis_count() const { return axes_.size(); }
   bool same_length(AxisId a, AxisId b) const;
+  /// A graph over the same axes, with the same ids, that has no nodes yet.
+  Graph without_nodes() const;
 
   // Nodes ------------------------------------------------------------------------------------
   // Constants are folded where every operand is one; nothing else is rewritten here, so that

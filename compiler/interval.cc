@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/structure_rules.h"
 
@@ -34,13 +35,25 @@ Interval times(Interval a, Interval b) {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+}  // namespace
+
 class IntervalEvaluator {
  public:
   explicit IntervalEvaluator(const CellGraph& cell) : cell_(cell), g_(cell.graph) {}
 
   Interval bound(NodeId root) {
-    for (NodeId n : reachable(g_, {root}))
-      if (!memo_.count(n)) memo_[n] = sound(of(n));
+    // Only what is new, as a late stage reads what thousands before it did.
+    std::vector<NodeId> work{root}, fresh;
+    std::unordered_set<NodeId> seen;
+    while (!work.empty()) {
+      const NodeId id = work.back();
+      work.pop_back();
+      if (memo_.count(id) || !seen.insert(id).second) continue;
+      fresh.push_back(id);
+      for (NodeId a : g_[id].args) work.push_back(a);
+    }
+    std::sort(fresh.begin(), fresh.end());
+    for (NodeId id : fresh) memo_[id] = sound(of(id));
     return memo_.at(root);
   }
 
@@ -158,18 +171,19 @@ class IntervalEvaluator {
   std::unordered_map<NodeId, Interval> memo_;
 };
 
-}  // namespace
+NormBounds::NormBounds(const CellGraph& cell) : intervals_(std::make_unique<IntervalEvaluator>(cell)) {}
 
-std::optional<double> norm_bound(const StageView& stage, const Jacobian& true_jacobian) {
-  IntervalEvaluator intervals(stage.cell);
+NormBounds::~NormBounds() = default;
+
+std::optional<double> NormBounds::of(const StageView& stage, const Jacobian& true_jacobian) {
   const Graph& g = stage.cell.graph;
   double largest = 0;
   for (int row : stage.states) {
     double sum = 0;
-    for (const JacobianBlock& block : true_jacobian.blocks) {
-      if (block.row != row || !stage.contains(block.column)) continue;
+    for (const JacobianBlock& block : true_jacobian.row(row)) {
+      if (!stage.contains(block.column)) continue;
       for (const JacobianTerm& term : block.terms) {
-        const Interval c = intervals.bound(term.coefficient);
+        const Interval c = intervals_->bound(term.coefficient);
         double magnitude = std::max(std::fabs(c.low), std::fabs(c.high));
         // Every column place that no identity ties is summed over.
         for (std::size_t p = 0; p < block.column_axes.size(); ++p) {

@@ -1,6 +1,7 @@
 #pragma once
 // The Jacobian of one step, block by block, as sums of terms (graph nodes times identities).
 // Follows lower; precedes structure.
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Jacobian {
   std::vector<JacobianBlock> blocks;  ///< by row, then column
   bool chooses = false;  ///< some coefficient leaves out what is not taken by a `where`, not by a factor 0
   const JacobianBlock* find(int row, int column) const;
+  std::span<const JacobianBlock> row(int row) const;
 };
 
 enum class SlopeRule {

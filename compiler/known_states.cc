@@ -7,50 +7,56 @@
 
 namespace cellc {
 
-CellGraph with_trajectories(const CellGraph& cell) {
-  CellGraph base = cell;
-  base.named.clear();
+std::vector<Symbol> with_trajectories(const CellGraph& cell) {
+  std::vector<Symbol> symbols = cell.symbols;
   for (const StateUpdate& u : cell.updates) {
     Symbol s = cell.symbols[u.symbol];
     s.kind = SymbolKind::Input;
     s.lag_of = -1;
     s.lag = 0;
     s.max_lag = 1;
-    base.symbols.push_back(std::move(s));
+    symbols.push_back(std::move(s));
   }
-  return base;
+  return symbols;
 }
 
-StatelessCell stateless(CellGraph cell, std::size_t originals) {
+CellGraph without_contents(const CellGraph& cell) {
+  CellGraph result;
+  result.name = cell.name;
+  result.span = cell.span;
+  result.graph = cell.graph.without_nodes();
+  result.header = cell.header;
+  return result;
+}
+
+StatelessCell stateless(const CellGraph& cell, const std::vector<Symbol>& symbols, const Graph& graph,
+                        std::vector<Out> outs) {
   StatelessCell result;
-  cell.updates.clear();
+  if (outs.empty()) return result;
+  result.cell = without_contents(cell);
   std::vector<NodeId> roots;
-  for (const Out& o : cell.outs) roots.push_back(o.value);
-  std::vector<Symbol> kept;
-  std::vector<int> number(cell.symbols.size(), -1);
+  for (const Out& o : outs) roots.push_back(o.value);
+  std::map<int, int> number;
   std::map<NodeId, NodeId> image;
-  for (NodeId id : reachable(cell.graph, roots)) {
-    Node n = cell.graph[id];
+  for (NodeId id : reachable(graph, roots)) {
+    Node n = graph[id];
     if (n.op == Op::Read) {
-      int& to = number[n.symbol];
-      if (to < 0) {
-        to = static_cast<int>(kept.size());
-        Symbol s = cell.symbols[n.symbol];
-        s.initial = kNoNode;
-        kept.push_back(std::move(s));
-        const auto i = static_cast<std::size_t>(n.symbol);
-        if (i < originals) result.sources.push_back({ArraySource::Kind::Symbol, n.symbol});
-        else result.sources.push_back({ArraySource::Kind::Trajectory, static_cast<int>(i - originals)});
+      const auto [it, fresh] = number.emplace(n.symbol, static_cast<int>(result.sources.size()));
+      if (fresh) {
+        result.cell.symbols.push_back(symbols[n.symbol]);
+        result.cell.symbols.back().initial = kNoNode;
+        const int trajectory = n.symbol - static_cast<int>(cell.symbols.size());
+        result.sources.push_back(trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
+                                                : ArraySource{ArraySource::Kind::Trajectory, trajectory});
       }
-      n.symbol = to;
+      n.symbol = it->second;
     }
     std::vector<NodeId> args;
     for (NodeId a : n.args) args.push_back(image.at(a));
-    image[id] = cell.graph.rebuild(n, std::move(args));
+    image[id] = result.cell.graph.rebuild(n, std::move(args));
   }
-  for (Out& o : cell.outs) o.value = image.at(o.value);
-  cell.symbols = std::move(kept);
-  result.cell = std::move(cell);
+  for (Out& o : outs) o.value = image.at(o.value);
+  result.cell.outs = std::move(outs);
   return result;
 }
 
@@ -60,22 +66,32 @@ std::vector<Index> index_of(const CellGraph& cell, int update) {
   return index;
 }
 
-int update_of(const CellGraph& cell, int symbol) {
-  for (std::size_t u = 0; u < cell.updates.size(); ++u)
-    if (cell.updates[u].symbol == symbol) return static_cast<int>(u);
-  return -1;
-}
-
-KnownStates::KnownStates(const CellGraph& cell, Graph& graph, Predicate values, Predicate reads)
-    : cell_(cell), graph_(graph), reads_(std::move(reads)) {
+UpdateTable::UpdateTable(const CellGraph& cell) : of_symbol_(cell.symbols.size(), -1) {
   for (int u = 0; u < static_cast<int>(cell.updates.size()); ++u) {
     const StateUpdate& update = cell.updates[u];
+    of_symbol_[update.symbol] = u;
     std::vector<AxisId> axes = cell.symbols[update.symbol].index;
     std::sort(axes.begin(), axes.end());
-    const Node& n = graph[update.value];
+    const Node& n = cell.graph[update.value];
     // Short values are sooner computed again than read; one with fewer axes than its state repeats.
-    if (values(u) && !n.args.empty() && n.axes == axes) value_of_.emplace(update.value, u);
+    if (!n.args.empty() && n.axes == axes) of_value_[update.value].push_back(u);
   }
+}
+
+const std::vector<int>& UpdateTable::of_value(NodeId value) const {
+  static const std::vector<int> none;
+  const auto it = of_value_.find(value);
+  return it == of_value_.end() ? none : it->second;
+}
+
+KnownStates::KnownStates(const CellGraph& cell, const UpdateTable& table, const Graph& from, Graph& to,
+                         Predicate values, Predicate reads)
+    : cell_(cell), table_(table), from_(from), to_(to), values_(std::move(values)), reads_(std::move(reads)) {}
+
+int KnownStates::known_value(NodeId value) const {
+  for (const int u : table_.of_value(value))
+    if (values_(u)) return u;
+  return -1;
 }
 
 NodeId KnownStates::operator()(NodeId root) {
@@ -85,29 +101,28 @@ NodeId KnownStates::operator()(NodeId root) {
   while (!work.empty()) {
     const NodeId id = work.back();
     work.pop_back();
-    if (image_.count(id) || !needed.insert(id).second || value_of_.count(id)) continue;
-    for (NodeId a : graph_[id].args) work.push_back(a);
+    if (image_.count(id) || !needed.insert(id).second || known_value(id) >= 0) continue;
+    for (NodeId a : from_[id].args) work.push_back(a);
   }
   // … and up again.
   const auto trajectory = [&](int update, std::vector<Index> index, int lag, Span span) {
-    return graph_.read(static_cast<int>(cell_.symbols.size()) + update, std::move(index), span, lag);
+    return to_.read(static_cast<int>(cell_.symbols.size()) + update, std::move(index), span, lag);
   };
   for (NodeId id : needed) {
-    const Node n = graph_[id];
-    if (auto it = value_of_.find(id); it != value_of_.end()) {
-      image_[id] = trajectory(it->second, index_of(cell_, it->second), 0, n.span);
+    const Node n = from_[id];
+    if (const int u = known_value(id); u >= 0) {
+      image_[id] = trajectory(u, index_of(cell_, u), 0, n.span);
       continue;
     }
-    if (n.op == Op::Read && static_cast<std::size_t>(n.symbol) < cell_.symbols.size() &&
-        cell_.symbols[n.symbol].kind == SymbolKind::State) {
-      if (const int u = update_of(cell_, n.symbol); reads_(u)) {
+    if (n.op == Op::Read && static_cast<std::size_t>(n.symbol) < cell_.symbols.size()) {
+      if (const int u = table_.of_symbol(n.symbol); u >= 0 && reads_(u)) {
         image_[id] = trajectory(u, n.index, 1, n.span);
         continue;
       }
     }
     std::vector<NodeId> args;
     for (NodeId a : n.args) args.push_back(image_.at(a));
-    image_[id] = args == n.args ? id : graph_.rebuild(n, std::move(args));
+    image_[id] = &from_ == &to_ && args == n.args ? id : to_.rebuild(n, std::move(args));
   }
   return image_.at(root);
 }

@@ -12,20 +12,40 @@ namespace {
 
 bool reduces(Op op) { return op == Op::ReduceSum || op == Op::ReduceMax || op == Op::Softmax || op == Op::MaxShare; }
 
+/// Is it read at other places than its own?
+bool elsewhere(const Symbol& symbol, const Node& read) {
+  for (std::size_t p = 0; p < read.index.size(); ++p)
+    if (!read.index[p].is_axis() || read.index[p].axis != symbol.index[p]) return true;
+  return false;
+}
+
+// Is there anything in the stage that could be a mixing term? Of thousands of stages most have none, and
+// looking costs less than rewriting.
+bool may_mix(const CellGraph& cell, const std::vector<int>& states) {
+  std::vector<NodeId> roots;
+  for (int u : states) roots.push_back(cell.updates[u].value);
+  for (NodeId id : reachable(cell.graph, roots)) {
+    const Node& n = cell.graph[id];
+    if (reduces(n.op) || n.op == Op::Reindex || (n.op == Op::Read && cell.symbols[n.symbol].kind == SymbolKind::State && elsewhere(cell.symbols[n.symbol], n)))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage) {
   const std::vector<int>& states = structure.stages[stage].states;
-  const std::size_t originals = cell.symbols.size();
   const auto earlier = [&](int u) { return structure.stage_of[u] < stage; };
   const auto until = [&](int u) { return structure.stage_of[u] <= stage; };
-  const CellGraph base = with_trajectories(cell);
+  if (!may_mix(cell, states)) return std::nullopt;
+  const std::vector<Symbol> symbols = with_trajectories(cell);
+  const UpdateTable table(cell);
 
-  CellGraph work = base;
-  Graph& g = work.graph;
+  Graph g = cell.graph;
   std::vector<NodeId> roots;
   {
-    KnownStates known(cell, g, earlier, earlier);
+    KnownStates known(cell, table, g, g, earlier, earlier);
     for (int u : states) roots.push_back(known(cell.updates[u].value));
   }
   std::map<NodeId, char> own;
@@ -42,11 +62,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     const Node& n = g[id];
     if (!own[id]) return false;
     if (reduces(n.op) || n.op == Op::Reindex) return true;
-    if (n.op != Op::Read) return false;
-    const std::vector<AxisId>& natural = cell.symbols[n.symbol].index;
-    for (std::size_t p = 0; p < n.index.size(); ++p)
-      if (!n.index[p].is_axis() || n.index[p].axis != natural[p]) return true;
-    return false;
+    return n.op == Op::Read && elsewhere(cell.symbols[n.symbol], n);
   };
   // From the top: the largest value that mixes is one term.
   std::map<NodeId, int> term, fixed;
@@ -73,32 +89,27 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
   RelaxedCell result;
   {
     // The terms as they stand in the cell, from trajectories alone.
-    CellGraph mixing = work;
-    mixing.outs.clear();
-    KnownStates known(cell, mixing.graph, until, until);
+    Graph mixing = cell.graph.without_nodes();
+    KnownStates known(cell, table, g, mixing, until, until);
+    std::vector<Out> mixed;
     for (std::size_t i = 0; i < terms.size(); ++i)
-      mixing.outs.push_back({"mixing" + std::to_string(i), g[terms[i]].axes, known(terms[i]), g[terms[i]].span});
-    result.mixing = stateless(std::move(mixing), originals);
-    CellGraph once = work;
-    once.outs.clear();
+      mixed.push_back({"mixing" + std::to_string(i), g[terms[i]].axes, known(terms[i]), g[terms[i]].span});
+    result.mixing = stateless(cell, symbols, mixing, std::move(mixed));
+    std::vector<Out> once;
     for (std::size_t i = 0; i < sums.size(); ++i)
-      once.outs.push_back({"fixed" + std::to_string(i), g[sums[i]].axes, sums[i], g[sums[i]].span});
-    result.fixed = stateless(std::move(once), originals);
-    CellGraph step = base;
-    step.outs.clear();
-    KnownStates about(cell, step.graph, earlier, until);
+      once.push_back({"fixed" + std::to_string(i), g[sums[i]].axes, sums[i], g[sums[i]].span});
+    result.fixed = stateless(cell, symbols, g, std::move(once));
+    Graph step = cell.graph.without_nodes();
+    KnownStates about(cell, table, cell.graph, step, earlier, until);
+    std::vector<Out> values;
     for (int u : states)
-      step.outs.push_back({cell.symbols[cell.updates[u].symbol].name, cell.symbols[cell.updates[u].symbol].index,
-                           about(cell.updates[u].value), cell.updates[u].span});
-    result.step = stateless(std::move(step), originals);
+      values.push_back({cell.symbols[cell.updates[u].symbol].name, cell.symbols[cell.updates[u].symbol].index,
+                        about(cell.updates[u].value), cell.updates[u].span});
+    result.step = stateless(cell, symbols, step, std::move(values));
   }
 
   // The stage's own cell: states first, then what it reads.
-  CellGraph relaxed = work;
-  relaxed.symbols.clear();
-  relaxed.updates.clear();
-  relaxed.outs.clear();
-  relaxed.named.clear();
+  CellGraph relaxed = without_contents(cell);
   std::map<int, int> number;
   const auto add = [&](Symbol s, ArraySource source) {
     relaxed.symbols.push_back(std::move(s));
@@ -116,7 +127,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
   }
   std::map<NodeId, NodeId> image;
   for (NodeId id : seen) {
-    Node n = work.graph[id];
+    Node n = g[id];
     const auto mixed = term.find(id), kept = fixed.find(id);
     if (mixed != term.end() || kept != fixed.end()) {
       const bool mixes = mixed != term.end();
@@ -126,7 +137,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
       s.kind = SymbolKind::Input;
       std::vector<Index> index;
       for (AxisId a : n.axes) {
-        s.axes.push_back(work.graph.axis(a).extent_of);
+        s.axes.push_back(g.axis(a).extent_of);
         s.index.push_back(a);
         index.push_back({a, 0});
       }
@@ -135,13 +146,13 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
       continue;
     }
     if (n.op == Op::Read) {
-      const auto i = static_cast<std::size_t>(n.symbol);
+      const int trajectory = n.symbol - static_cast<int>(cell.symbols.size());
       auto [it, fresh] = number.emplace(n.symbol, -1);
       if (fresh) {
-        Symbol s = work.symbols[n.symbol];
+        Symbol s = symbols[n.symbol];
         s.initial = kNoNode;
-        it->second = add(std::move(s), i < originals ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
-                                                     : ArraySource{ArraySource::Kind::Trajectory, static_cast<int>(i - originals)});
+        it->second = add(std::move(s), trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
+                                                      : ArraySource{ArraySource::Kind::Trajectory, trajectory});
       }
       n.symbol = it->second;
     }

@@ -20,7 +20,7 @@ bool contains(const std::vector<AxisId>& axes, AxisId axis) {
 class Splitter {
  public:
   Splitter(const CellGraph& cell, const Structure& structure)
-      : cell_(cell), structure_(structure), base_(with_trajectories(cell)), originals_(cell.symbols.size()) {}
+      : cell_(cell), structure_(structure), symbols_(with_trajectories(cell)), table_(cell) {}
 
   StagedCell run() {
     StagedCell result;
@@ -31,17 +31,19 @@ class Splitter {
       if (!stage) stage = split(k, {});
       result.stages.push_back(std::move(*stage));
     }
-    CellGraph after = base_;
     const auto all = [](int) { return true; };
-    KnownStates known(cell_, after.graph, all, all);
-    for (Out& o : after.outs) o.value = known(o.value);
-    result.after = stateless(std::move(after), originals_);
-    CellGraph step = base_;
-    step.outs.clear();
-    KnownStates about(cell_, step.graph, [](int) { return false; }, all);
+    const auto none = [](int) { return false; };
+    Graph after = cell_.graph.without_nodes();
+    KnownStates known(cell_, table_, cell_.graph, after, all, all);
+    std::vector<Out> outs = cell_.outs;
+    for (Out& o : outs) o.value = known(o.value);
+    result.after = stateless(cell_, symbols_, after, std::move(outs));
+    Graph step = cell_.graph.without_nodes();
+    KnownStates about(cell_, table_, cell_.graph, step, none, all);
+    std::vector<Out> values;
     for (const StateUpdate& u : cell_.updates)
-      step.outs.push_back({cell_.symbols[u.symbol].name, cell_.symbols[u.symbol].index, about(u.value), u.span});
-    result.step = stateless(std::move(step), originals_);
+      values.push_back({cell_.symbols[u.symbol].name, cell_.symbols[u.symbol].index, about(u.value), u.span});
+    result.step = stateless(cell_, symbols_, step, std::move(values));
     return result;
   }
 
@@ -59,16 +61,15 @@ class Splitter {
     std::set<int> own;
     for (int u : stage.states) own.insert(cell_.updates[u].symbol);
     channels_ = channels;
-    CellGraph work = base_;
-    Graph& g = work.graph;
+    Graph g = cell_.graph.without_nodes();
     const auto earlier = [&](int u) { return structure_.stage_of[u] < number; };
-    KnownStates known(cell_, g, earlier, earlier);
+    KnownStates known(cell_, table_, cell_.graph, g, earlier, earlier);
     std::vector<NodeId> roots;
     for (int u : stage.states) roots.push_back(known(cell_.updates[u].value));
 
     const std::vector<NodeId> order = reachable(g, roots);
     std::map<NodeId, Flags> flags;
-    for (NodeId id : order) flags[id] = flags_of(work, id, own, flags);
+    for (NodeId id : order) flags[id] = flags_of(g[id], own, flags);
     for (NodeId id : order)
       if (flags[id].own && !flags[id].local) return std::nullopt;
 
@@ -92,9 +93,9 @@ class Splitter {
     StageCells result;
     result.states = stage.states;
     result.channels = channels;
-    result.once = cut_cell(work, once, "once");
-    result.before = cut_cell(work, before, "before");
-    make_lanes(result, work, roots, {seen.begin(), seen.end()}, own, cut_once, cut_before);
+    result.once = cut_cell(g, once, "once");
+    result.before = cut_cell(g, before, "before");
+    make_lanes(result, g, roots, {seen.begin(), seen.end()}, own, cut_once, cut_before);
     return result;
   }
 
@@ -105,8 +106,7 @@ class Splitter {
     return n.lag == 0 && n.lag_axis == kNoAxis;
   }
 
-  Flags flags_of(const CellGraph& work, NodeId id, const std::set<int>& own, const std::map<NodeId, Flags>& known) const {
-    const Node& n = work.graph[id];
+  Flags flags_of(const Node& n, const std::set<int>& own, const std::map<NodeId, Flags>& known) const {
     Flags f;
     for (NodeId a : n.args) {
       const Flags& below = known.at(a);
@@ -116,7 +116,7 @@ class Splitter {
     }
     switch (n.op) {
       case Op::Read: {
-        const Symbol& s = work.symbols[n.symbol];
+        const Symbol& s = symbols_[n.symbol];
         f.own = own.count(n.symbol) > 0;
         f.varies = s.kind == SymbolKind::Input;
         f.local = natural(n);
@@ -157,12 +157,11 @@ class Splitter {
     return f;
   }
 
-  StatelessCell cut_cell(const CellGraph& work, const std::vector<NodeId>& values, const std::string& stem) const {
-    CellGraph cell = work;
-    cell.outs.clear();
+  StatelessCell cut_cell(const Graph& work, const std::vector<NodeId>& values, const std::string& stem) const {
+    std::vector<Out> outs;
     for (std::size_t i = 0; i < values.size(); ++i)
-      cell.outs.push_back({stem + std::to_string(i), cell.graph[values[i]].axes, values[i], cell.graph[values[i]].span});
-    return stateless(std::move(cell), originals_);
+      outs.push_back({stem + std::to_string(i), work[values[i]].axes, values[i], work[values[i]].span});
+    return stateless(cell_, symbols_, work, std::move(outs));
   }
 
   struct LaneKey {
@@ -173,13 +172,10 @@ class Splitter {
     }
   };
 
-  void make_lanes(StageCells& result, const CellGraph& work, const std::vector<NodeId>& roots,
+  void make_lanes(StageCells& result, const Graph& work, const std::vector<NodeId>& roots,
                   const std::vector<NodeId>& needed, const std::set<int>& own,
                   const std::map<NodeId, int>& cut_once, const std::map<NodeId, int>& cut_before) {
-    CellGraph lanes = work;
-    lanes.symbols.clear();
-    lanes.updates.clear();
-    lanes.outs.clear();
+    CellGraph lanes = without_contents(cell_);
     std::string name = "lane";
     for (bool taken = true; taken;) {
       taken = false;
@@ -236,7 +232,7 @@ class Splitter {
     }
     std::map<NodeId, NodeId> image;
     for (NodeId id : needed) {
-      const Node& n = work.graph[id];
+      const Node& n = work[id];
       auto cut_read = [&](ArraySource::Kind kind, int number, SymbolKind as, const char* stem) {
         std::vector<Index> index;
         for (AxisId a : n.axes) index.push_back({a, 0});
@@ -251,12 +247,12 @@ class Splitter {
         continue;
       }
       if (n.op == Op::Read) {
-        const Symbol& s = work.symbols[n.symbol];
-        const auto i = static_cast<std::size_t>(n.symbol);
+        const Symbol& s = symbols_[n.symbol];
         const bool state = own.count(n.symbol) > 0;
-        const ArraySource source = state           ? ArraySource{ArraySource::Kind::Trajectory, update_of(cell_, n.symbol)}
-                                   : i < originals_ ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
-                                                    : ArraySource{ArraySource::Kind::Trajectory, static_cast<int>(i - originals_)};
+        const int trajectory = n.symbol - static_cast<int>(cell_.symbols.size());
+        const ArraySource source = state            ? ArraySource{ArraySource::Kind::Trajectory, table_.of_symbol(n.symbol)}
+                                   : trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
+                                                    : ArraySource{ArraySource::Kind::Trajectory, trajectory};
         image[id] = lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);
         continue;
       }
@@ -284,8 +280,8 @@ class Splitter {
 
   const CellGraph& cell_;
   const Structure& structure_;
-  CellGraph base_;
-  const std::size_t originals_;
+  const std::vector<Symbol> symbols_;  ///< the cell's, and the trajectories behind them
+  const UpdateTable table_;
   std::vector<AxisId> channels_;
 };
 

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/simplify.h"
 #include "compiler/structure_rules.h"
@@ -30,7 +32,7 @@ const char* to_string(StructureClass c) {
 }
 
 bool StageView::contains(int update) const {
-  return std::find(states.begin(), states.end(), update) != states.end();
+  return std::binary_search(states.begin(), states.end(), update);
 }
 
 bool StageView::is_channel(AxisId axis) const {
@@ -38,117 +40,21 @@ bool StageView::is_channel(AxisId axis) const {
 }
 
 bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
-  for (NodeId n : reachable(graph, {node}))
-    if (graph[n].op == Op::Read && symbols.count(graph[n].symbol)) return true;
+  // Marks for what is met, not for every node there is: it is asked of thousands of small values.
+  std::vector<NodeId> work{node};
+  std::unordered_set<NodeId> seen;
+  while (!work.empty()) {
+    const NodeId id = work.back();
+    work.pop_back();
+    if (!seen.insert(id).second) continue;
+    const Node& n = graph[id];
+    if (n.op == Op::Read && symbols.count(n.symbol)) return true;
+    work.insert(work.end(), n.args.begin(), n.args.end());
+  }
   return false;
 }
 
 namespace {
-
-// Strongly connected components by Tarjan's algorithm, each with its states ascending, numbered by
-// their first states. With a stack of its own: a cell may have thousands of states in a row.
-class Components {
- public:
-  explicit Components(const CellGraph& cell)
-      : reads_(cell.updates.size()), index_(cell.updates.size(), -1), low_(cell.updates.size()), of_(cell.updates.size(), -1) {
-    const int count = static_cast<int>(cell.updates.size());
-    std::map<int, int> update_of;
-    for (int u = 0; u < count; ++u) update_of[cell.updates[u].symbol] = u;
-    for (int row = 0; row < count; ++row) {
-      std::set<int> columns;
-      for (NodeId n : reachable(cell.graph, {cell.updates[row].value}))
-        if (cell.graph[n].op == Op::Read)
-          if (const auto it = update_of.find(cell.graph[n].symbol); it != update_of.end()) columns.insert(it->second);
-      reads_[row].assign(columns.begin(), columns.end());
-    }
-    for (int a = 0; a < count; ++a)
-      if (index_[a] < 0) search(a);
-    std::vector<int> number(found_, -1);
-    for (int a = 0; a < count; ++a) {
-      int& n = number[of_[a]];
-      if (n < 0) {
-        n = static_cast<int>(members.size());
-        members.emplace_back();
-      }
-      of_[a] = n;
-      members[n].push_back(a);
-    }
-  }
-
-  int of(int state) const { return of_[state]; }
-  const std::vector<int>& reads(int state) const { return reads_[state]; }
-
-  std::vector<std::vector<int>> members;
-
- private:
-  struct Visit {
-    int state;
-    std::size_t next;
-  };
-
-  void search(int start) {
-    enter(start);
-    while (!visits_.empty()) {
-      Visit& visit = visits_.back();
-      const int a = visit.state;
-      if (visit.next < reads_[a].size()) {
-        const int b = reads_[a][visit.next++];
-        if (index_[b] < 0) enter(b);
-        else if (of_[b] < 0) low_[a] = std::min(low_[a], index_[b]);
-        continue;
-      }
-      visits_.pop_back();
-      if (!visits_.empty()) low_[visits_.back().state] = std::min(low_[visits_.back().state], low_[a]);
-      if (low_[a] != index_[a]) continue;
-      int b;
-      do {
-        b = open_.back();
-        open_.pop_back();
-        of_[b] = found_;
-      } while (b != a);
-      ++found_;
-    }
-  }
-
-  void enter(int state) {
-    index_[state] = low_[state] = visited_++;
-    open_.push_back(state);
-    visits_.push_back({state, 0});
-  }
-
-  std::vector<std::vector<int>> reads_;
-  std::vector<int> index_, low_, of_;
-  std::vector<int> open_;
-  std::vector<Visit> visits_;
-  int visited_ = 0, found_ = 0;
-};
-
-// The components in an order in which they can run; among those that could run next, the one whose
-// first state is declared first.
-std::vector<std::vector<int>> stages_of(const CellGraph& cell) {
-  const int count = static_cast<int>(cell.updates.size());
-  const Components components(cell);
-  const std::size_t n = components.members.size();
-  std::vector<std::set<int>> read_by(n);
-  std::vector<std::size_t> waits_for(n);
-  for (int a = 0; a < count; ++a)
-    for (const int b : components.reads(a)) {
-      const int reader = components.of(a), read = components.of(b);
-      if (reader != read && read_by[read].insert(reader).second) ++waits_for[reader];
-    }
-  std::set<int> ready;
-  for (std::size_t c = 0; c < n; ++c)
-    if (waits_for[c] == 0) ready.insert(static_cast<int>(c));
-  std::vector<std::vector<int>> order;
-  while (!ready.empty()) {
-    const int c = *ready.begin();
-    ready.erase(ready.begin());
-    order.push_back(components.members[c]);
-    for (const int reader : read_by[c])
-      if (--waits_for[reader] == 0) ready.insert(reader);
-  }
-  return order;
-}
 
 // Has the step an operator whose slope hides a dependence? Without one, and where all slopes are products,
 // the structural Jacobian is the true one, and deriving it again is half of the work on a large cell.
@@ -168,22 +74,32 @@ constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
 class Analyser {
  public:
   Analyser(CellGraph& cell, const Jacobian& true_jacobian)
-      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), true_(true_jacobian),
-        jacobian_(true_jacobian.chooses || steps(cell) ? differentiate(cell, SlopeRule::Structural) : true_jacobian) {}
+      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), bounds_(cell), true_(true_jacobian) {
+    if (true_jacobian.chooses || steps(cell)) structural_ = differentiate(cell, SlopeRule::Structural);
+    update_of_.assign(cell.symbols.size(), -1);
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of_[cell.updates[u].symbol] = static_cast<int>(u);
+  }
 
   Structure run() {
     const int count = static_cast<int>(cell_.updates.size());
     Structure s;
     s.stage_of.assign(count, -1);
     s.linear = true;
-    for (const std::vector<int>& states : stages_of(cell_)) {
-      for (int u : states) s.stage_of[u] = static_cast<int>(s.stages.size());
-      s.stages.push_back(stage(states, s));
+    const std::vector<std::vector<int>> stages = stages_of(cell_);
+    for (std::size_t k = 0; k < stages.size(); ++k)
+      for (int u : stages[k]) s.stage_of[u] = static_cast<int>(k);
+    stage_of_ = s.stage_of;
+    for (const std::vector<int>& states : stages) {
+      s.stages.push_back(stage(states, static_cast<int>(s.stages.size())));
       s.linear &= s.stages.back().linear;
     }
     // In the raw graph a value may read states that cancel; what runs needs them all the same.
-    for (const Out& o : cell_.outs) s.out_stage.push_back(last_stage(o.value, s));
-    for (int i = 0; i < static_cast<int>(s.stages.size()); ++i) s.stages[i].hoisted = hoisted(i, s);
+    std::vector<std::vector<NodeId>> outs_of(s.stages.size());
+    for (const Out& o : cell_.outs) {
+      s.out_stage.push_back(last_stage(o.value));
+      if (s.out_stage.back() >= 0) outs_of[s.out_stage.back()].push_back(o.value);
+    }
+    for (int i = 0; i < static_cast<int>(s.stages.size()); ++i) s.stages[i].hoisted = hoisted(i, s.stages[i].states, outs_of[i]);
     s.widest = widest(s);
     s.why = std::move(why_);
     return s;
@@ -192,10 +108,12 @@ class Analyser {
  private:
   const Symbol& state(int update) const { return cell_.symbols[cell_.updates[update].symbol]; }
 
-  Stage stage(const std::vector<int>& states, const Structure& so_far) {
+  const Jacobian& jacobian() const { return structural_ ? *structural_ : true_; }
+
+  Stage stage(const std::vector<int>& states, int number) {
     Stage r;
     r.states = states;
-    StageView view{cell_, jacobian_, simplifier_, states, {}};
+    StageView view{cell_, jacobian(), simplifier_, states, {}};
     r.channel_axes = channels(states);
     view.channel_axes = r.channel_axes;
     std::set<AxisId> mixed;
@@ -209,15 +127,15 @@ class Analyser {
       for (int v : states) row += letter(u, v);
       r.mask.push_back(row);
     }
-    linearity(r, view);
-    r.inputs_from = inputs(states, so_far);
-    classify(r, view);
+    linearity(r, view, number);
+    r.inputs_from = inputs(states, number);
+    classify(r, view, number);
     r.scannable = r.linear ? Scannable::Affine : r.block.number == 1 ? classify_scannable(view) : Scannable::No;
     if (r.scannable == Scannable::Clip)
       why_.push_back({cell_.updates[states[0]].span, names(states) + " is a clip of an affine map of itself: an exact scan"});
     if (r.scannable == Scannable::Moebius)
       why_.push_back({cell_.updates[states[0]].span, names(states) + " is a Möbius map of itself: an exact scan of 2×2 matrices"});
-    r.norm_bound = norm_bound(view, true_);
+    r.norm_bound = bounds_.of(view, true_);
     r.rotation = is_rotation(view);
     return r;
   }
@@ -233,18 +151,19 @@ class Analyser {
       }
       if (all) result.push_back(axis);
     }
-    auto within = [&](int u) { return std::find(states.begin(), states.end(), u) != states.end(); };
-    for (const JacobianBlock& b : jacobian_.blocks) {
-      if (!within(b.row) || !within(b.column)) continue;
-      const auto& index = state(b.column).index;
-      for (const JacobianTerm& term : b.terms)
-        std::erase_if(result, [&](AxisId axis) {
-          const auto place = std::find(index.begin(), index.end(), axis) - index.begin();
-          for (const auto& [p, row_axis] : term.identities)
-            if (p == place) return row_axis != axis;
-          return true;
-        });
-    }
+    const int number = stage_of_[states[0]];
+    for (int u : states)
+      for (const JacobianBlock& b : jacobian().row(u)) {
+        if (stage_of_[b.column] != number) continue;
+        const auto& index = state(b.column).index;
+        for (const JacobianTerm& term : b.terms)
+          std::erase_if(result, [&](AxisId axis) {
+            const auto place = std::find(index.begin(), index.end(), axis) - index.begin();
+            for (const auto& [p, row_axis] : term.identities)
+              if (p == place) return row_axis != axis;
+            return true;
+          });
+      }
     return result;
   }
 
@@ -288,10 +207,13 @@ class Analyser {
   }
 
   char letter(int row, int column) {
-    const JacobianBlock* b = jacobian_.find(row, column);
-    if (!b) return '0';
-    const auto& index = state(column).index;
-    for (const JacobianTerm& term : b->terms)
+    const JacobianBlock* b = jacobian().find(row, column);
+    return b ? letter(*b) : '0';
+  }
+
+  char letter(const JacobianBlock& b) const {
+    const auto& index = state(b.column).index;
+    for (const JacobianTerm& term : b.terms)
       for (std::size_t p = 0; p < index.size(); ++p) {
         const bool tied = std::any_of(term.identities.begin(), term.identities.end(), [&](const auto& i) {
           return i.first == static_cast<int>(p) && i.second == index[p];
@@ -301,44 +223,78 @@ class Analyser {
     return 'd';
   }
 
-  std::set<int> symbols_of(const std::vector<int>& states) const {
-    std::set<int> own;
-    for (int u : states) own.insert(cell_.updates[u].symbol);
-    return own;
+  /// The last stage whose states a value reads; -1: none. Of coefficients too, which come up one by one:
+  /// every node is looked at once.
+  int last_stage(NodeId node) {
+    look_at_all();
+    return last_stage_[node];
+  }
+  /// Does it read more than params?
+  bool varies(NodeId node) {
+    look_at_all();
+    return varies_[node];
   }
 
-  void linearity(Stage& r, const StageView& view) {
-    const std::set<int> own = symbols_of(view.states);
-    std::set<int> varying;
-    for (std::size_t i = 0; i < cell_.symbols.size(); ++i)
-      if (cell_.symbols[i].kind != SymbolKind::Param) varying.insert(static_cast<int>(i));
+  void look_at_all() {
+    for (NodeId id = static_cast<NodeId>(last_stage_.size()); id < g_.size(); ++id) {
+      const Node& n = g_[id];
+      int last = -1;
+      bool varies = false;
+      if (n.op == Op::Read) {
+        if (const int u = update_of_[n.symbol]; u >= 0) last = stage_of_[u];
+        varies = cell_.symbols[n.symbol].kind != SymbolKind::Param;
+      }
+      for (NodeId a : n.args) last = std::max(last, last_stage_[a]), varies = varies || varies_[a];
+      last_stage_.push_back(last);
+      varies_.push_back(varies);
+    }
+  }
+
+  /// What of the formulas depends on the stage's own states, ascending. It reads no later ones, so that is
+  /// what the stage is the last one of.
+  std::vector<NodeId> own_part(const std::vector<NodeId>& roots, int number) {
+    std::vector<NodeId> result, work = roots;
+    std::unordered_set<NodeId> seen;
+    while (!work.empty()) {
+      const NodeId id = work.back();
+      work.pop_back();
+      if (last_stage(id) != number || !seen.insert(id).second) continue;
+      result.push_back(id);
+      for (NodeId a : g_[id].args) work.push_back(a);
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+
+  void linearity(Stage& r, const StageView& view, int number) {
     r.linear = true;
     r.time_invariant = true;
     std::set<AxisId> axes;
-    for (const JacobianBlock& b : jacobian_.blocks) {
-      if (!view.contains(b.row) || !view.contains(b.column)) continue;
-      for (const JacobianTerm& term : b.terms) {
-        if (depends_on(g_, term.coefficient, own)) r.linear = false;
-        if (depends_on(g_, term.coefficient, varying)) r.time_invariant = false;
-        for (AxisId a : g_[term.coefficient].axes) axes.insert(g_.axis(a).extent_of);
+    for (int u : view.states)
+      for (const JacobianBlock& b : jacobian().row(u)) {
+        if (stage_of_[b.column] != number) continue;
+        for (const JacobianTerm& term : b.terms) {
+          if (last_stage(term.coefficient) == number) r.linear = false;
+          if (varies(term.coefficient)) r.time_invariant = false;
+          for (AxisId a : g_[term.coefficient].axes) axes.insert(g_.axis(a).extent_of);
+        }
       }
-    }
     r.time_invariant &= r.linear;
     r.coefficient_axes.assign(axes.begin(), axes.end());
-    if (!r.linear) blame_nonlinear(view, own);
+    if (!r.linear) blame_nonlinear(view, number);
   }
 
   // The innermost place where states stop entering affinely: operands affine, result not.
-  void blame_nonlinear(const StageView& view, const std::set<int>& own) {
+  void blame_nonlinear(const StageView& view, int number) {
     std::set<std::uint32_t> told;
     for (int u : view.states) {
-      std::map<NodeId, int> degree;  // 0 free, 1 affine, 2 neither
-      for (NodeId id : reachable(g_, {cell_.updates[u].value})) {
+      std::unordered_map<NodeId, int> degree;  // 0 free, 1 affine, 2 neither
+      for (NodeId id : own_part({cell_.updates[u].value}, number)) {
         const Node& n = g_[id];
         int top = 0, moving = 0;
         for (NodeId a : n.args) top = std::max(top, degree[a]), moving += degree[a] > 0;
         int d = top;
-        if (n.op == Op::Read) d = own.count(n.symbol) ? 1 : 0;
+        if (n.op == Op::Read) d = 1;
         else if (top == 1 && is_elementwise(n.op)) {
           switch (n.op) {
             case Op::Add: case Op::Sub: case Op::Neg: case Op::StopGradient: break;
@@ -362,22 +318,22 @@ class Analyser {
     }
   }
 
-  std::vector<StageInput> inputs(const std::vector<int>& states, const Structure& so_far) {
+  std::vector<StageInput> inputs(const std::vector<int>& states, int number) {
     std::map<int, StructureClass> found;
-    for (const JacobianBlock& b : jacobian_.blocks) {
-      if (std::find(states.begin(), states.end(), b.row) == states.end()) continue;
-      const int from = so_far.stage_of[b.column];
-      if (from < 0 || from == static_cast<int>(so_far.stages.size())) continue;
-      const StructureClass c = letter(b.row, b.column) == 'F' ? StructureClass::Dense : StructureClass::Diagonal;
-      auto [it, fresh] = found.emplace(from, c);
-      if (!fresh) it->second = std::max(it->second, c);
-    }
+    for (int u : states)
+      for (const JacobianBlock& b : jacobian().row(u)) {
+        const int from = stage_of_[b.column];
+        if (from == number) continue;
+        const StructureClass c = letter(b) == 'F' ? StructureClass::Dense : StructureClass::Diagonal;
+        auto [it, fresh] = found.emplace(from, c);
+        if (!fresh) it->second = std::max(it->second, c);
+      }
     std::vector<StageInput> result;
     for (const auto& [from, c] : found) result.push_back({from, c});
     return result;
   }
 
-  void classify(Stage& r, const StageView& view) {
+  void classify(Stage& r, const StageView& view, int number) {
     const Span span = cell_.updates[view.states[0]].span;
     const std::string who = names(view.states);
     if (view.states.size() > 1)
@@ -400,17 +356,16 @@ class Analyser {
       r.kind = r.channel_axes.empty() ? StructureClass::Dense : StructureClass::BlockDiagonal;
       why_.push_back(low.why_not);
     }
-    blame_mixing(view, to_string(r.kind));
+    blame_mixing(view, to_string(r.kind), number);
   }
 
   // Contractions and reductions in the source whose body reads the stage's states on a bound axis.
-  void blame_mixing(const StageView& view, const std::string& kind) {
-    const std::set<int> own = symbols_of(view.states);
+  void blame_mixing(const StageView& view, const std::string& kind, int number) {
     std::set<std::uint32_t> told;
     for (int u : view.states)
-      for (NodeId id : reachable(g_, {cell_.updates[u].value})) {
+      for (NodeId id : own_part({cell_.updates[u].value}, number)) {
         const Node& n = g_[id];
-        if (n.bound.empty() || !n.span.length || !depends_on(g_, n.args[0], own)) continue;
+        if (n.bound.empty() || !n.span.length) continue;
         if (!told.insert(n.span.offset).second || told.size() > 6) continue;
         why_.push_back({n.span, kind + ": mixes the entries of " + names(view.states) + " along " +
                                     g_.axis(g_.axis(n.bound[0]).extent_of).name});
@@ -429,39 +384,17 @@ class Analyser {
     return c[0][0] == c[1][1] && simplifier_.is_zero(g_.op(Op::Add, {c[0][1], c[1][0]}));
   }
 
-  int last_stage(NodeId value, const Structure& s) const {
-    int last = -1;
-    for (NodeId n : reachable(g_, {value}))
-      if (g_[n].op == Op::Read)
-        for (std::size_t u = 0; u < cell_.updates.size(); ++u)
-          if (cell_.updates[u].symbol == g_[n].symbol) last = std::max(last, s.stage_of[u]);
-    return last;
-  }
-
-  std::vector<NodeId> hoisted(int stage, const Structure& s) {
-    std::vector<NodeId> roots;
-    for (int u : s.stages[stage].states) roots.push_back(cell_.updates[u].value);
-    for (std::size_t o = 0; o < cell_.outs.size(); ++o)
-      if (s.out_stage[o] == stage) roots.push_back(cell_.outs[o].value);
-    const std::vector<NodeId> order = reachable(g_, roots);
-    std::map<NodeId, bool> early;
-    for (NodeId id : order) {
-      bool e = true;
-      for (NodeId a : g_[id].args) e &= early[a];
-      if (g_[id].op == Op::Read)
-        for (std::size_t u = 0; u < cell_.updates.size(); ++u)
-          if (cell_.updates[u].symbol == g_[id].symbol) e &= s.stage_of[u] < stage;
-      early[id] = e;
-    }
-    // Maximal: what a value of this stage reads, or a root that is early itself.
+  // Maximal: what a value of this stage reads, or a root that is early itself.
+  std::vector<NodeId> hoisted(int number, const std::vector<int>& states, const std::vector<NodeId>& outs) {
+    std::vector<NodeId> roots = outs;
+    for (int u : states) roots.push_back(cell_.updates[u].value);
     std::set<NodeId> found;
-    for (NodeId id : order)
-      if (!early[id])
-        for (NodeId a : g_[id].args)
-          if (early[a]) found.insert(a);
-    for (NodeId r : roots)
-      if (early[r]) found.insert(r);
-    std::erase_if(found, [&](NodeId id) { return g_[id].args.empty(); });
+    const auto add = [&](NodeId id) {
+      if (last_stage(id) < number && !g_[id].args.empty()) found.insert(id);
+    };
+    for (NodeId r : roots) add(r);
+    for (NodeId id : own_part(roots, number))
+      for (NodeId a : g_[id].args) add(a);
     return {found.begin(), found.end()};
   }
 
@@ -530,8 +463,13 @@ class Analyser {
   CellGraph& cell_;
   Graph& g_;
   Simplifier simplifier_;
+  NormBounds bounds_;
   const Jacobian& true_;
-  Jacobian jacobian_;
+  std::optional<Jacobian> structural_;  ///< where it is another one
+  std::vector<int> update_of_;          ///< by symbol; -1: no state
+  std::vector<int> stage_of_;           ///< by update
+  std::vector<int> last_stage_;         ///< by node
+  std::vector<bool> varies_;            ///< by node
   std::vector<Reason> why_;
 };
 

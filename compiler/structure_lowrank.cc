@@ -132,8 +132,12 @@ LowRank classify_low_rank(const StageView& stage) {
   std::set<std::pair<int, NodeId>> left_seen, right_seen;
   Weights left_rank, right_rank;
   bool uniform = true, diagonal = false;
-  for (const JacobianBlock& block : stage.jacobian.blocks) {
-    if (!stage.contains(block.row) || !stage.contains(block.column)) continue;
+  std::vector<const JacobianBlock*> blocks;
+  for (const int u : stage.states)
+    for (const JacobianBlock& block : stage.jacobian.row(u))
+      if (stage.contains(block.column)) blocks.push_back(&block);
+  for (const JacobianBlock* const at : blocks) {
+    const JacobianBlock& block = *at;
     const Symbol& row = stage.cell.symbol_of(stage.cell.updates[block.row]);
     const Symbol& column = stage.cell.symbol_of(stage.cell.updates[block.column]);
     std::vector<AxisId> rows, columns;

@@ -55,8 +55,8 @@ std::int64_t StageData::length(AxisId axis) const {
 }
 
 LaneArray StageData::layout(const std::vector<AxisId>& axes, const std::vector<int>& channel_of_place) const {
-  // The cell's graphs share their axes: those of derived outs are copies with the same extents.
-  const Graph& g = stage_.before.cell.graph;
+  // The cells of a stage have the axes of the whole cell, and the lanes are never without contents.
+  const Graph& g = stage_.lanes.graph;
   std::vector<std::int64_t> lengths, strides(axes.size());
   for (AxisId a : axes) lengths.push_back(run_.sizes.at(g.axis(a).extent_of));
   std::int64_t stride = 1;

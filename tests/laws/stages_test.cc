@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
+#include "compiler/stage_cells.h"
 
 namespace cellc {
 namespace {
@@ -55,6 +56,44 @@ TEST(Stages, ThousandsOfStates) {
   const AnalysedCell lagged = stages("cell c {\n  state h\n  input x\n  h' = 0.5*h + 0.1*lag(h, 4000) + x\n}\n");
   ASSERT_EQ(lagged.structure.stages.size(), 1u);
   EXPECT_EQ(lagged.structure.stages[0].block.number, 4001);
+}
+
+/// A chain in which every state reads the new value of the one before.
+std::string chain_of(int count, const char* step) {
+  std::string declared, lines;
+  for (int i = 0; i < count; ++i) {
+    declared += fmt::format("{}s{}", i ? ", " : "", i);
+    lines += fmt::format(fmt::runtime(step), i, i ? fmt::format("s{}'", i - 1) : "x");
+  }
+  return "cell c {\n  state " + declared + "\n  input x\n" + lines + "}\n";
+}
+
+// The cells that a stage is cut into hold what the stage reads, and nothing of the other thousands: neither
+// their values, nor their symbols, nor the Jacobian.
+TEST(Stages, AreCutIntoCellsOfTheirOwnSize) {
+  for (const char* step : {"  s{0}' = 0.5*s{0} + {1}\n", "  s{0}' = tanh(0.5*s{0} + {1})\n"}) {
+    const AnalysedCell chain = stages(chain_of(100, step));
+    const StagedCell staged = split_stages(chain.cell, chain.structure);
+    ASSERT_EQ(staged.stages.size(), 100u);
+    for (const StageCells& s : staged.stages) {
+      EXPECT_LE(s.lanes.graph.size(), 6u) << step;
+      EXPECT_EQ(s.lanes.symbols.size(), 2u) << step;
+      EXPECT_EQ(s.before.cell.graph.size() + s.once.cell.graph.size(), 0u) << step;
+    }
+    EXPECT_EQ(staged.after.cell.graph.size(), 0u) << step;
+    EXPECT_LE(staged.step.cell.graph.size(), 6u * 100) << step;
+  }
+}
+
+// What all stages say of each other has as many entries as the square of their number, and no more of it is
+// kept or looked through for each of them.
+TEST(Stages, AThousandThatReadAllBeforeThem) {
+  const AnalysedCell chain = stages(chain_of(1000, "  s{0}' = 0.5*s{0} + {1}\n"));
+  ASSERT_EQ(chain.structure.stages.size(), 1000u);
+  EXPECT_EQ(chain.structure.stages[999].inputs_from.size(), 999u);
+  EXPECT_EQ(chain.structure.stages[999].hoisted.size(), 1u);
+  EXPECT_EQ(chain.jacobian.row(999).size(), 1000u);
+  EXPECT_EQ(chain.jacobian.row(0).size(), 1u);
 }
 
 // Each layer reads the one below through two sums: renaming all that lies below a sum anew for each
