@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -32,6 +34,11 @@ bool is_number(const std::string& text, double& value) {
   return end == text.c_str() + text.size() && stat(text.c_str(), &status) != 0;
 }
 
+/// Beyond all numbers, as opposed to an infinity that is written as one.
+bool overflows(const std::string& text, double value) {
+  return std::isinf(value) && std::any_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
 }  // namespace
 
 BindRequest read_request(const DataOptions& options) {
@@ -44,6 +51,8 @@ BindRequest read_request(const DataOptions& options) {
     double number = 0;
     if (!is_number(value, number))
       param_files.push_back(text);
+    else if (overflows(value, number))
+      throw UsageError(fmt::format("--param {}: the number {} is out of range", name, value));
     else if (!request.param_numbers.emplace(name, number).second)
       throw UsageError(fmt::format("--param {} is given twice", name));
   }

@@ -475,6 +475,9 @@ class Binder {
                symbol.kind == SymbolKind::Param && number != request_.param_numbers.end()) {
       array = Array(dtype, shape);
       for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, number->second);
+      // Nobody who writes a number means the infinity that it would become.
+      if (array.count() > 0 && std::isfinite(number->second) && !std::isfinite(array.get(0)))
+        throw UsageError(fmt::format("--param {}: the number {:g} is out of the range of {}", symbol.name, number->second, to_string(dtype)));
     } else if (symbol.initial != kNoNode) {
       array = Array(dtype, shape);
       const Tensor value = evaluate_initial(symbol);

@@ -145,6 +145,26 @@ TEST_F(CommandRun, NotConvergedSaysWhereAndWhatHelps) {
   EXPECT_FALSE(object["unconverged"].empty());
 }
 
+TEST_F(CommandRun, NumbersOfParamsAreInRange) {
+  const std::string cell = write("leaky.cell", kLeaky);
+  array("x.npy", {2, 5, 3}, wave);
+  const auto with = [&](const std::string& number, std::vector<std::string> more = {}) {
+    std::vector<std::string> command = {"run", cell, "--input", "x=x.npy", "--param", "a=" + number, "--device", "cpu"};
+    command.insert(command.end(), more.begin(), more.end());
+    return cellc(command);
+  };
+  for (const char* number : {"1e400", "-1e400"}) {
+    const Outcome beyond = with(number);
+    EXPECT_EQ(beyond.status, 2);
+    EXPECT_HAS(beyond.err, std::string("--param a: the number ") + number + " is out of range");
+  }
+  const Outcome narrow = with("1e39");
+  EXPECT_EQ(narrow.status, 2);
+  EXPECT_HAS(narrow.err, "--param a: the number 1e+39 is out of the range of f32");
+  EXPECT_EQ(with("1e38").status, 0);
+  EXPECT_EQ(with("inf").status, 0);  // who writes it means it
+}
+
 TEST_F(CommandRun, LanesAreAxes) {
   const std::string cell = write("square.cell", "cell square[d] {\n  state P[d,d]\n  input x[d]\n  P'[i,j] = 0.5*P[i,j] + x[i]*x[j]\n}\n");
   const Outcome outcome = cellc({"run", cell, "--random", "1", "--length", "3", "--dim", "d=2"});
