@@ -243,7 +243,15 @@ std::string not_converged(const RunReport& report) {
     text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} on with a residual of {:.3g}", missed.size(),
                         report.binding.batch, worst.sequence, worst.first_bad_step, worst.residual);
   }
-  return text + "; leave out --no-repair, or give it a larger --max-iterations or --tolerance";
+  // Segments are run once each and scans are exact but for rounding: only what iterates gains by more iterations.
+  const auto runs = [&](std::initializer_list<Strategy> strategies) {
+    return std::any_of(report.solve.stages.begin(), report.solve.stages.end(), [&](const StageReport& s) {
+      return std::find(strategies.begin(), strategies.end(), s.plan.strategy) != strategies.end();
+    });
+  };
+  text += "; leave out --no-repair, or give it a larger ";
+  if (runs({Strategy::Shooting, Strategy::Newton, Strategy::Relaxation})) return text + "--max-iterations or --tolerance";
+  return text + "--tolerance" + (runs({Strategy::Segmented}) ? " or --solver shooting, which iterates" : "");
 }
 
 std::string trace_text(const RunReport& report) {

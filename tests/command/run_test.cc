@@ -145,6 +145,17 @@ TEST_F(CommandRun, NotConvergedSaysWhereAndWhatHelps) {
   EXPECT_FALSE(object["unconverged"].empty());
 }
 
+// More iterations are no help to segments, of which each is run once.
+TEST_F(CommandRun, NotConvergedInSegmentsSaysWhatHelpsThere) {
+  const std::string cell = write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(1.05*h + 0.01*x)\n}\n");
+  array("x.npy", {2, 4000, 3}, wave);
+  write("plan.json", R"({"stages": [{"solver": "segmented", "segment": 100, "burn_in": 1}]})");
+  const Outcome segments = cellc({"run", cell, "--input", "x=x.npy", "--plan", "plan.json", "--no-repair", "--device", "cpu"});
+  EXPECT_EQ(segments.status, 3);
+  EXPECT_HAS(segments.err, "leave out --no-repair, or give it a larger --tolerance or --solver shooting, which iterates");
+  EXPECT_EQ(segments.err.find("--max-iterations"), std::string::npos) << segments.err;
+}
+
 TEST_F(CommandRun, NumbersOfParamsAreInRange) {
   const std::string cell = write("leaky.cell", kLeaky);
   array("x.npy", {2, 5, 3}, wave);
