@@ -23,11 +23,14 @@ CELLC_DEVICE float reciprocal(float x) { return 1.0f / x; }
 CELLC_DEVICE float hardware_tanh(float x) { return ::tanhf(x); }
 CELLC_DEVICE float inverse_root(float x) { return 1.0f / ::sqrtf(x); }
 CELLC_DEVICE double inverse_root(double x) { return 1.0 / ::sqrt(x); }
-// e^(u*u)*erfc(u) for 0 <= u < 29, where C++ has no function: erfc underflows from 26 on.
+// e^(u*u)*erfc(u) for 0 <= u < 29, where C++ has no function: erfc underflows from 26 on. The error of u*u is
+// one of the result, so u*u is a pair; from 20 on the terms left out of the series are below a rounding.
 CELLC_DEVICE double scaled_erfc(double u) {
-  if (u < 20) return ::exp(u * u) * ::erfc(u);
-  const double v = 1 / (u * u);
-  return 0.56418958354775628695 / u * (1 - v * (0.5 - v * (0.75 - v * 1.875)));
+  const double square = u * u;
+  if (u < 20) return ::exp(square) * (1 + ::fma(u, u, -square)) * ::erfc(u);
+  const double v = 0.5 / square;
+  const double series = 1 - v * (1 - v * 3 * (1 - v * 5 * (1 - v * 7 * (1 - v * 9 * (1 - v * 11 * (1 - v * 13))))));
+  return 0.56418958354775628695 / u * series;
 }
 CELLC_DEVICE float scaled_erfc(float u) { return static_cast<float>(scaled_erfc(static_cast<double>(u))); }
 #else
