@@ -16,6 +16,12 @@ bool is_normalised(Op op) { return op == Op::Softmax || op == Op::MaxShare; }
 // a form of its own, so unbounded forms would need n^2 memory for a cell that is one long sum.
 constexpr std::size_t kMaxTerms = 64;
 
+// Products of more atoms likewise: a slope through a chain of n states has a factor for each, and there are
+// n^2/2 such slopes.
+constexpr std::size_t kMaxFactors = 32;
+
+std::size_t factors(const Polynomial& p) { return p.size() == 1 ? p.begin()->first.size() : 1; }
+
 // No power of an atom grows past this, so that no sum or product of two powers overflows: what would
 // becomes an atom of its own. A node Pow with so large an exponent is read as an atom too.
 constexpr int kMaxPower = 1 << 20;
@@ -364,6 +370,11 @@ Polynomial Simplifier::form_of(NodeId node) {
     case Op::Neg: return scaled(arg(0), -1);
     case Op::Mul: {
       const Polynomial a = arg(0), b = arg(1);
+      if (factors(a) + factors(b) > kMaxFactors) {
+        const NodeId kept = rebuilt();
+        canonical_.try_emplace(kept, kept);
+        return atom(kept);
+      }
       return multiply(a, b);
     }
     case Op::Div: {

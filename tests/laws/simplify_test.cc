@@ -149,5 +149,23 @@ TEST(Simplify, LongSumStaysLinear) {
   EXPECT_EQ(simplifier.simplify(once), once);
 }
 
+// A chain of products, too: every prefix would have a form as long as itself.
+TEST(Simplify, LongProductStaysLinear) {
+  std::string text = "cell c {\n  state h\n  input u\n  s0 = h";
+  for (int i = 0; i < 3000; ++i) {
+    if (i % 500 == 499) text += "\n  s" + std::to_string(i) + " = s" + std::to_string(i < 500 ? 0 : i - 500);
+    text += "*sin(u*" + std::to_string(i + 2) + ")";
+  }
+  std::vector<CellGraph> cells = lowered("long.cell", text + "\n  h' = s2999\n}\n");
+  ASSERT_EQ(cells.size(), 1u);
+  CellGraph& cell = cells[0];
+  Simplifier simplifier(cell.graph);
+  const NodeId once = simplifier.simplify(cell.updates[0].value);
+  EXPECT_EQ(simplifier.simplify(once), once);
+  const Polynomial form = simplifier.polynomial(once);
+  ASSERT_EQ(form.size(), 1u);
+  EXPECT_LE(form.begin()->first.size(), 64u);
+}
+
 }  // namespace
 }  // namespace cellc
