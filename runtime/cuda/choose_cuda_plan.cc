@@ -95,6 +95,8 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   return plan;
 }
 
+int most_rounds(const SolveOptions& options) { return std::min(8, options.max_iterations); }
+
 CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
                           const SolveOptions& options) {
   CudaPlan plan;
@@ -102,7 +104,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   plan.plan.reason = "asked for";
   if (strategy == Strategy::Sequential) return plan;
   const int asked = options.fixed_iterations.value_or(options.max_iterations);
-  const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked : options.repair ? 8 : 0;
+  const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked : options.repair ? most_rounds(options) : 0;
   const cellc_facts card = host_facts(gpu);
   const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
   take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest,
@@ -115,9 +117,9 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   return plan;
 }
 
-void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest) {
+void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest, const SolveOptions& options) {
   plan.plan.reason = pinned.reason;
-  if (!plan.fixed) plan.rounds = std::max(plan.rounds, 8);
+  if (!plan.fixed) plan.rounds = std::max(plan.rounds, most_rounds(options));
   if (pinned.segment <= 0) return;
   // More steps than there are change nothing.
   const std::int64_t segment = std::min(pinned.segment, longest), burn_in = std::min(pinned.burn_in, longest);

@@ -35,13 +35,16 @@ struct Observed {
 
 CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen);
 
+/// Rounds that segments are run again before what is left is walked: what is not settled by then mostly never is.
+int most_rounds(const SolveOptions& options);
+
 /// A forced strategy with its default parameters.
 CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
                           const SolveOptions& options);
 
 /// Parameters of a strategy as a plan names them, in place of its own: segments (but those of one step) and run-ups in
 /// whole stages, the next longer ones. What the report then says is what ran. Without a segment the strategy's own parameters
-/// stay. `longest`: steps of a sequence at most.
-void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest);
+/// stay, but for rounds, of which there are as many as in the run whose plan it is. `longest`: steps of a sequence at most.
+void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest, const SolveOptions& options);
 
 }  // namespace cellc

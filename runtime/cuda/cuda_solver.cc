@@ -216,7 +216,7 @@ struct CudaSolver::Impl {
         plan.plan.reason = "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost";
       } else if (strategy != Strategy::Auto) {
         plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), strategy, solve);
-        if (pinned) pin(plan, solve.plan[k], arrays.longest);
+        if (pinned) pin(plan, solve.plan[k], arrays.longest, solve);
       } else {
         plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
         if (solve.fixed_iterations) {
@@ -225,6 +225,7 @@ struct CudaSolver::Impl {
           plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), plan.plan.strategy, solve);
           plan.plan.reason = reason;
         }
+        if (!plan.fixed && !solve.fixed_iterations) plan.rounds = std::min(plan.rounds, most_rounds(solve));
         plan.repairs = solve.repair && !solve.fixed_iterations;
       }
       // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.

@@ -155,5 +155,37 @@ TEST(FixedIterations, AreSoMany) {
   }
 }
 
+// Rounds are iterations: there are no more than the caller allows, also of a plan that is pinned or left to us. What they
+// leave is repaired.
+TEST(MaxIterations, CapTheRoundsOfSegments) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+  BoundRun run;
+  run.sizes[cell.cell.header[0]] = 3;
+  run.offsets = {0, 2000};
+  Array x(Dtype::F32, {2000, 3});   // remembered for long
+  for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, 0.02 * std::sin(static_cast<double>(i)));
+  run.symbols = {Array(Dtype::F32, {1, 3}), x};
+  Device device = open_device();
+  struct Asked {
+    Strategy solver;
+    std::vector<StagePlan> plan;
+  };
+  for (const bool repair : {true, false})
+    for (const Asked& asked : {Asked{Strategy::Auto, {}}, Asked{Strategy::Segmented, {}},
+                               Asked{Strategy::Auto, {{Strategy::Segmented, 64, 8, "test"}}},
+                               Asked{Strategy::Auto, {{Strategy::Shooting, 64, 0, "test"}}}}) {
+      CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);   // which has learned nothing
+      SolveOptions options;
+      options.solver = asked.solver;
+      options.plan = asked.plan;
+      options.max_iterations = 1;
+      options.repair = repair;
+      SolveReport report;
+      solver.run(run, options, report);
+      EXPECT_LE(report.stages[0].iterations, 1) << to_string(report.stages[0].plan.strategy) << report.stages[0].plan.reason;
+      EXPECT_EQ(report.converged, repair) << to_string(report.stages[0].plan.strategy) << report.stages[0].plan.reason;
+    }
+}
+
 }  // namespace
 }  // namespace cellc
