@@ -97,6 +97,11 @@ static inline int cellc_is_rows(const cellc_field* f) {
   return f->kind == CELLC_FIELD_INPUT || f->kind == CELLC_FIELD_STATE || f->kind == CELLC_FIELD_OUT;
 }
 
+/* In the numbers that rows are stored in; the others are computed in. */
+static inline int cellc_is_stored(const cellc_field* f) {
+  return cellc_is_rows(f) || f->kind == CELLC_FIELD_INPUT_HISTORY || f->kind == CELLC_FIELD_FINAL_INPUT_HISTORY;
+}
+
 /* What stands in the struct of lengths, checked. `from` may be null. */
 static inline int cellc_read_lengths(cellc_call* c, const void* from) {
   const cellc_cell* cell = c->cell;
@@ -160,7 +165,7 @@ static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
     const int wide = (at | (uint64_t)bytes) % 8 == 0;
     cellc_copy zeros;
     memset(&zeros, 0, sizeof zeros);
-    zeros.to = at, zeros.to_type = wide ? CELLC_F64 : CELLC_F32;
+    zeros.to = at, zeros.to_type = zeros.from_type = wide ? CELLC_F64 : CELLC_F32, zeros.through = -1;
     zeros.sequences = zeros.steps = 1, zeros.entries = bytes / (wide ? 8 : 4);
     cellc_launch_small(c, c->cell->copy_kernel, zeros.entries, &zeros, sizeof zeros);
   }

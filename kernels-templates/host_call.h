@@ -302,7 +302,7 @@ static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* le
   return c->result;
 }
 
-/* 0 where everything that is needed is given and on the device. */
+/* 0 where everything that is needed is given, on the device, and aligned to its entries: what is not would fault there. */
 static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, uint64_t status) {
   int f;
   for (f = 0; f < c->cell->field_count; ++f) {
@@ -310,9 +310,12 @@ static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, ui
     const uint64_t given = (uint64_t)cellc_word(c->arrays, field->word);
     if (field->required && !given && (c->rows > 0 || !cellc_is_rows(field))) return CELLC_MISSING_FIELD + f;
     if (given && !c->device->owns(c->device->self, given)) return CELLC_FOREIGN_FIELD + f;
+    if (given % (uint64_t)cellc_type_bytes(cellc_is_stored(field) ? c->cell->storage : c->cell->real)) return CELLC_UNALIGNED_FIELD + f;
   }
   if (!c->device->owns(c->device->self, workspace)) return CELLC_FOREIGN_WORKSPACE;
   if (status && !c->device->owns(c->device->self, status)) return CELLC_FOREIGN_STATUS;
+  if (status % 4) return CELLC_UNALIGNED_STATUS;
+  if (c->device_offsets % 8) return CELLC_UNALIGNED_OFFSETS;
   if (c->device_offsets && !c->device->owns(c->device->self, c->device_offsets)) return CELLC_FOREIGN_OFFSETS;
   return CELLC_DONE;
 }

@@ -113,9 +113,12 @@ enum {
   CELLC_NO_CODE,
   CELLC_NOT_LOADED,
   CELLC_TOO_WIDE,
+  CELLC_UNALIGNED_STATUS,
+  CELLC_UNALIGNED_OFFSETS,
   CELLC_MISSING_FIELD = 100, /* and the field's number */
   CELLC_FOREIGN_FIELD = 500,
-  CELLC_DEVICE_ERROR = 1000 /* and the error's number */
+  CELLC_DEVICE_ERROR = 1000, /* and the error's number, which is below 1000 */
+  CELLC_UNALIGNED_FIELD = 2000
 };
 
 /* What a result means, where it is not about one array and not the device's own error. */
@@ -164,6 +167,10 @@ static inline const char* cellc_message(int result) {
       return "there is no code for this device: build for its architecture";
     case CELLC_TOO_WIDE:
       return "the entries of a channel lie more than 2^31 numbers apart, which these kernels do not reach";
+    case CELLC_UNALIGNED_STATUS:
+      return "the status array is not aligned to its entries of 4 bytes";
+    case CELLC_UNALIGNED_OFFSETS:
+      return "device_offsets is not aligned to its entries of 8 bytes";
     case CELLC_NOT_LOADED:
       return "no module is loaded";
     default:

@@ -107,6 +107,9 @@ CELLC_APART Shares shares_of(const Lanes& lanes, unsigned blocks) {
   return {group, kShares ? static_cast<int>(blockDim.x) / group : 1};
 }
 
+/// Of plans that learn, unless the caller allows fewer (host_plan.h).
+constexpr int kPlannedRounds = 8;
+
 /// So many rounds of few lanes take as long as walking the sequence: then the two together take twice the better one at most. A
 /// round composes, looks and waits for the grid, which takes as long as 300 steps of a walk, and a step with carriers takes 1.6 of
 /// its steps (26 us for segments of 64 steps, 44 for 256, 232 for 1992, where a walk takes 64 ns a step).
@@ -127,7 +130,9 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
   work.sparse = sweeps && 16ll * misses < work.count;
   auto pass = Work::First;
   int round = 0;
-  const int most = run.carries < 0 && rounds_of_a_walk(run.lanes) > run.rounds ? rounds_of_a_walk(run.lanes) : run.rounds;
+  // Where the caller allows fewer than a plan has, it is so many.
+  const bool extends = run.carries < 0 && run.rounds >= kPlannedRounds && rounds_of_a_walk(run.lanes) > run.rounds;
+  const int most = extends ? rounds_of_a_walk(run.lanes) : run.rounds;
   unsigned active = misses, repaired = 0;
   if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
     // The first call on data that do not forget, or chaos, which is walked at once.

@@ -205,14 +205,17 @@ std::string room_and_words(const ShippedCell& cell, const std::string& p, const 
       "}}\n\n",
       p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words,
       r.views);
-  std::vector<std::string> missing, foreign;
+  std::vector<std::string> missing, foreign, unaligned;
   for (const CallField& f : cell.layout().fields) {
     missing.push_back(f.member + " is a null pointer");
     foreign.push_back(f.member + " is not memory of the current device");
+    unaligned.push_back(f.member + " is not aligned to its entries");
   }
-  text += strings(p + "_missing", missing) + strings(p + "_foreign", foreign);
+  text += strings(p + "_missing", missing) + strings(p + "_foreign", foreign) + strings(p + "_unaligned", unaligned);
   text += fmt::format(
       "static inline const char* {0}_words(int result) {{\n"
+      "  if (result >= CELLC_UNALIGNED_FIELD && result < CELLC_UNALIGNED_FIELD + {2}) return {0}_unaligned[result "
+      "- CELLC_UNALIGNED_FIELD];\n"
       "  if (result >= CELLC_DEVICE_ERROR) {{\n{1}  }}\n"
       "  if (result >= CELLC_FOREIGN_FIELD && result < CELLC_FOREIGN_FIELD + {2}) return {0}_foreign[result "
       "- CELLC_FOREIGN_FIELD];\n"

@@ -308,7 +308,7 @@ static int call(void (*leave_out)(slstm_diag_arrays*)) {
   int64_t bytes = 0;
   int result = slstm_diag_load(&m, "");
   memset(&lengths, 0, sizeof lengths);
-  memset(&arrays, 0x11, sizeof arrays);
+  memset(&arrays, 0x10, sizeof arrays);
   lengths.d = 1024, lengths.sequences = 1, lengths.steps = 8192;
   if (leave_out) leave_out(&arrays);
   launches = early = 0;

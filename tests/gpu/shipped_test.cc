@@ -338,6 +338,15 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
       arrays[static_cast<std::size_t>(shipped->layout().fields[f].word)] = memory.address() + (f << 16);
   EXPECT_EQ(call(bytes), CELLC_FOREIGN_FIELD) << "memory of somebody else";
   program->trusts = true;
+  for (std::size_t f = 0; f < shipped->layout().fields.size(); ++f) {
+    std::uint64_t& word = arrays[static_cast<std::size_t>(shipped->layout().fields[f].word)];
+    const std::uint64_t right = word;
+    word = memory.address() + (f << 16) + 2;
+    EXPECT_EQ(call(bytes), CELLC_UNALIGNED_FIELD + static_cast<int>(f));
+    word = right;
+  }
+  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address(), bytes, memory.address() + (1 << 21) + 2), CELLC_UNALIGNED_STATUS);
+  EXPECT_TRUE(program->launched.empty());
   EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address() + (1 << 21), 256, 0),
             CELLC_SMALL_WORKSPACE);
   const auto with = [&](std::size_t word, std::uint64_t value, int result) {
