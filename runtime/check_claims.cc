@@ -127,7 +127,7 @@ class ClaimChecker {
               tally.skip();
               continue;
             }
-            tally.compare(std::abs(claimed.data[i] - found[i]), 1e-6 * (1 + std::abs(found[i])), [&] {
+            tally.compare(std::abs(claimed.data[i] - found[i]), 1e-6 * (1 + std::abs(found[i])) + point.rounding[r][c][i], [&] {
               const auto flat = static_cast<std::int64_t>(i);
               return fmt::format("d {}/d {} is {:.9g} by formula, {:.9g} by differences",
                                  step_->entry_text(r, flat / columns, true),
@@ -286,11 +286,12 @@ class ClaimChecker {
         for (const Point& point : points_) {
           const Values& first = points_[0].slopes[r][c];
           const Values& here = point.slopes[r][c];
+          const Values &first_rounding = points_[0].rounding[r][c], &rounding = point.rounding[r][c];
           for (std::size_t i = 0; i < here.size(); ++i) {
             if (std::isnan(here[i]) || std::isnan(first[i]))
               tally.skip();
             else
-              tally.compare(std::abs(here[i] - first[i]), 1e-6 * (1 + std::abs(first[i])), [&] {
+              tally.compare(std::abs(here[i] - first[i]), 1e-6 * (1 + std::abs(first[i])) + first_rounding[i] + rounding[i], [&] {
                 return fmt::format("d {}'/d {} changes from {:.9g} to {:.9g}", name(r), name(c), first[i],
                                    here[i]);
               });

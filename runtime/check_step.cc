@@ -6,6 +6,10 @@
 namespace cellc {
 namespace {
 
+/// What rounding makes of a slope by differences over `step`: values near `value` are some ten roundings off, and the
+/// weights of Richardson's rule come to six of them over the step.
+double rounding_of_slope(double value, double step) { return 6 * 10 * 1.2e-16 * (1 + std::abs(value)) / step; }
+
 /// The slope of f at 0 by central differences, or NaN at a kink. `at` gives f at a multiple of
 /// the step. Where f is smooth the two one-sided slopes differ by O(step), so that their
 /// difference halves with the step; a kink inside the window breaks that at one of three sizes.
@@ -25,7 +29,7 @@ double slope_or_kink(const std::array<double, 7>& f, double step) {
   // do not settle tell of a pole nearby, where differences say nothing of the derivative.
   const double wide = (f[1] - f[2]) / (2 * step), fine = 2 * (f[5] - f[6]) / step;
   const double coarse_value = (4 * central - wide) / 3, value = (4 * fine - central) / 3;
-  return std::abs(coarse_value - value) <= 2e-7 * (1 + std::abs(value)) ? value : NAN;
+  return std::abs(coarse_value - value) <= 2e-7 * (1 + std::abs(value)) + rounding_of_slope(f[0], step) ? value : NAN;
 }
 
 }  // namespace
@@ -38,6 +42,7 @@ void differentiate_at(Step& step, Point& point) {
   point.slopes.assign(count, std::vector<Values>(count));
   for (std::size_t r = 0; r < count; ++r)
     for (std::size_t c = 0; c < count; ++c) point.slopes[r][c].resize(base[r].size() * base[c].size());
+  point.rounding = point.slopes;
   States moved = base;
   for (std::size_t c = 0; c < count; ++c)
     for (std::size_t j = 0; j < base[c].size(); ++j) {
@@ -49,11 +54,13 @@ void differentiate_at(Step& step, Point& point) {
       }
       moved[c][j] = base[c][j];
       for (std::size_t r = 0; r < count; ++r)
-        for (std::size_t i = 0; i < base[r].size(); ++i)
+        for (std::size_t i = 0; i < base[r].size(); ++i) {
           point.slopes[r][c][i * base[c].size() + j] =
               slope_or_kink({value[r][i], around[0][r][i], around[1][r][i], around[2][r][i], around[3][r][i],
                              around[4][r][i], around[5][r][i]},
                             h);
+          point.rounding[r][c][i * base[c].size() + j] = rounding_of_slope(value[r][i], h);
+        }
     }
 }
 

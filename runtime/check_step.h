@@ -114,9 +114,11 @@ struct Point {
   /// [row update][column update][row entry * column entries + column entry]; NaN where the
   /// differences tell that the step has a kink there or is not finite.
   std::vector<std::vector<Values>> slopes;
+  /// By how much rounding alone may have moved them: a state of a million that is differenced over 1e-4 says five digits.
+  std::vector<std::vector<Values>> rounding;
 };
 
-/// Fills `point.slopes`.
+/// Fills `point.slopes` and `point.rounding`.
 void differentiate_at(Step& step, Point& point);
 
 }  // namespace cellc

@@ -39,6 +39,19 @@ TEST(Check, TrueClaimsHold) {
   EXPECT_EQ(failures(d), "");
 }
 
+// Along a chain of integrators states come to millions, and differences of them to few digits.
+TEST(Check, LargeStatesAreNoFailure) {
+  std::string text = "cell c {\n  input x\n", updates;
+  for (int i = 0; i < 100; ++i) {
+    text += "  state s" + std::to_string(i) + "\n";
+    updates += "  s" + std::to_string(i) + "' = 0.5*s" + std::to_string(i) + " + " + (i ? "s" + std::to_string(i - 1) + "'" : "x") + "\n";
+  }
+  AnalysedCell d = derive(text + updates + "}\n");
+  EXPECT_EQ(failures(d), "");
+  d.jacobian.blocks.front().terms[0].coefficient = d.cell.graph.constant(0.6);
+  EXPECT_NE(failures(d).find("d s0'/d s0"), std::string::npos);
+}
+
 TEST(Check, ALeftOutBlockIsNoticed) {
   AnalysedCell d = derive(kGru);
   d.jacobian.blocks.erase(d.jacobian.blocks.begin());
