@@ -6,6 +6,7 @@
 #include "compiler/diagnostic.h"
 #include "compiler/jacobian.h"
 #include "compiler/lower.h"
+#include "compiler/parse.h"
 #include "compiler/structure_rules.h"
 
 namespace cellc {
@@ -21,6 +22,22 @@ LoweredCell::LoweredCell(const SourceText& source, const File& tree, const Cell&
     : graph(graph_of(source, tree, cell)),
       structure(analyse(graph, differentiate(graph))),
       oracle(tree, cell.name) {}
+
+std::string try_cell(const std::string& text,
+                     const std::function<std::string(const SourceText& source, const LoweredCell& cell)>& attempt) {
+  const SourceText source("random.cell", text);
+  Diagnostics diagnostics;
+  const File tree = parse(source, diagnostics);
+  if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
+  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty()) return "invalid: " + diagnostics.format(source);
+  try {
+    return attempt(source, LoweredCell(source, tree, tree.cells[0]));
+  } catch (const oracle::OracleError& e) {
+    return std::string("oracle: ") + e.what();
+  } catch (const std::exception& e) {
+    return std::string("exception: ") + e.what();
+  }
+}
 
 bool has_jumps(const CellGraph& cell) {
   std::set<int> states;

@@ -1,5 +1,8 @@
 #pragma once
 // One cell of a file with all that is derived of it, ready to be run by whatever engine.
+#include <functional>
+#include <string>
+
 #include "compiler/graph.h"
 #include "compiler/source.h"
 #include "compiler/structure.h"
@@ -21,6 +24,11 @@ struct LoweredCell {
   Structure structure;
   oracle::Cell oracle;
 };
+
+/// What `attempt` says is wrong with the first cell of a random text: nothing, or "segmented: …". "invalid: …" of a text that is no
+/// valid cell, "oracle: …" and "exception: …" of what was thrown.
+std::string try_cell(const std::string& text,
+                     const std::function<std::string(const SourceText& source, const LoweredCell& cell)>& attempt);
 
 /// A comparison looks at a state: a residual within the tolerance tips it now and then, and then what is
 /// promised is each step, not the run.

@@ -34,4 +34,14 @@ std::string describe_failure(std::uint64_t seed, const std::string& text, const 
          "again: CELLC_SEED=" + number + " CELLC_CELLS=1 " + tests;
 }
 
+void try_seeds(const Seeds& seeds, const std::function<std::string(std::uint64_t seed)>& text_of,
+               const std::function<std::string(const std::string& text, std::uint64_t seed, bool again)>& failure,
+               const std::string& tests, const std::function<void(const std::string&)>& tell) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    const std::string text = text_of(seed), why = failure(text, seed, false);
+    if (why.empty()) continue;
+    tell(describe_failure(seed, text, why, [&](const std::string& t) { return failure(t, seed, true); }, tests));
+  }
+}
+
 }  // namespace cellc::generate

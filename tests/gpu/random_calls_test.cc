@@ -10,10 +10,8 @@
 
 #include <cmath>
 
-#include "compiler/diagnostic.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
 #include "runtime/errors.h"
+#include "tests/engines/lowered_cell.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/try_cells.h"
 #include "tests/gpu/call_setting.h"
@@ -61,14 +59,7 @@ RunOutput output_of(const CellGraph& cell, const Binding& binding,
 
 /// Why the cell fails ("call: …" or "shipped: …"), or empty. "invalid: …" of a text that is no valid cell.
 std::string failure(Device& device, const std::string& text, std::uint64_t seed, Counts* counts) {
-  const SourceText source("random.cell", text);
-  Diagnostics diagnostics;
-  const File tree = parse(source, diagnostics);
-  if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
-  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty())
-    return "invalid: " + diagnostics.format(source);
-  try {
-    const LoweredCell cell(source, tree, tree.cells[0]);
+  return try_cell(text, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
     oracle::Random random(seed ^ 0x3c6e);
     const Dtype dtype = random.chance(0.6) ? Dtype::F64 : Dtype::F32;
     static const std::vector<std::vector<std::int64_t>> kAxes = {{3, 4, 2}, {32, 2, 2}, {1, 1, 1},
@@ -155,12 +146,8 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     if (const std::string wrong = trial.verify(binding.run, output, steps); !wrong.empty())
       return fmt::format("shipped: {}, {} lengths known: {}", how, request.lengths.size(), wrong);
     if (counts) ++counts->shipped, counts->compared += trial.compared(), counts->skipped += trial.skipped();
-  } catch (const oracle::OracleError& e) {
-    return std::string("oracle: ") + e.what();
-  } catch (const std::exception& e) {
-    return std::string("exception: ") + e.what();
-  }
-  return {};
+    return {};
+  });
 }
 
 /// Where two runs differ, or nothing.
@@ -190,14 +177,7 @@ std::string difference(const CellGraph& cell, const RunOutput& a, const RunOutpu
 /// Of 16 bits, step by step: calls and shipped code have the bits of a run. "invalid: …" of a text that is no
 /// valid cell.
 std::string narrow_failure(Device& device, const std::string& text, std::uint64_t seed) {
-  const SourceText source("random.cell", text);
-  Diagnostics diagnostics;
-  const File tree = parse(source, diagnostics);
-  if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
-  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty())
-    return "invalid: " + diagnostics.format(source);
-  try {
-    const LoweredCell cell(source, tree, tree.cells[0]);
+  return try_cell(text, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
     oracle::Random random(seed ^ 0xa54f);
     const Dtype dtype = random.chance(0.5) ? Dtype::F16 : Dtype::BF16;
     static const std::vector<std::vector<std::int64_t>> kAxes = {
@@ -260,39 +240,27 @@ std::string narrow_failure(Device& device, const std::string& text, std::uint64_
     wrong = difference(cell.graph,
                        output_of(cell.graph, binding, program.run(binding, dtype, options), dtype), run);
     if (!wrong.empty()) return fmt::format("shipped: {}: {}", how, wrong);
-  } catch (const oracle::OracleError& e) {
-    return std::string("oracle: ") + e.what();
-  } catch (const std::exception& e) {
-    return std::string("exception: ") + e.what();
-  }
-  return {};
+    return {};
+  });
 }
 
 TEST(RandomCalls, OfSixteenBitsHaveTheBitsOfARun) {
   Device device = open_device();
   const generate::Seeds seeds(4);
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    const std::string text = generate::random_cell_with_defaults(seed);
-    const std::string why = narrow_failure(device, text, seed);
-    if (why.empty()) continue;
-    ADD_FAILURE() << generate::describe_failure(
-        seed, text, why, [&](const std::string& t) { return narrow_failure(device, t, seed); },
-        "test_gpu --gtest_filter='RandomCalls.*'");
-  }
+  generate::try_seeds(
+      seeds, generate::random_cell_with_defaults,
+      [&](const std::string& text, std::uint64_t seed, bool) { return narrow_failure(device, text, seed); }, "test_gpu --gtest_filter='RandomCalls.*'",
+      [](const std::string& why) { ADD_FAILURE() << why; });
 }
 
 TEST(RandomCalls, AgreeWithOracle) {
   Device device = open_device();
   const generate::Seeds seeds(6);
   Counts counts;
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    const std::string text = generate::random_cell_with_defaults(seed);
-    const std::string why = failure(device, text, seed, &counts);
-    if (why.empty()) continue;
-    ADD_FAILURE() << generate::describe_failure(
-        seed, text, why, [&](const std::string& t) { return failure(device, t, seed, nullptr); },
-        "test_gpu --gtest_filter='RandomCalls.*'");
-  }
+  generate::try_seeds(
+      seeds, generate::random_cell_with_defaults,
+      [&](const std::string& text, std::uint64_t seed, bool again) { return failure(device, text, seed, again ? nullptr : &counts); }, "test_gpu --gtest_filter='RandomCalls.*'",
+      [](const std::string& why) { ADD_FAILURE() << why; });
   RecordProperty("cells", counts.cells);
   if (seeds.count_given || seeds.first_given) return;
   EXPECT_EQ(counts.shipped, static_cast<int>(seeds.count));

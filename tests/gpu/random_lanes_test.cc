@@ -10,9 +10,7 @@
 
 #include <map>
 
-#include "compiler/diagnostic.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "tests/engines/lowered_cell.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/try_cells.h"
 #include "tests/gpu/strategy_matrix.h"
@@ -29,14 +27,7 @@ struct Counts {
 /// Why the cell fails ("segmented: …"), or empty: also for one that runs as row kernels. "invalid: …" of a
 /// text that is no valid cell.
 std::string failure(Device& device, const std::string& text, std::uint64_t seed, Counts* counts) {
-  const SourceText source("random.cell", text);
-  Diagnostics diagnostics;
-  const File tree = parse(source, diagnostics);
-  if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
-  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty())
-    return "invalid: " + diagnostics.format(source);
-  try {
-    const LoweredCell cell(source, tree, tree.cells[0]);
+  return try_cell(text, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
     if (cell.graph.updates.empty()) return {};
     oracle::Random random(seed ^ 0x6a09);
     const Dtype dtype = random.chance(0.7) ? Dtype::F64 : Dtype::F32;
@@ -79,26 +70,18 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
                            with.reverse ? ", reversed" : "", wrong);
     }
     if (counts) counts->compared += trial.compared(), counts->skipped += trial.skipped();
-  } catch (const oracle::OracleError& e) {
-    return std::string("oracle: ") + e.what();
-  } catch (const std::exception& e) {
-    return std::string("exception: ") + e.what();
-  }
-  return {};
+    return {};
+  });
 }
 
 TEST(RandomLanes, AgreeWithOracle) {
   Device device = open_device();
   const generate::Seeds seeds(8);
   Counts counts;
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    const std::string text = generate::random_cell(seed);
-    const std::string why = failure(device, text, seed, &counts);
-    if (why.empty()) continue;
-    ADD_FAILURE() << generate::describe_failure(
-        seed, text, why, [&](const std::string& t) { return failure(device, t, seed, nullptr); },
-        "test_gpu --gtest_filter='RandomLanes.*'");
-  }
+  generate::try_seeds(
+      seeds, generate::random_cell,
+      [&](const std::string& text, std::uint64_t seed, bool again) { return failure(device, text, seed, again ? nullptr : &counts); }, "test_gpu --gtest_filter='RandomLanes.*'",
+      [](const std::string& why) { ADD_FAILURE() << why; });
   RecordProperty("cells", counts.cells);
   if (seeds.count_given || seeds.first_given) return;
   // The generator must not degenerate.

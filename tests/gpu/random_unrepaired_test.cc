@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/diagnostic.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
 #include "runtime/check_step.h"
+#include "tests/engines/lowered_cell.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/try_cells.h"
 #include "tests/gpu/call_setting.h"
@@ -62,14 +60,7 @@ std::vector<double> residuals(const CellGraph& cell, const BoundRun& run, const 
 }
 
 std::string failure(Device& device, const std::string& text, std::uint64_t seed, Counts* counts) {
-  const SourceText source("random.cell", text);
-  Diagnostics diagnostics;
-  const File tree = parse(source, diagnostics);
-  if (!diagnostics.empty() || tree.cells.empty()) return "invalid: " + diagnostics.format(source);
-  if (!lower(tree, tree.cells[0], diagnostics) || !diagnostics.empty())
-    return "invalid: " + diagnostics.format(source);
-  try {
-    const LoweredCell cell(source, tree, tree.cells[0]);
+  return try_cell(text, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
     if (cell.graph.updates.empty() || has_jumps(cell.graph)) return {};
     oracle::Random random(seed ^ 0x510e);
     const std::vector<std::int64_t> axes =
@@ -141,26 +132,18 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       if (const std::string why = wrong(arrays.read(binding), arrays.statuses(), nullptr); !why.empty())
         return fmt::format("call: {}: {}", how, why);
     }
-  } catch (const oracle::OracleError& e) {
-    return std::string("oracle: ") + e.what();
-  } catch (const std::exception& e) {
-    return std::string("exception: ") + e.what();
-  }
-  return {};
+    return {};
+  });
 }
 
 TEST(RandomUnrepaired, SequencesThatAreNotNamedAreRight) {
   Device device = open_device();
   const generate::Seeds seeds(12);
   Counts counts;
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
-    const std::string text = generate::random_cell(seed);
-    const std::string why = failure(device, text, seed, &counts);
-    if (why.empty()) continue;
-    ADD_FAILURE() << generate::describe_failure(
-        seed, text, why, [&](const std::string& t) { return failure(device, t, seed, nullptr); },
-        "test_gpu --gtest_filter='RandomUnrepaired.*'");
-  }
+  generate::try_seeds(
+      seeds, generate::random_cell,
+      [&](const std::string& text, std::uint64_t seed, bool again) { return failure(device, text, seed, again ? nullptr : &counts); }, "test_gpu --gtest_filter='RandomUnrepaired.*'",
+      [](const std::string& why) { ADD_FAILURE() << why; });
   fmt::print("{} cells, {} sequences named, {} not\n", counts.cells, counts.named, counts.silent);
   if (seeds.count_given || seeds.first_given) return;
   EXPECT_GE(counts.named, 1);
