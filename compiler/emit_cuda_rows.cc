@@ -13,11 +13,21 @@ namespace {
 bool passes_values(const Plan& plan, const Kernel& kernel) {
   std::set<std::pair<Place, int>> written;
   std::set<NodeId> scalars;
-  for (const Nest& nest : kernel.nests) {
+  std::set<NodeId> own;
+  for (std::size_t n = 0; n < kernel.nests.size(); ++n) {
+    const Nest& nest = kernel.nests[n];
+    const bool follows = n > 0 && goes_on(kernel, n - 1);
+    const auto handed_on = [&](const Access& a) {
+      return follows && std::any_of(kernel.nests[n - 1].stores.begin(), kernel.nests[n - 1].stores.end(),
+                                    [&](const Store& s) {
+                                      return s.home.place == a.home.place && s.home.id == a.home.id;
+                                    });
+    };
     for (const Access& a : nest.loads) {
-      if (written.contains({a.home.place, a.home.id})) return true;
+      if (written.contains({a.home.place, a.home.id}) && !handed_on(a)) return true;
     }
-    const std::set<NodeId> own(nest.nodes.begin(), nest.nodes.end());
+    if (!follows) own.clear();
+    own.insert(nest.nodes.begin(), nest.nodes.end());
     const auto reads_scalar = [&](NodeId id) { return scalars.contains(id) && !own.contains(id); };
     for (const auto* list : {&nest.nodes, &nest.inlined}) {
       for (const NodeId id : *list) {
@@ -33,6 +43,14 @@ bool passes_values(const Plan& plan, const Kernel& kernel) {
     if (nest.axes.empty()) scalars.insert(nest.nodes.begin(), nest.nodes.end());
   }
   return false;
+}
+
+/// Nests whose loops are the same and of which a position reads its own entries only.
+bool reads_own_entries(const Access& a) {
+  if (a.index.size() != a.home.dims.size() || a.lag != 0 || a.lag_axis != kNoAxis) return false;
+  for (std::size_t i = 0; i < a.index.size(); ++i)
+    if (a.index[i].axis != a.home.dims[i]) return false;
+  return true;
 }
 
 /// "#line" markers of the file itself know their line only when all is written.
@@ -54,6 +72,20 @@ std::string number_lines(const std::string& text, const std::string& file) {
 }
 
 }  // namespace
+
+bool goes_on(const Kernel& kernel, std::size_t n) {
+  if (kernel.once || n + 1 >= kernel.nests.size()) return false;
+  const Nest &sum = kernel.nests[n], &next = kernel.nests[n + 1];
+  if (!sum.is_reduction() || next.is_reduction() || sum.loops != next.loops) return false;
+  for (const Access& a : next.loads) {
+    for (std::size_t m = 0; m <= n; ++m) {
+      for (const Store& s : kernel.nests[m].stores)
+        if (s.home.place == a.home.place && s.home.id == a.home.id && (m < n || !reads_own_entries(a)))
+          return false;
+    }
+  }
+  return true;
+}
 
 CudaRowsModule emit_cuda_rows(const Plan& plan, const CudaRowsOptions& options) {
   CudaRowsModule module;
@@ -81,7 +113,9 @@ CudaRowsModule emit_cuda_rows(const Plan& plan, const CudaRowsOptions& options) 
     } else if (!kernel.once && passes_values(plan, kernel)) {
       add(RowsForm::Tile, k, -1);
     } else {
-      for (int n = 0; n < static_cast<int>(kernel.nests.size()); ++n) add(RowsForm::Flat, k, n);
+      for (int n = 0; n < static_cast<int>(kernel.nests.size()); ++n) {
+        if (n == 0 || !goes_on(kernel, static_cast<std::size_t>(n) - 1)) add(RowsForm::Flat, k, n);
+      }
     }
   }
   module.text = number_lines(text, module.name);

@@ -66,7 +66,7 @@ struct CudaRowsOptions {
   std::vector<char> wide_inputs{}, wide_histories{}, wide_states{}, wide_outs{};
   const SourceText* source = nullptr;  ///< where spans point: for #line; null: no #line
   std::string prelude{};               ///< goes before the kernels; lines of the file are counted with it
-  std::string functions{};             ///< what kernels are called, before their number; empty: after the cell
+  std::string functions{};  ///< what kernels are called, before their number; empty: after the cell
 };
 
 struct CudaRowsModule {
@@ -74,6 +74,10 @@ struct CudaRowsModule {
   std::string text;
   std::vector<RowsKernel> kernels;  ///< in the order of Plan::kernels, and inside one in that of launches
 };
+
+/// Whether nest `n` of a kernel is a sum whose every result the next nest goes on with alone, entry by entry:
+/// where rows are many, the thread that has the sum does that too, and nothing passes through memory.
+bool goes_on(const Kernel& kernel, std::size_t n);
 
 CudaRowsModule emit_cuda_rows(const Plan& plan, const CudaRowsOptions& options);
 

@@ -238,7 +238,9 @@ std::string RowsEmitter::step_number(const char* which) {
     row_lines_ += indent + fmt::format("const long long {0} = here.{0};\n", name);
   } else {
     if (row_numbers_.insert("when").second) {
-      row_lines_ += indent + "const cellc::StepPlace when = cellc::step_of(a.frame, here.row);\n";
+      row_lines_ +=
+          indent + fmt::format("const cellc::StepPlace when = cellc::step_of(a.frame, here.row{});\n",
+                               divides_ == "cellc::" ? "" : ", divide");
     }
     row_lines_ += indent + fmt::format("const long long {0} = when.{0};\n", name);
   }
@@ -403,12 +405,12 @@ void RowsEmitter::emit_steps() {
 
 void RowsEmitter::emit_tile() {
   open("for (long long tile = blockIdx.x; tile * a.frame.tile_rows < a.frame.rows; tile += gridDim.x) {{");
-  for (const Nest& n : kernel_.nests) nest(n);
+  for (std::size_t n = 0; n < kernel_.nests.size(); n += goes_on(kernel_, n) ? 2 : 1) nest_at(n);
   own_line();
   line("__syncthreads();");
   close();
 }
 
-void RowsEmitter::emit_flat() { nest(kernel_.nests[out_.nest]); }
+void RowsEmitter::emit_flat() { nest_at(static_cast<std::size_t>(out_.nest)); }
 
 }  // namespace cellc

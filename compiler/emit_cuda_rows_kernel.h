@@ -60,9 +60,9 @@ class RowsEmitter {
     line(format, std::forward<Args>(args)...);
     ++depth_;
   }
-  void close() {
+  void close(fmt::format_string<> with = "}}") {
     --depth_;
-    line("}}");
+    line(with);
   }
   void source_line(NodeId id);
   void own_line();
@@ -87,10 +87,12 @@ class RowsEmitter {
   void find_scalars();
 
   // Nests (emit_cuda_rows_nest.cc)
-  void nest(const Nest& nest);
+  void nest_at(std::size_t n);
+  void nest(const Nest& nest, const Nest* next = nullptr);
   void map_nest(const Nest& nest);
-  void reduction_nest(const Nest& nest);
-  void begin_nest(const Nest& nest);
+  void reduction_nest(const Nest& nest, const Nest* next);
+  void begin_nest(const Nest& nest, const Nest* next);
+  bool is_read_later(const Home& home, const Nest& next) const;
   void enter_places(const std::vector<std::vector<AxisId>>& loops, const std::string& flat);
   void emit_loads(const Nest& nest, bool inside);
   void emit_scalar_loads(const Nest& nest);
@@ -102,6 +104,7 @@ class RowsEmitter {
   std::string place_in(const Home& home, const std::vector<Index>& index);
   std::string stride(const Home& home, std::size_t place, bool local);
   bool is_local(const Home& home) const;
+  bool is_constant(const Home& home) const;
   std::string pointer(const Home& home);
   std::string load(const Access& access);
   std::string name_of(NodeId id) const;
@@ -150,6 +153,7 @@ class RowsEmitter {
 
   // The current nest
   CudaNames nest_names_;
+  std::string divides_ = "cellc::";  ///< whose quotient() it is
   std::vector<Loop> loops_;
   std::unordered_map<NodeId, Text> values_;
   std::unordered_map<NodeId, int> uses_;

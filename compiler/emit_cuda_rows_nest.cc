@@ -123,7 +123,9 @@ std::string RowsEmitter::element_of(const Home& home) const {
 
 std::string RowsEmitter::load(const Access& access) {
   const std::string place = place_in(access.home, access.index);
-  const auto read = [](const std::string& type, const std::string& pointer, const std::string& at) {
+  const bool constant = is_constant(access.home);
+  const auto read = [&](const std::string& type, const std::string& pointer, const std::string& at) {
+    if (constant) return fmt::format("cellc::read({} + {})", pointer, at);
     if (type == "Stored") return fmt::format("cellc::load({} + {})", pointer, at);
     return fmt::format("{}[{}]", pointer, at);
   };
@@ -145,11 +147,24 @@ std::string RowsEmitter::load(const Access& access) {
   const std::string near = fmt::format("{} - a.frame.direction * {} * {}", now, lag, stride);
   const std::string far = fmt::format("({} * {} + {} - {} - 1) * {}", sequence, depth, lag, elapsed,
                                       grouped(length_of(access.home.dims)));
-  const std::string near_value = element(RowsSlotKind::Input, id) == "Stored"
-                                     ? fmt::format("cellc::load({} + {})", near, place)
-                                     : fmt::format("({})[{}]", near, place);
-  return fmt::format("{} >= {} ? {} : {}", elapsed, lag, near_value,
+  const std::string type = element(RowsSlotKind::Input, id);
+  // One load from either place, so that nothing branches on the way to it.
+  if (type == element(RowsSlotKind::History, id))
+    return read(type, fmt::format("({} >= {} ? {} : {} + {})", elapsed, lag, near, past, far), place);
+  return fmt::format("{} >= {} ? {} : {}", elapsed, lag, read(type, fmt::format("({})", near), place),
                      read(element(RowsSlotKind::History, id), past, fmt::format("{} + {}", far, place)));
+}
+
+/// Whether no nest of the kernel writes there. What a block keeps for itself, and what another step of it has
+/// written, is no constant.
+bool RowsEmitter::is_constant(const Home& home) const {
+  if (out_.form == RowsForm::Steps || home.place == Place::Temp || home.place == Place::StateOld ||
+      is_local(home))
+    return false;
+  return std::none_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
+    return std::any_of(nest.stores.begin(), nest.stores.end(),
+                       [&](const Store& s) { return s.home.place == home.place && s.home.id == home.id; });
+  });
 }
 
 void RowsEmitter::store(const Home& home, const std::string& value) {
@@ -192,14 +207,20 @@ void RowsEmitter::enter_places(const std::vector<std::vector<AxisId>>& loops, co
     const bool split = is_split(group[0]);
     loop.local_position = split ? nest_names_.unique(stem + "_here") : loop.position;
     const std::string length = count_of({group}, true);
+    std::string before = rest;  // positions of the loops outside of this one
+    if (d > 0) {
+      before = nest_names_.unique(stem + "_before");
+      lines.push_back(
+          fmt::format("const long long {} = {}quotient({}, {});", before, divides_, rest, length));
+    }
     lines.push_back(fmt::format("const long long {} = {};", loop.local_position,
-                                d == 0 ? rest : fmt::format("{} % {}", rest, grouped(length))));
+                                d == 0 ? rest : fmt::format("{} - {} * {}", rest, before, grouped(length))));
+    rest = before;
     if (split) {
       const std::string inner = length_of({group.begin() + 1, group.end()});
       lines.push_back(fmt::format("[[maybe_unused]] const long long {} = lane_begin{} + {};", loop.position,
                                   inner == "1" ? "" : " * " + grouped(inner), loop.local_position));
     }
-    if (d > 0) rest = fmt::format("{} / {}", rest, grouped(length));
     entered.push_back(std::move(loop));
   }
   for (const std::string& l : lines) line("{}", l);
@@ -208,32 +229,44 @@ void RowsEmitter::enter_places(const std::vector<std::vector<AxisId>>& loops, co
 
 // Nests ------------------------------------------------------------------------------------------
 
-void RowsEmitter::nest(const Nest& nest) {
+void RowsEmitter::nest_at(std::size_t n) {
+  nest(kernel_.nests[n], goes_on(kernel_, n) ? &kernel_.nests[n + 1] : nullptr);
+}
+
+/// `next`: what goes on with a sum (goes_on), or null.
+void RowsEmitter::nest(const Nest& nest, const Nest* next) {
   own_line();
-  if (out_.form != RowsForm::Flat) barrier_before(nest);
-  begin_nest(nest);
+  if (out_.form != RowsForm::Flat) {
+    barrier_before(nest);
+    if (next) barrier_before(*next);
+  }
+  begin_nest(nest, next);
   open("{{");
   if (nest.is_reduction()) {
-    reduction_nest(nest);
+    reduction_nest(nest, next);
   } else {
     map_nest(nest);
   }
   own_line();
   close();
   note_stores(nest);
+  if (next) note_stores(*next);
 }
 
-void RowsEmitter::begin_nest(const Nest& nest) {
+void RowsEmitter::begin_nest(const Nest& nest, const Nest* next) {
   nest_names_ = names_;
   loops_.clear();
   values_.clear();
   uses_.clear();
-  for (const auto* list : {&nest.nodes, &nest.inlined}) {
-    for (const NodeId id : *list) {
-      for (const NodeId a : node(id).args) ++uses_[a];
+  for (const Nest* n : {&nest, next}) {
+    if (!n) continue;
+    for (const auto* list : {&n->nodes, &n->inlined}) {
+      for (const NodeId id : *list) {
+        for (const NodeId a : node(id).args) ++uses_[a];
+      }
     }
+    for (const Store& s : n->stores) ++uses_[s.value];
   }
-  for (const Store& s : nest.stores) ++uses_[s.value];
   for (const NodeId s : scalars_) ++uses_[s];
 }
 
@@ -284,7 +317,7 @@ bool RowsEmitter::needs_bound(const Access& access, const Nest& nest) const {
 /// Those inside of the loops over bound axes, or those outside.
 void RowsEmitter::emit_loads(const Nest& nest, bool inside) {
   for (const Access& a : nest.loads) {
-    if (needs_bound(a, nest) != inside) continue;
+    if (needs_bound(a, nest) != inside || values_.contains(a.node)) continue;
     const std::string value = load(a);
     line("const Real {} = {};", declare(a.node, name_of(a.node)), value);
   }
@@ -296,7 +329,7 @@ void RowsEmitter::emit_scalar_loads(const Nest& nest) {
     const NodeId id = scalars_[i];
     const bool own = std::find(nest.nodes.begin(), nest.nodes.end(), id) != nest.nodes.end();
     // One use is the store to memory that begin_nest counts.
-    if (own || uses_[id] < 2) continue;
+    if (own || uses_[id] < 2 || values_.contains(id)) continue;
     line("const Real {} = {}[{}];", declare(id, name_of(id)),
          local(RowsSlotKind::LocalScalars, static_cast<int>(scalars_.size())), i);
   }
@@ -336,30 +369,30 @@ void RowsEmitter::emit_stores(const Nest& nest) {
 }
 
 void RowsEmitter::map_nest(const Nest& nest) {
-  const bool rows = !kernel_.once;
   line("const long long places = {};", count_of(nest.loops, true));
+  // Several places at once are several loads under way, as long as they fit the registers.
+  const int together = nest.nodes.size() <= 16 ? 4 : nest.nodes.size() <= 48 ? 2 : 1;
   switch (out_.form) {
     case RowsForm::Steps:
       open("for (long long p = threadIdx.x; p < places; p += blockDim.x) {{");
       break;
     case RowsForm::Tile:
-      open("for (long long at = threadIdx.x; at < places * a.frame.tile_rows; at += blockDim.x) {{");
-      line("const long long tile_row = at / places, p = at % places;");
-      line("const cellc::RowPlace here = cellc::place_of(a.frame, tile * a.frame.tile_rows + tile_row);");
-      line("if (!here.used) continue;");
+      open(
+          "cellc::each_place_of_tile<{}>(a.frame, tile, places, [&]([[maybe_unused]] auto divide, "
+          "[[maybe_unused]] const long long p,",
+          together);
+      line("    [[maybe_unused]] const long long tile_row, [[maybe_unused]] const cellc::RowPlace& here) {{");
       break;
     case RowsForm::Flat:
-      line("const long long threads = static_cast<long long>(gridDim.x) * blockDim.x;");
-      line("const long long first = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;");
-      open("for (long long at = first; at < places * a.frame.rows; at += threads) {{");
-      line("const long long p = at % places;");
-      if (rows) {
-        line("const cellc::RowPlace here = cellc::place_of(a.frame, at / places);");
-        line("if (!here.used) continue;");
-      }
+      open(
+          "cellc::each_place<{}>(a.frame, places, [&]([[maybe_unused]] auto divide, [[maybe_unused]] const "
+          "long long p,",
+          together);
+      line("    [[maybe_unused]] const cellc::RowPlace& here) {{");
       break;
   }
-  if (nest.loops.empty()) line("static_cast<void>(p);");
+  if (nest.loops.empty() && out_.form == RowsForm::Steps) line("static_cast<void>(p);");
+  if (out_.form != RowsForm::Steps) divides_ = "divide.";
   if (out_.form != RowsForm::Steps) begin_row_scope();
   enter_places(nest.loops, "p");
   emit_scalar_loads(nest);
@@ -367,16 +400,34 @@ void RowsEmitter::map_nest(const Nest& nest) {
   emit_values(nest.nodes, nest);
   own_line();
   emit_stores(nest);
-  if (out_.form != RowsForm::Steps) end_row_scope();
-  close();
+  if (out_.form == RowsForm::Steps) {
+    close();
+    return;
+  }
+  end_row_scope();
+  divides_ = "cellc::";
+  close("}});");
 }
 
-void RowsEmitter::reduction_nest(const Nest& nest) {
+/// Whether anybody but `next` reads what is stored there.
+bool RowsEmitter::is_read_later(const Home& home, const Nest& next) const {
+  if (home.place != Place::Temp) return true;
+  return std::any_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
+    return &nest != &next && std::any_of(nest.loads.begin(), nest.loads.end(), [&](const Access& a) {
+      return a.home.place == home.place && a.home.id == home.id;
+    });
+  });
+}
+
+void RowsEmitter::reduction_nest(const Nest& nest, const Nest* next) {
   std::vector<std::vector<AxisId>> bound;
   for (const AxisId a : nest.bound_loops) bound.push_back({a});
   const bool neighbours = nest.lane_axis != kNoAxis && nest.bound_loops.back() == nest.lane_axis;
   line("const long long places = {}, terms = {};", count_of(nest.loops, true), count_of(bound, false));
-  line("const int threads = cellc::threads_of_sum({}, terms, {});", count_of(nest.loops, false), neighbours);
+  // What one step waits for is spread out as far as it goes; where rows are many, a thread that adds several
+  // terms has as many loads on their way, and finds its place once for all of them.
+  line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false),
+       neighbours, out_.form == RowsForm::Steps ? "1" : "cellc::kTermsOfThread");
   line(
       "const int share = static_cast<int>(threadIdx.x) % threads, sums = static_cast<int>(blockDim.x) / "
       "threads;");
@@ -390,7 +441,7 @@ void RowsEmitter::reduction_nest(const Nest& nest) {
     case RowsForm::Tile:
       open("for (long long first = 0; first < places * a.frame.tile_rows; first += sums) {{");
       line("{}", at);
-      line("const long long tile_row = at / places, p = at % places;");
+      line("const long long tile_row = cellc::quotient(at, places), p = at - tile_row * places;");
       line("const cellc::RowPlace here = cellc::place_of(a.frame, tile * a.frame.tile_rows + tile_row);");
       line("const bool used = tile_row < a.frame.tile_rows && here.used;");
       break;
@@ -400,11 +451,11 @@ void RowsEmitter::reduction_nest(const Nest& nest) {
           "for (long long first = static_cast<long long>(blockIdx.x) * sums; first < places * a.frame.rows; "
           "first += all) {{");
       line("{}", at);
-      line("const long long p = at % places;");
+      line("const long long job = cellc::quotient(at, places), p = at - job * places;");
       if (kernel_.once) {
         line("const bool used = at < places;");
       } else {
-        line("const cellc::RowPlace here = cellc::place_of(a.frame, at / places);");
+        line("const cellc::RowPlace here = cellc::place_of(a.frame, job);");
         line("const bool used = here.used;");
       }
       break;
@@ -441,13 +492,25 @@ void RowsEmitter::reduction_nest(const Nest& nest) {
   own_line();
   close();
   close();
+  values_.clear();  // what was declared inside
   for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
     const bool sum = node(nest.nodes[i]).op == Op::ReduceSum;
     line("{0} = cellc::{1}({0}, threads);", sums[i], sum ? "sum_of_threads" : "largest_of_threads");
     values_[nest.nodes[i]] = {sums[i], false};
   }
   open("if (used && share == 0) {{");
-  emit_stores(nest);
+  if (next) {
+    Nest kept = nest;
+    std::erase_if(kept.stores, [&](const Store& s) { return !is_read_later(s.home, *next); });
+    emit_stores(kept);
+    emit_scalar_loads(*next);
+    emit_loads(*next, false);
+    emit_values(next->nodes, *next);
+    own_line();
+    emit_stores(*next);
+  } else {
+    emit_stores(nest);
+  }
   close();
   if (out_.form != RowsForm::Steps) end_row_scope();
   close();

@@ -14,6 +14,9 @@
 
 enum {
   CELLC_ROWS_THREADS = 512,    /* of rows.cuh */
+  CELLC_TERMS_OF_THREAD = 4,
+  CELLC_TILE_PLACES = 8192,    /* positions of a tile's widest nest: a block waits for memory once a nest */
+  CELLC_TILE_BYTES = 32 << 10, /* what passes between its nests, beyond one row: two blocks fit a multiprocessor of any card */
   CELLC_PRODUCT_THREADS = 256, /* of product.cuh */
   CELLC_PRODUCT_TILE = 64,
   CELLC_SHORTEST_WINDOW = 64, /* steps below which short launches cost more than their chunks save */
@@ -159,12 +162,13 @@ static inline uint64_t cellc_buffer(const cellc_rows_work* w, uint64_t first, co
   return first;
 }
 
-/* Positions that a nest gives threads to. */
-static inline int64_t cellc_positions(const cellc_rows_work* w, const cellc_nest* nest) {
+/* Positions that a nest gives threads to: threads_of_sum of rows.cuh, where terms are neighbours. */
+static inline int64_t cellc_positions(const cellc_rows_work* w, const cellc_nest* nest, int form) {
+  const int64_t least = form == CELLC_STEPS ? 1 : CELLC_TERMS_OF_THREAD;
   int64_t n = cellc_rows_entries(w, nest->axes), share = 1;
   if (nest->bound.count > 0) {
     const int64_t terms = cellc_rows_entries(w, nest->bound);
-    while (share < 32 && share < terms) share *= 2;
+    while (share < 32 && share * least < terms) share *= 2;
   }
   return n * share;
 }
@@ -173,7 +177,7 @@ static inline int64_t cellc_widest(const cellc_rows_work* w, const cellc_rows_ke
   int64_t widest = 1;
   int n;
   for (n = 0; n < k->nests; ++n)
-    widest = cellc_most(widest, cellc_positions(w, w->rows->nests + k->first_nest + n));
+    widest = cellc_most(widest, cellc_positions(w, w->rows->nests + k->first_nest + n, k->form));
   return widest;
 }
 
@@ -344,10 +348,10 @@ static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME f
   if (frame.rows == 0) return;
   memset(&block, 0, sizeof block);
   /* Rows enough to give every thread something, as long as every block finds some and they fit. */
-  block.rows = cellc_least(cellc_most(256 / widest, 1), each);
+  block.rows = cellc_least(cellc_most(CELLC_TILE_PLACES / widest, 1), each);
   cellc_local_place(w, k, -1, &block);
-  if (block.scratch_entries > 0 && block.rows > 1) {
-    block.rows = 1;
+  while (block.rows > 1 && (block.scratch_entries > 0 || block.shared_bytes > CELLC_TILE_BYTES)) {
+    block.rows /= 2;
     cellc_local_place(w, k, -1, &block);
   }
   block.threads = cellc_whole_warps(widest * block.rows);
@@ -359,7 +363,7 @@ static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME f
 
 static inline void cellc_run_flat(cellc_rows_work* w, int number, CELLC_FRAME frame) {
   const cellc_rows_kernel* k = w->rows->kernels + number;
-  const int64_t work = cellc_positions(w, w->rows->nests + k->first_nest) * frame.rows;
+  const int64_t work = cellc_positions(w, w->rows->nests + k->first_nest, k->form) * frame.rows;
   cellc_block block;
   if (work == 0) return;
   memset(&block, 0, sizeof block);

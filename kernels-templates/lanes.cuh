@@ -56,14 +56,6 @@ struct Lane {
   long long steps;       ///< of the whole sequence
 };
 
-// What is seldom run is called: inlined everywhere, a division of 64 bits alone would double the time that
-// a kernel takes to compile.
-CELLC_APART long long wide_quotient(long long a, long long b) { return a / b; }
-CELLC_DEVICE long long quotient(long long a, long long b) {
-  if (((a | b) >> 32) == 0) return static_cast<unsigned>(a) / static_cast<unsigned>(b);
-  return wide_quotient(a, b);
-}
-
 CELLC_DEVICE Lane resolve_here(const Lanes& lanes, long long lane) {
   Lane l;
   const long long position = quotient(lane, lanes.channels);

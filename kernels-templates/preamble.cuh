@@ -37,6 +37,14 @@ using Stored = float;
 
 namespace cellc {
 
+// What is seldom run is called: inlined everywhere, a division of 64 bits alone would double the time that
+// a kernel takes to compile.
+CELLC_APART long long wide_quotient(long long a, long long b) { return a / b; }
+CELLC_DEVICE long long narrow_quotient(long long a, long long b) { return static_cast<unsigned>(a) / static_cast<unsigned>(b); }
+CELLC_DEVICE long long quotient(long long a, long long b) {
+  return ((a | b) >> 32) == 0 ? narrow_quotient(a, b) : wide_quotient(a, b);
+}
+
 #ifdef CELLC_NARROW
 constexpr bool kNarrow = true;   ///< what is written is rounded; what is carried is not
 #else

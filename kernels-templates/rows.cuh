@@ -7,6 +7,9 @@ namespace cellc {
 /// Threads of a block, at most: what emitted kernels are compiled for.
 constexpr int kRowsThreads = 512;
 
+/// Terms of a sum that a thread adds up where rows are many.
+constexpr int kTermsOfThread = 4;
+
 /// The steps of one sequence in a window, and where their rows are.
 struct Stretch {
   long long begin, steps;  ///< in steps of the sequence
@@ -26,6 +29,14 @@ CELLC_DEVICE Stretch stretch_of(const RowsFrame& f, long long sequence) {
   return s;
 }
 
+/// How places are divided: by numbers of 32 bits where all are, for there are ten times as many instructions in a division of 64.
+struct Narrow {
+  static CELLC_DEVICE long long quotient(long long a, long long b) { return narrow_quotient(a, b); }
+};
+struct Wide {
+  static CELLC_DEVICE long long quotient(long long a, long long b) { return cellc::quotient(a, b); }
+};
+
 /// The row of a job.
 struct RowPlace {
   long long row, chunk_row;
@@ -35,8 +46,8 @@ struct RowPlace {
 CELLC_DEVICE RowPlace place_of(const RowsFrame& f, long long job) {
   if (f.window == 0) return {job < f.rows ? f.first_row + job : f.first_row, job, job < f.rows};
   if (job >= f.rows) return {f.first_row, 0, false};
-  const Stretch s = stretch_of(f, f.first_sequence + job / f.window);
-  const long long step = job % f.window;
+  const long long sequence = quotient(job, f.window), step = job - sequence * f.window;
+  const Stretch s = stretch_of(f, f.first_sequence + sequence);
   return {step < s.steps ? s.low + step : f.first_row, job, step < s.steps};
 }
 
@@ -45,10 +56,13 @@ struct StepPlace {
   long long sequence, elapsed;
 };
 
-CELLC_DEVICE StepPlace step_of(const RowsFrame& f, long long row) {
+template <class Divide = Wide>
+CELLC_DEVICE StepPlace step_of(const RowsFrame& f, long long row, Divide = Divide()) {
   StepPlace p;
   if (f.steps_each != 0) {
-    p.sequence = row / f.steps_each;
+    p.sequence = Divide::quotient(row, f.steps_each);
+    const long long after = row - p.sequence * f.steps_each;
+    p.elapsed = f.direction > 0 ? after : f.steps_each - 1 - after;
   } else {
     // The last sequence that starts at or before the row: one without rows starts where the next does.
     long long low = f.first_sequence, high = f.first_sequence + f.sequences;
@@ -61,9 +75,101 @@ CELLC_DEVICE StepPlace step_of(const RowsFrame& f, long long row) {
       }
     }
     p.sequence = low;
+    p.elapsed = f.direction > 0 ? row - f.offsets[low] : f.offsets[low + 1] - 1 - row;
   }
-  p.elapsed = f.direction > 0 ? row - f.offsets[p.sequence] : f.offsets[p.sequence + 1] - 1 - row;
   return p;
+}
+
+/// Of an array that the kernel does not write: loads of several places may then be under way before what comes of the first is stored.
+template <class Number>
+CELLC_DEVICE Real read(const Number* at) {
+  if constexpr (sizeof(Number) == sizeof(Real)) return __ldg(at);
+  else return widen(__ldg(at));
+}
+
+/// The places of rows that a thread of a block comes to, one after the other: as many neighbours as the block has threads for, or whole
+/// rows side by side. Nothing is divided on the way.
+struct Places {
+  static constexpr unsigned kNoRow = 1u << 31;   ///< of threads that are left over
+  unsigned places, lanes, apart;   ///< of a row; threads of a row; rows from one of a thread's to the next
+  unsigned start, row, p;          ///< the thread's first place of each row; what comes next
+
+  CELLC_DEVICE Places(unsigned places, unsigned block, unsigned blocks) : places(places) {
+    lanes = places < blockDim.x ? places : blockDim.x;
+    const unsigned rows = blockDim.x / lanes, own = threadIdx.x / lanes;
+    apart = rows * blocks;
+    row = own < rows ? block * rows + own : kNoRow;
+    start = p = threadIdx.x - own * lanes;
+  }
+  CELLC_DEVICE void advance() {
+    p += lanes;
+    const bool next = p >= places;
+    p = next ? start : p;
+    row += next ? apart : 0;
+  }
+};
+/// Calls `body(row, p)` for them, kTogether at a time as one piece of code, so that as many loads are under way.
+template <int kTogether, class Body>
+CELLC_DEVICE void each_of(Places at, unsigned rows, const Body& body) {
+  for (;;) {
+    const Places before = at;
+    unsigned row[kTogether], p[kTogether];
+    CELLC_UNROLL()
+    for (int k = 0; k < kTogether; ++k) {
+      row[k] = at.row;
+      p[k] = at.p;
+      at.advance();
+    }
+    if (row[kTogether - 1] >= rows) {
+      at = before;
+      break;
+    }
+    CELLC_UNROLL()
+    for (int k = 0; k < kTogether; ++k) body(row[k], p[k]);
+  }
+  CELLC_UNROLL(1)
+  for (; at.row < rows; at.advance()) body(at.row, at.p);
+}
+
+/// Whether the numbers of rows and places are of 32 bits, and every row is there.
+CELLC_DEVICE bool are_narrow(const RowsFrame& f, long long places) {
+  return f.window == 0 && ((places | (f.first_row + f.rows)) >> 30) == 0;
+}
+
+/// Calls `body(divide, p, here)` for the `places` of every row.
+template <int kTogether, class Body>
+CELLC_DEVICE void each_place(const RowsFrame& f, long long places, const Body& body) {
+  if (places == 0) return;
+  if (are_narrow(f, places)) {
+    each_of<kTogether>(Places(static_cast<unsigned>(places), blockIdx.x, gridDim.x), static_cast<unsigned>(f.rows),
+                       [&](unsigned job, unsigned p) { body(Narrow(), p, RowPlace{f.first_row + job, job, true}); });
+    return;
+  }
+  const long long threads = static_cast<long long>(gridDim.x) * blockDim.x, all = places * f.rows;
+  CELLC_UNROLL(1)
+  for (long long at = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += threads) {
+    const long long job = quotient(at, places);
+    const RowPlace here = place_of(f, job);
+    if (here.used) body(Wide(), at - job * places, here);
+  }
+}
+/// Of every row of a tile, which `body(divide, p, tile_row, here)` is told as well.
+template <int kTogether, class Body>
+CELLC_DEVICE void each_place_of_tile(const RowsFrame& f, long long tile, long long places, const Body& body) {
+  const long long before = tile * f.tile_rows, left = f.rows - before, rows = left < f.tile_rows ? left : f.tile_rows;
+  if (places == 0) return;
+  if (are_narrow(f, places)) {
+    each_of<kTogether>(Places(static_cast<unsigned>(places), 0, 1), static_cast<unsigned>(rows), [&](unsigned row, unsigned p) {
+      body(Narrow(), p, row, RowPlace{f.first_row + before + row, before + row, true});
+    });
+    return;
+  }
+  CELLC_UNROLL(1)
+  for (long long at = threadIdx.x; at < places * rows; at += blockDim.x) {
+    const long long row = quotient(at, places);
+    const RowPlace here = place_of(f, before + row);
+    if (here.used) body(Wide(), at - row * places, row, here);
+  }
 }
 
 /// A block's own memory: `at` counts entries, in shared memory, or from -1 downwards in global memory.
@@ -74,9 +180,10 @@ CELLC_DEVICE Real* block_memory(const RowsFrame& f, Real* shared, long long at) 
 
 /// Threads that share a sum of `length` terms when there are `sums` of them: a power of two, part of a
 /// warp. Follows from sizes alone, so that the bits of a sum do not depend on how a kernel was launched.
-CELLC_DEVICE int threads_of_sum(long long sums, long long length, bool terms_are_neighbours) {
+/// `least`: terms that each of them has, if there are so many.
+CELLC_DEVICE int threads_of_sum(long long sums, long long length, bool terms_are_neighbours, int least) {
   int threads = 1;
-  while (threads < 32 && threads < length && (terms_are_neighbours || 2 * threads * sums <= kRowsThreads)) {
+  while (threads < 32 && threads * least < length && (terms_are_neighbours || 2 * threads * sums <= kRowsThreads)) {
     threads *= 2;
   }
   return threads;

@@ -40,7 +40,7 @@ const std::map<std::string, Use> kUses = {
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame f) {
   const cellc::RowPlace place = cellc::place_of(f, threadIdx.x);
   Real* const memory = cellc::block_memory(f, nullptr, -1);
-  const int threads = cellc::threads_of_sum(f.rows, f.sequences, true);
+  const int threads = cellc::threads_of_sum(f.rows, f.sequences, true, 1);
   const Real step = static_cast<Real>(cellc::step_of(f, place.row).elapsed);
   memory[threadIdx.x] = cellc::sum_of_threads(step, threads) + cellc::largest_of_threads(step, threads);
 }
