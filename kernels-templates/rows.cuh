@@ -180,9 +180,11 @@ CELLC_DEVICE Real* block_memory(const RowsFrame& f, Real* shared, long long at) 
 
 /// Threads that share a sum of `length` terms when there are `sums` of them: a power of two, part of a
 /// warp. Follows from sizes alone, so that the bits of a sum do not depend on how a kernel was launched.
-/// `least`: terms that each of them has, if there are so many.
+/// `least`: terms that each of them has, if there are so many. Where terms are apart, threads of as many neighbouring sums as fill a
+/// sector of memory stand between those of one.
 CELLC_DEVICE int threads_of_sum(long long sums, long long length, bool terms_are_neighbours, int least) {
   int threads = 1;
+  if (least > 1 && !terms_are_neighbours) least *= 4;
   while (threads < 32 && threads * least < length && (terms_are_neighbours || 2 * threads * sums <= kRowsThreads)) {
     threads *= 2;
   }

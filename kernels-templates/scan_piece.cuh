@@ -126,6 +126,9 @@ struct ScanPiece {
                                 : kScanSteps % 6 == 0                                             ? 6
                                                                                                   : 2;
   static_assert(kScanSteps % kBatch == 0 && kBatch % kChunkSteps == 0);
+  /// Channels of two axes mostly share inputs that have one of them. Threads of a warp that read the same then divide its steps among
+  /// themselves, and all read where the first of them has it. (`s6` with 64 x 16 entries: 20 copies a step instead of 96.)
+  static constexpr bool kShares = kCopy == ScanCopy::Each && kBuffers == 1 && kScanChannels == kWarp;
 
   const Scan& scan;
   const Lanes& lanes;
@@ -142,6 +145,9 @@ struct ScanPiece {
   long long begin;          // step of the thread's first place; below 0 or past the end, where there is none
   int low, high;            // places of the thread that are steps
   const Stored* input_base[kInputs];  // of step 0 of the thread's channel
+  struct Sharers {
+    int first, mine, count;           // threads of the warp: the first that reads the same; how many before this one; all
+  } sharers[kShares ? kInputs : 1];
   Stored* row_base[Step::kStates];    // null: not written
   unsigned long long* words;          // of the chain's first piece and the thread's channel
 
@@ -163,7 +169,14 @@ struct ScanPiece {
     const int at = kBuffers > 1 ? buffer * warps + warp : warp;
     return reinterpret_cast<Stored*>(shared) + at * (kSlots * kSlotPitch);
   }
-  /// Step k of the thread, of input or state e.
+  /// Step k of the thread, of input e.
+  CELLC_DEVICE const Stored* own_input(int e, int k) const { return region() + e * kSlotPitch + place_in_slot(part, within(k), column(e)); }
+  /// Of the channels in a slot, the one that stands for this thread's.
+  CELLC_DEVICE int column(int e) const {
+    if constexpr (kShares) return sharers[e].first;
+    else return channel;
+  }
+  /// Step k of the thread, of state e.
   CELLC_DEVICE Stored* own(int e, int k) const { return region() + e * kSlotPitch + place_in_slot(part, within(k), channel); }
   /// The 16 bytes that hold step k of the thread.
   CELLC_DEVICE uint4* own_chunk(int e, int k) const {
@@ -254,6 +267,16 @@ struct ScanPiece {
             copy_ragged(to + row_place(row), e, t);
           }
         }
+      } else if constexpr (kShares) {
+        const Sharers with = sharers[e];
+        const int left = steps - first < kScanSteps ? static_cast<int>(steps - first) : kScanSteps;
+        const Stored* from = input_at(e, first + with.mine);
+        CELLC_UNROLL(4)
+        for (int k = with.mine; k < left; k += with.count, from += with.count * stride) {
+          Stored* const at = to + place_in_slot(0, k, with.first);
+          if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from);
+          else *at = *from;
+        }
       } else {
         const Stored* from = input_at(e, first + part);
         CELLC_UNROLL(sizeof(Stored) >= 4 ? 4 : 8)
@@ -292,7 +315,7 @@ struct ScanPiece {
 
   CELLC_DEVICE void read(int k, Real (&input)[kInputs]) const {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(*own(e, k));
+    for (int e = 0; e < Step::kInputs; ++e) input[e] = widen(*own_input(e, k));
   }
   CELLC_DEVICE void read(int k, Real (&input)[kBatch][kInputs]) const {
     CELLC_UNROLL()
@@ -305,7 +328,7 @@ struct ScanPiece {
           for (int j = 0; j < kChunkSteps; ++j)
             input[i + j][e] = widen(turned() ? own_of(chunk, kChunkSteps - 1 - j) : own_of(chunk, j));
         } else {
-          input[i][e] = widen(*own(e, k + i));
+          input[i][e] = widen(*own_input(e, k + i));
         }
       }
     }
@@ -366,7 +389,7 @@ struct ScanPiece {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
         const Stored* const there = !last ? region() + e * kSlotPitch + place_in_slot(part + 1, within(0), channel)
-                                    : !kEach && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels + channel
+                                    : !kEach && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels + column(e)
                                                                  : following() + e * kScanChannels + channel;
         if (next.there) next.input[e] = widen(*there);
       }
@@ -541,6 +564,10 @@ struct ScanPiece {
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
       input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, lane[0], 0) + lanes.step.input[e];
+      if constexpr (kShares) {
+        const unsigned same = __match_any_sync(0xffffffffu, reinterpret_cast<unsigned long long>(input_base[e]));
+        sharers[e] = {__ffs(static_cast<int>(same)) - 1, __popc(same & ((1u << thread) - 1)), __popc(same)};
+      }
     }
   }
   CELLC_DEVICE void find_rows() {

@@ -197,6 +197,15 @@ inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
       mask, value, cellc_emulator::segment_of_lane(width) + (unsigned(source) & unsigned(width - 1)));
 }
 template <class T>
+inline unsigned __match_any_sync(unsigned mask, T value) {
+  unsigned same = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    const bool there = mask >> lane & 1;
+    if (there && __shfl_sync(mask, value, lane) == value) same |= 1u << lane;
+  }
+  return same;
+}
+template <class T>
 inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   const unsigned lane = cellc_emulator::current->lane;
   const bool inside = (lane & unsigned(width - 1)) >= delta;
