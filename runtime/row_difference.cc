@@ -51,7 +51,7 @@ double check_steps(const Array& written, const Array& made, const std::vector<st
                    std::vector<Unconverged>& unconverged) {
   double most = 0;
   for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const Furthest r = furthest(written, made, offsets[s], offsets[s + 1], tolerance, reverse);
+    const Furthest r = furthest(made, written, offsets[s], offsets[s + 1], tolerance, reverse);
     most = std::max(most, r.far);
     if (r.row >= 0) merge(unconverged, {static_cast<std::int64_t>(s), reverse ? offsets[s + 1] - 1 - r.row : r.row - offsets[s], r.far});
   }

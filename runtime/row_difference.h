@@ -13,7 +13,7 @@ struct Furthest {
   std::int64_t row = -1;  ///< of the first entry beyond the tolerance, in the order of the run; -1: none
 };
 
-/// Rows [begin, end) of arrays of one shape, f32 or f64.
+/// Rows [begin, end) of arrays of one shape, f32 or f64; a from b, over 1 + |b|.
 Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance, bool reverse);
 
 /// Notes one more that is not converged: of each sequence the first bad step and the largest residual. `all` is in the order of

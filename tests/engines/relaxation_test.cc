@@ -280,6 +280,22 @@ TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
   }
 }
 
+// No iteration at all leaves zeros, and a step from zero makes 9: the residual is over 1 + |0|, not over 1 + |9|.
+TEST(Relaxation, ResidualsAreOverWhatIsWritten) {
+  AnalysedCell l = load("cell far[d] {\n  state h[d]\n  param U[d,d]\n  h' = 9 + tanh(U@h)\n}\n");
+  const Binding binding = bind(l.cell, request(Dtype::F64, 4));
+  Solver solver(l.cell, l.structure, {.dtype = Dtype::F64});
+  SolveOptions solve;
+  solve.solver = Strategy::Relaxation;
+  solve.fixed_iterations = 0;
+  SolveReport report;
+  solver.run(binding.run, solve, report);
+  EXPECT_FALSE(report.converged);
+  EXPECT_EQ(report.max_residual, 9);
+  ASSERT_EQ(report.unconverged.size(), 3u);
+  for (const Unconverged& u : report.unconverged) EXPECT_EQ(u.residual, 9);
+}
+
 TEST(Relaxation, IsRefusedWhereNothingMixes) {
   AnalysedCell l = load("cell plain[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
   const Binding binding = bind(l.cell, request(Dtype::F32, 4));
