@@ -36,6 +36,17 @@ std::string axis_names(const CellGraph& cell, const std::vector<AxisId>& axes) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ","));
 }
 
+/// Where the arrays hold the first bad step. A solver counts steps in the order in which they are run; every
+/// step that a report names is one that can be looked up.
+std::int64_t first_bad_row(const RunReport& report, const Unconverged& u) {
+  const BoundRun& run = report.binding.run;
+  const std::int64_t steps = run.offsets[u.sequence + 1] - run.offsets[u.sequence];
+  return run.reverse ? steps - 1 - u.first_bad_step : u.first_bad_step;
+}
+
+/// The steps that are run after one that is named.
+const char* onwards(const RunReport& report) { return report.binding.run.reverse ? "back" : "on"; }
+
 }  // namespace
 
 std::string plan_text(const StagePlan& plan) {
@@ -106,7 +117,8 @@ std::string run_text(const RunReport& report) {
        fmt::format("largest residual {:.2g}, error estimate {:.2g}", report.solve.max_residual,
                    report.solve.error_estimate));
   for (const Unconverged& u : report.solve.unconverged)
-    line("", fmt::format("sequence {}: first bad step {}, residual {:.3g}", u.sequence, u.first_bad_step, u.residual));
+    line("", fmt::format("sequence {}: first bad step {}, residual {:.3g}", u.sequence,
+                         first_bad_row(report, u), u.residual));
   line("time", work > 0 ? fmt::format("{:.3f} ms, {:.3f} ns per step and channel", report.output.run_ms,
                                       report.output.run_ms * 1e6 / work)
                         : fmt::format("{:.3f} ms", report.output.run_ms));
@@ -168,8 +180,9 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
   object["repaired"] = report.solve.repaired;
   object["unconverged"] = json::array();
   for (const Unconverged& u : report.solve.unconverged)
-    object["unconverged"].push_back(
-        {{"sequence", u.sequence}, {"first_bad_step", u.first_bad_step}, {"residual", finite(u.residual)}});
+    object["unconverged"].push_back({{"sequence", u.sequence},
+                                     {"first_bad_step", first_bad_row(report, u)},
+                                     {"residual", finite(u.residual)}});
   object["compile_ms"] = report.solve.compile_ms;
   object["cache"] = to_string(report.solve.cache);
 }
@@ -221,8 +234,8 @@ std::string run_json(const RunReport& report) {
 
 std::string not_finite(const RunReport& report) {
   if (!report.nonfinite) return {};
-  return fmt::format("{} is not finite from sequence {}, step {} on", report.nonfinite->state, report.nonfinite->sequence,
-                     report.nonfinite->step);
+  return fmt::format("{} is not finite from sequence {}, step {} {}", report.nonfinite->state,
+                     report.nonfinite->sequence, report.nonfinite->step, onwards(report));
 }
 
 std::string wrong_kernel(const RunReport& report) {
@@ -240,8 +253,10 @@ std::string not_converged(const RunReport& report) {
   const std::vector<Unconverged>& missed = report.solve.unconverged;
   if (!missed.empty()) {
     const Unconverged& worst = *std::max_element(missed.begin(), missed.end(), [](const Unconverged& a, const Unconverged& b) { return a.residual < b.residual; });
-    text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} on with a residual of {:.3g}", missed.size(),
-                        report.binding.batch, worst.sequence, worst.first_bad_step, worst.residual);
+    text += fmt::format(
+        ": {} of {} sequences, the worst of them sequence {} from step {} {} with a residual of {:.3g}",
+        missed.size(), report.binding.batch, worst.sequence, first_bad_row(report, worst), onwards(report),
+        worst.residual);
   }
   // Segments are run once each and scans are exact but for rounding: only what iterates gains by more iterations.
   const auto runs = [&](std::initializer_list<Strategy> strategies) {

@@ -145,6 +145,40 @@ TEST_F(CommandRun, NotConvergedSaysWhereAndWhatHelps) {
   EXPECT_FALSE(object["unconverged"].empty());
 }
 
+// Steps are named by their place in the arrays, whichever way time runs: two iterations make the first steps
+// right, which are the last of a reversed sequence.
+TEST_F(CommandRun, NamesStepsOfReversedRunsByTheirPlace) {
+  const std::string cell = write("far.cell", "cell far {\n  state h\n  input x\n  h' = tanh(3*h + x)\n}\n");
+  array("x.npy", {2, 40}, wave);
+  std::vector<std::string> command = {
+      "run", cell,      "--input", "x=x.npy",  "--solver", "newton", "--fixed-iterations",
+      "2",   "--dtype", "f64",     "--device", "cpu",      "--json"};
+  const json forth = json::parse(cellc(command).out);
+  ASSERT_FALSE(forth["unconverged"].empty());
+  Array flipped = load("x.npy");
+  const Array x = load("x.npy");
+  for (int i = 0; i < 80; ++i) flipped.set(i, x.get(i / 40 * 40 + 39 - i % 40));
+  save("x.npy", flipped);
+  command.push_back("--reverse");
+  const json back = json::parse(cellc(command).out);
+  ASSERT_EQ(back["unconverged"].size(), forth["unconverged"].size());
+  for (std::size_t s = 0; s < forth["unconverged"].size(); ++s)
+    EXPECT_EQ(back["unconverged"][s]["first_bad_step"].get<int>(),
+              39 - forth["unconverged"][s]["first_bad_step"].get<int>());
+  command.pop_back();
+  command.pop_back();
+  for (const char* last : {"--no-repair", "--reverse"}) command.push_back(last);
+  command[6] = "--max-iterations";
+  const Outcome text = cellc(command);
+  EXPECT_EQ(text.status, 3);
+  EXPECT_HAS(text.err, " back with a residual of ");
+  save("x.npy", Array(Dtype::F32, {1, 9}));
+  write("pole.cell", "cell pole {\n  state h = 1\n  input x\n  h' = 1/(h*x)\n}\n");
+  const Outcome pole =
+      cellc({"run", path("pole.cell"), "--input", "x=x.npy", "--reverse", "--device", "cpu"});
+  EXPECT_EQ(pole.err, "cellc: warning: h is not finite from sequence 0, step 8 back\n");
+}
+
 // More iterations are no help to segments, of which each is run once.
 TEST_F(CommandRun, NotConvergedInSegmentsSaysWhatHelpsThere) {
   const std::string cell = write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(1.05*h + 0.01*x)\n}\n");

@@ -280,7 +280,8 @@ TEST(Relaxation, RunsStepByStepWhatDoesNotContract) {
   }
 }
 
-// No iteration at all leaves zeros, and a step from zero makes 9: the residual is over 1 + |0|, not over 1 + |9|.
+// No iteration at all leaves zeros, and a step from zero makes 9: the residual is over 1 + |0|, not
+// over 1 + |9|.
 TEST(Relaxation, ResidualsAreOverWhatIsWritten) {
   AnalysedCell l = load("cell far[d] {\n  state h[d]\n  param U[d,d]\n  h' = 9 + tanh(U@h)\n}\n");
   const Binding binding = bind(l.cell, request(Dtype::F64, 4));
