@@ -38,6 +38,20 @@ class Tally {
   CheckItem item_;
 };
 
+/// A block with all its entries: 0 off an identity also where the slope on it is infinite or no number, as
+/// that of sqrt(h) at 0 is, since a product with the identity would be no number there.
+NodeId entries_of(CellGraph& cell, const JacobianBlock& block) {
+  Graph& g = cell.graph;
+  NodeId total = g.constant(0);
+  for (const JacobianTerm& term : block.terms) {
+    NodeId value = term.coefficient;
+    for (const auto& [place, axis] : term.identities)
+      value = g.op(Op::Where, {g.eye({axis, 0}, {block.column_axes[place], 0}), value, g.constant(0)});
+    total = g.op(Op::Add, {total, value});
+  }
+  return total;
+}
+
 class ClaimChecker {
  public:
   ClaimChecker(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const BoundRun& run,
@@ -51,7 +65,7 @@ class ClaimChecker {
 
   void run() {
     // Blocks become nodes before the evaluator looks at the graph.
-    for (const JacobianBlock& block : jacobian_.blocks) block_nodes_.push_back(block_as_node(cell_, block));
+    for (const JacobianBlock& block : jacobian_.blocks) block_nodes_.push_back(entries_of(cell_, block));
     step_ = std::make_unique<Step>(cell_, run_);
     make_points();
     check_blocks();
