@@ -95,22 +95,19 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
       continue;
     }
     const Symbol& symbol = base_symbol(node.symbol);
-    if (node.lag_axis != kNoAxis) {
-      fail(span, fmt::format("the lags of '{}' are lined up along an axis already", symbol.name), scope,
-           "lag[w](…) cannot stand inside another");
-      return kNoNode;
-    }
-    if (symbol.kind == SymbolKind::Input) {
+    const bool lined_up = node.lag_axis != kNoAxis;
+    if (symbol.kind == SymbolKind::Input && !lined_up) {
       done[id] = graph_.read(node.symbol, node.index, node.span, node.lag, along);
       continue;
     }
     if (!fixed || *fixed > kMaxStateLagAxis) {
       fail(span,
-           fmt::format("lags of the state '{}' along '{}' need a length that the header fixes, {} at most",
-                       symbol.name, axis_name(axis), kMaxStateLagAxis),
+           fmt::format("lags of {} '{}' along '{}' need a length that the header fixes, {} at most",
+                       lined_up ? "lags of" : "the state", symbol.name, axis_name(axis), kMaxStateLagAxis),
            scope,
-           fmt::format("write {}=4 in the header: each lag of a state is a state of its own",
-                       axis_name(axis)));
+           fmt::format("write {}=4 in the header: {}", axis_name(axis),
+                       lined_up ? "lags that are lined up already are written out for each of its entries"
+                                : "each lag of a state is a state of its own"));
       return kNoNode;
     }
     NodeId line_up = kNoNode;

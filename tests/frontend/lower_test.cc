@@ -426,6 +426,21 @@ TEST(Lower, LagsAlongAnAxis) {
   });
 }
 
+// One convolution of another: lags of lags add up.
+TEST(Lower, LagsAlongAnAxisOfWhatIsLinedUpAlready) {
+  const CellGraph cell = good(
+      "cell c[d, w=3, v] {\n state h[d]\n input x[d]\n param a[d,v], b[d,w]\n"
+      " u = sum[v](a*lag[v](x))\n h' = sum[w](b*lag[w](u)) + 0.5*h\n}\n");
+  Numbers at(cell, {{"d", 2}, {"v", 4}});
+  expect_entries(at("h'"), [](const Place& p) {
+    return 0.5 * entry("h", p) + sum_to(3, [&](auto w) {
+             return entry("b", {p[0], w}) * sum_to(4, [&](auto v) {
+                      return entry("a", {p[0], v}) * entry("x", p, static_cast<int>(w + v));
+                    });
+           });
+  });
+}
+
 TEST(Lower, LagAlongAnAxisOfUnknownLength) {
   const CellGraph cell = good(
       "cell c[d, w] {\n state h[d]\n input x[d]\n param conv[d,w]\n h' = sum[w](conv*lag[w](x)) + "
