@@ -67,7 +67,8 @@ Parser::Sub Parser::node(Sub made) {
     fail(made.expr->name_span,
          fmt::format("an expression of more than {} operators and names", kMaxExpressionNodes), remedy);
   }
-  if (made.depth > kMaxExpressionDepth) {
+  // A name or number alone is one deep already.
+  if (made.depth > kMaxExpressionDepth + 1) {
     fail(made.expr->name_span, fmt::format("a chain of more than {} operators", kMaxExpressionDepth), remedy);
   }
   return made;
