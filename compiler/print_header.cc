@@ -3,17 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "compiler/inspect.h"
 
 namespace cellc {
 namespace {
-
-std::string upper(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::toupper(c); });
-  return text;
-}
 
 class HeaderPrinter {
  public:
@@ -32,7 +26,7 @@ class HeaderPrinter {
         " * call at once, each with a workspace of its own. Nothing is written unless a call gives 0. */\n"
         "#ifndef CELLC_CELL_{0}_H\n#define CELLC_CELL_{0}_H\n\n#include <stdint.h>\n\n"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
-        upper(p_));
+        macro_name(p_));
     text += lengths() + arrays() + functions();
     return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
   }
@@ -141,7 +135,7 @@ std::string print_header(const DriverModule& module, const DriverOptions& option
   return HeaderPrinter(of).print(origin);
 }
 
-std::string macro_name(const std::string& name) { return upper(name); }
+std::string macro_name(const std::string& name) { return name; }
 
 std::string structure_summary(const CellGraph& cell, const Structure& structure) {
   std::string text;

@@ -351,22 +351,39 @@ TEST_F(CommandBuild, TheHeaderNamesStagesOfCopies) {
   EXPECT_HAS(bytes("late.h"), "structure: {h} diagonal; {lag(h, 1)} diagonal\n");
 }
 
-// The names of a cell, the words of C and C++ and the suffixes of a header's own get out of each other's way.
+// The names of a cell, the words of C and C++, macros of the C library and the suffixes of a header's own get out of
+// each other's way.
 TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
   const std::string cell = write("main.cell", R"(cell main[int, sequences] {
-  state h[int], new, x_start, INT64_MAX
-  input x[int], h_strides, h_final[sequences], int64_t, float
-  param x_strides, h_ = 1
+  state h[int], new, x_start, INT64_MAX, SIZE_MAX, I
+  input x[int], h_strides, h_final[sequences], int64_t, float, NAN
+  param x_strides, h_ = 1, INT8_MIN = 2, typeof_unqual = 1
   h' = 0.5*h + x*h_ + x_strides
   new' = 0.5*new + h_strides + sum[sequences](h_final)
   x_start' = 0.5*x_start + int64_t*float
   INT64_MAX' = 0.5*INT64_MAX
+  SIZE_MAX' = 0.5*SIZE_MAX + INT8_MIN
+  I' = 0.5*I + typeof_unqual*NAN
 }
 )");
   build({cell, "--target", "cpu-object", "-o", "main.o"});
-  write("use.c", "#include \"main.h\"\nint use(const main_arrays* a) { return a->h_strides != 0 && a->new_ != 0; }\n");
-  shell(kCc + "-c use.c -o use.o");
-  shell(kCpp + "-x c++ -c use.c -o use.o");
+  const std::string use =
+      "#include \"main.h\"\nint use(const main_arrays* a) { return a->h_strides != 0 && a->new_ != 0; }\n";
+  write("use.c", use);
+  write("after.c", "#include <complex.h>\n#include <limits.h>\n#include <math.h>\n#include <stdio.h>\n" + use);
+  for (const char* program : {"use.c", "after.c"}) {
+    shell(kCc + "-c " + program + " -o use.o");
+    shell(kCpp + "-x c++ -c " + program + " -o use.o");
+  }
+}
+
+TEST_F(CommandBuild, NamesThatDifferInCaseAreTwoCells) {
+  const std::string body = " {\n  state h\n  h' = 0.5*h\n}\n";
+  const std::string cells = write("two.cell", "cell leaky" + body + "cell Leaky" + body);
+  build({cells, "--cell", "leaky", "--target", "cpu-object", "-o", "one.o"});
+  build({cells, "--cell", "Leaky", "--target", "cpu-object", "-o", "other.o"});
+  write("use.c", "#include \"one.h\"\n#include \"other.h\"\nint main(void) { return leaky_message(0) == Leaky_about(); }\n");
+  shell(kCc + "use.c one.o other.o -o use && ./use");
 }
 
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
