@@ -1,8 +1,11 @@
 // The C API as a program meets it: through the shared library and cellc.h alone.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -238,6 +241,56 @@ TEST_F(CApi, PackedSequencesAndNarrowStorage) {
     EXPECT_NEAR(a.of("h_final")[i], b.of("h_final")[i], 1e-5);
   for (std::size_t d = 0; d < kD; ++d)
     EXPECT_EQ(a.of("h_final")[kD + d], a.of("h_start")[kD + d]) << "an empty sequence";
+}
+
+/// So many bytes between pages that nobody may touch, right before the second or right behind the first.
+class Fenced {
+ public:
+  Fenced(std::size_t bytes, bool at_end) : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))) {
+    const std::size_t inside = (bytes / page_ + 1) * page_;
+    whole_ = inside + 2 * page_;
+    base_ = static_cast<char*>(mmap(nullptr, whole_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(mprotect(base_ + page_, inside, PROT_READ | PROT_WRITE), 0);
+    data = base_ + page_ + (at_end ? inside - bytes : 0);
+  }
+  Fenced(const Fenced&) = delete;
+  ~Fenced() { munmap(base_, whole_); }
+
+  void* data;
+
+ private:
+  std::size_t page_, whole_;
+  char* base_;
+};
+
+TEST_F(CApi, NothingBesideTheArraysIsTouched) {
+  // Sequences of one step, the first and the last among them: there is no row before them, or none after.
+  const std::int64_t offsets[] = {0, 1, 71, 71, 72};
+  for (const char* solver : {"sequential", "segmented", "shooting", "newton"})
+    for (const bool reverse : {false, true})
+      for (const bool at_end : {false, true}) {
+        SCOPED_TRACE(testing::Message() << solver << (reverse ? ", reversed" : "") << (at_end ? ", at ends" : ""));
+        cellc_options options;
+        cellc_options_init(&options);
+        options.dtype = CELLC_F64;
+        options.solver = solver;
+        cellc_kernel* kernel = nullptr;
+        ASSERT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
+        kernels_.push_back(kernel);
+        cellc_shape shape = shape_of(kLengths, 4, 0);
+        shape.offsets = offsets;
+        shape.reverse = reverse;
+        Arrays<double> arrays(kernel, shape, CELLC_F64);
+        std::vector<std::unique_ptr<Fenced>> fenced;
+        for (std::size_t i = 0; i < arrays.table.size(); ++i) {
+          const std::size_t bytes = arrays.memory[i].size() * sizeof(double);
+          fenced.push_back(std::make_unique<Fenced>(bytes, at_end));
+          std::memcpy(fenced[i]->data, arrays.memory[i].data(), bytes);
+          arrays.table[i].data = fenced[i]->data;
+        }
+        EXPECT_EQ(cellc_forward(kernel, &shape, arrays.table.data(), arrays.count(), nullptr), CELLC_OK)
+            << cellc_last_error();
+      }
 }
 
 /// A param that is given to a 16-bit cell is not rounded to 16 bits, nor is a start that follows from it; a default is, as one from a
