@@ -25,7 +25,8 @@ std::string c_name(const std::string& name) {
 }
 
 std::string c_prefix(const std::string& cell) {
-  return c_name(cell) + (cell == "cellc" || cell.rfind("cellc_", 0) == 0 ? "_" : "");
+  const bool taken = cell == "cellc" || cell.starts_with("cellc_") || cell == "llvm";
+  return c_name(cell) + (taken ? "_" : "");
 }
 
 const CallField* CallLayout::find(FieldKind kind, int id) const {

@@ -377,6 +377,13 @@ TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
   }
 }
 
+TEST_F(CommandBuild, ACellMayBeCalledLlvm) {
+  const std::string cell = write("llvm.cell", "cell llvm[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
+  build({cell, "--target", "cpu-shared", "-o", "libllvm.so"});
+  write("use.c", "#include \"libllvm.h\"\nint main(void) { return llvm__about()[0] != 'c'; }\n");
+  shell(kCc + "use.c -L. -lllvm -Wl,-rpath,. -o use && ./use");
+}
+
 TEST_F(CommandBuild, NamesThatDifferInCaseAreTwoCells) {
   const std::string body = " {\n  state h\n  h' = 0.5*h\n}\n";
   const std::string cells = write("two.cell", "cell leaky" + body + "cell Leaky" + body);
