@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "capi/guard.h"
+#include "compiler/default_cells.h"
 #include "compiler/inspect.h"
 #include "compiler/parse.h"
 #include "runtime/compile_orc.h"
@@ -76,6 +77,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->layout = call_layout(kernel->cell());
+  kernel->least = least_lengths(kernel->cell());
   for (const CallField& field : kernel->layout.fields) {
     std::vector<int> axes;
     for (const AxisId a : field_axes(kernel->cell(), field)) {
@@ -163,7 +165,8 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
     if (!from.lengths && !axis.fixed)
       throw Misuse(fmt::format("the shape has no lengths; the cell leaves that of axis {} open", axis.name));
     const std::int64_t length = from.lengths ? from.lengths[a] : *axis.fixed;
-    if (length < 1) throw Misuse(fmt::format("axis {} has length {}; expected 1 or more", axis.name, length));
+    if (const std::int64_t least = kernel.least.at(kernel.cell().header[a]); length < least)
+      throw Misuse(fmt::format("axis {} has length {}; expected {} or more", axis.name, length, least));
     if (axis.fixed && length != *axis.fixed)
       throw Misuse(fmt::format("axis {} has length {}; the cell fixes {}", axis.name, length, *axis.fixed));
     shape.lengths.push_back(length);

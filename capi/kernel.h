@@ -1,5 +1,6 @@
 #pragma once
 // What the handles of the C API stand for. Private to capi/.
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,7 @@ struct CompiledCell {
   SolveOptions solve;
   int threads = 0;
   CallLayout layout;
+  std::map<AxisId, std::int64_t> least;   ///< lengths of header axes
   std::vector<std::vector<int>> axes_of;  ///< by array: numbers of its axes
 
   std::optional<GpuKernel> on_gpu;        ///< unless it runs on the CPU

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "compiler/call_layout.h"
 #include "compiler/diagnostic.h"
 #include "compiler/evaluate.h"
 #include "runtime/npy.h"
@@ -128,20 +129,12 @@ class Binder {
     }
   }
 
-  /// Steps of history that the cell reads of a state or input. Where they run along an axis that the
-  /// header does not fix (max_lag is -1), the axis's length in this run decides.
+  /// Steps of history that the cell reads of a state or input, as far as lengths are known.
   std::int64_t depth(int symbol) const {
-    if (cell_.symbols[symbol].max_lag >= 0) return cell_.symbols[symbol].max_lag;
     std::int64_t deepest = 0;
-    for (NodeId id = 0; id < cell_.graph.size(); ++id) {
-      const Node& node = cell_.graph[id];
-      if (node.op != Op::Read || node.symbol != symbol) continue;
-      std::int64_t lag = node.lag;
-      if (node.lag_axis != kNoAxis) {
-        const auto size = sizes_.find(cell_.graph.axis(node.lag_axis).extent_of);
-        if (size != sizes_.end()) lag += size->second.value - 1;
-      }
-      deepest = std::max(deepest, lag);
+    for (const Reach& reach : reaches(cell_, symbol)) {
+      const auto along = sizes_.find(reach.axis);
+      deepest = std::max(deepest, reach.lag + (along == sizes_.end() ? 0 : along->second.value - 1));
     }
     return deepest;
   }
@@ -542,23 +535,6 @@ class Binder {
 };
 
 }  // namespace
-
-void each_picked_entry(const CellGraph& cell, const std::function<void(AxisId, std::int64_t, const std::string&)>& visit) {
-  const Graph& graph = cell.graph;
-  const auto look_at = [&](AxisId axis, const Index& index, const std::string& of) {
-    if (!index.is_axis()) visit(graph.axis(axis).extent_of, index.literal, of);
-  };
-  for (NodeId id = 0; id < graph.size(); ++id) {
-    const Node& node = graph[id];
-    if (node.op == Op::Read) {
-      const Symbol& symbol = cell.symbols[node.symbol];
-      for (std::size_t i = 0; i < node.index.size(); ++i) look_at(symbol.axes[i], node.index[i], " of " + symbol.name);
-    } else if (node.op == Op::OneHot) {
-      look_at(node.index[0].axis, node.index[1], " of eye");
-    }
-    for (const auto& [axis, index] : node.map) look_at(axis, index, "");
-  }
-}
 
 Binding bind(const CellGraph& cell, const BindRequest& request) { return Binder(cell, request).bind(); }
 

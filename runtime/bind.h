@@ -3,7 +3,6 @@
 // axis name, sizes found, defaults and random numbers filled in. And back: what a run wrote,
 // under the names and shapes that users expect.
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/default_cells.h"
 #include "compiler/graph.h"
 #include "runtime/array.h"
 #include "runtime/engine.h"
@@ -53,9 +53,6 @@ struct Binding {
 
 /// Throws RequestError (an array is wrong or missing), UsageError or DeviceError (memory).
 Binding bind(const CellGraph& cell, const BindRequest& request);
-
-/// Tells `visit` of every entry that the cell picks by a number: of which header axis, and of what, in words.
-void each_picked_entry(const CellGraph& cell, const std::function<void(AxisId, std::int64_t, const std::string&)>& visit);
 
 /// What the state is carried in: f64 for f64 storage, else f32.
 Dtype arithmetic_of(Dtype storage);
