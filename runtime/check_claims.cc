@@ -99,7 +99,7 @@ class ClaimChecker {
     const RunOutput trajectory = reference_run(cell_, run_);
     const std::int64_t rows = run_.offsets.back();
     for (const std::int64_t row : {std::int64_t{1}, std::int64_t{4}, rows - 1}) {
-      Point point{{}, row, {}};
+      Point point{{}, row};
       for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
         const std::int64_t n = step_->entries(static_cast<int>(u));
         Values values;
@@ -109,7 +109,7 @@ class ClaimChecker {
       points_.push_back(std::move(point));
     }
     for (const std::int64_t row : {std::int64_t{0}, std::int64_t{2}, std::int64_t{7}})
-      points_.push_back({random_states(), row, {}});
+      points_.push_back({random_states(), row});
     for (Point& point : points_) differentiate_at(*step_, point);
   }
 

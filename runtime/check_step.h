@@ -113,9 +113,9 @@ struct Point {
   std::int64_t row;
   /// [row update][column update][row entry * column entries + column entry]; NaN where the
   /// differences tell that the step has a kink there or is not finite, or tell nothing for rounding.
-  std::vector<std::vector<Values>> slopes;
+  std::vector<std::vector<Values>> slopes{};
   /// By how much rounding alone may have moved them: a state of a million that is differenced over 1e-4 says five digits.
-  std::vector<std::vector<Values>> rounding;
+  std::vector<std::vector<Values>> rounding{};
 };
 
 /// Fills `point.slopes` and `point.rounding`.
