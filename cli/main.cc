@@ -157,8 +157,8 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
                           "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
   command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
-  command->add_option("--dim", options.dims, "length of an axis for these two; 256 by default")->allow_extra_args(false)->type_name("AXIS=N");
-  command->add_option("--length", options.length, "number of steps for these two; 4096 by default")->transform(whole_number(1, std::uint64_t{1} << 40));
+  command->add_option("--dim", options.dims, "length of an axis, for --whole and ptx; 256 by default")->allow_extra_args(false)->type_name("AXIS=N");
+  command->add_option("--length", options.length, "number of steps, for --whole and ptx; 4096 by default")->transform(whole_number(1, std::uint64_t{1} << 40));
   command->add_flag("--whole", options.whole, "for the stage cuda: the translation units that are compiled, templates and all");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
@@ -174,7 +174,7 @@ void add_data_options(CLI::App* command, DataOptions& options) {
   many("--param", options.params, "a param, [a...], or a number for every entry");
   many("--state", options.states, "an initial state, [B, a...]; h.lag=FILE: its history");
   command->add_option("--offsets", options.offsets, "packed sequences: int64 [N+1]")->type_name("FILE");
-  command->add_option("--random", options.random, "fill what is not given, from this seed")
+  command->add_option("--random", options.random, "fill inputs and params that are not given, from this seed")
       ->type_name("SEED")
       ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
   command->add_option("--batch", options.batch, "number of sequences, where no array says it")

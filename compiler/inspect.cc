@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 
 #include "compiler/print_expression.h"
 #include "compiler/simplify.h"
@@ -178,6 +179,19 @@ std::string join(const std::vector<std::string>& parts, const char* separator) {
   return text;
 }
 
+/// What fits on a line; where that is not all, it says so.
+std::string on_a_line(std::string_view source) {
+  constexpr std::size_t kMost = 60;
+  std::string line(source.substr(0, kMost));
+  if (source.size() > kMost) {
+    const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(source[i]) & 0xc0) == 0x80; };
+    while (!line.empty() && continues(line.size())) line.pop_back();  // letters of comments stay whole
+    line += "…";
+  }
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line;
+}
+
 }  // namespace
 
 std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const SourceText& source) {
@@ -334,9 +348,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   text += "\nWhy\n";
   for (const Reason& r : structure.why) {
     const Position p = source.position(r.span.offset);
-    std::string quoted(source.slice(r.span).substr(0, 60));
-    std::replace(quoted.begin(), quoted.end(), '\n', ' ');
-    text += fmt::format("  line {}: {}   `{}`\n", p.line, r.text, quoted);
+    text += fmt::format("  line {}: {}   `{}`\n", p.line, r.text, on_a_line(source.slice(r.span)));
   }
   text += "\nWork: " + flops_per_step(cell) + " operations per step and batch row\n";
   return text;

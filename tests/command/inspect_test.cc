@@ -72,6 +72,13 @@ TEST_F(CommandInspect, TextAndLatex) {
   EXPECT_EQ(squares.out.find("c^{(t)}^"), std::string::npos);
 }
 
+TEST_F(CommandInspect, LinesThatAreQuotedInPartSaySo) {
+  // The quote ends within a letter of the comment.
+  const std::string cell = write("long.cell", "cell long[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h +   # " +
+                                                  std::string(37, 'a') + "é\n    x)\n}\n");
+  EXPECT_HAS(cellc({"inspect", cell}).out, "`h' = tanh(0.5*h +   # " + std::string(37, 'a') + "…`\n");
+}
+
 TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   const Outcome outcome = cellc({"inspect", example("04_lstm.cell"), "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
