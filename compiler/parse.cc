@@ -82,7 +82,7 @@ void Parser::fail(Span span, std::string message, std::string note) {
 void Parser::fail_expected(const std::string& what, std::string note) {
   const Token& found = peek();
   if (found.kind == TokenKind::Error) throw SyntaxError{};
-  if (note.empty()) note = hint(found);
+  if (note.empty()) note = hint(found, what.starts_with("an operator"));
   // "Found the end of the line" is shown after the last character of that line, not below it.
   Span span = found.span;
   if ((found.kind == TokenKind::Newline || found.kind == TokenKind::End) && at_ > 0) {

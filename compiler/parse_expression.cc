@@ -306,6 +306,11 @@ Parser::Sub Parser::parse_named() {
       fail(after.span, "there is no '.T'",
            fmt::format("a transpose renames the axes by place: {}[j,i]", name.text));
     }
+    std::size_t last = 1;  // np.linalg.norm
+    while (peek_after(last + 1).kind == TokenKind::Dot) last += 2;
+    if (peek_after(last + 1).kind == TokenKind::LeftParen)
+      fail(after.span, fmt::format("there is no '.{}'", peek_after(last).text),
+           "a function has nothing before its name: tanh(x), sum[k](x)");
     fail(after.span, "values of a cell inside a cell are not supported yet",
          "write the inner cell's states and lines in this cell");
   }

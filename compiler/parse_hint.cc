@@ -45,7 +45,8 @@ constexpr Habit kHabits[] = {
 
 }  // namespace
 
-std::string Parser::hint(const Token& found) const {
+std::string Parser::hint(const Token& found, bool after_value) const {
+  const char* const product = after_value ? "multiplication is written with '*'" : "";
   const auto position = static_cast<std::size_t>(&found - tokens_.data());
   switch (found.kind) {
     case TokenKind::Semicolon:
@@ -75,7 +76,7 @@ std::string Parser::hint(const Token& found) const {
       return brackets_ > 0 ? "" : "there is a ']' without its '['";
     case TokenKind::LeftParen:
     case TokenKind::Number:
-      return "multiplication is written with '*'";
+      return product;
     case TokenKind::Plus:
     case TokenKind::Minus:
     case TokenKind::Star:
@@ -101,7 +102,7 @@ std::string Parser::hint(const Token& found) const {
     const std::string meant = closest_name(std::string(found.text), keywords());
     return meant.empty() ? std::string() : fmt::format("did you mean '{}'?", meant);
   }
-  return "multiplication is written with '*'";
+  return product;
 }
 
 }  // namespace cellc

@@ -59,7 +59,8 @@ class Parser {
   [[noreturn]] void fail_expected(const std::string& what, std::string note = {});
   [[noreturn]] void fail_unclosed(const Token& open, const std::string& what);
   std::string describe(const Token& token) const;
-  std::string hint(const Token& found) const;  // parse_hint.cc
+  /// `after_value`: where an operator could stand. parse_hint.cc
+  std::string hint(const Token& found, bool after_value = false) const;
   void recover(std::size_t start);
   void skip_to_top_level();
 

@@ -263,6 +263,8 @@ TEST(SyntaxErrors, InExpressions) {
       {"y = {a}", {"2:7 expected a value, found '{'"}},
       {"y = if a > 0 then b", {"2:7 'if' is not part of the cell language"}},
       {"y = A.T", {"2:8 there is no '.T'"}},
+      {"y = h.tanh()", {"2:8 there is no '.tanh'"}},
+      {"y = torch.nn.relu(x)", {"2:12 there is no '.relu'"}},
       {"y = f1.h", {"2:9 values of a cell inside a cell are not supported yet"}},
       {"y = reverse f(a)", {"2:7 'reverse' is not supported yet"}},
       {"y = in", {"2:7 expected a value, found the reserved word 'in'"}},
@@ -389,7 +391,11 @@ TEST(SyntaxErrors, Notes) {
   EXPECT_EQ(note_of(in_cell("y = a and b")), "both of two conditions is their product: (a > 0)*(b > 0)");
   EXPECT_EQ(note_of(in_cell("if (a > 0) {\n y = 3\n }")), "a choice is where(condition, a, b)");
   EXPECT_EQ(note_of(in_cell("y = A.T")), "a transpose renames the axes by place: A[j,i]");
+  EXPECT_EQ(note_of(in_cell("y = np.tanh(x)")), "a function has nothing before its name: tanh(x), sum[k](x)");
   EXPECT_EQ(note_of(in_cell("y = 2x")), "multiplication is written out: 2*x");
+  EXPECT_EQ(note_of(in_cell("y = 2 x")), "multiplication is written with '*'");
+  EXPECT_EQ(note_of(in_cell("param w in (0 1)")), "");
+  EXPECT_EQ(note_of("cell a[d, m=d] {\n}\n"), "");
   EXPECT_EQ(note_of(in_cell("y = a @\n z = b")), "the line above ends in '@' and so goes on here");
   EXPECT_EQ(note_of(in_cell("y = a\n  + b")),
             "a line goes on after an operator at its end: put the operator on the line before");
