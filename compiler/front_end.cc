@@ -4,6 +4,7 @@
 
 #include "compiler/lower.h"
 #include "compiler/parse.h"
+#include "compiler/verify.h"
 
 namespace cellc {
 namespace {
@@ -51,6 +52,7 @@ AnalysedCell analyse_text(SourceText source, const std::string& name,
   if (name.empty() && cells.size() == 1) chosen = 0;
   if (chosen == cells.size()) throw CellChoiceError(result.source, name, std::move(names));
   result.cell = std::move(cells[chosen]);
+  verify(result.cell);
   enter("differentiate");
   result.jacobian = differentiate(result.cell);
   enter("structure");
