@@ -82,6 +82,7 @@ TEST_F(CommandBench, Statuses) {
       {2, {"bench", gru, "--repeats", "0"}, "--repeats"},
       {2, {"bench", gru, "--dim", "q=3"}, "has no axis 'q'"},
       {1, {"bench", path("none.cell")}, "cannot open"},
+      {4, {"bench", gru, "--batch", "4000000000000", "--length", "4000000000000"}, "more than can be counted"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = cellc(c.arguments);
