@@ -41,7 +41,10 @@ typedef enum : int
 #else
 typedef enum
 #endif
-{ CELLC_F32 = 0, CELLC_F64 = 1, CELLC_F16 = 2, CELLC_BF16 = 3 } cellc_dtype;
+{ CELLC_F32 = 0,
+  CELLC_F64 = 1,
+  CELLC_F16 = 2,
+  CELLC_BF16 = 3 } cellc_dtype;
 
 CELLC_API int cellc_api_version(void); /* of the library: CELLC_API_VERSION of its header */
 CELLC_API const char* cellc_version(void);

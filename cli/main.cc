@@ -157,8 +157,11 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
                           "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
   command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
-  command->add_option("--dim", options.dims, "length of an axis, for --whole and ptx; 256 by default")->allow_extra_args(false)->type_name("AXIS=N");
-  command->add_option("--length", options.length, "number of steps, for --whole and ptx; 4096 by default")->transform(whole_number(1, std::uint64_t{1} << 40));
+  command->add_option("--dim", options.dims, "length of an axis, for --whole and ptx; 256 by default")
+      ->allow_extra_args(false)
+      ->type_name("AXIS=N");
+  command->add_option("--length", options.length, "number of steps, for --whole and ptx; 4096 by default")
+      ->transform(whole_number(1, std::uint64_t{1} << 40));
   command->add_flag("--whole", options.whole, "for the stage cuda: the translation units that are compiled, templates and all");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);

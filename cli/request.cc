@@ -101,7 +101,8 @@ BindRequest measured_request(const CellGraph& cell, const DataOptions& options) 
   if (!request.batch) request.batch = 1;
   if (!request.length) request.length = kSteps;
   const std::map<std::string, std::int64_t> said = request.dims;
-  const double rows = std::max(1.0, static_cast<double>(*request.batch) * static_cast<double>(*request.length));
+  const double rows =
+      std::max(1.0, static_cast<double>(*request.batch) * static_cast<double>(*request.length));
   for (std::int64_t n = kAxis;; n /= 2) {
     for (const AxisId a : cell.header) {
       const Axis& axis = cell.graph.axis(a);

@@ -76,8 +76,8 @@ std::int64_t history_depth(const CellGraph& cell, const std::vector<std::int64_t
 /// `name`, or another that C and C++ accept as an identifier.
 std::string c_name(const std::string& name);
 /// What the names of a shipped cell begin with: its own name, behind which stands an underscore where it is
-/// one of ours (`cellc`, `cellc_run`): the host's part of GPU code and the C API have such names. Nor does LLVM let
-/// anybody define `llvm.step`.
+/// one of ours (`cellc`, `cellc_run`): the host's part of GPU code and the C API have such names. Nor does
+/// LLVM let anybody define `llvm.step`.
 std::string c_prefix(const std::string& cell);
 
 }  // namespace cellc

@@ -19,7 +19,8 @@ Defaults defaults_of(const CellGraph& cell, SymbolKind kind) {
   return result;
 }
 
-void each_picked_entry(const CellGraph& cell, const std::function<void(AxisId, std::int64_t, const std::string&)>& visit) {
+void each_picked_entry(const CellGraph& cell,
+                       const std::function<void(AxisId, std::int64_t, const std::string&)>& visit) {
   const Graph& graph = cell.graph;
   const auto look_at = [&](AxisId axis, const Index& index, const std::string& of) {
     if (!index.is_axis()) visit(graph.axis(axis).extent_of, index.literal, of);
@@ -28,7 +29,8 @@ void each_picked_entry(const CellGraph& cell, const std::function<void(AxisId, s
     const Node& node = graph[id];
     if (node.op == Op::Read) {
       const Symbol& symbol = cell.symbols[node.symbol];
-      for (std::size_t i = 0; i < node.index.size(); ++i) look_at(symbol.axes[i], node.index[i], " of " + symbol.name);
+      for (std::size_t i = 0; i < node.index.size(); ++i)
+        look_at(symbol.axes[i], node.index[i], " of " + symbol.name);
     } else if (node.op == Op::OneHot) {
       look_at(node.index[0].axis, node.index[1], " of eye");
     }

@@ -184,7 +184,9 @@ std::string on_a_line(std::string_view source) {
   constexpr std::size_t kMost = 60;
   std::string line(source.substr(0, kMost));
   if (source.size() > kMost) {
-    const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(source[i]) & 0xc0) == 0x80; };
+    const auto continues = [&](std::size_t i) {
+      return (static_cast<unsigned char>(source[i]) & 0xc0) == 0x80;
+    };
     while (!line.empty() && continues(line.size())) line.pop_back();  // letters of comments stay whole
     line += "…";
   }

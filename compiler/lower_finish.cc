@@ -23,7 +23,8 @@ struct Scratch {
 
 class Finisher {
  public:
-  explicit Finisher(const Scratch& from) : from_(from), graph_(from.graph), symbols_(from.symbols), alive_(graph_.size(), 0) {
+  explicit Finisher(const Scratch& from)
+      : from_(from), graph_(from.graph), symbols_(from.symbols), alive_(graph_.size(), 0) {
     find_alive();
     find_depths();
   }
@@ -44,7 +45,8 @@ class Finisher {
     copy_symbols();
     copy_nodes();
     write_updates();
-    for (const Out& out : from_.outs) result_.outs.push_back({out.name, out.index, image_[out.value], out.span});
+    for (const Out& out : from_.outs)
+      result_.outs.push_back({out.name, out.index, image_[out.value], out.span});
     for (const NamedValue& v : from_.named)
       if (image_[v.node] != kNoNode && !too_deep_[v.node])
         result_.named.push_back({v.name, image_[v.node], v.index, v.span, v.ordered});
@@ -53,7 +55,9 @@ class Finisher {
 
  private:
   bool is_prime(int symbol) const { return symbol >= static_cast<int>(symbols_.size()); }
-  NodeId update_behind(int symbol) const { return from_.updates[static_cast<std::size_t>(symbol) % symbols_.size()]; }
+  NodeId update_behind(int symbol) const {
+    return from_.updates[static_cast<std::size_t>(symbol) % symbols_.size()];
+  }
 
   /// What a scratch node reads; a prime reads the update behind it.
   void push_operands(const Node& node, std::vector<NodeId>& stack) const {
@@ -170,7 +174,8 @@ class Finisher {
       const std::size_t s = static_cast<std::size_t>(node.symbol) % symbols_.size();
       if (is_prime(node.symbol)) {
         std::vector<std::pair<AxisId, Index>> map;
-        for (std::size_t p = 0; p < node.index.size(); ++p) map.emplace_back(symbols_[s].index[p], node.index[p]);
+        for (std::size_t p = 0; p < node.index.size(); ++p)
+          map.emplace_back(symbols_[s].index[p], node.index[p]);
         return result_.graph.reindex(image_[from_.updates[s]], std::move(map), node.span);
       }
       node.symbol = number_[s];
@@ -229,8 +234,8 @@ class Finisher {
   const Graph& graph_;
   const std::vector<Symbol>& symbols_;
   std::vector<char> alive_, too_deep_;  ///< by scratch node
-  std::vector<int> depth_;              ///< of each history; -1: the length of an axis that is known only at run time
-  std::vector<int> sure_;               ///< what is there whatever the lengths of open axes (1 at least),
+  std::vector<int> depth_;  ///< of each history; -1: the length of an axis that is known only at run time
+  std::vector<int> sure_;   ///< what is there whatever the lengths of open axes (1 at least),
   std::map<std::pair<int, AxisId>, int> beyond_;  ///< and by open axis what lies beyond
   CellGraph result_;
   std::vector<int> number_;    ///< by scratch symbol

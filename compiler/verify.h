@@ -1,6 +1,6 @@
 #pragma once
-// Is a graph what the head of graph.h says it is? The front end asks of every cell that it hands on; a fault found
-// here is ours, never the user's.
+// Is a graph what the head of graph.h says it is? The front end asks of every cell that it hands on; a fault
+// found here is ours, never the user's.
 #include "compiler/graph.h"
 
 namespace cellc {

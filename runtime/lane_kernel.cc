@@ -340,7 +340,8 @@ class LaneTile {
       const Number* const row = all + (r.lane.row - (a.shifted ? data_.direction : 0)) * a.row_entries;
       const Number* const first =
           a.shifted ? reinterpret_cast<const Number*>(a.first) + r.lane.sequence * a.row_entries : nullptr;
-      const bool only_first = a.shifted && r.lane.at_start && last == 0;  // the array may have no row before it
+      const bool only_first =
+          a.shifted && r.lane.at_start && last == 0;  // the array may have no row before it
       const std::int64_t valid = std::clamp<std::int64_t>(last + 1 - done, 0, n);
       for (std::int64_t m = 0; m < static_cast<std::int64_t>(a.mixed.size()); ++m) {
         Number* const here = to + m * lanes_ + r.first_lane;
@@ -352,7 +353,8 @@ class LaneTile {
         std::int64_t begin = 0;
         if (a.shifted && done == 0 && r.lane.at_start) rows(first + a.mixed[m], 0, begin++, 1);
         rows(row + (done + begin) * move + a.mixed[m], move, begin, std::max(begin, valid));
-        if (valid < n) rows((only_first ? first : row + last * move) + a.mixed[m], 0, std::max(begin, valid), n);
+        if (valid < n)
+          rows((only_first ? first : row + last * move) + a.mixed[m], 0, std::max(begin, valid), n);
       }
     }
   }

@@ -269,13 +269,15 @@ TEST_F(CApi, NothingBesideTheArraysIsTouched) {
   for (const char* solver : {"sequential", "segmented", "shooting", "newton"})
     for (const bool reverse : {false, true})
       for (const bool at_end : {false, true}) {
-        SCOPED_TRACE(testing::Message() << solver << (reverse ? ", reversed" : "") << (at_end ? ", at ends" : ""));
+        SCOPED_TRACE(testing::Message()
+                     << solver << (reverse ? ", reversed" : "") << (at_end ? ", at ends" : ""));
         cellc_options options;
         cellc_options_init(&options);
         options.dtype = CELLC_F64;
         options.solver = solver;
         cellc_kernel* kernel = nullptr;
-        ASSERT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
+        ASSERT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_OK)
+            << cellc_last_error();
         kernels_.push_back(kernel);
         cellc_shape shape = shape_of(kLengths, 4, 0);
         shape.offsets = offsets;

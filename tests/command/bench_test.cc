@@ -75,14 +75,18 @@ TEST_F(CommandBench, Statuses) {
     std::vector<std::string> arguments;
     const char* message;
   } cases[] = {
-      {2, {"bench", gru, "--solver", "scan", "--device", "cpu"}, "--solver scan: the stage {h} is neither linear"},
+      {2,
+       {"bench", gru, "--solver", "scan", "--device", "cpu"},
+       "--solver scan: the stage {h} is neither linear"},
       {2, {"bench", gru, "--solver", "magic"}, "expected all, auto"},
       {2, {"bench", gru, "--solver", "persistent"}, "not available in this version"},
       {2, {"bench", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {2, {"bench", gru, "--repeats", "0"}, "--repeats"},
       {2, {"bench", gru, "--dim", "q=3"}, "has no axis 'q'"},
       {1, {"bench", path("none.cell")}, "cannot open"},
-      {4, {"bench", gru, "--batch", "4000000000000", "--length", "4000000000000"}, "more than can be counted"},
+      {4,
+       {"bench", gru, "--batch", "4000000000000", "--length", "4000000000000"},
+       "more than can be counted"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = cellc(c.arguments);

@@ -351,8 +351,8 @@ TEST_F(CommandBuild, TheHeaderNamesStagesOfCopies) {
   EXPECT_HAS(bytes("late.h"), "structure: {h} diagonal; {lag(h, 1)} diagonal\n");
 }
 
-// The names of a cell, the words of C and C++, macros of the C library and the suffixes of a header's own get out of
-// each other's way.
+// The names of a cell, the words of C and C++, macros of the C library and the suffixes of a header's own get
+// out of each other's way.
 TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
   const std::string cell = write("main.cell", R"(cell main[int, sequences] {
   state h[int], new, x_start, INT64_MAX, SIZE_MAX, I
@@ -370,7 +370,8 @@ TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
   const std::string use =
       "#include \"main.h\"\nint use(const main_arrays* a) { return a->h_strides != 0 && a->new_ != 0; }\n";
   write("use.c", use);
-  write("after.c", "#include <complex.h>\n#include <limits.h>\n#include <math.h>\n#include <stdio.h>\n" + use);
+  write("after.c",
+        "#include <complex.h>\n#include <limits.h>\n#include <math.h>\n#include <stdio.h>\n" + use);
   for (const char* program : {"use.c", "after.c"}) {
     shell(kCc + "-c " + program + " -o use.o");
     shell(kCpp + "-x c++ -c " + program + " -o use.o");
@@ -378,7 +379,8 @@ TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
 }
 
 TEST_F(CommandBuild, ACellMayBeCalledLlvm) {
-  const std::string cell = write("llvm.cell", "cell llvm[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
+  const std::string cell =
+      write("llvm.cell", "cell llvm[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
   build({cell, "--target", "cpu-shared", "-o", "libllvm.so"});
   write("use.c", "#include \"libllvm.h\"\nint main(void) { return llvm__about()[0] != 'c'; }\n");
   shell(kCc + "use.c -L. -lllvm -Wl,-rpath,. -o use && ./use");
@@ -389,7 +391,9 @@ TEST_F(CommandBuild, NamesThatDifferInCaseAreTwoCells) {
   const std::string cells = write("two.cell", "cell leaky" + body + "cell Leaky" + body);
   build({cells, "--cell", "leaky", "--target", "cpu-object", "-o", "one.o"});
   build({cells, "--cell", "Leaky", "--target", "cpu-object", "-o", "other.o"});
-  write("use.c", "#include \"one.h\"\n#include \"other.h\"\nint main(void) { return leaky_message(0) == Leaky_about(); }\n");
+  write("use.c",
+        "#include \"one.h\"\n#include \"other.h\"\nint main(void) { return leaky_message(0) == "
+        "Leaky_about(); }\n");
   shell(kCc + "use.c one.o other.o -o use && ./use");
 }
 

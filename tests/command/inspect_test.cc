@@ -74,8 +74,9 @@ TEST_F(CommandInspect, TextAndLatex) {
 
 TEST_F(CommandInspect, LinesThatAreQuotedInPartSaySo) {
   // The quote ends within a letter of the comment.
-  const std::string cell = write("long.cell", "cell long[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h +   # " +
-                                                  std::string(37, 'a') + "é\n    x)\n}\n");
+  const std::string cell =
+      write("long.cell", "cell long[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h +   # " +
+                             std::string(37, 'a') + "é\n    x)\n}\n");
   EXPECT_HAS(cellc({"inspect", cell}).out, "`h' = tanh(0.5*h +   # " + std::string(37, 'a') + "…`\n");
 }
 
