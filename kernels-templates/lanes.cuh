@@ -196,6 +196,28 @@ struct Repeat<0> {
   static CELLC_DEVICE void run(Function&&) {}
 };
 
+/// Whether some inputs lack an axis of the channels, so that threads of a warp may read the same. The unit says so.
+#ifdef CELLC_SHARED_INPUTS
+constexpr bool kSharedInputs = true;
+#else
+constexpr bool kSharedInputs = false;
+#endif
+/// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first of them has it:
+/// `s6` with 64 x 16 entries makes 20 copies a step instead of 96.
+struct Sharers {
+  int packed;
+  CELLC_DEVICE int first() const { return packed & 0xff; }         ///< thread of the warp
+  CELLC_DEVICE int mine() const { return packed >> 8 & 0xff; }     ///< how many are before this one
+  CELLC_DEVICE int count() const { return packed >> 16; }
+  /// By all threads of a warp: those whose entries begin at the same place and are as many.
+  static CELLC_DEVICE Sharers of(const void* begin, long long many) {
+    const unsigned same = __match_any_sync(0xffffffffu, reinterpret_cast<unsigned long long>(begin)) &
+                          __match_any_sync(0xffffffffu, static_cast<unsigned long long>(many));
+    const unsigned before = same & ((1u << threadIdx.x % 32) - 1);
+    return {(__ffs(static_cast<int>(same)) - 1) | __popc(before) << 8 | __popc(same) << 16};
+  }
+};
+
 /// When inputs leave the second-level cache: in turn, as they came. Nothing is asked for.
 struct InTurn {};
 /// As whoever walks says, and may change from stage to stage. Where latency rules that costs a walk 2 %, and 14 % if it is worked
@@ -215,6 +237,9 @@ struct Staging {
   const Caching caching;
   long long next, end;                                    ///< the step that the next stage starts with; one past the last
 
+  static constexpr bool kShares = kSharedInputs && !kRows && kWidth == 1;
+  Sharers sharers[kShares && Cell::kInputs > 0 ? Cell::kInputs : 1];
+
   static constexpr int kChunk = 16 / sizeof(Stored);              // entries
   static constexpr int kChunks = kTile / kChunk;                  // of a row
   static constexpr int kRowsAtOnce = kWarp / kChunks;
@@ -224,6 +249,7 @@ struct Staging {
   CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end, const Caching& caching)
       : memory(memory), caching(caching), next(begin), end(end) {
     const int thread = threadIdx.x % kWarp;
+    if constexpr (kShares) __syncwarp();
     to = shared_address(memory + (kRows ? thread / kChunks * kTile + thread % kChunks * kChunk : thread * kWidth));
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
@@ -233,6 +259,10 @@ struct Staging {
       if constexpr (kRows) at += thread % kChunks * kChunk - thread * kWidth;
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
       if constexpr (kRows) source[e] += thread / kChunks * stride[e];
+      if constexpr (kShares) {
+        sharers[e] = Sharers::of(source[e], end - begin);
+        source[e] += sharers[e].mine() * stride[e];
+      }
     }
   }
 
@@ -262,6 +292,17 @@ struct Staging {
     } else {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kInputs; ++e) {
+        if constexpr (kShares) {
+          const int count = sharers[e].count();
+          Stored* const at = memory + (slot * Cell::kInputs + e) * kSteps * kTile + sharers[e].first();
+          const char* from = source[e];
+          CELLC_UNROLL(1)
+          for (int k = sharers[e].mine(); k < left; k += count, from += count * stride[e]) {
+            if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at + k * kTile, from);
+            else at[k * kTile] = *reinterpret_cast<const Stored*>(from);
+          }
+          continue;
+        }
         CELLC_UNROLL(1)
         for (int k = 0; k < left; ++k) {
           if constexpr (sizeof(Stored) * kWidth >= 4) {
@@ -281,9 +322,11 @@ struct Staging {
 
   /// What step k of the stage in `slot` reads.
   CELLC_DEVICE void read(int slot, int k, Real (&input)[kWidth][(Cell::kInputs > 0 ? Cell::kInputs : 1)]) const {
-    const Stored* from = memory + slot * (kSteps * Cell::kInputs * kTile) + k * kTile + threadIdx.x % kWarp * kWidth;
+    const Stored* const stage = memory + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
+    const Stored* from = stage + threadIdx.x % kWarp * kWidth;
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
+      if constexpr (kShares) from = stage + sharers[e].first();
 #ifdef CELLC_NARROW
       if constexpr (kWidth == 2) {
         const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);

@@ -126,9 +126,7 @@ struct ScanPiece {
                                 : kScanSteps % 6 == 0                                             ? 6
                                                                                                   : 2;
   static_assert(kScanSteps % kBatch == 0 && kBatch % kChunkSteps == 0);
-  /// Channels of two axes mostly share inputs that have one of them. Threads of a warp that read the same then divide its steps among
-  /// themselves, and all read where the first of them has it. (`s6` with 64 x 16 entries: 20 copies a step instead of 96.)
-  static constexpr bool kShares = kCopy == ScanCopy::Each && kBuffers == 1 && kScanChannels == kWarp;
+  static constexpr bool kShares = kSharedInputs && kCopy == ScanCopy::Each && kBuffers == 1 && kScanChannels == kWarp;
 
   const Scan& scan;
   const Lanes& lanes;
@@ -145,9 +143,7 @@ struct ScanPiece {
   long long begin;          // step of the thread's first place; below 0 or past the end, where there is none
   int low, high;            // places of the thread that are steps
   const Stored* input_base[kInputs];  // of step 0 of the thread's channel
-  struct Sharers {
-    int first, mine, count;           // threads of the warp: the first that reads the same; how many before this one; all
-  } sharers[kShares ? kInputs : 1];
+  Sharers sharers[kShares ? kInputs : 1];
   Stored* row_base[Step::kStates];    // null: not written
   unsigned long long* words;          // of the chain's first piece and the thread's channel
 
@@ -173,7 +169,7 @@ struct ScanPiece {
   CELLC_DEVICE const Stored* own_input(int e, int k) const { return region() + e * kSlotPitch + place_in_slot(part, within(k), column(e)); }
   /// Of the channels in a slot, the one that stands for this thread's.
   CELLC_DEVICE int column(int e) const {
-    if constexpr (kShares) return sharers[e].first;
+    if constexpr (kShares) return sharers[e].first();
     else return channel;
   }
   /// Step k of the thread, of state e.
@@ -268,12 +264,11 @@ struct ScanPiece {
           }
         }
       } else if constexpr (kShares) {
-        const Sharers with = sharers[e];
-        const int left = steps - first < kScanSteps ? static_cast<int>(steps - first) : kScanSteps;
-        const Stored* from = input_at(e, first + with.mine);
+        const int left = steps - first < kScanSteps ? static_cast<int>(steps - first) : kScanSteps, count = sharers[e].count();
+        const Stored* from = input_at(e, first + sharers[e].mine());
         CELLC_UNROLL(4)
-        for (int k = with.mine; k < left; k += with.count, from += with.count * stride) {
-          Stored* const at = to + place_in_slot(0, k, with.first);
+        for (int k = sharers[e].mine(); k < left; k += count, from += count * stride) {
+          Stored* const at = to + place_in_slot(0, k, sharers[e].first());
           if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from);
           else *at = *from;
         }
@@ -564,10 +559,7 @@ struct ScanPiece {
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
       input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, lane[0], 0) + lanes.step.input[e];
-      if constexpr (kShares) {
-        const unsigned same = __match_any_sync(0xffffffffu, reinterpret_cast<unsigned long long>(input_base[e]));
-        sharers[e] = {__ffs(static_cast<int>(same)) - 1, __popc(same & ((1u << thread) - 1)), __popc(same)};
-      }
+      if constexpr (kShares) sharers[e] = Sharers::of(input_base[e], 0);
     }
   }
   CELLC_DEVICE void find_rows() {

@@ -194,10 +194,26 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   return {"sequential.cuh"};
 }
 
+namespace {
+
+/// Whether an input of a step lacks one of the channel axes.
+bool shares_inputs(const cellc_stage& stage) {
+  for (int i = 0; i < stage.step_inputs; ++i) {
+    const int symbol = stage.entries[stage.step_states + i].symbol;
+    int axes = 0;
+    for (int n = stage.places[symbol]; n < stage.places[symbol + 1]; ++n) axes += stage.place_channel[n] >= 0;
+    if (axes < stage.channels) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
   std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
                                  variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
   if (variant.rows || variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
+  if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
   if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";
