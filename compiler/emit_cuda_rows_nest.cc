@@ -207,14 +207,18 @@ void RowsEmitter::enter_places(const std::vector<std::vector<AxisId>>& loops, co
     const bool split = is_split(group[0]);
     loop.local_position = split ? nest_names_.unique(stem + "_here") : loop.position;
     const std::string length = count_of({group}, true);
-    std::string before = rest;  // positions of the loops outside of this one
-    if (d > 0) {
+    std::string place = rest, before = rest;  // of this loop, and of those outside of it
+    if (d > 0 && out_.form == RowsForm::Steps) {
+      // The same numbers in every step: nothing that is called stands in their way out of it.
+      place = fmt::format("{} % {}", rest, grouped(length));
+      before = fmt::format("{} / {}", rest, grouped(length));
+    } else if (d > 0) {
       before = nest_names_.unique(stem + "_before");
+      place = fmt::format("{} - {} * {}", rest, before, grouped(length));
       lines.push_back(
           fmt::format("const long long {} = {}quotient({}, {});", before, divides_, rest, length));
     }
-    lines.push_back(fmt::format("const long long {} = {};", loop.local_position,
-                                d == 0 ? rest : fmt::format("{} - {} * {}", rest, before, grouped(length))));
+    lines.push_back(fmt::format("const long long {} = {};", loop.local_position, place));
     rest = before;
     if (split) {
       const std::string inner = length_of({group.begin() + 1, group.end()});

@@ -237,7 +237,10 @@ struct Staging {
   const Caching caching;
   long long next, end;                                    ///< the step that the next stage starts with; one past the last
 
-  static constexpr bool kShares = kSharedInputs && !kRows && kWidth == 1;
+  /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a sixth longer, and
+  /// those with 36, whose registers it did not fit, half as long again.
+  static constexpr int kMostShared = 8;
+  static constexpr bool kShares = kSharedInputs && !kRows && kWidth == 1 && Cell::kInputs <= kMostShared;
   Sharers sharers[kShares && Cell::kInputs > 0 ? Cell::kInputs : 1];
 
   static constexpr int kChunk = 16 / sizeof(Stored);              // entries
