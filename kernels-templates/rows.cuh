@@ -87,48 +87,57 @@ CELLC_DEVICE Real read(const Number* at) {
   else return widen(__ldg(at));
 }
 
-/// The places of rows that a thread of a block comes to, one after the other: as many neighbours as the block has threads for, or whole
-/// rows side by side. Nothing is divided on the way.
+/// The places of rows that a thread comes to, one after the other. A block has a part of a row at a time, as many places as it has
+/// threads, or whole rows side by side; parts go round the blocks. Nothing is divided on the way.
 struct Places {
   static constexpr unsigned kNoRow = 1u << 31;   ///< of threads that are left over
-  unsigned places, lanes, apart;   ///< of a row; threads of a row; rows from one of a thread's to the next
-  unsigned start, row, p;          ///< the thread's first place of each row; what comes next
+  unsigned places, lanes, parts;   ///< of a row; places of a part; parts of a row
+  unsigned rows_on, parts_on;      ///< from one of a thread's to the next
+  unsigned row, part, lane;
 
   CELLC_DEVICE Places(unsigned places, unsigned block, unsigned blocks) : places(places) {
     lanes = places < blockDim.x ? places : blockDim.x;
-    const unsigned rows = blockDim.x / lanes, own = threadIdx.x / lanes;
-    apart = rows * blocks;
-    row = own < rows ? block * rows + own : kNoRow;
-    start = p = threadIdx.x - own * lanes;
+    parts = (places + lanes - 1) / lanes;
+    const unsigned at_once = blockDim.x / lanes, own = threadIdx.x / lanes, first = block * at_once + own, apart = blocks * at_once;
+    lane = threadIdx.x - own * lanes;
+    row = own < at_once ? first / parts : kNoRow;
+    part = first % parts;
+    rows_on = apart / parts;
+    parts_on = apart % parts;
   }
+  CELLC_DEVICE unsigned place() const { return part * lanes + lane; }
+  CELLC_DEVICE bool is_there(unsigned rows) const { return row < rows && place() < places; }
   CELLC_DEVICE void advance() {
-    p += lanes;
-    const bool next = p >= places;
-    p = next ? start : p;
-    row += next ? apart : 0;
+    part += parts_on;
+    const bool carries = part >= parts;
+    part -= carries ? parts : 0;
+    row += rows_on + carries;
   }
 };
 /// Calls `body(row, p)` for them, kTogether at a time as one piece of code, so that as many loads are under way.
 template <int kTogether, class Body>
 CELLC_DEVICE void each_of(Places at, unsigned rows, const Body& body) {
-  for (;;) {
-    const Places before = at;
+  while (at.row < rows) {
+    Places ahead = at;
     unsigned row[kTogether], p[kTogether];
+    bool all = true;
     CELLC_UNROLL()
     for (int k = 0; k < kTogether; ++k) {
-      row[k] = at.row;
-      p[k] = at.p;
-      at.advance();
+      row[k] = ahead.row;
+      p[k] = ahead.place();
+      all = all & ahead.is_there(rows);
+      ahead.advance();
     }
-    if (row[kTogether - 1] >= rows) {
-      at = before;
-      break;
+    if (all) {
+      CELLC_UNROLL()
+      for (int k = 0; k < kTogether; ++k) body(row[k], p[k]);
+    } else {
+      CELLC_UNROLL(1)
+      for (int k = 0; k < kTogether; ++k, at.advance())
+        if (at.is_there(rows)) body(at.row, at.place());
     }
-    CELLC_UNROLL()
-    for (int k = 0; k < kTogether; ++k) body(row[k], p[k]);
+    at = ahead;
   }
-  CELLC_UNROLL(1)
-  for (; at.row < rows; at.advance()) body(at.row, at.p);
 }
 
 /// Whether the numbers of rows and places are of 32 bits, and every row is there.

@@ -38,9 +38,9 @@ extern "C" __global__ void __launch_bounds__(512) of_tiles(const __grid_constant
 /// Three sequences, the one between without steps.
 constexpr long long kSteps[] = {5, 0, 8};
 
-class RowPlaces : public testing::TestWithParam<const char*> {};
+class PlacesOfRows : public testing::TestWithParam<const char*> {};
 
-TEST_P(RowPlaces, AreComeToOnce) {
+TEST_P(PlacesOfRows, AreComeToOnce) {
   const auto gpu = open_emulator();
   std::string text = "#define CELLC_STORAGE_F32 1\n";
   for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"}) text += kernel_template(part);
@@ -78,7 +78,38 @@ TEST_P(RowPlaces, AreComeToOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, RowPlaces, testing::Values("of_rows", "of_tiles"),
+/// A row that is longer than a block is everybody's, also if there is one.
+TEST(RowPlaces, AreSharedByAllBlocks) {
+  const auto gpu = open_emulator();
+  std::string text = "#define CELLC_STORAGE_F32 1\n";
+  for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"}) text += kernel_template(part);
+  text += R"(
+struct Written {
+  cellc::RowsFrame frame;
+  unsigned* by;
+  long long places;
+};
+extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__ Written a) {
+  cellc::each_place<4>(a.frame, a.places, [&](auto, const long long p, const cellc::RowPlace& here) { a.by[here.row * a.places + p] = blockIdx.x + 1; });
+}
+)";
+  const GpuFunction kernel = gpu->function(gpu->load({"shared.cu", text, {}}), "kernel");
+  for (const long long rows : {1, 2, 3}) {
+    Counted a{};
+    a.frame.rows = rows;
+    a.frame.direction = 1;
+    a.places = 1000;
+    const auto by = upload(*gpu, std::vector<unsigned>(static_cast<std::size_t>(rows * a.places)));
+    a.seen = by.address();
+    launch(*gpu, kernel, shape(7, 64), a);
+    std::vector<int> many(8);
+    for (const unsigned block : download<unsigned>(*gpu, by)) ++many.at(block);
+    EXPECT_EQ(many[0], 0);
+    for (int block = 1; block <= 7; ++block) EXPECT_GT(many[static_cast<std::size_t>(block)], rows * 1000 / 7 / 2) << "block " << block << ", rows " << rows;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, PlacesOfRows, testing::Values("of_rows", "of_tiles"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
