@@ -389,8 +389,8 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
     if (std::find(value.order.begin(), value.order.end(), a) == value.order.end()) missing.push_back(a);
   if (!missing.empty() && !is_fixed_number(value.node)) {
     fail(line.value->span,
-         fmt::format("the value of {}' lacks the axis '{}': a state takes all of its axes or a constant",
-                     target.name, list_of(missing)),
+         fmt::format("the value of {}' lacks the {} '{}': a state takes all of its axes or a constant",
+                     target.name, missing.size() > 1 ? "axes" : "axis", list_of(missing)),
          scope,
          fmt::format(
              "if all entries are meant to be equal, say so on a line of its own: a[{}] = …, then {}' = a",

@@ -26,7 +26,7 @@ class HeaderPrinter {
         " * call at once, each with a workspace of its own. Nothing is written unless a call gives 0. */\n"
         "#ifndef CELLC_CELL_{0}_H\n#define CELLC_CELL_{0}_H\n\n#include <stdint.h>\n\n"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
-        macro_name(p_));
+        p_);
     text += lengths() + arrays() + functions();
     return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
   }
@@ -134,8 +134,6 @@ std::string print_header(const DriverModule& module, const DriverOptions& option
   const CallStructs of{module.cell, module.layout, options.storage, options.steps, options.prefix, false};
   return HeaderPrinter(of).print(origin);
 }
-
-std::string macro_name(const std::string& name) { return name; }
 
 std::string structure_summary(const CellGraph& cell, const Structure& structure) {
   std::string text;

@@ -25,7 +25,5 @@ std::string print_call_structs(const CallStructs& of);
 
 /// "{h} diagonal; {c} dense".
 std::string structure_summary(const CellGraph& cell, const Structure& structure);
-/// As a part of a macro: as it is, for names that differ in case are two cells.
-std::string macro_name(const std::string& name);
 
 }  // namespace cellc

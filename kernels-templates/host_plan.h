@@ -9,6 +9,7 @@
 enum {
   CELLC_STAGE_STEPS_MOST = 8, /* steps that a warp stages at once: segments are multiples of it */
   CELLC_SHORTEST = 64,        /* steps below which cutting gains less than it costs */
+  CELLC_ROUNDS = 8,           /* of repair, unless the caller allows fewer: kPlannedRounds of segmented.cuh */
   /* Threads of a multiprocessor that keep memory busy: with twice as many, longer run-ups cost more than the
    * latency that they hide. */
   CELLC_THREADS_WANTED = 256
@@ -42,7 +43,7 @@ static inline cellc_plan cellc_walk_plan(void) {
   cellc_plan plan;
   memset(&plan, 0, sizeof plan);
   plan.strategy = CELLC_SEQUENTIAL;
-  plan.rounds = 8;
+  plan.rounds = CELLC_ROUNDS;
   plan.repairs = 1;
   plan.checks = 1;
   return plan;

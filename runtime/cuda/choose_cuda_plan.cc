@@ -95,7 +95,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   return plan;
 }
 
-int most_rounds(const SolveOptions& options) { return std::min(8, options.max_iterations); }
+int most_rounds(const SolveOptions& options) { return std::min(static_cast<int>(CELLC_ROUNDS), options.max_iterations); }
 
 CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
                           const SolveOptions& options) {

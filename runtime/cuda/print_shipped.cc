@@ -265,13 +265,13 @@ std::string comment_on_calls(const std::string& p) {
 
 std::string print_source_header(const ShippedCell& cell, const ShipRequest& request,
                                 const ShipOrigin& origin) {
-  const std::string &p = request.prefix, guard = macro_name(p);
+  const std::string& p = request.prefix;
   return fmt::format(
              "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
              " * {4}_message has words for what a call gives. */\n"
-             "#ifndef CELLC_CELL_{5}_H\n#define CELLC_CELL_{5}_H\n\n#include <stdint.h>\n\n"
+             "#ifndef CELLC_CELL_{4}_H\n#define CELLC_CELL_{4}_H\n\n#include <stdint.h>\n\n"
              "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
-             origin.about, origin.lines, plan_lines(cell), kPromise, p, guard) +
+             origin.about, origin.lines, plan_lines(cell), kPromise, p) +
          structs(cell, request) + comment_on_calls(p) +
          fmt::format(
              "int {0}_workspace(const {0}_lengths* lengths, const {0}_arrays* arrays, int64_t* bytes);\n\n"
@@ -352,16 +352,16 @@ std::string print_module_source(const ShippedCell& cell, const ShipOrigin& origi
 
 std::string print_module_header(const ShippedCell& cell, const ShipRequest& request, const ShipOrigin& origin,
                                 const std::string& file) {
-  const std::string &p = request.prefix, guard = macro_name(p);
+  const std::string& p = request.prefix;
   std::string text = fmt::format(
       "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
       " *\n"
       " * The kernels are in {4}. This header launches them through the CUDA driver: a program that includes "
       "it needs\n"
       " * cuda.h and libcuda. {5}_message has words for what a call gives. */\n"
-      "#ifndef CELLC_CELL_{6}_H\n#define CELLC_CELL_{6}_H\n\n#include <cuda.h>\n#include "
+      "#ifndef CELLC_CELL_{5}_H\n#define CELLC_CELL_{5}_H\n\n#include <cuda.h>\n#include "
       "<stdint.h>\n#include <string.h>\n\n",
-      origin.about, origin.lines, plan_lines(cell), kPromise, file, p, guard);
+      origin.about, origin.lines, plan_lines(cell), kPromise, file, p);
   text += structs(cell, request);
   text += host_parts() + host_part("host_driver.h");
   text += TablePrinter(cell, p).print();

@@ -178,7 +178,8 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   // What the host writes and the device reads are told apart nowhere else.
   text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument, argument_bytes(stage, variant));
   if (variant.kernel == CELLC_SEGMENTED)
-    text += fmt::format("static_assert(sizeof(cellc::Control) == {}, \"what the launch reserves\");\n", stage_control_bytes());
+    text += fmt::format("static_assert(sizeof(cellc::Control) == {} && cellc::kPlannedRounds == {}, \"what the launch reserves, and plans\");\n",
+                        stage_control_bytes(), static_cast<int>(CELLC_ROUNDS));
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {} && sizeof(cellc::ScanControl) == {}, \"what the launch reserves\");\n",
                         variant.cluster ? "cluster" : variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers,

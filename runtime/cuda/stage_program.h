@@ -46,7 +46,7 @@ struct CudaPlan {
   StagePlan plan;
   bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
   bool carries = false;  ///< the first sweep carries the map over each segment
-  int rounds = 8;        ///< of repair, at most
+  int rounds = CELLC_ROUNDS; ///< of repair, at most
   bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
   int eager = 0;         ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
