@@ -304,15 +304,15 @@ struct Staging {
             if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at + k * kTile, from);
             else at[k * kTile] = *reinterpret_cast<const Stored*>(from);
           }
-          continue;
-        }
-        CELLC_UNROLL(1)
-        for (int k = 0; k < left; ++k) {
-          if constexpr (sizeof(Stored) * kWidth >= 4) {
-            copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes, source[e] + k * stride[e]);
-          } else {
-            memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
-                *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
+        } else {
+          CELLC_UNROLL(1)
+          for (int k = 0; k < left; ++k) {
+            if constexpr (sizeof(Stored) * kWidth >= 4) {
+              copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes, source[e] + k * stride[e]);
+            } else {
+              memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
+                  *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
+            }
           }
         }
       }
