@@ -17,6 +17,20 @@ bool contains(const std::vector<AxisId>& axes, AxisId axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
+/// Whether a value of it takes more than a few instructions: divisions, and functions that are smooth.
+bool is_long(Op op) {
+  switch (op) {
+    case Op::Add:
+    case Op::Sub:
+    case Op::Mul:
+    case Op::Neg:
+    case Op::Square:
+      return false;
+    default:
+      return is_elementwise(op) && op_info(op).slope == Slope::Smooth;
+  }
+}
+
 class Splitter {
  public:
   Splitter(const CellGraph& cell, const Structure& structure)
@@ -54,6 +68,7 @@ class Splitter {
     bool own = false;      ///< depends on the stage's states
     bool varies = false;   ///< changes from step to step though it does not
     bool local = true;     ///< can be computed for one lane alone
+    bool takes_long = false;  ///< it, or what it is made of
   };
 
   std::optional<StageCells> split(int number, const std::vector<AxisId>& channels) {
@@ -82,7 +97,7 @@ class Splitter {
       stack.pop_back();
       if (!seen.insert(id).second) continue;
       const Flags& f = flags[id];
-      if (!f.own && !f.local) {
+      if (!f.own && (!f.local || is_shared(g[id], f))) {
         if (f.varies) cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
         else cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
         continue;
@@ -99,6 +114,15 @@ class Splitter {
     return result;
   }
 
+  /// Whether it is worth an array of its own. Where channels have several axes and a value that takes long has fewer of them
+  /// (softplus(dt[d]) beside a state h[d,n]; the gates of a head), every lane along the others would make it anew, in each
+  /// run of a segment, and a scan twice; the array is a small part of what the states take. A cell of one channel axis
+  /// goes without: there a value of fewer is a number a step, and a kernel more before the stage costs more than it saves.
+  bool is_shared(const Node& n, const Flags& f) const {
+    if (!f.varies || !f.takes_long || channels_.size() < 2) return false;
+    return !std::all_of(channels_.begin(), channels_.end(), [&](AxisId c) { return contains(n.axes, c); });
+  }
+
   bool natural(const Node& n) const {
     std::set<AxisId> met;
     for (const Index& i : n.index)
@@ -108,8 +132,10 @@ class Splitter {
 
   Flags flags_of(const Node& n, const std::set<int>& own, const std::map<NodeId, Flags>& known) const {
     Flags f;
+    f.takes_long = is_long(n.op);
     for (NodeId a : n.args) {
       const Flags& below = known.at(a);
+      f.takes_long |= below.takes_long;
       f.own |= below.own;
       f.varies |= below.varies;
       f.local &= below.local || !below.own;  // what is not local and not ours is cut below this node

@@ -13,6 +13,15 @@
 namespace cellc {
 
 constexpr int kChannelAxes = 4;
+/// The most axes that channels of this unit can have: axes that all arrays have as one are joined. Where rows of neighbours are
+/// copied there is one.
+#if defined(CELLC_ONE_AXIS)
+constexpr int kAxes = 1;
+#elif defined(CELLC_AXES)
+constexpr int kAxes = CELLC_AXES;
+#else
+constexpr int kAxes = kChannelAxes;
+#endif
 
 /// An array as lanes see it, in entries: sequence * batch + row * row + the channel's own offset.
 struct ArrayView {
@@ -37,7 +46,7 @@ struct Lanes {
   Offsets<Step> step;
   Offsets<Carried> carried;
   long long channels;
-  int axes;                          ///< channel axes in use
+  int axes;                          ///< channel axes in use, kAxes at most; arrays do not move along others
   int size[kChannelAxes];
   int sequences;
   long long length;                  ///< steps of every sequence, or of the longest
@@ -50,16 +59,33 @@ struct Lanes {
 /// One lane, resolved.
 struct Lane {
   long long channel_index;
+  int inner[kAxes];      ///< position along the axes of the channels, but the outermost
+  long long outer;       ///< and along that
   int sequence, segment;
   long long first_row;   ///< row of the sequence's step 0
   long long direction;   ///< rows from a step to the next
   long long steps;       ///< of the whole sequence
 };
 
+/// Where a lane's channel is along each axis. Told once: every array of a lane would divide anew, which was a third of what a scan of
+/// `s6` took (160 instructions an array, for each 32 steps).
+CELLC_DEVICE void set_channel(const Lanes& lanes, Lane& lane, long long channel) {
+  lane.channel_index = lane.outer = channel;
+  lane.inner[0] = 0;
+  CELLC_UNROLL()
+  for (int axis = kAxes - 1; axis > 0; --axis) {
+    lane.inner[axis] = 0;
+    if (axis >= lanes.axes) continue;
+    const long long rest = quotient(lane.outer, lanes.size[axis]);
+    lane.inner[axis] = static_cast<int>(lane.outer - rest * lanes.size[axis]);
+    lane.outer = rest;
+  }
+}
+
 CELLC_DEVICE Lane resolve_here(const Lanes& lanes, long long lane) {
   Lane l;
   const long long position = quotient(lane, lanes.channels);
-  l.channel_index = lane - position * lanes.channels;
+  set_channel(lanes, l, lane - position * lanes.channels);
   l.sequence = static_cast<int>(quotient(position, lanes.segments));
   l.segment = static_cast<int>(position - static_cast<long long>(l.sequence) * lanes.segments);
   long long first = 0;
@@ -75,29 +101,18 @@ CELLC_DEVICE Lane resolve_here(const Lanes& lanes, long long lane) {
 /// A function that is called reads a kernel's arguments as memory, which is cold: not for what a kernel begins with.
 CELLC_APART Lane resolve(const Lanes& lanes, long long lane) { return resolve_here(lanes, lane); }
 
-CELLC_APART long long offset_along_axes(const Lanes& lanes, const ArrayView& array, long long channel) {
-  long long offset = 0;
-  for (int axis = lanes.axes - 1; axis >= 0; --axis) {
-    const long long rest = quotient(channel, lanes.size[axis]);
-    offset += (channel - rest * lanes.size[axis]) * array.channel[axis];
-    channel = rest;
-  }
+/// The lane's own offset in an array, without time.
+CELLC_DEVICE long long channel_offset(const ArrayView& array, const Lane& lane) {
+  long long offset = lane.outer * array.channel[0];
+  CELLC_UNROLL()
+  for (int axis = 1; axis < kAxes; ++axis) offset += lane.inner[axis] * array.channel[axis];
   return offset;
-}
-/// The lane's own offset in an array, without time. Where rows of neighbours are copied there is one axis, and
-/// the unit says so.
-CELLC_DEVICE long long channel_offset(const Lanes& lanes, const ArrayView& array, long long channel) {
-#ifdef CELLC_ONE_AXIS
-  return channel * array.channel[0];
-#else
-  return lanes.axes <= 1 ? channel * array.channel[0] : offset_along_axes(lanes, array, channel);
-#endif
 }
 
 /// Entry of an array at step t of a lane (of step 0, where rows do not matter).
-CELLC_DEVICE long long place(const Lanes& lanes, const ArrayView& array, const Lane& lane, long long t) {
+CELLC_DEVICE long long place(const ArrayView& array, const Lane& lane, long long t) {
   return lane.sequence * array.batch + (lane.first_row + lane.direction * t) * array.row +
-         channel_offset(lanes, array, lane.channel_index);
+         channel_offset(array, lane);
 }
 
 template <class Cell>
@@ -125,7 +140,7 @@ CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Re
     const ArrayView& array = lanes.array[Cell::param_array(e)];
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v)
-      param[v][e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane[v].channel_index) +
+      param[v][e] = static_cast<const Real*>(array.data)[channel_offset(array, lane[v]) +
                                                        offsets_of<Cell>(lanes).param[e]];
   }
 }
@@ -133,7 +148,7 @@ CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Re
 /// The state before step 0 of the lane's sequence.
 CELLC_DEVICE const Real* start_place(const Lanes& lanes, const Lane& lane, int entry) {
   const ArrayView& array = lanes.array[Step::state_array(entry)];
-  return lanes.start[entry] + (lane.sequence * lanes.start_batch[entry] + channel_offset(lanes, array, lane.channel_index) +
+  return lanes.start[entry] + (lane.sequence * lanes.start_batch[entry] + channel_offset(array, lane) +
                                lanes.step.state[entry]);
 }
 CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) { return *start_place(lanes, lane, entry); }
@@ -142,7 +157,7 @@ CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) { re
 CELLC_DEVICE void finish(const Lanes& lanes, const Lane& lane, int entry, Real value) {
   if (!lanes.last[entry]) return;
   const ArrayView& array = lanes.array[Step::state_array(entry)];
-  lanes.last[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(lanes, array, lane.channel_index) +
+  lanes.last[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(array, lane) +
                     lanes.step.state[entry]] = value;
 }
 
@@ -173,7 +188,7 @@ CELLC_DEVICE void resolve_own(const Lanes& lanes, long long own, long long count
   CELLC_UNROLL()
   for (int v = 1; v < kWidth; ++v) {
     lane[v] = lane[0];
-    lane[v].channel_index += own < count ? v : 0;
+    set_channel(lanes, lane[v], lane[0].channel_index + (own < count ? v : 0));
   }
 }
 
@@ -257,7 +272,7 @@ struct Staging {
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
       const ArrayView& array = lanes.array[Cell::input_array(e)];
-      long long at = place(lanes, array, lane[0], begin) + offsets_of<Cell>(lanes).input[e];
+      long long at = place(array, lane[0], begin) + offsets_of<Cell>(lanes).input[e];
       stride[e] = lane[0].direction * array.row * static_cast<long long>(sizeof(Stored));
       if constexpr (kRows) at += thread % kChunks * kChunk - thread * kWidth;
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
@@ -355,7 +370,7 @@ struct Rows {
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
       present[e] = array.data != nullptr;
-      to[e] = static_cast<Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.state[e];
+      to[e] = static_cast<Stored*>(array.data) + place(array, lane, t) + lanes.step.state[e];
       stride[e] = lane.direction * array.row;
     }
   }

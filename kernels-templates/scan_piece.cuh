@@ -538,7 +538,7 @@ struct ScanPiece {
 
   CELLC_DEVICE void resolve(int sequence, int chain, long long at_channel) {
     Lane& l = lane[0];
-    l.channel_index = at_channel;
+    set_channel(lanes, l, at_channel);
     l.sequence = sequence;
     l.segment = 0;
     long long first = 0;
@@ -558,7 +558,7 @@ struct ScanPiece {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
-      input_base[e] = static_cast<const Stored*>(array.data) + place(lanes, array, lane[0], 0) + lanes.step.input[e];
+      input_base[e] = static_cast<const Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.input[e];
       if constexpr (kShares) sharers[e] = Sharers::of(input_base[e], 0);
     }
   }
@@ -566,7 +566,7 @@ struct ScanPiece {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
-      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(lanes, array, lane[0], 0) + lanes.step.state[e] : nullptr;
+      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.state[e] : nullptr;
     }
   }
   CELLC_DEVICE void find_words(int chain) {

@@ -164,7 +164,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       if (next.piece > 0) continue;
       // A sequence of nothing ends where it starts.
       for (int c = 0; c < kScanChannels && at_channel + c < lanes.channels; ++c) {
-        lane[0].channel_index = at_channel + c;
+        set_channel(lanes, lane[0], at_channel + c);
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
@@ -196,7 +196,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     piece = of.piece;
     real = at_channel < lanes.channels;
     Lane& l = lane[0];
-    l.channel_index = real ? at_channel : lanes.channels - 1;
+    set_channel(lanes, l, real ? at_channel : lanes.channels - 1);
     l.sequence = of.sequence;
     l.segment = 0;
     l.steps = of.steps;

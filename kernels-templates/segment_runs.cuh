@@ -272,7 +272,7 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         const ArrayView& array = lanes.array[Step::state_array(e)];
-        const Real stood = load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, first - burn_in - 1) + lanes.step.state[e]);
+        const Real stood = load(static_cast<const Stored*>(array.data) + place(array, lane, first - burn_in - 1) + lanes.step.state[e]);
         const Real before = relative_difference(start_of(lanes, lane, e), stood);
         const Real after = relative_difference(at(run.began, e, own), at(run.ended, e, own - lanes.channels));
         then = before > then ? before : then;

@@ -102,14 +102,14 @@ struct Probe {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kParams; ++e) {
       const ArrayView& array = lanes.array[Step::param_array(e)];
-      param[e] = static_cast<const Real*>(array.data)[channel_offset(lanes, array, lane.channel_index) + lanes.step.param[e]];
+      param[e] = static_cast<const Real*>(array.data)[channel_offset(array, lane) + lanes.step.param[e]];
     }
   }
   CELLC_DEVICE void read_inputs(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
-      input[e] = load(static_cast<const Stored*>(array.data) + place(lanes, array, lane, t) + lanes.step.input[e]);
+      input[e] = load(static_cast<const Stored*>(array.data) + place(array, lane, t) + lanes.step.input[e]);
     }
   }
   CELLC_DEVICE void step(const Lanes& lanes, const Real* from, Real* to) const {
@@ -173,7 +173,7 @@ struct Standing {
       stride[e] = lane[0].direction * array.row;
       CELLC_UNROLL()
       for (int v = 0; v < kWidth; ++v) {
-        row[v][e] = static_cast<Stored*>(array.data) + place(lanes, array, lane[v], begin) + lanes.step.state[e];
+        row[v][e] = static_cast<Stored*>(array.data) + place(array, lane[v], begin) + lanes.step.state[e];
         stands[v][e] = 0;
       }
     }

@@ -213,7 +213,7 @@ bool shares_inputs(const cellc_stage& stage) {
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
   std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
                                  variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
-  if (variant.rows || variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
+  text += fmt::format("#define CELLC_AXES {}\n", variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
   if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
