@@ -164,7 +164,16 @@ std::string RowsEmitter::slot(RowsSlotKind kind, int id) {
 std::string RowsEmitter::length(AxisId axis) {
   const Axis& header = plan_.cell.graph.axis(extent(axis));
   if (header.fixed) return fmt::format("{}", *header.fixed);
-  return slot(RowsSlotKind::Length, static_cast<int>(extent(axis)));
+  const int id = static_cast<int>(extent(axis));
+  const std::string number = slot(RowsSlotKind::Length, id);
+  if (numbers_ != "divide.") return number;
+  // As wide as the numbers of places are where this is called.
+  const auto [it, is_new] = lengths_here_.try_emplace(id);
+  if (is_new) {
+    it->second = nest_names_.unique(base_name(RowsSlotKind::Length, id));
+    row_lines_ += fmt::format("{}[[maybe_unused]] const auto {} = divide.number({});\n", std::string(2 * row_depth_, ' '), it->second, number);
+  }
+  return it->second;
 }
 
 /// Product of lengths. `local`: in memory of a block, which has the lanes of its part only.
@@ -222,6 +231,7 @@ void RowsEmitter::begin_row_scope() {
   row_lines_.clear();
   row_pointers_.clear();
   row_numbers_.clear();
+  lengths_here_.clear();
 }
 
 void RowsEmitter::end_row_scope() { text_.insert(row_scope_, row_lines_); }
@@ -239,10 +249,10 @@ std::string RowsEmitter::step_number(const char* which) {
   } else {
     if (row_numbers_.insert("when").second) {
       row_lines_ +=
-          indent + fmt::format("const cellc::StepPlace when = cellc::step_of(a.frame, here.row{});\n",
-                               divides_ == "cellc::" ? "" : ", divide");
+          indent + fmt::format("const auto when = cellc::step_of(a.frame, here.row{});\n",
+                               numbers_ == "cellc::" ? "" : ", divide");
     }
-    row_lines_ += indent + fmt::format("const long long {0} = when.{0};\n", name);
+    row_lines_ += indent + fmt::format("const auto {0} = when.{0};\n", name);
   }
   return name;
 }
@@ -270,9 +280,11 @@ std::string RowsEmitter::row_pointer(RowsSlotKind kind, int id) {
   }
   // Names of values never look like this (name_of).
   const std::string name = names_.unique(base_name(kind, id) + "_row");
-  row_lines_ += fmt::format("{}{}{}* const {} = {} + {} * {};\n", std::string(2 * row_depth_, ' '),
-                            kind == RowsSlotKind::Input ? "const " : "", element(kind, id), name, array, row,
-                            stride.find(' ') == std::string::npos ? stride : "(" + stride + ")");
+  const std::string at =
+      fmt::format("{} + {} * {}", array, row, stride.find(' ') == std::string::npos ? stride : "(" + stride + ")");
+  row_lines_ += fmt::format("{}{}{}* const {} = {};\n", std::string(2 * row_depth_, ' '),
+                            kind == RowsSlotKind::Input ? "const " : "", element(kind, id), name,
+                            keeps_rows_ ? "cellc::kept(" + at + ")" : at);
   return row_pointers_[{kind, id}] = name;
 }
 

@@ -42,6 +42,9 @@ class RowsEmitter {
     bool compound = false;  ///< needs parentheses as an operand
   };
 
+  /// Places that a thread has under way: several are several loads at once, as long as they fit the registers.
+  static int places_together(std::size_t values) { return values <= 16 ? 4 : values <= 48 ? 2 : 1; }
+
   const Node& node(NodeId id) const { return plan_.cell.graph[id]; }
   AxisId extent(AxisId axis) const { return plan_.cell.graph.axis(axis).extent_of; }
   bool is_split(AxisId axis) const {
@@ -90,9 +93,7 @@ class RowsEmitter {
   void nest_at(std::size_t n);
   void nest(const Nest& nest, const Nest* next = nullptr);
   void map_nest(const Nest& nest);
-  void reduction_nest(const Nest& nest, const Nest* next);
   void begin_nest(const Nest& nest, const Nest* next);
-  bool is_read_later(const Home& home, const Nest& next) const;
   void enter_places(const std::vector<std::vector<AxisId>>& loops, const std::string& flat);
   void emit_loads(const Nest& nest, bool inside);
   void emit_scalar_loads(const Nest& nest);
@@ -101,6 +102,7 @@ class RowsEmitter {
   void barrier_before(const Nest& nest);
   void note_stores(const Nest& nest);
   bool needs_bound(const Access& access, const Nest& nest) const;
+  static bool has_lags(const Nest& nest);
   std::string place_in(const Home& home, const std::vector<Index>& index);
   std::string stride(const Home& home, std::size_t place, bool local);
   bool is_local(const Home& home) const;
@@ -113,6 +115,16 @@ class RowsEmitter {
   std::string element_of(const Home& home) const;
   std::string count_of(const std::vector<std::vector<AxisId>>& loops, bool part);
   void emit_scalar_stores(const Nest& nest);
+
+  // Sums (emit_cuda_rows_sum.cc)
+  void reduction_nest(const Nest& nest, const Nest* next);
+  void sums_of_step(const Nest& nest, const std::vector<std::vector<AxisId>>& bound);
+  void sums_of_rows(const Nest& nest, const std::vector<std::vector<AxisId>>& bound, const Nest* next);
+  void emit_terms(const Nest& nest, const std::vector<std::vector<AxisId>>& bound);
+  void emit_sums(const Nest& nest, const std::vector<std::string>& sums, const std::vector<std::string>& terms);
+  void emit_joins(const Nest& nest, const std::vector<std::string>& sums);
+  bool is_read_later(const Home& home, const Nest& next) const;
+  std::string neutral(NodeId reduction) const;
 
   // Values (emit_cuda_rows_value.cc)
   Text value(NodeId id);
@@ -138,6 +150,8 @@ class RowsEmitter {
   std::size_t row_scope_ = 0;  ///< where in the text they go
   int row_depth_ = 0;
   std::set<std::string> row_numbers_;
+  bool keeps_rows_ = false;  ///< many loads from each (cellc::kept)
+  std::map<int, std::string> lengths_here_;  ///< names of lengths in the row's scope
   std::vector<NodeId> scalars_;                            ///< values without axes that other nests read
   std::unordered_map<NodeId, std::string> written_names_;  ///< names that the cell gives
   std::uint32_t source_line_ = 0;                          ///< last #line, 0: the file itself
@@ -153,7 +167,8 @@ class RowsEmitter {
 
   // The current nest
   CudaNames nest_names_;
-  std::string divides_ = "cellc::";  ///< whose quotient() it is
+  /// Whose quotient() it is: "divide." in what is called for places, whose numbers are as wide as they must be.
+  std::string numbers_ = "cellc::";
   std::vector<Loop> loops_;
   std::unordered_map<NodeId, Text> values_;
   std::unordered_map<NodeId, int> uses_;

@@ -1,6 +1,5 @@
-// Loop nests of a row kernel: positions over threads, sums over the threads of a part of a warp.
+// Loop nests of a row kernel: positions over threads (sums: emit_cuda_rows_sum.cc).
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 
 #include "compiler/emit_cuda_rows_kernel.h"
@@ -134,7 +133,8 @@ std::string RowsEmitter::load(const Access& access) {
   // Some steps earlier: in this sequence, or in its history.
   const int id = access.home.id;
   const std::string now = pointer(access.home), stride = slot(RowsSlotKind::InputStride, id);
-  const std::string past = slot(RowsSlotKind::History, id), depth = slot(RowsSlotKind::HistoryDepth, id);
+  const std::string past = slot(RowsSlotKind::History, id);
+  const std::string depth = fmt::format(fmt::runtime(numbers_ == "divide." ? "divide.number({})" : "{}"), slot(RowsSlotKind::HistoryDepth, id));
   const std::string elapsed = step_number("elapsed"), sequence = step_number("sequence");
   std::string lag = fmt::format("{}", access.lag);
   if (access.lag_axis != kNoAxis) {
@@ -150,7 +150,7 @@ std::string RowsEmitter::load(const Access& access) {
   const std::string type = element(RowsSlotKind::Input, id);
   // One load from either place, so that nothing branches on the way to it.
   if (type == element(RowsSlotKind::History, id))
-    return read(type, fmt::format("({} >= {} ? {} : {} + {})", elapsed, lag, near, past, far), place);
+    return read(type, fmt::format("cellc::either<{}>({} >= {}, {}, {} + {})", type, elapsed, lag, near, past, far), place);
   return fmt::format("{} >= {} ? {} : {}", elapsed, lag, read(type, fmt::format("({})", near), place),
                      read(element(RowsSlotKind::History, id), past, fmt::format("{} + {}", far, place)));
 }
@@ -194,6 +194,7 @@ std::string RowsEmitter::count_of(const std::vector<std::vector<AxisId>>& loops,
 
 /// Positions along loops, outermost first, from one number.
 void RowsEmitter::enter_places(const std::vector<std::vector<AxisId>>& loops, const std::string& flat) {
+  const char* const type = numbers_ == "divide." ? "auto" : "long long";
   std::string rest = flat;
   std::vector<Loop> entered;
   std::vector<std::string> lines;
@@ -216,9 +217,9 @@ void RowsEmitter::enter_places(const std::vector<std::vector<AxisId>>& loops, co
       before = nest_names_.unique(stem + "_before");
       place = fmt::format("{} - {} * {}", rest, before, grouped(length));
       lines.push_back(
-          fmt::format("const long long {} = {}quotient({}, {});", before, divides_, rest, length));
+          fmt::format("const {} {} = {}quotient({}, {});", type, before, numbers_, rest, length));
     }
-    lines.push_back(fmt::format("const long long {} = {};", loop.local_position, place));
+    lines.push_back(fmt::format("const {} {} = {};", type, loop.local_position, place));
     rest = before;
     if (split) {
       const std::string inner = length_of({group.begin() + 1, group.end()});
@@ -318,6 +319,10 @@ bool RowsEmitter::needs_bound(const Access& access, const Nest& nest) const {
                      [&](const Index& i) { return i.is_axis() && contains(nest.bound, i.axis); });
 }
 
+bool RowsEmitter::has_lags(const Nest& nest) {
+  return std::any_of(nest.loads.begin(), nest.loads.end(), [](const Access& a) { return a.lag != 0 || a.lag_axis != kNoAxis; });
+}
+
 /// Those inside of the loops over bound axes, or those outside.
 void RowsEmitter::emit_loads(const Nest& nest, bool inside) {
   for (const Access& a : nest.loads) {
@@ -374,29 +379,29 @@ void RowsEmitter::emit_stores(const Nest& nest) {
 
 void RowsEmitter::map_nest(const Nest& nest) {
   line("const long long places = {};", count_of(nest.loops, true));
-  // Several places at once are several loads under way, as long as they fit the registers.
-  const int together = nest.nodes.size() <= 16 ? 4 : nest.nodes.size() <= 48 ? 2 : 1;
+  const int together = places_together(nest.nodes.size());
+  const char* const lags = has_lags(nest) ? ", true" : "";
   switch (out_.form) {
     case RowsForm::Steps:
       open("for (long long p = threadIdx.x; p < places; p += blockDim.x) {{");
       break;
     case RowsForm::Tile:
       open(
-          "cellc::each_place_of_tile<{}>(a.frame, tile, places, [&]([[maybe_unused]] auto divide, "
-          "[[maybe_unused]] const long long p,",
-          together);
-      line("    [[maybe_unused]] const long long tile_row, [[maybe_unused]] const cellc::RowPlace& here) {{");
+          "cellc::each_place_of_tile<{}{}>(a.frame, tile, places, [&]([[maybe_unused]] auto divide, "
+          "[[maybe_unused]] const auto p,",
+          together, lags);
+      line("    [[maybe_unused]] const auto tile_row, [[maybe_unused]] const cellc::RowPlace& here) {{");
       break;
     case RowsForm::Flat:
       open(
-          "cellc::each_place<{}>(a.frame, places, [&]([[maybe_unused]] auto divide, [[maybe_unused]] const "
-          "long long p,",
-          together);
+          "cellc::each_place<{}{}>(a.frame, places, [&]([[maybe_unused]] auto divide, [[maybe_unused]] const "
+          "auto p,",
+          together, lags);
       line("    [[maybe_unused]] const cellc::RowPlace& here) {{");
       break;
   }
   if (nest.loops.empty() && out_.form == RowsForm::Steps) line("static_cast<void>(p);");
-  if (out_.form != RowsForm::Steps) divides_ = "divide.";
+  if (out_.form != RowsForm::Steps) numbers_ = "divide.";
   if (out_.form != RowsForm::Steps) begin_row_scope();
   enter_places(nest.loops, "p");
   emit_scalar_loads(nest);
@@ -409,115 +414,8 @@ void RowsEmitter::map_nest(const Nest& nest) {
     return;
   }
   end_row_scope();
-  divides_ = "cellc::";
+  numbers_ = "cellc::";
   close("}});");
-}
-
-/// Whether anybody but `next` reads what is stored there.
-bool RowsEmitter::is_read_later(const Home& home, const Nest& next) const {
-  if (home.place != Place::Temp) return true;
-  return std::any_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
-    return &nest != &next && std::any_of(nest.loads.begin(), nest.loads.end(), [&](const Access& a) {
-      return a.home.place == home.place && a.home.id == home.id;
-    });
-  });
-}
-
-void RowsEmitter::reduction_nest(const Nest& nest, const Nest* next) {
-  std::vector<std::vector<AxisId>> bound;
-  for (const AxisId a : nest.bound_loops) bound.push_back({a});
-  const bool neighbours = nest.lane_axis != kNoAxis && nest.bound_loops.back() == nest.lane_axis;
-  line("const long long places = {}, terms = {};", count_of(nest.loops, true), count_of(bound, false));
-  // What one step waits for is spread out as far as it goes; where rows are many, a thread that adds several
-  // terms has as many loads on their way, and finds its place once for all of them.
-  line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false),
-       neighbours, out_.form == RowsForm::Steps ? "1" : "cellc::kTermsOfThread");
-  line(
-      "const int share = static_cast<int>(threadIdx.x) % threads, sums = static_cast<int>(blockDim.x) / "
-      "threads;");
-  const char* const at = "const long long at = first + static_cast<int>(threadIdx.x) / threads;";
-  switch (out_.form) {
-    case RowsForm::Steps:
-      open("for (long long first = 0; first < places; first += sums) {{");
-      line("const long long p = first + static_cast<int>(threadIdx.x) / threads;");
-      line("const bool used = p < places;");
-      break;
-    case RowsForm::Tile:
-      open("for (long long first = 0; first < places * a.frame.tile_rows; first += sums) {{");
-      line("{}", at);
-      line("const long long tile_row = cellc::quotient(at, places), p = at - tile_row * places;");
-      line("const cellc::RowPlace here = cellc::place_of(a.frame, tile * a.frame.tile_rows + tile_row);");
-      line("const bool used = tile_row < a.frame.tile_rows && here.used;");
-      break;
-    case RowsForm::Flat:
-      line("const long long all = static_cast<long long>(gridDim.x) * sums;");
-      open(
-          "for (long long first = static_cast<long long>(blockIdx.x) * sums; first < places * a.frame.rows; "
-          "first += all) {{");
-      line("{}", at);
-      line("const long long job = cellc::quotient(at, places), p = at - job * places;");
-      if (kernel_.once) {
-        line("const bool used = at < places;");
-      } else {
-        line("const cellc::RowPlace here = cellc::place_of(a.frame, job);");
-        line("const bool used = here.used;");
-      }
-      break;
-  }
-  if (nest.loops.empty()) line("static_cast<void>(p);");
-  if (out_.form != RowsForm::Steps) begin_row_scope();
-  enter_places(nest.loops, "p");
-  std::vector<std::string> sums;
-  for (const NodeId id : nest.nodes) {
-    const bool sum = node(id).op == Op::ReduceSum;
-    sums.push_back(nest_names_.unique(name_of(id)));
-    line("Real {} = {};", sums.back(), literal(sum ? 0.0 : -std::numeric_limits<double>::infinity()));
-  }
-  own_line();
-  open("if (used) {{");
-  emit_scalar_loads(nest);
-  emit_loads(nest, false);
-  own_line();
-  line("CELLC_UNROLL(4)");
-  open("for (long long q = share; q < terms; q += threads) {{");
-  enter_places(bound, "q");
-  emit_loads(nest, true);
-  emit_values(nest.inlined, nest);
-  for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
-    const Node& n = node(nest.nodes[i]);
-    const std::string term = value(n.args[0]).text;
-    source_line(nest.nodes[i]);
-    if (n.op == Op::ReduceSum) {
-      line("{} += {};", sums[i], term);
-    } else {
-      line("{0} = cellc::max({0}, {1});", sums[i], term);
-    }
-  }
-  own_line();
-  close();
-  close();
-  values_.clear();  // what was declared inside
-  for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
-    const bool sum = node(nest.nodes[i]).op == Op::ReduceSum;
-    line("{0} = cellc::{1}({0}, threads);", sums[i], sum ? "sum_of_threads" : "largest_of_threads");
-    values_[nest.nodes[i]] = {sums[i], false};
-  }
-  open("if (used && share == 0) {{");
-  if (next) {
-    Nest kept = nest;
-    std::erase_if(kept.stores, [&](const Store& s) { return !is_read_later(s.home, *next); });
-    emit_stores(kept);
-    emit_scalar_loads(*next);
-    emit_loads(*next, false);
-    emit_values(next->nodes, *next);
-    own_line();
-    emit_stores(*next);
-  } else {
-    emit_stores(nest);
-  }
-  close();
-  if (out_.form != RowsForm::Steps) end_row_scope();
-  close();
 }
 
 }  // namespace cellc

@@ -283,6 +283,43 @@ static inline int64_t cellc_whole_warps(int64_t threads) {
   return cellc_divide_up(threads, 32) * 32;
 }
 
+/* Entries of a row of the array that a slot stands for, of all of it where it has no rows; 0 of none, and of outs, which are as
+ * long as the nests that write them. */
+static inline int64_t cellc_slot_entries(const cellc_rows_work* w, cellc_slot s) {
+  const cellc_rows* r = w->rows;
+  switch (s.kind) {
+    case CELLC_PARAM:
+    case CELLC_INPUT:
+      return cellc_rows_entries(w, r->symbol_axes[s.id]);
+    case CELLC_HISTORY:
+      return cellc_rows_entries(w, r->symbol_axes[s.id]) * w->run->sequences * w->run->symbols[s.id].history_depth;
+    case CELLC_STATE_ROW:
+      return cellc_rows_entries(w, r->state_axes[s.id]);
+    case CELLC_ONCE:
+      return cellc_rows_entries(w, r->once[s.id]);
+    case CELLC_CHUNK:
+      return cellc_rows_entries(w, r->chunks[s.id]);
+    case CELLC_LOCAL_TEMP:
+      return cellc_rows_entries(w, r->temps[s.id]);
+    default:
+      return 0;
+  }
+}
+
+/* Whether numbers of 32 bits do for a kernel's rows and what is in them (RowsFrame::narrow). */
+static inline int cellc_is_narrow(const cellc_rows_work* w, const cellc_rows_kernel* k, const CELLC_FRAME* frame) {
+  const int64_t most = (int64_t)1 << 30;
+  int i;
+  if (frame->window != 0 || frame->first_row + frame->rows >= most) return 0;
+  for (i = 0; i < k->slots; ++i)
+    if (cellc_slot_entries(w, w->rows->slots[k->first_slot + i]) >= most) return 0;
+  for (i = 0; i < k->nests; ++i) {
+    const cellc_nest* nest = w->rows->nests + k->first_nest + i;
+    if (cellc_rows_entries(w, nest->axes) >= most || cellc_rows_entries(w, nest->bound) >= most) return 0;
+  }
+  return 1;
+}
+
 enum { CELLC_MOST_SLOTS = 4000 }; /* an argument has less than 32 KiB */
 
 static inline void cellc_rows_launch(cellc_rows_work* w, int number, CELLC_FRAME frame, cellc_block* block) {
@@ -296,6 +333,7 @@ static inline void cellc_rows_launch(cellc_rows_work* w, int number, CELLC_FRAME
     frame.scratch = (void*)(uintptr_t)(w->base + (uint64_t)w->fixed);
     frame.scratch_stride = block->scratch_entries;
   }
+  frame.narrow = cellc_is_narrow(w, k, &frame);
   memcpy(values, &frame, sizeof frame);
   for (i = 0; i < k->slots; ++i) values[sizeof frame / 8 + (size_t)i] = cellc_slot_value(w, k, i, block);
   grid.blocks = (unsigned)block->blocks;
@@ -364,12 +402,16 @@ static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME f
 static inline void cellc_run_flat(cellc_rows_work* w, int number, CELLC_FRAME frame) {
   const cellc_rows_kernel* k = w->rows->kernels + number;
   const int64_t work = cellc_positions(w, w->rows->nests + k->first_nest, k->form) * frame.rows;
+  int64_t resident;
   cellc_block block;
   if (work == 0) return;
   memset(&block, 0, sizeof block);
   block.threads = cellc_whole_warps(cellc_least(work, 256));
-  block.blocks = cellc_least(cellc_divide_up(work, block.threads),
-                             4 * cellc_resident(w, w->rows->first_kernel + number, &block));
+  block.blocks = cellc_divide_up(work, block.threads);
+  /* A thread has four places under way, and finds the first of them once for all. Where that leaves half of the card
+   * without a block, it has fewer. */
+  resident = cellc_resident(w, w->rows->first_kernel + number, &block);
+  block.blocks = cellc_least(cellc_most(cellc_divide_up(block.blocks, 4), cellc_least(block.blocks, resident / 2)), 4 * resident);
   cellc_rows_launch(w, number, frame, &block);
 }
 
@@ -428,6 +470,18 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
   w->result = w->device->launch(w->device->self, r->product_kernel, grid, 0, &a, sizeof a);
 }
 
+/* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What that is too
+ * large by, less than 1, adds less than row/2^(30+s), and so less than 1/steps_each, to the quotient. */
+static inline void cellc_set_division(CELLC_FRAME* frame) {
+  const int64_t d = frame->steps_each;
+  int s = 0;
+  frame->steps_factor = frame->steps_shift = 0;
+  if (d <= 0 || d >= (int64_t)1 << 30) return;
+  while (((int64_t)1 << s) < d) ++s;
+  frame->steps_shift = 30 + s;
+  frame->steps_factor = cellc_divide_up((int64_t)1 << frame->steps_shift, d);
+}
+
 /* All steps of `count` neighbouring sequences. */
 static inline CELLC_FRAME cellc_whole_frame(const cellc_rows_work* w, int64_t first, int64_t count) {
   const cellc_rows_run* run = w->run;
@@ -445,6 +499,7 @@ static inline CELLC_FRAME cellc_whole_frame(const cellc_rows_work* w, int64_t fi
   frame.first_row = cellc_row_of(run, first);
   frame.rows = cellc_row_of(run, first + count) - frame.first_row;
   frame.steps_each = even ? steps : 0;
+  cellc_set_division(&frame);
   frame.direction = run->reverse ? -1 : 1;
   return frame;
 }

@@ -1,9 +1,9 @@
-// The places of rows, shared among the threads of a kernel (each_place and each_place_of_tile of rows.cuh): every one is come to once,
+// The places of rows, shared among the threads of a kernel (each_place, each_sum and those of tiles, of rows.cuh): every one is come to once,
 // whatever there are more of, rows or places or threads.
 #include <fmt/format.h>
 
-#include "kernels-templates/rows_frame.cuh"
 #include "runtime/cuda/kernel_templates.h"
+#include "runtime/cuda/rows_tables.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {
@@ -61,6 +61,7 @@ TEST_P(PlacesOfRows, AreComeToOnce) {
           a.frame.window_begin = window ? 4 : 0;
           a.frame.rows = window ? 3 * window : all;
           a.frame.tile_rows = 4;
+          a.frame.narrow = !window && blocks != 3;
           a.places = places;
           const auto seen = upload(*gpu, std::vector<unsigned>(static_cast<std::size_t>(all * places + 1)));
           a.seen = seen.address();
@@ -73,6 +74,135 @@ TEST_P(PlacesOfRows, AreComeToOnce) {
               ASSERT_EQ(count[static_cast<std::size_t>(row * places + p)], inside ? 1u : 0u) << "row " << row << ", place " << p;
           }
         }
+      }
+    }
+  }
+}
+
+constexpr const char* kSums = R"(
+struct Summed {
+  cellc::RowsFrame frame;
+  float* sums;
+  long long places, terms;
+  int threads;
+};
+// Term q of place p of a row: a number that only that term has; and the largest of them.
+extern "C" __global__ void __launch_bounds__(512) of_rows(const __grid_constant__ Summed a) {
+  const int threads = a.threads;
+  const Real none[2] = {0, -1};
+  cellc::each_sum<2>(a.frame, a.places, a.terms, threads, none,
+    [&](auto, const long long p, const cellc::RowPlace& here) {
+      return [=, &a](const long long q, Real (&term)[2]) {
+        term[0] = static_cast<float>((here.row * a.places + p) * 64 + q);
+        term[1] = static_cast<float>(q);
+      };
+    },
+    [&](Real (&sum)[2], const Real (&term)[2]) {
+      sum[0] += term[0];
+      sum[1] = cellc::max(sum[1], term[1]);
+    },
+    [&](Real (&sum)[2]) {
+      sum[0] = cellc::sum_of_threads(sum[0], threads);
+      sum[1] = cellc::largest_of_threads(sum[1], threads);
+    },
+    [&](auto, const long long p, const cellc::RowPlace& here, const Real (&sum)[2]) {
+      atomicAdd(a.sums + 2 * (here.row * a.places + p), sum[0] + 1);   // twice would be too much
+      atomicAdd(a.sums + 2 * (here.row * a.places + p) + 1, sum[1] + 2);
+    });
+}
+extern "C" __global__ void __launch_bounds__(512) of_tiles(const __grid_constant__ Summed a) {
+  const int threads = a.threads;
+  const Real none[2] = {0, -1};
+  for (long long tile = blockIdx.x; tile * a.frame.tile_rows < a.frame.rows; tile += gridDim.x)
+    cellc::each_sum_of_tile<1>(a.frame, tile, a.places, a.terms, threads, none,
+      [&](auto, const long long p, const long long, const cellc::RowPlace& here) {
+        return [=, &a](const long long q, Real (&term)[2]) {
+          term[0] = static_cast<float>((here.row * a.places + p) * 64 + q);
+          term[1] = static_cast<float>(q);
+        };
+      },
+      [&](Real (&sum)[2], const Real (&term)[2]) {
+        sum[0] += term[0];
+        sum[1] = cellc::max(sum[1], term[1]);
+      },
+      [&](Real (&sum)[2]) {
+        sum[0] = cellc::sum_of_threads(sum[0], threads);
+        sum[1] = cellc::largest_of_threads(sum[1], threads);
+      },
+      [&](auto, const long long p, const long long row, const cellc::RowPlace& here, const Real (&sum)[2]) {
+        const bool right = row >= 0 && row < a.frame.tile_rows && (a.frame.window || here.row == a.frame.first_row + tile * a.frame.tile_rows + row);
+        atomicAdd(a.sums + 2 * (here.row * a.places + p), right ? sum[0] + 1 : 1e9f);
+        atomicAdd(a.sums + 2 * (here.row * a.places + p) + 1, sum[1] + 2);
+      });
+}
+)";
+
+struct Summed {
+  RowsFrame frame;
+  std::uint64_t sums;
+  long long places, terms;
+  int threads;
+};
+
+TEST_P(PlacesOfRows, HaveTheirSums) {
+  const auto gpu = open_emulator();
+  std::string text = "#define CELLC_STORAGE_F32 1\n";
+  for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"}) text += kernel_template(part);
+  const GpuFunction kernel = gpu->function(gpu->load({"sums.cu", text + kSums, {}}), GetParam());
+  const std::vector<long long> offsets = {0, kSteps[0], kSteps[0] + kSteps[1], kSteps[0] + kSteps[1] + kSteps[2]};
+  const auto at = upload(*gpu, offsets);
+  const long long all = offsets.back();
+  for (const long long places : {0, 1, 3, 8, 33, 70}) {
+    for (const long long terms : {0, 1, 3, 4, 5, 17, 40}) {
+      for (const int together : {1, 2, 8, 32}) {
+        for (const int blocks : {1, 3}) {
+          for (const long long window : {0, 2}) {
+            SCOPED_TRACE(fmt::format("{} places of {} terms by {}, {} blocks, window {}", places, terms, together, blocks, window));
+            Summed a{};
+            a.frame.offsets = reinterpret_cast<const long long*>(at.address());
+            a.frame.sequences = 3;
+            a.frame.direction = 1;
+            a.frame.window = window;
+            a.frame.window_begin = window ? 4 : 0;
+            a.frame.rows = window ? 3 * window : all;
+            a.frame.tile_rows = 4;
+            a.frame.narrow = !window && together != 2;
+            a.places = places;
+            a.terms = terms;
+            a.threads = together;
+            const auto sums = upload(*gpu, std::vector<float>(static_cast<std::size_t>(2 * all * places + 1)));
+            a.sums = sums.address();
+            launch(*gpu, kernel, shape(blocks, 64), a);
+            const auto found = download<float>(*gpu, sums);
+            for (long long row = 0; row < all; ++row) {
+              const bool inside = !window || row == 4 || row == 5 + 4 || row == 5 + 5;
+              for (long long p = 0; p < places; ++p) {
+                const long long place = row * places + p;
+                ASSERT_EQ(found[static_cast<std::size_t>(2 * place)], inside ? static_cast<float>(place * 64 * terms + terms * (terms - 1) / 2 + 1) : 0)
+                    << "row " << row << ", place " << p;
+                ASSERT_EQ(found[static_cast<std::size_t>(2 * place + 1)], inside ? static_cast<float>(terms > 0 ? terms + 1 : 1) : 0)
+                    << "row " << row << ", place " << p;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Rows are divided by multiplying, which is exact as far as 30 bits go.
+TEST(RowPlaces, KnowTheirSequence) {
+  RowsFrame frame{};
+  const long long most = (1ll << 30) - 1;
+  for (const long long each : {1ll, 2ll, 3ll, 5ll, 7ll, 31ll, 32ll, 33ll, 641ll, 2047ll, 2048ll, 2049ll, 65537ll, 1000003ll, (1ll << 29) - 1, (1ll << 29) + 1, most - 1, most}) {
+    frame.steps_each = each;
+    cellc_set_division(&frame);
+    for (const long long near : {0ll, each, 2 * each, 1000 * each, most / each * each, most / 2 / each * each, most}) {
+      for (const long long row : {near - 1, near, near + 1, near + each / 2}) {
+        if (row < 0 || row > most) continue;
+        EXPECT_EQ(static_cast<unsigned long long>(row) * static_cast<unsigned long long>(frame.steps_factor) >> frame.steps_shift, static_cast<unsigned long long>(row / each))
+            << row << " / " << each;
       }
     }
   }
@@ -98,6 +228,7 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
     Counted a{};
     a.frame.rows = rows;
     a.frame.direction = 1;
+    a.frame.narrow = 1;
     a.places = 1000;
     const auto by = upload(*gpu, std::vector<unsigned>(static_cast<std::size_t>(rows * a.places)));
     a.seen = by.address();
