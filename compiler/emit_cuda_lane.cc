@@ -14,6 +14,12 @@ namespace cellc {
 
 namespace {
 
+/// Numbers that a lane may hold of what is made of params.
+constexpr std::size_t kMostHeld = 32;
+
+/// Where no line of the source is: the next mark is written.
+constexpr std::uint32_t kNoLine = 0x7fffffffu;
+
 /// Past this width an operand gets a statement of its own.
 constexpr std::size_t kWidest = 70;
 
@@ -71,10 +77,12 @@ class LaneWriter {
 
   CudaLaneCode run() {
     code_.states = scalar_.states;
+    find_held();
     collect_reads();
     count_uses();
     name_values();
     write_lists();
+    if (holds()) write_hold();
     write_step();
     code_.text += "};\n";
     return std::move(code_);
@@ -92,12 +100,63 @@ class LaneWriter {
     return std::find(axes.begin(), axes.end(), lane_) != axes.end();
   }
 
+  /// What is made of params alone and takes long (a rotation's sine and cosine) is made once, before the first step. The compiler
+  /// moves that out of a loop as well, but not where it branches: at each step of `s4d` it made both.
+  void find_held() {
+    const std::size_t n = scalar_.scalars.size();
+    std::vector<bool> fixed(n), takes_long(n);
+    held_.assign(n, false);
+    for (std::size_t i = 0; i < n; ++i) {
+      const Scalar& s = scalar(static_cast<int>(i));
+      fixed[i] = s.op == Op::Read ? cell_.symbols[s.entry.symbol].kind == SymbolKind::Param : s.arity > 0 || s.op == Op::Constant;
+      takes_long[i] = s.arity > 0 && is_long(s.op);
+      for (int k = 0; k < s.arity; ++k) {
+        const auto a = static_cast<std::size_t>(s.args[k]);
+        fixed[i] = fixed[i] && fixed[a];
+        takes_long[i] = takes_long[i] || takes_long[a];
+      }
+    }
+    const auto use = [&](int i) {
+      const auto a = static_cast<std::size_t>(i);
+      held_[a] = held_[a] || (fixed[a] && takes_long[a]);
+    };
+    for (std::size_t i = 0; i < n; ++i)
+      for (int k = 0; k < scalar(static_cast<int>(i)).arity && !fixed[i]; ++k) use(scalar(static_cast<int>(i)).args[k]);
+    for (const int i : scalar_.next) use(i);
+    in_step_ = reached(scalar_.next, true);
+    std::vector<int> all;
+    for (std::size_t i = 0; i < n; ++i)
+      if (held_[i] && in_step_[i]) all.push_back(static_cast<int>(i));
+    // More numbers than a thread has registers are better made again.
+    if (all.size() > kMostHeld) {
+      held_.assign(n, false);
+      in_step_ = reached(scalar_.next, true);
+      all.clear();
+    }
+    before_ = reached(all, false);
+    held_values_ = std::move(all);
+  }
+  /// What `roots` are made of; `stops`: as far as what is held.
+  std::vector<bool> reached(const std::vector<int>& roots, bool stops) const {
+    std::vector<bool> result(scalar_.scalars.size(), false);
+    for (const int r : roots) result[static_cast<std::size_t>(r)] = true;
+    for (std::size_t i = scalar_.scalars.size(); i-- > 0;) {
+      if (!result[i] || (stops && held_[i])) continue;
+      const Scalar& s = scalar(static_cast<int>(i));
+      for (int k = 0; k < s.arity; ++k) result[static_cast<std::size_t>(s.args[k])] = true;
+    }
+    return result;
+  }
+  bool holds() const { return !held_values_.empty(); }
+
   void collect_reads() {
-    std::set<SymbolEntry> inputs, params;
+    std::set<SymbolEntry> inputs, params, kept;
     std::set<int> uniforms;
-    for (const Scalar& s : scalar_.scalars) {
-      code_.operations += s.arity > 0;
+    for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
+      const Scalar& s = scalar_.scalars[i];
+      code_.operations += s.arity > 0 && in_step_[i] && !held_[i];
       if (s.op != Op::Read) continue;
+      if (in_step_[i]) kept.insert(s.entry);
       switch (cell_.symbols[s.entry.symbol].kind) {
         case SymbolKind::State: break;
         case SymbolKind::Input: inputs.insert(s.entry); break;
@@ -115,7 +174,13 @@ class LaneWriter {
     };
     number(code_.states, "state");
     number(code_.inputs, "input");
-    number(code_.params, "param");
+    number(code_.params, holds() ? "raw" : "param");
+    place_before_ = place_;
+    if (!holds()) return;
+    // A lane holds the params that steps read, and then what is made of params.
+    for (const SymbolEntry& e : code_.params)
+      if (kept.contains(e)) place_[e] = fmt::format("param[{}]", kept_++);
+      else place_.erase(e);
   }
 
   void count_uses() {
@@ -193,6 +258,8 @@ class LaneWriter {
     line("  static constexpr int kStates = {};", code_.states.size());
     line("  static constexpr int kInputs = {};", code_.inputs.size());
     line("  static constexpr int kParams = {};", code_.params.size());
+    line("  static constexpr int kHeld = {};", holds() ? kept_ + held_values_.size() : code_.params.size());
+    line("  static constexpr bool kHolds = {};", holds());
     std::vector<std::string> symbols;
     for (const Symbol& s : cell_.symbols) symbols.push_back(s.name);
     line("  static constexpr int kArrays = {};  // {}", symbols.size(), joined(symbols, " "));
@@ -223,14 +290,54 @@ class LaneWriter {
 
   // Statements -------------------------------------------------------------------------------------
 
+  /// What a lane holds, from its params.
+  void write_hold() {
+    line("  static CELLC_DEVICE void hold(const Real* raw, Real* param, const Real* const* uniform) {{");
+    std::swap(place_, place_before_);
+    write_statements(before_, false);
+    std::size_t place = 0;
+    for (const SymbolEntry& e : code_.params)
+      if (place_before_.contains(e)) statement("param[{}] = {};", place++, place_.at(e));
+    for (const int i : held_values_) {
+      mark_line(scalar(i).span);
+      statement("param[{}] = {};", place++, texts_[static_cast<std::size_t>(i)].text);
+    }
+    std::swap(place_, place_before_);
+    end_function();
+  }
   void write_step() {
     line("  static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,");
     line("                                const Real* const* uniform) {{");
-    texts_.resize(scalar_.scalars.size());
+    write_statements(in_step_, true);
+    for (std::size_t i = 0; i < scalar_.next.size(); ++i) {
+      const Scalar& s = scalar_.scalars[static_cast<std::size_t>(scalar_.next[i])];
+      mark_line(s.span);
+      statement("next[{}] = {};", i, texts_[static_cast<std::size_t>(scalar_.next[i])].text);
+    }
+    end_function();
+  }
+  void end_function() {
+    if (counted_ > 0) line("#line 1 \"{}.generated\"", options_.name);
+    counted_ = counted_ > 0 ? kNoLine : 0;
+    line("  }}");
+  }
+
+  /// Of the values that are wanted. `steps`: what is held is there.
+  void write_statements(const std::vector<bool>& wanted, bool steps) {
+    texts_.assign(scalar_.scalars.size(), {});
     apart_.assign(scalar_.scalars.size(), false);
+    in_hold_ = !steps;
+    taken_.clear();
     measure_depths();
+    std::size_t held = kept_;
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
+      if (!wanted[i]) continue;
       const Scalar& s = scalar_.scalars[i];
+      if (steps && held_[i]) {
+        texts_[i] = {fmt::format("param[{}]", held++), kPrimary, ""};
+        apart_[i] = true;
+        continue;
+      }
       Text text = expression(static_cast<int>(i));
       const bool leaf = s.arity == 0;
       const bool apart = uses_[i] > 1 || wanted_[i].always || text.text.size() > kWidest;
@@ -243,13 +350,6 @@ class LaneWriter {
       }
       texts_[i] = std::move(text);
     }
-    for (std::size_t i = 0; i < scalar_.next.size(); ++i) {
-      const Scalar& s = scalar_.scalars[static_cast<std::size_t>(scalar_.next[i])];
-      mark_line(s.span);
-      statement("next[{}] = {};", i, texts_[static_cast<std::size_t>(scalar_.next[i])].text);
-    }
-    if (counted_ > 0) line("#line 1 \"{}.generated\"", options_.name);
-    line("  }}");
   }
 
   template <typename... Args>
@@ -303,6 +403,7 @@ class LaneWriter {
     return within(texts_[static_cast<std::size_t>(s.args[k])], at_least);
   }
   const Scalar& scalar(int i) const { return scalar_.scalars[static_cast<std::size_t>(i)]; }
+  bool is_held(int i) const { return !in_hold_ && held_[static_cast<std::size_t>(i)]; }
   int depth(int i) const { return depth_[static_cast<std::size_t>(i)]; }
   /// Whether i stands where it is used, not under a name.
   bool inlined(int i) const { return scalar(i).arity > 0 && !apart_[static_cast<std::size_t>(i)]; }
@@ -380,6 +481,7 @@ class LaneWriter {
   /// Multiplications of a step that scaled() takes: none for a term with a param.
   int scalings(int i) const {
     const Scalar& s = scalar(i);
+    if (is_held(i)) return 0;
     if (inlined(i)) {
       if (s.op == Op::Neg) return scalings(s.args[0]);
       if (s.op == Op::Add || s.op == Op::Sub) return scalings(s.args[0]) + scalings(s.args[1]);
@@ -476,7 +578,12 @@ class LaneWriter {
   const CudaLaneOptions& options_;
   ScalarCell scalar_;
   CudaLaneCode code_;
-  std::map<SymbolEntry, std::string> place_;
+  std::map<SymbolEntry, std::string> place_, place_before_;   ///< in a step, and in hold()
+  std::vector<bool> held_;             ///< by scalar: made of params, once a lane
+  std::vector<bool> in_step_, before_; ///< by scalar: needed in a step, and for what is held
+  std::vector<int> held_values_;       ///< in order
+  std::size_t kept_ = 0;               ///< params that a lane holds as they are
+  bool in_hold_ = false;
   std::vector<int> uses_, depth_;
   std::vector<bool> apart_;  ///< a statement of its own
   struct Wanted {

@@ -57,6 +57,19 @@ bool contains(const std::vector<AxisId>& sorted, AxisId axis) {
 
 bool is_elementwise(Op op) { return static_cast<std::size_t>(op) < kOpCount; }
 
+bool is_long(Op op) {
+  switch (op) {
+    case Op::Add:
+    case Op::Sub:
+    case Op::Mul:
+    case Op::Neg:
+    case Op::Square:
+      return false;
+    default:
+      return is_elementwise(op) && op_info(op).slope == Slope::Smooth;
+  }
+}
+
 const OpInfo& op_info(Op op) {
   if (!is_elementwise(op)) throw std::logic_error("op_info: not an elementwise operator");
   return kOps[static_cast<std::size_t>(op)];

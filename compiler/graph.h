@@ -69,6 +69,8 @@ struct OpInfo {
   const char* latex;
 };
 bool is_elementwise(Op op);
+/// Whether a value of it takes more than a few instructions: divisions, and functions that are smooth.
+bool is_long(Op op);
 const OpInfo& op_info(Op op);  ///< elementwise operators only
 /// The elementwise function called `name` in the language, if there is one.
 std::optional<Op> op_by_call_name(const std::string& name);

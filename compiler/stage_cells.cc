@@ -17,20 +17,6 @@ bool contains(const std::vector<AxisId>& axes, AxisId axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// Whether a value of it takes more than a few instructions: divisions, and functions that are smooth.
-bool is_long(Op op) {
-  switch (op) {
-    case Op::Add:
-    case Op::Sub:
-    case Op::Mul:
-    case Op::Neg:
-    case Op::Square:
-      return false;
-    default:
-      return is_elementwise(op) && op_info(op).slope == Slope::Smooth;
-  }
-}
-
 class Splitter {
  public:
   Splitter(const CellGraph& cell, const Structure& structure)

@@ -18,7 +18,7 @@ enum {
   CELLC_TILE_PLACES = 8192,    /* positions of a tile's widest nest: a block waits for memory once a nest */
   CELLC_TILE_BYTES = 32 << 10, /* what passes between its nests, beyond one row: two blocks fit a multiprocessor of any card */
   CELLC_PRODUCT_THREADS = 256, /* of product.cuh */
-  CELLC_PRODUCT_TILE = 64,
+  CELLC_PRODUCT_TILE = 64, /* and twice as many of f32, where they are enough */
   CELLC_SHORTEST_WINDOW = 64, /* steps below which short launches cost more than their chunks save */
   CELLC_PART_POSITIONS =
       128 /* positions of a part below which splitting a sequence further leaves threads idle */
@@ -460,8 +460,12 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
                                           : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
   a.sum_last = p->sum_last;
   a.result = (void*)(uintptr_t)cellc_buffer(w, w->chunks, r->chunks, p->chunk, w->chunk_rows);
-  tiles = cellc_divide_up(a.width, CELLC_PRODUCT_TILE) * cellc_divide_up(frame.rows, CELLC_PRODUCT_TILE) *
-          a.batch;
+  a.tile = 2 * CELLC_PRODUCT_TILE;
+  tiles = cellc_divide_up(a.width, a.tile) * cellc_divide_up(frame.rows, a.tile) * a.batch;
+  if (r->real_bytes != 4 || a.width <= CELLC_PRODUCT_TILE || tiles < w->device->facts.multiprocessors) {
+    a.tile = CELLC_PRODUCT_TILE;
+    tiles = cellc_divide_up(a.width, a.tile) * cellc_divide_up(frame.rows, a.tile) * a.batch;
+  }
   if (tiles == 0 || w->counts || w->result) return;
   block.threads = CELLC_PRODUCT_THREADS;
   grid.blocks = (unsigned)cellc_least(tiles, 8 * cellc_resident(w, r->product_kernel, &block));

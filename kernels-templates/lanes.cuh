@@ -132,17 +132,28 @@ struct Uniforms {
   }
 };
 
+/// What a lane holds for its steps.
+template <class Cell>
+CELLC_DEVICE void load_held(const Lanes& lanes, const Lane& lane, Real* held) {
+  const auto param = [&](int e) {
+    const ArrayView& array = lanes.array[Cell::param_array(e)];
+    return static_cast<const Real*>(array.data)[channel_offset(array, lane) + offsets_of<Cell>(lanes).param[e]];
+  };
+  if constexpr (Cell::kHolds) {
+    Real raw[(Cell::kParams > 0 ? Cell::kParams : 1)];
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kParams; ++e) raw[e] = param(e);
+    Cell::hold(raw, held, Uniforms<Cell>(lanes).data);
+  } else {
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kParams; ++e) held[e] = param(e);
+  }
+}
 // `> 0` in brackets: with -default-device NVRTC 13.0 finds no such function without it.
 template <class Cell, int kWidth>
-CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Real (&param)[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)]) {
+CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Real (&param)[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)]) {
   CELLC_UNROLL()
-  for (int e = 0; e < Cell::kParams; ++e) {
-    const ArrayView& array = lanes.array[Cell::param_array(e)];
-    CELLC_UNROLL()
-    for (int v = 0; v < kWidth; ++v)
-      param[v][e] = static_cast<const Real*>(array.data)[channel_offset(array, lane[v]) +
-                                                       offsets_of<Cell>(lanes).param[e]];
-  }
+  for (int v = 0; v < kWidth; ++v) load_held<Cell>(lanes, lane[v], param[v]);
 }
 
 /// The state before step 0 of the lane's sequence.
@@ -425,7 +436,7 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
                        After&& after, const Caching& caching = Caching()) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1, kAtOnce = kPiece < kSteps ? kPiece : kSteps;
   static_assert(kSteps % kAtOnce == 0, "a stage is whole pieces");
-  Real param[kWidth][(Cell::kParams > 0 ? Cell::kParams : 1)];
+  Real param[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)];
   constexpr bool kReady = kIsReady<Meanwhile>;
   if (kReady) load_params<Cell>(lanes, lane, param);
   Staging<Cell, kRows, Caching> staging(memory, lanes, lane, begin, end, caching);

@@ -40,6 +40,7 @@ struct ProductArguments {
   const void* matrix;          ///< [batch, width, depth], or [batch, depth, width]
   long long sum_last;
   long long batch, width, depth;
+  long long tile;              ///< rows and columns that a block makes at a time
   void* result;  ///< chunk rows [batch, width]
 };
 

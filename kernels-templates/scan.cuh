@@ -185,7 +185,7 @@ struct ScanRun : ScanMaps<kCopy> {
     this->read(0, since.input);
     return since;
   }
-  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms, Since& since, int chain) const {
+  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms, Since& since, int chain) const {
     if (!since.asks) return false;
     while (!since.there) since.there = look_at_state(piece - 1, since.state);
     Real start[Step::kStates];
@@ -231,7 +231,7 @@ struct ScanRun : ScanMaps<kCopy> {
     }
     Map own_map;
     {
-      Real param[1][(Carried::kParams > 0 ? Carried::kParams : 1)];
+      Real param[1][(Carried::kHeld > 0 ? Carried::kHeld : 1)];
       load_params<Carried>(lanes, lane, param);
       const Uniforms<Carried> uniforms(lanes);
       Real carried[Carried::kStates];
@@ -303,7 +303,7 @@ struct ScanRun : ScanMaps<kCopy> {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) next.start[e] = end[e];
       }
-      Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+      Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
       load_params<Step>(lanes, lane, param);
       const Uniforms<Step> uniforms(lanes);
       if constexpr (kStaged) {

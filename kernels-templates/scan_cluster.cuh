@@ -73,7 +73,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   /// Whether the thread after this one, of the next piece perhaps, started elsewhere than where this one has come to.
   CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Piece::Following& next, int chain) const {
     if (!next.there) return false;
-    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance)) return false;
@@ -169,7 +169,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   /// copy of the code, for threads that have all: it is run once, and fetching it counts.
   template <class Cell, class After>
   CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) {
-    Real param[1][(Cell::kParams > 0 ? Cell::kParams : 1)];
+    Real param[1][(Cell::kHeld > 0 ? Cell::kHeld : 1)];
     load_params<Cell>(lanes, lane, param);
     const Uniforms<Cell> uniforms(lanes);
     CELLC_UNROLL()

@@ -64,7 +64,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     const Lanes& lanes = work.lanes;
     const Lane lane[1] = {work.lane[0]};
     const Real tolerance = work.scan.tolerance;
-    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     const Stored* input_at[Piece::kInputs];
@@ -127,7 +127,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
   /// Where nothing is to be walked: how far the row of step t, which is not the first, is from what follows from the row before it.
   static __device__ __noinline__ void write_down(const ScanMend& work, const long long t) {
     const Lane lane[1] = {work.lane[0]};
-    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)], input[Piece::kInputs], state[Step::kStates], next[Step::kStates], far = 0;
+    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)], input[Piece::kInputs], state[Step::kStates], next[Step::kStates], far = 0;
     load_params<Step>(work.lanes, lane, param);
     const Uniforms<Step> uniforms(work.lanes);
     CELLC_UNROLL()
@@ -153,7 +153,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     const long long steps = lane[0].steps, piece_steps = warps * kStrip;
     const int skewed = work.skew();
     const bool notes = kWritesDown && work.scan.first_bad;
-    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)], state[Step::kStates], next[Step::kStates], far = 0;
+    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)], state[Step::kStates], next[Step::kStates], far = 0;
     long long first = steps;
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);

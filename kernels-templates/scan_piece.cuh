@@ -333,7 +333,7 @@ struct ScanPiece {
 
   /// Runs the thread's steps; after(k, states) for every step or, with kBatch of them, for a batch.
   template <class Cell, class After>
-  CELLC_DEVICE void sweep(const Real (&param)[1][(Cell::kParams > 0 ? Cell::kParams : 1)], const Uniforms<Cell>& uniforms,
+  CELLC_DEVICE void sweep(const Real (&param)[1][(Cell::kHeld > 0 ? Cell::kHeld : 1)], const Uniforms<Cell>& uniforms,
                           Real (&state)[Cell::kStates], After&& after) {
     const auto run = [&](const Real (&input)[kInputs]) {
       Real next[Cell::kStates];
@@ -393,7 +393,7 @@ struct ScanPiece {
     return next;
   }
   /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
-  CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms,
+  CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms,
                            const Real (&end)[Step::kStates], const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance) const {
     Real written[Step::kStates], made[Step::kStates];
     Step::step(param[0], input, start, written, uniforms.data);
@@ -404,7 +404,7 @@ struct ScanPiece {
     return near;
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
-  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kParams > 0 ? Step::kParams : 1)], const Uniforms<Step>& uniforms,
+  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms,
                           const Real (&end)[Step::kStates], const Following& next, int chain) const {
     if constexpr (kChecks) {
       if (!next.there) return false;

@@ -353,7 +353,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   /// The map of the thread's steps, from no state in particular.
   CELLC_DEVICE void sweep_map(Map& map) {
-    Real param[1][(Carried::kParams > 0 ? Carried::kParams : 1)];
+    Real param[1][(Carried::kHeld > 0 ? Carried::kHeld : 1)];
     load_params<Carried>(lanes, lane, param);
     const Uniforms<Carried> uniforms(lanes);
     Real carried[Carried::kStates];
@@ -374,7 +374,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       for (int e = 0; e < Step::kStates; ++e) next.start[e] = starts()[e * kScanChannels + channel];
       before.move(next.start);
     }
-    Real param[1][(Step::kParams > 0 ? Step::kParams : 1)];
+    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     if constexpr (kStaged) {

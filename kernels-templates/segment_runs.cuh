@@ -124,7 +124,7 @@ struct SegmentedRun {
             for (int e = 0; e < Step::kStates; ++e)
               state[v][e] = composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
             CELLC_UNROLL()
-            for (int e = 0; e < Step::kParams; ++e) beyond[v].param[e] = param[v][e];
+            for (int e = 0; e < Step::kHeld; ++e) beyond[v].param[e] = param[v][e];
             if (checks) beyond[v].read_inputs(lanes, lane[v], last);
           }
           rows.begin(lanes, lane[0], begin);

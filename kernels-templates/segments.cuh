@@ -96,15 +96,9 @@ CELLC_DEVICE Real relative_difference(Real a, Real b) {
 
 /// One step of a lane, apart from a walk.
 struct Probe {
-  Real param[Step::kParams ? Step::kParams : 1] = {}, input[Step::kInputs ? Step::kInputs : 1] = {};
+  Real param[Step::kHeld ? Step::kHeld : 1] = {}, input[Step::kInputs ? Step::kInputs : 1] = {};
 
-  CELLC_DEVICE void read_params(const Lanes& lanes, const Lane& lane) {
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kParams; ++e) {
-      const ArrayView& array = lanes.array[Step::param_array(e)];
-      param[e] = static_cast<const Real*>(array.data)[channel_offset(array, lane) + lanes.step.param[e]];
-    }
-  }
+  CELLC_DEVICE void read_params(const Lanes& lanes, const Lane& lane) { load_held<Step>(lanes, lane, param); }
   CELLC_DEVICE void read_inputs(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {

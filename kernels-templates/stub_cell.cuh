@@ -11,6 +11,8 @@ struct Step {
   static constexpr int kStates = 1;    // entries
   static constexpr int kInputs = 3;
   static constexpr int kParams = 3;
+  static constexpr int kHeld = 3;      // numbers that a lane keeps from step to step: `param`
+  static constexpr bool kHolds = false;  // whether hold(raw, param, uniform) makes them of the params; they are the params
   static constexpr int kArrays = 7;    // by symbol of the lane cell: h xz xr xc az ar ac
   static constexpr int kUniforms = 0;  // arrays among them that have no lane
   static constexpr int kOperations = 20;  // arithmetic a step, roughly
@@ -39,6 +41,8 @@ struct Carried {
   static constexpr int kStates = 2;    // the states of Step come first, then the carriers
   static constexpr int kInputs = 3;
   static constexpr int kParams = 3;
+  static constexpr int kHeld = 3;
+  static constexpr bool kHolds = false;
   static constexpr int kArrays = 8;
   static constexpr int kUniforms = 0;
   static constexpr int kOperations = 50;

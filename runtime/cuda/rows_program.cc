@@ -17,7 +17,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(RowsFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(RowsFrame) + 9 * 8);
+static_assert(sizeof(RowsFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(RowsFrame) + 10 * 8);
 
 namespace {
 

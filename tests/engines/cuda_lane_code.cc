@@ -80,6 +80,19 @@ namespace {
 constexpr const char* kHead = R"(#define CELLC_EMULATOR 1
 #define CELLC_DEVICE inline
 )";
+/// A step from what is in the arrays: as lanes do, who make what they hold of their params first.
+constexpr const char* kStep = R"(
+template <class Cell>
+void step_of(const Real* param, const Real* input, const Real* state, Real* next, const Real* const* uniform) {
+  if constexpr (Cell::kHolds) {
+    Real held[Cell::kHeld];
+    Cell::hold(param, held, uniform);
+    Cell::step(held, input, state, next, uniform);
+  } else {
+    Cell::step(param, input, state, next, uniform);
+  }
+}
+)";
 
 }  // namespace
 
@@ -87,10 +100,11 @@ std::string translation_unit(const std::vector<Emitted>& all, Storage storage, c
   std::string text = before + kHead;
   text += storage == Storage::F64 ? "using Real = double;\n" : "using Real = float;\n";
   text += fmt::format("#include \"{}/kernels-templates/math.cuh\"\n", CELLC_SOURCE_DIR);
+  text += kStep;
   std::string steps, rules;
   for (std::size_t i = 0; i < all.size(); ++i) {
     text += fmt::format("namespace cell_{} {{\n{}}}\n", i, all[i].code.text);
-    steps += fmt::format("  cell_{}::{}::step,\n", i, all[i].carriers ? "Carried" : "Step");
+    steps += fmt::format("  step_of<cell_{}::{}>,\n", i, all[i].carriers ? "Carried" : "Step");
     rules += all[i].carriers ? fmt::format("  cell_{}::CarrierRule::carrier,\n", i) : "  nullptr,\n";
   }
   text +=

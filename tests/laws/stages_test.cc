@@ -85,6 +85,36 @@ TEST(Stages, AreCutIntoCellsOfTheirOwnSize) {
   }
 }
 
+std::string outs_of(const StatelessCell& cell) {
+  std::string all;
+  for (const Out& o : cell.cell.outs) {
+    all += all.empty() ? "" : ", ";
+    for (const AxisId a : o.index) all += cell.cell.graph.axis(a).name;
+    all += " " + std::string(op_info(cell.cell.graph[o.value].op).text);
+  }
+  return all;
+}
+
+// Of channels of several axes, a value of fewer is made once for all of them where it takes long: as much of it as has fewer.
+TEST(Stages, ValuesOfFewerAxesAreMadeOnce) {
+  const auto before = [](const std::string& step, const std::string& header = "d, n") {
+    const AnalysedCell c = stages("cell c[" + header + "] {\n  state h[" + header +
+                                  "]\n  input u[d], dt[d], g, x[" + header + "]\n  param A[d]\n  h' = " + step + "\n}\n");
+    const StagedCell staged = split_stages(c.cell, c.structure);
+    EXPECT_EQ(outs_of(staged.stages[0].once), "");
+    return outs_of(staged.stages[0].before);
+  };
+  EXPECT_EQ(before("0.5*h + softplus(dt)*u*x"), "d *");
+  EXPECT_EQ(before("exp(-softplus(dt)*x)*h + u"), "d -");
+  EXPECT_EQ(before("sigmoid(g)*h + x"), " sigmoid");
+  EXPECT_EQ(before("u/dt*h + x"), "d /");
+  // A few instructions; all axes; a param's own, which a lane makes once; one axis of channels.
+  EXPECT_EQ(before("0.5*h + u*dt + max(g, u)"), "");
+  EXPECT_EQ(before("0.5*h + exp(x)"), "");
+  EXPECT_EQ(before("exp(A)*h + x"), "");
+  EXPECT_EQ(before("sigmoid(g)*h + x", "d"), "");
+}
+
 // What all stages say of each other has as many entries as the square of their number, and no more of it is
 // kept or looked through for each of them.
 TEST(Stages, AThousandThatReadAllBeforeThem) {
