@@ -4,7 +4,8 @@
 // planned and emitted like the one that the user wrote.
 //
 //   once     values of params that need other channels           W@W, softmax[d](a)
-//   before   values for all steps that the stage's states do not feed  W@x, sum[k](x^2), lag(x, 3)
+//   before   values for all steps that the stage's states do not feed  W@x, sum[k](x^2), lag(x, 3); and what several channels
+//            share, where it takes long                                 softplus(dt[d]) beside h[d,n]
 //   lanes    the stage itself, one channel at a time: its channel axes are one axis, `lane`, along
 //            which nothing moves. A lane may be any channel of any segment of any sequence.
 //   after    the outs, once all states are known
