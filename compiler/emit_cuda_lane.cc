@@ -8,14 +8,12 @@
 #include <set>
 #include <tuple>
 
+#include "compiler/held_values.h"
 #include "compiler/simplify.h"
 
 namespace cellc {
 
 namespace {
-
-/// Numbers that a lane may hold of what is made of params.
-constexpr std::size_t kMostHeld = 32;
 
 /// Where no line of the source is: the next mark is written.
 constexpr std::uint32_t kNoLine = 0x7fffffffu;
@@ -73,11 +71,11 @@ class LaneWriter {
       scalar.zero = zero_carriers(*carriers, lane, scalar);
     }
     scalar_ = scalar_cell(cell, lane, scalar);
+    held_ = held_values(scalar_, cell);
   }
 
   CudaLaneCode run() {
     code_.states = scalar_.states;
-    find_held();
     collect_reads();
     count_uses();
     name_values();
@@ -100,63 +98,16 @@ class LaneWriter {
     return std::find(axes.begin(), axes.end(), lane_) != axes.end();
   }
 
-  /// What is made of params alone and takes long (a rotation's sine and cosine) is made once, before the first step. The compiler
-  /// moves that out of a loop as well, but not where it branches: at each step of `s4d` it made both.
-  void find_held() {
-    const std::size_t n = scalar_.scalars.size();
-    std::vector<bool> fixed(n), takes_long(n);
-    held_.assign(n, false);
-    for (std::size_t i = 0; i < n; ++i) {
-      const Scalar& s = scalar(static_cast<int>(i));
-      fixed[i] = s.op == Op::Read ? cell_.symbols[s.entry.symbol].kind == SymbolKind::Param : s.arity > 0 || s.op == Op::Constant;
-      takes_long[i] = s.arity > 0 && is_long(s.op);
-      for (int k = 0; k < s.arity; ++k) {
-        const auto a = static_cast<std::size_t>(s.args[k]);
-        fixed[i] = fixed[i] && fixed[a];
-        takes_long[i] = takes_long[i] || takes_long[a];
-      }
-    }
-    const auto use = [&](int i) {
-      const auto a = static_cast<std::size_t>(i);
-      held_[a] = held_[a] || (fixed[a] && takes_long[a]);
-    };
-    for (std::size_t i = 0; i < n; ++i)
-      for (int k = 0; k < scalar(static_cast<int>(i)).arity && !fixed[i]; ++k) use(scalar(static_cast<int>(i)).args[k]);
-    for (const int i : scalar_.next) use(i);
-    in_step_ = reached(scalar_.next, true);
-    std::vector<int> all;
-    for (std::size_t i = 0; i < n; ++i)
-      if (held_[i] && in_step_[i]) all.push_back(static_cast<int>(i));
-    // More numbers than a thread has registers are better made again.
-    if (all.size() > kMostHeld) {
-      held_.assign(n, false);
-      in_step_ = reached(scalar_.next, true);
-      all.clear();
-    }
-    before_ = reached(all, false);
-    held_values_ = std::move(all);
-  }
-  /// What `roots` are made of; `stops`: as far as what is held.
-  std::vector<bool> reached(const std::vector<int>& roots, bool stops) const {
-    std::vector<bool> result(scalar_.scalars.size(), false);
-    for (const int r : roots) result[static_cast<std::size_t>(r)] = true;
-    for (std::size_t i = scalar_.scalars.size(); i-- > 0;) {
-      if (!result[i] || (stops && held_[i])) continue;
-      const Scalar& s = scalar(static_cast<int>(i));
-      for (int k = 0; k < s.arity; ++k) result[static_cast<std::size_t>(s.args[k])] = true;
-    }
-    return result;
-  }
-  bool holds() const { return !held_values_.empty(); }
+  bool holds() const { return !held_.values.empty(); }
 
   void collect_reads() {
     std::set<SymbolEntry> inputs, params, kept;
     std::set<int> uniforms;
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       const Scalar& s = scalar_.scalars[i];
-      code_.operations += s.arity > 0 && in_step_[i] && !held_[i];
+      code_.operations += s.arity > 0 && held_.in_step[i] && !held_.is_held[i];
       if (s.op != Op::Read) continue;
-      if (in_step_[i]) kept.insert(s.entry);
+      if (held_.in_step[i]) kept.insert(s.entry);
       switch (cell_.symbols[s.entry.symbol].kind) {
         case SymbolKind::State: break;
         case SymbolKind::Input: inputs.insert(s.entry); break;
@@ -258,7 +209,7 @@ class LaneWriter {
     line("  static constexpr int kStates = {};", code_.states.size());
     line("  static constexpr int kInputs = {};", code_.inputs.size());
     line("  static constexpr int kParams = {};", code_.params.size());
-    line("  static constexpr int kHeld = {};", holds() ? kept_ + held_values_.size() : code_.params.size());
+    line("  static constexpr int kHeld = {};", holds() ? kept_ + held_.values.size() : code_.params.size());
     line("  static constexpr bool kHolds = {};", holds());
     std::vector<std::string> symbols;
     for (const Symbol& s : cell_.symbols) symbols.push_back(s.name);
@@ -294,11 +245,11 @@ class LaneWriter {
   void write_hold() {
     line("  static CELLC_DEVICE void hold(const Real* raw, Real* param, const Real* const* uniform) {{");
     std::swap(place_, place_before_);
-    write_statements(before_, false);
+    write_statements(held_.before, false);
     std::size_t place = 0;
     for (const SymbolEntry& e : code_.params)
       if (place_before_.contains(e)) statement("param[{}] = {};", place++, place_.at(e));
-    for (const int i : held_values_) {
+    for (const int i : held_.values) {
       mark_line(scalar(i).span);
       statement("param[{}] = {};", place++, texts_[static_cast<std::size_t>(i)].text);
     }
@@ -308,7 +259,7 @@ class LaneWriter {
   void write_step() {
     line("  static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,");
     line("                                const Real* const* uniform) {{");
-    write_statements(in_step_, true);
+    write_statements(held_.in_step, true);
     for (std::size_t i = 0; i < scalar_.next.size(); ++i) {
       const Scalar& s = scalar_.scalars[static_cast<std::size_t>(scalar_.next[i])];
       mark_line(s.span);
@@ -333,7 +284,7 @@ class LaneWriter {
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       if (!wanted[i]) continue;
       const Scalar& s = scalar_.scalars[i];
-      if (steps && held_[i]) {
+      if (steps && held_.is_held[i]) {
         texts_[i] = {fmt::format("param[{}]", held++), kPrimary, ""};
         apart_[i] = true;
         continue;
@@ -403,7 +354,7 @@ class LaneWriter {
     return within(texts_[static_cast<std::size_t>(s.args[k])], at_least);
   }
   const Scalar& scalar(int i) const { return scalar_.scalars[static_cast<std::size_t>(i)]; }
-  bool is_held(int i) const { return !in_hold_ && held_[static_cast<std::size_t>(i)]; }
+  bool is_held(int i) const { return !in_hold_ && held_.is_held[static_cast<std::size_t>(i)]; }
   int depth(int i) const { return depth_[static_cast<std::size_t>(i)]; }
   /// Whether i stands where it is used, not under a name.
   bool inlined(int i) const { return scalar(i).arity > 0 && !apart_[static_cast<std::size_t>(i)]; }
@@ -579,10 +530,8 @@ class LaneWriter {
   ScalarCell scalar_;
   CudaLaneCode code_;
   std::map<SymbolEntry, std::string> place_, place_before_;   ///< in a step, and in hold()
-  std::vector<bool> held_;             ///< by scalar: made of params, once a lane
-  std::vector<bool> in_step_, before_; ///< by scalar: needed in a step, and for what is held
-  std::vector<int> held_values_;       ///< in order
-  std::size_t kept_ = 0;               ///< params that a lane holds as they are
+  HeldValues held_;
+  std::size_t kept_ = 0;   ///< params that a lane holds as they are
   bool in_hold_ = false;
   std::vector<int> uses_, depth_;
   std::vector<bool> apart_;  ///< a statement of its own
@@ -645,56 +594,6 @@ CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const C
       "\nstruct CarrierRule {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n", kind);
   code.text += table_text("carrier", "place", rows, ",\n      ") + "};\n";
   return code;
-}
-
-std::map<AxisId, std::int64_t> sizes_to_show(const CellGraph& cell, AxisId lane) {
-  std::set<AxisId> mentioned;
-  std::vector<NodeId> roots;
-  for (const StateUpdate& u : cell.updates) {
-    roots.push_back(u.value);
-    for (AxisId a : cell.symbols[u.symbol].axes) mentioned.insert(a);
-  }
-  for (NodeId id : reachable(cell.graph, roots)) {
-    const Node& n = cell.graph[id];
-    for (AxisId a : n.axes) mentioned.insert(cell.graph.axis(a).extent_of);
-    if (n.op == Op::Size) mentioned.insert(cell.graph.axis(n.index[0].axis).extent_of);
-    // An entry of a longer array is found by the lengths of all its axes.
-    if (n.op == Op::Read) mentioned.insert(cell.symbols[n.symbol].axes.begin(), cell.symbols[n.symbol].axes.end());
-  }
-  std::map<AxisId, std::int64_t> sizes;
-  std::int64_t next = 2;
-  for (AxisId a : cell.header) {
-    if (a == lane || cell.graph.axis(a).fixed || !mentioned.contains(a)) continue;
-    sizes[a] = next;
-    next = next == 4 ? 2 : next + 1;
-  }
-  return sizes;
-}
-
-std::string print_cuda(const CellGraph& cell, const StagedCell& staged, const Structure& structure,
-                       const SourceText& source, Storage storage) {
-  std::string text;
-  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-    const StageCells& stage = staged.stages[k];
-    CudaLaneOptions options;
-    options.storage = storage;
-    options.sizes = sizes_to_show(stage.lanes, stage.lane);
-    options.source = &source;
-    options.written = &cell;
-    std::string shown;
-    for (const auto& [axis, length] : options.sizes)
-      shown += fmt::format("{}{} = {}", shown.empty() ? ", shown for " : ", ", cell.graph.axis(axis).name, length);
-    text += fmt::format("{}// stage {}{}\n", k ? "\n" : "", k + 1, shown);
-    try {
-      text += emit_cuda_lane(stage.lanes, stage.lane, options).text;
-      options.name = "Carried";
-      text += "\n" + emit_cuda_carried(with_carriers(stage.lanes, stage.lane, structure.stages[k].scannable),
-                                       stage.lane, options).text;
-    } catch (const ScalarCellTooLong& e) {
-      text += fmt::format("// {}: no code by lanes\n", e.what());
-    }
-  }
-  return text;
 }
 
 }  // namespace cellc
