@@ -229,18 +229,33 @@ constexpr bool kSharedInputs = true;
 constexpr bool kSharedInputs = false;
 #endif
 /// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first of them has it:
-/// `s6` with 64 x 16 entries makes 20 copies a step instead of 96.
+/// `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step is one row in memory, of `B[n]`
+/// beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at once as there are threads for.
 struct Sharers {
   int packed;
-  CELLC_DEVICE int first() const { return packed & 0xff; }         ///< thread of the warp
-  CELLC_DEVICE int mine() const { return packed >> 8 & 0xff; }     ///< how many are before this one
-  CELLC_DEVICE int count() const { return packed >> 16; }
-  /// By all threads of a warp: those whose entries begin at the same place and are as many.
-  static CELLC_DEVICE Sharers of(const void* begin, long long many) {
-    const unsigned same = __match_any_sync(0xffffffffu, reinterpret_cast<unsigned long long>(begin)) &
-                          __match_any_sync(0xffffffffu, static_cast<unsigned long long>(many));
-    const unsigned before = same & ((1u << threadIdx.x % 32) - 1);
-    return {(__ffs(static_cast<int>(same)) - 1) | __popc(before) << 8 | __popc(same) << 16};
+  CELLC_DEVICE int first() const { return packed & 0x1f; }         ///< column of the warp that this thread reads
+  CELLC_DEVICE int target() const { return packed >> 5 & 0x1f; }   ///< column that it copies to, from as many entries beside its own as it is beside first()
+  CELLC_DEVICE int mine() const { return packed >> 10 & 0xff; }    ///< the first step that it copies
+  CELLC_DEVICE int count() const { return packed >> 18 & 0x3f; }   ///< from one of its steps to the next
+  CELLC_DEVICE bool in_rows() const { return packed >> 24 & 1; }   ///< of the whole warp
+  static constexpr int kNoStep = 0xff;                             ///< more than anybody has
+  /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many. `stride`: bytes.
+  template <bool kLengthsDiffer>
+  static CELLC_DEVICE Sharers of(const void* begin, long long stride, long long many) {
+    const unsigned long long at = reinterpret_cast<unsigned long long>(begin);
+    const int thread = static_cast<int>(threadIdx.x) % 32;
+    unsigned same = __match_any_sync(0xffffffffu, at);
+    if constexpr (kLengthsDiffer) same &= __match_any_sync(0xffffffffu, static_cast<unsigned long long>(many));
+    const int first = __ffs(static_cast<int>(same)) - 1, before = __popc(same & ((1u << thread) - 1));
+    const unsigned firsts = __ballot_sync(0xffffffffu, before == 0);
+    const unsigned long long row = __shfl_sync(0xffffffffu, at, 0);
+    bool in_rows = (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first) * sizeof(Stored) && stride % 16 == 0;
+    if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
+    const int chunks = __popc(firsts) * static_cast<int>(sizeof(Stored)) / 16;
+    in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * static_cast<int>(sizeof(Stored));
+    if (!__all_sync(0xffffffffu, in_rows)) return {first | first << 5 | before << 10 | __popc(same) << 18};
+    const int at_once = 32 / chunks, step = thread / chunks;
+    return {first | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 5 | (step < at_once ? step : kNoStep) << 10 | at_once << 18 | 1 << 24};
   }
 };
 
@@ -289,8 +304,8 @@ struct Staging {
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
       if constexpr (kRows) source[e] += thread / kChunks * stride[e];
       if constexpr (kShares) {
-        sharers[e] = Sharers::of(source[e], end - begin);
-        source[e] += sharers[e].mine() * stride[e];
+        sharers[e] = Sharers::of<true>(source[e], stride[e], end - begin);
+        source[e] += sharers[e].mine() * stride[e] + (sharers[e].target() - sharers[e].first()) * static_cast<long long>(sizeof(Stored));
       }
     }
   }
@@ -323,11 +338,13 @@ struct Staging {
       for (int e = 0; e < Cell::kInputs; ++e) {
         if constexpr (kShares) {
           const int count = sharers[e].count();
-          Stored* const at = memory + (slot * Cell::kInputs + e) * kSteps * kTile + sharers[e].first();
+          Stored* const at = memory + (slot * Cell::kInputs + e) * kSteps * kTile + sharers[e].target();
           const char* from = source[e];
+          const bool in_rows = sharers[e].in_rows();
           CELLC_UNROLL(1)
           for (int k = sharers[e].mine(); k < left; k += count, from += count * stride[e]) {
-            if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at + k * kTile, from);
+            if (in_rows) copy_async<16, true>(at + k * kTile, from);
+            else if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at + k * kTile, from);
             else at[k * kTile] = *reinterpret_cast<const Stored*>(from);
           }
         } else {

@@ -120,7 +120,7 @@ CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 3.402823466
 // Copies from memory to shared memory that run beside the arithmetic (sm_80) ------------------------------
 
 #ifdef CELLC_EMULATOR
-template <int kBytes>
+template <int kBytes, bool kReadAgain = (kBytes < 16)>
 CELLC_DEVICE void copy_async(void* to, const void* from) { cellc_emulator::cp_async(to, from, kBytes); }
 CELLC_DEVICE void copy_commit() { cellc_emulator::cp_async_commit(); }
 template <int kPending>
@@ -136,11 +136,11 @@ CELLC_DEVICE CachePolicy goes_in_turn() { return 0; }
 template <int kBytes, int kOffset>
 CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy) { copy_async<kBytes>(to + kOffset, from); }
 #else
-/// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache.
-template <int kBytes>
+/// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache, unless other warps read them as well.
+template <int kBytes, bool kReadAgain = (kBytes < 16)>
 CELLC_DEVICE void copy_async(void* to, const void* from) {
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  if constexpr (kBytes == 16) {
+  if constexpr (!kReadAgain) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(kBytes) : "memory");

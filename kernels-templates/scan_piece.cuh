@@ -265,11 +265,13 @@ struct ScanPiece {
         }
       } else if constexpr (kShares) {
         const int left = steps - first < kScanSteps ? static_cast<int>(steps - first) : kScanSteps, count = sharers[e].count();
-        const Stored* from = input_at(e, first + sharers[e].mine());
+        const Stored* from = input_at(e, first + sharers[e].mine()) + (sharers[e].target() - sharers[e].first());
+        const bool in_rows = sharers[e].in_rows();
         CELLC_UNROLL(4)
         for (int k = sharers[e].mine(); k < left; k += count, from += count * stride) {
-          Stored* const at = to + place_in_slot(0, k, sharers[e].first());
-          if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from);
+          Stored* const at = to + place_in_slot(0, k, sharers[e].target());
+          if (in_rows) copy_async<16, true>(at, from);
+          else if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from);
           else *at = *from;
         }
       } else {
@@ -559,7 +561,7 @@ struct ScanPiece {
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
       input_base[e] = static_cast<const Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.input[e];
-      if constexpr (kShares) sharers[e] = Sharers::of(input_base[e], 0);
+      if constexpr (kShares) sharers[e] = Sharers::of<false>(input_base[e], input_stride(e) * static_cast<long long>(sizeof(Stored)), 0);
     }
   }
   CELLC_DEVICE void find_rows() {
