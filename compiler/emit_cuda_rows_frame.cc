@@ -290,8 +290,10 @@ std::string RowsEmitter::row_pointer(RowsSlotKind kind, int id) {
 
 // Forms ------------------------------------------------------------------------------------------
 
-/// Values without axes that other nests read: they pass through memory like any other.
+/// Values without axes that other nests read: they pass through memory like any other. Of kernels of a nest each, only what is computed
+/// once has such memory; in the others nobody reads them but the nest that goes on with a sum, and it has them at hand.
 void RowsEmitter::find_scalars() {
+  if (out_.form == RowsForm::Flat && !kernel_.once) return;
   std::map<NodeId, const Nest*> computed;
   for (const Nest& n : kernel_.nests) {
     if (!n.axes.empty()) continue;

@@ -364,6 +364,30 @@ TEST(RowsRun, ReachesRowsBeyondTwoToThe31) {
   munmap(far, kBytes);
 }
 
+// A sum without axes that the same thread goes on with needs no memory; there is none for it, but that of what passes between phases.
+TEST(RowsRun, HandsOnASumWithoutAxes) {
+  const SourceText source("sum.cell",
+                          "cell sum[k, d] {\n  state h\n  input x[k]\n  param W[d,k]\n  h' = 0.5*h + 1\n"
+                          "  p = W@x\n  out y = sum[d](p)*2\n  out z[d] = p + 1\n}\n");
+  const File file = oracle::parse_or_throw(source);
+  CellGraph graph = graph_of(source, file, file.cells[0]);
+  const StagedCell staged = split_stages(graph, analyse(graph, differentiate(graph)));
+  const CellGraph& after = staged.after.cell;
+  Device device = open_device(4, 1);
+  RowsProgram program = RowsProgram::compile(*device.gpu, after, Structure{}, Dtype::F64, {.source = &source});
+  const oracle::Cell cell(file, file.cells[0].name);
+  oracle::Random random(95);
+  const Trial trial(graph, cell, {}, random,
+                    {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, {5, 3}), .steps = 6});
+  BoundRun run = trial.bound({2, 0, 6}, true, 1).run;
+  const std::vector<Array> given = std::move(run.symbols);
+  run.symbols.clear();
+  run.histories.assign(after.symbols.size(), {});
+  for (const ArraySource& s : staged.after.sources) run.symbols.push_back(given.at(static_cast<std::size_t>(s.id)));
+  const RunOutput got = run_on_device(*device.gpu, program, after, run, Dtype::F64);
+  EXPECT_LE(compare(after, run, got, reference_run(after, run)).error, 1e-12);
+}
+
 TEST(RowsRun, SaysWhatIsMissing) {
   const Lstm lstm;
   const auto gpu = open_emulator();
