@@ -28,7 +28,7 @@ CudaNames::CudaNames() {
       "sequence",    "lane_begin", "lane_end",   "stretch",   "row",      "chunk_row",    "step",
       "elapsed",     "here",       "when",       "at",        "p",        "places",       "used",
       "threads",     "share",      "first",      "q",         "tile",     "tile_row",     "scalars",
-      "terms",       "sums"};
+      "terms",       "sums",       "divide",     "none",      "sum",      "term"};
   taken_.insert(std::begin(words), std::end(words));
 }
 
