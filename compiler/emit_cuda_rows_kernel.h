@@ -99,8 +99,8 @@ class RowsEmitter {
   void emit_scalar_loads(const Nest& nest);
   void emit_values(const std::vector<NodeId>& nodes, const Nest& nest);
   void emit_stores(const Nest& nest);
-  void barrier_before(const Nest& nest);
-  void note_stores(const Nest& nest);
+  void barrier_before(const Nest& nest, const Nest& by);
+  void note_stores(const Nest& nest, const Nest& by);
   bool needs_bound(const Access& access, const Nest& nest) const;
   static bool has_lags(const Nest& nest);
   std::string place_in(const Home& home, const std::vector<Index>& index);
@@ -156,7 +156,7 @@ class RowsEmitter {
   std::unordered_map<NodeId, std::string> written_names_;  ///< names that the cell gives
   std::uint32_t source_line_ = 0;                          ///< last #line, 0: the file itself
 
-  // Written since the last barrier, and the loops that wrote it.
+  // Written since the last barrier, and the nest whose threads wrote it.
   struct Written {
     Place place;
     int id;

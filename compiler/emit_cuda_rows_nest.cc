@@ -242,8 +242,8 @@ void RowsEmitter::nest_at(std::size_t n) {
 void RowsEmitter::nest(const Nest& nest, const Nest* next) {
   own_line();
   if (out_.form != RowsForm::Flat) {
-    barrier_before(nest);
-    if (next) barrier_before(*next);
+    barrier_before(nest, nest);
+    if (next) barrier_before(*next, nest);
   }
   begin_nest(nest, next);
   open("{{");
@@ -254,8 +254,8 @@ void RowsEmitter::nest(const Nest& nest, const Nest* next) {
   }
   own_line();
   close();
-  note_stores(nest);
-  if (next) note_stores(*next);
+  note_stores(nest, nest);
+  if (next) note_stores(*next, nest);
 }
 
 void RowsEmitter::begin_nest(const Nest& nest, const Nest* next) {
@@ -275,10 +275,11 @@ void RowsEmitter::begin_nest(const Nest& nest, const Nest* next) {
   for (const NodeId s : scalars_) ++uses_[s];
 }
 
-/// A value passes from thread to thread unless one position of the same loops writes and reads it.
-void RowsEmitter::barrier_before(const Nest& nest) {
+/// A value passes from thread to thread unless one position of the same loops writes and reads it. `by`: the nest whose threads run this
+/// one, a sum where it goes on with that.
+void RowsEmitter::barrier_before(const Nest& nest, const Nest& by) {
   const auto same_threads = [&](const Nest& other) {
-    return !nest.is_reduction() && !other.is_reduction() && nest.loops == other.loops;
+    return !by.is_reduction() && !other.is_reduction() && nest.loops == other.loops;
   };
   bool needed = false;
   for (const Access& a : nest.loads) {
@@ -291,7 +292,7 @@ void RowsEmitter::barrier_before(const Nest& nest) {
     }
   }
   const auto use = [&](NodeId id) {
-    for (const auto& [scalar, by] : written_scalars_) needed = needed || (scalar == id && !same_threads(*by));
+    for (const auto& [scalar, writer] : written_scalars_) needed = needed || (scalar == id && !same_threads(*writer));
   };
   for (const auto* list : {&nest.nodes, &nest.inlined}) {
     for (const NodeId id : *list) {
@@ -305,11 +306,11 @@ void RowsEmitter::barrier_before(const Nest& nest) {
   written_scalars_.clear();
 }
 
-void RowsEmitter::note_stores(const Nest& nest) {
-  for (const Store& s : nest.stores) written_.push_back({s.home.place, s.home.id, &nest});
+void RowsEmitter::note_stores(const Nest& nest, const Nest& by) {
+  for (const Store& s : nest.stores) written_.push_back({s.home.place, s.home.id, &by});
   for (const NodeId id : nest.nodes) {
     if (std::find(scalars_.begin(), scalars_.end(), id) != scalars_.end())
-      written_scalars_.emplace_back(id, &nest);
+      written_scalars_.emplace_back(id, &by);
   }
 }
 

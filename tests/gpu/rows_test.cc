@@ -365,18 +365,19 @@ TEST(RowsRun, ReachesRowsBeyondTwoToThe31) {
 }
 
 /// How far the outs of a cell, which inputs alone are to feed, are from the reference where the kernels that follow its stages make them.
-double error_of_outs(const std::string& text) {
+double error_of_outs(const std::string& text, const std::vector<std::int64_t>& axes = {5, 3},
+                     const std::vector<std::int64_t>& steps = {2, 0, 6}) {
   const SourceText source("outs.cell", text);
   const File file = oracle::parse_or_throw(source);
   CellGraph graph = graph_of(source, file, file.cells[0]);
   const CellGraph after = split_stages(graph, analyse(graph, differentiate(graph))).after.cell;
-  Device device = open_device(4, 1);
+  Device device = open_device(1, 1);
   RowsProgram program = RowsProgram::compile(*device.gpu, after, Structure{}, Dtype::F64, {.source = &source});
   const oracle::Cell cell(file, file.cells[0].name);
   oracle::Random random(95);
   const Trial trial(graph, cell, {}, random,
-                    {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, {5, 3}), .steps = 6});
-  BoundRun run = trial.bound({2, 0, 6}, true, 1).run;
+                    {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, axes), .steps = steps.back()});
+  BoundRun run = trial.bound(steps, true, 1).run;
   std::vector<Array> symbols;
   for (const Symbol& s : after.symbols) {
     for (std::size_t i = 0; i < graph.symbols.size(); ++i)
@@ -399,6 +400,14 @@ TEST(RowsRun, TakesNamesOfItsOwnText) {
   EXPECT_LE(error_of_outs("cell divide[p, q] {\n  state h\n  input term[p,q], none, here[p]\n  param terms[p,q]\n"
                           "  h' = 0.5*h + 1\n  divide = sum[q](terms*term*none)\n  out places = divide*here\n"
                           "  out tile[p,q] = divide*softmax[p](here)*term\n}\n"),
+            1e-12);
+}
+
+// Who goes on with a sum has its thread, not that of a nest without one: another sum, of other threads, waits for what it has written.
+TEST(RowsRun, SumsWaitForWhatFollowedAnother) {
+  EXPECT_LE(error_of_outs("cell two[k, m] {\n  state h\n  input x[k], z[m]\n  h' = 0.5*h + 1\n  s = sum[k](x)\n"
+                          "  y = tanh(s)\n  v = sin(s)\n  d = y*sum[m](z)\n  out o = d + v\n  out e = sum[m](z*d)*y\n}\n",
+                          {64, 3}, {129}),
             1e-12);
 }
 
