@@ -22,6 +22,10 @@ constexpr std::int64_t kIdleWeight = 25;
 constexpr std::size_t kMostBlocksTold = 8;   // of those that wait
 
 constexpr int kPassesPerTurn = 64;
+// In one shuffled launch of eight, half of a block's warps go on in one pass of so many while others can. Where all are about
+// as far, what lacks a barrier is mostly there by the time that it is read. It takes two and a half times as long.
+constexpr unsigned kPassesBehind = 24;
+constexpr std::uint64_t kLaunchesBehind = 8;
 
 std::string at_index(const char* what, unsigned x, unsigned y, unsigned z) {
   return std::string(what) + " (" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) +
@@ -175,13 +179,21 @@ bool GridRun::round() {
   return true;
 }
 
+/// Which warps they are follows from the seed.
+bool GridRun::is_behind(const Thread& thread) const {
+  if (!job_.shuffled || job_.seed % kLaunchesBehind != 0 || thread.block->warps.size() < 2) return false;
+  return (job_.seed * 0x9e3779b97f4a7c15ull >> (20 + thread.number / 32 % 32)) & 1;
+}
+
 bool GridRun::pass(Block& block) {
   std::vector<Thread*> order;
   for (auto& thread : block.threads)
     if (thread.state == State::Ready || thread.state == State::Yielded) order.push_back(&thread);
   shuffle(order);
+  const bool some_are_ahead = std::any_of(order.begin(), order.end(), [&](const Thread* thread) { return !is_behind(*thread); });
   for (Thread* thread : order) {
     if (job_.shuffled && chance(8)) continue;  // some fall behind by whole rounds
+    if (some_are_ahead && is_behind(*thread) && !chance(kPassesBehind)) continue;
     running_ = thread;
     thread->state = State::Ready;
     *job_.current = &thread->view;

@@ -153,6 +153,7 @@ class GridRun {
   std::string who_waits(const Block& block) const;
   std::string lines_of(const void* site) const { return job_.lines_of && site ? job_.lines_of(site) : ""; }
   static void thread_main(void* thread);
+  bool is_behind(const Thread& thread) const;
   bool chance(unsigned of) { return random_() % of == 0; }
   template <class T>
   void shuffle(std::vector<T>& items);
