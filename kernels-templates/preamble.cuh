@@ -139,6 +139,7 @@ CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy)
 /// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache, unless other warps read them as well.
 template <int kBytes, bool kReadAgain = (kBytes < 16)>
 CELLC_DEVICE void copy_async(void* to, const void* from) {
+  static_assert(kReadAgain || kBytes == 16);
   const unsigned shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
   if constexpr (!kReadAgain) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
