@@ -66,6 +66,16 @@ std::vector<Index> index_of(const CellGraph& cell, int update) {
   return index;
 }
 
+std::vector<AxisId> distinct_axes(Graph& graph, const std::vector<AxisId>& axes) {
+  std::vector<AxisId> index;
+  for (const AxisId a : axes) {
+    AxisId i = a;
+    for (int n = 1; std::find(index.begin(), index.end(), i) != index.end(); ++n) i = graph.copy_axis(a, n);
+    index.push_back(i);
+  }
+  return index;
+}
+
 UpdateTable::UpdateTable(const CellGraph& cell) : of_symbol_(cell.symbols.size(), -1) {
   for (int u = 0; u < static_cast<int>(cell.updates.size()); ++u) {
     const StateUpdate& update = cell.updates[u];

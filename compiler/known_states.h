@@ -26,6 +26,9 @@ StatelessCell stateless(const CellGraph& cell, const std::vector<Symbol>& symbol
 
 std::vector<Index> index_of(const CellGraph& cell, int update);
 
+/// Repeats of an axis made distinct by copies, as declared symbols have them.
+std::vector<AxisId> distinct_axes(Graph& graph, const std::vector<AxisId>& axes);
+
 /// Updates by what they assign and by the value that they give it: made once a cell, for all of its stages.
 class UpdateTable {
  public:

@@ -9,6 +9,7 @@
 #include "compiler/print_expression.h"
 #include "compiler/simplify.h"
 #include "compiler/stage_cells.h"
+#include "compiler/summed_cells.h"
 
 namespace cellc {
 
@@ -181,6 +182,19 @@ std::string print_staged(const StagedCell& staged) {
     section(stage + ", lanes", s.lanes);
   }
   if (!staged.after.cell.outs.empty()) section("after", staged.after.cell);
+  // And as it is where stages sum up.
+  std::vector<MadeSum> made;
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+    const std::optional<SummedStage> summed = with_sums(staged, static_cast<int>(k));
+    if (!summed) continue;
+    const StageCells &s = summed->stage, &plain = staged.stages[k];
+    const std::string stage = "stage " + std::to_string(k + 1);
+    if (s.once.cell.outs.size() > plain.once.cell.outs.size()) section(stage + ", once, for sums", s.once.cell);
+    if (s.before.cell.outs.size() > plain.before.cell.outs.size()) section(stage + ", before it, for sums", s.before.cell);
+    section(stage + ", lanes with sums", s.lanes);
+    for (const NodeId sum : summed->sums) made.push_back({sum, 1});
+  }
+  if (!made.empty()) section("after, with sums", after_sums(staged.after, made).cell);
   return text;
 }
 

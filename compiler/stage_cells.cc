@@ -219,7 +219,7 @@ class Splitter {
         for (std::size_t p = 0; p < axes.size(); ++p)
           if (key.pattern[p] < 0) s.axes.push_back(lanes.graph.axis(axes[p]).extent_of);
         if (has_lane) s.axes.push_back(lane);
-        s.index = distinct(lanes.graph, s.axes);
+        s.index = distinct_axes(lanes.graph, s.axes);
         if (kind == SymbolKind::State) {
           // Its update is written over the state's own index variables.
           s.index.clear();
@@ -277,17 +277,6 @@ class Splitter {
       lanes.updates.push_back({static_cast<int>(i), image.at(roots[i]), span});
     }
     result.lanes = std::move(lanes);
-  }
-
-  /// Repeats of an axis made distinct by copies, as declared symbols have them.
-  static std::vector<AxisId> distinct(Graph& g, const std::vector<AxisId>& axes) {
-    std::vector<AxisId> index;
-    for (AxisId a : axes) {
-      AxisId i = a;
-      for (int n = 1; contains(index, i); ++n) i = g.copy_axis(a, n);
-      index.push_back(i);
-    }
-    return index;
   }
 
   const CellGraph& cell_;

@@ -32,7 +32,7 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   int64_t tile, tiles, blocks, step_bytes;
   memset(&v, 0, sizeof v);
   v.kernel = segments ? CELLC_SEGMENTED : CELLC_SEQUENTIAL;
-  v.width = stage->storage_bytes == 2 && whole && plenty && channels % (2 * CELLC_WARP) == 0 ? 2 : 1;
+  v.width = stage->storage_bytes == 2 && stage->sums == 0 && whole && plenty && channels % (2 * CELLC_WARP) == 0 ? 2 : 1;
   tile = CELLC_WARP * v.width;
   tiles = cellc_divide_up(chains * cellc_most(1, segments), tile);
   blocks = cellc_divide_up(tiles, stage->warps);
@@ -66,6 +66,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     const cellc_view* view = run->views + symbol;
     cellc_entry e;
     int64_t own = 1;
+    if (i >= stage->step_states - stage->sums && i < stage->step_states) continue; /* of one lane, not of rows */
     neighbours = neighbours && (axes->channels == 1 || cellc_inner_stride(stage, run, axes, symbol) == 1);
     aligned = aligned && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0;
     for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
@@ -74,8 +75,9 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     for (e.entry = 0; e.entry < own && aligned; ++e.entry)
       aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
   }
-  return cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains,
-                            axes->channels, cellc_segments(run, plan));
+  v = cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels, cellc_segments(run, plan));
+  if (stage->sums) v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
+  return v;
 }
 
 /* The launch --------------------------------------------------------------------------------------------- */
@@ -218,6 +220,10 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   cellc_put32(&out, run->reverse);
   cellc_put64(&out, segments ? plan->segment : cellc_most(1, run->length));
   cellc_put32(&out, segments ? segments : 1);
+  if (stage->sums) {
+    cellc_put64(&out, run->part);
+    cellc_put32(&out, cellc_sum_parts(stage, run->lengths));
+  }
   cellc_end(&out);
   if (v->kernel == CELLC_SCAN) {
     const int64_t chains = cellc_scan_chains(run, axes, v);

@@ -38,6 +38,7 @@ typedef struct cellc_stage {
   int has_carriers, scans;
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
+  int sums, summed; /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
 } cellc_stage;
 
 enum { CELLC_SEQUENTIAL, CELLC_SEGMENTED, CELLC_SCAN };
@@ -64,6 +65,7 @@ typedef struct cellc_variant {
                          whether all those are of one length and all groups of channels full */
   int checks;         /* of a scan: cellc_plan's */
   int shared_bytes;
+  int sum_lanes; /* of a walk: lanes of a warp that a sum runs along */
 } cellc_variant;
 
 typedef struct cellc_view {
@@ -80,6 +82,7 @@ typedef struct cellc_stage_run {
   int64_t sequences, length; /* length: of the longest sequence */
   int uniform, reverse;
   uint64_t offsets; /* where sequences are packed, else 0 */
+  int64_t part;     /* entries of a sum from one of its parts to the next */
 } cellc_stage_run;
 
 /* Channel axes that are left where those are merged that every array has as one. */
@@ -162,6 +165,22 @@ static inline int64_t cellc_row_entries(const cellc_stage* stage, const int64_t*
   int64_t n = 1;
   for (p = stage->places[symbol]; p < stage->places[symbol + 1]; ++p) n *= lengths[stage->place_axis[p]];
   return n;
+}
+
+/* Channels that a sum of the stage runs along. */
+static inline int64_t cellc_summed_channels(const cellc_stage* stage, const int64_t* lengths) {
+  int c;
+  int64_t n = 1;
+  for (c = stage->channels - stage->summed; c < stage->channels; ++c) n *= lengths[stage->channel_axes[c]];
+  return n;
+}
+
+/* Parts that such a sum is made in, of a warp's lanes each or fewer; 0: lanes cannot make it. */
+enum { CELLC_SUM_PARTS_MOST = 16 };
+static inline int cellc_sum_parts(const cellc_stage* stage, const int64_t* lengths) {
+  const int64_t n = cellc_summed_channels(stage, lengths);
+  if (n >= 2 && n <= CELLC_WARP && CELLC_WARP % n == 0) return 1;
+  return n > 0 && n % CELLC_WARP == 0 && n / CELLC_WARP <= CELLC_SUM_PARTS_MOST ? (int)(n / CELLC_WARP) : 0;
 }
 
 /* Channels that are not 1 long: more than CELLC_CHANNEL_AXES of them cannot be run. */

@@ -54,6 +54,10 @@ struct Lanes {
   int reverse;                       ///< time runs from the last row to the first
   long long segment;                 ///< steps of a segment
   int segments;                      ///< of the longest sequence
+#ifdef CELLC_SUMS
+  long long part;                    ///< entries of a sum from one of its parts to the next (sums.cuh)
+  int parts;
+#endif
 };
 
 /// One lane, resolved.
@@ -282,7 +286,14 @@ struct Staging {
   /// those with 36, whose registers it did not fit, half as long again.
   static constexpr int kMostShared = 8;
   static constexpr bool kShares = kSharedInputs && !kRows && kWidth == 1 && Cell::kInputs <= kMostShared;
-  Sharers sharers[kShares && Cell::kInputs > 0 ? Cell::kInputs : 1];
+  struct Shared {
+    Sharers who;
+    int step_in_rows, step_alone;   ///< the first step of a stage that this thread copies, sixteen bytes or an entry; else more than there are
+    SharedAddress to;               ///< of that copy, into stage 0
+    const Stored* from;             ///< where this thread reads stage 0
+  };
+  Shared shared[kShares && Cell::kInputs > 0 ? Cell::kInputs : 1];
+  bool more;   ///< whether there are inputs whose steps some threads have several of
 
   static constexpr int kChunk = 16 / sizeof(Stored);              // entries
   static constexpr int kChunks = kTile / kChunk;                  // of a row
@@ -294,6 +305,7 @@ struct Staging {
       : memory(memory), caching(caching), next(begin), end(end) {
     const int thread = threadIdx.x % kWarp;
     if constexpr (kShares) __syncwarp();
+    more = false;
     to = shared_address(memory + (kRows ? thread / kChunks * kTile + thread % kChunks * kChunk : thread * kWidth));
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
@@ -304,10 +316,14 @@ struct Staging {
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
       if constexpr (kRows) source[e] += thread / kChunks * stride[e];
       if constexpr (kShares) {
-        sharers[e] = Sharers::of<true>(source[e], stride[e], end - begin);
-        source[e] += sharers[e].mine() * stride[e] + (sharers[e].target() - sharers[e].first()) * static_cast<long long>(sizeof(Stored));
+        const Sharers who = Sharers::of<true>(source[e], stride[e], end - begin);
+        source[e] += who.mine() * stride[e] + (who.target() - who.first()) * static_cast<long long>(sizeof(Stored));
+        shared[e] = {who, who.in_rows() ? who.mine() : Sharers::kNoStep, who.in_rows() ? Sharers::kNoStep : who.mine(),
+                     shared_address(memory + (e * kSteps + who.mine()) * kTile + who.target()), memory + who.first()};
+        more |= who.count() < kSteps;
       }
     }
+    if constexpr (kShares) more = __any_sync(0xffffffffu, more);
   }
 
   template <class Offset>
@@ -317,6 +333,12 @@ struct Staging {
   template <class Offset>
   static CELLC_DEVICE void copy(Offset, SharedAddress stage, const char* from, AsSaid as) {
     copy_async_at<16, Offset::value>(stage, from, as.policy);
+  }
+
+  static CELLC_DEVICE void copy_shared(SharedAddress at, const char* from, bool in_rows, bool alone) {
+    copy_async_if<16>(in_rows, at, from);
+    if constexpr (sizeof(Stored) >= 4) copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
+    else if (alone) store_at(at, static_cast<unsigned short>(*reinterpret_cast<const Stored*>(from)));
   }
 
   /// Asks for the next stage, into place `slot`. Without branches, so that it is scheduled among the
@@ -337,16 +359,7 @@ struct Staging {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kInputs; ++e) {
         if constexpr (kShares) {
-          const int count = sharers[e].count();
-          Stored* const at = memory + (slot * Cell::kInputs + e) * kSteps * kTile + sharers[e].target();
-          const char* from = source[e];
-          const bool in_rows = sharers[e].in_rows();
-          CELLC_UNROLL(1)
-          for (int k = sharers[e].mine(); k < left; k += count, from += count * stride[e]) {
-            if (in_rows) copy_async<16, true>(at + k * kTile, from);
-            else if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at + k * kTile, from);
-            else at[k * kTile] = *reinterpret_cast<const Stored*>(from);
-          }
+          copy_shared(shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left, shared[e].step_alone < left);
         } else {
           CELLC_UNROLL(1)
           for (int k = 0; k < left; ++k) {
@@ -356,6 +369,18 @@ struct Staging {
               memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
                   *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
             }
+          }
+        }
+      }
+      // Mostly there are threads for all steps: sixteen of those that read delta[d] of s6. Loops for all inputs took a quarter of its time.
+      if constexpr (kShares) {
+        if (more) {
+          CELLC_UNROLL()
+          for (int e = 0; e < Cell::kInputs; ++e) {
+            const Sharers who = shared[e].who;
+            CELLC_UNROLL(1)
+            for (int k = who.count(); who.mine() + k < left; k += who.count())
+              copy_shared(shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e], who.in_rows(), !who.in_rows());
           }
         }
       }
@@ -372,7 +397,7 @@ struct Staging {
     const Stored* from = stage + threadIdx.x % kWarp * kWidth;
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
-      if constexpr (kShares) from = stage + sharers[e].first();
+      if constexpr (kShares) from = shared[e].from + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
 #ifdef CELLC_NARROW
       if constexpr (kWidth == 2) {
         const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
@@ -388,14 +413,22 @@ struct Staging {
   }
 };
 
+/// States of a step that are terms of sums over lanes, behind the lane's own (sums.cuh).
+#ifdef CELLC_SUMS
+constexpr int kSums = CELLC_SUMS;
+#else
+constexpr int kSums = 0;
+#endif
+constexpr int kOwnStates = Step::kStates - kSums;
+
 /// Where a lane's states are written.
 struct Rows {
-  Stored* to[Step::kStates];         ///< at the step that comes next
-  long long stride[Step::kStates];   ///< entries
-  bool present[Step::kStates];
+  Stored* to[kOwnStates];         ///< at the step that comes next
+  long long stride[kOwnStates];   ///< entries
+  bool present[kOwnStates];
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kOwnStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
       present[e] = array.data != nullptr;
       to[e] = static_cast<Stored*>(array.data) + place(array, lane, t) + lanes.step.state[e];
@@ -406,7 +439,7 @@ struct Rows {
   template <int kStates>
   CELLC_DEVICE void write(const Real (&state)[kWidth][kStates], bool writes) {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kOwnStates; ++e) {
       if (writes && present[e]) {
 #ifdef CELLC_NARROW
         if constexpr (kWidth == 2) {
@@ -429,6 +462,10 @@ template <class Meanwhile>
 constexpr bool kIsReady = false;
 template <>
 constexpr bool kIsReady<Ready> = true;
+
+/// Whether what is called after a step takes whole stages, and is then told which step of one it was.
+template <class After>
+constexpr bool kTakesStages = false;
 
 /// How many steps are one piece of code in walks that slow data take: the more, the longer they take to compile, and the less of
 /// a step's time goes into counting. ParaGRU's bundles, of 33 operations a run, take 16 to 30 % more time one by one, and 2 to 15 %
@@ -524,7 +561,8 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
           if (k + 1 < kAtOnce || (kAtOnce < kSteps && piece + kAtOnce < kSteps)) staging.read(slot, piece + k + 1, input);
           else turn();
           run(now);
-          after(t + piece + k, state, k == 0 && piece == 0);
+          if constexpr (kTakesStages<After> && kAtOnce == kSteps) after.template of_stage<k>(state);
+          else after(t + piece + k, state, k == 0 && piece == 0);
         });
       }
       t += kSteps;

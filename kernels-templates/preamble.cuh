@@ -129,6 +129,11 @@ using SharedAddress = char*;
 CELLC_DEVICE SharedAddress shared_address(void* at) { return static_cast<char*>(at); }
 template <int kBytes, int kOffset>
 CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) { copy_async<kBytes>(to + kOffset, from); }
+template <int kBytes>
+CELLC_DEVICE void copy_async_if(bool yes, SharedAddress to, const void* from) {
+  if (yes) copy_async<kBytes>(to, from);
+}
+CELLC_DEVICE void store_at(SharedAddress to, unsigned short value) { *reinterpret_cast<unsigned short*>(to) = value; }
 using CachePolicy = unsigned long long;
 CELLC_DEVICE CachePolicy stays_last() { return 0; }
 CELLC_DEVICE CachePolicy goes_first() { return 0; }
@@ -160,6 +165,14 @@ CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0 + %3], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes), "n"(kOffset) : "memory");
   }
 }
+/// Through the first-level cache, for other warps read it as well. Without a branch: those that a compiler makes take longer than the copy.
+template <int kBytes>
+CELLC_DEVICE void copy_async_if(bool yes, SharedAddress to, const void* from) {
+  asm volatile("{\n .reg .pred yes;\n setp.ne.u32 yes, %3, 0;\n @yes cp.async.ca.shared.global [%0], [%1], %2;\n}" ::"r"(to), "l"(from), "n"(kBytes),
+               "r"(static_cast<unsigned>(yes))
+               : "memory");
+}
+CELLC_DEVICE void store_at(SharedAddress to, unsigned short value) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(value) : "memory"); }
 /// When what was copied is to leave the second-level cache.
 using CachePolicy = unsigned long long;
 CELLC_DEVICE CachePolicy stays_last() {

@@ -24,19 +24,30 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+    for (int e = 0; e < kOwnStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+    CELLC_UNROLL()
+    for (int e = kOwnStates; e < Step::kStates; ++e) state[v][e] = Real(0);
   }
   Rows rows;
   rows.begin(lanes, lane[0], 0);
-  walk<Step, kRows, kLockstep, kSteps>(
-      lanes, lane, 0, real ? lane[0].steps : 0, state, memory, Ready(),
-      [](long long, const auto&) { return true; },
-      [&](long long, const auto& now, bool) { rows.write(now, true); });
+  const auto go = [&](auto&& after) {
+    walk<Step, kRows, kLockstep, kSteps>(
+        lanes, lane, 0, real ? lane[0].steps : 0, state, memory, Ready(), [](long long, const auto&) { return true; }, after);
+  };
+  if constexpr (kSums > 0) {
+    static_assert(kWidth == 1, "a sum's lanes are threads");
+    Sums sums;
+    sums.begin(lanes, lane[0]);
+    RowsAndSums both{rows, sums};
+    go(both);
+  } else {
+    go([&](long long, const auto& now, bool) { rows.write(now, true); });
+  }
   if (!real) return;
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+    for (int e = 0; e < kOwnStates; ++e) finish(lanes, lane[v], e, state[v][e]);
   }
 }
 

@@ -41,7 +41,8 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
         axes = stage.once.cell.outs[source.id].index;
         array = &once_[source.id];
         break;
-      case ArraySource::Kind::Mixing: break;
+      case ArraySource::Kind::Mixing:
+      case ArraySource::Kind::Sum: break;
     }
     LaneArray a = layout(axes, symbol.channel_of_place);
     a.data = bytes_of(*array);

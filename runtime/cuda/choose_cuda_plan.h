@@ -13,7 +13,8 @@ namespace cellc {
 /// What the last calls of a stage at this shape took.
 struct Observed {
   int calls = 0;             ///< with segments; the second starts from what the first one learned
-  double segmented_ns = 0;   ///< the last call that cut time into segments, all of it
+  double segmented_ns = 0;   ///< a call that cut time into segments, all of it: the shorter of the last two
+  double last_ns = 0;        ///< the last of them
   double sweep_ns = 0;       ///< its sweep
   std::int64_t sweep_steps = 0;
   bool carries = false;      ///< its sweep carried derivatives along
@@ -24,12 +25,18 @@ struct Observed {
   int walks = 0;             ///< calls since that went another way, as the planner had said
   int patience = 32;         ///< so many, before segments are tried again: data change
 
+  /// After a call with segments. Of calls on the same data now and then one takes a few rounds more: few lanes are off by just a
+  /// tolerance, and which of them depends on who came first.
+  void took(double ns) {
+    segmented_ns = calls > 2 && last_ns > 0 ? std::min(last_ns, ns) : ns;
+    last_ns = ns;
+  }
   /// After a call that went another way than the shape says.
   void went_another_way() {
     if ((segmented_ns == 0 && scan_walked == 0) || ++walks < patience) return;
     walks = 0;
     patience = std::min(2 * patience, 1024);
-    segmented_ns = scan_walked = 0;
+    segmented_ns = last_ns = scan_walked = 0;
   }
 };
 

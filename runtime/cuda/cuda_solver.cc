@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 #include "compiler/stage_cells.h"
@@ -26,8 +27,10 @@ struct CudaSolver::Impl {
   const SourceText* source;
   std::optional<StagedCell> staged;
   std::vector<std::unique_ptr<StageProgram>> stages;
-  std::vector<std::optional<RowsProgram>> before, once;
-  std::optional<RowsProgram> after, step, whole;
+  std::vector<std::optional<SummedStage>> summed;        ///< by stage, where it has sums in its lanes
+  std::vector<std::unique_ptr<StageProgram>> summing;    ///< those, as programs; else null
+  std::vector<std::optional<RowsProgram>> before, once, before_summing, once_summing;
+  std::optional<RowsProgram> after, after_summing, step, whole;
   std::vector<Observed> observed;   ///< by stage, for the shape of the last run
   double compile_ms = 0;
   std::vector<CacheState> caches;
@@ -39,6 +42,8 @@ struct CudaSolver::Impl {
   Dtype running = Dtype::F32;       ///< storage that programs have code for
   bool in_rows = false;             ///< the whole cell as row kernels
   std::vector<CudaPlan> plans;
+  std::vector<int> sum_parts;       ///< by stage: of each sum that its lanes make; 0: they make none
+  StatelessCell after_sums_of;      ///< what is left of `after` then
   std::vector<GpuBuffer> step_arrays;
   bool on_device = false;           ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
@@ -54,7 +59,10 @@ struct CudaSolver::Impl {
     staged.emplace(split_stages(cell, structure));
     before.resize(staged->stages.size());
     once.resize(staged->stages.size());
+    before_summing.resize(staged->stages.size());
+    once_summing.resize(staged->stages.size());
     observed.resize(staged->stages.size());
+    for (std::size_t k = 0; k < staged->stages.size(); ++k) summed.push_back(with_sums(*staged, static_cast<int>(k)));
     return *staged;
   }
 
@@ -64,12 +72,17 @@ struct CudaSolver::Impl {
     if (running == storage && !stages.empty()) return;
     running = storage;
     stages.clear();
-    for (std::size_t k = 0; k < staged->stages.size(); ++k)
-      stages.push_back(std::make_unique<StageProgram>(gpu, cell, staged->stages[k], structure.stages[k].scannable, storage, source));
+    summing.clear();
+    for (std::size_t k = 0; k < staged->stages.size(); ++k) {
+      const Scannable scannable = structure.stages[k].scannable;
+      stages.push_back(std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source));
+      summing.push_back(summed[k] ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source) : nullptr);
+    }
     after.reset();
+    after_summing.reset();
     step.reset();
-    for (auto& b : before) b.reset();
-    for (auto& o : once) o.reset();
+    for (auto* programs : {&before, &once, &before_summing, &once_summing})
+      for (auto& p : *programs) p.reset();
   }
 
   RowsProgram& rows_program(std::optional<RowsProgram>& program, const CellGraph& graph, const Structure& of, Dtype storage) {
@@ -86,6 +99,7 @@ struct CudaSolver::Impl {
   double compiled_ms() const {
     double ms = compile_ms;
     for (const auto& s : stages) ms += s->compile_ms();
+    for (const auto& s : summing) ms += s ? s->compile_ms() : 0;
     return ms;
   }
 
@@ -139,7 +153,6 @@ struct CudaSolver::Impl {
     if (in_rows && running != dtype) use_storage(dtype);
     arrays.copy_in(run, running);
     if (!on_device) reserve_written();
-    if (!in_rows) arrays.reserve_between(parts);
     replan(options);
   }
 
@@ -152,9 +165,9 @@ struct CudaSolver::Impl {
 
   /// Lanes that walk their whole sequence may leave a state unwritten, if nothing else reads it.
   bool needs_no_trajectory(int update) const {
-    if (!on_device || in_rows || !any_strides(cell.updates[update].symbol)) return false;
+    if (!on_device || in_rows || is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
-      const StageCells& s = staged->stages[k];
+      const StageCells& s = lanes_of(k, sums(k));
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
       if (own && plans[k].plan.strategy != Strategy::Sequential) return false;
       for (const LaneSymbol& symbol : s.symbols)
@@ -163,18 +176,18 @@ struct CudaSolver::Impl {
     return true;
   }
 
-  /// No kernel but lanes touches the rows of a symbol.
-  bool any_strides(int symbol) const {
-    if (in_rows) return false;
+  /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise read after it.
+  bool any_strides(int symbol) const { return !in_rows && !is_read_in_rows(symbol, false); }
+  bool is_read_in_rows(int symbol, bool as_planned) const {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
       return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
         return (s.kind == ArraySource::Kind::Symbol && s.id == symbol) ||
                (s.kind == ArraySource::Kind::Trajectory && cell.updates[s.id].symbol == symbol);
       });
     };
-    for (const StageCells& s : staged->stages)
-      if (reads(s.before.sources)) return false;
-    return !reads(staged->after.sources);
+    for (std::size_t k = 0; k < staged->stages.size(); ++k)
+      if (reads(lanes_of(k, as_planned && sums(k)).before.sources)) return true;
+    return as_planned ? outs_wanted && reads(after_cell().sources) : reads(staged->after.sources);
   }
 
   bool overlaps_starts() const {
@@ -237,7 +250,34 @@ struct CudaSolver::Impl {
       }
       plans.push_back(std::move(plan));
     }
+    choose_sums();
   }
+
+  /// Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans run
+  /// steps more than once, and would make sums anew each time.
+  void choose_sums() {
+    const std::vector<int> before = std::move(sum_parts);
+    sum_parts.assign(plans.size(), 0);
+    for (std::size_t k = 0; k < plans.size() && !in_rows && arrays.rows > 0; ++k)
+      if (summing[k] && plans[k].plan.strategy == Strategy::Sequential) sum_parts[k] = summing[k]->sum_parts(arrays.bound.sizes);
+    arrays.reserve_sums(summed, sum_parts);
+    std::vector<const StageCells*> all;
+    for (std::size_t k = 0; k < plans.size(); ++k) all.push_back(&lanes_of(k, sum_parts[k] > 0));
+    if (!in_rows) arrays.reserve_between(all);
+    if (sum_parts == before) return;
+    std::vector<MadeSum> made;
+    for (std::size_t k = 0; k < plans.size(); ++k)
+      for (std::size_t i = 0; sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i) made.push_back({summed[k]->sums[i], sum_parts[k]});
+    after_sums_of = made.empty() ? StatelessCell() : after_sums(staged->after, made);
+    after_summing.reset();
+  }
+  bool sums_in_lanes() const {
+    return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
+  }
+  bool sums(std::size_t k) const { return sums_in_lanes() && sum_parts[k] > 0; }
+  const StageCells& lanes_of(std::size_t k, bool with_sums) const { return with_sums ? summed[k]->stage : staged->stages[k]; }
+  StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
+  const StatelessCell& after_cell() const { return sums_in_lanes() ? after_sums_of : staged->after; }
 
   /// The plan leaves no residual: exact maps in a single pass, or starts that one step back decides.
   bool is_exact(int k, const CudaPlan& plan) {
@@ -250,7 +290,7 @@ struct CudaSolver::Impl {
   std::vector<GpuAddress> first_bad_steps() const {
     std::vector<GpuAddress> result;
     for (std::size_t k = 0; k < plans.size() && !in_rows; ++k)
-      if (const GpuAddress at = stages[k]->first_bad_steps()) result.push_back(at);
+      if (const GpuAddress at = program(k).first_bad_steps()) result.push_back(at);
     return result;
   }
 
@@ -263,16 +303,16 @@ struct CudaSolver::Impl {
       return;
     }
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
-      const StageCells& s = staged->stages[k];
+      const StageCells& s = lanes_of(k, sums(k));
       const int number = static_cast<int>(k);
       if (!s.once.cell.outs.empty())
-        rows_program(once[k], s.once.cell, Structure{}, arithmetic).run(arrays.once_run(s, number), stream);
+        rows_program((sums(k) ? once_summing : once)[k], s.once.cell, Structure{}, arithmetic).run(arrays.once_run(s, number), stream);
       if (!s.before.cell.outs.empty())
-        rows_program(before[k], s.before.cell, Structure{}, running).run(arrays.before_run(s, number), stream);
-      stages[k]->run(arrays.stage_run(s, number), plans[k], tolerance, stream);
+        rows_program((sums(k) ? before_summing : before)[k], s.before.cell, Structure{}, running).run(arrays.before_run(s, number), stream);
+      program(k).run(arrays.stage_run(s, number), plans[k], tolerance, stream);
     }
     if (!staged->after.cell.outs.empty() && outs_wanted)
-      rows_program(after, staged->after.cell, Structure{}, running).run(arrays.after_run(*staged), stream);
+      rows_program(sums_in_lanes() ? after_summing : after, after_cell().cell, Structure{}, running).run(arrays.after_run(after_cell()), stream);
   }
 
   // And back -----------------------------------------------------------------------------------------
@@ -283,7 +323,7 @@ struct CudaSolver::Impl {
       StageReport r;
       r.plan = plans[k].plan;
       if (!in_rows && arrays.rows > 0) {
-        const CudaOutcome o = stages[k]->outcome(stream);
+        const CudaOutcome o = program(k).outcome(stream);
         const bool segmented = plans[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
         if (o.piece > 0) r.plan.segment = o.piece;
         r.iterations = o.rounds;
@@ -306,11 +346,8 @@ struct CudaSolver::Impl {
           seen.walked = static_cast<double>(o.tails) / static_cast<double>(std::max<std::int64_t>(1, r.boundaries));
           seen.tail_ns = o.tails > 0 && !o.phase_ns.empty() ? o.phase_ns.back() : 0;
           seen.carries = o.carries && !o.bundles;
-          seen.segmented_ns = 0;
-          for (const double ns : o.phase_ns) {
-            seen.segmented_ns += ns;
-            r.phases_us.push_back(ns * 1e-3);
-          }
+          for (const double ns : o.phase_ns) r.phases_us.push_back(ns * 1e-3);
+          seen.took(std::accumulate(o.phase_ns.begin(), o.phase_ns.end(), 0.0));
           // Where bundles came first, their composition did, too.
           seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
           seen.sweep_steps = r.plan.segment + o.burn_in;
@@ -331,7 +368,9 @@ struct CudaSolver::Impl {
     report.converged = report.unconverged.empty();
     report.compile_ms = compiled_ms();
     std::vector<CacheState> all = caches;
-    for (const auto& s : stages) all.insert(all.end(), s->caches().begin(), s->caches().end());
+    for (const auto* programs : {&stages, &summing})
+      for (const auto& s : *programs)
+        if (s) all.insert(all.end(), s->caches().begin(), s->caches().end());
     const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
     report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || all.empty() ? CacheState::Off : CacheState::Hit;
   }

@@ -45,10 +45,10 @@ std::string item(const cellc_product& p) {
                      p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  static_assert(sizeof v == 16 * sizeof(int), "a field that is not printed would shift all that follow it");
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
+  static_assert(sizeof v == 17 * sizeof(int), "a field that is not printed would shift all that follow it");
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
                      v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carried, v.forward, v.cluster,
-                     v.whole, v.checks, v.shared_bytes);
+                     v.whole, v.checks, v.shared_bytes, v.sum_lanes);
 }
 std::string item(const cellc_symbol& s) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of,
@@ -162,10 +162,10 @@ class TablePrinter {
     const std::string before = derived(fmt::format("before{}", k), part.before, s.before);
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
-        "{}, {}, {}, {}, {}, {}, {}}};\n",
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states,
         t.step_inputs, t.step_params, t.carried_states, t.carried_inputs, t.carried_params, entries,
-        t.map_numbers, t.has_carriers, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes);
+        t.map_numbers, t.has_carriers, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed);
     return fmt::format("{{&{}_{}, {{{}, {}, {}, {}}}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, part.facts.exact,
                        part.facts.forgets, part.facts.block, part.facts.storage_bytes, once, before, sources, states, variants,
                        part.variant_count, part.first_kernel);

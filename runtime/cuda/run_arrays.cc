@@ -80,16 +80,31 @@ void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, bool wit
     if (!placed.outs[o]) reserve_rows(outs_[o], cell.outs[o].index);
 }
 
-void CudaRunArrays::reserve_between(const StagedCell& parts) {
-  before_.resize(parts.stages.size());
-  once_.resize(parts.stages.size());
-  for (std::size_t k = 0; k < parts.stages.size(); ++k) {
-    const std::vector<Out>&before = parts.stages[k].before.cell.outs, &once = parts.stages[k].once.cell.outs;
+void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages) {
+  before_.resize(stages.size());
+  once_.resize(stages.size());
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    const std::vector<Out>&before = stages[k]->before.cell.outs, &once = stages[k]->once.cell.outs;
     before_[k].resize(before.size());
     for (std::size_t o = 0; o < before.size(); ++o) reserve_rows(before_[k][o], before[o].index);
     once_[k].resize(once.size());
     for (std::size_t o = 0; o < once.size(); ++o)
       reserve(once_[k][o], static_cast<std::size_t>(entries(once[o].index)) * size_of(arithmetic));
+  }
+}
+
+void CudaRunArrays::reserve_sums(const std::vector<std::optional<SummedStage>>& summed, const std::vector<int>& parts) {
+  sums_.resize(summed.size());
+  parts_.clear();
+  for (std::size_t k = 0; k < summed.size(); ++k) {
+    if (parts[k] == 0) continue;
+    const std::vector<std::vector<AxisId>>& sums = summed[k]->stage.sums;
+    sums_[k].resize(sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const std::size_t bytes = static_cast<std::size_t>(rows * entries(sums[i])) * size_of(arithmetic);
+      reserve(sums_[k][i], bytes * static_cast<std::size_t>(parts[k]));
+      for (int p = 0; p < parts[k]; ++p) parts_.push_back(sums_[k][i].address() + static_cast<GpuAddress>(p) * bytes);
+    }
   }
 }
 
@@ -176,6 +191,9 @@ RowsRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) 
       case ArraySource::Kind::Once:
         a.data = once_[k][s.id].address();
         break;
+      case ArraySource::Kind::Sum:
+        a.data = parts_[s.id];
+        break;
       case ArraySource::Kind::Mixing:
         break;
     }
@@ -187,18 +205,18 @@ RowsRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) 
 RowsRun CudaRunArrays::once_run(const StageCells& stage, int k) const {
   RowsRun r = rows_run(stage.once.sources, k);
   r.offsets = {0, 1};
-  for (const GpuBuffer& b : once_[k]) r.outs.push_back(b.address());
+  for (std::size_t o = 0; o < stage.once.cell.outs.size(); ++o) r.outs.push_back(once_[k][o].address());
   return r;
 }
 
 RowsRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
   RowsRun r = rows_run(stage.before.sources, k);
-  for (const GpuBuffer& b : before_[k]) r.outs.push_back(b.address());
+  for (std::size_t o = 0; o < stage.before.cell.outs.size(); ++o) r.outs.push_back(before_[k][o].address());
   return r;
 }
 
-RowsRun CudaRunArrays::after_run(const StagedCell& parts) const {
-  RowsRun r = rows_run(parts.after.sources, -1);
+RowsRun CudaRunArrays::after_run(const StatelessCell& after) const {
+  RowsRun r = rows_run(after.sources, -1);
   for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
   return r;
 }
@@ -243,6 +261,10 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
       case ArraySource::Kind::Once:
         run.symbols.push_back(device_array(once_[k][id].address(), stage.once.cell.outs[id].index));
         break;
+      case ArraySource::Kind::Sum:
+        run.symbols.push_back(device_array(sums_[k][id].address(), stage.sums[id]));
+        run.part = rows * run.symbols.back().row;
+        break;
       case ArraySource::Kind::Mixing:
         break;
     }
@@ -251,6 +273,9 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
     run.starts.push_back(value_of(cell.updates[u].symbol));
     run.finals.push_back(final_of(static_cast<std::size_t>(u)));
   }
+  // Terms start as nothing and end nowhere.
+  run.starts.resize(stage.states.size() + stage.sums.size());
+  run.finals.resize(run.starts.size());
   return run;
 }
 

@@ -3,6 +3,7 @@
 // the caller's own; and how the kernels of a run, lanes and rows, are given them. Memory is kept from run to
 // run.
 #include "compiler/stage_cells.h"
+#include "compiler/summed_cells.h"
 #include "runtime/cuda/device_arrays.h"
 #include "runtime/cuda/gpu.h"
 #include "runtime/cuda/rows_program.h"
@@ -34,7 +35,9 @@ struct CudaRunArrays {
   /// Memory for what is written and is not the caller's. `unwritten`: by update.
   void reserve_written(const std::vector<bool>& unwritten, bool with_outs);
   /// Memory for what stages read and the kernels before them write.
-  void reserve_between(const StagedCell& parts);
+  void reserve_between(const std::vector<const StageCells*>& stages);
+  /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
+  void reserve_sums(const std::vector<std::optional<SummedStage>>& summed, const std::vector<int>& parts);
   /// Memory for rows of these axes, in `storage`.
   void reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes);
 
@@ -58,7 +61,7 @@ struct CudaRunArrays {
   RowsRun rows_run(const std::vector<ArraySource>& sources, int k) const;
   RowsRun once_run(const StageCells& stage, int k) const;
   RowsRun before_run(const StageCells& stage, int k) const;
-  RowsRun after_run(const StagedCell& parts) const;
+  RowsRun after_run(const StatelessCell& after) const;
   StageRun stage_run(const StageCells& stage, int k) const;
 
   // And back.
@@ -85,7 +88,8 @@ struct CudaRunArrays {
   DeviceArray device_array(GpuAddress data, const std::vector<AxisId>& axes) const;
 
   std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;
-  std::vector<std::vector<GpuBuffer>> before_, once_;
+  std::vector<std::vector<GpuBuffer>> before_, once_, sums_;
+  std::vector<GpuAddress> parts_;   ///< of sums, as `after` numbers them
   GpuBuffer offsets_;
 };
 

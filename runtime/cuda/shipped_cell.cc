@@ -202,6 +202,7 @@ class Shipper {
       case ArraySource::Kind::Once:
         return {CELLC_FROM_ONCE, s.id};
       case ArraySource::Kind::Mixing:
+      case ArraySource::Kind::Sum:
         break;
     }
     throw std::logic_error("shipped: no such array on a device");

@@ -101,7 +101,7 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
       made->refusal = fmt::format("{} coupled entries are too many for one thread", entries);
     else
       made->step = emit_cuda_lane(stage_.lanes, stage_.lane, options);
-    if (!made->refusal && entries <= kLargestCarried) {
+    if (!made->refusal && entries <= kLargestCarried && stage_.sums.empty()) {
       options.name = "Carried";
       try {
         made->carried = emit_cuda_carried(with_carriers(stage_.lanes, stage_.lane, scannable_), stage_.lane, options);
@@ -157,6 +157,12 @@ std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int
   return std::nullopt;
 }
 
+int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
+  if (stage_.sums.empty() || refusal(sizes)) return 0;
+  const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
+  return cellc_sum_parts(&code(sizes).tables.stage, lengths.data());
+}
+
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
                               const std::string& name) {
   const char* const argument = variant.kernel == CELLC_SCAN ? "Scan" : variant.kernel == CELLC_SEGMENTED ? "Segmented" : "Lanes";
@@ -192,7 +198,7 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
-  return {"sequential.cuh"};
+  return {"sums.cuh", "sequential.cuh"};
 }
 
 namespace {
@@ -215,6 +221,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
                                  variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
   text += fmt::format("#define CELLC_AXES {}\n", variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
   if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
+  if (stage.sums) text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
   if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";
@@ -316,7 +323,7 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
     d.strides.insert(d.strides.end(), strides.begin(), strides.end());
   }
   d.run = {d.lengths.data(), d.views.data(), gaps ? d.strides.data() : nullptr, run.starts.data(), run.finals.data(), run.sequences,
-           run.length, run.uniform, run.reverse, run.offsets};
+           run.length, run.uniform, run.reverse, run.offsets, run.part};
   return d;
 }
 

@@ -39,6 +39,7 @@ struct StageRun {
   bool uniform = true;                  ///< all sequences are as long
   GpuAddress offsets = 0;               ///< int64 [N+1] where they are packed, else 0
   bool reverse = false;
+  std::int64_t part = 0;                ///< entries from a part of a sum to the next
 };
 
 /// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
@@ -89,6 +90,9 @@ class StageProgram {
   std::int64_t block(const std::map<AxisId, std::int64_t>& sizes) const;
   int storage_bytes() const { return static_cast<int>(size_of(storage_)); }
   std::int64_t channels(const std::map<AxisId, std::int64_t>& sizes) const;
+
+  /// Parts that each of the stage's sums is made in, where it has any; 0: these sizes are not for its lanes.
+  int sum_parts(const std::map<AxisId, std::int64_t>& sizes);
 
   /// Queues a run. Nothing is allocated where the last run had the same shape and plan.
   void run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream);

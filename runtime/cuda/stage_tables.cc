@@ -57,6 +57,8 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
       return stage.before.cell.outs[source.id].index;
     case ArraySource::Kind::Once:
       return stage.once.cell.outs[source.id].index;
+    case ArraySource::Kind::Sum:
+      return stage.sums[source.id];
     case ArraySource::Kind::Mixing:
       break;
   }
@@ -92,6 +94,8 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.map_numbers = carried.map_numbers;
   s.storage_bytes = static_cast<int>(size_of(storage));
   s.real_bytes = storage == Dtype::F64 ? 8 : 4;
+  s.sums = static_cast<int>(stage.sums.size());
+  s.summed = stage.summed;
   t.point();
   return t;
 }

@@ -1,0 +1,132 @@
+// Sums of new states that lanes make as they walk (compiler/summed_cells.h, sums.cuh): which they are, and what comes of them, beside the
+// oracle. Sums along 2 to 32 lanes of a warp, along several warps, and along numbers that lanes cannot sum.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "compiler/front_end.h"
+#include "compiler/summed_cells.h"
+#include "runtime/bind.h"
+#include "tests/gpu/strategy_matrix.h"
+
+namespace cellc {
+namespace {
+
+// Terms of inputs and params that the step reads, of such as only the sum reads, of a second state; a sum that the out goes on with,
+// one that is an out as it is, and two outs that share one; terms that need what is made before the stage.
+constexpr const char* kCells[] = {
+    R"(cell selective[d, n] {
+  state h[d,n]
+  input u[d], dt[d], B[n], C[n]
+  param A_log[d,n], D[d]
+  delta = softplus(dt)
+  h' = exp(-delta*exp(A_log))*h + delta*u*B
+  out y = h'@C + D*u
+}
+)",
+    R"(cell rotating[d, n] {
+  state re[d,n], im[d,n]
+  input u[d]
+  param dt[d], a[d,n], Cr[d,n], Ci[d,n], S[n]
+  lr = 0.9*exp(-abs(dt))*cos(a)
+  li = 0.9*exp(-abs(dt))*sin(a)
+  re' = lr*re - li*im + dt*u
+  im' = lr*im + li*re
+  out y = 2*sum[n](Cr*re' - Ci*im')
+  out z = sum[n](S*re')
+  out w = tanh(sum[n](S*re')) + u
+}
+)",
+    R"(cell heads[g, v, k] {
+  state C[g,v,k], n[g,k], m[g]
+  input q[g,k], key[g,k], val[g,v], i[g], f[g]
+  m' = tanh(0.5*m + i)
+  C' = sigmoid(f)*C + m'*val*key
+  n' = sigmoid(f)*n + m'*key
+  out y[g,v] = (C'@q)/max(abs(n'@q), 1)
+}
+)",
+    R"(cell mixer[d, n, w=2] {
+  state h[d,n]
+  input x[d], gate[d]
+  param conv[d,w], WB[n,d], WC[n,d], A_log[d,n], s[n]
+  u = silu(sum[w](conv*lag[w](x)))
+  h' = exp(-exp(A_log))*h + u*(WB@u)
+  out y = (h'@(softmax[n](s)*(WC@u)) + u)*silu(gate)
+}
+)",
+};
+
+std::vector<std::vector<std::int64_t>> lengths_of(std::size_t cell) {
+  if (cell != 2) return {{5, 2}, {3, 4}, {9, 8}, {7, 16}, {3, 32}, {2, 64}, {1, 96}, {3, 3}, {40, 1}};
+  return {{1, 3, 8}, {2, 2, 32}, {3, 1, 64}, {2, 3, 5}};
+}
+
+class SummedLanes : public testing::TestWithParam<std::tuple<std::size_t, Dtype>> {};
+
+TEST_P(SummedLanes, AgreeWithOracle) {
+  const auto [number, dtype] = GetParam();
+  Device device = open_device();
+  std::uint64_t seed = 0;
+  const std::string wrong = try_cell(kCells[number], [&](const SourceText& source, const LoweredCell& cell) -> std::string {
+    CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
+    oracle::Random random(17);
+    for (const std::vector<std::int64_t>& axes : lengths_of(number)) {
+      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 67};
+      with.starts_given = true;
+      with.f64_tolerance = 1e-11;
+      with.reverse = axes.back() % 16 == 0;
+      const Trial trial(cell.graph, cell.oracle, {}, random, with);
+      SolveOptions options;
+      options.solver = Strategy::Sequential;
+      for (const RunShape& shape : {RunShape{{67, 67}}, RunShape{{16}}, RunShape{{1, 17, 67}, true}}) {
+        device.reorder(seed++);
+        const Binding binding = trial.bound(shape.lengths, shape.packed, 1);
+        SolveReport report;
+        spoil(device, solver, cell.graph, binding.run, options);
+        const RunOutput output = solver.run(binding.run, options, report);
+        const std::string what = trial.verify(binding.run, output, shape.lengths);
+        if (!what.empty()) return fmt::format("lengths {}{}: {}", axes, shape.packed ? ", packed" : "", what);
+      }
+    }
+    return {};
+  });
+  EXPECT_EQ(wrong, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(CudaLanes, SummedLanes, testing::Combine(testing::Values(0, 1, 2, 3), testing::Values(Dtype::F32, Dtype::F64, Dtype::BF16)),
+                         [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param))); });
+
+/// Sums of a cell's stages, and along how many channels.
+std::string sums_of(const std::string& text) {
+  std::string all;
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", text));
+  const StagedCell staged = split_stages(cell.cell, cell.structure);
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+    const auto summed = with_sums(staged, static_cast<int>(k));
+    all += fmt::format("{}{}", k ? " " : "", summed ? fmt::format("{}:{}", summed->sums.size(), summed->stage.summed) : "-");
+  }
+  return all;
+}
+
+TEST(SummedCells, AreThoseWhoseTermsALaneHas) {
+  for (const auto& [number, sums] : std::vector<std::pair<int, const char*>>{{0, "1:1"}, {1, "2:1"}, {2, "- 1:1 1:1"}, {3, "1:1"}}) EXPECT_EQ(sums_of(kCells[number]), sums);
+  const auto cell = [](const std::string& outs) {
+    return "cell c[d, n] {\n  state h[d,n], g[d,n]\n  input x[d], B[n], S[n,d]\n  h' = B*h + x\n  g' = S*g + h'\n" + outs + "}\n";
+  };
+  EXPECT_EQ(sums_of(cell("")), "- -");
+  EXPECT_EQ(sums_of(cell("  out y[d,n] = x*h'\n")), "- -");
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](h'*S)\n")), "1:1 -");
+  EXPECT_EQ(sums_of(cell("  out y = sum[d](h'*S)\n")), "- -");             // along the outer axis
+  EXPECT_EQ(sums_of(cell("  out y = sum[d,n](h'*S)\n")), "1:2 -");
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](h)\n")), "- -");                // of the step before
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](h'*lag(B, 1))\n")), "1:1 -");   // what is before the stage
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](h'*sum[d](x*S))\n")), "1:1 -");
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](h'*sum[n](h'))\n")), "1:1 -");    // the inner one
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](g'*h')\n")), "- 1:1");          // by the later stage, which reads the earlier
+  EXPECT_EQ(sums_of(cell("  out y = sum[n](h'*g')\n")), "- 1:1");
+  EXPECT_EQ(sums_of(cell("  out y = max[n](h')\n")), "- -");
+}
+
+}  // namespace
+}  // namespace cellc
