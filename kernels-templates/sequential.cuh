@@ -35,7 +35,6 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
         lanes, lane, 0, real ? lane[0].steps : 0, state, memory, Ready(), [](long long, const auto&) { return true; }, after);
   };
   if constexpr (kSums > 0) {
-    static_assert(kWidth == 1, "a sum's lanes are threads");
     Sums sums;
     sums.begin(lanes, lane[0]);
     RowsAndSums both{rows, sums};

@@ -17,6 +17,8 @@ constexpr int kSumLanes = CELLC_SUM_LANES;
 constexpr int kSumLanes = 1;
 #endif
 
+static_assert(kSums == 0 || kWidth == 1, "a sum's lanes are threads");
+
 struct Sums {
   static constexpr int kCount = kSums > 0 ? kSums : 1;
   static constexpr int kSpread = kSteps < kSumLanes ? kSteps : kSumLanes;   ///< lanes that divide a stage's steps among them
