@@ -39,9 +39,9 @@ double walking_ns(const Observed& seen, const StageShape& shape) {
   return seen.walked > 0.9 && seen.tail_ns > 0 ? std::min(walking, seen.tail_ns) : walking;
 }
 
-/// What segments cost depends on the data; the first call teaches nothing of it, and the second alone has to say it clearly.
+/// What segments cost depends on the data; the first call teaches nothing of it.
 bool is_slower_than_walking(const Observed& seen, const StageShape& shape) {
-  return seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0 && walking_ns(seen, shape) < (seen.calls > 2 ? 1 : 0.85) * seen.segmented_ns;
+  return seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0 && walking_ns(seen, shape) < seen.segmented_ns;
 }
 
 CudaPlan walk_instead(const Observed& seen, const StageShape& shape) {

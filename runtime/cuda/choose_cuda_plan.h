@@ -23,7 +23,7 @@ struct Observed {
   double tail_ns = 0;
   double scan_walked = 0;    ///< shares of channels that the last scan walked where it rounded too much, of all channels
   int walks = 0;             ///< calls since that went another way, as the planner had said
-  int patience = 32;         ///< so many, before segments are tried again: data change
+  int patience = 8;          ///< so many, before segments are tried again: data change, and a second call has nothing to compare with
 
   /// After a call with segments. Of calls on the same data now and then one takes a few rounds more: few lanes are off by just a
   /// tolerance, and which of them depends on who came first.

@@ -7,6 +7,7 @@
 #include "compiler/front_end.h"
 #include "compiler/summed_cells.h"
 #include "runtime/bind.h"
+#include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -96,6 +97,34 @@ TEST_P(SummedLanes, AgreeWithOracle) {
 
 INSTANTIATE_TEST_SUITE_P(CudaLanes, SummedLanes, testing::Combine(testing::Values(0, 1, 2, 3), testing::Values(Dtype::F32, Dtype::F64, Dtype::BF16)),
                          [](const auto& info) { return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param))); });
+
+// What nobody reads is not written: no memory is taken for the states, and the outs are the same.
+TEST(SummedLanesOfACall, LeaveStatesWhereTheyAre) {
+  EmulatorOptions quick;
+  quick.optimisation = 0;
+  const std::unique_ptr<Emulator> gpu = open_emulator(quick);
+  SolveOptions solve;
+  solve.solver = Strategy::Sequential;
+  CallSetting s(*gpu, "13_s6", Dtype::F32, {67, 67}, 5, CallLook{}, solve);
+  s.calls->pool.run(s.arrays->arrays(), 0, s.arrays->status(), nullptr);
+  EXPECT_EQ(s.wrong(), "");
+  const Array expected = s.arrays->read(s.binding).outs.at(0);
+
+  std::vector<CallArray> arrays = s.arrays->arrays();
+  const CallLayout layout = call_layout(s.cell.graph);
+  std::int64_t outs = 0, states = 0;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    if (layout.fields[i].kind == FieldKind::State) arrays[i].data = 0, ++states;
+    if (layout.fields[i].kind == FieldKind::Out) gpu->zero(arrays[i].data, static_cast<std::size_t>(expected.count()) * 4, 0), ++outs;
+  }
+  ASSERT_EQ(outs, 1);
+  ASSERT_EQ(states, 1);
+  const std::int64_t before = gpu->counts().live_bytes;
+  s.calls->pool.run(arrays, 0, s.arrays->status(), nullptr);
+  EXPECT_LT(gpu->counts().live_bytes - before, 2 * 67 * 32 * 2 * 4);
+  const Array made = s.arrays->read(s.binding).outs.at(0);
+  for (std::int64_t i = 0; i < expected.count(); ++i) ASSERT_EQ(made.get(i), expected.get(i)) << i;
+}
 
 /// Sums of a cell's stages, and along how many channels.
 std::string sums_of(const std::string& text) {
