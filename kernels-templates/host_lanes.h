@@ -48,6 +48,34 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   return v;
 }
 
+/* Lanes a multiprocessor from which a thread of a walk with sums has two: half the instructions that tell where things lie, and half
+ * the warps. */
+enum { CELLC_MANY_LANES = 200 };
+
+/* Whether a thread can have two neighbours along the innermost axis where not all arrays have it; then also which inputs have one
+ * number for both. */
+static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes,
+                             int* broadcast) {
+  int i, a;
+  *broadcast = 0;
+  if (stage->storage_bytes != 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % 2 != 0) return 0;
+  for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
+    const cellc_entry e = stage->entries[i];
+    const cellc_view* view = run->views + e.symbol;
+    const int is_input = i >= stage->step_states;
+    const int64_t inner = cellc_inner_stride(stage, run, axes, e.symbol);
+    if (!is_input && i >= stage->step_states - stage->sums) continue;
+    if (is_input && inner == 0) {
+      *broadcast |= 1 << (i - stage->step_states);
+      continue;
+    }
+    if (inner != 1 || view->data % 8 != 0 || view->row % 2 != 0 || view->batch % 2 != 0 || cellc_entry_offset(stage, run, e) % 2 != 0) return 0;
+    for (a = 0; a + 1 < axes->axes; ++a)
+      if (cellc_channel_stride(stage, run, e.symbol, axes->channel[a]) % 2 != 0) return 0;
+  }
+  return *broadcast != 0;
+}
+
 /* The kernel that a run takes. */
 static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const cellc_facts* facts,
                                                  const cellc_stage_run* run, const cellc_lane_axes* axes,
@@ -76,7 +104,14 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
       aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
   }
   v = cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels, cellc_segments(run, plan));
-  if (stage->sums) v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
+  if (stage->sums) {
+    v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
+    if (!v.rows && chains >= CELLC_MANY_LANES * (int64_t)facts->multiprocessors && cellc_wide(stage, run, axes, &i)) {
+      v.broadcast = i;
+      v.width = 2;
+      v.shared_bytes *= 2;
+    }
+  }
   return v;
 }
 

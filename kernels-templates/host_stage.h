@@ -66,6 +66,7 @@ typedef struct cellc_variant {
   int checks;         /* of a scan: cellc_plan's */
   int shared_bytes;
   int sum_lanes; /* of a walk: lanes of a warp that a sum runs along */
+  int broadcast; /* of a walk with sums and two lanes a thread: inputs, as bits, that have one number for both */
 } cellc_variant;
 
 typedef struct cellc_view {

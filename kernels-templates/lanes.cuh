@@ -232,20 +232,36 @@ constexpr bool kSharedInputs = true;
 #else
 constexpr bool kSharedInputs = false;
 #endif
+/// Two lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e has one number for both.
+#ifdef CELLC_BROADCAST
+constexpr bool kWide = true;
+constexpr unsigned kBroadcast = CELLC_BROADCAST;
+static_assert(kWidth == 2 && sizeof(Stored) == 4, "eight bytes a thread");
+#else
+constexpr bool kWide = false;
+constexpr unsigned kBroadcast = 0;
+#endif
+struct alignas(2 * sizeof(Stored)) Two {
+  Stored first, second;
+};
+
 /// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first of them has it:
 /// `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step is one row in memory, of `B[n]`
-/// beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at once as there are threads for.
+/// beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at once as there are threads for. A column is an
+/// entry of the warp's row, kEntries of them a thread's.
 struct Sharers {
   int packed;
-  CELLC_DEVICE int first() const { return packed & 0x1f; }         ///< column of the warp that this thread reads
-  CELLC_DEVICE int target() const { return packed >> 5 & 0x1f; }   ///< column that it copies to, from as many entries beside its own as it is beside first()
-  CELLC_DEVICE int mine() const { return packed >> 10 & 0xff; }    ///< the first step that it copies
-  CELLC_DEVICE int count() const { return packed >> 18 & 0x3f; }   ///< from one of its steps to the next
-  CELLC_DEVICE bool in_rows() const { return packed >> 24 & 1; }   ///< of the whole warp
+  CELLC_DEVICE int first() const { return packed & 0x3f; }         ///< column of the warp that this thread reads first
+  CELLC_DEVICE int target() const { return packed >> 6 & 0x3f; }   ///< column that it copies to, from as many entries beside its own as it is beside first()
+  CELLC_DEVICE int mine() const { return packed >> 12 & 0xff; }    ///< the first step that it copies
+  CELLC_DEVICE int count() const { return packed >> 20 & 0x3f; }   ///< from one of its steps to the next
+  CELLC_DEVICE bool in_rows() const { return packed >> 26 & 1; }   ///< of the whole warp
   static constexpr int kNoStep = 0xff;                             ///< more than anybody has
   /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many. `stride`: bytes.
-  template <bool kLengthsDiffer>
+  template <bool kLengthsDiffer, int kEntries = 1>
   static CELLC_DEVICE Sharers of(const void* begin, long long stride, long long many) {
+    constexpr int kBytes = kEntries * static_cast<int>(sizeof(Stored));
+    static_assert(kEntries <= 2, "64 columns");
     const unsigned long long at = reinterpret_cast<unsigned long long>(begin);
     const int thread = static_cast<int>(threadIdx.x) % 32;
     unsigned same = __match_any_sync(0xffffffffu, at);
@@ -253,13 +269,13 @@ struct Sharers {
     const int first = __ffs(static_cast<int>(same)) - 1, before = __popc(same & ((1u << thread) - 1));
     const unsigned firsts = __ballot_sync(0xffffffffu, before == 0);
     const unsigned long long row = __shfl_sync(0xffffffffu, at, 0);
-    bool in_rows = (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first) * sizeof(Stored) && stride % 16 == 0;
+    bool in_rows = (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
     if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
-    const int chunks = __popc(firsts) * static_cast<int>(sizeof(Stored)) / 16;
-    in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * static_cast<int>(sizeof(Stored));
-    if (!__all_sync(0xffffffffu, in_rows)) return {first | first << 5 | before << 10 | __popc(same) << 18};
+    const int chunks = __popc(firsts) * kBytes / 16, column = first * kEntries;
+    in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * kBytes;
+    if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 6 | before << 12 | __popc(same) << 20};
     const int at_once = 32 / chunks, step = thread / chunks;
-    return {first | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 5 | (step < at_once ? step : kNoStep) << 10 | at_once << 18 | 1 << 24};
+    return {column | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 6 | (step < at_once ? step : kNoStep) << 12 | at_once << 20 | 1 << 26};
   }
 };
 
@@ -285,7 +301,9 @@ struct Staging {
   /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a sixth longer, and
   /// those with 36, whose registers it did not fit, half as long again.
   static constexpr int kMostShared = 8;
-  static constexpr bool kShares = kSharedInputs && !kRows && kWidth == 1 && Cell::kInputs <= kMostShared;
+  static constexpr bool kShares = kSharedInputs && !kRows && (kWidth == 1 || kWide) && Cell::kInputs <= kMostShared;
+  /// Entries of input e that a thread reads: of all its lanes, or one for all.
+  static constexpr int entries(int e) { return kBroadcast >> e & 1 ? 1 : kWidth; }
   struct Shared {
     Sharers who;
     int step_in_rows, step_alone;   ///< the first step of a stage that this thread copies, sixteen bytes or an entry; else more than there are
@@ -316,7 +334,8 @@ struct Staging {
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
       if constexpr (kRows) source[e] += thread / kChunks * stride[e];
       if constexpr (kShares) {
-        const Sharers who = Sharers::of<true>(source[e], stride[e], end - begin);
+        const Sharers who = kWidth == 1 || entries(e) == 1 ? Sharers::of<true>(source[e], stride[e], end - begin)
+                                                           : Sharers::of<true, kWidth>(source[e], stride[e], end - begin);
         source[e] += who.mine() * stride[e] + (who.target() - who.first()) * static_cast<long long>(sizeof(Stored));
         shared[e] = {who, who.in_rows() ? who.mine() : Sharers::kNoStep, who.in_rows() ? Sharers::kNoStep : who.mine(),
                      shared_address(memory + (e * kSteps + who.mine()) * kTile + who.target()), memory + who.first()};
@@ -335,9 +354,10 @@ struct Staging {
     copy_async_at<16, Offset::value>(stage, from, as.policy);
   }
 
-  static CELLC_DEVICE void copy_shared(SharedAddress at, const char* from, bool in_rows, bool alone) {
+  static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
     copy_async_if<16>(in_rows, at, from);
-    if constexpr (sizeof(Stored) >= 4) copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
+    if (kWide && wide) copy_async_if<8>(alone, at, from);
+    else if constexpr (sizeof(Stored) >= 4) copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
     else if (alone) store_at(at, static_cast<unsigned short>(*reinterpret_cast<const Stored*>(from)));
   }
 
@@ -359,7 +379,7 @@ struct Staging {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kInputs; ++e) {
         if constexpr (kShares) {
-          copy_shared(shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left, shared[e].step_alone < left);
+          copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left, shared[e].step_alone < left);
         } else {
           CELLC_UNROLL(1)
           for (int k = 0; k < left; ++k) {
@@ -380,7 +400,7 @@ struct Staging {
             const Sharers who = shared[e].who;
             CELLC_UNROLL(1)
             for (int k = who.count(); who.mine() + k < left; k += who.count())
-              copy_shared(shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e], who.in_rows(), !who.in_rows());
+              copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e], who.in_rows(), !who.in_rows());
           }
         }
       }
@@ -398,6 +418,13 @@ struct Staging {
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
       if constexpr (kShares) from = shared[e].from + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
+      if constexpr (kWide) {
+        const Stored* const at = from + e * kSteps * kTile;
+        const Two both = entries(e) == 1 ? Two{at[0], at[0]} : *reinterpret_cast<const Two*>(at);
+        input[0][e] = widen(both.first);
+        input[kWidth - 1][e] = widen(both.second);
+        continue;
+      }
 #ifdef CELLC_NARROW
       if constexpr (kWidth == 2) {
         const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
@@ -441,6 +468,9 @@ struct Rows {
     CELLC_UNROLL()
     for (int e = 0; e < kOwnStates; ++e) {
       if (writes && present[e]) {
+        if constexpr (kWide) {
+          *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};
+        } else
 #ifdef CELLC_NARROW
         if constexpr (kWidth == 2) {
           *reinterpret_cast<unsigned*>(to[e]) = narrow_two(state[0][e], state[1][e]);

@@ -18,7 +18,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   const long long own = tile * kTile + threadIdx.x % kWarp * kWidth;
   Lane lane[kWidth];
   CELLC_UNROLL()
-  for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - 1);
+  for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - kWidth + v);
   const bool real = own < count;
   Real state[kWidth][Step::kStates];
   CELLC_UNROLL()

@@ -17,11 +17,12 @@ constexpr int kSumLanes = CELLC_SUM_LANES;
 constexpr int kSumLanes = 1;
 #endif
 
-static_assert(kSums == 0 || kWidth == 1, "a sum's lanes are threads");
+constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;   ///< that have those lanes
+static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
 
 struct Sums {
   static constexpr int kCount = kSums > 0 ? kSums : 1;
-  static constexpr int kSpread = kSteps < kSumLanes ? kSteps : kSumLanes;   ///< lanes that divide a stage's steps among them
+  static constexpr int kSpread = kSteps < kSumThreads ? kSteps : kSumThreads;   ///< threads that divide a stage's steps among them
   static constexpr int kMine = kSteps / kSpread;                            ///< steps of each of them
   static_assert(kSumLanes <= kWarp && kWarp % kSumLanes == 0 && kSteps % kSpread == 0, "lanes in halves");
 
@@ -33,7 +34,7 @@ struct Sums {
 
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane) {
 #ifdef CELLC_SUMS
-    const int thread = static_cast<int>(threadIdx.x) % kWarp, own = thread % kSumLanes;
+    const int thread = static_cast<int>(threadIdx.x) % kWarp, own = thread % kSumThreads;
     int first = 0;
     CELLC_UNROLL()
     for (int other = 1, left = kSteps; other < kSpread; other *= 2) {
@@ -42,7 +43,7 @@ struct Sums {
     }
     writes = own < kSpread;
     leads = own == 0;
-    together = (kSumLanes < 32 ? (1u << (kSumLanes % 32)) - 1 : 0xffffffffu) << (thread - own);
+    together = (kSumThreads < 32 ? (1u << (kSumThreads % 32)) - 1 : 0xffffffffu) << (thread - own);
     const long long part = lanes.parts > 1 ? lane.channel_index / kWarp % lanes.parts : 0;
     CELLC_UNROLL()
     for (int s = 0; s < kSums; ++s) {
@@ -58,7 +59,7 @@ struct Sums {
   CELLC_DEVICE void keep(const States& now) {
     CELLC_UNROLL()
     for (int s = 0; s < kSums; ++s) {
-      term[s][kStep] = now[0][kOwnStates + s];
+      term[s][kStep] = term_of(now, s);
       if constexpr (kStep == kSteps - 1) {
         fold<1, kSteps>(term[s]);
         CELLC_UNROLL()
@@ -74,18 +75,27 @@ struct Sums {
   CELLC_DEVICE void add(const States& now) {
     CELLC_UNROLL()
     for (int s = 0; s < kSums; ++s) {
-      Real sum = now[0][kOwnStates + s];
+      Real sum = term_of(now, s);
       CELLC_UNROLL()
-      for (int other = 1; other < kSumLanes; other *= 2) sum += __shfl_xor_sync(together, sum, other);
+      for (int other = 1; other < kSumThreads; other *= 2) sum += __shfl_xor_sync(together, sum, other);
       if (leads) *to[s] = sum;
       to[s] += stride[s];
     }
   }
 
  private:
+  /// Of all lanes of this thread.
+  template <class States>
+  static CELLC_DEVICE Real term_of(const States& now, int s) {
+    Real sum = now[0][kOwnStates + s];
+    CELLC_UNROLL()
+    for (int v = 1; v < kWidth; ++v) sum += now[v][kOwnStates + s];
+    return sum;
+  }
+
   template <int kOther, int kLeft>
   static CELLC_DEVICE void fold(Real (&of)[kSteps]) {
-    if constexpr (kOther < kSumLanes) {
+    if constexpr (kOther < kSumThreads) {
       if constexpr (kLeft > 1) {
         constexpr int kHalf = kLeft / 2;
         const bool upper = threadIdx.x & kOther;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/summed_cells.h"
 #include "runtime/bind.h"
 #include "runtime/cuda/card_on_paper.h"
 #include "runtime/cuda/choose_cuda_plan.h"
@@ -51,15 +52,13 @@ std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structu
     return text;
   };
   std::vector<CudaUnit> units;
+  std::vector<MadeSum> made;
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-    const StageCells& stage = staged.stages[k];
-    StageProgram program(card, cell, stage, structure.stages[k].scannable, storage, source);
+    const StageCells& plain = staged.stages[k];
+    StageProgram program(card, cell, plain, structure.stages[k].scannable, storage, source);
     if (const auto why = program.refusal(sizes))
-      return {{fmt::format("the whole cell as row kernels, for the stage {{{}}}: {}", names(stage), *why),
+      return {{fmt::format("the whole cell as row kernels, for the stage {{{}}}: {}", names(plain), *why),
                RowsProgram::emit(cell, structure, dtype, rows)}};
-    const auto once = stage.once.cell.outs.empty() ? 0 : 1, before = stage.before.cell.outs.empty() ? 0 : 1;
-    if (once) units.push_back({fmt::format("once, for the stage {{{}}}", names(stage)), RowsProgram::emit(stage.once.cell, {}, arithmetic, rows)});
-    if (before) units.push_back({fmt::format("before the stage {{{}}}", names(stage)), RowsProgram::emit(stage.before.cell, {}, storage, rows)});
     StageShape shape;
     shape.sequences = 1;
     shape.longest = shape.rows = steps;
@@ -67,10 +66,21 @@ std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structu
     shape.block = program.block(sizes);
     shape.storage_bytes = program.storage_bytes();
     const CudaPlan plan = choose_cuda_plan(structure.stages[k], shape, card.facts(), {});
+    // As CudaSolver has it: lanes that walk make sums.
+    const std::optional<SummedStage> summed = with_sums(staged, static_cast<int>(k));
+    std::optional<StageProgram> summing;
+    if (summed && plan.plan.strategy == Strategy::Sequential) summing.emplace(card, cell, summed->stage, structure.stages[k].scannable, storage, source);
+    const int parts = summing ? summing->sum_parts(sizes) : 0;
+    for (std::size_t i = 0; parts > 0 && i < summed->sums.size(); ++i) made.push_back({summed->sums[i], parts});
+    const StageCells& stage = parts > 0 ? summed->stage : plain;
+    const auto once = stage.once.cell.outs.empty() ? 0 : 1, before = stage.before.cell.outs.empty() ? 0 : 1;
+    if (once) units.push_back({fmt::format("once, for the stage {{{}}}", names(stage)), RowsProgram::emit(stage.once.cell, {}, arithmetic, rows)});
+    if (before) units.push_back({fmt::format("before the stage {{{}}}", names(stage)), RowsProgram::emit(stage.before.cell, {}, storage, rows)});
     units.push_back({fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
-                     program.unit(sizes, plan.plan, steps)});
+                     (parts > 0 ? *summing : program).unit(sizes, plan.plan, steps)});
   }
-  if (!staged.after.cell.outs.empty()) units.push_back({"outs", RowsProgram::emit(staged.after.cell, {}, storage, rows)});
+  const StatelessCell after = made.empty() ? staged.after : after_sums(staged.after, made);
+  if (!after.cell.outs.empty()) units.push_back({"outs", RowsProgram::emit(after.cell, {}, storage, rows)});
   return units;
 }
 

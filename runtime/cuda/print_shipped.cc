@@ -45,10 +45,10 @@ std::string item(const cellc_product& p) {
                      p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  static_assert(sizeof v == 17 * sizeof(int), "a field that is not printed would shift all that follow it");
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
+  static_assert(sizeof v == 18 * sizeof(int), "a field that is not printed would shift all that follow it");
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
                      v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carried, v.forward, v.cluster,
-                     v.whole, v.checks, v.shared_bytes, v.sum_lanes);
+                     v.whole, v.checks, v.shared_bytes, v.sum_lanes, v.broadcast);
 }
 std::string item(const cellc_symbol& s) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of,

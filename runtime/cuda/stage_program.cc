@@ -222,6 +222,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   text += fmt::format("#define CELLC_AXES {}\n", variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
   if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
   if (stage.sums) text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
+  if (variant.broadcast) text += fmt::format("#define CELLC_BROADCAST {}u\n", variant.broadcast);
   if (variant.kernel == CELLC_SCAN)
     text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
   if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";

@@ -55,13 +55,15 @@ const char* const kGru =
     "cell gru[d] {\n  state h[d]\n  input x[d], y[d]\n  param a[d]\n  z = sigmoid(a*h + x)\n  h' = (1 - z)*h + z*tanh(y)\n}\n";
 const char* const kTwoStages =
     "cell two[d] {\n  state c[d], h[d]\n  input x[d], f[d]\n  c' = sigmoid(f)*c + x\n  h' = tanh(0.5*h + c')\n  out y = 2*h'\n}\n";
+const char* const kSums =
+    "cell sums[d, n] {\n  state h[d,n]\n  input u[d], B[n], C[n]\n  param A[d,n], W[n,d]\n  h' = exp(-exp(A))*h + u*B\n  out y = h'@(C + W@u) + u\n}\n";
 const char* const kDense = "cell dense[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  h' = tanh(W@h + x)\n}\n";
 
 TEST(CudaUnits, AreWhatARunCompiles) {
   EmulatorOptions fast;
   fast.optimisation = 0;
   const auto emulator = open_emulator(fast);
-  for (const char* text : {kGru, kTwoStages, kDense}) {
+  for (const char* text : {kGru, kTwoStages, kSums, kDense}) {
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       const AnalysedCell cell = analyse_text(SourceText("test.cell", text));
       SCOPED_TRACE(cell.cell.name);
@@ -69,14 +71,18 @@ TEST(CudaUnits, AreWhatARunCompiles) {
       BindRequest request;
       request.random_seed = 1;
       request.batch = 1;
-      request.length = 4096;
+      // Few steps are walked, by lanes that make sums.
+      const std::int64_t steps = text == kSums ? 32 : 4096;
+      std::map<std::string, std::int64_t> dims{{"d", 64}};
+      if (text == kSums) dims["n"] = 16;
+      request.length = steps;
       request.dtype = dtype;
-      request.dims["d"] = 64;
+      request.dims = dims;
       const Binding binding = bind(cell.cell, request);
       CudaSolver solver(card, cell.cell, cell.structure, dtype, &cell.source);
       solver.upload(binding.run, {});
       solver.launch(0);
-      const std::vector<CudaUnit> units = cuda_units(cell.cell, cell.structure, dtype, &cell.source, "sm_90", {{"d", 64}});
+      const std::vector<CudaUnit> units = cuda_units(cell.cell, cell.structure, dtype, &cell.source, "sm_90", dims, steps);
       ASSERT_EQ(units.size(), card.heard.size());
       for (std::size_t i = 0; i < units.size(); ++i) {
         EXPECT_EQ(units[i].source.name, card.heard[i].name);
@@ -103,11 +109,18 @@ TEST(CudaUnits, AxesThatTheCellHasNot) {
 class CudaUnitsPtx : public WithNvrtc {};
 
 TEST_F(CudaUnitsPtx, EveryUnitCompiles) {
-  for (const char* text : {kGru, kTwoStages, kDense}) {
-    const AnalysedCell cell = analyse_text(SourceText("test.cell", text));
-    for (const CudaUnit& unit : cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90"))
-      EXPECT_TRUE(has(compile_cuda(unit.source, "sm_90", CompiledKind::Ptx).code, ".entry ")) << unit.what;
-  }
+  const auto compile = [](const AnalysedCell& cell, const std::string& architecture, Dtype dtype, const std::map<std::string, std::int64_t>& dims,
+                          std::int64_t steps) {
+    for (const CudaUnit& unit : cuda_units(cell.cell, cell.structure, dtype, &cell.source, architecture, dims, steps))
+      EXPECT_TRUE(has(compile_cuda(unit.source, architecture, CompiledKind::Ptx).code, ".entry ")) << unit.what;
+  };
+  for (const char* text : {kGru, kTwoStages, kDense}) compile(analyse_text(SourceText("test.cell", text)), "sm_90", Dtype::F32, {}, kUnitSteps);
+  // Sums of lanes: of a warp, of several, of two lanes a thread.
+  const AnalysedCell sums = analyse_text(SourceText("test.cell", kSums));
+  for (const char* const architecture : {"sm_80", "sm_90", "sm_100"})
+    for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+      for (const auto& [d, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{64, 16}, {3, 96}, {2048, 16}, {1024, 64}})
+        compile(sums, architecture, dtype, {{"d", d}, {"n", n}}, 32);
 }
 
 /// A cluster holds its inputs in registers (scan_cluster.cuh). One that is spilled is waited for before the loads behind it are even
