@@ -302,8 +302,9 @@ struct Staging {
   /// those with 36, whose registers it did not fit, half as long again.
   static constexpr int kMostShared = 8;
   static constexpr bool kShares = kSharedInputs && !kRows && (kWidth == 1 || kWide) && Cell::kInputs <= kMostShared;
+  static_assert(kShares || !kWide, "a row of columns that are not all as wide");
   /// Entries of input e that a thread reads: of all its lanes, or one for all.
-  static constexpr int entries(int e) { return kBroadcast >> e & 1 ? 1 : kWidth; }
+  static CELLC_DEVICE constexpr int entries(int e) { return kBroadcast >> e & 1 ? 1 : kWidth; }
   struct Shared {
     Sharers who;
     int step_in_rows, step_alone;   ///< the first step of a stage that this thread copies, sixteen bytes or an entry; else more than there are

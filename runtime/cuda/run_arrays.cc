@@ -85,9 +85,10 @@ void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages
   once_.resize(stages.size());
   for (std::size_t k = 0; k < stages.size(); ++k) {
     const std::vector<Out>&before = stages[k]->before.cell.outs, &once = stages[k]->once.cell.outs;
-    before_[k].resize(before.size());
+    // Never fewer: a graph may have been captured by another plan, and run again after this one.
+    before_[k].resize(std::max(before_[k].size(), before.size()));
     for (std::size_t o = 0; o < before.size(); ++o) reserve_rows(before_[k][o], before[o].index);
-    once_[k].resize(once.size());
+    once_[k].resize(std::max(once_[k].size(), once.size()));
     for (std::size_t o = 0; o < once.size(); ++o)
       reserve(once_[k][o], static_cast<std::size_t>(entries(once[o].index)) * size_of(arithmetic));
   }

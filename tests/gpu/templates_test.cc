@@ -46,7 +46,15 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame 
 }
 )"}},
     {"product.cuh", {{"rows_frame.cuh", "rows.cuh"}, ""}},
-    {"sequential.cuh", {{"lanes.cuh"}, R"(
+    {"sums.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
+  cellc::Sums sums;
+  sums.begin(lanes, cellc::resolve(lanes, threadIdx.x));
+  const Real now[cellc::kWidth][Step::kStates] = {};
+  sums.add(now);
+}
+)"}},
+    {"sequential.cuh", {{"lanes.cuh", "sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
     {"scan_piece.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
