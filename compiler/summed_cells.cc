@@ -151,6 +151,9 @@ class Summing {
       for (const NodeId a : n.args) args.push_back(image.at(a));
       image[id] = to.cell.graph.rebuild(n, std::move(args));
     }
+    // What the step takes, too, is there.
+    for (std::size_t o = 0; o < to.cell.outs.size(); ++o)
+      if (to.cell.outs[o].value == image.at(root)) return static_cast<int>(o);
     const int number = static_cast<int>(to.cell.outs.size());
     to.cell.outs.push_back({stem + std::to_string(number), node(root).axes, image.at(root), node(root).span});
     return number;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -30,7 +31,7 @@ struct CudaSolver::Impl {
   std::vector<std::optional<SummedStage>> summed;        ///< by stage, where it has sums in its lanes
   std::vector<std::unique_ptr<StageProgram>> summing;    ///< those, as programs; else null
   std::vector<std::optional<RowsProgram>> before, once, before_summing, once_summing;
-  std::optional<RowsProgram> after, after_summing, step, whole;
+  std::optional<RowsProgram> after, step, whole;
   std::vector<Observed> observed;   ///< by stage, for the shape of the last run
   double compile_ms = 0;
   std::vector<CacheState> caches;
@@ -42,8 +43,14 @@ struct CudaSolver::Impl {
   Dtype running = Dtype::F32;       ///< storage that programs have code for
   bool in_rows = false;             ///< the whole cell as row kernels
   std::vector<CudaPlan> plans;
-  std::vector<int> sum_parts;       ///< by stage: of each sum that its lanes make; 0: they make none
-  StatelessCell after_sums_of;      ///< what is left of `after` then
+  using SumParts = std::vector<int>;   ///< by stage: of each sum that its lanes make; 0: they make none
+  struct AfterSums {
+    StatelessCell cell;                ///< what is left of `after` then
+    std::optional<RowsProgram> program;
+  };
+  SumParts sum_parts;
+  std::map<SumParts, AfterSums> after_summing;   ///< never dropped by another plan: its kernels may still run
+  bool reserved = false;             ///< memory for what stages and sums pass on, as planned
   std::vector<GpuBuffer> step_arrays;
   bool on_device = false;           ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
@@ -79,7 +86,7 @@ struct CudaSolver::Impl {
       summing.push_back(summed[k] ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source) : nullptr);
     }
     after.reset();
-    after_summing.reset();
+    after_summing.clear();
     step.reset();
     for (auto* programs : {&before, &once, &before_summing, &once_summing})
       for (auto& p : *programs) p.reset();
@@ -256,20 +263,23 @@ struct CudaSolver::Impl {
   /// Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans run
   /// steps more than once, and would make sums anew each time.
   void choose_sums() {
-    const std::vector<int> before = std::move(sum_parts);
+    reserved = false;
     sum_parts.assign(plans.size(), 0);
     for (std::size_t k = 0; k < plans.size() && !in_rows && arrays.rows > 0; ++k)
       if (summing[k] && plans[k].plan.strategy == Strategy::Sequential) sum_parts[k] = summing[k]->sum_parts(arrays.bound.sizes);
-    arrays.reserve_sums(summed, sum_parts);
-    std::vector<const StageCells*> all;
-    for (std::size_t k = 0; k < plans.size(); ++k) all.push_back(&lanes_of(k, sum_parts[k] > 0));
-    if (!in_rows) arrays.reserve_between(all);
-    if (sum_parts == before) return;
     std::vector<MadeSum> made;
     for (std::size_t k = 0; k < plans.size(); ++k)
       for (std::size_t i = 0; sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i) made.push_back({summed[k]->sums[i], sum_parts[k]});
-    after_sums_of = made.empty() ? StatelessCell() : after_sums(staged->after, made);
-    after_summing.reset();
+    if (!made.empty() && !after_summing.contains(sum_parts)) after_summing.emplace(sum_parts, AfterSums{after_sums(staged->after, made), std::nullopt});
+  }
+  /// With the launch, not with the plan: a call that is replanned is rehearsed before it runs, and may find no memory only there.
+  void reserve_between() {
+    if (reserved) return;
+    std::vector<const StageCells*> all;
+    for (std::size_t k = 0; k < plans.size(); ++k) all.push_back(&lanes_of(k, sum_parts[k] > 0));
+    arrays.reserve_sums(summed, sum_parts);
+    arrays.reserve_between(all);
+    reserved = true;
   }
   bool sums_in_lanes() const {
     return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
@@ -277,7 +287,7 @@ struct CudaSolver::Impl {
   bool sums(std::size_t k) const { return sums_in_lanes() && sum_parts[k] > 0; }
   const StageCells& lanes_of(std::size_t k, bool with_sums) const { return with_sums ? summed[k]->stage : staged->stages[k]; }
   StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
-  const StatelessCell& after_cell() const { return sums_in_lanes() ? after_sums_of : staged->after; }
+  const StatelessCell& after_cell() const { return sums_in_lanes() ? after_summing.at(sum_parts).cell : staged->after; }
 
   /// The plan leaves no residual: exact maps in a single pass, or starts that one step back decides.
   bool is_exact(int k, const CudaPlan& plan) {
@@ -302,6 +312,7 @@ struct CudaSolver::Impl {
       rows_program(whole, cell, structure, dtype).run(arrays.whole_run(), stream);
       return;
     }
+    reserve_between();
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const StageCells& s = lanes_of(k, sums(k));
       const int number = static_cast<int>(k);
@@ -312,7 +323,7 @@ struct CudaSolver::Impl {
       program(k).run(arrays.stage_run(s, number), plans[k], tolerance, stream);
     }
     if (!staged->after.cell.outs.empty() && outs_wanted)
-      rows_program(sums_in_lanes() ? after_summing : after, after_cell().cell, Structure{}, running).run(arrays.after_run(after_cell()), stream);
+      rows_program(sums_in_lanes() ? after_summing.at(sum_parts).program : after, after_cell().cell, Structure{}, running).run(arrays.after_run(after_cell()), stream);
   }
 
   // And back -----------------------------------------------------------------------------------------

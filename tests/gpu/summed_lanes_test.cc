@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "compiler/front_end.h"
 #include "compiler/summed_cells.h"
 #include "runtime/bind.h"
@@ -125,6 +127,60 @@ TEST(SummedLanesOfACall, LeaveStatesWhereTheyAre) {
   EXPECT_LT(gpu->counts().live_bytes - before, 2 * 67 * 32 * 2 * 4);
   const Array made = s.arrays->read(s.binding).outs.at(0);
   for (std::int64_t i = 0; i < expected.count(); ++i) ASSERT_EQ(made.get(i), expected.get(i)) << i;
+}
+
+// What the step takes from before the stage, too, is made once.
+TEST(SummedCells, ShareWithStepsWhatIsMadeBefore) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d, n] {\n  state h[d,n]\n  input x[d], B[n]\n  param W[n,d]\n  p = W@x\n  h' = 0.5*h + p*B\n  out y = sum[n](h'*p)\n}\n"));
+  const StagedCell staged = split_stages(cell.cell, cell.structure);
+  EXPECT_EQ(with_sums(staged, 0)->stage.before.cell.outs.size(), staged.stages[0].before.cell.outs.size());
+}
+
+// A run of another shape that finds no memory must not leave its plan to the runs after it: the parts of its sums are others.
+TEST(SummedLanesOfASolver, OutliveARunWithoutMemory) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d, n] {\n  state h[d,n]\n  input u[d], B[n]\n  h' = 0.5*h + u*B\n  out y = h'@B\n}\n"));
+  SolveOptions options;
+  options.solver = Strategy::Sequential;
+  const auto run = [&](CudaSolver& solver, std::int64_t d, std::int64_t n, std::int64_t steps) {
+    BindRequest request;
+    request.random_seed = 1;
+    request.batch = 1;
+    request.length = steps;
+    request.dims = {{"d", d}, {"n", n}};
+    const Binding binding = bind(cell.cell, request);
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, options, report);
+    double worst = 0;
+    for (std::int64_t r = 0; r < steps; ++r)
+      for (std::int64_t i = 0; i < d; ++i) {
+        double sum = 0;
+        for (std::int64_t k = 0; k < n; ++k) sum += output.states[0].get((r * d + i) * n + k) * binding.run.symbols[2].get(r * n + k);
+        worst = std::max(worst, std::abs(sum - output.outs[0].get(r * d + i)) / (1 + std::abs(sum)));
+      }
+    return worst;
+  };
+  // 1.2 MB of states, and what else there is not enough for.
+  std::map<int, int> ways;
+  for (std::int64_t memory = 1'200'000; memory < 1'700'000; memory += 12'500) {
+    EmulatorOptions small;
+    small.optimisation = 0;
+    small.memory_bytes = memory;
+    const std::unique_ptr<Emulator> gpu = open_emulator(small);
+    CudaSolver solver(*gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+    EXPECT_LT(run(solver, 2, 32, 9), 1e-5);
+    int ended = 0;
+    for (const auto& [d, steps] : {std::pair<std::int64_t, std::int64_t>{8, 600}, {2, 9}}) {
+      try {
+        EXPECT_LT(run(solver, d, 64, steps), 1e-5) << memory;
+        ++ended;
+      } catch (const MemoryError&) {
+        ended += 10;   // the second, too, may find what the first has kept in its way
+      }
+    }
+    ++ways[ended];
+  }
+  EXPECT_GT(ways[2], 5);
+  EXPECT_GT(ways[11], 1);
 }
 
 /// Sums of a cell's stages, and along how many channels.
