@@ -46,12 +46,11 @@ TEST(ChooseCudaPlan, TheFirstCallTeachesNothingOfTime) {
 }
 
 TEST(ChooseCudaPlan, SegmentsAreGivenUpWhereTheyAreSlowerThanWalking) {
-  EXPECT_EQ(chosen(after(3, 520)), Strategy::Segmented);
-  EXPECT_EQ(chosen(after(3, 600)), Strategy::Sequential);
-  // Two lanes a thread: 0.62 (36 - 4.8)/256 8192 = 619 us.
-  EXPECT_EQ(chosen(after(3, 600), kTanh, 2), Strategy::Segmented);
-  EXPECT_EQ(chosen(after(3, 640), kTanh, 2), Strategy::Sequential);
+  EXPECT_EQ(chosen(after(2, 520)), Strategy::Segmented);
   EXPECT_EQ(chosen(after(2, 600)), Strategy::Sequential);
+  // Two lanes a thread: 0.62 (36 - 4.8)/256 8192 = 619 us.
+  EXPECT_EQ(chosen(after(2, 600), kTanh, 2), Strategy::Segmented);
+  EXPECT_EQ(chosen(after(2, 640), kTanh, 2), Strategy::Sequential);
 }
 
 // ParaGRU on stiff data, (1, 8192, 1024): 440 to 485 us a call, and 565 for one of fourteen. Walking takes 525.
@@ -71,7 +70,7 @@ TEST(ChooseCudaPlan, OneCallOfMoreRoundsIsForgiven) {
 
 // One slow call must not decide for ever: data change, and another process may have had the card.
 TEST(ChooseCudaPlan, SegmentsAreTriedAgain) {
-  Observed seen = after(3, 600);
+  Observed seen = after(2, 600);
   const auto walks = [&] {
     int count = 0;
     for (; chosen(seen) == Strategy::Sequential && count < 5000; ++count) seen.went_another_way();

@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "compiler/front_end.h"
 #include "compiler/summed_cells.h"
+#include "compiler/verify.h"
 #include "runtime/bind.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
@@ -183,13 +185,23 @@ TEST(SummedLanesOfASolver, OutliveARunWithoutMemory) {
   EXPECT_GT(ways[11], 1);
 }
 
-/// Sums of a cell's stages, and along how many channels.
+/// Sums of a cell's stages, and along how many channels. What is derived has to be what graphs are.
 std::string sums_of(const std::string& text) {
   std::string all;
   const AnalysedCell cell = analyse_text(SourceText("c.cell", text));
   const StagedCell staged = split_stages(cell.cell, cell.structure);
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
     const auto summed = with_sums(staged, static_cast<int>(k));
+    if (summed) {
+      for (const CellGraph* g : {&summed->stage.lanes, &summed->stage.before.cell, &summed->stage.once.cell}) verify(*g);
+      std::vector<MadeSum> made;
+      for (const NodeId sum : summed->sums) made.push_back({sum, 3});
+      const StatelessCell after = after_sums(staged.after, made);
+      verify(after.cell);
+      EXPECT_EQ(std::count_if(after.sources.begin(), after.sources.end(), [](const ArraySource& s) { return s.kind == ArraySource::Kind::Sum; }),
+                static_cast<std::ptrdiff_t>(3 * made.size()));
+      EXPECT_NE(print_staged(staged).find(fmt::format("stage {}, lanes with sums\n", k + 1)), std::string::npos);
+    }
     all += fmt::format("{}{}", k ? " " : "", summed ? fmt::format("{}:{}", summed->sums.size(), summed->stage.summed) : "-");
   }
   return all;
