@@ -18,8 +18,8 @@
 
 #include "bench/device_data.h"
 #include "compiler/front_end.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/cuda/floor_copy.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/build/floor_copy.h"
 
 using namespace cellc;
 

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 
 using namespace cellc;
 

@@ -1,4 +1,4 @@
-// How far the functions of kernels-templates/math.cuh are from exact on a card. Not a test: a table.
+// How far the functions of kernels-templates/device/math.cuh are from exact on a card. Not a test: a table.
 //
 //   nvcc -std=c++17 -O2 -arch=sm_90 -I. bench/cuda_math.cu -o cuda_math && ./cuda_math [FUNCTION]
 //   nvcc … -DCELLC_STORAGE_BF16 …       sigmoid and tanh as 16-bit cells have them
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels-templates/preamble.cuh"
-#include "kernels-templates/math.cuh"
+#include "kernels-templates/device/preamble.cuh"
+#include "kernels-templates/device/math.cuh"
 
 struct Worst {
   unsigned long long places;    // in 1/1024 of a unit in the last place, over results that are normal numbers

@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/call_pool.h"
-#include "runtime/cuda/floor_copy.h"
+#include "runtime/cuda/call/call_pool.h"
+#include "runtime/cuda/build/floor_copy.h"
 
 using namespace cellc;
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <functional>
 
-#include "runtime/array.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/cuda/gpu.h"
+#include "runtime/data/array.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/device/gpu.h"
 
 namespace cellc {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/llvm_math.h"
-#include "runtime/compile_orc.h"
+#include "compiler/codegen_llvm/llvm_math.h"
+#include "runtime/build/compile_orc.h"
 
 namespace {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "compiler/front_end.h"
-#include "runtime/compile_orc.h"
-#include "runtime/engine.h"
-#include "runtime/read_text.h"
+#include "runtime/build/compile_orc.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/data/read_text.h"
 
 namespace {
 

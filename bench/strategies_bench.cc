@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "compiler/front_end.h"
-#include "runtime/read_text.h"
-#include "runtime/solve.h"
+#include "runtime/data/read_text.h"
+#include "runtime/cpu/solve.h"
 
 namespace {
 

@@ -3,10 +3,10 @@
 #include <new>
 
 #include "compiler/front_end.h"
-#include "compiler/version.h"
-#include "runtime/bind.h"
-#include "runtime/engine.h"
-#include "runtime/solve.h"
+#include "compiler/syntax/version.h"
+#include "runtime/data/bind.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/cpu/solve.h"
 
 namespace cellc::capi {
 namespace {

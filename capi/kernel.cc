@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "capi/guard.h"
-#include "compiler/default_cells.h"
+#include "compiler/derive/default_cells.h"
 #include "compiler/inspect.h"
-#include "compiler/parse.h"
-#include "runtime/compile_orc.h"
-#include "runtime/read_text.h"
+#include "compiler/syntax/parse.h"
+#include "runtime/build/compile_orc.h"
+#include "runtime/data/read_text.h"
 
 namespace cellc::capi {
 namespace {

@@ -10,9 +10,9 @@
 #include "capi/cellc.h"
 #include "capi/on_gpu.h"
 #include "compiler/front_end.h"
-#include "runtime/bind.h"
-#include "runtime/compile_driver.h"
-#include "runtime/solve.h"
+#include "runtime/data/bind.h"
+#include "runtime/build/compile_driver.h"
+#include "runtime/cpu/solve.h"
 
 namespace cellc::capi {
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "capi/guard.h"
-#include "runtime/errors.h"
+#include "runtime/data/errors.h"
 
 namespace cellc::capi {
 

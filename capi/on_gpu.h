@@ -7,9 +7,9 @@
 #include <string>
 
 #include "compiler/front_end.h"
-#include "runtime/array.h"
-#include "runtime/cuda/call_pool.h"
-#include "runtime/solve_options.h"
+#include "runtime/data/array.h"
+#include "runtime/cuda/call/call_pool.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc::capi {
 

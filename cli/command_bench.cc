@@ -10,9 +10,9 @@
 #include "cli/names.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "runtime/bench_cell.h"
-#include "runtime/cuda/timed_gpu.h"
-#include "runtime/timed_cpu.h"
+#include "runtime/evaluate/bench_cell.h"
+#include "runtime/cuda/launch/timed_gpu.h"
+#include "runtime/cpu/timed_cpu.h"
 
 namespace cellc {
 namespace {

@@ -10,11 +10,11 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
-#include "runtime/bind.h"
-#include "runtime/build_object.h"
-#include "runtime/cuda/build_cuda.h"
-#include "runtime/solve_options.h"
-#include "runtime/write_files.h"
+#include "runtime/data/bind.h"
+#include "runtime/build/build_object.h"
+#include "runtime/cuda/ship/build_cuda.h"
+#include "runtime/strategy/solve_options.h"
+#include "runtime/data/write_files.h"
 
 namespace cellc {
 namespace {

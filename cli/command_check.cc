@@ -7,8 +7,8 @@
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
-#include "runtime/check_cell.h"
-#include "runtime/object_cache.h"
+#include "runtime/check/check_cell.h"
+#include "runtime/data/object_cache.h"
 
 namespace cellc {
 namespace {

@@ -7,14 +7,15 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
-#include "compiler/emit_cuda_lane.h"
+#include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/inspect.h"
-#include "compiler/plan.h"
-#include "compiler/stage_cells.h"
-#include "runtime/bind.h"
-#include "runtime/cuda/cuda_units.h"
-#include "runtime/cuda/nvrtc.h"
-#include "runtime/storage_of.h"
+#include "compiler/plan/plan.h"
+#include "compiler/derive/stage_cells.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/data/bind.h"
+#include "runtime/cuda/ship/cuda_units.h"
+#include "runtime/cuda/device/nvrtc.h"
+#include "runtime/data/storage_of.h"
 
 namespace cellc {
 namespace {

@@ -9,10 +9,10 @@
 #include "cli/load.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "runtime/cuda/timed_gpu.h"
-#include "runtime/timed_cpu.h"
-#include "runtime/tune_cell.h"
-#include "runtime/tuned_plans.h"
+#include "runtime/cuda/launch/timed_gpu.h"
+#include "runtime/cpu/timed_cpu.h"
+#include "runtime/evaluate/tune_cell.h"
+#include "runtime/strategy/tuned_plans.h"
 
 namespace cellc {
 namespace {

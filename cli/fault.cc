@@ -12,8 +12,8 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "runtime/fault_points.h"
-#include "runtime/write_files.h"
+#include "runtime/data/fault_points.h"
+#include "runtime/data/write_files.h"
 
 namespace cellc {
 namespace {

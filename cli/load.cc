@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "cli/fault.h"
-#include "runtime/bind.h"
-#include "runtime/read_text.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/read_text.h"
 
 namespace cellc {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "compiler/front_end.h"
-#include "compiler/parse.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc {
 

@@ -18,10 +18,10 @@
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
-#include "compiler/diagnostic.h"
-#include "compiler/version.h"
-#include "runtime/bind.h"
-#include "runtime/write_files.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/syntax/version.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/write_files.h"
 
 namespace cellc {
 namespace {

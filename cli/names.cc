@@ -4,8 +4,8 @@
 
 #include <charconv>
 
-#include "runtime/bind.h"
-#include "runtime/compile_orc.h"
+#include "runtime/data/bind.h"
+#include "runtime/build/compile_orc.h"
 
 namespace cellc {
 

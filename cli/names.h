@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/array.h"
+#include "runtime/data/array.h"
 
 namespace cellc {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "runtime/npy.h"
-#include "runtime/threads.h"
+#include "runtime/data/npy.h"
+#include "runtime/data/threads.h"
 
 namespace cellc {
 namespace {

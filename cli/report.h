@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "cli/load.h"
-#include "runtime/bind.h"
-#include "runtime/cuda/edited_kernels.h"
-#include "runtime/reference.h"
-#include "runtime/solve_options.h"
+#include "runtime/data/bind.h"
+#include "runtime/cuda/ship/edited_kernels.h"
+#include "runtime/evaluate/reference.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 

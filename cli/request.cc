@@ -10,8 +10,8 @@
 #include <cstdlib>
 
 #include "cli/names.h"
-#include "runtime/errors.h"
-#include "runtime/npy.h"
+#include "runtime/data/errors.h"
+#include "runtime/data/npy.h"
 
 namespace cellc {
 

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "cli/command.h"
-#include "compiler/graph.h"
-#include "runtime/bind.h"
-#include "runtime/cuda/gpu.h"
+#include "compiler/graph/graph.h"
+#include "runtime/data/bind.h"
+#include "runtime/cuda/device/gpu.h"
 
 namespace cellc {
 

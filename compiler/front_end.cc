@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/verify.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/graph/verify.h"
 
 namespace cellc {
 namespace {

@@ -8,8 +8,9 @@
 #include <set>
 #include <string_view>
 
-#include "compiler/print_expression.h"
-#include "compiler/simplify.h"
+#include "compiler/graph/history_length.h"
+#include "compiler/graph/print_expression.h"
+#include "compiler/graph/simplify.h"
 
 namespace cellc {
 

@@ -3,8 +3,8 @@
 // graph, Jacobian and structure stages.
 #include <string>
 
-#include "compiler/jacobian.h"
-#include "compiler/structure.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/structure.h"
 
 namespace cellc {
 
@@ -19,10 +19,6 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
 std::string print_graph(const CellGraph& cell);
 std::string print_jacobian(CellGraph& cell, const Jacobian& jacobian);
 std::string print_structure(const CellGraph& cell, const Structure& structure);
-
-/// Steps of history that the cell reads of a state or input: a number, or a text in the lengths of
-/// axes that the header leaves open ("w - 1", "max(3, w + 1)"). `of` is one of the cell's symbols.
-std::string history_length(const CellGraph& cell, const Symbol& of);
 
 /// Operations of one step per batch row, as a polynomial in the axis lengths: "14*d + 2*d*m".
 /// Every elementwise operator and function counts one, a sum over n entries n.

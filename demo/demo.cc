@@ -13,9 +13,9 @@
 #include "cli/report.h"
 #include "demo/plot.h"
 #include "demo/signal.h"
-#include "runtime/bind.h"
-#include "runtime/reference.h"
-#include "runtime/solve.h"
+#include "runtime/data/bind.h"
+#include "runtime/evaluate/reference.h"
+#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 
 namespace cellc {
 namespace {

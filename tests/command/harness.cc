@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "runtime/npy.h"
+#include "runtime/data/npy.h"
 
 namespace cellc {
 

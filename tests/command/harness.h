@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/array.h"
+#include "runtime/data/array.h"
 
 namespace cellc {
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness.h"
-#include "runtime/npy.h"
+#include "runtime/data/npy.h"
 
 namespace cellc {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "harness.h"
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/device/gpu.h"
 
 namespace cellc {
 namespace {

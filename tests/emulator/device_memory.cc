@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 
 namespace cellc::emulator {
 namespace {

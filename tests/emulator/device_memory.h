@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/device/gpu.h"
 
 namespace cellc::emulator {
 

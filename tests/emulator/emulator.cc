@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 #include "tests/emulator/device_memory.h"
 #include "tests/emulator/grid_run.h"
 #include "tests/emulator/host_compiler.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/device/gpu.h"
 
 namespace cellc {
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define CELLC_ASAN 1

@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 #include "tests/emulator/device_memory.h"
 
 namespace cellc::emulator {

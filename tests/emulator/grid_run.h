@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/device/gpu.h"
 #include "tests/emulator/fiber.h"
 #include "tests/emulator/shim_interface.h"
 

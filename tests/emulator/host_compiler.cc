@@ -16,7 +16,7 @@
 #include <sstream>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 
 extern char** environ;
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/device/gpu.h"
 #include "tests/emulator/shim_interface.h"
 
 namespace cellc::emulator {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph.h"
-#include "runtime/bind.h"
-#include "runtime/engine.h"
+#include "compiler/graph/graph.h"
+#include "runtime/data/bind.h"
+#include "runtime/cpu/engine.h"
 #include "tests/oracle/examples.h"
 #include "tests/oracle/oracle.h"
 

@@ -6,11 +6,11 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "compiler/diagnostic.h"
-#include "compiler/evaluate.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/newton_cell.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/graph/evaluate.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/derive/newton_cell.h"
 
 namespace cellc {
 
@@ -99,7 +99,7 @@ void step_of(const Real* param, const Real* input, const Real* state, Real* next
 std::string translation_unit(const std::vector<Emitted>& all, Storage storage, const std::string& before) {
   std::string text = before + kHead;
   text += storage == Storage::F64 ? "using Real = double;\n" : "using Real = float;\n";
-  text += fmt::format("#include \"{}/kernels-templates/math.cuh\"\n", CELLC_SOURCE_DIR);
+  text += fmt::format("#include \"{}/kernels-templates/device/math.cuh\"\n", CELLC_SOURCE_DIR);
   text += kStep;
   std::string steps, rules;
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/emit_cuda_lane.h"
-#include "compiler/stage_cells.h"
-#include "compiler/structure.h"
+#include "compiler/codegen_cuda/emit_cuda_lane.h"
+#include "compiler/derive/stage_cells.h"
+#include "compiler/analysis/structure.h"
 #include "tests/engines/host_code.h"
 #include "tests/oracle/examples.h"
 #include "tests/oracle/random.h"

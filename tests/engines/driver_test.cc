@@ -12,10 +12,11 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "runtime/bind.h"
-#include "runtime/compile_driver.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/data/bind.h"
+#include "runtime/build/compile_driver.h"
 
 namespace cellc {
 namespace {

@@ -7,14 +7,14 @@
 #include <limits>
 
 #include "compiler/front_end.h"
-#include "compiler/plan.h"
-#include "compiler/structure.h"
+#include "compiler/plan/plan.h"
+#include "compiler/analysis/structure.h"
 #include "gtest/gtest.h"
-#include "runtime/bind.h"
-#include "runtime/engine.h"
-#include "runtime/products.h"
-#include "runtime/read_text.h"
-#include "runtime/reference.h"
+#include "runtime/data/bind.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/cpu/products.h"
+#include "runtime/data/read_text.h"
+#include "runtime/evaluate/reference.h"
 
 namespace cellc {
 namespace {

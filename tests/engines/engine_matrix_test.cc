@@ -2,9 +2,9 @@
 // chunks, odd axis lengths, batches, packed sequences, threads, narrower vectors, reversed time.
 #include <gtest/gtest.h>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/structure.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/analysis/structure.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/lowered_cell.h"
 

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <new>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "runtime/bind.h"
-#include "runtime/fault_points.h"
-#include "runtime/solve.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/fault_points.h"
+#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {

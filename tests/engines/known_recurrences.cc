@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "runtime/bind.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "compiler/front_end.h"
-#include "runtime/engine.h"
-#include "runtime/solve_options.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/strategy/solve_options.h"
 #include "tests/oracle/random.h"
 
 namespace cellc {

@@ -3,11 +3,11 @@
 #include <set>
 #include <stdexcept>
 
-#include "compiler/diagnostic.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure_rules.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/analysis/structure_rules.h"
 
 namespace cellc {
 

@@ -3,10 +3,10 @@
 #include <functional>
 #include <string>
 
-#include "compiler/graph.h"
-#include "compiler/source.h"
-#include "compiler/structure.h"
-#include "compiler/tree.h"
+#include "compiler/graph/graph.h"
+#include "compiler/syntax/source.h"
+#include "compiler/analysis/structure.h"
+#include "compiler/syntax/tree.h"
 #include "tests/oracle/oracle.h"
 
 namespace cellc {

@@ -11,10 +11,10 @@
 
 #include <fmt/format.h>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/structure.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/analysis/structure.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/strategies.h"
 #include "tests/generate/claims.h"

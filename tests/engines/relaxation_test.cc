@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "compiler/front_end.h"
-#include "compiler/relaxed_cell.h"
-#include "runtime/bind.h"
-#include "runtime/choose_strategy.h"
-#include "runtime/solve.h"
+#include "compiler/derive/relaxed_cell.h"
+#include "runtime/data/bind.h"
+#include "runtime/strategy/choose_strategy.h"
+#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {

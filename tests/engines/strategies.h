@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/solve.h"
+#include "runtime/cpu/solve.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/lowered_cell.h"
 #include "tests/oracle/examples.h"

@@ -1,11 +1,11 @@
-// The scan along time (runtime/scan_along_time.h): one channel whose steps are neighbours in memory.
+// The scan along time (runtime/cpu/scan_along_time.h): one channel whose steps are neighbours in memory.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "runtime/scan_along_time.h"
+#include "runtime/cpu/scan_along_time.h"
 #include "tests/engines/strategies.h"
 
 namespace cellc {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "runtime/choose_strategy.h"
+#include "runtime/strategy/choose_strategy.h"
 #include "tests/engines/strategies.h"
 
 namespace cellc {

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <map>
 
-#include "runtime/solve.h"
+#include "runtime/cpu/solve.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/generate/try_cells.h"
 

@@ -1,5 +1,5 @@
 // Positions in a text, and how errors are shown.
-#include "compiler/diagnostic.h"
+#include "compiler/syntax/diagnostic.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc {
 namespace {
@@ -97,7 +97,7 @@ TEST(LanguageReference, NamesEveryFunction) {
     const char* slope;
   } rows[] = {
 #define CELLC_OP(Name, text, arity, call, slope, latex) {text, call, #slope},
-#include "compiler/ops.def"
+#include "compiler/graph/ops.def"
 #undef CELLC_OP
   };
   for (const auto& row : rows) {

@@ -1,5 +1,5 @@
 // The plain interpreter, node by node, against numbers worked out by hand.
-#include "compiler/evaluate.h"
+#include "compiler/graph/evaluate.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "compiler/verify.h"
+#include "compiler/graph/verify.h"
 #include "tests/oracle/functions.h"
 #include "tests/oracle/known_values.h"
 
@@ -140,7 +140,7 @@ double run_op(Op op, const Data& numbers) {
 std::optional<Op> op_called(const std::string& f, std::size_t operands) {
 #define CELLC_OP(Name, text, arity, call, slope, latex) \
   if (operands == arity && f == (Op::Name == Op::Neg ? "neg" : text)) return Op::Name;
-#include "compiler/ops.def"
+#include "compiler/graph/ops.def"
 #undef CELLC_OP
   return std::nullopt;
 }
@@ -169,7 +169,7 @@ TEST(Evaluate, KnownValues) {
   }
 #define CELLC_OP(Name, text, arity, call, slope, latex) \
   EXPECT_TRUE(met.count(Op::Name)) << #Name " has no known values";
-#include "compiler/ops.def"
+#include "compiler/graph/ops.def"
 #undef CELLC_OP
 }
 

@@ -1,6 +1,6 @@
 // Tree -> graph: every example, what contraction and renaming mean in numbers, lags, functions,
 // limits, and the exact text of every error (golden/check/bad-*.txt).
-#include "compiler/lower.h"
+#include "compiler/graph/lower.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/evaluate.h"
-#include "compiler/parse.h"
-#include "compiler/verify.h"
+#include "compiler/graph/evaluate.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/graph/verify.h"
 
 namespace cellc {
 namespace {

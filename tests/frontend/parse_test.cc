@@ -1,5 +1,5 @@
 // The parser: what is read, how it groups, and every syntax error with its line and column.
-#include "compiler/parse.h"
+#include "compiler/syntax/parse.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

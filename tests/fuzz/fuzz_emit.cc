@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "compiler/emit_llvm.h"
+#include "compiler/codegen_llvm/emit_llvm.h"
 #include "compiler/inspect.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/plan.h"
-#include "compiler/structure.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/plan/plan.h"
+#include "compiler/analysis/structure.h"
 
 namespace {
 

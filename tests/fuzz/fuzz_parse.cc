@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "compiler/parse.h"
+#include "compiler/syntax/parse.h"
 
 namespace {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/diagnostic.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
 #include "tests/oracle/difference.h"
 #include "tests/oracle/printed_jacobian.h"
 

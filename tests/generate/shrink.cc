@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "compiler/diagnostic.h"
-#include "compiler/parse.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc::generate {
 namespace {

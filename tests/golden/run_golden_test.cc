@@ -17,13 +17,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/emit_cuda_lane.h"
+#include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/inspect.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/plan.h"
-#include "compiler/structure.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/plan/plan.h"
+#include "compiler/analysis/structure.h"
 
 namespace cellc {
 namespace {

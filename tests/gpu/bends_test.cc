@@ -1,10 +1,10 @@
-// The cubic that two runs of a segment tell (kernels-templates/bends.cuh), on the emulator: a map that is a
+// The cubic that two runs of a segment tell (kernels-templates/segments/bends.cuh), on the emulator: a map that is a
 // cubic is known everywhere between the two starts, and what two runs cannot tell leaves the line as it is.
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "runtime/cuda/kernel_templates.h"
+#include "runtime/cuda/build/kernel_templates.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {

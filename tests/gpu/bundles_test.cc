@@ -1,4 +1,4 @@
-// Calls that follow each other on data that do not forget (kernels-templates/bundles.cuh):
+// Calls that follow each other on data that do not forget (kernels-templates/segments/bundles.cuh):
 // from the second on every segment is run from several starts first, and the sweep that follows is nearly
 // right. The answers are held against a loop in f64 that shares no code with them.
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/call_pool.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/errors.h"
+#include "runtime/cuda/call/call_pool.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/errors.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/fixtures.h"

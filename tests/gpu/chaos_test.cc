@@ -1,9 +1,9 @@
-// Chaotic cells under `auto` (kernels-templates/segmented.cuh): that nothing is forgotten is seen from the
+// Chaotic cells under `auto` (kernels-templates/segments/segmented.cuh): that nothing is forgotten is seen from the
 // first sweep, in the first call as in those that follow, and all is walked at once.
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {

@@ -1,6 +1,6 @@
 // When segments are given up for walking every lane: by what earlier calls took, of ParaGRU's shape (1, 8192,
 // 1024).
-#include "runtime/cuda/choose_cuda_plan.h"
+#include "runtime/cuda/launch/choose_cuda_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // The units that `inspect` shows are those that a run compiles, letter by letter.
-#include "runtime/cuda/cuda_units.h"
+#include "runtime/cuda/ship/cuda_units.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
-#include "runtime/bind.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/data/bind.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/device/nvrtc.h"
 #include "tests/emulator/emulator.h"
 #include "tests/gpu/fixtures.h"
 

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "runtime/errors.h"
+#include "runtime/data/errors.h"
 #include "tests/gpu/call_setting.h"
 
 namespace cellc {

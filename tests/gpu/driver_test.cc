@@ -1,5 +1,5 @@
 // A GPU through the driver: without one, with a fake one that fails as it is told, and on a real card.
-#include "runtime/cuda/driver.h"
+#include "runtime/cuda/device/driver.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "runtime/cuda/gpu_driver.h"
-#include "runtime/errors.h"
+#include "runtime/cuda/device/gpu_driver.h"
+#include "runtime/data/errors.h"
 #include "tests/gpu/fixtures.h"
 
 namespace cellc {

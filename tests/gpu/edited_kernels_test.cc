@@ -1,12 +1,12 @@
 // Kernels that were edited by hand: what is run, what is refused, what is found wrong.
-#include "runtime/cuda/edited_kernels.h"
+#include "runtime/cuda/ship/edited_kernels.h"
 
 #include <gtest/gtest.h>
 
-#include "compiler/diagnostic.h"
-#include "compiler/parse.h"
-#include "runtime/bind.h"
-#include "runtime/errors.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/syntax/parse.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/errors.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/strategy_matrix.h"

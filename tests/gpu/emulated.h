@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 #include "tests/emulator/emulator.h"
 
 namespace cellc {

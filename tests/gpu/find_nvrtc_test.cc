@@ -1,12 +1,12 @@
 // Where NVRTC is looked for, and what is said where none serves. Needs no NVRTC.
-#include "runtime/cuda/find_nvrtc.h"
+#include "runtime/cuda/device/find_nvrtc.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
 
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/device/nvrtc.h"
 #include "tests/gpu/fixtures.h"
 
 namespace cellc {

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/cuda/gpu_driver.h"
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/device/gpu_driver.h"
+#include "runtime/cuda/device/nvrtc.h"
 
 namespace cellc {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cuda/gpu.h"
+#include "runtime/cuda/device/gpu.h"
 #include "tests/gpu/fake/fake_driver.h"
 
 namespace cellc {

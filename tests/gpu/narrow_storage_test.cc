@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "compiler/front_end.h"
-#include "runtime/bind.h"
+#include "runtime/data/bind.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {

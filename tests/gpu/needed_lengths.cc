@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/stage_cells.h"
+#include "compiler/derive/stage_cells.h"
 
 namespace cellc {
 

@@ -1,5 +1,5 @@
 // NVRTC compiles, says what is wrong, and is asked only once. Needs NVRTC, but no GPU.
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/device/nvrtc.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <regex>
 #include <thread>
 
-#include "runtime/cuda/kernel_cache.h"
+#include "runtime/cuda/device/kernel_cache.h"
 #include "tests/gpu/fixtures.h"
 
 namespace cellc {

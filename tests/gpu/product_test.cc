@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "runtime/cuda/kernel_templates.h"
-#include "runtime/cuda/rows_tables.h"
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/rows_tables.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {

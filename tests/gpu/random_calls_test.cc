@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "runtime/errors.h"
+#include "runtime/data/errors.h"
 #include "tests/engines/lowered_cell.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/try_cells.h"

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <map>
 
-#include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/generate/try_cells.h"
 #include "tests/gpu/shipped_on_device.h"

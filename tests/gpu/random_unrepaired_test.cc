@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/check_step.h"
+#include "runtime/evaluate/check_step.h"
 #include "tests/engines/lowered_cell.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/try_cells.h"

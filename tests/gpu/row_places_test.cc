@@ -2,8 +2,8 @@
 // whatever there are more of, rows or places or threads.
 #include <fmt/format.h>
 
-#include "runtime/cuda/kernel_templates.h"
-#include "runtime/cuda/rows_tables.h"
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/rows_tables.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {

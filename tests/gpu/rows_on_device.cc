@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "runtime/bind.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 namespace {

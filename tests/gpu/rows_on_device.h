@@ -2,8 +2,8 @@
 // The arrays of a run on a device, and back: what tests of RowsProgram share.
 #include <vector>
 
-#include "runtime/cuda/rows_program.h"
-#include "runtime/engine.h"
+#include "runtime/cuda/launch/rows_program.h"
+#include "runtime/cpu/engine.h"
 
 namespace cellc {
 

@@ -7,12 +7,12 @@
 #include <bit>
 #include <cmath>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/stage_cells.h"
-#include "compiler/structure.h"
-#include "runtime/cuda/nvrtc.h"
-#include "runtime/reference.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/derive/stage_cells.h"
+#include "compiler/analysis/structure.h"
+#include "runtime/cuda/device/nvrtc.h"
+#include "runtime/evaluate/reference.h"
 #include "tests/emulator/emulator.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/generate/random_cell.h"

@@ -7,10 +7,10 @@
 #include <optional>
 #include <stdexcept>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/stage_cells.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/derive/stage_cells.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/oracle/examples.h"
 

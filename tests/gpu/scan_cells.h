@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/emit_cuda_lane.h"
+#include "compiler/codegen_cuda/emit_cuda_lane.h"
 
 namespace cellc {
 

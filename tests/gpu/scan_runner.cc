@@ -9,9 +9,9 @@
 #include <optional>
 #include <random>
 
-#include "kernels-templates/host_stage.h"
-#include "kernels-templates/host_scan.h"
-#include "runtime/cuda/kernel_templates.h"
+#include "kernels-templates/host/host_stage.h"
+#include "kernels-templates/host/host_scan.h"
+#include "runtime/cuda/build/kernel_templates.h"
 
 namespace cellc {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "runtime/bind.h"
+#include "runtime/data/bind.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {

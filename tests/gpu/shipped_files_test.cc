@@ -10,14 +10,14 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/diagnostic.h"
-#include "compiler/parse.h"
-#include "runtime/cuda/build_cuda.h"
-#include "runtime/cuda/card_on_paper.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/cuda/nvrtc.h"
-#include "runtime/cuda/print_shipped.h"
-#include "runtime/errors.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/syntax/parse.h"
+#include "runtime/cuda/ship/build_cuda.h"
+#include "runtime/cuda/device/card_on_paper.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/device/nvrtc.h"
+#include "runtime/cuda/ship/print_shipped.h"
+#include "runtime/data/errors.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/needed_lengths.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "runtime/cuda/card_on_paper.h"
+#include "runtime/cuda/device/card_on_paper.h"
 
 namespace cellc {
 

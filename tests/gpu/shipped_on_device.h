@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/wrapped_gpu.h"
-#include "runtime/bind.h"
-#include "runtime/cuda/gpu.h"
-#include "runtime/cuda/shipped_cell.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/data/bind.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/ship/shipped_cell.h"
 
 namespace cellc {
 

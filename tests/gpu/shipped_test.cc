@@ -8,11 +8,11 @@
 #include <cstring>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/build_cuda.h"
-#include "runtime/cuda/card_on_paper.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/cuda/fat_binary.h"
-#include "runtime/errors.h"
+#include "runtime/cuda/ship/build_cuda.h"
+#include "runtime/cuda/device/card_on_paper.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/ship/fat_binary.h"
+#include "runtime/data/errors.h"
 #include "tests/emulator/emulator.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/fixtures.h"

@@ -1,7 +1,7 @@
 // What is launched, from a stage, a shape and a card: numbers only, nothing runs.
 #include <gtest/gtest.h>
 
-#include "runtime/cuda/stage_tables.h"
+#include "runtime/cuda/launch/stage_tables.h"
 
 namespace cellc {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/cuda_solver.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/emulator/emulator.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/lowered_cell.h"

@@ -1,4 +1,4 @@
-// Sums of new states that lanes make as they walk (compiler/summed_cells.h, sums.cuh): which they are, and what comes of them, beside the
+// Sums of new states that lanes make as they walk (compiler/derive/summed_cells.h, sums.cuh): which they are, and what comes of them, beside the
 // oracle. Sums along 2 to 32 lanes of a warp, along several warps, and along numbers that lanes cannot sum.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,9 +8,9 @@
 #include <map>
 
 #include "compiler/front_end.h"
-#include "compiler/summed_cells.h"
-#include "compiler/verify.h"
-#include "runtime/bind.h"
+#include "compiler/derive/summed_cells.h"
+#include "compiler/graph/verify.h"
+#include "runtime/data/bind.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
 

@@ -1,4 +1,4 @@
-// What rounds of repair do not settle (the tail of kernels-templates/segmented.cuh): lanes of one warp that
+// What rounds of repair do not settle (the tail of kernels-templates/segments/segmented.cuh): lanes of one warp that
 // merge, that never do, and whose boundaries go off at different times. Every written step is held against the
 // one before it, the finals against the last row.
 #include <fmt/format.h>
@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "compiler/front_end.h"
-#include "runtime/bind.h"
-#include "runtime/cuda/cuda_solver.h"
+#include "runtime/data/bind.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {

@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
-#include "runtime/cuda/kernel_templates.h"
-#include "runtime/cuda/nvrtc.h"
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/device/nvrtc.h"
 #include "tests/gpu/fixtures.h"
 
 namespace cellc {
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 TEST(KernelTemplates, AreThoseOfTheTree) {
   std::set<std::string> files;
-  for (const auto& entry : fs::directory_iterator(CELLC_SOURCE_DIR "/kernels-templates")) {
+  for (const auto& entry : fs::recursive_directory_iterator(CELLC_SOURCE_DIR "/kernels-templates")) {
     if (entry.path().extension() != ".cuh" && entry.path().extension() != ".h") continue;
     const std::string name = entry.path().filename();
     files.insert(name);

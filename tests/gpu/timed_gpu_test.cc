@@ -1,16 +1,16 @@
 // Timing on a device: the floor moves the bytes that it says, and every strategy is either timed and right or
 // refused with a reason. On the emulator; times there mean nothing, so none is looked at.
-#include "runtime/cuda/timed_gpu.h"
+#include "runtime/cuda/launch/timed_gpu.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "compiler/front_end.h"
-#include "runtime/bench_cell.h"
-#include "runtime/cuda/cuda_solver.h"
-#include "runtime/cuda/floor_copy.h"
-#include "runtime/tune_cell.h"
+#include "runtime/evaluate/bench_cell.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/build/floor_copy.h"
+#include "runtime/evaluate/tune_cell.h"
 #include "tests/emulator/emulator.h"
 
 namespace cellc {

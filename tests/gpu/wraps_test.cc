@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/stage_program.h"
-#include "runtime/cuda/wrapped_gpu.h"
+#include "runtime/cuda/launch/stage_program.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/gpu/strategy_matrix.h"
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "compiler/carrier_cell.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/stage_cells.h"
+#include "compiler/derive/carrier_cell.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/derive/stage_cells.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "compiler/lower.h"
+#include "compiler/graph/lower.h"
 #include "tests/oracle/difference.h"
 #include "tests/oracle/examples.h"
 #include "tests/oracle/printed_jacobian.h"

@@ -7,11 +7,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/evaluate.h"
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/parse.h"
-#include "compiler/simplify.h"
+#include "compiler/graph/evaluate.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/parse.h"
+#include "compiler/graph/simplify.h"
 
 namespace cellc {
 namespace {

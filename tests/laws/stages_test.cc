@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
-#include "compiler/stage_cells.h"
+#include "compiler/derive/stage_cells.h"
 
 namespace cellc {
 namespace {

@@ -5,9 +5,9 @@
 #include <set>
 #include <sstream>
 
-#include "compiler/jacobian.h"
-#include "compiler/lower.h"
-#include "compiler/structure.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/lower.h"
+#include "compiler/analysis/structure.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc {

@@ -1,11 +1,11 @@
 // What compile_orc accepts, refuses, and says.
-#include "runtime/compile_orc.h"
+#include "runtime/build/compile_orc.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 #include "tests/math/harness.h"
 
 namespace cellc::math_test {

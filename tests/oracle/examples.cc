@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/diagnostic.h"
-#include "compiler/parse.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc::oracle {
 namespace {

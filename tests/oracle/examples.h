@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/source.h"
-#include "compiler/tree.h"
+#include "compiler/syntax/source.h"
+#include "compiler/syntax/tree.h"
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/random.h"
 

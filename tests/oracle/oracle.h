@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/tree.h"
+#include "compiler/syntax/tree.h"
 
 namespace cellc::oracle {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/graph.h"
-#include "compiler/jacobian.h"
-#include "compiler/structure.h"
+#include "compiler/graph/graph.h"
+#include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/structure.h"
 #include "tests/oracle/difference.h"
 #include "tests/oracle/oracle.h"
 

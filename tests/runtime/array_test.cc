@@ -1,4 +1,4 @@
-#include "runtime/array.h"
+#include "runtime/data/array.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Arrays against the axes of a cell: sizes, dtypes, defaults, random data, and what is written.
-#include "runtime/bind.h"
+#include "runtime/data/bind.h"
 
 #include <gtest/gtest.h>
 

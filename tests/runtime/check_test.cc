@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compiler/front_end.h"
-#include "runtime/check_claims.h"
+#include "runtime/check/check_claims.h"
 
 namespace cellc {
 namespace {

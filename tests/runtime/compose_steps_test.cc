@@ -1,5 +1,5 @@
 // Maps composed in vectors along time against the loop.
-#include "runtime/compose_steps.h"
+#include "runtime/cpu/compose_steps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Linking: whatever goes wrong with the linker is an error, and never an empty library.
-#include "runtime/link_shared.h"
+#include "runtime/build/link_shared.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "runtime/errors.h"
+#include "runtime/data/errors.h"
 
 namespace cellc {
 namespace {

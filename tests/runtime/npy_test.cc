@@ -1,5 +1,5 @@
 // .npy files: what NumPy writes is read, and no damaged file does worse than a message.
-#include "runtime/npy.h"
+#include "runtime/data/npy.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "runtime/engine.h"
+#include "runtime/cpu/engine.h"
 
 namespace cellc {
 namespace {

@@ -1,5 +1,5 @@
 // Compiled code on disk: found again, never believed when it is damaged, and never a reason to fail.
-#include "runtime/object_cache.h"
+#include "runtime/data/object_cache.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
-#include "runtime/bind.h"
-#include "runtime/compile_orc.h"
-#include "runtime/engine.h"
+#include "runtime/data/bind.h"
+#include "runtime/build/compile_orc.h"
+#include "runtime/cpu/engine.h"
 
 namespace cellc {
 namespace {

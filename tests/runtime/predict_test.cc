@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "runtime/choose_strategy.h"
-#include "runtime/predict_iterations.h"
+#include "runtime/strategy/choose_strategy.h"
+#include "runtime/strategy/predict_iterations.h"
 
 namespace cellc {
 namespace {

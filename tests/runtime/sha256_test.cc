@@ -1,5 +1,5 @@
 // The hash of the cache's keys, against the examples that NIST publishes for FIPS 180-4.
-#include "runtime/sha256.h"
+#include "runtime/data/sha256.h"
 
 #include <gtest/gtest.h>
 

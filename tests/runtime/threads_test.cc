@@ -1,5 +1,5 @@
 // Threads of one run: what one of them throws comes out, and nobody waits for it.
-#include "runtime/threads.h"
+#include "runtime/data/threads.h"
 
 #include <gtest/gtest.h>
 

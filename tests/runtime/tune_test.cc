@@ -1,5 +1,5 @@
 // Which plan is chosen, with times that the test makes up; and how plans are kept.
-#include "runtime/tune_cell.h"
+#include "runtime/evaluate/tune_cell.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "compiler/front_end.h"
-#include "runtime/errors.h"
+#include "runtime/data/errors.h"
 
 namespace cellc {
 namespace {

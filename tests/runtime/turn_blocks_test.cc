@@ -1,5 +1,5 @@
 // Blocks turned in registers against their definition, by every way that this processor has.
-#include "runtime/turn_blocks.h"
+#include "runtime/cpu/turn_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/flush_to_zero.h"
-#include "runtime/gather_rows.h"
+#include "runtime/cpu/flush_to_zero.h"
+#include "runtime/cpu/gather_rows.h"
 
 namespace cellc {
 namespace {

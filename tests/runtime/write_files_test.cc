@@ -1,5 +1,5 @@
 // Results on disk: whole or not at all, all or none.
-#include "runtime/write_files.h"
+#include "runtime/data/write_files.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,8 +8,8 @@
 
 #include <filesystem>
 
-#include "runtime/engine.h"
-#include "runtime/npy.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/data/npy.h"
 
 namespace cellc {
 namespace {

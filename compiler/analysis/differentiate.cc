@@ -1,0 +1,405 @@
+// Forward-mode symbolic differentiation in index notation (jacobian.h).
+//
+// Each node carries, per state t, its derivative as a list of terms; a term keeps its identities
+// apart from its coefficient, so that "diagonal" is never multiplied out into a matrix and found
+// again. The rules are the chain rule plus three that act on identities: a sum over a bound axis
+// that is tied to a column replaces the axis by the column; a reindexing moves the row side of an
+// identity; a literal index turns an identity into a one-hot factor.
+//
+// Kinks (documented in docs/language.md): relu'(0) = 0, abs'(0) = sign(0) = 0; max and min at a
+// tie give the slope to their first operand; clip has slope 1 on the closed interval; a maximum
+// over an axis shares the slope among equal entries. What is not taken, by `where` or at a kink, has no
+// part in the slope, also where its own is infinite or no number. Comparisons and sign have slope 0, or
+// with SlopeRule::Structural an opaque one: a factor that depends on what they depend on and cancels
+// against nothing, so that no dependence is lost.
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "compiler/analysis/jacobian.h"
+#include "compiler/graph/simplify.h"
+
+namespace cellc {
+
+namespace {
+
+using Identities = std::vector<std::pair<int, AxisId>>;
+using Terms = std::map<Identities, NodeId>;
+
+// What a state may move: most states of a cell of thousands are read by few of its values, and those
+// alone are derived by it.
+class Readers {
+ public:
+  Readers(const CellGraph& cell, const std::vector<NodeId>& order)
+      : users_(cell.graph.size()), updates_(cell.graph.size()), reads_(cell.symbols.size()) {
+    for (NodeId id : order) {
+      const Node& n = cell.graph[id];
+      if (n.op == Op::Read) reads_[n.symbol].push_back(id);
+      for (NodeId a : n.args)
+        if (users_[a].empty() || users_[a].back() != id) users_[a].push_back(id);
+    }
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) updates_[cell.updates[u].value].push_back(static_cast<int>(u));
+  }
+
+  /// Reads of the symbol and all that depends on them, ascending.
+  std::vector<NodeId> of(int symbol) const {
+    std::vector<NodeId> result, work = reads_[symbol];
+    std::vector<bool> seen(users_.size());
+    while (!work.empty()) {
+      const NodeId id = work.back();
+      work.pop_back();
+      if (seen[id]) continue;
+      seen[id] = true;
+      result.push_back(id);
+      work.insert(work.end(), users_[id].begin(), users_[id].end());
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+
+  /// Updates that assign this value.
+  const std::vector<int>& updates_of(NodeId value) const { return updates_[value]; }
+
+ private:
+  std::vector<std::vector<NodeId>> users_;
+  std::vector<std::vector<int>> updates_;
+  std::vector<std::vector<NodeId>> reads_;
+};
+
+class Differentiator {
+ public:
+  Differentiator(CellGraph& cell, SlopeRule rule)
+      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), rule_(rule) {}
+
+  Jacobian run() {
+    std::vector<NodeId> roots;
+    for (const StateUpdate& u : cell_.updates) roots.push_back(u.value);
+    const std::vector<NodeId> order = reachable(g_, roots);
+    Jacobian jacobian;
+    const Readers readers(cell_, order);
+    std::vector<std::vector<JacobianBlock>> rows(cell_.updates.size());
+    for (int column = 0; column < static_cast<int>(cell_.updates.size()); ++column) {
+      symbol_ = cell_.updates[column].symbol;
+      columns_ = column_axes(symbol_);
+      derivatives_.clear();
+      std::vector<int> moved;
+      for (NodeId n : readers.of(symbol_)) {
+        Terms t = derive(n);
+        if (t.empty()) continue;
+        derivatives_.emplace(n, std::move(t));
+        const std::vector<int>& updates = readers.updates_of(n);
+        moved.insert(moved.end(), updates.begin(), updates.end());
+      }
+      for (const int row : moved) {
+        JacobianBlock block{row, column, columns_, {}};
+        for (const auto& [identities, coefficient] : derivatives_.at(cell_.updates[row].value)) {
+          const bool number = g_[coefficient].op == Op::Constant;
+          const NodeId simple = number ? coefficient : simplifier_.simplify(coefficient);
+          if (!g_.is_constant(simple, 0)) block.terms.push_back({simple, identities});
+        }
+        if (!block.terms.empty()) rows[row].push_back(std::move(block));
+      }
+    }
+    // There may be millions: no room for twice as many.
+    std::size_t count = 0;
+    for (const auto& row : rows) count += row.size();
+    jacobian.blocks.reserve(count);
+    for (auto& row : rows) {
+      std::move(row.begin(), row.end(), std::back_inserter(jacobian.blocks));
+      row = {};
+    }
+    jacobian.chooses = chooses_;
+    return jacobian;
+  }
+
+ private:
+  // One index variable per place of the state, shared by all states that have the place: the
+  // copy of its axis numbered from kColumnCopy on, far from the copies that contractions bind.
+  std::vector<AxisId> column_axes(int symbol) {
+    std::vector<AxisId> result;
+    for (AxisId place : cell_.symbols[symbol].index)
+      result.push_back(g_.copy_axis(place, kColumnCopy + g_.axis(place).copy_number));
+    return result;
+  }
+
+  const Terms* of(NodeId n) const {
+    auto it = derivatives_.find(n);
+    return it == derivatives_.end() ? nullptr : &it->second;
+  }
+
+  NodeId op(Op o, std::vector<NodeId> args) { return g_.op(o, std::move(args)); }
+  NodeId number(double v) { return g_.constant(v); }
+  NodeId times(NodeId a, NodeId b) {
+    if (g_.is_constant(a, 1)) return b;
+    if (g_.is_constant(b, 1)) return a;
+    if (g_.is_constant(a, 0) || g_.is_constant(b, 0)) return number(0);
+    return op(Op::Mul, {a, b});
+  }
+
+  void add(Terms& terms, const Identities& identities, NodeId coefficient) {
+    if (g_.is_constant(coefficient, 0)) return;
+    auto [it, fresh] = terms.emplace(identities, coefficient);
+    if (!fresh) it->second = op(Op::Add, {it->second, coefficient});
+  }
+
+  /// Stands for the slope of a step. It must be none of the cell's own values: sign(h)/sign(h - 1) would
+  /// cancel against them. The number is one that nobody writes.
+  NodeId opaque(NodeId node) { return op(Op::Sin, {op(Op::Add, {node, number(0.7310585786300049)})}); }
+
+  /// May the value be infinite or no number where what it reads is finite? Operands precede their users.
+  bool may_be_singular(NodeId node) {
+    for (NodeId id = static_cast<NodeId>(singular_.size()); id < g_.size(); ++id) {
+      const Op o = g_[id].op;
+      bool result = o == Op::Pow || o == Op::Exp || o == Op::Log || o == Op::Sqrt || o == Op::Rsqrt;
+      if (o == Op::Div) {
+        const Node& below = g_[g_[id].args[1]];
+        result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
+      }
+      for (NodeId a : g_[id].args) result = result || singular_[a];
+      singular_.push_back(result);
+    }
+    return singular_[node];
+  }
+
+  /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
+  /// coefficient must not count, though 0 times what is singular is no number. Elsewhere, and always for
+  /// proofs, a product is better: it can be taken apart.
+  NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
+    if (rule_ == SlopeRule::Structural || g_[slope].op == Op::Constant || !may_be_singular(coefficient))
+      return times(slope, coefficient);
+    const Node& n = g_[node];
+    const NodeId zero = number(0);
+    NodeId chosen = kNoNode;
+    switch (n.op) {
+      case Op::Where:
+        if (i == 1) chosen = op(Op::Where, {n.args[0], coefficient, zero});
+        if (i == 2) chosen = op(Op::Where, {n.args[0], zero, coefficient});
+        break;
+      case Op::Min:
+      case Op::Max:
+      case Op::Relu:
+      case Op::Clip: chosen = op(Op::Where, {slope, coefficient, zero}); break;
+      case Op::ReduceMax: chosen = op(Op::Where, {slope, times(slope, coefficient), zero}); break;  // equal entries share it
+      default: break;
+    }
+    if (chosen == kNoNode) return times(slope, coefficient);
+    chooses_ = true;
+    return chosen;
+  }
+
+  /// ∂node/∂(its i-th operand), elementwise.
+  NodeId slope(NodeId node, int i) {
+    const Node& n = g_[node];
+    const NodeId x = n.args[0];
+    const bool structural = rule_ == SlopeRule::Structural;
+    switch (n.op) {
+      case Op::Add: return number(1);
+      case Op::Sub: return number(i == 0 ? 1 : -1);
+      case Op::Neg: return number(-1);
+      case Op::Mul: return n.args[1 - i];
+      case Op::Div:
+        return i == 0 ? op(Op::Div, {number(1), n.args[1]}) : op(Op::Neg, {op(Op::Div, {node, n.args[1]})});
+      case Op::Pow: {
+        const NodeId y = n.args[1];
+        if (i == 1) return times(node, op(Op::Log, {x}));
+        if (g_[y].op == Op::Constant)
+          return times(y, op(Op::Pow, {x, number(g_[y].number - 1)}));
+        return times(y, op(Op::Pow, {x, op(Op::Sub, {y, number(1)})}));
+      }
+      case Op::Square: return times(number(2), x);
+      case Op::Exp: return node;
+      case Op::Log: return op(Op::Div, {number(1), x});
+      case Op::Sqrt: return op(Op::Div, {number(0.5), node});
+      case Op::Rsqrt: return times(number(-0.5), op(Op::Pow, {node, number(3)}));
+      case Op::Sin: return op(Op::Cos, {x});
+      case Op::Cos: return op(Op::Neg, {op(Op::Sin, {x})});
+      case Op::Tanh: return op(Op::Sub, {number(1), op(Op::Square, {node})});
+      case Op::Sigmoid: return times(node, op(Op::Sub, {number(1), node}));
+      case Op::Silu: {
+        const NodeId s = op(Op::Sigmoid, {x});
+        return op(Op::Add, {s, times(node, op(Op::Sub, {number(1), s}))});
+      }
+      case Op::Gelu: {
+        const NodeId cdf = times(number(0.5), op(Op::Add, {number(1), op(Op::Erf, {times(number(M_SQRT1_2), x)})}));
+        const NodeId pdf = times(number(1 / std::sqrt(2 * M_PI)), op(Op::Exp, {times(number(-0.5), op(Op::Square, {x}))}));
+        return op(Op::Add, {cdf, times(x, pdf)});
+      }
+      case Op::Softplus: return op(Op::Sigmoid, {x});
+      case Op::Erf: return times(number(M_2_SQRTPI), op(Op::Exp, {op(Op::Neg, {op(Op::Square, {x})})}));
+      case Op::Abs: return op(Op::Sign, {x});
+      case Op::Relu: return op(Op::Gt, {x, number(0)});
+      case Op::Max: return op(i == 0 ? Op::Ge : Op::Lt, {x, n.args[1]});
+      case Op::Min: return op(i == 0 ? Op::Le : Op::Gt, {x, n.args[1]});
+      case Op::Clip: {
+        const NodeId low = n.args[1], high = n.args[2];
+        if (i == 0) return times(op(Op::Le, {low, x}), op(Op::Le, {x, high}));
+        if (i == 1) return times(op(Op::Lt, {x, low}), op(Op::Le, {low, high}));
+        return op(Op::Gt, {op(Op::Max, {x, low}), high});
+      }
+      case Op::Where:
+        if (i == 0) return structural ? opaque(node) : number(0);
+        return op(Op::Where, {n.args[0], number(i == 1 ? 1 : 0), number(i == 2 ? 1 : 0)});
+      case Op::StopGradient: return number(1);
+      default: return structural ? opaque(node) : number(0);  // comparisons and sign
+    }
+  }
+
+  Terms derive(NodeId node) {
+    const Node& n = g_[node];
+    Terms result;
+    switch (n.op) {
+      case Op::Read: {
+        if (n.symbol != symbol_) return result;
+        Identities identities;
+        NodeId coefficient = number(1);
+        for (std::size_t place = 0; place < n.index.size(); ++place) {
+          if (n.index[place].is_axis())
+            identities.emplace_back(static_cast<int>(place), n.index[place].axis);
+          else
+            coefficient = times(coefficient, g_.eye({columns_[place], 0}, n.index[place]));
+        }
+        result.emplace(std::move(identities), coefficient);
+        return result;
+      }
+      case Op::Reindex: {
+        const Terms* inner = of(n.args[0]);
+        if (!inner) return result;
+        for (const auto& [identities, coefficient] : *inner) {
+          NodeId moved = g_.reindex(coefficient, n.map);
+          Identities kept;
+          for (const auto& [place, axis] : identities) {
+            Index to{axis, 0};
+            for (const auto& [from, target] : n.map)
+              if (from == axis) to = target;
+            if (to.is_axis())
+              kept.emplace_back(place, to.axis);
+            else
+              moved = times(moved, g_.eye({columns_[place], 0}, to));
+          }
+          add(result, kept, moved);
+        }
+        return result;
+      }
+      case Op::ReduceSum: {
+        const Terms* inner = of(n.args[0]);
+        if (inner) sum_over(result, *inner, n.bound);
+        return result;
+      }
+      case Op::ReduceMax: {
+        const Terms* inner = of(n.args[0]);
+        if (!inner) return result;
+        const NodeId share = g_.max_share(n.bound, n.args[0]);
+        Terms shared;
+        for (const auto& [identities, coefficient] : *inner) shared.emplace(identities, chained(node, 0, share, coefficient));
+        sum_over(result, shared, n.bound);
+        return result;
+      }
+      case Op::Softmax: {
+        // ∂s = s (∂e − Σ s ∂e)
+        const Terms* inner = of(n.args[0]);
+        if (!inner) return result;
+        const Terms weighted = scaled(*inner, node);
+        for (const auto& [identities, coefficient] : weighted) add(result, identities, coefficient);
+        Terms mean;
+        sum_over(mean, weighted, n.bound);
+        for (const auto& [identities, coefficient] : mean)
+          add(result, identities, op(Op::Neg, {times(node, coefficient)}));
+        return result;
+      }
+      case Op::Surrogate: {
+        const Terms* inner = of(n.args[0]);  // the value's own derivative: slopes are for gradients
+        if (inner) result = *inner;
+        return result;
+      }
+      default: break;
+    }
+    if (!is_elementwise(n.op)) return result;
+    for (int i = 0; i < static_cast<int>(n.args.size()); ++i) {
+      const Terms* inner = of(n.args[i]);
+      if (!inner) continue;
+      // The same operand twice (h*h) is met at both places; each contributes its own slope.
+      const NodeId factor = slope(node, i);
+      for (const auto& [identities, coefficient] : *inner) add(result, identities, chained(node, i, factor, coefficient));
+    }
+    return result;
+  }
+
+  Terms scaled(const Terms& terms, NodeId factor) {
+    Terms result;
+    for (const auto& [identities, coefficient] : terms) result.emplace(identities, times(factor, coefficient));
+    return result;
+  }
+
+  void sum_over(Terms& result, const Terms& terms, const std::vector<AxisId>& bound) {
+    for (const auto& [identities, coefficient] : terms) {
+      std::vector<AxisId> left = bound;
+      Identities kept;
+      NodeId value = coefficient;
+      std::map<AxisId, AxisId> column_for;
+      for (const auto& [place, axis] : identities) {
+        auto tied = column_for.find(axis);
+        if (tied != column_for.end()) {
+          // A diagonal read: two columns tied to one bound axis are tied to each other.
+          value = times(value, g_.eye({tied->second, 0}, {columns_[place], 0}));
+          continue;
+        }
+        auto it = std::find(left.begin(), left.end(), axis);
+        if (it == left.end()) {
+          kept.emplace_back(place, axis);
+          continue;
+        }
+        left.erase(it);
+        column_for[axis] = columns_[place];
+      }
+      std::vector<std::pair<AxisId, Index>> map;
+      for (const auto& [axis, column] : column_for) map.emplace_back(axis, Index{column, 0});
+      value = g_.reindex(value, map);
+      add(result, kept, g_.reduce_sum(left, value));
+    }
+  }
+
+  CellGraph& cell_;
+  Graph& g_;
+  Simplifier simplifier_;
+  SlopeRule rule_;
+  int symbol_ = -1;
+  std::vector<AxisId> columns_;
+  std::vector<bool> singular_;  ///< by node
+  bool chooses_ = false;
+  std::unordered_map<NodeId, Terms> derivatives_;
+};
+
+}  // namespace
+
+const JacobianBlock* Jacobian::find(int row, int column) const {
+  const auto at = std::lower_bound(blocks.begin(), blocks.end(), std::pair(row, column),
+                                   [](const JacobianBlock& b, const std::pair<int, int>& wanted) {
+                                     return std::pair(b.row, b.column) < wanted;
+                                   });
+  return at != blocks.end() && at->row == row && at->column == column ? &*at : nullptr;
+}
+
+std::span<const JacobianBlock> Jacobian::row(int row) const {
+  const auto before = [](const JacobianBlock& b, int wanted) { return b.row < wanted; };
+  const auto begin = std::lower_bound(blocks.begin(), blocks.end(), row, before);
+  return {begin, std::lower_bound(begin, blocks.end(), row + 1, before)};
+}
+
+Jacobian differentiate(CellGraph& cell, SlopeRule rule) { return Differentiator(cell, rule).run(); }
+
+NodeId block_as_node(CellGraph& cell, const JacobianBlock& block) {
+  Graph& g = cell.graph;
+  NodeId total = kNoNode;
+  for (const JacobianTerm& term : block.terms) {
+    NodeId value = term.coefficient;
+    for (const auto& [place, axis] : term.identities) {
+      const NodeId e = g.eye({axis, 0}, {block.column_axes[place], 0});
+      value = g.is_constant(value, 1) ? e : g.op(Op::Mul, {value, e});
+    }
+    total = total == kNoNode ? value : g.op(Op::Add, {total, value});
+  }
+  return total;
+}
+
+}  // namespace cellc

@@ -1,0 +1,489 @@
+// Puts the proof together: stages, then per stage lanes, block, mask, linearity, class, reasons.
+//
+// Everything is read off the structural Jacobian, in which every dependence of a value on a state
+// appears as a term, also through comparisons (their slope is zero almost everywhere, yet the value
+// moves). Three facts follow directly:
+//   stage         strongly connected component of "the formula of s' reads t", also where what it
+//                 reads cancels (0*t, t - t): no block, but whatever runs s needs the value of t
+//   channel axis  every term of every block inside the stage ties it to itself by an identity
+//   linear        no coefficient inside the stage reads one of the stage's own states
+#include "compiler/analysis/structure.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "compiler/graph/simplify.h"
+#include "compiler/analysis/structure_rules.h"
+
+namespace cellc {
+
+const char* to_string(StructureClass c) {
+  switch (c) {
+    case StructureClass::Diagonal: return "diagonal";
+    case StructureClass::BlockDiagonal: return "block-diagonal";
+    case StructureClass::IdentityPlusLowRank: return "identity-plus-low-rank";
+    case StructureClass::DiagonalPlusLowRank: return "diagonal-plus-low-rank";
+    case StructureClass::Dense: return "dense";
+  }
+  return "";
+}
+
+bool StageView::contains(int update) const {
+  return std::binary_search(states.begin(), states.end(), update);
+}
+
+bool StageView::is_channel(AxisId axis) const {
+  return std::find(channel_axes.begin(), channel_axes.end(), axis) != channel_axes.end();
+}
+
+bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
+  // Marks for what is met, not for every node there is: it is asked of thousands of small values.
+  std::vector<NodeId> work{node};
+  std::unordered_set<NodeId> seen;
+  while (!work.empty()) {
+    const NodeId id = work.back();
+    work.pop_back();
+    if (!seen.insert(id).second) continue;
+    const Node& n = graph[id];
+    if (n.op == Op::Read && symbols.count(n.symbol)) return true;
+    work.insert(work.end(), n.args.begin(), n.args.end());
+  }
+  return false;
+}
+
+namespace {
+
+// Has the step an operator whose slope hides a dependence? Without one, and where all slopes are products,
+// the structural Jacobian is the true one, and deriving it again is half of the work on a large cell.
+bool steps(const CellGraph& cell) {
+  std::vector<NodeId> roots;
+  for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
+  for (NodeId id : reachable(cell.graph, roots)) {
+    const Op op = cell.graph[id].op;
+    if (is_elementwise(op) && (op_info(op).slope == Slope::Step || op == Op::Where || op == Op::Sign)) return true;
+  }
+  return false;
+}
+
+// Larger blocks are counted as text.
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;
+
+class Analyser {
+ public:
+  Analyser(CellGraph& cell, const Jacobian& true_jacobian)
+      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), bounds_(cell), true_(true_jacobian) {
+    if (true_jacobian.chooses || steps(cell)) structural_ = differentiate(cell, SlopeRule::Structural);
+    update_of_.assign(cell.symbols.size(), -1);
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of_[cell.updates[u].symbol] = static_cast<int>(u);
+  }
+
+  Structure run() {
+    const int count = static_cast<int>(cell_.updates.size());
+    Structure s;
+    s.stage_of.assign(count, -1);
+    s.linear = true;
+    const std::vector<std::vector<int>> stages = stages_of(cell_);
+    for (std::size_t k = 0; k < stages.size(); ++k)
+      for (int u : stages[k]) s.stage_of[u] = static_cast<int>(k);
+    stage_of_ = s.stage_of;
+    for (const std::vector<int>& states : stages) {
+      s.stages.push_back(stage(states, static_cast<int>(s.stages.size())));
+      s.linear &= s.stages.back().linear;
+    }
+    // In the raw graph a value may read states that cancel; what runs needs them all the same.
+    std::vector<std::vector<NodeId>> outs_of(s.stages.size());
+    for (const Out& o : cell_.outs) {
+      s.out_stage.push_back(last_stage(o.value));
+      if (s.out_stage.back() >= 0) outs_of[s.out_stage.back()].push_back(o.value);
+    }
+    for (int i = 0; i < static_cast<int>(s.stages.size()); ++i) s.stages[i].hoisted = hoisted(i, s.stages[i].states, outs_of[i]);
+    s.widest = widest(s);
+    s.why = std::move(why_);
+    return s;
+  }
+
+ private:
+  const Symbol& state(int update) const { return cell_.symbols[cell_.updates[update].symbol]; }
+
+  const Jacobian& jacobian() const { return structural_ ? *structural_ : true_; }
+
+  Stage stage(const std::vector<int>& states, int number) {
+    Stage r;
+    r.states = states;
+    StageView view{cell_, jacobian(), simplifier_, states, {}};
+    r.channel_axes = channels(states);
+    view.channel_axes = r.channel_axes;
+    std::set<AxisId> mixed;
+    for (int u : states)
+      for (AxisId a : state(u).index)
+        if (!view.is_channel(a)) mixed.insert(a);
+    r.mixed_axes.assign(mixed.begin(), mixed.end());
+    r.block = block_size(view);
+    for (int u : states) {
+      std::string row;
+      for (int v : states) row += letter(u, v);
+      r.mask.push_back(row);
+    }
+    linearity(r, view, number);
+    r.inputs_from = inputs(states, number);
+    classify(r, view, number);
+    r.scannable = r.linear ? Scannable::Affine : r.block.number == 1 ? classify_scannable(view) : Scannable::No;
+    if (r.scannable == Scannable::Clip)
+      why_.push_back({cell_.updates[states[0]].span, names(states) + " is a clip of an affine map of itself: an exact scan"});
+    if (r.scannable == Scannable::Moebius)
+      why_.push_back({cell_.updates[states[0]].span, names(states) + " is a Möbius map of itself: an exact scan of 2×2 matrices"});
+    r.norm_bound = bounds_.of(view, true_);
+    r.rotation = is_rotation(view);
+    return r;
+  }
+
+  // A channel axis is an index variable that every state of the stage has and that no term moves.
+  std::vector<AxisId> channels(const std::vector<int>& states) {
+    std::vector<AxisId> result;
+    for (AxisId axis : state(states[0]).index) {
+      bool all = true;
+      for (int u : states) {
+        const auto& index = state(u).index;
+        all &= std::find(index.begin(), index.end(), axis) != index.end();
+      }
+      if (all) result.push_back(axis);
+    }
+    const int number = stage_of_[states[0]];
+    for (int u : states)
+      for (const JacobianBlock& b : jacobian().row(u)) {
+        if (stage_of_[b.column] != number) continue;
+        const auto& index = state(b.column).index;
+        for (const JacobianTerm& term : b.terms)
+          std::erase_if(result, [&](AxisId axis) {
+            const auto place = std::find(index.begin(), index.end(), axis) - index.begin();
+            for (const auto& [p, row_axis] : term.identities)
+              if (p == place) return row_axis != axis;
+            return true;
+          });
+      }
+    return result;
+  }
+
+  BlockSize block_size(const StageView& view) {
+    // Σ over states of Π lengths of its mixed axes, equal products collected: 2*d, 4*k, k + 1. Lengths whose
+    // product no number holds stand by their names, as if the data gave them.
+    std::map<std::vector<AxisId>, std::int64_t> terms;
+    for (int u : view.states) {
+      std::vector<AxisId> symbolic;
+      std::int64_t number = 1;
+      for (AxisId a : state(u).index) {
+        if (view.is_channel(a)) continue;
+        const auto fixed = g_.axis(a).fixed;
+        std::int64_t longer = 0;
+        // Room is left for the sum over the states, of which there are a few thousand at most.
+        const bool fits = fixed && !__builtin_mul_overflow(number, *fixed, &longer) && longer <= kMostCounted;
+        if (fits) number = longer;
+        else symbolic.push_back(g_.axis(a).extent_of);
+      }
+      std::sort(symbolic.begin(), symbolic.end());
+      terms[symbolic] += number;
+    }
+    BlockSize size;
+    std::int64_t plain = 0;
+    for (const auto& [axes, number] : terms) {
+      if (axes.empty()) {
+        plain = number;
+        continue;
+      }
+      if (!size.text.empty()) size.text += " + ";
+      if (number != 1) size.text += std::to_string(number) + "*";
+      for (std::size_t i = 0; i < axes.size(); ++i) size.text += (i ? "*" : "") + g_.axis(axes[i]).name;
+    }
+    if (size.text.empty()) {
+      size.number = plain;
+      size.text = std::to_string(plain);
+    } else if (plain) {
+      size.text += " + " + std::to_string(plain);
+    }
+    return size;
+  }
+
+  char letter(int row, int column) {
+    const JacobianBlock* b = jacobian().find(row, column);
+    return b ? letter(*b) : '0';
+  }
+
+  char letter(const JacobianBlock& b) const {
+    const auto& index = state(b.column).index;
+    for (const JacobianTerm& term : b.terms)
+      for (std::size_t p = 0; p < index.size(); ++p) {
+        const bool tied = std::any_of(term.identities.begin(), term.identities.end(), [&](const auto& i) {
+          return i.first == static_cast<int>(p) && i.second == index[p];
+        });
+        if (!tied) return 'F';
+      }
+    return 'd';
+  }
+
+  /// The last stage whose states a value reads; -1: none. Of coefficients too, which come up one by one:
+  /// every node is looked at once.
+  int last_stage(NodeId node) {
+    look_at_all();
+    return last_stage_[node];
+  }
+  /// Does it read more than params?
+  bool varies(NodeId node) {
+    look_at_all();
+    return varies_[node];
+  }
+
+  void look_at_all() {
+    for (NodeId id = static_cast<NodeId>(last_stage_.size()); id < g_.size(); ++id) {
+      const Node& n = g_[id];
+      int last = -1;
+      bool varies = false;
+      if (n.op == Op::Read) {
+        if (const int u = update_of_[n.symbol]; u >= 0) last = stage_of_[u];
+        varies = cell_.symbols[n.symbol].kind != SymbolKind::Param;
+      }
+      for (NodeId a : n.args) last = std::max(last, last_stage_[a]), varies = varies || varies_[a];
+      last_stage_.push_back(last);
+      varies_.push_back(varies);
+    }
+  }
+
+  /// What of the formulas depends on the stage's own states, ascending. It reads no later ones, so that is
+  /// what the stage is the last one of.
+  std::vector<NodeId> own_part(const std::vector<NodeId>& roots, int number) {
+    std::vector<NodeId> result, work = roots;
+    std::unordered_set<NodeId> seen;
+    while (!work.empty()) {
+      const NodeId id = work.back();
+      work.pop_back();
+      if (last_stage(id) != number || !seen.insert(id).second) continue;
+      result.push_back(id);
+      for (NodeId a : g_[id].args) work.push_back(a);
+    }
+    std::sort(result.begin(), result.end());
+    return result;
+  }
+
+  void linearity(Stage& r, const StageView& view, int number) {
+    r.linear = true;
+    r.time_invariant = true;
+    std::set<AxisId> axes;
+    for (int u : view.states)
+      for (const JacobianBlock& b : jacobian().row(u)) {
+        if (stage_of_[b.column] != number) continue;
+        for (const JacobianTerm& term : b.terms) {
+          if (last_stage(term.coefficient) == number) r.linear = false;
+          if (varies(term.coefficient)) r.time_invariant = false;
+          for (AxisId a : g_[term.coefficient].axes) axes.insert(g_.axis(a).extent_of);
+        }
+      }
+    r.time_invariant &= r.linear;
+    r.coefficient_axes.assign(axes.begin(), axes.end());
+    if (!r.linear) blame_nonlinear(view, number);
+  }
+
+  // The innermost place where states stop entering affinely: operands affine, result not.
+  void blame_nonlinear(const StageView& view, int number) {
+    std::set<std::uint32_t> told;
+    for (int u : view.states) {
+      std::unordered_map<NodeId, int> degree;  // 0 free, 1 affine, 2 neither
+      for (NodeId id : own_part({cell_.updates[u].value}, number)) {
+        const Node& n = g_[id];
+        int top = 0, moving = 0;
+        for (NodeId a : n.args) top = std::max(top, degree[a]), moving += degree[a] > 0;
+        int d = top;
+        if (n.op == Op::Read) d = 1;
+        else if (top == 1 && is_elementwise(n.op)) {
+          switch (n.op) {
+            case Op::Add: case Op::Sub: case Op::Neg: case Op::StopGradient: break;
+            case Op::Mul: d = moving > 1 ? 2 : 1; break;
+            case Op::Div: d = degree[n.args[1]] ? 2 : 1; break;
+            case Op::Where: d = degree[n.args[0]] ? 2 : 1; break;
+            default: d = 2;
+          }
+        } else if (top == 1 && (n.op == Op::Softmax || n.op == Op::ReduceMax || n.op == Op::MaxShare)) {
+          d = 2;
+        } else if (top == 1 && n.op == Op::Surrogate) {
+          d = degree[n.args[0]];
+        }
+        degree[id] = d;
+        if (d == 2 && top == 1 && n.span.length && told.insert(n.span.offset).second && told.size() <= 4) {
+          const bool step = is_elementwise(n.op) && op_info(n.op).slope != Slope::Smooth;
+          why_.push_back({n.span, "nonlinear in " + names(view.states) +
+                                      (step ? ": the value has a step or a kink there, whatever its slope" : "")});
+        }
+      }
+    }
+  }
+
+  std::vector<StageInput> inputs(const std::vector<int>& states, int number) {
+    std::map<int, StructureClass> found;
+    for (int u : states)
+      for (const JacobianBlock& b : jacobian().row(u)) {
+        const int from = stage_of_[b.column];
+        if (from == number) continue;
+        const StructureClass c = letter(b) == 'F' ? StructureClass::Dense : StructureClass::Diagonal;
+        auto [it, fresh] = found.emplace(from, c);
+        if (!fresh) it->second = std::max(it->second, c);
+      }
+    std::vector<StageInput> result;
+    for (const auto& [from, c] : found) result.push_back({from, c});
+    return result;
+  }
+
+  void classify(Stage& r, const StageView& view, int number) {
+    const Span span = cell_.updates[view.states[0]].span;
+    const std::string who = names(view.states);
+    if (view.states.size() > 1)
+      why_.push_back({span, who + " form one stage: each needs the others' values of the step before"});
+    if (r.block.number) {
+      r.kind = *r.block.number == 1 ? StructureClass::Diagonal : StructureClass::BlockDiagonal;
+      const std::string along = r.channel_axes.empty() ? "" : " along " + axis_list(r.channel_axes);
+      why_.push_back({span, r.kind == StructureClass::Diagonal
+                                ? "diagonal: no value of " + who + " moves" + along
+                                : "blocks of " + r.block.text + ": " + who + " couple, and nothing moves" + along});
+      return;
+    }
+    const LowRank low = classify_low_rank(view);
+    if (low.applies) {
+      r.kind = low.uniform ? StructureClass::IdentityPlusLowRank : StructureClass::DiagonalPlusLowRank;
+      r.rank = low.rank;
+      why_.push_back({span, std::string(to_string(r.kind)) + ": every coupling of " + who + " along " +
+                                axis_list(r.mixed_axes) + " is an outer product; rank " + low.rank});
+    } else {
+      r.kind = r.channel_axes.empty() ? StructureClass::Dense : StructureClass::BlockDiagonal;
+      why_.push_back(low.why_not);
+    }
+    blame_mixing(view, to_string(r.kind), number);
+  }
+
+  // Contractions and reductions in the source whose body reads the stage's states on a bound axis.
+  void blame_mixing(const StageView& view, const std::string& kind, int number) {
+    std::set<std::uint32_t> told;
+    for (int u : view.states)
+      for (NodeId id : own_part({cell_.updates[u].value}, number)) {
+        const Node& n = g_[id];
+        if (n.bound.empty() || !n.span.length) continue;
+        if (!told.insert(n.span.offset).second || told.size() > 6) continue;
+        why_.push_back({n.span, kind + ": mixes the entries of " + names(view.states) + " along " +
+                                    g_.axis(g_.axis(n.bound[0]).extent_of).name});
+      }
+  }
+
+  bool is_rotation(const StageView& view) {
+    if (view.states.size() != 2) return false;
+    NodeId c[2][2];
+    for (int i = 0; i < 2; ++i)
+      for (int j = 0; j < 2; ++j) {
+        const JacobianBlock* b = true_.find(view.states[i], view.states[j]);
+        if (!b || b->terms.size() != 1 || letter(view.states[i], view.states[j]) != 'd') return false;
+        c[i][j] = b->terms[0].coefficient;
+      }
+    return c[0][0] == c[1][1] && simplifier_.is_zero(g_.op(Op::Add, {c[0][1], c[1][0]}));
+  }
+
+  // Maximal: what a value of this stage reads, or a root that is early itself.
+  std::vector<NodeId> hoisted(int number, const std::vector<int>& states, const std::vector<NodeId>& outs) {
+    std::vector<NodeId> roots = outs;
+    for (int u : states) roots.push_back(cell_.updates[u].value);
+    std::set<NodeId> found;
+    const auto add = [&](NodeId id) {
+      if (last_stage(id) < number && !g_[id].args.empty()) found.insert(id);
+    };
+    for (NodeId r : roots) add(r);
+    for (NodeId id : own_part(roots, number))
+      for (NodeId a : g_[id].args) add(a);
+    return {found.begin(), found.end()};
+  }
+
+  int widest(const Structure& s) const {
+    auto rank = [](StructureClass c) {
+      switch (c) {
+        case StructureClass::Diagonal: return 0;
+        case StructureClass::BlockDiagonal: return 1;
+        case StructureClass::Dense: return 3;
+        default: return 2;
+      }
+    };
+    // Where lengths are symbolic they count as large: more symbolic factors, then the number.
+    auto width = [&](const Stage& t) {
+      std::pair<std::size_t, std::int64_t> w{0, 0};
+      for (int u : t.states) {
+        std::size_t symbolic = 0;
+        std::int64_t number = 1;
+        for (AxisId a : state(u).index) {
+          if (std::find(t.channel_axes.begin(), t.channel_axes.end(), a) != t.channel_axes.end()) continue;
+          if (const auto fixed = g_.axis(a).fixed) number *= *fixed;
+          else ++symbolic;
+        }
+        if (symbolic > w.first) w = {symbolic, 0};
+        if (symbolic == w.first) w.second += number;
+      }
+      return w;
+    };
+    auto elements = [&](const Stage& t) {
+      std::pair<std::size_t, std::int64_t> e{0, 0};
+      for (int u : t.states) {
+        std::size_t symbolic = 0;
+        std::int64_t number = 1;
+        for (AxisId a : state(u).index) {
+          if (const auto fixed = g_.axis(a).fixed) number *= *fixed;
+          else ++symbolic;
+        }
+        if (symbolic > e.first) e = {symbolic, 0};
+        if (symbolic == e.first) e.second += number;
+      }
+      return e;
+    };
+    int best = 0;
+    auto key = [&](int i) {
+      const Stage& t = s.stages[i];
+      return std::make_tuple(rank(t.kind), width(t), elements(t));
+    };
+    for (int i = 1; i < static_cast<int>(s.stages.size()); ++i)
+      if (key(i) > key(best)) best = i;
+    return best;
+  }
+
+  std::string names(const std::vector<int>& states) const {
+    std::string text;
+    for (std::size_t i = 0; i < states.size(); ++i)
+      text += (i == 0 ? "" : i + 1 == states.size() ? " and " : ", ") + state(states[i]).name;
+    return text;
+  }
+
+  std::string axis_list(const std::vector<AxisId>& axes) const {
+    std::string text;
+    for (AxisId a : axes) text += (text.empty() ? "" : ", ") + g_.axis(g_.axis(a).extent_of).name;
+    return text;
+  }
+
+  CellGraph& cell_;
+  Graph& g_;
+  Simplifier simplifier_;
+  NormBounds bounds_;
+  const Jacobian& true_;
+  std::optional<Jacobian> structural_;  ///< where it is another one
+  std::vector<int> update_of_;          ///< by symbol; -1: no state
+  std::vector<int> stage_of_;           ///< by update
+  std::vector<int> last_stage_;         ///< by node
+  std::vector<bool> varies_;            ///< by node
+  std::vector<Reason> why_;
+};
+
+}  // namespace
+
+Structure analyse(CellGraph& cell, const Jacobian& jacobian) {
+  if (cell.updates.empty()) {
+    Structure s;  // a cell without states: outs of inputs only; nothing runs over time
+    s.linear = true;
+    s.out_stage.assign(cell.outs.size(), -1);
+    s.widest = -1;
+    return s;
+  }
+  return Analyser(cell, jacobian).run();
+}
+
+}  // namespace cellc

@@ -1,0 +1,70 @@
+#pragma once
+// Plan -> LLVM IR text for a CPU: one function a kernel, which walks the steps of one sequence and,
+// inside each, the nests in vectors of the host's width. Sizes are read at run time, so one module
+// serves every shape. Text only: this file links no LLVM.
+//
+//   void @cellc.kernel.N(ptr %slots, i64 %steps, i64 %lane_begin, i64 %lane_end)
+//
+// `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots. The lanes
+// are positions of Plan::split_axis; without one the two numbers are not read.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen_llvm/llvm_math.h"
+#include "compiler/graph/storage.h"
+#include "compiler/plan/plan.h"
+
+namespace cellc {
+
+enum class SlotKind : std::uint8_t {
+  Length,      ///< id: header axis
+  Param,       ///< id: symbol; arithmetic precision
+  Once,        ///< id: Plan::once
+  Temp,        ///< id: Plan::temps
+  InputRow,    ///< id: symbol; row of the first step
+  InputStep,   ///< id: symbol; bytes from one step's row to the next, negative when time runs backwards
+  History,     ///< id: symbol; the sequence's history
+  Time,        ///< steps of the sequence before this call
+  StateOld,    ///< id: position; the state before the first step, arithmetic precision
+  StateNew,    ///< id: position; narrow storage: the carried state after the first step
+  StateSpare,  ///< id: position; narrow storage: the carried state after the second step
+  StateRow,    ///< id: position; written row of the first step
+  StateStep,
+  OutRow,      ///< id: out
+  OutStep,
+  ChunkRow,    ///< id: Plan::chunks
+  ChunkStep,
+};
+
+struct Slot {
+  SlotKind kind;
+  int id;
+  bool operator==(const Slot&) const = default;
+};
+
+struct KernelCode {
+  std::string function;     ///< symbol, empty where the kernel does nothing
+  std::vector<Slot> slots;
+};
+
+struct EmitOptions {
+  Storage storage = Storage::F32;
+  int vector_bits = 512;
+  /// Every call's lanes are whole vectors: plain loads and stores instead of masked ones, from which a
+  /// processor cannot forward what the next step reads.
+  bool whole_vectors = false;
+  std::string functions = "cellc.kernel";  ///< kernel N is the function of this name and ".N"
+};
+
+struct EmittedModule {
+  std::string ir;
+  std::vector<KernelCode> kernels;  ///< by Plan::kernels
+};
+
+EmittedModule emit_llvm(const Plan& plan, const EmitOptions& options);
+/// The kernels alone; what they call of our functions is added to `functions`, for modules that hold
+/// the kernels of several plans.
+EmittedModule emit_llvm_kernels(const Plan& plan, const EmitOptions& options, std::set<llvm_math::Request>& functions);
+
+}  // namespace cellc

@@ -1,0 +1,44 @@
+#pragma once
+// A cell -> a module of LLVM IR that runs whole sequences by itself: the sequential kernel, and around it a
+// driver that checks what it is given, fills in defaults, walks sequences and blocks of steps and writes
+// finals. It calls memcpy, memmove and memset, nothing else. Its plan leaves products in the step, so that
+// no BLAS is needed. Text only: this file links no LLVM.
+//
+//   int    P_workspace(const P_lengths*, int64_t* bytes)
+//   int    P_forward(const P_lengths*, const P_arrays*, void* workspace, int64_t bytes, int32_t* status)
+//   const char* P_message(int)     what a result other than 0 means
+//   const char* P_about(void)
+//
+// P is DriverOptions::prefix; the structs are those of CallLayout. Nothing is written unless the result is 0.
+// A function keeps nothing between calls and may run on many threads, each with a workspace of its own.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/call_layout.h"
+#include "compiler/codegen_llvm/emit_llvm.h"
+
+namespace cellc {
+
+struct DriverOptions {
+  Storage storage = Storage::F32;
+  int vector_bits = 256;
+  std::string prefix = "cell";
+  std::map<AxisId, std::int64_t> lengths{};  ///< of header axes that are the same in every call
+  std::optional<std::int64_t> steps{};       ///< of every sequence of every call
+  std::string about{};                       ///< what P_about says
+};
+
+struct DriverModule {
+  std::string ir;
+  CellGraph cell;  ///< with the lengths that are fixed
+  CallLayout layout;
+  std::vector<std::string> messages;   ///< by result
+  std::vector<std::string> functions;  ///< those that may be called from outside
+};
+
+/// Throws std::invalid_argument where a fixed length is too small for the cell.
+DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options);
+
+}  // namespace cellc

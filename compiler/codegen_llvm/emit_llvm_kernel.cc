@@ -1,0 +1,216 @@
+// The frame of a kernel: slots, lengths, row pointers, the loop over time.
+#include "compiler/codegen_llvm/emit_llvm_kernel.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "compiler/codegen_llvm/emit_llvm_text.h"
+
+namespace cellc {
+
+KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options,
+                             std::set<llvm_math::Request>& functions)
+    : plan_(plan), kernel_(plan.kernels[kernel]), kernel_index_(kernel), options_(options), functions_(functions),
+      f64_(options.storage == Storage::F64), wide_(options.vector_bits / (f64_ ? 64 : 32)) {}
+
+std::string KernelEmitter::fresh(const char* stem) { return fmt::format("%{}{}", stem, counter_++); }
+
+std::string KernelEmitter::slot(SlotKind kind, int id) {
+  const auto [it, first] = slot_names_.try_emplace({kind, id});
+  if (!first) return it->second;
+  static const char* const stems[] = {"n",     "param", "once",  "temp",  "in",  "in.step",  "past",  "t0", "old",
+                                      "new", "spare", "state", "state.step", "out", "out.step", "chunk", "chunk.step"};
+  const std::string name = fmt::format("%{}.{}", stems[static_cast<int>(kind)], id);
+  const bool number = kind == SlotKind::Length || kind == SlotKind::Time || kind == SlotKind::InputStep ||
+                      kind == SlotKind::StateStep || kind == SlotKind::OutStep || kind == SlotKind::ChunkStep;
+  fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,
+                 slots.size());
+  fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name,
+                 number ? "i64" : "ptr");
+  slots.push_back({kind, id});
+  return it->second = name;
+}
+
+std::string KernelEmitter::length(AxisId axis) {
+  const Axis& header = plan_.cell.graph.axis(extent(axis));
+  if (header.fixed) return fmt::format("{}", *header.fixed);
+  return slot(SlotKind::Length, static_cast<int>(extent(axis)));
+}
+
+/// Product of lengths; computed once, before the loop over time.
+std::string KernelEmitter::length_of(const std::vector<AxisId>& axes) {
+  if (axes.empty()) return "1";
+  if (axes.size() == 1) return length(axes[0]);
+  std::vector<AxisId> key;
+  for (const AxisId a : axes) key.push_back(extent(a));
+  std::sort(key.begin(), key.end());
+  if (const auto it = lengths_.find(key); it != lengths_.end()) return it->second;
+  const std::vector<AxisId> rest(key.begin() + 1, key.end());
+  const std::string head = length(key[0]), tail = length_of(rest), name = fresh("size");
+  fmt::format_to(std::back_inserter(entry_), "  {} = mul i64 {}, {}\n", name, head, tail);
+  return lengths_[key] = name;
+}
+
+/// The row that step t reads or writes; moves with the loop over time.
+std::string KernelEmitter::row(SlotKind kind, int id, SlotKind step) {
+  const auto [it, first] = rows_.try_emplace({kind, id});
+  if (first) {
+    const std::string start = slot(kind, id), stride = slot(step, id);
+    it->second = {start + ".row", start, stride};
+  }
+  return it->second.name;
+}
+
+std::string KernelEmitter::base(const Home& home) {
+  switch (home.place) {
+    case Place::Param: return slot(SlotKind::Param, home.id);
+    case Place::Once: return slot(SlotKind::Once, home.id);
+    case Place::Temp: return slot(SlotKind::Temp, home.id);
+    case Place::Input: return row(SlotKind::InputRow, home.id, SlotKind::InputStep);
+    case Place::Out: return row(SlotKind::OutRow, home.id, SlotKind::OutStep);
+    case Place::Chunk: return row(SlotKind::ChunkRow, home.id, SlotKind::ChunkStep);
+    case Place::StateRow: return row(SlotKind::StateRow, home.id, SlotKind::StateStep);
+    case Place::StateOld:
+    case Place::StateNew: {
+      // Another kernel sees new states in the rows they were written to.
+      const bool own = plan_.state_kernel[home.id] == kernel_index_;
+      if (own) carried_.insert(home.id);
+      if (home.place == Place::StateOld) return fmt::format("%old.{}.row", home.id);
+      if (plan_.options.narrow_storage) return fmt::format("%new.{}.row", home.id);
+      return row(SlotKind::StateRow, home.id, SlotKind::StateStep);
+    }
+  }
+  throw std::logic_error("emit: no such place");
+}
+
+std::string KernelEmitter::steps_so_far() {
+  if (steps_name_.empty()) {
+    steps_name_ = "%elapsed";
+    fmt::format_to(std::back_inserter(top_), "  %elapsed = add i64 %t, {}\n", slot(SlotKind::Time, 0));
+  }
+  return steps_name_;
+}
+
+/// The row of an input some steps earlier: in this sequence, or in its history. `lag_position` is the
+/// index along the lag axis, or empty.
+std::string KernelEmitter::lagged_base(const Access& access, const std::string& lag_position) {
+  const bool fixed = lag_position.empty();
+  const auto key = std::make_pair(access.home.id, access.lag);
+  if (fixed) {
+    if (const auto it = lag_bases_.find(key); it != lag_bases_.end()) return it->second;
+  }
+  const std::string now = base(access.home), elapsed = steps_so_far();
+  const std::string step = slot(SlotKind::InputStep, access.home.id), past = slot(SlotKind::History, access.home.id);
+  const std::string entries = length_of(access.home.dims);
+  const int bytes = plan_.options.narrow_storage ? 2 : f64_ ? 8 : 4;
+  std::string text;
+  const auto put = [&](const std::string& s) { text += "  " + s + "\n"; };
+  std::string lag = fmt::format("{}", access.lag);
+  if (!fixed) {
+    const std::string sum = fresh("lag");
+    put(fmt::format("{} = add i64 {}, {}", sum, lag_position, lag));
+    lag = sum;
+  }
+  const std::string back = fresh(), near = fresh(), beyond = fresh(), entry = fresh(), size = fresh(), offset = fresh(),
+                    far = fresh(), inside = fresh(), result = fresh("lagged");
+  put(fmt::format("{} = mul i64 {}, {}", back, lag, step));
+  const std::string minus = fresh();
+  put(fmt::format("{} = sub i64 0, {}", minus, back));
+  put(fmt::format("{} = getelementptr i8, ptr {}, i64 {}", near, now, minus));
+  put(fmt::format("{} = sub i64 {}, {}", beyond, lag, elapsed));
+  put(fmt::format("{} = sub i64 {}, 1", entry, beyond));
+  put(fmt::format("{} = mul i64 {}, {}", size, entries, bytes));
+  put(fmt::format("{} = mul i64 {}, {}", offset, entry, size));
+  put(fmt::format("{} = getelementptr i8, ptr {}, i64 {}", far, past, offset));
+  put(fmt::format("{} = icmp sge i64 {}, {}", inside, elapsed, lag));
+  put(fmt::format("{} = select i1 {}, ptr {}, ptr {}", result, inside, near, far));
+  if (fixed) {
+    top_ += text;
+    lag_bases_[key] = result;
+  } else {
+    code_ += text;
+  }
+  return result;
+}
+
+void KernelEmitter::label(const std::string& name) {
+  code_ += name.substr(1) + ":\n";
+  block_ = name;
+}
+
+/// Tested at the top, so that a range without positions is no special case and what is carried
+/// can be used after the loop under the name that it has inside.
+KernelEmitter::OpenLoop KernelEmitter::open_loop(const std::string& begin, const std::string& end,
+                                                 const std::string& step, std::vector<Carried> carried) {
+  OpenLoop loop;
+  loop.header = fresh("loop");
+  loop.latch = loop.header + ".next";
+  loop.exit = loop.header + ".end";
+  loop.counter = loop.header + ".i";
+  loop.begin = begin;
+  loop.end = end;
+  loop.step = step;
+  loop.from = block_;
+  loop.carried = std::move(carried);
+  loop.before = std::move(code_);
+  code_.clear();
+  const std::string body = loop.header + ".body";
+  line("{}.more = icmp slt i64 {}, {}", loop.header, loop.counter, end);
+  line("br i1 {}.more, label {}, label {}", loop.header, body, loop.exit);
+  label(body);
+  return loop;
+}
+
+void KernelEmitter::close_loop(OpenLoop& loop, const std::vector<std::string>& next) {
+  line("br label {}", loop.latch);
+  label(loop.latch);
+  line("{}.step = add i64 {}, {}", loop.counter, loop.counter, loop.step);
+  line("br label {}", loop.header);
+  std::string body = std::move(code_);
+  code_ = std::move(loop.before);
+  line("br label {}", loop.header);
+  label(loop.header);
+  line("{0} = phi i64 [ {1}, {2} ], [ {0}.step, {3} ]", loop.counter, loop.begin, loop.from, loop.latch);
+  for (std::size_t i = 0; i < loop.carried.size(); ++i) {
+    line("{} = phi {} [ {}, {} ], [ {}, {} ]", loop.carried[i].name, loop.carried[i].type, loop.carried[i].first,
+         loop.from, next[i], loop.latch);
+  }
+  code_ += body;
+  label(loop.exit);
+}
+
+std::string KernelEmitter::emit(const std::string& function) {
+  block_ = kernel_.once ? "%entry" : "%step";
+  for (const Nest& n : kernel_.nests) nest(n);
+  std::string head = fmt::format("define void @{}(ptr noalias %slots, i64 %steps, i64 %lane_begin, i64 %lane_end) {{\n",
+                                 function);
+  if (kernel_.once) {
+    return head + "entry:\n" + entry_ + code_ + "  ret void\n}\n";
+  }
+  // What moves with time.
+  std::string phis, moves;
+  const auto put = [](std::string& text, const std::string& s) { text += "  " + s + "\n"; };
+  for (const int state : carried_) {
+    const std::string old = slot(SlotKind::StateOld, state);
+    const bool narrow = plan_.options.narrow_storage;
+    const std::string written = narrow ? fmt::format("%new.{}.row", state)
+                                       : row(SlotKind::StateRow, state, SlotKind::StateStep);
+    put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}, %step.next ]", old, written));
+    if (!narrow) continue;
+    // Two buffers by turns; the first old state stays where the caller has it.
+    const std::string fresh_state = slot(SlotKind::StateNew, state), spare = slot(SlotKind::StateSpare, state);
+    put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}.row, %step.next ]", fresh_state, spare));
+    put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}.row, %step.next ]", spare, fresh_state));
+  }
+  for (const auto& [key, r] : rows_) {
+    put(phis, fmt::format("{0} = phi ptr [ {1}, %entry ], [ {0}.next, %step.next ]", r.name, r.first));
+    put(moves, fmt::format("{0}.next = getelementptr i8, ptr {0}, i64 {1}", r.name, r.step));
+  }
+  return head + "entry:\n" + entry_ + "  br label %time\ntime:\n" +
+         "  %t = phi i64 [ 0, %entry ], [ %t.next, %step.next ]\n" + phis +
+         "  %t.more = icmp slt i64 %t, %steps\n  br i1 %t.more, label %step, label %done\nstep:\n" + top_ + code_ +
+         "  br label %step.next\nstep.next:\n  %t.next = add i64 %t, 1\n" + moves +
+         "  br label %time\ndone:\n  ret void\n}\n";
+}
+
+}  // namespace cellc

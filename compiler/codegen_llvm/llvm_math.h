@@ -1,0 +1,36 @@
+#pragma once
+// Our own elementary functions, as LLVM IR text. libm's scalar calls stop vectorisation and a
+// vector libm is not everywhere, has no tanh and no 16-wide exp; these functions are branch-free
+// (sin and cos leave huge arguments to a scalar routine), the same for every vector width, and
+// give the same bits in every lane count. Accuracy: docs/notes/math-functions.md.
+//
+// The text relies on IR semantics only: fused multiply-add is asked for with llvm.fma where the
+// error bound needs it, and no fast-math flag is used, so it must be compiled for a target that
+// has FMA instructions.
+#include <compare>
+#include <set>
+#include <string>
+
+#include "compiler/graph/graph.h"
+
+namespace cellc::llvm_math {
+
+struct Request {
+  Op op;
+  bool f64;
+  int lanes;
+  auto operator<=>(const Request&) const = default;
+};
+
+/// Whether `op` is computed by a function of this module. Pow takes two arguments, others one.
+bool has_function(Op op);
+
+/// Name of the function that computes `op` on vectors of `lanes` (1: scalars) of f32 or f64, with
+/// the sigil: "@cellc.tanh.v16f32", "@cellc.exp.f64". Throws std::logic_error without has_function.
+std::string function_name(Op op, bool f64, int lanes);
+
+/// Definitions (internal, alwaysinline) of the requested functions and of what they call. Intrinsics
+/// are not declared: LLVM does that by itself, and a second declaration would be an error.
+std::string definitions(const std::set<Request>& functions);
+
+}  // namespace cellc::llvm_math

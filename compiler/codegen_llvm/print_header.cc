@@ -1,0 +1,156 @@
+#include "compiler/codegen_llvm/print_header.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compiler/graph/history_length.h"
+
+namespace cellc {
+namespace {
+
+class HeaderPrinter {
+ public:
+  explicit HeaderPrinter(const CallStructs& of) : cell_(of.cell), options_(of), p_(of.prefix) {}
+
+  std::string structs() const { return lengths() + arrays(); }
+
+  std::string print(const std::string& origin) {
+    std::string text = "/* " + origin;
+    text += fmt::format(
+        " *\n"
+        " * Sequences are run step by step, so every written step is that of the step code itself: a status "
+        "of 0\n"
+        " * says that a sequence is done. Calls keep nothing between them and allocate nothing; several "
+        "threads may\n"
+        " * call at once, each with a workspace of its own. Nothing is written unless a call gives 0. */\n"
+        "#ifndef CELLC_CELL_{0}_H\n#define CELLC_CELL_{0}_H\n\n#include <stdint.h>\n\n"
+        "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
+        p_);
+    text += lengths() + arrays() + functions();
+    return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
+  }
+
+ private:
+  std::string shape_text(const CallField& field) const {
+    std::string text = "[";
+    const auto add = [&](const std::string& part) { text += (text.size() > 1 ? ", " : "") + part; };
+    if (field.is_rows()) {
+      add("sequences, steps");
+    } else if (field.kind != FieldKind::Param) {
+      add("sequences");
+      if (field.kind != FieldKind::Start && field.kind != FieldKind::Final)
+        add(history_length(cell_, cell_.symbols[static_cast<std::size_t>(field.id)]));
+    }
+    for (const AxisId a : field_axes(cell_, field)) add(axis_text(a));
+    return text + "]";
+  }
+
+  std::string axis_text(AxisId axis) const {
+    const Axis& header = cell_.graph.axis(cell_.graph.axis(axis).extent_of);
+    return header.fixed ? fmt::format("{}={}", header.name, *header.fixed) : header.name;
+  }
+
+  std::string type_of(const CallField& field) const {
+    const bool f64 = options_.storage == Storage::F64;
+    if (field.is_storage() && (options_.storage == Storage::F16 || options_.storage == Storage::BF16))
+      return "uint16_t";
+    return f64 ? "double" : "float";
+  }
+
+  std::string lengths() const {
+    std::string text = "typedef struct {\n";
+    const auto line = [&](const std::string& member, const std::string& comment) {
+      text += fmt::format("  {:<26} /* {} */\n", member + ";", comment);
+    };
+    std::vector<std::string> used{"sequences", "steps", "offsets", "device_offsets", "reverse", "keep"};
+    if (!options_.on_device) used = {"sequences", "steps", "offsets", "reverse"};
+    for (const AxisId a : options_.layout.lengths) {
+      std::string name = c_name(cell_.graph.axis(a).name);
+      while (std::find(used.begin(), used.end(), name) != used.end()) name += "_";
+      used.push_back(name);
+      line("int64_t " + name, fmt::format("length of axis {}", cell_.graph.axis(a).name));
+    }
+    line("int64_t sequences", "0 or more");
+    line("int64_t steps",
+         options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
+    line("const int64_t* offsets",
+         options_.steps ? "null" : "null, or [sequences + 1]: rows of packed sequences, from 0 on");
+    if (options_.on_device) line("const int64_t* device_offsets", options_.steps ? "null" : "with offsets, the same numbers on the device");
+    line("int64_t reverse", "not 0: from the last step to the first");
+    if (options_.on_device) line("int64_t keep", "not 0: the workspace is as the last call left it, one of the same lengths");
+    return text + fmt::format("}} {}_lengths;\n\n", p_);
+  }
+
+  std::string arrays() const {
+    std::string text =
+        std::string(options_.on_device ? "/* All arrays lie on the device.\n *\n * Rows: the address," : "/* Rows: the address,") +
+        " and the strides from sequence to sequence and from step to step in entries; 0 "
+        "stands for\n"
+        " * rows one after another. The other arrays have no gaps. What may be null has a default, or is not "
+        "wanted.\n"
+        " * What is written overlaps nothing, but a final may be the memory of its start. */\n"
+        "typedef struct {\n";
+    const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
+    for (const CallField& f : options_.layout.fields) {
+      std::string comment = shape_text(f);
+      if (narrow && f.is_storage())
+        comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
+      if (!f.required) comment += f.is_written() ? ", may be null" : ", null: default";
+      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory)
+        comment += "; the newest step first";
+      const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.member);
+      text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
+      if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.member);
+    }
+    return text + fmt::format("}} {}_arrays;\n\n", p_);
+  }
+
+  std::string functions() const {
+    return fmt::format(
+        "/* The workspace's size for calls with these lengths. The result is 0 or says what is wrong. */\n"
+        "int {0}_workspace(const {0}_lengths* lengths, int64_t* bytes);\n\n"
+        "/* workspace: of that size, anywhere. status: null, or [sequences], written 0 for each that is "
+        "done. */\n"
+        "int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace, int64_t "
+        "workspace_bytes,\n"
+        "                int32_t* status);\n\n"
+        "/* What a result means; what this was compiled from. */\n"
+        "const char* {0}_message(int result);\n"
+        "const char* {0}_about(void);\n\n",
+        p_);
+  }
+
+  const CellGraph& cell_;
+  const CallStructs& options_;
+  const std::string& p_;
+};
+
+}  // namespace
+
+std::string print_call_structs(const CallStructs& of) { return HeaderPrinter(of).structs(); }
+
+std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin) {
+  const CallStructs of{module.cell, module.layout, options.storage, options.steps, options.prefix, false};
+  return HeaderPrinter(of).print(origin);
+}
+
+std::string structure_summary(const CellGraph& cell, const Structure& structure) {
+  std::string text;
+  for (const Stage& stage : structure.stages) {
+    std::string states;
+    for (const int u : stage.states) {
+      const Symbol& s = cell.symbols[cell.updates[u].symbol];
+      if (s.lag_of < 0) states += (states.empty() ? "" : ", ") + s.name;
+    }
+    // A state that only an out reads back in time: its copies are a stage of their own.
+    if (states.empty()) {
+      const Symbol& copy = cell.symbols[cell.updates[stage.states.front()].symbol];
+      states = fmt::format("lag({}, {})", cell.symbols[copy.lag_of].name, copy.lag);
+    }
+    text += fmt::format("{}{{{}}} {}", text.empty() ? "" : "; ", states, to_string(stage.kind));
+  }
+  return text.empty() ? "no states" : text;
+}
+
+}  // namespace cellc

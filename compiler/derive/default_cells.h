@@ -1,0 +1,30 @@
+#pragma once
+// What the cell computes where a caller gives nothing, as a cell of its own; and what it asks of lengths.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+#include "compiler/derive/stage_cells.h"
+
+namespace cellc {
+
+/// A cell with some declared starts or defaults as its outs.
+struct Defaults {
+  std::vector<int> symbols;  ///< by out
+  StatelessCell cell;
+};
+
+/// All declared starts (State) or defaults (Param) of the cell.
+Defaults defaults_of(const CellGraph& cell, SymbolKind kind);
+
+/// Tells `visit` of every entry that the cell picks by a number: of which header axis, and of what, in words.
+void each_picked_entry(const CellGraph& cell,
+                       const std::function<void(AxisId, std::int64_t, const std::string&)>& visit);
+
+/// By header axis: 1, or more where the cell picks an entry by number.
+std::map<AxisId, std::int64_t> least_lengths(const CellGraph& cell);
+
+}  // namespace cellc

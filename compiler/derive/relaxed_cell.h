@@ -1,0 +1,31 @@
+#pragma once
+// Waveform relaxation: a stage that mixes channels, with every mixing term taken from the previous
+// iterate. Follows structure; the relaxed cell is analysed again and solved by the other strategies.
+//
+//   h' = o*tanh(c'), with gates sigmoid(U@h + x)    ->    gates sigmoid(m + x), m = U@(last iterate)
+//
+// What is left of an LSTM is a linear scan of c, of an Elman cell nothing at all. A mixing term is a
+// sum, maximum or softmax over values that depend on the stage's states, or a state read at another
+// entry than its own. has it: LSTM, GRU in both orders of the reset, Elman, coRNN, mean fields;
+// lacks it: cells whose states meet entry by entry, which the other strategies solve as they are.
+//
+// The fixed point of the iteration is the cell's own trajectory, since the mixing terms of a
+// trajectory that no longer moves are its own.
+#include <optional>
+
+#include "compiler/derive/stage_cells.h"
+
+namespace cellc {
+
+struct RelaxedCell {
+  CellGraph cell;                    ///< states: the stage's, in order
+  std::vector<ArraySource> sources;  ///< by symbol; states: Trajectory
+  StatelessCell fixed;               ///< outs: sums that no iteration changes, such as W@x; source Before
+  StatelessCell mixing;              ///< outs: the mixing terms, from all trajectories
+  StatelessCell step;                ///< outs: f by state, from all trajectories: what residuals are taken of
+};
+
+/// nullopt: the stage has no mixing terms.
+std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
+
+}  // namespace cellc

@@ -1,0 +1,293 @@
+// Cuts a cell where values cross from step to step or from channel to channel (stage_cells.h).
+#include "compiler/derive/stage_cells.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "compiler/derive/known_states.h"
+#include "compiler/graph/simplify.h"
+
+namespace cellc {
+
+namespace {
+
+bool contains(const std::vector<AxisId>& axes, AxisId axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+class Splitter {
+ public:
+  Splitter(const CellGraph& cell, const Structure& structure)
+      : cell_(cell), structure_(structure), symbols_(with_trajectories(cell)), table_(cell) {}
+
+  StagedCell run() {
+    StagedCell result;
+    for (int k = 0; k < static_cast<int>(structure_.stages.size()); ++k) {
+      std::optional<StageCells> stage = split(k, structure_.stages[k].channel_axes);
+      // Proved free of each other, but written across channels (a sum against an identity): then the
+      // whole block is one lane.
+      if (!stage) stage = split(k, {});
+      result.stages.push_back(std::move(*stage));
+    }
+    const auto all = [](int) { return true; };
+    const auto none = [](int) { return false; };
+    Graph after = cell_.graph.without_nodes();
+    KnownStates known(cell_, table_, cell_.graph, after, all, all);
+    std::vector<Out> outs = cell_.outs;
+    for (Out& o : outs) o.value = known(o.value);
+    result.after = stateless(cell_, symbols_, after, std::move(outs));
+    Graph step = cell_.graph.without_nodes();
+    KnownStates about(cell_, table_, cell_.graph, step, none, all);
+    std::vector<Out> values;
+    for (const StateUpdate& u : cell_.updates)
+      values.push_back({cell_.symbols[u.symbol].name, cell_.symbols[u.symbol].index, about(u.value), u.span});
+    result.step = stateless(cell_, symbols_, step, std::move(values));
+    return result;
+  }
+
+ private:
+  // One stage ----------------------------------------------------------------------------------
+
+  struct Flags {
+    bool own = false;      ///< depends on the stage's states
+    bool varies = false;   ///< changes from step to step though it does not
+    bool local = true;     ///< can be computed for one lane alone
+    bool takes_long = false;  ///< it, or what it is made of
+  };
+
+  std::optional<StageCells> split(int number, const std::vector<AxisId>& channels) {
+    const Stage& stage = structure_.stages[number];
+    std::set<int> own;
+    for (int u : stage.states) own.insert(cell_.updates[u].symbol);
+    channels_ = channels;
+    Graph g = cell_.graph.without_nodes();
+    const auto earlier = [&](int u) { return structure_.stage_of[u] < number; };
+    KnownStates known(cell_, table_, cell_.graph, g, earlier, earlier);
+    std::vector<NodeId> roots;
+    for (int u : stage.states) roots.push_back(known(cell_.updates[u].value));
+
+    const std::vector<NodeId> order = reachable(g, roots);
+    std::map<NodeId, Flags> flags;
+    for (NodeId id : order) flags[id] = flags_of(g[id], own, flags);
+    for (NodeId id : order)
+      if (flags[id].own && !flags[id].local) return std::nullopt;
+
+    // What crosses lanes or needs other steps is cut out, from the top.
+    std::map<NodeId, int> cut_once, cut_before;
+    std::vector<NodeId> once, before, stack = roots;
+    std::set<NodeId> seen;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (!seen.insert(id).second) continue;
+      const Flags& f = flags[id];
+      if (!f.own && (!f.local || is_shared(g[id], f))) {
+        if (f.varies) cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
+        else cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
+        continue;
+      }
+      for (NodeId a : g[id].args) stack.push_back(a);
+    }
+
+    StageCells result;
+    result.states = stage.states;
+    result.channels = channels;
+    result.once = cut_cell(g, once, "once");
+    result.before = cut_cell(g, before, "before");
+    make_lanes(result, g, roots, {seen.begin(), seen.end()}, own, cut_once, cut_before);
+    return result;
+  }
+
+  /// Whether it is worth an array of its own. Where channels have several axes and a value that takes long has fewer of them
+  /// (softplus(dt[d]) beside a state h[d,n]; the gates of a head), every lane along the others would make it anew, in each
+  /// run of a segment, and a scan twice; the array is a small part of what the states take. A cell of one channel axis
+  /// goes without: there a value of fewer is a number a step, and a kernel more before the stage costs more than it saves.
+  bool is_shared(const Node& n, const Flags& f) const {
+    if (!f.varies || !f.takes_long || channels_.size() < 2) return false;
+    return !std::all_of(channels_.begin(), channels_.end(), [&](AxisId c) { return contains(n.axes, c); });
+  }
+
+  bool natural(const Node& n) const {
+    std::set<AxisId> met;
+    for (const Index& i : n.index)
+      if (i.is_axis() && contains(channels_, i.axis) && !met.insert(i.axis).second) return false;
+    return n.lag == 0 && n.lag_axis == kNoAxis;
+  }
+
+  Flags flags_of(const Node& n, const std::set<int>& own, const std::map<NodeId, Flags>& known) const {
+    Flags f;
+    f.takes_long = is_long(n.op);
+    for (NodeId a : n.args) {
+      const Flags& below = known.at(a);
+      f.takes_long |= below.takes_long;
+      f.own |= below.own;
+      f.varies |= below.varies;
+      f.local &= below.local || !below.own;  // what is not local and not ours is cut below this node
+    }
+    switch (n.op) {
+      case Op::Read: {
+        const Symbol& s = symbols_[n.symbol];
+        f.own = own.count(n.symbol) > 0;
+        f.varies = s.kind == SymbolKind::Input;
+        f.local = natural(n);
+        if (f.own) {
+          // The state's own lane, at its own places.
+          for (std::size_t p = 0; p < n.index.size(); ++p) {
+            const bool channel = contains(channels_, s.index[p]);
+            const bool here = n.index[p].is_axis() && n.index[p].axis == s.index[p];
+            const bool foreign = n.index[p].is_axis() && contains(channels_, n.index[p].axis);
+            if (channel ? !here : foreign) f.local = false;
+          }
+        }
+        break;
+      }
+      case Op::Eye:
+      case Op::OneHot:
+        for (const Index& i : n.index)
+          if (i.is_axis() && contains(channels_, i.axis)) f.local = false;
+        break;
+      case Op::ReduceSum:
+      case Op::ReduceMax:
+      case Op::Softmax:
+      case Op::MaxShare:
+        // Sums over inputs are done once for all lanes.
+        if (!f.own) f.local = false;
+        for (AxisId b : n.bound)
+          if (contains(channels_, b)) f.local = false;
+        break;
+      case Op::Reindex:
+        if (!f.own) f.local = false;
+        for (const auto& [from, to] : n.map)
+          if (contains(channels_, from) || (to.is_axis() && contains(channels_, to.axis))) f.local = false;
+        break;
+      default:
+        if (!f.own) f.local = true;  // computed in the lane, from operands that may be cut
+        break;
+    }
+    return f;
+  }
+
+  StatelessCell cut_cell(const Graph& work, const std::vector<NodeId>& values, const std::string& stem) const {
+    std::vector<Out> outs;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      outs.push_back({stem + std::to_string(i), work[values[i]].axes, values[i], work[values[i]].span});
+    return stateless(cell_, symbols_, work, std::move(outs));
+  }
+
+  struct LaneKey {
+    ArraySource source;
+    std::vector<int> pattern;
+    bool operator<(const LaneKey& o) const {
+      return std::tie(source.kind, source.id, pattern) < std::tie(o.source.kind, o.source.id, o.pattern);
+    }
+  };
+
+  void make_lanes(StageCells& result, const Graph& work, const std::vector<NodeId>& roots,
+                  const std::vector<NodeId>& needed, const std::set<int>& own,
+                  const std::map<NodeId, int>& cut_once, const std::map<NodeId, int>& cut_before) {
+    CellGraph lanes = without_contents(cell_);
+    std::string name = "lane";
+    for (bool taken = true; taken;) {
+      taken = false;
+      for (AxisId a = 0; a < lanes.graph.axis_count(); ++a) taken |= lanes.graph.axis(a).name == name;
+      if (taken) name += "_";
+    }
+    const AxisId lane = result.lane = lanes.graph.add_header_axis(name, std::nullopt);
+    lanes.header.push_back(lane);
+    std::map<LaneKey, int> symbol_of;
+
+    // A read of `source`, whose places hold `index`, as the lane sees it.
+    auto lane_read = [&](ArraySource source, SymbolKind kind, const std::string& text, const std::vector<AxisId>& axes,
+                         const std::vector<Index>& index, Span span) {
+      LaneKey key{source, {}};
+      bool has_lane = kind != SymbolKind::Param;
+      for (const Index& i : index) {
+        int channel = -1;
+        for (std::size_t c = 0; i.is_axis() && c < channels_.size(); ++c)
+          if (channels_[c] == i.axis) channel = static_cast<int>(c);
+        has_lane |= channel >= 0;
+        key.pattern.push_back(channel);
+      }
+      const auto [it, fresh] = symbol_of.emplace(key, static_cast<int>(lanes.symbols.size()));
+      if (fresh) {
+        Symbol s;
+        s.name = text;
+        s.kind = kind;
+        s.span = span;
+        for (std::size_t p = 0; p < axes.size(); ++p)
+          if (key.pattern[p] < 0) s.axes.push_back(lanes.graph.axis(axes[p]).extent_of);
+        if (has_lane) s.axes.push_back(lane);
+        s.index = distinct_axes(lanes.graph, s.axes);
+        if (kind == SymbolKind::State) {
+          // Its update is written over the state's own index variables.
+          s.index.clear();
+          for (std::size_t p = 0; p < index.size(); ++p)
+            if (key.pattern[p] < 0) s.index.push_back(index[p].axis);
+          s.index.push_back(lane);
+        }
+        lanes.symbols.push_back(std::move(s));
+        result.symbols.push_back({source, key.pattern, has_lane});
+      }
+      std::vector<Index> kept;
+      for (std::size_t p = 0; p < index.size(); ++p)
+        if (key.pattern[p] < 0) kept.push_back(index[p]);
+      if (has_lane) kept.push_back({lane, 0});
+      return lanes.graph.read(it->second, std::move(kept), span);
+    };
+
+    // States first, so that updates and symbols have the same order.
+    for (int u : result.states) {
+      const Symbol& s = cell_.symbols[cell_.updates[u].symbol];
+      lane_read({ArraySource::Kind::Trajectory, u}, SymbolKind::State, s.name, s.axes, index_of(cell_, u), s.span);
+    }
+    std::map<NodeId, NodeId> image;
+    for (NodeId id : needed) {
+      const Node& n = work[id];
+      auto cut_read = [&](ArraySource::Kind kind, int number, SymbolKind as, const char* stem) {
+        std::vector<Index> index;
+        for (AxisId a : n.axes) index.push_back({a, 0});
+        return lane_read({kind, number}, as, stem + std::to_string(number), n.axes, index, n.span);
+      };
+      if (auto it = cut_once.find(id); it != cut_once.end()) {
+        image[id] = cut_read(ArraySource::Kind::Once, it->second, SymbolKind::Param, "once");
+        continue;
+      }
+      if (auto it = cut_before.find(id); it != cut_before.end()) {
+        image[id] = cut_read(ArraySource::Kind::Before, it->second, SymbolKind::Input, "before");
+        continue;
+      }
+      if (n.op == Op::Read) {
+        const Symbol& s = symbols_[n.symbol];
+        const bool state = own.count(n.symbol) > 0;
+        const int trajectory = n.symbol - static_cast<int>(cell_.symbols.size());
+        const ArraySource source = state            ? ArraySource{ArraySource::Kind::Trajectory, table_.of_symbol(n.symbol)}
+                                   : trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
+                                                    : ArraySource{ArraySource::Kind::Trajectory, trajectory};
+        image[id] = lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);
+        continue;
+      }
+      std::vector<NodeId> args;
+      for (NodeId a : n.args) args.push_back(image.at(a));
+      image[id] = lanes.graph.rebuild(n, std::move(args));
+    }
+    for (std::size_t i = 0; i < roots.size(); ++i) {
+      const Span span = cell_.updates[result.states[i]].span;
+      lanes.updates.push_back({static_cast<int>(i), image.at(roots[i]), span});
+    }
+    result.lanes = std::move(lanes);
+  }
+
+  const CellGraph& cell_;
+  const Structure& structure_;
+  const std::vector<Symbol> symbols_;  ///< the cell's, and the trajectories behind them
+  const UpdateTable table_;
+  std::vector<AxisId> channels_;
+};
+
+}  // namespace
+
+StagedCell split_stages(const CellGraph& cell, const Structure& structure) { return Splitter(cell, structure).run(); }
+
+}  // namespace cellc

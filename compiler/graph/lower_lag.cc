@@ -1,0 +1,178 @@
+// lag(e, n) and lag[w](e): rewriting of leaves in the scratch graph.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/graph/lower_internal.h"
+
+namespace cellc::lowering {
+
+bool Lowering::varies(NodeId node) {
+  for (NodeId id = static_cast<NodeId>(varies_.size()); id < graph_.size(); ++id) {
+    const Node& n = graph_[id];
+    bool result = n.op == Op::Read && (is_prime(n.symbol) || symbols_[n.symbol].kind != SymbolKind::Param);
+    for (NodeId a : n.args) result = result || varies_[a];
+    varies_.push_back(result);
+  }
+  return varies_[node];
+}
+
+// Nodes under `root` that a lag changes and that `done` lacks, operands first.
+std::vector<NodeId> Lowering::varying_below(NodeId root, const std::unordered_map<NodeId, NodeId>& done) {
+  std::vector<NodeId> found, stack{root};
+  std::set<NodeId> seen;
+  while (!stack.empty()) {
+    const NodeId id = stack.back();
+    stack.pop_back();
+    if (!varies(id) || done.contains(id) || !seen.insert(id).second) continue;
+    found.push_back(id);
+    for (NodeId a : graph_[id].args) stack.push_back(a);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+NodeId Lowering::shift(NodeId root, int steps, Span span, Scope& scope) {
+  if (steps == 0 || !varies(root)) return root;
+  std::unordered_map<NodeId, NodeId>& done = shifted_[steps];
+  const std::vector<NodeId> nodes = varying_below(root, done);
+  if (!spend(nodes.size(), span, scope)) return kNoNode;
+  for (NodeId id : nodes) {
+    if (too_large(span, scope)) return kNoNode;
+    Node node = graph_[id];
+    if (node.op == Op::Read) {
+      node.lag += steps;
+      // h' one step earlier is h itself.
+      if (is_prime(node.symbol)) {
+        node.symbol -= static_cast<int>(symbols_.size());
+        node.lag -= 1;
+      }
+      if (node.lag > kMaxLag) {
+        fail(span,
+             fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(node.symbol).name,
+                         node.lag, kMaxLag),
+             scope);
+        return kNoNode;
+      }
+    }
+    std::vector<NodeId> args = node.args;
+    for (NodeId& a : args)
+      if (varies(a)) a = done.at(a);
+    done[id] = graph_.rebuild(node, std::move(args));
+  }
+  return done.at(root);
+}
+
+NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) {
+  if (!varies(root)) return root;
+  const std::vector<NodeId> nodes = varying_below(root, {});
+  if (!spend(nodes.size(), span, scope)) return kNoNode;
+  // Inside a sum over w, or under a Reindex, w already means something else: there the lag runs
+  // along a copy of w, which is renamed at the end.
+  AxisId along = axis;
+  auto occurs = [&](AxisId a) {
+    for (NodeId id : nodes) {
+      const Node& n = graph_[id];
+      if (graph_.has_axis(id, a) || std::find(n.bound.begin(), n.bound.end(), a) != n.bound.end())
+        return true;
+      for (const auto& [from, to] : n.map)
+        if (from == a || to.axis == a) return true;
+    }
+    return false;
+  };
+  for (int n = 1; occurs(along); ++n) along = graph_.copy_axis(axis, n);
+  const auto fixed = graph_.axis(axis).fixed;
+  std::unordered_map<NodeId, NodeId> done;
+  for (NodeId id : nodes) {
+    if (too_large(span, scope)) return kNoNode;
+    Node node = graph_[id];
+    if (node.op != Op::Read) {
+      std::vector<NodeId> args = node.args;
+      for (NodeId& a : args)
+        if (varies(a)) a = done.at(a);
+      done[id] = graph_.rebuild(node, std::move(args));
+      continue;
+    }
+    const Symbol& symbol = base_symbol(node.symbol);
+    const bool lined_up = node.lag_axis != kNoAxis;
+    if (symbol.kind == SymbolKind::Input && !lined_up) {
+      done[id] = graph_.read(node.symbol, node.index, node.span, node.lag, along);
+      continue;
+    }
+    if (!fixed || *fixed > kMaxStateLagAxis) {
+      fail(span,
+           fmt::format("lags of {} '{}' along '{}' need a length that the header fixes, {} at most",
+                       lined_up ? "lags of" : "the state", symbol.name, axis_name(axis), kMaxStateLagAxis),
+           scope,
+           fmt::format("write {}=4 in the header: {}", axis_name(axis),
+                       lined_up ? "lags that are lined up already are written out for each of its entries"
+                                : "each lag of a state is a state of its own"));
+      return kNoNode;
+    }
+    NodeId line_up = kNoNode;
+    for (int n = static_cast<int>(*fixed) - 1; n >= 0; --n) {
+      const NodeId lagged = shift(id, n, span, scope);
+      if (lagged == kNoNode) return kNoNode;
+      const NodeId here = graph_.eye(Index{along, 0}, Index{kNoAxis, n}, span);
+      line_up = line_up == kNoNode ? lagged : graph_.op(Op::Where, {here, lagged, line_up}, span);
+    }
+    done[id] = line_up;
+  }
+  return graph_.reindex(done.at(root), {{along, Index{axis, 0}}}, span);
+}
+
+Value Lowering::lower_lag(const Expr& e, Scope& scope) {
+  if (scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default)
+    return fail(e.span, "a start or default has no steps before it: lag cannot stand here", scope);
+  if (e.has_index) return lag_along_axis(e, scope);
+  if (e.args.size() != 2) {
+    lower_args(e, scope);
+    return fail(e.span,
+                fmt::format("lag takes a value and a number of steps, and {} argument{} given", e.args.size(),
+                            e.args.size() == 1 ? " is" : "s are"),
+                scope, "write lag(x, 1), or lag[w](x) for lags 0, 1, … along an axis w");
+  }
+  const Value steps_before = lower(*e.args[1], scope);
+  const Node* const count = steps_before.poisoned ? nullptr : &graph_[steps_before.node];
+  const bool known = count && count->op == Op::Constant && count->number >= 0 && count->number == std::floor(count->number);
+  const int steps = known && count->number <= kMaxLag ? static_cast<int>(count->number) : 0;
+  // h' one step earlier is h, and needs no line above that gives h'.
+  steps_back_ += steps;
+  Value value = lower(*e.args[0], scope);
+  steps_back_ -= steps;
+  if (value.poisoned || steps_before.poisoned) return poison();
+  if (!known)
+    return fail(e.args[1]->span, "the steps of a lag are a whole number, 0 or more, known in the text", scope,
+                "write lag(x, 2), or give the number a name on a line of its own");
+  if (graph_[steps_before.node].number > kMaxLag)
+    return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", graph_[steps_before.node].number, kMaxLag),
+                scope);
+  value.node = shift(value.node, steps, e.span, scope);
+  if (value.node == kNoNode) return poison();
+  value.symbol = -1;
+  if (!value.name.empty()) value.name = fmt::format("lag({}, {})", value.name, steps);
+  return value;
+}
+
+Value Lowering::lag_along_axis(const Expr& e, Scope& scope) {
+  const std::vector<Value> args = lower_args(e, scope);
+  if (args.size() != 1 || e.index.size() != 1)
+    return fail(e.span, "lag[w](x) takes one axis and one value", scope);
+  const AxisId axis = known_axis(e.index[0], nullptr, scope);
+  if (axis == kNoAxis || args[0].poisoned) return poison();
+  const Value& value = args[0];
+  if (!plain(value, e.args[0]->span, scope)) return poison();
+  if (std::find(value.order.begin(), value.order.end(), axis) != value.order.end())
+    return fail(e.args[0]->span,
+                fmt::format("{} has the axis '{}' already, along which its lags would be lined up",
+                            describe(value), axis_name(axis)),
+                scope, "use an axis of its own for the lags");
+  const NodeId node = shift_along(value.node, axis, e.span, scope);
+  if (node == kNoNode) return poison();
+  std::vector<AxisId> axes = value.order;
+  if (!unite(axes, {axis}, e.span, scope)) return poison();
+  return expression_value(node, std::move(axes));
+}
+
+}  // namespace cellc::lowering

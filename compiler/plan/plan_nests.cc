@@ -1,0 +1,444 @@
+#include "compiler/plan/plan_nests.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+namespace cellc {
+
+namespace {
+
+bool contains(const std::vector<AxisId>& axes, AxisId axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+/// A value, or a store of a value that no nest of its own axes computes: what scheduling moves.
+struct Item {
+  NodeId node = kNoNode;          ///< kNoNode: stores only
+  std::vector<AxisId> axes, bound;
+  std::vector<int> stores;
+  struct Need {
+    int item;
+    bool same_place;              ///< read at the very position that is computed: may share a nest
+  };
+  std::vector<Need> needs;
+};
+
+using NestKey = std::pair<std::vector<AxisId>, std::vector<AxisId>>;
+
+class Scheduler {
+ public:
+  Scheduler(Plan& plan, int kernel, const std::vector<NodeId>& values, std::vector<Store> stores, Homes& homes,
+            const std::vector<int>& position_of_symbol)
+      : plan_(plan), kernel_(kernel), values_(values), stores_(std::move(stores)), homes_(homes),
+        position_of_symbol_(position_of_symbol) {}
+
+  void run() {
+    find_inlined();
+    make_items();
+    cluster();
+    give_temps();
+    for (Nest& nest : nests()) {
+      collect_loads(nest);
+      choose_loops(nest);
+    }
+  }
+
+ private:
+  const Node& node(NodeId id) const { return plan_.cell.graph[id]; }
+  std::vector<Nest>& nests() { return plan_.kernels[kernel_].nests; }
+
+  NodeId root_of(NodeId id) const {
+    while (node(id).op == Op::Reindex) id = node(id).args[0];
+    return id;
+  }
+  bool here(NodeId id) const { return values_set_.contains(id); }
+
+  static bool is_reduction(const Node& n) { return n.op == Op::ReduceSum || n.op == Op::ReduceMax; }
+
+  NestKey key_of(NodeId id) const {
+    const Node& n = node(id);
+    return is_reduction(n) ? NestKey{n.axes, n.bound} : NestKey{n.axes, {}};
+  }
+
+  /// A value that only reductions over all of its axes read is evaluated inside their loops instead of
+  /// being stored: U*h of U@h is never a matrix in memory.
+  void find_inlined() {
+    values_set_.insert(values_.begin(), values_.end());
+    std::map<NodeId, std::optional<NestKey>> wanted;  // nullopt: must be computed on its own
+    const auto use = [&](NodeId operand, const std::optional<NestKey>& by) {
+      const bool direct = node(operand).op != Op::Reindex;
+      const NodeId root = root_of(operand);
+      if (!here(root)) return;
+      const std::optional<NestKey> want = direct ? by : std::nullopt;
+      const auto [it, first] = wanted.try_emplace(root, want);
+      if (!first && it->second != want) it->second = std::nullopt;
+    };
+    for (const Store& s : stores_) use(s.value, std::nullopt);
+    for (auto it = values_.rbegin(); it != values_.rend(); ++it) {
+      const Node& n = node(*it);
+      std::optional<NestKey> by;
+      if (is_reduction(n)) {
+        by = key_of(*it);
+      } else if (const auto w = wanted.find(*it); w != wanted.end() && w->second) {
+        const auto& [axes, bound] = *w->second;
+        std::vector<AxisId> all = axes;
+        all.insert(all.end(), bound.begin(), bound.end());
+        if (n.axes == sorted_axes(all)) {
+          inlined_.insert(*it);
+          by = w->second;
+        }
+      }
+      for (const NodeId a : n.args) use(a, by);
+    }
+  }
+
+  void make_items() {
+    for (const NodeId id : values_) {
+      if (inlined_.contains(id)) continue;
+      const auto [axes, bound] = key_of(id);
+      item_of_[id] = static_cast<int>(items_.size());
+      items_.push_back({id, axes, bound, {}, {}});
+    }
+    for (std::size_t s = 0; s < stores_.size(); ++s) {
+      const NodeId value = stores_[s].value;
+      std::vector<AxisId> axes = sorted_axes(stores_[s].home.dims);
+      if (axes.empty()) axes = node(value).axes;  // a home without an order of its own yet
+      if (here(value) && axes == node(value).axes) {
+        items_[item_of_.at(value)].stores.push_back(static_cast<int>(s));
+      } else {
+        items_.push_back({kNoNode, axes, {}, {static_cast<int>(s)}, {}});
+      }
+    }
+    for (Item& item : items_) {
+      if (item.node == kNoNode) {
+        add_need(item, stores_[item.stores[0]].value);
+      } else {
+        for (const NodeId a : node(item.node).args) add_need(item, a);
+      }
+    }
+  }
+
+  void add_need(Item& item, NodeId operand) {
+    const NodeId root = root_of(operand);
+    if (!here(root)) return;
+    if (inlined_.contains(root)) {
+      for (const NodeId a : node(root).args) add_need(item, a);
+      return;
+    }
+    const Item& other = items_[item_of_.at(root)];
+    const bool same_place = root == operand && item.bound.empty() && other.bound.empty() && other.axes == item.axes;
+    item.needs.push_back({item_of_.at(root), same_place});
+  }
+
+  /// Greedy: again and again the loops over which most can be computed, but rather loops that then need
+  /// not be opened a second time.
+  void cluster() {
+    std::vector<int> nest_of(items_.size(), -1);
+    std::map<NestKey, std::vector<int>> open;
+    for (std::size_t i = 0; i < items_.size(); ++i) open[{items_[i].axes, items_[i].bound}].push_back(int(i));
+    while (!open.empty()) {
+      const NestKey* best = nullptr;
+      std::vector<int> best_items;
+      bool best_whole = false;
+      for (const auto& [key, members] : open) {
+        std::vector<int> ready;
+        std::set<int> in;
+        for (const int i : members) {
+          const bool can = std::all_of(items_[i].needs.begin(), items_[i].needs.end(), [&](const Item::Need& n) {
+            return nest_of[n.item] >= 0 || (n.same_place && in.contains(n.item));
+          });
+          if (can) {
+            ready.push_back(i);
+            in.insert(i);
+          }
+        }
+        if (ready.empty()) continue;
+        const bool whole = ready.size() == members.size();
+        if (!best || (whole && !best_whole) || (whole == best_whole && ready.size() > best_items.size())) {
+          best = &key;
+          best_items = std::move(ready);
+          best_whole = whole;
+        }
+      }
+      if (!best) throw std::logic_error("plan: values depend on each other in a circle");
+      Nest nest;
+      nest.axes = best->first;
+      nest.bound = best->second;
+      for (const int i : best_items) {
+        nest_of[i] = static_cast<int>(nests().size());
+        if (items_[i].node != kNoNode) {
+          nest.nodes.push_back(items_[i].node);
+          nest_of_node_[items_[i].node] = nest_of[i];
+        }
+        for (const int s : items_[i].stores) nest.stores.push_back(stores_[s]);
+      }
+      std::vector<int>& members = open.at(*best);
+      std::erase_if(members, [&](int i) { return nest_of[i] >= 0; });
+      const NestKey key = *best;
+      if (members.empty()) open.erase(key);
+      collect_inlined(nest);
+      nests().push_back(std::move(nest));
+    }
+  }
+
+  void collect_inlined(Nest& nest) {
+    std::set<NodeId> found;
+    std::vector<NodeId> open;
+    for (const NodeId r : nest.nodes) {
+      if (nest.is_reduction()) open.push_back(node(r).args[0]);
+    }
+    while (!open.empty()) {
+      const NodeId id = open.back();
+      open.pop_back();
+      if (!inlined_.contains(id) || !found.insert(id).second) continue;
+      for (const NodeId a : node(id).args) open.push_back(a);
+    }
+    nest.inlined.assign(found.begin(), found.end());  // ascending: operands first
+  }
+
+  template <typename F>
+  void each_operand(const Nest& nest, F f) const {
+    for (const NodeId id : nest.nodes) {
+      for (const NodeId a : node(id).args) f(a);
+    }
+    for (const NodeId id : nest.inlined) {
+      for (const NodeId a : node(id).args) f(a);
+    }
+    for (const Store& s : nest.stores) f(s.value);
+  }
+
+  static bool computed_in(const Nest& nest, NodeId id) {
+    return std::find(nest.nodes.begin(), nest.nodes.end(), id) != nest.nodes.end() ||
+           std::find(nest.inlined.begin(), nest.inlined.end(), id) != nest.inlined.end();
+  }
+
+  /// Memory for what a later nest of the step reads. A scalar stays in its register: the code of a step
+  /// is straight, so it dominates all that follows.
+  void give_temps() {
+    for (std::size_t k = 0; k < nests().size(); ++k) {
+      each_operand(nests()[k], [&](NodeId operand) {
+        const NodeId root = root_of(operand);
+        if (!here(root) || inlined_.contains(root) || homes_.contains(root)) return;
+        const bool crosses = nest_of_node_.at(root) != static_cast<int>(k) || root != operand;
+        if (!crosses || node(root).axes.empty()) return;
+        const Home home{Place::Temp, static_cast<int>(plan_.temps.size()), {}};
+        plan_.temps.push_back({root, {}});
+        homes_[root] = home;
+        nests()[nest_of_node_.at(root)].stores.push_back({root, home});
+      });
+    }
+  }
+
+  void collect_loads(Nest& nest) {
+    std::set<NodeId> done;
+    each_operand(nest, [&](NodeId operand) {
+      if (is_immediate(node(operand)) || computed_in(nest, operand)) return;
+      const NodeId root = root_of(operand);
+      if (here(root) && node(root).axes.empty()) return;  // a register
+      if (!done.insert(operand).second) return;
+      auto access = resolve(plan_, homes_, position_of_symbol_, kernel_, operand);
+      if (!access) throw std::logic_error("plan: a value that another nest reads has no home");
+      nest.loads.push_back(std::move(*access));
+    });
+  }
+
+  // Loop order and lanes -------------------------------------------------------------------------
+
+  bool has_order(const Home& home) const { return home.dims.size() == rank_of(home); }
+  std::size_t rank_of(const Home& home) const {
+    switch (home.place) {
+      case Place::Temp: return node(plan_.temps[home.id].node).axes.size();
+      case Place::Once: return node(plan_.once[home.id].node).axes.size();
+      case Place::Chunk: return node(plan_.chunks[home.id].node).axes.size();
+      default: return home.dims.size();
+    }
+  }
+
+  /// How well memory suits `axis` as the one that is walked in vectors.
+  static int lane_score(AxisId axis, const std::vector<Index>& index) {
+    const int weight = index.size() >= 2 ? 4 : 1;
+    int times = 0;
+    for (const Index& i : index) times += i.is_axis() && i.axis == axis;
+    if (times == 0) return 0;
+    const bool contiguous = times == 1 && index.back().is_axis() && index.back().axis == axis;
+    return contiguous ? 2 * weight : -6 * weight;
+  }
+
+  std::vector<Index> as_index(const std::vector<AxisId>& dims) const {
+    std::vector<Index> index;
+    for (const AxisId a : dims) index.push_back({a, 0});
+    return index;
+  }
+
+  void choose_loops(Nest& nest) {
+    std::vector<std::vector<Index>> used;  // every access with a known layout
+    std::set<AxisId> fastened;             // axes whose positions are needed as numbers, or that pick rows
+    for (const Access& a : nest.loads) {
+      used.push_back(a.index);
+      if (a.lag_axis != kNoAxis) fastened.insert(a.lag_axis);
+    }
+    std::vector<AxisId> lag_axes(fastened.begin(), fastened.end());
+    for (const Store& s : nest.stores) {
+      if (has_order(s.home)) used.push_back(as_index(s.home.dims));
+    }
+    each_operand(nest, [&](NodeId operand) {
+      const Node& n = node(operand);
+      if (n.op != Op::Eye && n.op != Op::OneHot) return;
+      for (const AxisId a : n.axes) fastened.insert(a);
+    });
+
+    const auto choose_lane = [&](const std::vector<AxisId>& among, int bonus, int& best_score) {
+      for (const AxisId axis : among) {
+        if (contains(lag_axes, axis)) continue;  // rows of different steps are no vector
+        int score = bonus;
+        for (const auto& index : used) score += lane_score(axis, index);
+        if (nest.lane_axis == kNoAxis || score >= best_score) {
+          nest.lane_axis = axis;
+          best_score = score;
+        }
+      }
+    };
+    int score = 0;
+    if (nest.is_reduction()) choose_lane(nest.bound, 0, score);
+    choose_lane(nest.axes, 1, score);
+
+    // The widest access gives the order of the loops, the lanes come last.
+    const auto order = [&](const std::vector<AxisId>& axes) {
+      std::vector<AxisId> result = axes;
+      const std::vector<Index>* widest = nullptr;
+      for (const auto& index : used) {
+        if (!widest || index.size() > widest->size()) widest = &index;
+      }
+      const auto rank = [&](AxisId axis) {
+        if (axis == nest.lane_axis) return std::size_t{1000};
+        for (std::size_t i = 0; widest && i < widest->size(); ++i) {
+          if ((*widest)[i].is_axis() && (*widest)[i].axis == axis) return i;
+        }
+        return std::size_t{100};
+      };
+      std::stable_sort(result.begin(), result.end(), [&](AxisId a, AxisId b) { return rank(a) < rank(b); });
+      return result;
+    };
+    const std::vector<AxisId> outer = order(nest.axes);
+    nest.bound_loops = order(nest.bound);
+    for (const AxisId axis : outer) {
+      const bool merge = !nest.is_reduction() && !nest.loops.empty() && !fastened.contains(axis) &&
+                         !fastened.contains(nest.loops.back().back()) &&
+                         walks_as_one(nest.loops.back().back(), axis, used);
+      if (merge) {
+        nest.loops.back().push_back(axis);
+      } else {
+        nest.loops.push_back({axis});
+      }
+    }
+    // Vectors of one or two lanes are no gain.
+    const bool in_bound = !nest.bound_loops.empty() && nest.bound_loops.back() == nest.lane_axis;
+    if (nest.lane_axis != kNoAxis) {
+      std::int64_t length = 1;
+      const std::vector<AxisId> group = in_bound ? std::vector{nest.lane_axis} : nest.loops.back();
+      for (const AxisId axis : group) {
+        const std::optional<std::int64_t> fixed =
+            plan_.cell.graph.axis(plan_.cell.graph.axis(axis).extent_of).fixed;
+        length = fixed && length <= 2 ? length * *fixed : 3;
+      }
+      if (length <= 2) nest.lane_axis = kNoAxis;
+    }
+    for (Store& s : nest.stores) {
+      if (has_order(s.home)) continue;
+      s.home.dims = outer;
+      homes_.at(s.value).dims = outer;
+      (s.home.place == Place::Temp ? plan_.temps : s.home.place == Place::Once ? plan_.once : plan_.chunks)[s.home.id]
+          .dims = outer;
+    }
+  }
+
+  /// Two loops are one flat loop if every access has both axes side by side, or neither.
+  static bool walks_as_one(AxisId first, AxisId second, const std::vector<std::vector<Index>>& used) {
+    for (const auto& index : used) {
+      int firsts = 0, seconds = 0;
+      bool adjacent = false;
+      for (std::size_t i = 0; i < index.size(); ++i) {
+        if (!index[i].is_axis()) continue;
+        firsts += index[i].axis == first;
+        seconds += index[i].axis == second;
+        adjacent = adjacent || (i > 0 && index[i].axis == second && index[i - 1].is_axis() &&
+                                index[i - 1].axis == first);
+      }
+      if (firsts == 0 && seconds == 0) continue;
+      if (firsts != 1 || seconds != 1 || !adjacent) return false;
+    }
+    return true;
+  }
+
+  Plan& plan_;
+  const int kernel_;
+  const std::vector<NodeId>& values_;
+  std::vector<Store> stores_;
+  Homes& homes_;
+  const std::vector<int>& position_of_symbol_;
+  std::set<NodeId> values_set_, inlined_;
+  std::vector<Item> items_;
+  std::map<NodeId, int> item_of_;
+  std::map<NodeId, int> nest_of_node_;
+};
+
+}  // namespace
+
+bool is_immediate(const Node& node) {
+  return node.op == Op::Constant || node.op == Op::Size || node.op == Op::Eye || node.op == Op::OneHot;
+}
+
+std::vector<AxisId> sorted_axes(std::vector<AxisId> axes) {
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+std::optional<Access> resolve(const Plan& plan, const Homes& homes, const std::vector<int>& position_of_symbol,
+                              int kernel, NodeId id) {
+  const Graph& graph = plan.cell.graph;
+  const Node& n = graph[id];
+  if (n.op == Op::Reindex) {
+    auto access = resolve(plan, homes, position_of_symbol, kernel, n.args[0]);
+    if (!access) return access;
+    access->node = id;
+    const auto renamed = [&](Index i) {
+      for (const auto& [from, to] : n.map) {
+        if (i.is_axis() && i.axis == from) return to;
+      }
+      return i;
+    };
+    for (Index& i : access->index) i = renamed(i);
+    if (access->lag_axis != kNoAxis) {
+      const Index i = renamed({access->lag_axis, 0});
+      access->lag_axis = i.axis;
+      access->lag += static_cast<int>(i.is_axis() ? 0 : i.literal);
+    }
+    return access;
+  }
+  if (n.op == Op::Read) {
+    const Symbol& symbol = plan.cell.symbols[n.symbol];
+    const int position = position_of_symbol[n.symbol];
+    const bool imported = position >= 0 && plan.state_kernel[position] != kernel;
+    if (!imported) {
+      const Place place = symbol.kind == SymbolKind::Param   ? Place::Param
+                          : symbol.kind == SymbolKind::Input ? Place::Input
+                                                             : Place::StateOld;
+      // Where an array repeats an axis, `index` names its places apart.
+      return Access{id, {place, position >= 0 ? position : n.symbol, symbol.index}, n.index, n.lag, n.lag_axis};
+    }
+  }
+  const auto home = homes.find(id);
+  if (home == homes.end()) return std::nullopt;
+  Access access{id, home->second, {}, 0, kNoAxis};
+  for (const AxisId a : home->second.dims) access.index.push_back({a, 0});
+  return access;
+}
+
+void schedule(Plan& plan, int kernel, const std::vector<NodeId>& values, std::vector<Store> stores, Homes& homes,
+              const std::vector<int>& position_of_symbol) {
+  Scheduler(plan, kernel, values, std::move(stores), homes, position_of_symbol).run();
+}
+
+}  // namespace cellc

@@ -1,0 +1,134 @@
+// Sums over lanes that lie beside each other, of what each has just computed: y[d] = sum[n](C[n]*h'[d,n]) is made by the kSumLanes
+// lanes that hold h'[d,n], instead of by a kernel that reads all states back (compiler/derive/summed_cells.h). The last kSums states of Step
+// are the terms. They start as nothing and are not written; what is written is their sum, by one lane.
+//
+// A stage's terms are kept until its last step. Then threads exchange halves of what they hold, as long as there are several steps: of 8
+// steps over 16 threads that is 4 + 2 + 1 exchanges, and one more for each thread's own step, instead of 8*4. Which thread ends up with
+// which steps is always the same, and so is the order of additions: a sum has the same bits in every run.
+//
+// Along more lanes than a warp has, each warp writes a part of the sum, Lanes::part entries from the one before.
+#pragma once
+
+namespace cellc {
+
+#ifdef CELLC_SUM_LANES
+constexpr int kSumLanes = CELLC_SUM_LANES;
+#else
+constexpr int kSumLanes = 1;
+#endif
+
+constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;   ///< that have those lanes
+static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
+
+struct Sums {
+  static constexpr int kCount = kSums > 0 ? kSums : 1;
+  static constexpr int kSpread = kSteps < kSumThreads ? kSteps : kSumThreads;   ///< threads that divide a stage's steps among them
+  static constexpr int kMine = kSteps / kSpread;                                ///< steps of each of them
+  static_assert(kSumLanes <= kWarp && kWarp % kSumLanes == 0 && kSteps % kSpread == 0, "lanes in halves");
+
+  Real term[kCount][kSteps];
+  Real* to[kCount];          ///< of the step that this thread writes first of those that come next
+  long long stride[kCount];  ///< entries
+  unsigned together;         ///< threads that add up one sum
+  bool writes, leads;        ///< whether this thread writes any step of a stage; whether it writes those that are not part of a whole one
+
+  CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane) {
+#ifdef CELLC_SUMS
+    const int thread = static_cast<int>(threadIdx.x) % kWarp, own = thread % kSumThreads;
+    int first = 0;
+    CELLC_UNROLL()
+    for (int other = 1, left = kSteps; other < kSpread; other *= 2) {
+      left /= 2;
+      if (own & other) first += left;
+    }
+    writes = own < kSpread;
+    leads = own == 0;
+    together = (kSumThreads < 32 ? (1u << (kSumThreads % 32)) - 1 : 0xffffffffu) << (thread - own);
+    const long long part = lanes.parts > 1 ? lane.channel_index / kWarp % lanes.parts : 0;
+    CELLC_UNROLL()
+    for (int s = 0; s < kSums; ++s) {
+      const ArrayView& array = lanes.array[Step::state_array(kOwnStates + s)];
+      to[s] = static_cast<Real*>(array.data) + place(array, lane, first) + part * lanes.part;
+      stride[s] = lane.direction * array.row;
+    }
+#endif
+  }
+
+  /// Step k of a whole stage of a whole warp.
+  template <int kStep, class States>
+  CELLC_DEVICE void keep(const States& now) {
+    CELLC_UNROLL()
+    for (int s = 0; s < kSums; ++s) {
+      term[s][kStep] = term_of(now, s);
+      if constexpr (kStep == kSteps - 1) {
+        fold<1, kSteps>(term[s]);
+        CELLC_UNROLL()
+        for (int j = 0; j < kMine; ++j)
+          if (writes) to[s][j * stride[s]] = term[s][j];
+        to[s] += kSteps * stride[s];
+      }
+    }
+  }
+
+  /// A step of lanes that may not all have one: those of a sum do.
+  template <class States>
+  CELLC_DEVICE void add(const States& now) {
+    CELLC_UNROLL()
+    for (int s = 0; s < kSums; ++s) {
+      Real sum = term_of(now, s);
+      CELLC_UNROLL()
+      for (int other = 1; other < kSumThreads; other *= 2) sum += __shfl_xor_sync(together, sum, other);
+      if (leads) *to[s] = sum;
+      to[s] += stride[s];
+    }
+  }
+
+ private:
+  /// Of all lanes of this thread.
+  template <class States>
+  static CELLC_DEVICE Real term_of(const States& now, int s) {
+    Real sum = now[0][kOwnStates + s];
+    CELLC_UNROLL()
+    for (int v = 1; v < kWidth; ++v) sum += now[v][kOwnStates + s];
+    return sum;
+  }
+
+  template <int kOther, int kLeft>
+  static CELLC_DEVICE void fold(Real (&of)[kSteps]) {
+    if constexpr (kOther < kSumThreads) {
+      if constexpr (kLeft > 1) {
+        constexpr int kHalf = kLeft / 2;
+        const bool upper = threadIdx.x & kOther;
+        CELLC_UNROLL()
+        for (int j = 0; j < kHalf; ++j) {
+          const Real mine = upper ? of[j + kHalf] : of[j], others = upper ? of[j] : of[j + kHalf];
+          of[j] = mine + __shfl_xor_sync(0xffffffffu, others, kOther);
+        }
+        fold<kOther * 2, kHalf>(of);
+      } else {
+        of[0] += __shfl_xor_sync(0xffffffffu, of[0], kOther);
+        fold<kOther * 2, 1>(of);
+      }
+    }
+  }
+};
+
+/// Writes states, and sums of the terms behind them.
+struct RowsAndSums {
+  Rows& rows;
+  Sums& sums;
+  template <class States>
+  CELLC_DEVICE void operator()(long long, const States& now, bool) {
+    rows.write(now, true);
+    sums.add(now);
+  }
+  template <int kStep, class States>
+  CELLC_DEVICE void of_stage(const States& now) {
+    rows.write(now, true);
+    sums.keep<kStep>(now);
+  }
+};
+template <>
+constexpr bool kTakesStages<RowsAndSums&> = true;
+
+}  // namespace cellc

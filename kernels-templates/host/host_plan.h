@@ -1,0 +1,110 @@
+/* From structure, shape and a card's facts to a strategy and its parameters: what `auto` does on a GPU before
+ * it has seen any data. For runs of our own (runtime/cuda/launch/choose_cuda_plan.cc) and for code that is shipped.
+ */
+#ifndef CELLC_HOST_PLAN
+#define CELLC_HOST_PLAN
+
+/* Needs host_lanes.h. */
+
+enum {
+  CELLC_STAGE_STEPS_MOST = 8, /* steps that a warp stages at once: segments are multiples of it */
+  CELLC_SHORTEST = 64,        /* steps below which cutting gains less than it costs */
+  CELLC_ROUNDS = 8,           /* of repair, unless the caller allows fewer: kPlannedRounds of segmented.cuh */
+  /* Threads of a multiprocessor that keep memory busy: with twice as many, longer run-ups cost more than the
+   * latency that they hide. */
+  CELLC_THREADS_WANTED = 256
+};
+
+typedef struct cellc_stage_facts {
+  int exact;     /* linear, or scannable */
+  int forgets;   /* no state feeds itself: one step back decides */
+  int64_t block; /* coupled entries of a lane */
+  int storage_bytes;
+} cellc_stage_facts;
+
+/* Lanes that keep a multiprocessor busy: of 16-bit arrays a thread takes two (cellc_walk_variant). */
+static inline int64_t cellc_lanes_wanted(const cellc_stage_facts* stage, int64_t channels) {
+  return stage->storage_bytes == 2 && channels % (2 * CELLC_WARP) == 0 ? 2 * CELLC_THREADS_WANTED
+                                                                       : CELLC_THREADS_WANTED;
+}
+
+enum { CELLC_TOO_SHORT, CELLC_FULL, CELLC_FORGETS, CELLC_EXACT, CELLC_SEGMENTS };
+
+static inline int64_t cellc_segment_length(const cellc_facts* card, int64_t sequences, int64_t channels,
+                                           int64_t longest, int64_t lanes) {
+  const int64_t wanted = (int64_t)card->multiprocessors * lanes;
+  const int64_t segments = cellc_most(1, wanted / cellc_most(1, sequences * channels));
+  const int64_t steps = cellc_divide_up(longest, segments);
+  return cellc_most(2 * CELLC_STAGE_STEPS_MOST,
+                    cellc_divide_up(steps, CELLC_STAGE_STEPS_MOST) * CELLC_STAGE_STEPS_MOST);
+}
+
+static inline cellc_plan cellc_walk_plan(void) {
+  cellc_plan plan;
+  memset(&plan, 0, sizeof plan);
+  plan.strategy = CELLC_SEQUENTIAL;
+  plan.rounds = CELLC_ROUNDS;
+  plan.repairs = 1;
+  plan.checks = 1;
+  return plan;
+}
+
+/* `why`: null, or the reason. */
+static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card,
+                                           int64_t sequences, int64_t channels, int64_t longest, int* why) {
+  cellc_plan plan = cellc_walk_plan();
+  const int64_t lanes = cellc_lanes_wanted(stage, channels);
+  int reason;
+  if (longest < CELLC_SHORTEST) {
+    reason = CELLC_TOO_SHORT;
+  } else if (4 * sequences * channels >= 3 * (int64_t)card->multiprocessors * lanes) {
+    reason = CELLC_FULL;
+  } else {
+    plan.segment = cellc_segment_length(card, sequences, channels, longest, lanes);
+    if (stage->forgets) {
+      reason = CELLC_FORGETS;
+      plan.strategy = CELLC_SEGMENTED;
+      plan.burn_in = CELLC_STAGE_STEPS_MOST;
+    } else if (stage->exact && stage->block <= 8) {
+      reason = CELLC_EXACT;
+      plan.strategy = CELLC_SCAN;
+      plan.carries = 1;
+      plan.eager = 1;
+    } else {
+      reason = CELLC_SEGMENTS;
+      plan.strategy = CELLC_SEGMENTED;
+      plan.burn_in = plan.segment >= 512 ? 64 : 32;
+      plan.learns = 1;
+    }
+  }
+  if (why) *why = reason;
+  return plan;
+}
+
+enum { CELLC_ASK_SEGMENTED, CELLC_ASK_NEWTON, CELLC_ASK_CARRIED };
+
+/* A strategy that is asked for, with its parameters: segments, Newton's iteration over single steps, or
+ * segments with carriers (shooting, scan). `rounds`: of repair at most, or exactly where `fixed`. */
+static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const cellc_facts* card,
+                                           int64_t sequences, int64_t channels, int64_t longest, int asked,
+                                           int rounds) {
+  cellc_plan plan = cellc_walk_plan();
+  plan.strategy = CELLC_SEGMENTED;
+  plan.segment = cellc_least(cellc_segment_length(card, sequences, channels, longest, cellc_lanes_wanted(stage, channels)),
+                             cellc_most(2 * CELLC_STAGE_STEPS_MOST, (longest / 2 + 7) / 8 * 8));
+  plan.rounds = rounds;
+  if (asked == CELLC_ASK_SEGMENTED) {
+    plan.burn_in = stage->forgets ? CELLC_STAGE_STEPS_MOST : 32;
+  } else if (asked == CELLC_ASK_NEWTON) {
+    /* Every step is an unknown. The first sweep makes the guess f(start, x); each round is one iteration. */
+    plan.segment = 1;
+    plan.eager = 2;
+    plan.fixed = 1;
+  } else {
+    plan.carries = 1;
+    plan.eager = 1;
+  }
+  return plan;
+}
+
+#endif

@@ -1,0 +1,45 @@
+#include "runtime/build/build_object.h"
+
+#include <fmt/format.h>
+
+#include "compiler/codegen_llvm/emit_llvm_driver.h"
+#include "compiler/codegen_llvm/print_header.h"
+#include "compiler/syntax/version.h"
+#include "runtime/data/bind.h"
+#include "runtime/build/compile_orc.h"
+#include "runtime/data/fixed_lengths.h"
+#include "runtime/build/link_shared.h"
+#include "runtime/data/storage_of.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+BuiltObject build_object(const CellGraph& cell, const Structure& structure, const BuildRequest& request) {
+  DriverOptions options;
+  options.storage = storage_of(request.dtype);
+  options.vector_bits = target_vector_bits(request.cpu);
+  options.prefix = c_prefix(cell.name);
+  options.lengths = fixed_lengths(cell, request.dims);
+  options.steps = request.length;
+  const std::string cpu = request.cpu == "native" ? host_cpu_name() : request.cpu;
+  options.about = fmt::format("cell {}, {}, for {}, by cellc {} with {}", cell.name, to_string(request.dtype),
+                              cpu, kVersion, llvm_version());
+  BuiltObject result;
+  DriverModule module;
+  try {
+    module = emit_driver(cell, structure, options);
+  } catch (const std::invalid_argument& e) {
+    throw RequestError(e.what());
+  }
+  result.about = options.about;
+  result.functions = module.functions;
+  result.header = print_header(
+      module, options,
+      fmt::format("{}. Generated: change the cell, not this file.\n"
+                  " * structure: {}\n * plan: sequential, products in the step, vectors of {} bits\n",
+                  options.about, structure_summary(cell, structure), options.vector_bits));
+  result.bytes = compile_object(module.ir, request.cpu, module.functions);
+  if (request.shared) result.bytes = link_shared(result.bytes, request.name);
+  return result;
+}
+
+}  // namespace cellc

@@ -1,0 +1,33 @@
+#pragma once
+// A cell compiled ahead of time: an object file or a shared library that needs nothing of ours, and its
+// header.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "compiler/analysis/structure.h"
+#include "runtime/data/array.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+struct BuildRequest {
+  bool shared = false;  ///< a library, otherwise an object file
+  std::string name;     ///< of the library, as programs will look for it
+  std::string cpu = "x86-64-v3";
+  Dtype dtype = Dtype::F32;
+  std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
+  std::optional<std::int64_t> length;        ///< steps, if they are
+};
+
+struct BuiltObject {
+  std::string bytes, header;
+  std::string about;
+  std::vector<std::string> functions;
+};
+
+/// Throws DeviceError, RequestError or UsageError.
+BuiltObject build_object(const CellGraph& cell, const Structure& structure, const BuildRequest& request);
+
+}  // namespace cellc

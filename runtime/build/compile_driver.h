@@ -1,0 +1,29 @@
+#pragma once
+// A cell with its driver (compiler/codegen_llvm/emit_llvm_driver.h) as machine code: of this process, or as an object
+// file for others.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen_llvm/emit_llvm_driver.h"
+#include "runtime/build/compile_orc.h"
+#include "runtime/data/run.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+/// The driver as code of this process.
+struct CompiledDriver {
+  DriverModule module;
+  std::shared_ptr<CompiledModule> code;  ///< owns the functions
+  int (*workspace)(const std::uint64_t* lengths, std::int64_t* bytes) = nullptr;
+  int (*forward)(const std::uint64_t* lengths, const std::uint64_t* arrays, void* workspace,
+                 std::int64_t workspace_bytes, std::int32_t* status) = nullptr;
+};
+
+/// Throws DeviceError or RequestError.
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
+                              const CompileOptions& options);
+
+}  // namespace cellc

@@ -1,0 +1,41 @@
+#include "runtime/build/compile_plan.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "runtime/data/errors.h"
+#include "runtime/data/storage_of.h"
+
+namespace cellc {
+
+CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
+                          AxisId split_axis, bool whole_vectors) {
+  const auto start = std::chrono::steady_clock::now();
+  EmitOptions emit;
+  emit.storage = storage_of(options.dtype);
+  emit.vector_bits = options.vector_bits ? options.vector_bits : host_vector_bits(options.cpu);
+  if (emit.vector_bits != 128 && emit.vector_bits != 256 && emit.vector_bits != 512) {
+    throw RequestError(fmt::format("vectors of {} bits: expected 128, 256 or 512", emit.vector_bits));
+  }
+  emit.whole_vectors = whole_vectors;
+  CompiledPlan result;
+  result.vector_lanes = emit.vector_bits / (options.dtype == Dtype::F64 ? 64 : 32);
+  result.dtype = options.dtype;
+  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2,
+                                                .split_axis = split_axis,
+                                                .hoist_products = !options.own_products});
+  EmittedModule emitted = emit_llvm(result.plan, emit);
+  result.ir = std::move(emitted.ir);
+  result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);
+  result.kernels = std::move(emitted.kernels);
+  for (const KernelCode& kernel : result.kernels) {
+    void* address = kernel.function.empty() ? nullptr : result.module->symbol(kernel.function);
+    if (!address && !kernel.function.empty()) throw DeviceError("LLVM lost the function " + kernel.function);
+    result.functions.push_back(reinterpret_cast<KernelFunction>(address));
+  }
+  result.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace cellc

@@ -1,0 +1,36 @@
+#pragma once
+// A plan becomes machine code: emitted as text, compiled, its functions found.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen_llvm/emit_llvm.h"
+#include "compiler/plan/plan.h"
+#include "runtime/data/array.h"
+#include "runtime/build/compile_orc.h"
+#include "runtime/data/run.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+using KernelFunction = void (*)(const std::uint64_t* slots, std::int64_t steps, std::int64_t lane_begin,
+                                std::int64_t lane_end);
+
+/// A plan with its code.
+struct CompiledPlan {
+  Plan plan;
+  Dtype dtype = Dtype::F32;
+  std::vector<KernelCode> kernels;
+  std::vector<KernelFunction> functions;  ///< by kernel; null where it does nothing
+  std::string ir;                         ///< text handed to LLVM
+  std::shared_ptr<CompiledModule> module; ///< owns the functions
+  double compile_ms = 0;
+  int vector_lanes = 1;                   ///< entries of a vector
+};
+
+/// Throws DeviceError, or RequestError where options cannot be meant.
+/// `split_axis`: PlanOptions; `whole_vectors`: EmitOptions.
+CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, const CompileOptions& options,
+                          AxisId split_axis = kNoAxis, bool whole_vectors = false);
+
+}  // namespace cellc

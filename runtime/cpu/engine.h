@@ -1,0 +1,33 @@
+#pragma once
+// The public door of the runtime: a cell graph becomes a callable that runs whole sequences.
+#include <memory>
+#include <string>
+
+#include "compiler/analysis/structure.h"
+#include "runtime/data/errors.h"
+#include "runtime/data/object_cache.h"
+#include "runtime/data/run.h"
+
+namespace cellc {
+
+class Program {
+ public:
+  /// Emits, compiles and links the sequential CPU kernel. Throws DeviceError.
+  static Program compile(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+  ~Program();
+  Program(Program&&) noexcept;
+  /// Throws RequestError. Arrays of `reuse`, an earlier output, are written again where they have the
+  /// right shape and nobody else holds them: a repeated call then touches no fresh memory.
+  RunOutput run(const BoundRun& run, RunOutput reuse = {}) const;
+  double compile_ms() const;
+  CacheState cache() const;               ///< where the machine code came from
+  const std::string& llvm_ir() const;     ///< text handed to LLVM
+  std::string assembly() const;           ///< of the optimised module
+
+ private:
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellc

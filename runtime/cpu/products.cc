@@ -1,0 +1,79 @@
+#include "runtime/cpu/products.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <vector>
+
+#ifndef OPENBLAS_VERSION
+/// Of an OpenBLAS that stands behind another's cblas.h; null where there is none.
+extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
+#endif
+
+namespace cellc {
+
+ProductShape product_shape(const Plan& plan, const Product& product, const std::map<AxisId, std::int64_t>& sizes) {
+  const auto length = [&](AxisId axis) { return sizes.at(plan.cell.graph.axis(axis).extent_of); };
+  ProductShape shape{1, 1, length(product.sum)};
+  for (const AxisId a : product.batch) shape.batch *= length(a);
+  for (const AxisId a : product.rows) shape.width *= length(a);
+  return shape;
+}
+
+namespace {
+
+void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const float* a, blasint lda, const float* b, blasint ldb,
+          float* c, blasint ldc) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
+}
+void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const double* a, blasint lda, const double* b, blasint ldb,
+          double* c, blasint ldc) {
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, transpose, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
+}
+
+template <typename T>
+void multiply(const ProductShape& s, bool sum_last, const T* matrix, const T* operand, T* result, std::int64_t rows) {
+  const std::int64_t in = s.batch * s.depth, out = s.batch * s.width;
+  if (out == 0 || rows == 0) return;
+  if (s.depth == 0) {
+    std::fill_n(result, rows * out, T(0));
+    return;
+  }
+  thread_local std::vector<T> padded_in, padded_out;
+  T* target = result;
+  if (rows < kProductRows) {
+    padded_in.assign(static_cast<std::size_t>(kProductRows * in), T(0));
+    padded_out.resize(static_cast<std::size_t>(kProductRows * out));
+    std::copy_n(operand, rows * in, padded_in.begin());
+    operand = padded_in.data();
+    target = padded_out.data();
+  }
+  const auto narrow = [](std::int64_t n) { return static_cast<blasint>(std::max<std::int64_t>(n, 1)); };
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    gemm(sum_last ? CblasTrans : CblasNoTrans, narrow(std::max(rows, kProductRows)), narrow(s.width), narrow(s.depth), operand + b * s.depth, narrow(in),
+         matrix + b * s.width * s.depth, narrow(sum_last ? s.depth : s.width), target + b * s.width, narrow(out));
+  }
+  if (target != result) std::copy_n(target, rows * out, result);
+}
+
+}  // namespace
+
+void multiply_rows(const ProductShape& shape, bool sum_last, Dtype dtype, const void* matrix, const void* operand,
+                   void* result, std::int64_t rows) {
+  if (dtype == Dtype::F64) {
+    multiply(shape, sum_last, static_cast<const double*>(matrix), static_cast<const double*>(operand),
+             static_cast<double*>(result), rows);
+  } else {
+    multiply(shape, sum_last, static_cast<const float*>(matrix), static_cast<const float*>(operand),
+             static_cast<float*>(result), rows);
+  }
+}
+
+void use_one_blas_thread() {
+#ifndef OPENBLAS_VERSION
+  if (!openblas_set_num_threads) return;
+#endif
+  openblas_set_num_threads(1);
+}
+
+}  // namespace cellc

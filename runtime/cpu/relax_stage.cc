@@ -1,0 +1,264 @@
+#include "runtime/cpu/relax_stage.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "runtime/data/bind.h"
+#include "runtime/strategy/predict_iterations.h"
+#include "runtime/cpu/products.h"
+#include "runtime/evaluate/row_difference.h"
+#include "runtime/data/threads.h"
+#include "runtime/cpu/time_window.h"
+
+namespace cellc {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+std::unique_ptr<Relaxation> Relaxation::make(const CellGraph& cell, const Structure& structure, int stage,
+                                             const CompileOptions& options) {
+  const auto start = Clock::now();
+  std::optional<RelaxedCell> relaxed = relax(cell, structure, stage);
+  if (!relaxed) return nullptr;
+  std::unique_ptr<Relaxation> result(new Relaxation(cell, structure.stages[stage].states, std::move(*relaxed), options));
+  result->compile_ms_ = ms_since(start);
+  return result;
+}
+
+Relaxation::Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options)
+    : cell_(cell), states_(states), relaxed_(std::move(relaxed)), mixing_plan_(make_plan(relaxed_.mixing.cell, Structure{})),
+      options_(options) {}
+
+/// Compiles when a run first asks: whoever weighs the strategies only needs shapes.
+void Relaxation::prepare() {
+  if (inner_) return;
+  const auto start = Clock::now();
+  // What was made before a failure is kept.
+  const auto compile = [&](std::optional<Program>& program, const CellGraph& cell) {
+    if (program || cell.outs.empty()) return;
+    program.emplace(Program::compile(cell, Structure{}, options_));
+    caches_.push_back(program->cache());
+  };
+  compile(mixing_, relaxed_.mixing.cell);
+  compile(fixed_, relaxed_.fixed.cell);
+  compile(step_, relaxed_.step.cell);
+  const Jacobian jacobian = differentiate(relaxed_.cell);
+  structure_ = analyse(relaxed_.cell, jacobian);
+  inner_ = std::make_unique<Solver>(relaxed_.cell, structure_, options_);
+  compile_ms_ += ms_since(start);
+}
+
+double Relaxation::product_entries(const BoundRun& run) const {
+  double entries = 0;
+  for (const Product& p : mixing_plan_.products) {
+    const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
+    entries += static_cast<double>(shape.batch) * static_cast<double>(shape.width) * static_cast<double>(shape.depth);
+  }
+  return entries;
+}
+
+double Relaxation::iteration_ns(const BoundRun& run) const {
+  // What an iteration takes beside its products, by entry of the state: gates, scans, comparisons.
+  constexpr double kBeside = 9;
+  ProductShape largest{0, 0, 0};
+  const auto entries = [](const ProductShape& s) { return static_cast<double>(s.batch) * static_cast<double>(s.width) * static_cast<double>(s.depth); };
+  double coupled = 0;
+  for (const Product& p : mixing_plan_.products) {
+    const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
+    if (entries(shape) > entries(largest)) largest = shape;
+  }
+  for (const int u : states_) {
+    double count = 1;
+    for (const AxisId a : cell_.symbols[cell_.updates[u].symbol].axes) count *= static_cast<double>(run.sizes.at(cell_.graph.axis(a).extent_of));
+    coupled += count;
+  }
+  const std::int64_t threads = thread_count(run.threads);
+  if (entries(largest) == 0) return kBeside * coupled / static_cast<double>(threads);
+  const Array matrix(options_.dtype, {largest.batch, largest.width, largest.depth});
+  const Array operand(options_.dtype, {kManyProductRows, largest.batch * largest.depth});
+  Array result(options_.dtype, {kManyProductRows, largest.batch * largest.width});
+  use_one_blas_thread();  // as a run does: what one takes is divided by ours below
+  double ns = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 2; ++i) {  // the first touches the pages
+    const auto start = Clock::now();
+    multiply_rows(largest, true, options_.dtype, matrix.data(), operand.data(), result.data(), kManyProductRows);
+    ns = std::min(ns, 1e6 * ms_since(start));
+  }
+  const double products = ns * product_entries(run) / (entries(largest) * kManyProductRows);
+  return (products + kBeside * coupled) / static_cast<double>(threads);
+}
+
+std::int64_t Relaxation::window_steps(const BoundRun& run) {
+  constexpr std::int64_t kRows = 16384, kLeast = 256, kMost = 2048;
+  const std::int64_t sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(run.offsets.size()) - 1);
+  std::int64_t longest = 0;
+  for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
+  const std::int64_t wanted = std::clamp(kRows / sequences, kLeast, kMost);
+  if (longest <= wanted + wanted / 2) return 0;
+  // Windows of one length, in whole products.
+  const std::int64_t windows = (longest + wanted - 1) / wanted, each = (longest + windows - 1) / windows;
+  return (each + kManyProductRows - 1) / kManyProductRows * kManyProductRows;
+}
+
+BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySource>& sources,
+                           const std::vector<Array>& mixing, const std::vector<Array>& fixed, bool starts) const {
+  const BoundRun& run = *arrays.run;
+  BoundRun result;
+  result.sizes = run.sizes;
+  result.offsets = run.offsets;
+  result.reverse = run.reverse;
+  result.threads = run.threads;
+  result.product_rows = kManyProductRows;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const ArraySource source = sources[s];
+    Array array, history;
+    if (source.kind == ArraySource::Kind::Symbol) {
+      array = run.symbols[source.id];
+      if (static_cast<std::size_t>(source.id) < run.histories.size()) history = run.histories[source.id];
+    } else if (source.kind == ArraySource::Kind::Mixing) {
+      array = mixing[source.id];
+    } else if (source.kind == ArraySource::Kind::Before) {
+      array = fixed[source.id];
+    } else {
+      const Array& start = run.symbols[cell_.updates[source.id].symbol];
+      const bool own = starts && s < states_.size();
+      array = own ? start : arrays.trajectories[source.id];
+      std::vector<std::int64_t> shape = start.shape();
+      shape.insert(shape.begin() + 1, 1);
+      if (!own) history = start.with_shape(shape);
+    }
+    result.symbols.push_back(std::move(array));
+    result.histories.push_back(std::move(history));
+  }
+  return result;
+}
+
+StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window) {
+  prepare();
+  const BoundRun& run = *arrays.run;
+  const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+  std::int64_t longest = 0;
+  for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
+  if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance);
+  StageOutcome outcome;
+  StageReport& report = outcome.report;
+  for (std::int64_t begin = 0; begin < longest; begin += window) {
+    TimeWindow part;
+    cut_window(cell_, run, arrays.trajectories, begin, window, part);
+    StageOutcome found = relax_rows(part.arrays, options, tolerance);
+    put_back(part, states_, run, arrays.trajectories);
+    report.iterations = std::max(report.iterations, found.report.iterations);
+    report.max_residual = std::max(report.max_residual, found.report.max_residual);
+    report.error_estimate = std::max(report.error_estimate, found.report.error_estimate);
+    if (found.report.contraction) report.contraction = std::max(report.contraction.value_or(0), *found.report.contraction);
+    if (begin == 0) report.predicted_iterations = found.report.predicted_iterations;
+    report.trace.insert(report.trace.end(), found.report.trace.begin(), found.report.trace.end());
+    for (Unconverged& u : found.unconverged) {
+      u.sequence = part.sequences[static_cast<std::size_t>(u.sequence)];
+      u.first_bad_step += begin;
+      merge(outcome.unconverged, u);
+    }
+    // The caller runs the whole stage step by step: nothing is gained by going on.
+    if (!outcome.unconverged.empty() && options.repair && !options.fixed_iterations) break;
+  }
+  return outcome;
+}
+
+std::optional<int> Relaxation::predict(const BoundRun& run, double tolerance) {
+  constexpr std::int64_t kSteps = 256;
+  constexpr int kIterations = 4;
+  prepare();
+  TimeWindow part;
+  cut_window(cell_, run, {}, 0, kSteps, part);
+  for (const int u : states_) {
+    std::vector<std::int64_t> shape = run.symbols[cell_.updates[u].symbol].shape();
+    shape[0] = part.run.offsets.back();
+    part.arrays.trajectories[u] = Array(options_.dtype, shape);
+  }
+  for (std::size_t s = 0; s < part.run.symbols.size(); ++s)
+    for (Array* a : {&part.run.symbols[s], &part.run.histories[s]})
+      if (a->data() && a->dtype() != options_.dtype) *a = convert(*a, options_.dtype);
+  SolveOptions few;
+  few.fixed_iterations = kIterations;
+  return predict_iterations(relax_rows(part.arrays, few, tolerance).report.trace, tolerance, 1);
+}
+
+StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance) {
+  const BoundRun& run = *arrays.run;
+  const int threads = thread_count(run.threads);
+  StageOutcome outcome;
+  StageReport& report = outcome.report;
+  for (const int u : states_) {
+    Array& a = arrays.trajectories[u];
+    std::memset(a.data(), 0, static_cast<std::size_t>(a.count()) * size_of(a.dtype()));
+  }
+  SolveOptions inner;
+  inner.tolerance = tolerance / 8;
+  const int most = options.fixed_iterations.value_or(options.max_iterations);
+  RunOutput terms, last, fixed;
+  if (fixed_) fixed = fixed_->run(bound(arrays, relaxed_.fixed.sources, {}, {}, false));
+  double best = std::numeric_limits<double>::infinity();
+  int idle = 0;
+  bool settled = false, careful = options.fixed_iterations.has_value();
+  for (int k = 0; k < most;) {
+    for (settled = false; k < most && !settled; ++k) {
+      terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));
+      SolveReport solved;
+      RunOutput next = inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
+      if (!inner_counted_) {
+        inner_counted_ = true;
+        compile_ms_ += solved.compile_ms;
+        caches_.push_back(solved.cache);
+      }
+      double change = 0;
+      last = {};
+      for (std::size_t i = 0; i < states_.size(); ++i) {
+        Array& now = arrays.trajectories[states_[i]];
+        change = std::max(change, largest_change(next.states[i], now, threads));
+        last.states.push_back(std::exchange(now, next.states[i]));
+        next.states[i] = Array();
+      }
+      ++report.iterations;
+      report.trace.push_back({change, run.offsets.back()});
+      if (report.trace.size() > 1 && report.trace[report.trace.size() - 2].change > 0)
+        report.contraction = change / report.trace[report.trace.size() - 2].change;
+      if (report.trace.size() == 4) report.predicted_iterations = predict_iterations(report.trace, tolerance, 1);
+      idle = change < 0.9 * best ? 0 : idle + 1;
+      best = std::min(best, change);
+      if (options.fixed_iterations) continue;
+      // The next iteration would change about as much as the residual is now: it need not be made.
+      const double q = careful ? 1 : report.contraction.value_or(1);
+      settled = change * (q < 0.5 ? 2 * q : 1) <= tolerance;
+      if (idle >= 20) k = most;  // it does not contract
+    }
+    report.max_residual = check(arrays, tolerance, outcome.unconverged);
+    if (outcome.unconverged.empty() || careful) break;
+    careful = true;
+    if (k < most) outcome.unconverged.clear();
+  }
+  if (most == 0) report.max_residual = check(arrays, tolerance, outcome.unconverged);
+  // A contraction by q leaves at most r/(1 − q) of an error.
+  const double q = report.contraction.value_or(0);
+  report.error_estimate = q < 1 ? report.max_residual / (1 - q) : std::numeric_limits<double>::infinity();
+  if (report.max_residual == 0) report.error_estimate = 0;
+  return outcome;
+}
+
+/// Every step against f of the trajectory itself; returns the largest residual.
+double Relaxation::check(const RunArrays& arrays, double tolerance, std::vector<Unconverged>& unconverged) {
+  const BoundRun& run = *arrays.run;
+  const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
+  double most = 0;
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    most = std::max(most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, tolerance, run.reverse, unconverged));
+  return most;
+}
+
+}  // namespace cellc

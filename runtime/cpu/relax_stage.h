@@ -1,0 +1,62 @@
+#pragma once
+// Waveform relaxation of one stage (compiler/derive/relaxed_cell.h): one matrix product over all steps, the
+// rest exactly, again and again until nothing moves.
+#include <memory>
+#include <optional>
+
+#include "compiler/plan/plan.h"
+#include "compiler/derive/relaxed_cell.h"
+#include "runtime/cpu/solve.h"
+#include "runtime/cpu/solve_stage.h"
+
+namespace cellc {
+
+class Relaxation {
+ public:
+  /// `options`: arithmetic precision. nullptr: the stage has no mixing terms.
+  static std::unique_ptr<Relaxation> make(const CellGraph& cell, const Structure& structure, int stage,
+                                          const CompileOptions& options);
+
+  /// Steps of a window that is relaxed before the next one starts: short, so that iterations stay few where
+  /// differences die out slowly, and what they read stays near; long enough for products to be worth it.
+  static std::int64_t window_steps(const BoundRun& run);
+
+  /// Writes the stage's trajectories, window by window (0: all steps at once). What has not converged is
+  /// reported and left to the caller.
+  StageOutcome run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window);
+
+  /// A few iterations over the first steps: how many a run will take. nullopt: it does not contract.
+  std::optional<int> predict(const BoundRun& run, double tolerance);
+
+  /// Multiplications by params that one step's mixing terms take.
+  double product_entries(const BoundRun& run) const;
+
+  /// Nanoseconds that an iteration takes a row, with all threads at work: its products, measured by one call
+  /// of BLAS, and an estimate of the rest.
+  double iteration_ns(const BoundRun& run) const;
+
+  double compile_ms() const { return compile_ms_; }
+  const std::vector<CacheState>& caches() const { return caches_; }
+
+ private:
+  Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options);
+  void prepare();
+  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance);
+  double check(const RunArrays& arrays, double tolerance, std::vector<Unconverged>& unconverged);
+  BoundRun bound(const RunArrays& arrays, const std::vector<ArraySource>& sources, const std::vector<Array>& mixing,
+                 const std::vector<Array>& fixed, bool starts) const;
+
+  const CellGraph& cell_;
+  const std::vector<int>& states_;
+  RelaxedCell relaxed_;
+  Plan mixing_plan_;
+  Structure structure_;
+  CompileOptions options_;
+  std::unique_ptr<Solver> inner_;
+  std::optional<Program> fixed_, mixing_, step_;
+  double compile_ms_ = 0;
+  bool inner_counted_ = false;
+  std::vector<CacheState> caches_;
+};
+
+}  // namespace cellc

@@ -1,0 +1,34 @@
+#pragma once
+// The scan of a linear stage of one state whose steps are neighbours in memory: B = 1, d = 1. Vectors lie
+// along time, so nothing is gathered or turned, and each array is read or written once.
+//
+// In chunks that stay in the first-level cache: the carrier cell over all steps of a chunk side by side, each
+// from state zero, gives s = a*s + b; those are composed (compose_steps.h); and the step code over the same
+// steps, each from the state that was found before it, is what every step is checked against. A thread takes
+// a segment from a guess of its start. The true one follows from the segment before; from there on chunks
+// are written again until one ends in the same bits, which for a cell that forgets is the first.
+#include <vector>
+
+#include "runtime/cpu/segments.h"
+#include "runtime/cpu/stage_kernels.h"
+
+namespace cellc {
+
+/// Whether this processor has the vectors for it.
+bool has_step_composer(Dtype dtype);
+
+/// Whether these arrays admit it, too.
+bool scans_along_time(const StageData& data, const CarrierCell& carriers);
+
+struct AlongTime {
+  std::vector<double> residual;  ///< by segment, the largest over all steps but its first
+  double log_product = 0;        ///< of all carriers
+  bool checked = false;          ///< all residuals are within the tolerance; otherwise scan in another way
+};
+
+/// Writes the trajectory; fills starts and ends of all segments.
+template <typename Number>
+AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments,
+                          double tolerance, int threads);
+
+}  // namespace cellc

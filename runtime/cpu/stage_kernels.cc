@@ -1,0 +1,90 @@
+#include "runtime/cpu/stage_kernels.h"
+
+#include <chrono>
+
+namespace cellc {
+
+namespace {
+
+/// Adds the time of its scope, derivation included.
+class Clock {
+ public:
+  explicit Clock(double& ms) : ms_(ms) {}
+  ~Clock() { ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& ms_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+LaneKernel StageKernels::compile(const CellGraph& cell) {
+  LaneKernel kernel = LaneKernel::compile(cell, stage_.lane, options_);
+  caches_.push_back(kernel.cache());
+  return kernel;
+}
+
+const LaneKernel& StageKernels::step() {
+  if (!step_) {
+    const Clock clock(compile_ms_);
+    step_ = std::make_unique<LaneKernel>(compile(stage_.lanes));
+  }
+  return *step_;
+}
+
+const StageKernels::Carrying& StageKernels::carriers() {
+  if (!carriers_) {
+    const Clock clock(compile_ms_);
+    CarrierCell cell = with_carriers(stage_.lanes, stage_.lane, scannable_);
+    LaneKernel kernel = compile(cell.cell);
+    // Clip and Möbius maps are left alone: their numbers count by their ratios, however small.
+    if (cell.kind == Scannable::Affine) kernel.flush_to_zero();
+    carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
+  }
+  return *carriers_;
+}
+
+const StageKernels::Newton& StageKernels::newton() {
+  if (!newton_) {
+    const Clock clock(compile_ms_);
+    NewtonCell cell = linearised(stage_.lanes, stage_.lane);
+    LaneKernel kernel = compile(cell.cell);
+    newton_ = std::make_unique<Newton>(Newton{std::move(cell), std::move(kernel)});
+  }
+  return *newton_;
+}
+
+const StageKernels::Carrying& StageKernels::newton_carriers() {
+  if (!newton_carriers_) {
+    const CellGraph& system = newton().cell.cell;
+    const Clock clock(compile_ms_);
+    CarrierCell cell = with_carriers(system, stage_.lane, Scannable::Affine);
+    LaneKernel kernel = compile(cell.cell);
+    kernel.flush_to_zero();
+    newton_carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
+  }
+  return *newton_carriers_;
+}
+
+const StageKernels::Newton& StageKernels::guess() {
+  if (!guess_) {
+    const Clock clock(compile_ms_);
+    NewtonCell cell = evaluated(stage_.lanes);
+    LaneKernel kernel = compile(cell.cell);
+    guess_ = std::make_unique<Newton>(Newton{std::move(cell), std::move(kernel)});
+  }
+  return *guess_;
+}
+
+const StageKernels::Residual& StageKernels::residual() {
+  if (!residual_) {
+    const Clock clock(compile_ms_);
+    ResidualCell cell = cellc::residual(stage_.lanes, stage_.lane);
+    LaneKernel kernel = compile(cell.cell);
+    residual_ = std::make_unique<Residual>(Residual{std::move(cell), std::move(kernel)});
+  }
+  return *residual_;
+}
+
+}  // namespace cellc

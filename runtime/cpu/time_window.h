@@ -1,0 +1,32 @@
+#pragma once
+// Some steps of every sequence as a run of its own: starts are where the steps before ended, and what
+// lagged inputs had then is their history.
+#include <cstdint>
+#include <vector>
+
+#include "runtime/cpu/engine.h"
+#include "runtime/cpu/stage_data.h"
+
+namespace cellc {
+
+struct TimeWindow {
+  BoundRun run;
+  RunArrays arrays;                     ///< of `run`; its trajectories are those of the whole run, cut
+  std::vector<std::int64_t> sequences;  ///< of the whole run: those that are as long
+  std::int64_t begin = 0;
+
+  TimeWindow() = default;
+  TimeWindow(const TimeWindow&) = delete;  // arrays point to run
+  TimeWindow& operator=(const TimeWindow&) = delete;
+};
+
+/// Steps [begin, begin + steps) of the sequences that have them. Trajectories that the whole run has not
+/// allocated stay unallocated; those before `begin` must be known.
+void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Array>& trajectories, std::int64_t begin,
+                std::int64_t steps, TimeWindow& window);
+
+/// Writes the window's trajectories of some updates where they belong.
+void put_back(const TimeWindow& window, const std::vector<int>& updates, const BoundRun& run,
+              std::vector<Array>& trajectories);
+
+}  // namespace cellc

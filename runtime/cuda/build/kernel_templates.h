@@ -1,0 +1,25 @@
+#pragma once
+// The text of kernels-templates/*.cuh and *.h, as part of the library: nothing is read at run time.
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/data/array.h"
+
+namespace cellc {
+
+struct KernelTemplate {
+  std::string_view name;  ///< of its file: "preamble.cuh"
+  std::string_view text;
+};
+
+/// All of them, by name. The build writes this function: cmake/embed_templates.cmake.
+std::span<const KernelTemplate> kernel_templates();
+
+/// Text of one. A name that is none is our mistake: std::logic_error.
+std::string_view kernel_template(std::string_view name);
+
+/// The line before preamble.cuh that says what rows are stored as.
+std::string storage_macro(Dtype storage);
+
+}  // namespace cellc

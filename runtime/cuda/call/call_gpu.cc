@@ -1,0 +1,45 @@
+#include "runtime/cuda/call/call_gpu.h"
+
+namespace cellc {
+
+GpuModule LoadedModules::load(Gpu& gpu, const GpuSource& source) {
+  std::shared_ptr<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Entry>& kept = modules_[{source.text, source.options}];
+    if (!kept) kept = std::make_shared<Entry>();
+    entry = kept;
+  }
+  const std::lock_guard lock(entry->mutex);  // who wants another module does not wait
+  if (!entry->module) return entry->module = gpu.load(source);
+  GpuModule again = entry->module;
+  again.compile_ms = 0;
+  return again;
+}
+
+CallGpu::Rehearsal::Rehearsal(CallGpu& gpu) : gpu_(gpu) {
+  gpu_.below_.allow_in_capture(true);
+  try {
+    gpu_.own_ = gpu_.below_.make_stream();
+  } catch (...) {
+    gpu_.below_.allow_in_capture(false);
+    throw;
+  }
+  gpu_.rehearsing_ = true;
+}
+
+void CallGpu::Rehearsal::finish() { gpu_.below_.synchronize(gpu_.own_); }
+
+CallGpu::Rehearsal::~Rehearsal() {
+  gpu_.rehearsing_ = false;
+  try {
+    finish();   // also where it failed: what has been cleared then is kept, and its clearing must not come later
+  } catch (...) {
+    // A device that is lost says so at the next call.
+  }
+  gpu_.below_.release_stream(gpu_.own_);
+  gpu_.own_ = 0;
+  gpu_.below_.allow_in_capture(false);
+}
+
+}  // namespace cellc

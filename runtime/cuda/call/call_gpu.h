@@ -1,0 +1,73 @@
+#pragma once
+// The device as one prepared call sees it. Modules are shared between the calls of a kernel. While a call is
+// rehearsed, kernels are not launched, and what fills its memory once and for all runs on a stream of our
+// own: a rehearsal allocates, compiles and clears all that the call will ever need, and leaves the caller's
+// stream, and the graph that may be captured on it, untouched.
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "runtime/cuda/device/wrapped_gpu.h"
+
+namespace cellc {
+
+/// What was compiled for one device, by text.
+class LoadedModules {
+ public:
+  /// Compiled at most once, also where several threads ask.
+  GpuModule load(Gpu& gpu, const GpuSource& source);
+
+ private:
+  struct Entry {
+    std::mutex mutex;
+    GpuModule module;
+  };
+  std::mutex mutex_;
+  std::map<std::pair<std::string, std::vector<std::string>>, std::shared_ptr<Entry>> modules_;
+};
+
+class CallGpu final : public WrappedGpu {
+ public:
+  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules)
+      : WrappedGpu(below), modules_(std::move(modules)) {}
+
+  /// A rehearsal, for as long as this lives. It ends when the device has done what was asked of it.
+  class Rehearsal {
+   public:
+    explicit Rehearsal(CallGpu& gpu);
+    ~Rehearsal();
+    Rehearsal(const Rehearsal&) = delete;
+    Rehearsal& operator=(const Rehearsal&) = delete;
+    void finish();  ///< waits; throws where the device failed
+
+   private:
+    CallGpu& gpu_;
+  };
+
+  GpuModule load(const GpuSource& source) override { return modules_->load(below_, source); }
+  void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream stream) override {
+    below_.copy_in(to, from, bytes, own_or(stream));
+  }
+  /// Moves a call's data: nothing to rehearse.
+  void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream stream) override {
+    if (!rehearsing_) below_.copy(to, from, bytes, stream);
+  }
+  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override {
+    below_.zero(to, bytes, own_or(stream));
+  }
+  void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
+    if (!rehearsing_) below_.launch(function, launch, arguments);
+  }
+  bool rehearsing() const { return rehearsing_; }
+
+ private:
+  GpuStream own_or(GpuStream stream) const { return rehearsing_ ? own_ : stream; }
+
+  std::shared_ptr<LoadedModules> modules_;
+  bool rehearsing_ = false;
+  GpuStream own_ = 0;
+};
+
+}  // namespace cellc

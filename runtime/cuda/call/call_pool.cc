@@ -1,0 +1,104 @@
+#include "runtime/cuda/call/call_pool.h"
+
+#include "runtime/data/bind.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+namespace {
+
+/// Workspaces after which streams wait for each other on the device. A thread always finds one.
+constexpr std::size_t kMostForStreams = 8;
+
+}  // namespace
+
+struct CallPool::Place {
+  explicit Place(Gpu& gpu) : gpu(gpu), fence(gpu.make_fence()) {}
+  ~Place() {
+    call.reset();
+    gpu.release_fence(fence);
+  }
+  Gpu& gpu;
+  const GpuFence fence;  ///< at the end of the last run
+  std::unique_ptr<DeviceCall> call;
+  std::uint64_t stream = 0;  ///< number of the last run's
+  std::uint64_t graph = 0;   ///< that keeps the workspace
+  bool busy = true;          ///< some thread is queueing a run
+};
+
+CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make)
+    : gpu_(gpu), make_(std::move(make)) {
+  places_.push_back(std::make_unique<Place>(gpu_));
+  places_.back()->call = make_();
+  places_.back()->busy = false;
+}
+CallPool::~CallPool() = default;
+
+bool CallPool::captured() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& p : places_)
+    if (p->graph) return true;
+  return false;
+}
+
+CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status,
+                                std::uint64_t graph) {
+  const std::lock_guard lock(mutex_);
+  Place* found = nullptr;
+  std::size_t eager = 0;
+  for (const auto& p : places_) {
+    eager += p->graph == 0;
+    if (p->busy || p->graph != graph) continue;
+    if (p->stream == stream && (graph == 0 || (p->call && p->call->knows(arrays, status)))) {
+      found = p.get();
+      break;
+    }
+    if (graph == 0 && (!found || (!gpu_.passed(found->fence) && gpu_.passed(p->fence)))) found = p.get();
+  }
+  if (found && graph == 0 && found->stream != stream && !gpu_.passed(found->fence) && eager < kMostForStreams)
+    found = nullptr;
+  if (!found) {
+    const AllowedInCapture allowed(gpu_);
+    places_.push_back(std::make_unique<Place>(gpu_));
+    found = places_.back().get();
+    found->graph = graph;
+  }
+  found->busy = true;
+  return *found;
+}
+
+void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status,
+                   SolveReport* report) {
+  const std::uint64_t graph = gpu_.capturing(stream);
+  if (graph && report)
+    throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");
+  // Streams that are captured into one graph may overlap there, and their handles last as long as the capture.
+  const std::uint64_t number = graph ? stream : gpu_.stream_number(stream);
+  Place& place = take(arrays, number, status, graph);
+  struct Free {
+    CallPool& pool;
+    Place& place;
+    ~Free() {
+      const std::lock_guard lock(pool.mutex_);
+      place.busy = false;
+    }
+  } free{*this, place};
+  if (!place.call) place.call = make_();
+  // What a stream did before is done before what it does next.
+  if (graph == 0 && place.stream != number && !gpu_.passed(place.fence)) gpu_.wait(place.fence, stream);
+  place.stream = number;
+  try {
+    place.call->queue(arrays, stream, status);
+  } catch (...) {
+    // Some kernels may be under way. Where not even this works, the context is lost.
+    try {
+      if (graph == 0) gpu_.signal(place.fence, stream);
+    } catch (...) {
+    }
+    throw;
+  }
+  if (graph == 0) gpu_.signal(place.fence, stream);
+  if (report) place.call->report(*report, stream);
+}
+
+}  // namespace cellc

@@ -1,0 +1,40 @@
+#pragma once
+// One prepared call for any number of threads and streams at once. Runs that may overlap on the device have a
+// workspace each; runs of one stream share one, and so do, one after another, runs of more streams than there
+// are workspaces: the device then waits, never the host. What a graph captured keeps its workspace, which no
+// later run and no other graph gets.
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "runtime/cuda/call/device_call.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+class CallPool {
+ public:
+  /// `make` gives another call of the same shape. The first is made at once.
+  CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make);
+  ~CallPool();
+
+  /// DeviceCall::queue. With a report, waits and fills it, which a graph cannot capture: UsageError.
+  void run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, SolveReport* report);
+
+  /// Graphs hold memory of this pool.
+  bool captured();
+
+ private:
+  struct Place;
+  Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status,
+              std::uint64_t graph);
+
+  Gpu& gpu_;
+  const std::function<std::unique_ptr<DeviceCall>()> make_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Place>> places_;
+};
+
+}  // namespace cellc

@@ -1,0 +1,68 @@
+#pragma once
+// A run on arrays of a caller that lie on the device, for one shape, many times: the counterpart on a GPU of
+// the driver that prepared calls use on a CPU. Arrays are used as they lie where the kernels can, and go
+// through memory of the call where they cannot: outs with gaps, 16-bit arrays of a cell whose kernels pass
+// values on in f32, defaults, histories.
+//
+// A call is rehearsed before it runs in a form that is new to it (which arrays are given, how they are
+// aligned and strided): that compiles and allocates. From then on a run of that form only queues kernels.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compiler/plan/call_layout.h"
+#include "compiler/syntax/source.h"
+#include "compiler/analysis/structure.h"
+#include "runtime/data/array.h"
+#include "runtime/cuda/call/call_gpu.h"
+#include "runtime/strategy/solve_options.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+/// Lengths of a call.
+struct CallShape {
+  std::vector<std::int64_t> lengths;  ///< by position in the header
+  std::int64_t sequences = 0, steps = 0, rows = 0;
+  std::vector<std::int64_t> offsets;  ///< empty: none are given, and every sequence has `steps`
+  bool reverse = false;
+
+  bool packed() const { return !offsets.empty(); }
+  bool operator==(const CallShape&) const = default;
+};
+
+/// An array of a call, by field of the layout. Strides in entries, of rows only; 0: rows one after another.
+struct CallArray {
+  GpuAddress data = 0;  ///< 0: the default, or not wanted
+  std::int64_t sequence_stride = 0, step_stride = 0;
+};
+
+class DeviceCall {
+ public:
+  /// `gpu`, `cell`, `structure` and `source` must outlive it. Compiles for arrays without gaps, all of them
+  /// given.
+  DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell,
+             const Structure& structure, Dtype dtype, const SourceText* source, const CallShape& shape,
+             const SolveOptions& solve);
+  ~DeviceCall();
+
+  /// Queues a run on a stream of the caller's, and waits for nothing. `status`, unless 0, is int32
+  /// [sequences] on the device: 0 for a sequence that converged, else 1. Not for two threads at once, nor for
+  /// two streams at once.
+  void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status);
+  /// Whether a run on such arrays would only queue kernels.
+  bool knows(std::span<const CallArray> arrays, GpuAddress status) const;
+  /// Of the last run; waits for it. What it saw counts for later runs.
+  void report(SolveReport& report, GpuStream stream);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Throws RequestError, naming the array, unless every one lies where kernels of `gpu` can use it.
+void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape,
+                     Dtype dtype, std::span<const CallArray> arrays, GpuAddress status);
+
+}  // namespace cellc

@@ -1,0 +1,14 @@
+#pragma once
+// A GPU through a given driver: open_gpu() of gpu.h, once the driver is known.
+#include <memory>
+#include <string>
+
+#include "runtime/cuda/device/driver.h"
+#include "runtime/cuda/device/gpu.h"
+
+namespace cellc {
+
+std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::string& cache_directory,
+                              std::string& reason, int device = 0);
+
+}  // namespace cellc

@@ -1,0 +1,64 @@
+#pragma once
+// A cell over whole sequences on a GPU, stage after stage, with answers that are checked there: the CUDA
+// counterpart of Solver. Stages whose lanes fit a thread run as the strategies do (stage_program), what
+// lies before, between and after them as row kernels (rows_program); a cell with a stage that couples too
+// much for one thread runs as row kernels altogether.
+#include <memory>
+
+#include "compiler/syntax/source.h"
+#include "compiler/analysis/structure.h"
+#include "runtime/cuda/launch/device_arrays.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/data/run.h"
+#include "runtime/strategy/solve_options.h"
+
+namespace cellc {
+
+class CudaSolver {
+ public:
+  /// `cell`, `structure` and `source` (null: no #line) must outlive it. Compiles nothing yet.
+  CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source = nullptr);
+  ~CudaSolver();
+  CudaSolver(CudaSolver&&) noexcept;
+
+  /// From host arrays to host arrays: upload, launch, report, download. Throws as Solver::run. What is timed
+  /// is the device's part.
+  RunOutput run(const BoundRun& run, const SolveOptions& options, SolveReport& report);
+
+  // The same in parts, for whoever times or repeats a run. Inputs of `run` without data are given by place().
+  void upload(const BoundRun& run, const SolveOptions& options);
+  /// An input that is on the device already: rows at data + row*row_stride entries, of the storage dtype
+  /// (arithmetic precision where a 16-bit cell has outs, several stages or sums over inputs). After upload.
+  void place(int symbol, GpuAddress data, std::int64_t row_stride);
+  /// For arrays that all lie on the device: shapes and the depth of histories are read, no data. What place_all()
+  /// leaves out is the solver's own. Nobody looks at the whole step afterwards, so a stage that later ones read is
+  /// then run in a way that leaves no residual.
+  void prepare(const BoundRun& shape, const SolveOptions& options);
+  void place_all(const DeviceArrays& arrays);
+  /// Storage on the device, after prepare: arithmetic precision where several kernels read what others wrote.
+  Dtype storage() const;
+  /// Whether rows of this symbol, an input or a state, are read or written by lanes alone, so that any strides will do.
+  bool any_strides(int symbol) const;
+  /// Whether finals may be written while starts are still read.
+  bool overlaps_starts() const;
+  /// By stage of a run without repair, the first bad step of each sequence, ~0 for none, in 64 bits.
+  std::vector<GpuAddress> first_bad_steps() const;
+  /// Other options for what upload() brought; what report() saw since counts. Whether the plan is another one now.
+  bool replan(const SolveOptions& options);
+  /// Where a state is written: [rows, a…]; its final; an out.
+  GpuAddress trajectory(int update) const;
+  GpuAddress final_state(int update) const;
+  GpuAddress out(int number) const;
+  /// Queues everything; waits for nothing, and allocates nothing once it has run.
+  void launch(GpuStream stream);
+  void report(SolveReport& report, GpuStream stream);
+  RunOutput download(GpuStream stream);
+
+  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellc

@@ -1,0 +1,316 @@
+#include "runtime/cuda/launch/run_arrays.h"
+
+#include <algorithm>
+
+#include "runtime/data/bind.h"
+
+namespace cellc {
+
+// To the device ------------------------------------------------------------------------------------------
+
+void CudaRunArrays::reserve(GpuBuffer& buffer, std::size_t bytes) const {
+  if (buffer.bytes() >= bytes && (bytes == 0 || buffer.address())) return;
+  buffer = GpuBuffer();
+  buffer = GpuBuffer(gpu, bytes);
+}
+
+void CudaRunArrays::put(GpuBuffer& buffer, const Array& array, Dtype as) const {
+  if (!array.data()) return;
+  const Array converted = convert(array, as);
+  const std::size_t bytes = static_cast<std::size_t>(converted.count()) * size_of(as);
+  reserve(buffer, bytes);
+  if (bytes) gpu.copy_in(buffer.address(), converted.data(), bytes, 0);
+}
+
+void CudaRunArrays::begin(const BoundRun& run) {
+  bound.sizes = run.sizes;
+  bound.offsets = run.offsets;
+  bound.reverse = run.reverse;
+  bound.threads = run.threads;
+  bound.histories = run.histories;
+  bound.symbols.assign(run.symbols.size(), Array());
+  placed = {};
+  placed.inputs.resize(run.symbols.size());
+  placed.values.resize(run.symbols.size());
+  placed.histories.resize(run.symbols.size());
+  placed.trajectories.resize(cell.updates.size());
+  placed.finals.resize(cell.updates.size());
+  placed.outs.resize(cell.outs.size());
+  sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+  rows = run.offsets.back();
+  longest = 0;
+  uniform = true;
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    const std::int64_t n = run.offsets[s + 1] - run.offsets[s];
+    uniform = uniform && (s == 0 || n == longest);
+    longest = std::max(longest, n);
+  }
+}
+
+void CudaRunArrays::copy_in(const BoundRun& run, Dtype as) {
+  storage = as;
+  const std::size_t count = cell.symbols.size();
+  symbols_.resize(count);
+  histories_.resize(count);
+  for (std::size_t s = 0; s < count; ++s) {
+    const bool input = cell.symbols[s].kind == SymbolKind::Input;
+    put(symbols_[s], run.symbols[s], input ? storage : arithmetic);
+    if (!input) bound.symbols[s] = run.symbols[s];
+    if (s < run.histories.size()) put(histories_[s], run.histories[s], input ? storage : arithmetic);
+  }
+  reserve(offsets_, run.offsets.size() * 8);
+  gpu.copy_in(offsets_.address(), run.offsets.data(), run.offsets.size() * 8, 0);
+  trajectories_.resize(cell.updates.size());
+  finals_.resize(cell.updates.size());
+  outs_.resize(cell.outs.size());
+}
+
+void CudaRunArrays::reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes) {
+  reserve(buffer, static_cast<std::size_t>(rows * entries(axes)) * size_of(storage));
+}
+
+void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, bool with_outs) {
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const std::vector<AxisId>& axes = cell.symbols[cell.updates[u].symbol].axes;
+    if (!placed.trajectories[u].data && !unwritten[u]) reserve_rows(trajectories_[u], axes);
+    if (!placed.finals[u])
+      reserve(finals_[u], static_cast<std::size_t>(sequences * entries(axes)) * size_of(arithmetic));
+  }
+  for (std::size_t o = 0; o < cell.outs.size() && with_outs; ++o)
+    if (!placed.outs[o]) reserve_rows(outs_[o], cell.outs[o].index);
+}
+
+void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages) {
+  before_.resize(stages.size());
+  once_.resize(stages.size());
+  for (std::size_t k = 0; k < stages.size(); ++k) {
+    const std::vector<Out>&before = stages[k]->before.cell.outs, &once = stages[k]->once.cell.outs;
+    // Never fewer: a graph may have been captured by another plan, and run again after this one.
+    before_[k].resize(std::max(before_[k].size(), before.size()));
+    for (std::size_t o = 0; o < before.size(); ++o) reserve_rows(before_[k][o], before[o].index);
+    once_[k].resize(std::max(once_[k].size(), once.size()));
+    for (std::size_t o = 0; o < once.size(); ++o)
+      reserve(once_[k][o], static_cast<std::size_t>(entries(once[o].index)) * size_of(arithmetic));
+  }
+}
+
+void CudaRunArrays::reserve_sums(const std::vector<std::optional<SummedStage>>& summed, const std::vector<int>& parts) {
+  sums_.resize(summed.size());
+  parts_.clear();
+  for (std::size_t k = 0; k < summed.size(); ++k) {
+    if (parts[k] == 0) continue;
+    const std::vector<std::vector<AxisId>>& sums = summed[k]->stage.sums;
+    sums_[k].resize(sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const std::size_t bytes = static_cast<std::size_t>(rows * entries(sums[i])) * size_of(arithmetic);
+      reserve(sums_[k][i], bytes * static_cast<std::size_t>(parts[k]));
+      for (int p = 0; p < parts[k]; ++p) parts_.push_back(sums_[k][i].address() + static_cast<GpuAddress>(p) * bytes);
+    }
+  }
+}
+
+// Where things lie ---------------------------------------------------------------------------------------
+
+std::vector<std::int64_t> CudaRunArrays::shape_of(std::int64_t first, const std::vector<AxisId>& axes) const {
+  std::vector<std::int64_t> shape{first};
+  for (const AxisId a : axes) shape.push_back(bound.sizes.at(cell.graph.axis(a).extent_of));
+  return shape;
+}
+
+std::int64_t CudaRunArrays::entries(const std::vector<AxisId>& axes) const {
+  std::int64_t n = 1;
+  for (const AxisId a : axes) n *= bound.sizes.at(cell.graph.axis(a).extent_of);
+  return n;
+}
+
+PlacedRows CudaRunArrays::rows_of(const PlacedRows& given, const GpuBuffer& own,
+                              const std::vector<AxisId>& axes) const {
+  if (given.data) return given;
+  const std::int64_t row = entries(axes);
+  return {own.address(), uniform ? row * longest : 0, row};
+}
+
+PlacedRows CudaRunArrays::input_rows_of(int symbol) const {
+  return rows_of(placed.inputs[symbol], symbols_[symbol], cell.symbols[symbol].axes);
+}
+
+PlacedRows CudaRunArrays::trajectory_of(int update) const {
+  return rows_of(placed.trajectories[update], trajectories_[update],
+                 cell.symbols[cell.updates[update].symbol].axes);
+}
+
+// As kernels are given them ------------------------------------------------------------------------------
+
+RowsArray CudaRunArrays::input_rows(int symbol) const {
+  RowsArray a;
+  const bool input = cell.symbols[symbol].kind == SymbolKind::Input;
+  const PlacedRows rows = input ? input_rows_of(symbol) : PlacedRows{value_of(symbol), 0, -1};
+  a.data = rows.data;
+  a.row_stride = rows.row;
+  a.history = placed.histories[symbol] ? placed.histories[symbol] : histories_[symbol].address();
+  if (a.history) a.history_depth = bound.histories[symbol].shape()[1];
+  return a;
+}
+
+RowsRun CudaRunArrays::empty_run() const {
+  RowsRun r;
+  r.sizes = bound.sizes;
+  r.offsets = bound.offsets;
+  r.device_offsets = offsets_.address();
+  r.reverse = bound.reverse;
+  return r;
+}
+
+RowsRun CudaRunArrays::whole_run() const {
+  RowsRun r = empty_run();
+  for (std::size_t s = 0; s < symbols_.size(); ++s) r.symbols.push_back(input_rows(static_cast<int>(s)));
+  for (std::size_t u = 0; u < trajectories_.size(); ++u) {
+    r.states.push_back(trajectory_of(static_cast<int>(u)).data);
+    r.finals.push_back(final_of(u));
+  }
+  for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
+  return r;
+}
+
+RowsRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) const {
+  RowsRun r = empty_run();
+  for (const ArraySource s : sources) {
+    RowsArray a;
+    switch (s.kind) {
+      case ArraySource::Kind::Symbol:
+        a = input_rows(s.id);
+        break;
+      case ArraySource::Kind::Trajectory:
+        a.data = trajectory_of(s.id).data;
+        a.row_stride = trajectory_of(s.id).row;
+        a.history = value_of(cell.updates[s.id].symbol);
+        a.history_depth = 1;
+        break;
+      case ArraySource::Kind::Before:
+        a.data = before_[k][s.id].address();
+        break;
+      case ArraySource::Kind::Once:
+        a.data = once_[k][s.id].address();
+        break;
+      case ArraySource::Kind::Sum:
+        a.data = parts_[s.id];
+        break;
+      case ArraySource::Kind::Mixing:
+        break;
+    }
+    r.symbols.push_back(a);
+  }
+  return r;
+}
+
+RowsRun CudaRunArrays::once_run(const StageCells& stage, int k) const {
+  RowsRun r = rows_run(stage.once.sources, k);
+  r.offsets = {0, 1};
+  for (std::size_t o = 0; o < stage.once.cell.outs.size(); ++o) r.outs.push_back(once_[k][o].address());
+  return r;
+}
+
+RowsRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
+  RowsRun r = rows_run(stage.before.sources, k);
+  for (std::size_t o = 0; o < stage.before.cell.outs.size(); ++o) r.outs.push_back(before_[k][o].address());
+  return r;
+}
+
+RowsRun CudaRunArrays::after_run(const StatelessCell& after) const {
+  RowsRun r = rows_run(after.sources, -1);
+  for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
+  return r;
+}
+
+DeviceArray CudaRunArrays::device_array(GpuAddress data, const std::vector<AxisId>& axes) const {
+  DeviceArray a;
+  a.data = data;
+  a.row = 1;
+  for (const AxisId axis : axes)
+    a.lengths.push_back(bound.sizes.at(cell.graph.axis(axis).extent_of)), a.row *= a.lengths.back();
+  a.batch = uniform ? a.row * longest : 0;
+  return a;
+}
+
+StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
+  const auto put_rows = [](DeviceArray& array, const PlacedRows& rows) {
+    array.data = rows.data;
+    array.row = rows.row;
+    array.batch = rows.batch;
+  };
+  StageRun run;
+  run.sizes = bound.sizes;
+  run.sequences = sequences;
+  run.length = longest;
+  run.uniform = uniform;
+  run.offsets = uniform ? 0 : offsets_.address();
+  run.reverse = bound.reverse;
+  for (const LaneSymbol& symbol : stage.symbols) {
+    const int id = symbol.source.id;
+    switch (symbol.source.kind) {
+      case ArraySource::Kind::Symbol:
+        run.symbols.push_back(device_array(value_of(id), cell.symbols[id].axes));
+        if (cell.symbols[id].kind == SymbolKind::Input) put_rows(run.symbols.back(), input_rows_of(id));
+        break;
+      case ArraySource::Kind::Trajectory:
+        run.symbols.push_back(device_array(0, cell.symbols[cell.updates[id].symbol].axes));
+        put_rows(run.symbols.back(), trajectory_of(id));
+        break;
+      case ArraySource::Kind::Before:
+        run.symbols.push_back(device_array(before_[k][id].address(), stage.before.cell.outs[id].index));
+        break;
+      case ArraySource::Kind::Once:
+        run.symbols.push_back(device_array(once_[k][id].address(), stage.once.cell.outs[id].index));
+        break;
+      case ArraySource::Kind::Sum:
+        run.symbols.push_back(device_array(sums_[k][id].address(), stage.sums[id]));
+        run.part = rows * run.symbols.back().row;
+        break;
+      case ArraySource::Kind::Mixing:
+        break;
+    }
+  }
+  for (const int u : stage.states) {
+    run.starts.push_back(value_of(cell.updates[u].symbol));
+    run.finals.push_back(final_of(static_cast<std::size_t>(u)));
+  }
+  // Terms start as nothing and end nowhere.
+  run.starts.resize(stage.states.size() + stage.sums.size());
+  run.finals.resize(run.starts.size());
+  return run;
+}
+
+// And back -----------------------------------------------------------------------------------------------
+
+Array CudaRunArrays::fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
+                       GpuStream stream) const {
+  Array array = Array::uninitialised(type, shape);
+  const std::size_t bytes = static_cast<std::size_t>(array.count()) * size_of(type);
+  if (bytes) gpu.copy_out(array.data(), buffer.address(), bytes, stream);
+  return array;
+}
+
+Array CudaRunArrays::fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes,
+                            GpuStream stream) const {
+  return fetch(buffer, storage, shape_of(rows, axes), stream);
+}
+
+Array CudaRunArrays::fetch_trajectory(std::size_t update, GpuStream stream) const {
+  return fetch_rows(trajectories_[update], cell.symbols[cell.updates[update].symbol].axes, stream);
+}
+
+RunOutput CudaRunArrays::download(Dtype dtype, GpuStream stream) const {
+  RunOutput output;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const int symbol = cell.updates[u].symbol;
+    output.states.push_back(convert(fetch_trajectory(u, stream), dtype));
+    output.finals.push_back(
+        rows == 0 ? convert(bound.symbols[symbol], arithmetic)
+                  : fetch(finals_[u], arithmetic, shape_of(sequences, cell.symbols[symbol].axes), stream));
+  }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    output.outs.push_back(convert(fetch_rows(outs_[o], cell.outs[o].index, stream), dtype));
+  return output;
+}
+
+}  // namespace cellc

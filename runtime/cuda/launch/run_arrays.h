@@ -1,0 +1,96 @@
+#pragma once
+// The arrays of one run on a GPU: what is copied there, what is written there, and what lies there already as
+// the caller's own; and how the kernels of a run, lanes and rows, are given them. Memory is kept from run to
+// run.
+#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/summed_cells.h"
+#include "runtime/cuda/launch/device_arrays.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/rows_program.h"
+#include "runtime/cuda/launch/stage_program.h"
+#include "runtime/data/run.h"
+
+namespace cellc {
+
+struct CudaRunArrays {
+  Gpu& gpu;
+  const CellGraph& cell;
+  const Dtype arithmetic;
+  Dtype storage = Dtype::F32;  ///< on the device
+  BoundRun bound;              ///< without data, but starts and shapes
+  std::int64_t rows = 0, sequences = 0, longest = 0;
+  bool uniform = true;
+  DeviceArrays placed;  ///< what is the caller's
+
+  /// `cell` must outlive it.
+  CudaRunArrays(Gpu& gpu, const CellGraph& cell, Dtype arithmetic)
+      : gpu(gpu), cell(cell), arithmetic(arithmetic) {}
+
+  // To the device, in this order.
+
+  /// The shape of a run. Nothing is the caller's any more.
+  void begin(const BoundRun& run);
+  /// What the run has data for, rows in `storage`.
+  void copy_in(const BoundRun& run, Dtype storage);
+  /// Memory for what is written and is not the caller's. `unwritten`: by update.
+  void reserve_written(const std::vector<bool>& unwritten, bool with_outs);
+  /// Memory for what stages read and the kernels before them write.
+  void reserve_between(const std::vector<const StageCells*>& stages);
+  /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
+  void reserve_sums(const std::vector<std::optional<SummedStage>>& summed, const std::vector<int>& parts);
+  /// Memory for rows of these axes, in `storage`.
+  void reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes);
+
+  // Where things lie.
+
+  std::vector<std::int64_t> shape_of(std::int64_t first, const std::vector<AxisId>& axes) const;
+  PlacedRows trajectory_of(int update) const;
+  GpuAddress final_of(std::size_t update) const {
+    return placed.finals[update] ? placed.finals[update] : finals_[update].address();
+  }
+  GpuAddress out_of(std::size_t out) const {
+    return placed.outs[out] ? placed.outs[out] : outs_[out].address();
+  }
+
+  // As kernels are given them.
+
+  /// Every array of the cell.
+  RowsRun whole_run() const;
+  /// A cell without states over `sources`; what it writes is left to the caller. `k`: the stage that it
+  /// belongs to.
+  RowsRun rows_run(const std::vector<ArraySource>& sources, int k) const;
+  RowsRun once_run(const StageCells& stage, int k) const;
+  RowsRun before_run(const StageCells& stage, int k) const;
+  RowsRun after_run(const StatelessCell& after) const;
+  StageRun stage_run(const StageCells& stage, int k) const;
+
+  // And back.
+
+  Array fetch_trajectory(std::size_t update, GpuStream stream) const;
+  Array fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes, GpuStream stream) const;
+  /// All that was written, in `dtype`.
+  RunOutput download(Dtype dtype, GpuStream stream) const;
+
+ private:
+  std::int64_t entries(const std::vector<AxisId>& axes) const;
+  void reserve(GpuBuffer& buffer, std::size_t bytes) const;
+  void put(GpuBuffer& buffer, const Array& array, Dtype as) const;
+  Array fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
+              GpuStream stream) const;
+  PlacedRows rows_of(const PlacedRows& given, const GpuBuffer& own, const std::vector<AxisId>& axes) const;
+  PlacedRows input_rows_of(int symbol) const;
+  GpuAddress value_of(int symbol) const {
+    return placed.values[symbol] ? placed.values[symbol] : symbols_[symbol].address();
+  }
+  /// An input, param or start as row kernels read it.
+  RowsArray input_rows(int symbol) const;
+  RowsRun empty_run() const;
+  DeviceArray device_array(GpuAddress data, const std::vector<AxisId>& axes) const;
+
+  std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;
+  std::vector<std::vector<GpuBuffer>> before_, once_, sums_;
+  std::vector<GpuAddress> parts_;   ///< of sums, as `after` numbers them
+  GpuBuffer offsets_;
+};
+
+}  // namespace cellc

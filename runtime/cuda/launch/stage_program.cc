@@ -1,0 +1,458 @@
+#include "runtime/cuda/launch/stage_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/data/errors.h"
+#include "runtime/data/storage_of.h"
+
+namespace cellc {
+
+namespace {
+
+constexpr int kWarp = CELLC_WARP;
+constexpr int kWarps = 4;                     ///< of a block, where memory allows
+constexpr int kStages = CELLC_STAGES_AHEAD;   ///< under way, of a warp
+constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
+/// Entries that one thread may couple: its states and carriers live in registers.
+constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
+/// Numbers of a map that a thread of a scan composes in registers: four coupled states.
+constexpr int kLargestMap = 20;
+
+/// Tally and Control of segments.cuh.
+struct Tally {
+  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, bundles;
+  unsigned long long time[32];
+  unsigned ran[16], expanding, burn_in;
+  unsigned long long ended;
+};
+struct Control {
+  unsigned long long slot[3];
+  unsigned passed, started;
+  unsigned calls, burn_in, carries, enough, too_short, slow, needed[8];
+  Tally of[2];
+};
+
+}  // namespace
+
+std::int64_t stage_control_bytes() { return sizeof(Control); }
+
+/// A run as host_lanes.h reads it.
+struct StageProgram::Described {
+  std::vector<std::int64_t> lengths, strides;
+  std::vector<cellc_view> views;
+  cellc_stage_run run{};
+  cellc_facts facts{};
+};
+
+StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
+                           const SourceText* source)
+    : gpu_(gpu), cell_(cell), stage_(stage), scannable_(scannable), storage_(storage), source_(source) {}
+
+StageProgram::~StageProgram() = default;
+
+std::int64_t StageProgram::channels(const std::map<AxisId, std::int64_t>& sizes) const {
+  std::int64_t n = 1;
+  for (const AxisId a : stage_.channels) n *= sizes.at(cell_.graph.axis(a).extent_of);
+  return n;
+}
+
+std::int64_t StageProgram::block(const std::map<AxisId, std::int64_t>& sizes) const {
+  const std::int64_t each = channels(sizes);
+  std::int64_t entries = 0;
+  for (const int u : stage_.states) {
+    std::int64_t n = 1;
+    for (const AxisId a : cell_.symbols[cell_.updates[u].symbol].axes) n *= sizes.at(a);
+    entries += each ? n / each : 1;
+  }
+  return entries;
+}
+
+// Code -------------------------------------------------------------------------------------------------
+
+StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& sizes) {
+  // Lengths along channels are read at run time, unless the step itself mentions them (size[d]).
+  std::map<AxisId, std::int64_t> key = sizes;
+  std::set<AxisId> mentioned;
+  for (NodeId id = 0; id < stage_.lanes.graph.size(); ++id) {
+    const Node& n = stage_.lanes.graph[id];
+    if (n.op == Op::Size) mentioned.insert(stage_.lanes.graph.axis(n.index[0].axis).extent_of);
+  }
+  for (const AxisId a : stage_.channels)
+    if (!mentioned.contains(cell_.graph.axis(a).extent_of)) key.erase(cell_.graph.axis(a).extent_of);
+  for (const auto& c : codes_)
+    if (c->sizes == key) return *c;
+  auto made = std::make_unique<Code>();
+  made->sizes = key;
+  CudaLaneOptions options;
+  options.storage = storage_of(storage_);
+  options.sizes = sizes;
+  options.source = source_;
+  options.written = &cell_;
+  try {
+    const std::int64_t entries = block(sizes);
+    if (entries > kLargestBlock)
+      made->refusal = fmt::format("{} coupled entries are too many for one thread", entries);
+    else
+      made->step = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+    if (!made->refusal && entries <= kLargestCarried && stage_.sums.empty()) {
+      options.name = "Carried";
+      try {
+        made->carried = emit_cuda_carried(with_carriers(stage_.lanes, stage_.lane, scannable_), stage_.lane, options);
+        made->has_carriers = true;
+      } catch (const ScalarCellTooLong&) {
+      }
+    }
+  } catch (const ScalarCellTooLong& e) {
+    made->refusal = std::string("a step is too long for one thread: ") + e.what();
+  }
+  if (!made->refusal && !made->has_carriers) {
+    // Without carriers, a segment's start is taken to be forgotten.
+    options.name = "Carried";
+    made->carried = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+    made->carried.text += R"(
+struct CarrierRule {
+  enum Kind { Affine, Clip, Moebius };
+  static constexpr Kind kKind = Affine;
+  static CELLC_DEVICE constexpr int carrier(int) { return -1; }
+};
+)";
+  }
+  codes_.push_back(std::move(made));
+  Code& c = *codes_.back();
+  c.tables = stage_tables(cell_, stage_, c.step, c.carried, storage_);
+  c.tables.stage.has_carriers = c.has_carriers;
+  // A scan sweeps both cells over the inputs that it holds.
+  c.tables.stage.scans = c.has_carriers && c.carried.map_numbers <= kLargestMap && c.carried.inputs == c.step.inputs;
+  // Two blocks a multiprocessor at least, so that one's barriers hide behind the other's work.
+  const std::int64_t inputs = static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.carried.inputs.size()}));
+  const auto bytes = [&] { return c.warps * kStages * c.stage_steps * inputs * kWarp * static_cast<std::int64_t>(std::max<std::size_t>(4, size_of(storage_))); };
+  while (c.warps > 1 && bytes() > gpu_.facts().shared_per_block / 2) c.warps /= 2;
+  while (c.stage_steps > 1 && bytes() > gpu_.facts().shared_per_block / 2) c.stage_steps /= 2;
+  if (!c.refusal && bytes() > gpu_.facts().shared_per_block)
+    c.refusal = fmt::format("{} inputs a step do not fit a multiprocessor's shared memory", inputs);
+  c.tables.stage.warps = c.warps;
+  c.tables.stage.stage_steps = c.stage_steps;
+  return c;
+}
+
+StageProgram::Parts StageProgram::parts(const std::map<AxisId, std::int64_t>& sizes) {
+  const Code& c = code(sizes);
+  return {&c.step, &c.carried, &c.tables.stage};
+}
+
+std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int64_t>& sizes) {
+  Code& c = code(sizes);
+  if (c.refusal) return c.refusal;
+  const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
+  const int axes = cellc_long_channels(&c.tables.stage, lengths.data());
+  if (axes > kChannelAxes) return fmt::format("{} channel axes are more than {}", axes, kChannelAxes);
+  if (!cellc_fits_lanes(&c.tables.stage, lengths.data())) return "the entries of a channel lie more than 2^31 numbers apart";
+  return std::nullopt;
+}
+
+int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
+  if (stage_.sums.empty() || refusal(sizes)) return 0;
+  const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
+  return cellc_sum_parts(&code(sizes).tables.stage, lengths.data());
+}
+
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
+                              const std::string& name) {
+  const char* const argument = variant.kernel == CELLC_SCAN ? "Scan" : variant.kernel == CELLC_SEGMENTED ? "Segmented" : "Lanes";
+  const std::size_t states = step.states.size();
+  std::string bounds = std::to_string(cellc_stage_threads(&stage, &variant)), call;
+  if (variant.kernel == CELLC_SCAN) {
+    const char* const copy = variant.copy == CELLC_ROWS ? "Rows" : variant.copy == CELLC_TIME ? "Time" : "Each";
+    bounds += fmt::format(", {}", variant.blocks);
+    call = variant.cluster ? "scan_cluster" : fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
+  } else if (variant.kernel == CELLC_SEGMENTED) {
+    // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
+    bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
+    call = fmt::format("segmented<{}>", variant.rows != 0);
+  } else {
+    call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
+  }
+  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ {}cellc::{}(run); }}\n",
+                                 bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
+  // What the host writes and the device reads are told apart nowhere else.
+  text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument, argument_bytes(stage, variant));
+  if (variant.kernel == CELLC_SEGMENTED)
+    text += fmt::format("static_assert(sizeof(cellc::Control) == {} && cellc::kPlannedRounds == {}, \"what the launch reserves, and plans\");\n",
+                        stage_control_bytes(), static_cast<int>(CELLC_ROUNDS));
+  if (variant.kernel == CELLC_SCAN)
+    text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {} && sizeof(cellc::ScanControl) == {}, \"what the launch reserves\");\n",
+                        variant.cluster ? "cluster" : variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers,
+                        static_cast<int>(CELLC_SCAN_CONTROL));
+  return text;
+}
+
+std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
+  if (variant.kernel == CELLC_SCAN && variant.cluster) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_cluster.cuh"};
+  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh", "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
+  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
+  return {"sums.cuh", "sequential.cuh"};
+}
+
+namespace {
+
+/// Whether an input of a step lacks one of the channel axes.
+bool shares_inputs(const cellc_stage& stage) {
+  for (int i = 0; i < stage.step_inputs; ++i) {
+    const int symbol = stage.entries[stage.step_states + i].symbol;
+    int axes = 0;
+    for (int n = stage.places[symbol]; n < stage.places[symbol + 1]; ++n) axes += stage.place_channel[n] >= 0;
+    if (axes < stage.channels) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
+  std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
+                                 variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
+  text += fmt::format("#define CELLC_AXES {}\n", variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
+  if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
+  if (stage.sums) text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
+  if (variant.broadcast) text += fmt::format("#define CELLC_BROADCAST {}u\n", variant.broadcast);
+  if (variant.kernel == CELLC_SCAN)
+    text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
+  if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";
+  if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
+  if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
+  if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
+  if (variant.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRIED {}\n", variant.buffers, variant.carried);
+  return text;
+}
+
+GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) const {
+  const auto part = [](std::string_view name) {
+    return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
+  };
+  std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
+  // What is shipped has scans of rows beside others of as many channels, under the same macros.
+  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_ROWS && !variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
+  text += part("preamble.cuh") + part("math.cuh");
+  text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
+  text += part("lanes.cuh");
+  for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
+  text += "#line 1 \"kernel\"\n" + stage_kernel_text(code.step, code.carried, code.tables.stage, variant, "cellc_kernel");
+  const char* const kind = variant.kernel == CELLC_SCAN ? "scan" : variant.kernel == CELLC_SEGMENTED ? "segmented" : "sequential";
+  return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
+}
+
+cellc_plan StageProgram::numbers(const CudaPlan& plan) {
+  cellc_plan p{};
+  p.strategy = plan.plan.strategy == Strategy::Sequential ? CELLC_SEQUENTIAL : plan.plan.strategy == Strategy::Scan ? CELLC_SCAN : CELLC_SEGMENTED;
+  p.segment = plan.plan.segment;
+  p.burn_in = plan.plan.burn_in;
+  p.learns = plan.learns;
+  p.carries = plan.carries;
+  p.rounds = plan.rounds;
+  p.fixed = plan.fixed;
+  p.eager = plan.eager;
+  p.repairs = plan.repairs;
+  p.checks = plan.checks;
+  p.piece = plan.piece;
+  return p;
+}
+
+GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps) {
+  const Code& c = code(sizes);
+  StageRun run;
+  run.sizes = sizes;
+  run.sequences = 1;
+  run.length = steps;
+  for (const LaneSymbol& symbol : stage_.symbols) {
+    DeviceArray array;
+    array.row = 1;
+    for (const AxisId a : axes_of_source(cell_, stage_, symbol.source))
+      array.lengths.push_back(sizes.at(cell_.graph.axis(a).extent_of)), array.row *= array.lengths.back();
+    array.batch = array.row * steps;
+    run.symbols.push_back(std::move(array));
+  }
+  const Described d = describe(run);
+  CudaPlan whole;
+  whole.plan = plan;
+  whole.checks = true;   // as whole runs have it
+  const cellc_plan p = numbers(whole);
+  const cellc_lane_axes axes = cellc_merge_axes(&c.tables.stage, &d.run);
+  return source(c, cellc_choose_variant(&c.tables.stage, &d.facts, &d.run, &axes, &p));
+}
+
+StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& variant) {
+  const auto same = [&](const Compiled& k) { return std::memcmp(&k.variant, &variant, sizeof variant) == 0; };
+  if (const auto it = std::find_if(code.kernels.begin(), code.kernels.end(), same); it != code.kernels.end()) return *it;
+  const GpuModule module = gpu_.load(source(code, variant));
+  compile_ms_ += module.compile_ms;
+  caches_.push_back(module.cache);
+  Compiled compiled;
+  compiled.variant = variant;
+  compiled.function = gpu_.function(module, "cellc_kernel");
+  const int threads = cellc_stage_threads(&code.tables.stage, &variant);
+  compiled.clusters = variant.cluster ? gpu_.resident_clusters(compiled.function, threads, variant.shared_bytes, variant.cluster) : 0;
+  compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, threads, variant.shared_bytes));
+  code.kernels.push_back(std::move(compiled));
+  return code.kernels.back();
+}
+
+// Arguments ----------------------------------------------------------------------------------------------
+
+StageProgram::Described StageProgram::describe(const StageRun& run) const {
+  Described d;
+  d.facts = host_facts(gpu_.facts());
+  d.lengths = lengths_by_number(cell_, run.sizes);
+  bool gaps = false;
+  for (const DeviceArray& a : run.symbols) {
+    d.views.push_back({a.data, a.batch, a.row});
+    gaps = gaps || !a.strides.empty();
+  }
+  for (const DeviceArray& a : run.symbols) {
+    std::vector<std::int64_t> strides = a.strides;
+    if (strides.empty()) {
+      strides.assign(a.lengths.size(), 1);
+      for (std::size_t p = strides.size(); p-- > 1;) strides[p - 1] = strides[p] * a.lengths[p];
+    }
+    d.strides.insert(d.strides.end(), strides.begin(), strides.end());
+  }
+  d.run = {d.lengths.data(), d.views.data(), gaps ? d.strides.data() : nullptr, run.starts.data(), run.finals.data(), run.sequences,
+           run.length, run.uniform, run.reverse, run.offsets, run.part};
+  return d;
+}
+
+void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared) {
+  if (buffer.bytes() >= bytes && buffer.address()) return;
+  buffer = GpuBuffer();
+  GpuBuffer made(gpu_, std::max<std::size_t>(bytes, 256));
+  if (cleared) gpu_.zero(made.address(), made.bytes(), stream);
+  buffer = std::move(made);   // not before: what could not be cleared is none
+}
+
+// Running ------------------------------------------------------------------------------------------------
+
+void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
+  Code& code = this->code(run.sizes);
+  if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
+  const cellc_stage& stage = code.tables.stage;
+  Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
+  const cellc_plan numbers = StageProgram::numbers(plan);
+  last_ = plan;
+  ran_segmented_ = writes_down_ = false;
+  ran_piece_ = 0;
+  sequences_ = run.sequences;
+  if (run.sequences * axes.channels == 0) return;
+  cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  // How many clusters a card holds is known once there is code: those that do not fit would wait for the others to end.
+  if (variant.cluster && kernel(code, variant).clusters < cellc_scan_chains(&d.run, &axes, &variant)) {
+    d.facts.clusters = 0;
+    variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  }
+  const Compiled& k = kernel(code, variant);
+  const cellc_scratch bytes = cellc_scratch_bytes(&stage, &d.run, &axes, &numbers, &variant, sizeof(Control));
+  cellc_scratch at{};
+  if (variant.kernel == CELLC_SCAN) {
+    // A call's number stands beside all that it publishes: nothing is cleared between calls, and zeros are of none.
+    reserve(scan_control_, bytes.control, stream, true);
+    reserve(scan_words_, bytes.words, stream, true);
+    at.control = scan_control_.address();
+    at.words = scan_words_.address();
+    if (bytes.marks) {
+      // Of their own: what other shapes publish would look like marks.
+      reserve(scan_marks_, bytes.marks, stream, true);
+      at.marks = scan_marks_.address();
+    }
+    ran_piece_ = cellc_scan_piece(&variant);
+  } else if (variant.kernel == CELLC_SEGMENTED) {
+    reserve(control_, bytes.control, stream, true);
+    reserve(sent_, bytes.sent, stream, true);
+    reserve(off_, bytes.off, stream, false);
+    reserve(states_, bytes.states, stream, false);
+    at = {control_.address(), sent_.address(), off_.address(), states_.address(), 0, 0, 0};
+    ran_segmented_ = true;
+    segment_ = plan.plan.segment;
+  }
+  writes_down_ = bytes.bad > 0;
+  if (writes_down_) {
+    const std::size_t sequences = static_cast<std::size_t>(run.sequences);
+    reserve(bad_, bytes.bad, stream, false);
+    // On the device for good: a graph may keep this copy.
+    if (none_bad_.bytes() < sequences * 8) {
+      const std::vector<unsigned long long> none(std::max<std::size_t>(sequences, 32), ~0ull);
+      reserve(none_bad_, none.size() * 8, stream, false);
+      gpu_.copy_in(none_bad_.address(), none.data(), none.size() * 8, stream);
+    }
+    gpu_.copy(bad_.address(), none_bad_.address(), sequences * 8, stream);
+    gpu_.zero(bad_.address() + sequences * 8, sequences * 4, stream);
+    at.bad = bad_.address();
+  }
+  const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &variant, k.resident);
+  GpuLaunch launch;
+  launch.grid.x = grid.blocks;
+  launch.block.x = grid.threads;
+  launch.shared_bytes = variant.shared_bytes;
+  launch.stream = stream;
+  launch.cooperative = grid.cooperative;
+  launch.cluster = std::max(1u, grid.cluster);
+  launch.early = true;
+  std::vector<std::uint64_t> room(argument_words(stage));
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());
+  void* argument = room.data();
+  gpu_.launch(k.function, launch, &argument);
+}
+
+CudaOutcome StageProgram::outcome(GpuStream stream) {
+  CudaOutcome result;
+  // A scan in a single pass has nothing to miss: every start comes from composed maps. Where those rounded too much it has walked.
+  result.piece = ran_piece_;
+  if (ran_piece_ > 0) {
+    // Those are of all calls, and many may have come since somebody last asked, in graphs as well.
+    unsigned control[CELLC_SCAN_CONTROL / sizeof(unsigned)] = {};
+    gpu_.copy_out(control, scan_control_.address(), sizeof control, stream);
+    const auto at = [&](int byte) { return control[static_cast<std::size_t>(byte) / sizeof(unsigned)]; };
+    const unsigned calls = at(CELLC_SCAN_CALLS) + at(CELLC_SCAN_CLUSTERED), mended = at(CELLC_SCAN_MENDED);
+    const unsigned since = std::max(1u, calls - scans_before_);
+    result.repaired = (mended - mended_before_ + since - 1) / since;
+    scans_before_ = calls;
+    mended_before_ = mended;
+  }
+  if (writes_down_) {
+    std::vector<unsigned long long> first(static_cast<std::size_t>(sequences_));
+    std::vector<float> residual(first.size());
+    gpu_.copy_out(first.data(), bad_.address(), first.size() * 8, stream);
+    gpu_.copy_out(residual.data(), bad_.address() + first.size() * 8, first.size() * 4, stream);
+    for (std::size_t s = 0; s < first.size(); ++s) {
+      if (first[s] == ~0ull) continue;
+      result.unconverged.push_back({static_cast<std::int64_t>(s), static_cast<std::int64_t>(first[s]), residual[s]});
+      result.max_residual = std::max(result.max_residual, result.unconverged.back().residual);
+    }
+  }
+  if (!ran_segmented_) return result;
+  Control control;
+  gpu_.copy_out(&control, control_.address(), sizeof control, stream);
+  const Tally& t = control.of[control.calls & 1];
+  result.misses = t.misses;
+  result.repaired = t.repaired;
+  result.tails = t.tails;
+  result.rounds = static_cast<int>(t.rounds);
+  result.max_residual = std::max(result.max_residual, static_cast<double>(std::bit_cast<float>(t.worst_residual)));
+  result.growth = std::bit_cast<float>(t.growth);
+  result.burn_in = t.burn_in;
+  result.carries = last_.learns ? control.carries != 0 : last_.carries;
+  result.bundles = t.bundles != 0;
+  const unsigned marks = std::min(t.phases, 32u);
+  for (unsigned i = 1; i < marks; ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
+  // What was walked in the end, or what more rounds took than there are marks.
+  if (marks > 0 && t.ended > t.time[marks - 1] && (t.tails > 0 || marks == 32)) result.phase_ns.push_back(static_cast<double>(t.ended - t.time[marks - 1]));
+  return result;
+}
+
+}  // namespace cellc

@@ -1,0 +1,167 @@
+#pragma once
+// The kernels of one stage on a GPU: its lane cell emitted as CUDA, put between the fixed templates
+// (kernels-templates/), compiled when first needed, and launched. The CUDA counterpart of StageKernels,
+// lane_kernel and solve_stage in one: what they decide between sweeps, the kernels decide themselves.
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen_cuda/emit_cuda_lane.h"
+#include "compiler/derive/stage_cells.h"
+#include "compiler/analysis/structure.h"
+#include "runtime/data/array.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/stage_tables.h"
+#include "runtime/strategy/solve_options.h"
+#include "runtime/data/object_cache.h"
+
+namespace cellc {
+
+/// An array on the device as a stage reads or writes it: entry (sequence b, step t, place…) lies at
+/// b*batch + row(b, t)*row + Σ place*stride.
+struct DeviceArray {
+  GpuAddress data = 0;
+  std::int64_t batch = 0, row = 0;      ///< entries
+  std::vector<std::int64_t> lengths;    ///< of its places, the cell's own axes
+  std::vector<std::int64_t> strides;    ///< entries; empty: row-major without gaps
+};
+
+/// One run of a stage. Inputs and states have the storage dtype, params, starts and finals arithmetic
+/// precision.
+struct StageRun {
+  std::vector<DeviceArray> symbols;     ///< by symbol of the lane cell; a state's: where it is written
+  std::vector<GpuAddress> starts;       ///< by state: [N, a…]
+  std::vector<GpuAddress> finals;       ///< by state: [N, a…]
+  std::map<AxisId, std::int64_t> sizes; ///< by header axis
+  std::int64_t sequences = 0;
+  std::int64_t length = 0;              ///< steps of every sequence, or of the longest
+  bool uniform = true;                  ///< all sequences are as long
+  GpuAddress offsets = 0;               ///< int64 [N+1] where they are packed, else 0
+  bool reverse = false;
+  std::int64_t part = 0;                ///< entries from a part of a sum to the next
+};
+
+/// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
+struct CudaPlan {
+  StagePlan plan;
+  bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
+  bool carries = false;  ///< the first sweep carries the map over each segment
+  int rounds = CELLC_ROUNDS; ///< of repair, at most
+  bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
+  int eager = 0;         ///< rounds that run every segment whose start has moved at all
+  bool repairs = true;
+  bool checks = false;     ///< a scan looks at the starts that composed maps give, and walks where they are off
+  std::int64_t piece = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
+};
+
+/// What a call reports; read from the device after it.
+struct CudaOutcome {
+  std::int64_t misses = 0, repaired = 0, tails = 0;
+  int rounds = 0;
+  double max_residual = 0, growth = 0;
+  std::int64_t burn_in = 0;
+  bool carries = false;  ///< the next call carries derivatives along
+  bool bundles = false;  ///< this call began with a pass of bundles.cuh
+  std::int64_t piece = 0;                ///< steps of a block, where a scan took a single pass; else 0
+  std::vector<double> phase_ns;          ///< first sweep, then starts and repair of each round
+  std::vector<Unconverged> unconverged;
+};
+
+// A kernel of a stage, as text: the macros that stand before lanes.cuh, the templates that come after it, and the
+// kernel itself, called `name`.
+std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant);
+std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
+                              const std::string& name);
+/// Bytes of Control of segments.cuh.
+std::int64_t stage_control_bytes();
+
+class StageProgram {
+ public:
+  /// `stage` and `cell` must outlive it. Compiles nothing yet.
+  StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
+               const SourceText* source);
+  ~StageProgram();
+
+  /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
+  std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
+  /// Entries that one lane couples.
+  std::int64_t block(const std::map<AxisId, std::int64_t>& sizes) const;
+  int storage_bytes() const { return static_cast<int>(size_of(storage_)); }
+  std::int64_t channels(const std::map<AxisId, std::int64_t>& sizes) const;
+
+  /// Parts that each of the stage's sums is made in, where it has any; 0: these sizes are not for its lanes.
+  int sum_parts(const std::map<AxisId, std::int64_t>& sizes);
+
+  /// Queues a run. Nothing is allocated where the last run had the same shape and plan.
+  void run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream);
+  /// Of the last run; synchronises.
+  CudaOutcome outcome(GpuStream stream);
+
+  /// What run() compiles for one sequence of `steps` at these sizes, in arrays without gaps, where refusal() has
+  /// nothing against them.
+  GpuSource unit(const std::map<AxisId, std::int64_t>& sizes, const StagePlan& plan, std::int64_t steps);
+
+  /// What the kernels of these sizes are made of, where refusal() has nothing against them; lives as long as this.
+  struct Parts {
+    const CudaLaneCode* step;
+    const CudaLaneCode* carried;
+    const cellc_stage* stage;
+  };
+  Parts parts(const std::map<AxisId, std::int64_t>& sizes);
+
+  /// Whether Strategy::Scan makes every start from exact maps, in a single pass.
+  bool scans_in_one_pass(const std::map<AxisId, std::int64_t>& sizes) { return code(sizes).tables.stage.scans; }
+  /// Of a run without repair: for each sequence its first bad step in 64 bits, ~0 for none. 0: the last run left none.
+  GpuAddress first_bad_steps() const { return writes_down_ ? bad_.address() : 0; }
+
+  double compile_ms() const { return compile_ms_; }
+  const std::vector<CacheState>& caches() const { return caches_; }
+
+ private:
+  struct Compiled {
+    cellc_variant variant;
+    GpuFunction function;
+    int resident;  ///< blocks of a multiprocessor
+    int clusters;  ///< of a variant that has any: on the whole card
+  };
+  struct Code {
+    std::map<AxisId, std::int64_t> sizes;
+    CudaLaneCode step, carried;
+    bool has_carriers = false;
+    int warps = 4, stage_steps = 8;   ///< of a block; that a warp stages at once: what shared memory holds
+    StageTables tables;
+    std::optional<std::string> refusal;
+    std::vector<Compiled> kernels;
+  };
+  struct Described;
+
+  Code& code(const std::map<AxisId, std::int64_t>& sizes);
+  Compiled& kernel(Code& code, const cellc_variant& variant);
+  GpuSource source(const Code& code, const cellc_variant& variant) const;
+  static cellc_plan numbers(const CudaPlan& plan);
+  Described describe(const StageRun& run) const;
+  void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
+
+  Gpu& gpu_;
+  const CellGraph& cell_;
+  const StageCells& stage_;
+  const Scannable scannable_;
+  const Dtype storage_;
+  const SourceText* source_;
+  std::vector<std::unique_ptr<Code>> codes_;
+  GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
+  bool writes_down_ = false;   ///< the last run left in bad_ what it did not repair
+  GpuBuffer scan_control_, scan_words_, scan_marks_;
+  unsigned mended_before_ = 0, scans_before_ = 0;   ///< shares of channels that scans had walked, and scans, when somebody last asked
+  bool ran_segmented_ = false;
+  std::int64_t ran_piece_ = 0;    ///< 0: the last run was no scan in a single pass
+  std::int64_t sequences_ = 0, segment_ = 0;
+  CudaPlan last_;
+  double compile_ms_ = 0;
+  std::vector<CacheState> caches_;
+};
+
+}  // namespace cellc

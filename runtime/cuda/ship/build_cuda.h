@@ -1,0 +1,38 @@
+#pragma once
+// A cell compiled ahead of time for GPUs: as CUDA source, as PTX or as machine code, each with its header.
+// Nothing that is built depends on us or on NVRTC.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "runtime/data/array.h"
+#include "runtime/strategy/solve_options.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+enum class CudaTarget { Source, Ptx, Cubin };
+
+struct CudaBuildRequest {
+  CudaTarget target = CudaTarget::Source;
+  std::string file;                        ///< name of what is built, for the header
+  std::vector<std::string> architectures;  ///< "sm_90"; empty: sm_80, and for cubins sm_90 too
+  Dtype dtype = Dtype::F32;
+  std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
+  std::optional<std::int64_t> length;        ///< steps, if they are
+  Strategy solver = Strategy::Auto;
+};
+
+struct BuiltCuda {
+  std::string bytes, header;
+  std::string about;
+  std::vector<std::string> functions, kernels, plan, architectures;
+};
+
+/// Throws UsageError, RequestError, and DeviceError where NVRTC is missing or fails.
+BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const CudaBuildRequest& request);
+
+}  // namespace cellc

@@ -1,0 +1,25 @@
+#pragma once
+// NumPy's .npy files, versions 1 to 3: what the command line reads and writes. A file comes from
+// anywhere, so nothing in its header is believed before it was compared with the file's size.
+#include <string>
+#include <string_view>
+
+#include "runtime/data/array.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+/// The array in the file `path`. Throws RequestError, which names the file and what is wrong.
+Array read_npy(const std::string& path);
+
+/// The same from bytes in memory; `name` is what messages call them.
+Array parse_npy(std::string_view bytes, const std::string& name);
+
+/// The header that goes before the array's bytes; its length is a multiple of 64. BF16, for which
+/// NumPy has no type, is written as raw 16-bit numbers ('<u2').
+std::string npy_header(const Array& array);
+
+/// "[2, 3]", as messages spell shapes.
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+}  // namespace cellc

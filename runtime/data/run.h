@@ -1,0 +1,53 @@
+#pragma once
+// What goes into a run and what comes out of it, on every device; and what code is compiled for.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/graph.h"
+#include "runtime/data/array.h"
+
+namespace cellc {
+
+struct CompileOptions {
+  Dtype dtype = Dtype::F32;       ///< storage; arithmetic is f32, or f64 for f64
+  std::string cpu = "native";     ///< "native", or a name such as "x86-64-v3"
+  int vector_bits = 0;            ///< 0: the host's widest
+  /// Products stay in the step, in code of our own. A BLAS adds in an order that depends on the machine,
+  /// so only then do the bits of a result follow from `cpu` alone.
+  bool own_products = false;
+  std::string cache_directory{};  ///< keeps compiled code between processes; empty: nothing is kept
+};
+
+/// Arrays of one run, all bound: shapes agree, defaults are filled in. Built by bind.h.
+/// Layout, for every array, row-major:
+///   input x[a…] : [rows, a…]; state start h[a…] : [N, a…]; history : [N, n, a…]; param : [a…]
+/// where rows = B*T for a plain batch (sequence b owns rows b*T … b*T+T-1) and N = B, or the total
+/// of packed steps and N sequences.
+/// Inputs, params and histories of inputs have the storage dtype; starts of states (companions
+/// included) have arithmetic precision: f64 for f64 storage, f32 for every other, so that a 16-bit
+/// run resumed from its f32 `h.final` equals the whole.
+struct BoundRun {
+  std::map<AxisId, std::int64_t> sizes;         ///< by header axis
+  std::vector<Array> symbols;                   ///< by symbol: input, param or state start
+  std::vector<Array> histories;                 ///< by symbol, for lagged inputs: [N, max_lag, a…],
+                                                ///< entry j is the value j+1 steps before the start
+  std::vector<std::int64_t> offsets;            ///< N+1 row offsets of the sequences
+  bool reverse = false;
+  int threads = 0;                              ///< 0: all cores
+  std::int64_t product_rows = 0;                ///< 0: kProductRows; others: cells without states only
+};
+
+/// What a run wrote. Companion states are written like the others.
+struct RunOutput {
+  std::vector<Array> states;   ///< by position in updates: [rows, a…], storage dtype
+  std::vector<Array> finals;   ///< by position in updates: [N, a…], storage dtype, or f32 for 16 bits
+  std::vector<Array> outs;     ///< by out: [rows, a…]
+  double run_ms = 0;
+};
+
+/// What a run of this shape writes, allocated and touched: a run that reuses it meets no fresh pages.
+RunOutput prepare_output(const CellGraph& cell, const BoundRun& run, Dtype dtype);
+
+}  // namespace cellc

@@ -1,0 +1,79 @@
+#include "runtime/data/threads.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+void run_on_threads(int count, const std::function<void(int)>& work) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(count, 1)));
+  const auto guarded = [&](int index) {
+    try {
+      work(index);
+    } catch (...) {
+      errors[static_cast<std::size_t>(index)] = std::current_exception();
+    }
+  };
+  // They may wait for each other, so none begins before all are there.
+  enum : int { kNotYet, kBegin, kNever };
+  std::atomic<int> signal{kNotYet};
+  const auto give = [&](int what) {
+    signal = what;
+    signal.notify_all();
+  };
+  {
+    std::vector<std::jthread> others;
+    try {
+      for (int i = 1; i < count; ++i)
+        others.emplace_back([&, i] {
+          signal.wait(kNotYet);
+          if (signal == kBegin) guarded(i);
+        });
+    } catch (const std::system_error& e) {
+      give(kNever);
+      throw DeviceError(fmt::format("cannot start {} threads: {}; ask for fewer with --threads", count,
+                                    e.code().message()));
+    } catch (...) {
+      give(kNever);
+      throw;
+    }
+    give(kBegin);
+    guarded(0);
+  }
+  for (const std::exception_ptr& e : errors) {
+    if (e) std::rethrow_exception(e);
+  }
+}
+
+void run_in_step(int count, const std::function<void(int, std::barrier<>&)>& work) {
+  std::barrier<> meeting(std::max(count, 1));
+  run_on_threads(count, [&](int index) {
+    try {
+      work(index, meeting);
+    } catch (...) {
+      meeting.arrive_and_drop();
+      throw;
+    }
+  });
+}
+
+int thread_count(int requested) {
+  constexpr int kMost = 1024;
+  if (requested > 0) return std::min(requested, kMost);
+  // The affinity mask, not the machine: a container or taskset may leave us fewer cores.
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_COUNT(&mask) > 0) return CPU_COUNT(&mask);
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace cellc

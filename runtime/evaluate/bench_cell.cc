@@ -1,0 +1,64 @@
+#include "runtime/evaluate/bench_cell.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
+  const std::int64_t rows = run.offsets.back(), size = static_cast<std::int64_t>(size_of(dtype));
+  const auto entries = [&](const std::vector<AxisId>& axes) {
+    std::int64_t n = 1;
+    for (const std::int64_t length : lengths(cell, run, axes)) n *= length;
+    return n;
+  };
+  Traffic traffic;
+  for (const Symbol& symbol : cell.symbols)
+    if (symbol.kind == SymbolKind::Input) traffic.read += rows * entries(symbol.axes) * size;
+  for (const StateUpdate& update : cell.updates) {
+    const Symbol& symbol = cell.symbol_of(update);
+    if (symbol.lag_of >= 0) continue;  // a lagged copy is no array of the user's
+    traffic.written += rows * entries(symbol.axes) * size;
+    traffic.step_channels = std::max(traffic.step_channels, static_cast<double>(rows) * static_cast<double>(entries(symbol.axes)));
+  }
+  for (const Out& out : cell.outs) traffic.written += rows * entries(out.index) * size;
+  return traffic;
+}
+
+Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies, const SolveOptions& options,
+                 int calls) {
+  // `auto` comes first: what it learns from is then its own calls.
+  if (strategies.empty())
+    strategies = {Strategy::Auto,   Strategy::Sequential, Strategy::Segmented, Strategy::Shooting,
+                  Strategy::Newton, Strategy::Scan,       Strategy::Relaxation};
+  Bench bench;
+  bench.floor_ms = cell.floor_ms(traffic, calls);
+  bool any = false;
+  std::exception_ptr failed;
+  for (const Strategy strategy : strategies) {
+    BenchedStrategy result;
+    result.strategy = strategy;
+    for (int k = 0; k < stages && !result.refused; ++k) result.refused = cell.refusal(k, strategy);
+    if (!result.refused) {
+      SolveOptions asked = options;
+      asked.solver = strategy;
+      try {
+        result.ms = cell.time(asked, calls, result.report);
+        any = true;
+      } catch (const SolverError& e) {
+        result.refused = e.what();
+      } catch (const MemoryError& e) {
+        // One strategy may need more than there is. What else fails on a device is no refusal: it may be gone.
+        result.refused = e.what();
+        failed = std::current_exception();
+      }
+    }
+    bench.strategies.push_back(std::move(result));
+  }
+  if (failed && !any) std::rethrow_exception(failed);
+  return bench;
+}
+
+}  // namespace cellc

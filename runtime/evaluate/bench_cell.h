@@ -1,0 +1,29 @@
+#pragma once
+// Every strategy that a cell admits on a device, timed beside the floor: a copy that reads as many bytes as the
+// inputs have and writes as many as states and outs, in the same run.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/evaluate/timed_cell.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+struct BenchedStrategy {
+  Strategy strategy = Strategy::Auto;
+  std::optional<std::string> refused;  ///< why it was not run; the rest is empty then
+  double ms = 0;
+  SolveReport report;                  ///< of the last call
+};
+
+struct Bench {
+  double floor_ms = 0;
+  std::vector<BenchedStrategy> strategies;
+};
+
+/// `strategies` empty: all. Throws DeviceError where the device fails at every one of them.
+Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies, const SolveOptions& options,
+                 int calls);
+
+}  // namespace cellc

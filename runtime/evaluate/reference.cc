@@ -1,0 +1,211 @@
+#include "runtime/evaluate/reference.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "compiler/graph/evaluate.h"
+#include "runtime/data/threads.h"
+
+namespace cellc {
+namespace {
+
+std::vector<double> as_doubles(const Array& array) {
+  std::vector<double> values(static_cast<std::size_t>(array.count()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.get(static_cast<std::int64_t>(i));
+  return values;
+}
+
+/// Everything that sequences share.
+struct Shared {
+  const CellGraph& cell;
+  const BoundRun& run;
+  std::vector<std::vector<double>> params;       // by symbol
+  std::vector<std::vector<std::int64_t>> sizes;  // by symbol: lengths of its axes
+  std::vector<std::int64_t> entries;             // by symbol: their product
+  std::vector<int> update_of;                    // by symbol: position in updates, or -1
+
+  Shared(const CellGraph& c, const BoundRun& r) : cell(c), run(r) {
+    for (const Symbol& symbol : c.symbols) {
+      std::vector<std::int64_t> shape;
+      std::int64_t count = 1;
+      for (const AxisId a : symbol.axes) {
+        shape.push_back(r.sizes.at(c.graph.axis(a).extent_of));
+        count *= shape.back();
+      }
+      sizes.push_back(shape);
+      entries.push_back(count);
+      const std::size_t s = params.size();
+      params.push_back(symbol.kind == SymbolKind::Param ? as_doubles(r.symbols[s]) : std::vector<double>{});
+    }
+    update_of.assign(c.symbols.size(), -1);
+    for (std::size_t u = 0; u < c.updates.size(); ++u) update_of[c.updates[u].symbol] = static_cast<int>(u);
+  }
+};
+
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t n : shape) count *= n;
+  return count;
+}
+
+void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output) {
+  const CellGraph& cell = shared.cell;
+  const BoundRun& run = shared.run;
+  const std::int64_t begin = run.offsets[sequence], steps = run.offsets[sequence + 1] - begin;
+
+  std::vector<std::vector<double>> state(cell.updates.size());
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const int s = cell.updates[u].symbol;
+    state[u].resize(static_cast<std::size_t>(shared.entries[s]));
+    for (std::size_t i = 0; i < state[u].size(); ++i)
+      state[u][i] = run.symbols[s].get(sequence * shared.entries[s] + static_cast<std::int64_t>(i));
+  }
+
+  std::int64_t step = 0;  // counted in the order of the run
+  const auto row_of = [&](std::int64_t t) { return run.reverse ? begin + steps - 1 - t : begin + t; };
+
+  Environment environment;
+  environment.sizes = run.sizes;
+  environment.read = [&](int s, const std::vector<std::int64_t>& position, int lag) {
+    const auto& shape = shared.sizes[s];
+    std::int64_t flat = 0;
+    for (std::size_t i = 0; i < position.size(); ++i) flat = flat * shape[i] + position[i];
+    switch (cell.symbols[s].kind) {
+      case SymbolKind::Param:
+        return shared.params[s][static_cast<std::size_t>(flat)];
+      case SymbolKind::State:
+        return state[shared.update_of[s]][static_cast<std::size_t>(flat)];
+      case SymbolKind::Input:
+        break;
+    }
+    if (lag <= step) return run.symbols[s].get(row_of(step - lag) * shared.entries[s] + flat);
+    const Array& history = run.histories[s];
+    const std::int64_t depth = history.shape()[1], before = lag - step - 1;
+    return history.get((sequence * depth + before) * shared.entries[s] + flat);
+  };
+
+  Evaluator evaluator(cell, environment);
+  for (; step < steps; ++step) {
+    evaluator.reset();
+    const std::int64_t row = row_of(step);
+    for (std::size_t o = 0; o < cell.outs.size(); ++o) {
+      const Tensor value = evaluator.value_over(cell.outs[o].value, cell.outs[o].index);
+      double* to =
+          static_cast<double*>(output.outs[o].data()) + row * static_cast<std::int64_t>(value.data.size());
+      std::copy(value.data.begin(), value.data.end(), to);
+    }
+    // Every update reads the states before the step, so none is replaced until all are known.
+    std::vector<std::vector<double>> next(cell.updates.size());
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+      const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
+      next[u] = evaluator.value_over(cell.updates[u].value, symbol.index).data;
+      std::copy(
+          next[u].begin(), next[u].end(),
+          static_cast<double*>(output.states[u].data()) + row * static_cast<std::int64_t>(next[u].size()));
+    }
+    state = std::move(next);
+  }
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    std::copy(state[u].begin(), state[u].end(),
+              static_cast<double*>(output.finals[u].data()) +
+                  sequence * static_cast<std::int64_t>(state[u].size()));
+}
+
+double distance(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double d = std::abs(a - b) / (1 + std::abs(b));
+  return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
+  const Shared shared(cell, run);
+  const std::int64_t rows = run.offsets.back(), sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+  RunOutput output;
+  for (const StateUpdate& update : cell.updates) {
+    std::vector<std::int64_t> shape = shared.sizes[update.symbol];
+    shape.insert(shape.begin(), rows);
+    output.states.emplace_back(Dtype::F64, shape);
+    shape[0] = sequences;
+    output.finals.emplace_back(Dtype::F64, shape);
+  }
+  for (const Out& out : cell.outs) {
+    std::vector<std::int64_t> shape{rows};
+    for (const AxisId a : out.index) shape.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
+    output.outs.emplace_back(Dtype::F64, shape);
+  }
+
+  // Sequences share nothing that is written.
+  std::atomic<std::int64_t> next{0};
+  const std::int64_t threads = std::min<std::int64_t>(thread_count(run.threads), sequences);
+  run_on_threads(static_cast<int>(threads), [&](int) {
+    for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, output);
+  });
+  return output;
+}
+
+Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got,
+                  const RunOutput& reference) {
+  Deviation worst;
+  const auto one = [&](const std::string& name, const Array& a, const Array& b, bool per_step) {
+    const std::int64_t count = b.count();
+    if (count == 0) return;
+    const std::int64_t entries = count / b.shape()[0];
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double d = distance(a.get(i), b.get(i));
+      if (d <= worst.error && !worst.array.empty()) continue;
+      worst.error = d;
+      worst.array = name;
+      const std::int64_t row = i / entries;
+      if (per_step) {
+        // The last sequence that begins at or before the row: empty ones share their offset.
+        const auto after = std::upper_bound(run.offsets.begin(), run.offsets.end(), row);
+        worst.sequence = after - run.offsets.begin() - 1;
+        worst.step = row - run.offsets[static_cast<std::size_t>(worst.sequence)];
+      } else {
+        worst.sequence = row;
+        const auto s = static_cast<std::size_t>(row);
+        worst.step = std::max<std::int64_t>(0, run.reverse ? 0 : run.offsets[s + 1] - run.offsets[s] - 1);
+      }
+    }
+  };
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const std::string& name = cell.symbols[cell.updates[u].symbol].name;
+    one(name, got.states[u], reference.states[u], true);
+    one(name + ".final", got.finals[u], reference.finals[u], false);
+  }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    one(cell.outs[o].name, got.outs[o], reference.outs[o], true);
+  return worst;
+}
+
+std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run,
+                                         const RunOutput& output) {
+  std::optional<NonFinite> first;
+  std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
+    if (symbol.lag_of >= 0) continue;
+    const Array& array = output.states[u];
+    const std::int64_t entries = array.shape()[0] > 0 ? product(array.shape()) / array.shape()[0] : 0;
+    for (std::size_t b = 0; b + 1 < run.offsets.size(); ++b) {
+      const std::int64_t begin = run.offsets[b], steps = run.offsets[b + 1] - begin;
+      for (std::int64_t t = 0; t < std::min(steps, earliest); ++t) {
+        const std::int64_t step = run.reverse ? steps - 1 - t : t;
+        const std::int64_t from = (begin + step) * entries;
+        bool bad = false;
+        for (std::int64_t i = from; i < from + entries && !bad; ++i) bad = !std::isfinite(array.get(i));
+        if (!bad) continue;
+        earliest = t;
+        first = NonFinite{symbol.name, static_cast<std::int64_t>(b), step};
+        break;
+      }
+    }
+  }
+  return first;
+}
+
+}  // namespace cellc

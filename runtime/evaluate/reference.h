@@ -1,0 +1,34 @@
+#pragma once
+// The sequential f64 reference: the cell's graph walked by the evaluator, one step after another,
+// with no code generated. Slow, and the yardstick of `run --verify` and of `check`.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "compiler/graph/graph.h"
+#include "runtime/data/run.h"
+
+namespace cellc {
+
+/// Runs what `run` says in f64, from the same (already rounded) arrays. Every array is F64.
+RunOutput reference_run(const CellGraph& cell, const BoundRun& run);
+
+/// The largest |a - b| / (1 + |b|) of a run's states, outs and finals against the reference's.
+/// Two NaN agree, as do equal infinities; a number against neither of them is infinitely far.
+struct Deviation {
+  double error = 0;
+  std::string array;  ///< where: "h", "y", "h.final"; empty where nothing was compared
+  std::int64_t sequence = 0;
+  std::int64_t step = 0;  ///< within the sequence
+};
+Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got,
+                  const RunOutput& reference);
+
+/// The earliest step (in the order of the run) at which a state is NaN or infinite.
+struct NonFinite {
+  std::string state;
+  std::int64_t sequence, step;
+};
+std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run, const RunOutput& output);
+
+}  // namespace cellc

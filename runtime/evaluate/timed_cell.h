@@ -1,0 +1,35 @@
+#pragma once
+// A cell with its data on a device, ready to be run again and again and timed: what `bench` and `tune` see of
+// a device. timed_on_cpu() and timed_on_gpu() make them.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/data/bind.h"
+#include "runtime/strategy/solve_options.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+/// What any run of a cell over these arrays must move: inputs in, states and outs back.
+struct Traffic {
+  std::int64_t read = 0, written = 0;  ///< bytes
+  double step_channels = 0;            ///< steps times the entries of the largest state
+};
+Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype);
+
+class TimedCell {
+ public:
+  virtual ~TimedCell() = default;
+  virtual std::string device() const = 0;     ///< "cpu" or "cuda"
+  virtual std::string processor() const = 0;  ///< "NVIDIA H200"; what plans that were measured hold for
+  /// Why stage `stage` does not admit `strategy`; nullopt where it does.
+  virtual std::optional<std::string> refusal(int stage, Strategy strategy) = 0;
+  /// Milliseconds a call of `calls` calls (0: as many as half a second allows), after calls that warm it up and
+  /// from which the planner learns. Throws SolverError, DeviceError.
+  virtual double time(const SolveOptions& options, int calls, SolveReport& report) = 0;
+  /// Milliseconds of a copy of as many bytes.
+  virtual double floor_ms(const Traffic& traffic, int calls) = 0;
+};
+
+}  // namespace cellc

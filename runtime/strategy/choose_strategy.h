@@ -1,0 +1,65 @@
+#pragma once
+// From structure, shape, cores and what a look at the data shows to a strategy and its parameters,
+// with the reason in words.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "runtime/strategy/solve_options.h"
+
+namespace cellc {
+
+/// What the choice depends on, apart from the data.
+struct StageShape {
+  std::int64_t sequences = 0;
+  std::int64_t longest = 0;      ///< steps of the longest sequence
+  std::int64_t rows = 0;         ///< steps of all
+  std::int64_t channels = 1;     ///< independent lanes of one sequence
+  std::int64_t block = 1;        ///< coupled entries of a lane
+  int storage_bytes = 4;         ///< of an entry in memory
+  std::int64_t mixed = 1;        ///< those of one state: the fused kernel has them side by side in vectors
+  int vector_lanes = 16;
+  int threads = 1;
+  bool along_time = false;       ///< one lane of one state, whose steps this processor can scan in vectors
+};
+
+/// How the lanes forget, as a few segments of the run show (probe_stage).
+struct Forgetting {
+  double typical = 1;  ///< steps to the tolerance, median lane
+  double most = 1;     ///< of the slowest but one in a hundred
+  double slow = 0;     ///< share of lanes that would not forget within a segment
+  double remembered = 0;  ///< run-up that earlier runs of the same cell turned out to need
+};
+
+/// What a stage that mixes its channels through products by params costs on this machine, in nanoseconds a
+/// row of the run: measured when a run is planned (solve.cc), since processors differ here by a factor of four.
+struct MixingCost {
+  double step = 0;       ///< step by step
+  double iteration = 0;  ///< an iteration of relaxation
+};
+
+/// Iterations of relaxation that take as long as one pass step by step.
+double iterations_worth(const MixingCost& cost);
+
+/// Lanes that keep every core's vector units busy with independent chains of operations.
+std::int64_t lanes_wanted(const StageShape& shape);
+
+/// Why no scan solves a stage, whose states are named ("{h}"); nullopt: one does.
+std::optional<std::string> no_scan(const Stage& stage, const std::string& states);
+
+/// A forced strategy with its default parameters.
+StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy);
+
+/// Without a look at the data: sequential where lanes or steps leave nothing to gain, scan where it is
+/// exact. nullopt: it depends on how the lanes forget.
+std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape);
+StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen);
+
+/// The fused kernel takes all stages of a step at once; where one stage leaves it, all do, and those that are
+/// run step by step all the same pay for it: their coefficients and states go through memory, and so do the
+/// checks. Why the stage that would be cut is not worth it; nullopt: it is. `plans` by stage, Auto where the
+/// data decide.
+std::optional<std::string> keeps_fused(const std::vector<StagePlan>& plans, const std::vector<StageShape>& shapes);
+
+}  // namespace cellc
