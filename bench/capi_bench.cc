@@ -56,8 +56,7 @@ struct Prepared {
       for (int i = 0; i < calls; ++i)
         if (cellc_run(call, arrays.data(), static_cast<int>(arrays.size()))) fail();
       best = std::min(
-          best,
-          std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / calls);
+          best, std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / calls);
     }
     return best;
   }
@@ -66,8 +65,7 @@ struct Prepared {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::int64_t channels = argc > 1 ? std::atoll(argv[1]) : 1024,
-                     steps = argc > 2 ? std::atoll(argv[2]) : 4096;
+  const std::int64_t channels = argc > 1 ? std::atoll(argv[1]) : 1024, steps = argc > 2 ? std::atoll(argv[2]) : 4096;
   if (channels < 1 || steps < 1) {
     fmt::print(stderr, "usage: cellc_bench_capi [channels [steps]]\n");
     return 2;
@@ -81,10 +79,9 @@ int main(int argc, char** argv) {
   fmt::print("ParaGRU, f32, prepared calls, one thread\n");
   fmt::print("  {:<46}{:>9.1f} ns\n", "a call without steps", empty);
   fmt::print("  {:<46}{:>9.1f} ns\n", "a call of one step, one channel", tiny);
-  fmt::print("  {:<46}{:>9.1f} ns\n", fmt::format("decoding: one step, d={}, state in place", channels),
-             step);
-  fmt::print("  {:<46}{:>9.1f} ns   decoding is {:.2f}x\n", fmt::format("a step's share of T={}", steps),
-             share, step / share);
+  fmt::print("  {:<46}{:>9.1f} ns\n", fmt::format("decoding: one step, d={}, state in place", channels), step);
+  fmt::print("  {:<46}{:>9.1f} ns   decoding is {:.2f}x\n", fmt::format("a step's share of T={}", steps), share,
+             step / share);
   cellc_kernel_free(kernel);
   return 0;
 }

@@ -18,18 +18,18 @@
 
 #include "bench/device_data.h"
 #include "compiler/front_end.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 
 using namespace cellc;
 
 namespace {
 
 const char* const kLinear = "cell linear[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n}\n";
-const char* const kMinGru = "cell min_gru[d] {\n  state h[d]\n  input xz[d], xc[d]\n  z = sigmoid(xz)\n  h' = (1 - z)*h + z*xc\n}\n";
+const char* const kMinGru =
+    "cell min_gru[d] {\n  state h[d]\n  input xz[d], xc[d]\n  z = sigmoid(xz)\n  h' = (1 - z)*h + z*xc\n}\n";
 const char* const kClip = "cell clipped[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = clip(a*h + x, -1, 1)\n}\n";
-const char* const kMoebius =
-    "cell moebius[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = (a*h + x + 2)/(h + 2)\n}\n";
+const char* const kMoebius = "cell moebius[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = (a*h + x + 2)/(h + 2)\n}\n";
 const char* const kHgrn = "cell hgrn[d] {\n  state h[d]\n  input g[d], x[d]\n  h' = exp(g)*h + x\n}\n";
 const char* const kLogistic = "cell logistic {\n  state x = 0.4\n  param r\n  x' = r*x*(1 - x)\n}\n";
 const char* const kLorenz = R"(cell lorenz {
@@ -59,9 +59,16 @@ struct Range {
 /// A cell of at most one axis over B sequences of T steps, its inputs on the device: [B, T, d] each.
 class Case {
  public:
-  Case(Gpu& gpu, const char* text, Dtype dtype, std::int64_t batch, std::int64_t steps, std::int64_t channels, const std::vector<Range>& ranges,
-       double param = 1)
-      : gpu_(gpu), cell_(analyse_text(SourceText("bench", text))), dtype_(dtype), batch_(batch), steps_(steps), channels_(channels), ranges_(ranges), device_data_(gpu, dtype) {
+  Case(Gpu& gpu, const char* text, Dtype dtype, std::int64_t batch, std::int64_t steps, std::int64_t channels,
+       const std::vector<Range>& ranges, double param = 1)
+      : gpu_(gpu),
+        cell_(analyse_text(SourceText("bench", text))),
+        dtype_(dtype),
+        batch_(batch),
+        steps_(steps),
+        channels_(channels),
+        ranges_(ranges),
+        device_data_(gpu, dtype) {
     const CellGraph& cell = cell_.cell;
     for (const AxisId a : cell.header) run_.sizes[a] = channels;
     std::uint64_t seed = 1;
@@ -77,13 +84,15 @@ class Case {
         data_.emplace_back(gpu, bytes + 16);
       } else if (symbol.kind == SymbolKind::Param) {
         array = Array(own, shape);
-        for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, cell.header.empty() ? param : param * (2 * draw(seed++) - 1));
+        for (std::int64_t i = 0; i < array.count(); ++i)
+          array.set(i, cell.header.empty() ? param : param * (2 * draw(seed++) - 1));
       } else {
         shape.insert(shape.begin(), batch);
         array = Array(own, shape);
         // Cells without inputs differ by where they start.
         if (ranges.empty())
-          for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, symbol.name == "z" ? 15 + 10 * draw(seed++) : 0.1 + 0.8 * draw(seed++));
+          for (std::int64_t i = 0; i < array.count(); ++i)
+            array.set(i, symbol.name == "z" ? 15 + 10 * draw(seed++) : 0.1 + 0.8 * draw(seed++));
       }
       run_.symbols.push_back(array);
     }
@@ -96,8 +105,8 @@ class Case {
     for (std::size_t i = 0; i < data_.size(); ++i) {
       const unsigned own = seed + 100 * static_cast<unsigned>(i);
       device_data_.fill(data_[i].address(), batch_ * steps_ * channels_,
-                        {ranges_[i].low, ranges_[i].high, own, ranges_[i].triangular ? own + 7 : 0, channels_, channels_, every,
-                         i == 0 ? offset : 0.f});
+                        {ranges_[i].low, ranges_[i].high, own, ranges_[i].triangular ? own + 7 : 0, channels_,
+                         channels_, every, i == 0 ? offset : 0.f});
     }
   }
   void give(CudaSolver& solver, const Case& data) const {
@@ -165,8 +174,8 @@ std::string plan_of(const SolveReport& report) {
 }
 
 void linear(Gpu& gpu, int repeats) {
-  fmt::print("\nlinear scans of few channels, one sequence\n{:<9}{:<5}{:>10}{:>4}{:>9}{:>9}{:>8}{:>10}  plan\n", "cell", "type", "T", "d", "copy",
-             "ours", "of copy", "differs");
+  fmt::print("\nlinear scans of few channels, one sequence\n{:<9}{:<5}{:>10}{:>4}{:>9}{:>9}{:>8}{:>10}  plan\n", "cell",
+             "type", "T", "d", "copy", "ours", "of copy", "differs");
   struct One {
     const char *name, *text;
     Dtype dtype;
@@ -175,7 +184,8 @@ void linear(Gpu& gpu, int repeats) {
   };
   const std::vector<Range> decays = {{0.5f, 1.f}, {-1.f, 1.f}};
   std::vector<One> all;
-  for (const std::int64_t d : {1, 2, 3, 4, 8, 16, 32, 64, 128, 256}) all.push_back({"linear", kLinear, Dtype::F32, d, decays});
+  for (const std::int64_t d : {1, 2, 3, 4, 8, 16, 32, 64, 128, 256})
+    all.push_back({"linear", kLinear, Dtype::F32, d, decays});
   all.push_back({"linear", kLinear, Dtype::F64, 1, decays});
   all.push_back({"linear", kLinear, Dtype::BF16, 1, decays});
   all.push_back({"linear", kLinear, Dtype::BF16, 4, decays});
@@ -198,17 +208,18 @@ void linear(Gpu& gpu, int repeats) {
     CudaSolver again = c.solver(Strategy::Auto);
     again.replan(other);
     again.launch(0);
-    fmt::print("{:<9}{:<5}{:>10}{:>4}{:>9.4f}{:>9.4f}{:>8.2f}{:>10.0e}  {}\n", one.name, to_string(one.dtype), steps, one.channels, floor, ms,
-               floor / ms, c.difference(ours, again), plan_of(report));
+    fmt::print("{:<9}{:<5}{:>10}{:>4}{:>9.4f}{:>9.4f}{:>8.2f}{:>10.0e}  {}\n", one.name, to_string(one.dtype), steps,
+               one.channels, floor, ms, floor / ms, c.difference(ours, again), plan_of(report));
     std::fflush(stdout);
   }
 }
 
 /// Many channels, of data like those of gates.
 void wide(Gpu& gpu, int repeats, const std::vector<std::array<std::int64_t, 3>>& shapes) {
-  fmt::print("\nscans of many channels, ms; `checked`: with a look at all starts, and shares of channels that were walked\n"
-             "{:<9}{:<5}{:>4}{:>10}{:>6}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>12}\n", "cell", "type", "B", "T", "d", "copy", "scan", "of copy", "checked", "of copy",
-             "walked", "sequential");
+  fmt::print(
+      "\nscans of many channels, ms; `checked`: with a look at all starts, and shares of channels that were walked\n"
+      "{:<9}{:<5}{:>4}{:>10}{:>6}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>12}\n",
+      "cell", "type", "B", "T", "d", "copy", "scan", "of copy", "checked", "of copy", "walked", "sequential");
   struct One {
     const char *name, *text;
     Dtype dtype;
@@ -221,14 +232,16 @@ void wide(Gpu& gpu, int repeats, const std::vector<std::array<std::int64_t, 3>>&
     all.push_back({"linear", kLinear, Dtype::F32, batch, steps, channels, decays});
     if (batch * channels >= 128) all.push_back({"minGRU", kMinGru, Dtype::F32, batch, steps, channels, gates});
     if (batch == 8)
-      for (const Dtype dtype : {Dtype::F64, Dtype::BF16}) all.push_back({"linear", kLinear, dtype, batch, steps, channels, decays});
+      for (const Dtype dtype : {Dtype::F64, Dtype::BF16})
+        all.push_back({"linear", kLinear, dtype, batch, steps, channels, decays});
   }
   for (const One& one : all) {
     Case c(gpu, one.text, one.dtype, one.batch, one.steps, one.channels, one.ranges);
     c.fill(1);
     const double floor = c.floor(repeats);
     CudaSolver scan = c.solver(Strategy::Scan), checked = c.solver(Strategy::Scan, true);
-    const double ms = ms_a_call(gpu, repeats, [&] { scan.launch(0); }), checked_ms = ms_a_call(gpu, repeats, [&] { checked.launch(0); });
+    const double ms = ms_a_call(gpu, repeats, [&] { scan.launch(0); }),
+                 checked_ms = ms_a_call(gpu, repeats, [&] { checked.launch(0); });
     SolveReport report;
     checked.report(report, 0);
     checked.launch(0);
@@ -238,27 +251,36 @@ void wide(Gpu& gpu, int repeats, const std::vector<std::array<std::int64_t, 3>>&
       CudaSolver sequential = c.solver(Strategy::Sequential);
       walk = ms_a_call(gpu, repeats, [&] { sequential.launch(0); });
     }
-    fmt::print("{:<9}{:<5}{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>8.3f}{:>9.4f}{:>8.3f}{:>8}{:>12.4f}\n", one.name, to_string(one.dtype), one.batch, one.steps,
-               one.channels, floor, ms, floor / ms, checked_ms, floor / checked_ms, report.stages[0].repaired, walk);
+    fmt::print("{:<9}{:<5}{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>8.3f}{:>9.4f}{:>8.3f}{:>8}{:>12.4f}\n", one.name,
+               to_string(one.dtype), one.batch, one.steps, one.channels, floor, ms, floor / ms, checked_ms,
+               floor / checked_ms, report.stages[0].repaired, walk);
     std::fflush(stdout);
   }
 }
 
-/// Sums of large numbers that come back to small ones: composed maps round by more than the tolerance, and checked scans walk.
+/// Sums of large numbers that come back to small ones: composed maps round by more than the tolerance, and checked
+/// scans walk.
 void rounded(Gpu& gpu, int repeats) {
-  fmt::print("\nh' = a*h + x of x up to 10, f32; ms; `walked`: shares of channels, of a checked call; `learned`: checked calls after those\n"
-             "{:>4}{:>10}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>12}  plan\n", "B", "T", "d", "copy", "scan", "checked", "walked", "learned", "sequential");
+  fmt::print(
+      "\nh' = a*h + x of x up to 10, f32; ms; `walked`: shares of channels, of a checked call; `learned`: checked "
+      "calls after those\n"
+      "{:>4}{:>10}{:>6}{:>9}{:>9}{:>9}{:>9}{:>9}{:>12}  plan\n",
+      "B", "T", "d", "copy", "scan", "checked", "walked", "learned", "sequential");
   struct Shape {
     std::int64_t batch, steps, channels;
   };
-  for (const auto& [batch, steps, channels] :
-       std::vector<Shape>{{1, 2048, 1024}, {8, 2048, 1536}, {1, 65536, 32}, {1, std::int64_t{1} << 22, 1}, {1, std::int64_t{1} << 26, 1}}) {
+  for (const auto& [batch, steps, channels] : std::vector<Shape>{{1, 2048, 1024},
+                                                                 {8, 2048, 1536},
+                                                                 {1, 65536, 32},
+                                                                 {1, std::int64_t{1} << 22, 1},
+                                                                 {1, std::int64_t{1} << 26, 1}}) {
     Case c(gpu, kLinear, Dtype::F32, batch, steps, channels, {{0.97f, 1.f}, {-10.f, 10.f}});
     c.fill(1);
     const double floor = c.floor(repeats);
     CudaSolver scan = c.solver(Strategy::Scan), checked = c.solver(Strategy::Scan, true);
     const int few = std::min(repeats, 3);
-    const double ms = ms_a_call(gpu, repeats, [&] { scan.launch(0); }), checked_ms = ms_a_call(gpu, few, [&] { checked.launch(0); });
+    const double ms = ms_a_call(gpu, repeats, [&] { scan.launch(0); }),
+                 checked_ms = ms_a_call(gpu, few, [&] { checked.launch(0); });
     SolveReport report;
     checked.report(report, 0);
     checked.launch(0);
@@ -272,22 +294,36 @@ void rounded(Gpu& gpu, int repeats) {
     SolveReport learned;
     c.settle(ours, Strategy::Auto, learned, 3, true);
     const double learned_ms = ms_a_call(gpu, repeats, [&] { ours.launch(0); });
-    fmt::print("{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>9.4f}{:>9}{:>9.4f}{:>12.4f}  {}\n", batch, steps, channels, floor, ms, checked_ms, report.stages[0].repaired,
-               learned_ms, walk, plan_of(learned));
+    fmt::print("{:>4}{:>10}{:>6}{:>9.4f}{:>9.4f}{:>9.4f}{:>9}{:>9.4f}{:>12.4f}  {}\n", batch, steps, channels, floor,
+               ms, checked_ms, report.stages[0].repaired, learned_ms, walk, plan_of(learned));
     std::fflush(stdout);
   }
 }
 
 void short_scans(Gpu& gpu, int repeats) {
-  fmt::print("\nh' = a*h + x, one sequence, f32; ms; `theirs`: Martin & Cundy's kernels\n{:>4}{:>9}{:>9}{:>9}{:>9}{:>12}{:>10}  plan\n", "d", "T", "copy",
-             "ours", "theirs", "sequential", "differs");
+  fmt::print(
+      "\nh' = a*h + x, one sequence, f32; ms; `theirs`: Martin & Cundy's "
+      "kernels\n{:>4}{:>9}{:>9}{:>9}{:>9}{:>12}{:>10}  plan\n",
+      "d", "T", "copy", "ours", "theirs", "sequential", "differs");
   struct Theirs {
     std::int64_t channels, steps;
     double ms;
   };
-  for (const Theirs& t : std::vector<Theirs>{{4, 16, 0},      {4, 256, 0.016},    {4, 4096, 0.022},    {4, 65536, 0.034},   {4, 1048576, 0.118},
-                                             {32, 16, 0},     {32, 256, 0.019},   {32, 4096, 0.025},   {32, 65536, 0.041},  {32, 1048576, 0.261},
-                                             {128, 16, 0},    {128, 256, 0.020},  {128, 4096, 0.030},  {128, 65536, 0.130}, {128, 1048576, 0.824}}) {
+  for (const Theirs& t : std::vector<Theirs>{{4, 16, 0},
+                                             {4, 256, 0.016},
+                                             {4, 4096, 0.022},
+                                             {4, 65536, 0.034},
+                                             {4, 1048576, 0.118},
+                                             {32, 16, 0},
+                                             {32, 256, 0.019},
+                                             {32, 4096, 0.025},
+                                             {32, 65536, 0.041},
+                                             {32, 1048576, 0.261},
+                                             {128, 16, 0},
+                                             {128, 256, 0.020},
+                                             {128, 4096, 0.030},
+                                             {128, 65536, 0.130},
+                                             {128, 1048576, 0.824}}) {
     Case c(gpu, kLinear, Dtype::F32, 1, t.steps, t.channels, {{0.5f, 1.f}, {-1.f, 1.f}});
     c.fill(1);
     CudaSolver ours = c.solver(Strategy::Auto), steps = c.solver(Strategy::Sequential);
@@ -300,15 +336,16 @@ void short_scans(Gpu& gpu, int repeats) {
       far = c.difference(ours, steps);
       sequential = ms_a_call(gpu, t.steps > 4096 ? 2 : repeats, [&] { steps.launch(0); });
     }
-    fmt::print("{:>4}{:>9}{:>9.4f}{:>9.4f}{:>9}{:>12}{:>10.0e}  {}\n", t.channels, t.steps, floor, ms, t.ms ? fmt::format("{:.3f}", t.ms) : "-",
-               sequential ? fmt::format("{:.4f}", sequential) : "-", far, plan_of(report));
+    fmt::print("{:>4}{:>9}{:>9.4f}{:>9.4f}{:>9}{:>12}{:>10.0e}  {}\n", t.channels, t.steps, floor, ms,
+               t.ms ? fmt::format("{:.3f}", t.ms) : "-", sequential ? fmt::format("{:.4f}", sequential) : "-", far,
+               plan_of(report));
     std::fflush(stdout);
   }
 }
 
 void chaotic(Gpu& gpu, int repeats) {
-  fmt::print("\nchaotic cells, T = 10000, f32; ms\n{:<10}{:>7}{:>9}{:>9}{:>12}{:>7}{:>10}{:>10}  plan\n", "cell", "lanes", "first", "ours", "sequential",
-             "ratio", "residual", "differs");
+  fmt::print("\nchaotic cells, T = 10000, f32; ms\n{:<10}{:>7}{:>9}{:>9}{:>12}{:>7}{:>10}{:>10}  plan\n", "cell",
+             "lanes", "first", "ours", "sequential", "ratio", "residual", "differs");
   for (const auto& [name, text] : {std::pair{"logistic", kLogistic}, {"Lorenz", kLorenz}}) {
     for (const std::int64_t lanes : {1, 1024, 65536}) {
       Case c(gpu, text, Dtype::F32, lanes, 10000, 1, {}, 4);
@@ -327,10 +364,11 @@ void chaotic(Gpu& gpu, int repeats) {
       const std::vector<double> phases = report.stages[0].phases_us;
       c.settle(ours, Strategy::Auto, report);
       steps.launch(0);
-      const double ms = ms_a_call(gpu, repeats, [&] { ours.launch(0); }), sequential = ms_a_call(gpu, repeats, [&] { steps.launch(0); });
+      const double ms = ms_a_call(gpu, repeats, [&] { ours.launch(0); }),
+                   sequential = ms_a_call(gpu, repeats, [&] { steps.launch(0); });
       ours.report(report, 0);
-      fmt::print("{:<10}{:>7}{:>9.4f}{:>9.4f}{:>12.4f}{:>7.2f}{:>10.0e}{:>10.0e}  {}\n", name, lanes, first, ms, sequential, ms / sequential,
-                 report.max_residual, c.difference(ours, steps), plan_of(report));
+      fmt::print("{:<10}{:>7}{:>9.4f}{:>9.4f}{:>12.4f}{:>7.2f}{:>10.0e}{:>10.0e}  {}\n", name, lanes, first, ms,
+                 sequential, ms / sequential, report.max_residual, c.difference(ours, steps), plan_of(report));
       if (!phases.empty()) fmt::print("     us of the first: {:.0f}\n", fmt::join(phases, " "));
       std::fflush(stdout);
     }
@@ -338,8 +376,10 @@ void chaotic(Gpu& gpu, int repeats) {
 }
 
 void hgrn(Gpu& gpu, int repeats) {
-  fmt::print("\nh' = exp(g)*h + x, bf16; ms; `fla`: flash-linear-attention's chunk kernel\n{:>3}{:>8}{:>6}{:>9}{:>9}{:>8}{:>8}{:>7}{:>10}  plan\n", "B", "T",
-             "d", "copy", "ours", "of copy", "fla", "times", "differs");
+  fmt::print(
+      "\nh' = exp(g)*h + x, bf16; ms; `fla`: flash-linear-attention's chunk "
+      "kernel\n{:>3}{:>8}{:>6}{:>9}{:>9}{:>8}{:>8}{:>7}{:>10}  plan\n",
+      "B", "T", "d", "copy", "ours", "of copy", "fla", "times", "differs");
   struct Shape {
     std::int64_t batch, steps, channels;
     double fla;
@@ -352,27 +392,37 @@ void hgrn(Gpu& gpu, int repeats) {
     c.settle(ours, Strategy::Auto, report);
     steps.launch(0);
     const double floor = c.floor(repeats), ms = ms_a_call(gpu, repeats, [&] { ours.launch(0); });
-    fmt::print("{:>3}{:>8}{:>6}{:>9.4f}{:>9.4f}{:>8.2f}{:>8.3f}{:>7.1f}{:>10.0e}  {}\n", s.batch, s.steps, s.channels, floor, ms, floor / ms, s.fla,
-               s.fla / ms, c.difference(ours, steps), plan_of(report));
+    fmt::print("{:>3}{:>8}{:>6}{:>9.4f}{:>9.4f}{:>8.2f}{:>8.3f}{:>7.1f}{:>10.0e}  {}\n", s.batch, s.steps, s.channels,
+               floor, ms, floor / ms, s.fla, s.fla / ms, c.difference(ours, steps), plan_of(report));
     std::fflush(stdout);
   }
 }
 
 /// The grid's shapes: calls on one data set, calls that alternate between two, and the first call of all, which is
-/// compared with single calls. Both sets are drawn alike; `mixed` alternates with one whose every tenth channel is slow.
+/// compared with single calls. Both sets are drawn alike; `mixed` alternates with one whose every tenth channel is
+/// slow.
 constexpr int kFresh = 9;
 
 void changing(Gpu& gpu, int repeats) {
-  fmt::print("\nParaGRU, f32: calls whose data change; ms a call; of first calls the median and the longest of {}\n"
-             "{:>3}{:>9}{:>6}{:>9}{:>9}{:>8}{:>8}{:>9}{:>9}{:>11}{:>9}{:>11}\n", kFresh, "B", "T", "d", "steady", "first", "+us", "most",
-             "busy +us", "two sets", "+us", "mixed", "+us");
+  fmt::print(
+      "\nParaGRU, f32: calls whose data change; ms a call; of first calls the median and the longest of {}\n"
+      "{:>3}{:>9}{:>6}{:>9}{:>9}{:>8}{:>8}{:>9}{:>9}{:>11}{:>9}{:>11}\n",
+      kFresh, "B", "T", "d", "steady", "first", "+us", "most", "busy +us", "two sets", "+us", "mixed", "+us");
   struct Shape {
     std::int64_t batch, steps, channels;
   };
-  for (const Shape& s : {Shape{1, 512, 1024}, {8, 512, 1024}, {1, 2048, 1024}, {8, 2048, 1024}, {8, 2048, 4096},
-                         {1, 8192, 1024}, {1, 65536, 64}, {1, 1048576, 64}, {32, 2048, 2048}}) {
+  for (const Shape& s : {Shape{1, 512, 1024},
+                         {8, 512, 1024},
+                         {1, 2048, 1024},
+                         {8, 2048, 1024},
+                         {8, 2048, 4096},
+                         {1, 8192, 1024},
+                         {1, 65536, 64},
+                         {1, 1048576, 64},
+                         {32, 2048, 2048}}) {
     const std::vector<Range> wide(3, Range{-2.4f, 2.4f, true});
-    Case one(gpu, kGru, Dtype::F32, s.batch, s.steps, s.channels, wide), two(gpu, kGru, Dtype::F32, s.batch, s.steps, s.channels, wide);
+    Case one(gpu, kGru, Dtype::F32, s.batch, s.steps, s.channels, wide),
+        two(gpu, kGru, Dtype::F32, s.batch, s.steps, s.channels, wide);
     one.fill(1);
     two.fill(1000);
     SolveReport report;
@@ -424,8 +474,9 @@ void changing(Gpu& gpu, int repeats) {
     const double own = steady(one), both = alternating(), same = 0.5 * (own + steady(two));
     two.fill(1000, 10, -6.f);
     const double slow = steady(two), mixed = alternating(), each = 0.5 * (steady(one) + slow);
-    fmt::print("{:>3}{:>9}{:>6}{:>9.4f}{:>9.4f}{:>8.1f}{:>8.1f}{:>9.1f}{:>9.4f}{:>11.1f}{:>9.4f}{:>11.1f}\n", s.batch, s.steps, s.channels, own,
-               first[kFresh / 2], 1e3 * (first[kFresh / 2] - single), 1e3 * (first.back() - single), 1e3 * (busy[kFresh / 2] - busy_single), both, 1e3 * (both - same), mixed,
+    fmt::print("{:>3}{:>9}{:>6}{:>9.4f}{:>9.4f}{:>8.1f}{:>8.1f}{:>9.1f}{:>9.4f}{:>11.1f}{:>9.4f}{:>11.1f}\n", s.batch,
+               s.steps, s.channels, own, first[kFresh / 2], 1e3 * (first[kFresh / 2] - single),
+               1e3 * (first.back() - single), 1e3 * (busy[kFresh / 2] - busy_single), both, 1e3 * (both - same), mixed,
                1e3 * (mixed - each));
     std::fflush(stdout);
   }
@@ -449,22 +500,32 @@ int main(int argc, char** argv) {
       std::array<std::int64_t, 3> shape{};
       std::stringstream numbers(argv[i]);
       std::string number;
-      for (std::int64_t& n : shape) n = std::getline(numbers, number, ',') ? std::max(1ll, std::atoll(number.c_str())) : 1;
+      for (std::int64_t& n : shape)
+        n = std::getline(numbers, number, ',') ? std::max(1ll, std::atoll(number.c_str())) : 1;
       shapes.push_back(shape);
     }
     if (shapes.empty())
-      shapes = {{1, 2048, 1024}, {1, 4096, 128}, {8, 2048, 1536}, {32, 2048, 2048}, {1, 8192, 1024}, {1, 1 << 26, 1}, {1, 1 << 24, 4}, {1, 1 << 21, 32}, {1, 1 << 20, 128}};
+      shapes = {{1, 2048, 1024}, {1, 4096, 128},  {8, 2048, 1536},  {32, 2048, 2048}, {1, 8192, 1024},
+                {1, 1 << 26, 1}, {1, 1 << 24, 4}, {1, 1 << 21, 32}, {1, 1 << 20, 128}};
     std::stringstream parts(argc > 1 ? argv[1] : "linear,wide,short,rounded,chaotic,hgrn,changing");
     for (std::string part; std::getline(parts, part, ',');) {
-      if (part == "linear") linear(*gpu, repeats);
-      else if (part == "short") short_scans(*gpu, repeats);
-      else if (part == "wide") wide(*gpu, repeats, shapes);
-      else if (part == "rounded") rounded(*gpu, repeats);
-      else if (part == "chaotic") chaotic(*gpu, repeats);
-      else if (part == "hgrn") hgrn(*gpu, repeats);
-      else if (part == "changing") changing(*gpu, repeats);
+      if (part == "linear")
+        linear(*gpu, repeats);
+      else if (part == "short")
+        short_scans(*gpu, repeats);
+      else if (part == "wide")
+        wide(*gpu, repeats, shapes);
+      else if (part == "rounded")
+        rounded(*gpu, repeats);
+      else if (part == "chaotic")
+        chaotic(*gpu, repeats);
+      else if (part == "hgrn")
+        hgrn(*gpu, repeats);
+      else if (part == "changing")
+        changing(*gpu, repeats);
       else {
-        fmt::print(stderr, "cellc_bench_cases: {}: expected linear, wide, short, rounded, chaotic, hgrn or changing\n", part);
+        fmt::print(stderr, "cellc_bench_cases: {}: expected linear, wide, short, rounded, chaotic, hgrn or changing\n",
+                   part);
         return 2;
       }
     }

@@ -1,11 +1,12 @@
-// From the text of a cell to kernels that are loaded, on a GPU: with nothing cached, with nothing cached and both kernels compiled
-// at the same time, and from the cache.
+// From the text of a cell to kernels that are loaded, on a GPU: with nothing cached, with nothing cached and both
+// kernels compiled at the same time, and from the cache.
 //
 //   cellc_bench_compile CELL [LENGTH]   (axes are 1024 long)
 //
-// The kernels are those that `auto` may launch: step by step, and what it takes for one sequence of LENGTH steps. NVRTC 13 keeps what it
-// compiled, so the cell has another name each time, which puts other text into its kernels. A context is there before, as in a process
-// that does something else on the card; what a run needs besides (its memory, its params) is part of the time.
+// The kernels are those that `auto` may launch: step by step, and what it takes for one sequence of LENGTH steps. NVRTC
+// 13 keeps what it compiled, so the cell has another name each time, which puts other text into its kernels. A context
+// is there before, as in a process that does something else on the card; what a run needs besides (its memory, its
+// params) is part of the time.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -55,7 +56,7 @@ Times ready(Gpu& gpu, const std::string& text, Strategy strategy, std::int64_t l
     if (symbol.kind == SymbolKind::Param) array = Array(Dtype::F32, {kAxis});
     run.symbols.push_back(array);
   }
-  const GpuBuffer x(gpu, static_cast<std::size_t>(length * kAxis * 4));   // all inputs are the same
+  const GpuBuffer x(gpu, static_cast<std::size_t>(length * kAxis * 4));  // all inputs are the same
   SolveOptions options;
   options.solver = strategy;
   CudaSolver solver(gpu, cell.cell, cell.structure, Dtype::F32, &source);
@@ -84,7 +85,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: cellc_bench_compile CELL [LENGTH]\n");
     return 2;
   }
-  const std::filesystem::path cache = std::filesystem::temp_directory_path() / fmt::format("cellc-compile-bench-{}", getpid());
+  const std::filesystem::path cache =
+      std::filesystem::temp_directory_path() / fmt::format("cellc-compile-bench-{}", getpid());
   int status = 0;
   try {
     std::ifstream file(argv[1]);
@@ -98,7 +100,8 @@ int main(int argc, char** argv) {
       return 4;
     }
     const auto seed = std::chrono::system_clock::now().time_since_epoch().count();
-    fmt::print("{}; ms\n{:<24}{:<12}{:>10}{:>10}{:>10}   cache\n", gpu->facts().name, "", "kernel", "in all", "front end", "NVRTC");
+    fmt::print("{}; ms\n{:<24}{:<12}{:>10}{:>10}{:>10}   cache\n", gpu->facts().name, "", "kernel", "in all",
+               "front end", "NVRTC");
     std::string last;
     for (int turn = 0; turn < 2; ++turn) {
       last = renamed(text.str(), fmt::format("_{:x}_{}", seed, turn));

@@ -3,10 +3,10 @@
 //
 //   cellc_bench_cuda CELL [SETS [SHAPES [REPEATS [DTYPE [SOLVER [trust]]]]]]
 //
-// SETS: fast,mixed,slow,stiff,stiff-0,stiff-6 (what the first input and the params are like). SHAPES: all, small, large or
-// B,T,d. Every answer is compared with the cell's own sequential kernel. The second line of a shape gives the
-// phases of the last call: the sweep, then composing and running again in turn. Of stiff data in f32 a third compares
-// ours and the sequential kernel with f64. `trust`: scans do not look at what composed maps were rounded by.
+// SETS: fast,mixed,slow,stiff,stiff-0,stiff-6 (what the first input and the params are like). SHAPES: all, small, large
+// or B,T,d. Every answer is compared with the cell's own sequential kernel. The second line of a shape gives the phases
+// of the last call: the sweep, then composing and running again in turn. Of stiff data in f32 a third compares ours and
+// the sequential kernel with f64. `trust`: scans do not look at what composed maps were rounded by.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,8 +16,8 @@
 
 #include "bench/device_data.h"
 #include "compiler/front_end.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 
 using namespace cellc;
 
@@ -26,7 +26,7 @@ namespace {
 struct Shape {
   std::int64_t batch, steps, channels;
 };
-const std::vector<Shape> kShapes = {{1, 512, 1024}, {8, 512, 1024},  {1, 2048, 1024},  {8, 2048, 1024}, {8, 2048, 4096},
+const std::vector<Shape> kShapes = {{1, 512, 1024},  {8, 512, 1024}, {1, 2048, 1024},  {8, 2048, 1024}, {8, 2048, 4096},
                                     {1, 8192, 1024}, {1, 65536, 64}, {1, 1048576, 64}, {32, 2048, 2048}};
 
 double draw(std::uint64_t i) {
@@ -39,22 +39,35 @@ double draw(std::uint64_t i) {
 class Bench {
  public:
   Bench(Gpu& gpu, const AnalysedCell& cell, Dtype dtype, int repeats, Strategy solver, bool checks)
-      : gpu_(gpu), cell_(cell), dtype_(dtype), repeats_(repeats), solver_(solver), checks_(checks), data_(gpu, dtype), floor_(gpu) {
+      : gpu_(gpu),
+        cell_(cell),
+        dtype_(dtype),
+        repeats_(repeats),
+        solver_(solver),
+        checks_(checks),
+        data_(gpu, dtype),
+        floor_(gpu) {
     for (std::size_t s = 0; s < cell.cell.symbols.size(); ++s)
       if (cell.cell.symbols[s].kind == SymbolKind::Input) inputs_.push_back(static_cast<int>(s));
   }
 
   void run(const Shape& shape, const std::string& set) {
-    const std::int64_t size = static_cast<std::int64_t>(size_of(dtype_)), rows = shape.batch * shape.steps, d = shape.channels;
-    const std::int64_t width = d * static_cast<std::int64_t>(inputs_.size()), states = static_cast<std::int64_t>(cell_.cell.updates.size());
-    GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)), kept(gpu_, static_cast<std::size_t>(rows * d * states * size));
+    const std::int64_t size = static_cast<std::int64_t>(size_of(dtype_)), rows = shape.batch * shape.steps,
+                       d = shape.channels;
+    const std::int64_t width = d * static_cast<std::int64_t>(inputs_.size()),
+                       states = static_cast<std::int64_t>(cell_.cell.updates.size());
+    GpuBuffer x(gpu_, static_cast<std::size_t>(rows * width * size)),
+        kept(gpu_, static_cast<std::size_t>(rows * d * states * size));
     const float offset = set == "fast" || set == "stiff-0" ? 0.f : set == "stiff" ? -3.f : -6.f;
     const Drawn drawn{-2.4f, 2.4f, 1, 2, width, d, set == "mixed" ? 10 : 1, offset};
     data_.fill(x.address(), rows * width, drawn);
 
     const BoundRun run = bound(shape, set, dtype_);
-    const double floor = floor_.ms(x.address(), rows * width * size, kept.address(), rows * d * states * size, repeats_);
-    const auto prepared = [&](CudaSolver& solver, Strategy strategy) { prepare(solver, run, strategy, x.address(), size); };
+    const double floor =
+        floor_.ms(x.address(), rows * width * size, kept.address(), rows * d * states * size, repeats_);
+    const auto prepared = [&](CudaSolver& solver, Strategy strategy) {
+      prepare(solver, run, strategy, x.address(), size);
+    };
     CudaSolver reference(gpu_, cell_.cell, cell_.structure, dtype_, &cell_.source);
     prepared(reference, Strategy::Sequential);
     double sequential = -1;
@@ -82,13 +95,16 @@ class Bench {
     ours.launch(0);
     ours.report(report, 0);
     ours.replan(again);
-    const double once = median_call_ms(gpu_, 15, [&] { ours.launch(0); }), time = ms_a_call(gpu_, repeats_, [&] { ours.launch(0); });
+    const double once = median_call_ms(gpu_, 15, [&] { ours.launch(0); }),
+                 time = ms_a_call(gpu_, repeats_, [&] { ours.launch(0); });
     ours.report(report, 0);
     const double far = data_.difference(ours, reference, states, rows * d);
     const StageReport& s = report.stages[0];
-    fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:>7.4f} {:>6.2f}  {:>7.4f}  {:>7.4f}  {:>8.4f}  {:<10} S={} w={} missed {} rounds {} again {} residual {:.0e} differs {:.0e}\n",
-               shape.batch, shape.steps, d, floor, time, time / floor, once, first, sequential, to_string(s.plan.strategy), s.plan.segment,
-               s.plan.burn_in, s.misses, s.repair_rounds, s.repaired, report.max_residual, far);
+    fmt::print(
+        "{:>3} {:>8} {:>5}  {:.4f}  {:>7.4f} {:>6.2f}  {:>7.4f}  {:>7.4f}  {:>8.4f}  {:<10} S={} w={} missed {} rounds "
+        "{} again {} residual {:.0e} differs {:.0e}\n",
+        shape.batch, shape.steps, d, floor, time, time / floor, once, first, sequential, to_string(s.plan.strategy),
+        s.plan.segment, s.plan.burn_in, s.misses, s.repair_rounds, s.repaired, report.max_residual, far);
     if (!s.phases_us.empty()) {
       fmt::print("      us:");
       for (const double us : s.phases_us) fmt::print(" {:.1f}", us);
@@ -105,12 +121,14 @@ class Bench {
     for (std::size_t s = 0; s < cell_.cell.symbols.size(); ++s) {
       const Symbol& symbol = cell_.cell.symbols[s];
       Array array;
-      if (symbol.kind == SymbolKind::State) array = Array(dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32, {shape.batch, shape.channels});
+      if (symbol.kind == SymbolKind::State)
+        array = Array(dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32, {shape.batch, shape.channels});
       if (symbol.kind == SymbolKind::Param) {
         array = Array(dtype, {shape.channels});
         // The same numbers in every type that holds an f32.
         for (std::int64_t c = 0; c < shape.channels; ++c)
-          array.set(c, static_cast<float>(draw(static_cast<std::uint64_t>(s * 1000003 + c)) * (set.starts_with("stiff") ? 3 : 1)));
+          array.set(c, static_cast<float>(draw(static_cast<std::uint64_t>(s * 1000003 + c)) *
+                                          (set.starts_with("stiff") ? 3 : 1)));
       }
       run.symbols.push_back(array);
     }
@@ -128,7 +146,8 @@ class Bench {
       solver.place(inputs_[i], x + static_cast<GpuAddress>(static_cast<std::int64_t>(i) * d * size), width);
   }
   /// How far ours and the sequential kernel are from f64, at 99 lanes of 100.
-  void compare_with_f64(const Shape& shape, const std::string& set, const Drawn& drawn, const CudaSolver& ours, const CudaSolver& steps) {
+  void compare_with_f64(const Shape& shape, const std::string& set, const Drawn& drawn, const CudaSolver& ours,
+                        const CudaSolver& steps) {
     const DeviceData data(gpu_, Dtype::F64);
     const std::int64_t count = shape.batch * shape.steps * drawn.width;
     const GpuBuffer x(gpu_, static_cast<std::size_t>(count * 8));
@@ -136,7 +155,9 @@ class Bench {
     CudaSolver exact(gpu_, cell_.cell, cell_.structure, Dtype::F64, &cell_.source);
     prepare(exact, bound(shape, set, Dtype::F64), Strategy::Sequential, x.address(), 8);
     exact.launch(0);
-    const auto error = [&](const CudaSolver& of) { return data.error_of_most(of, exact, shape.batch, shape.steps, shape.channels, 0.99); };
+    const auto error = [&](const CudaSolver& of) {
+      return data.error_of_most(of, exact, shape.batch, shape.steps, shape.channels, 0.99);
+    };
     const double own = error(ours), sequential = error(steps);
     fmt::print("      from f64: {:.1e}, sequential {:.1e}, {:.2f} times\n", own, sequential, own / sequential);
   }
@@ -163,7 +184,9 @@ std::vector<std::string> split(const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: cellc_bench_cuda CELL [fast,mixed,slow,stiff,stiff-0,stiff-6 [all|small|large|B,T,d [REPEATS [f32|f64|bf16 [SOLVER [trust]]]]]]\n");
+    fmt::print(stderr,
+               "usage: cellc_bench_cuda CELL [fast,mixed,slow,stiff,stiff-0,stiff-6 [all|small|large|B,T,d [REPEATS "
+               "[f32|f64|bf16 [SOLVER [trust]]]]]]\n");
     return 2;
   }
   const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
@@ -180,12 +203,15 @@ int main(int argc, char** argv) {
     }
     const std::string which = argument(3, "all"), type = argument(5, "f32");
     const Dtype dtype = type == "f64" ? Dtype::F64 : type == "bf16" ? Dtype::BF16 : Dtype::F32;
-    Bench bench(*gpu, cell, dtype, std::atoi(argument(4, "20").c_str()), strategy_named(argument(6, "auto")).value_or(Strategy::Auto), argument(7, "") != "trust");
+    Bench bench(*gpu, cell, dtype, std::atoi(argument(4, "20").c_str()),
+                strategy_named(argument(6, "auto")).value_or(Strategy::Auto), argument(7, "") != "trust");
     for (const std::string& set : split(argument(2, "fast"))) {
-      fmt::print("{}, {}, {}, {} data; ms\n  B        T     d  floor      ours  ratio     once    first  stepwise  plan\n", gpu->facts().name,
-                 cell.cell.name, to_string(dtype), set);
+      fmt::print(
+          "{}, {}, {}, {} data; ms\n  B        T     d  floor      ours  ratio     once    first  stepwise  plan\n",
+          gpu->facts().name, cell.cell.name, to_string(dtype), set);
       if (const auto numbers = split(which); numbers.size() == 3) {
-        bench.run({std::atoll(numbers[0].c_str()), std::atoll(numbers[1].c_str()), std::atoll(numbers[2].c_str())}, set);
+        bench.run({std::atoll(numbers[0].c_str()), std::atoll(numbers[1].c_str()), std::atoll(numbers[2].c_str())},
+                  set);
         continue;
       }
       for (const Shape& shape : kShapes) {

@@ -12,11 +12,11 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels-templates/device/preamble.cuh"
 #include "kernels-templates/device/math.cuh"
+#include "kernels-templates/device/preamble.cuh"
 
 struct Worst {
-  unsigned long long places;    // in 1/1024 of a unit in the last place, over results that are normal numbers
+  unsigned long long places;  // in 1/1024 of a unit in the last place, over results that are normal numbers
   unsigned long long places_at;
   unsigned long long absolute;  // 1e-12
   unsigned long long wrong;     // NaN, infinity or zero where it should be something else, or the wrong sign
@@ -45,14 +45,14 @@ struct scaled_tanh_all {
     want = cellc::tanh(static_cast<double>(x));
   }
 };
-#define DEFINE(f)                                                        \
-  struct f##_all {                                                       \
-    static constexpr const char* name = #f;                              \
+#define DEFINE(f)                                                          \
+  struct f##_all {                                                         \
+    static constexpr const char* name = #f;                                \
     __device__ static void both(unsigned bits, float& got, double& want) { \
-      const float x = __uint_as_float(bits);                             \
-      got = cellc::f(x);                                                 \
-      want = cellc::f(static_cast<double>(x));                           \
-    }                                                                    \
+      const float x = __uint_as_float(bits);                               \
+      got = cellc::f(x);                                                   \
+      want = cellc::f(static_cast<double>(x));                             \
+    }                                                                      \
   };
 FUNCTIONS(DEFINE)
 #undef DEFINE
@@ -89,10 +89,10 @@ __global__ void sweep(Worst* worst) {
   if (own.wrong) atomicAdd(&worst->wrong, own.wrong), worst->wrong_at = own.wrong_at;
 }
 
-#define CHECK(call)                                                                   \
-  if (const cudaError_t e = call; e != cudaSuccess) {                                 \
-    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e));                   \
-    std::exit(4);                                                                     \
+#define CHECK(call)                                                 \
+  if (const cudaError_t e = call; e != cudaSuccess) {               \
+    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e)); \
+    std::exit(4);                                                   \
   }
 
 template <class F>
@@ -101,17 +101,17 @@ void print_floats(Worst* device) {
   sweep<F><<<2048, 256>>>(device);
   Worst w;
   CHECK(cudaMemcpy(&w, device, sizeof w, cudaMemcpyDeviceToHost));
-  std::printf("float  %-9s %10.2f places (at %08llx)  %.2e absolute  %llu wrong", F::name, w.places / 1024.0, w.places_at,
-              w.absolute * 1e-12, w.wrong);
+  std::printf("float  %-9s %10.2f places (at %08llx)  %.2e absolute  %llu wrong", F::name, w.places / 1024.0,
+              w.places_at, w.absolute * 1e-12, w.wrong);
   if (w.wrong) std::printf(" (%08llx)", w.wrong_at);
   std::printf("\n");
   std::fflush(stdout);
 }
 
-#define KERNEL(f) \
+#define KERNEL(f)                                                  \
   __global__ void f##_doubles(const double* x, double* y, int n) { \
-    const int i = blockIdx.x * blockDim.x + threadIdx.x; \
-    if (i < n) y[i] = cellc::f(x[i]); \
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;           \
+    if (i < n) y[i] = cellc::f(x[i]);                              \
   }
 FUNCTIONS(KERNEL)
 #undef KERNEL
@@ -136,7 +136,8 @@ int main(int count, char** words) {
   const auto asked = [&](const char* f) { return count < 2 || std::strcmp(words[1], f) == 0; };
   Worst* device;
   CHECK(cudaMalloc(&device, sizeof(Worst)));
-#define PRINT(f) if (asked(#f)) print_floats<f##_all>(device);
+#define PRINT(f) \
+  if (asked(#f)) print_floats<f##_all>(device);
   FUNCTIONS(PRINT)
   PRINT(scaled_tanh)
 #undef PRINT

@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/call/call_pool.h"
 #include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/call/call_pool.h"
 
 using namespace cellc;
 
@@ -32,8 +32,8 @@ double host_us(int calls, const std::function<void()>& call) {
   for (int row = 0; row < 9; ++row) {
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i) call();
-    times.push_back(
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() / calls);
+    times.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+                    calls);
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
@@ -49,17 +49,12 @@ int bench(const std::string& file, std::int64_t channels) {
   const CallLayout layout = call_layout(cell.cell);
   const auto modules = std::make_shared<LoadedModules>();
   const GpuStream stream = gpu->make_stream();
-  fmt::print("{}, {}, {} channels; f32, microseconds a call\n{:>4} {:>6} {:>14} {:>12} {:>8} {:>8}\n",
-             cell.cell.name, gpu->facts().name, channels, "B", "T", "host, checked", "host, queued", "device",
-             "graph");
+  fmt::print("{}, {}, {} channels; f32, microseconds a call\n{:>4} {:>6} {:>14} {:>12} {:>8} {:>8}\n", cell.cell.name,
+             gpu->facts().name, channels, "B", "T", "host, checked", "host, queued", "device", "graph");
   for (const auto& [sequences, steps] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {8, 1}, {1, 512}, {8, 2048}}) {
-    const CallShape shape{std::vector<std::int64_t>(cell.cell.header.size(), channels),
-                          sequences,
-                          steps,
-                          sequences * steps,
-                          {},
-                          false};
+    const CallShape shape{
+        std::vector<std::int64_t>(cell.cell.header.size(), channels), sequences, steps, sequences * steps, {}, false};
     std::vector<GpuBuffer> memory;
     std::vector<CallArray> arrays;
     for (const CallField& f : layout.fields) {
@@ -72,12 +67,12 @@ int bench(const std::string& file, std::int64_t channels) {
     // Decoding: the state in place.
     for (std::size_t i = 0; i < arrays.size() && steps == 1; ++i)
       if (layout.fields[i].kind == FieldKind::Final)
-        arrays[i] = arrays[static_cast<std::size_t>(layout.find(FieldKind::Start, layout.fields[i].id) -
-                                                    layout.fields.data())];
+        arrays[i] =
+            arrays[static_cast<std::size_t>(layout.find(FieldKind::Start, layout.fields[i].id) - layout.fields.data())];
     gpu->synchronize(0);
     CallPool pool(*gpu, [&] {
-      return std::make_unique<DeviceCall>(*gpu, modules, cell.cell, cell.structure, Dtype::F32, &cell.source,
-                                          shape, SolveOptions());
+      return std::make_unique<DeviceCall>(*gpu, modules, cell.cell, cell.structure, Dtype::F32, &cell.source, shape,
+                                          SolveOptions());
     });
     const auto run = [&] { pool.run(arrays, stream, 0, nullptr); };
     const auto checked = [&] {
@@ -104,8 +99,7 @@ int bench(const std::string& file, std::int64_t channels) {
     for (int i = 0; i < 5; ++i) driver("cuGraphLaunch", replay, reinterpret_cast<void*>(stream));
     gpu->record(3, stream);
     const double graphed = gpu->elapsed_ms(2, 3) * 2;
-    fmt::print("{:>4} {:>6} {:>14.2f} {:>12.2f} {:>8.2f} {:>8.2f}\n", sequences, steps, with, without, device,
-               graphed);
+    fmt::print("{:>4} {:>6} {:>14.2f} {:>12.2f} {:>8.2f} {:>8.2f}\n", sequences, steps, with, without, device, graphed);
     driver("cuGraphExecDestroy", replay);
     driver("cuGraphDestroy", graph);
   }

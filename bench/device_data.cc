@@ -63,8 +63,7 @@ extern "C" __global__ void wait(long long nanoseconds) {
 )";
 
 template <typename... Arguments>
-void launch(Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads,
-            Arguments... arguments) {
+void launch(Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads, Arguments... arguments) {
   void* list[] = {&arguments...};
   GpuLaunch shape;
   shape.grid.x = blocks;
@@ -78,20 +77,19 @@ constexpr unsigned kBlocks = 2112, kThreads = 256;
 
 DeviceData::DeviceData(Gpu& gpu, Dtype dtype) : gpu_(gpu) {
   const char* number = dtype == Dtype::F64 ? "double" : dtype == Dtype::F32 ? "float" : "unsigned short";
-  module_ = gpu.load(
-      {"bench.cu",
-       fmt::format("#define NUMBER {}\n#define NARROW {}\n{}", number, size_of(dtype) == 2 ? 1 : 0, kKernels),
-       {}});
+  module_ =
+      gpu.load({"bench.cu",
+                fmt::format("#define NUMBER {}\n#define NARROW {}\n{}", number, size_of(dtype) == 2 ? 1 : 0, kKernels),
+                {}});
 }
 
 void DeviceData::fill(GpuAddress to, std::int64_t count, const Drawn& drawn) const {
-  launch(gpu_, gpu_.function(module_, "fill"), kBlocks, kThreads, to, static_cast<long long>(count),
-         drawn.low, drawn.high, drawn.seed, drawn.second, static_cast<long long>(drawn.width),
+  launch(gpu_, gpu_.function(module_, "fill"), kBlocks, kThreads, to, static_cast<long long>(count), drawn.low,
+         drawn.high, drawn.seed, drawn.second, static_cast<long long>(drawn.width),
          static_cast<long long>(drawn.channels), drawn.every, drawn.offset);
 }
 
-double DeviceData::difference(const CudaSolver& a, const CudaSolver& b, std::int64_t states,
-                              std::int64_t count) const {
+double DeviceData::difference(const CudaSolver& a, const CudaSolver& b, std::int64_t states, std::int64_t count) const {
   const GpuBuffer worst(gpu_, 4);
   gpu_.zero(worst.address(), 4, 0);
   for (int u = 0; u < static_cast<int>(states); ++u)
@@ -102,14 +100,15 @@ double DeviceData::difference(const CudaSolver& a, const CudaSolver& b, std::int
   return far;
 }
 
-double DeviceData::error_of_most(const CudaSolver& of, const CudaSolver& exact, std::int64_t sequences, std::int64_t steps,
-                                 std::int64_t channels, double share) const {
+double DeviceData::error_of_most(const CudaSolver& of, const CudaSolver& exact, std::int64_t sequences,
+                                 std::int64_t steps, std::int64_t channels, double share) const {
   const std::int64_t lanes = sequences * channels;
   const int parts = static_cast<int>(std::clamp<std::int64_t>(kBlocks * std::int64_t{kThreads} / lanes, 1, steps));
   const GpuBuffer worst(gpu_, static_cast<std::size_t>(lanes) * 4);
   gpu_.zero(worst.address(), worst.bytes(), 0);
-  launch(gpu_, gpu_.function(module_, "errors"), kBlocks, kThreads, of.trajectory(0), exact.trajectory(0), static_cast<long long>(steps),
-         static_cast<long long>(channels), static_cast<long long>(lanes), parts, worst.address());
+  launch(gpu_, gpu_.function(module_, "errors"), kBlocks, kThreads, of.trajectory(0), exact.trajectory(0),
+         static_cast<long long>(steps), static_cast<long long>(channels), static_cast<long long>(lanes), parts,
+         worst.address());
   std::vector<float> all(static_cast<std::size_t>(lanes));
   gpu_.copy_out(all.data(), worst.address(), worst.bytes(), 0);
   std::sort(all.begin(), all.end());

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <functional>
 
-#include "runtime/data/array.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/array.h"
 
 namespace cellc {
 
@@ -27,10 +27,10 @@ class DeviceData {
   void fill(GpuAddress to, std::int64_t count, const Drawn& drawn) const;
   /// The largest |a - b|/(1 + |b|) of the first `states` states, each of `count` numbers.
   double difference(const CudaSolver& a, const CudaSolver& b, std::int64_t states, std::int64_t count) const;
-  /// The error that `share` of the lanes (a channel of a sequence) stay below at all steps: of the first state in f32, beside
-  /// the same in f64.
-  double error_of_most(const CudaSolver& of, const CudaSolver& exact, std::int64_t sequences, std::int64_t steps, std::int64_t channels,
-                       double share) const;
+  /// The error that `share` of the lanes (a channel of a sequence) stay below at all steps: of the first state in f32,
+  /// beside the same in f64.
+  double error_of_most(const CudaSolver& of, const CudaSolver& exact, std::int64_t sequences, std::int64_t steps,
+                       std::int64_t channels, double share) const;
   /// Keeps the device busy while the host prepares what is to be timed.
   void hold(double ms) const;
 

@@ -14,9 +14,7 @@ namespace {
 using cellc::Op;
 using cellc::llvm_math::Request;
 
-std::string vector_type(bool f64, int lanes) {
-  return fmt::format("<{} x {}>", lanes, f64 ? "double" : "float");
-}
+std::string vector_type(bool f64, int lanes) { return fmt::format("<{} x {}>", lanes, f64 ? "double" : "float"); }
 
 /// out[i] = f(x[i]) over an array in cache.
 std::string function_loop(Op op, bool f64, int lanes) {
@@ -58,8 +56,8 @@ void function(benchmark::State& state, Op op, bool f64) {
       run(x.data(), out.data(), n);
     benchmark::ClobberMemory();
   }
-  state.counters["per_element"] = benchmark::Counter(
-      static_cast<double>(state.iterations() * n), benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per_element"] = benchmark::Counter(static_cast<double>(state.iterations() * n),
+                                                     benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 /// Time outermost, channels inside; the state in memory, which is in cache.
@@ -80,9 +78,8 @@ loop:
   %i = phi i64 [ 0, %time ], [ %next, %loop ]
 )");
   const auto load = [&](const char* name, const char* base, const std::string& index) {
-    text += fmt::format(
-        "  %p{0} = getelementptr float, ptr {1}, i64 {2}\n  %{0} = load {3}, ptr %p{0}, align 4\n", name,
-        base, index, type);
+    text += fmt::format("  %p{0} = getelementptr float, ptr {1}, i64 {2}\n  %{0} = load {3}, ptr %p{0}, align 4\n",
+                        name, base, index, type);
   };
   const auto line = [&](const std::string& instruction) { text += "  " + instruction + "\n"; };
   line("%i0 = add i64 %row, %i");
@@ -98,8 +95,7 @@ loop:
   load("a2", "%a", "%j2");
   load("hv", "%h", "%i");
   const std::string fma = fmt::format("@llvm.fma.v{}f32", lanes);
-  const auto call = [&](const std::string& result, const std::string& name,
-                        std::vector<std::string> arguments) {
+  const auto call = [&](const std::string& result, const std::string& name, std::vector<std::string> arguments) {
     std::string list;
     for (const std::string& argument : arguments) list += (list.empty() ? "" : ", ") + type + " " + argument;
     line(fmt::format("{} = call {} {}({})", result, type, name, list));
@@ -135,9 +131,8 @@ exit:
 
 void gru(benchmark::State& state) {
   const auto module = cellc::compile_orc(gru_text(cellc::host_vector_bits("native") / 32), "native");
-  const auto run =
-      reinterpret_cast<void (*)(const float*, const float*, float*, float*, std::int64_t, std::int64_t)>(
-          module->symbol("gru"));
+  const auto run = reinterpret_cast<void (*)(const float*, const float*, float*, float*, std::int64_t, std::int64_t)>(
+      module->symbol("gru"));
   const std::int64_t d = state.range(0);
   const std::int64_t steps = state.range(1);
   std::vector<float> x(steps * 3 * d), a(3 * d), h(d), out(steps * d);
@@ -147,9 +142,8 @@ void gru(benchmark::State& state) {
     run(x.data(), a.data(), h.data(), out.data(), steps, d);
     benchmark::ClobberMemory();
   }
-  state.counters["per_channel_step"] =
-      benchmark::Counter(static_cast<double>(state.iterations() * steps * d),
-                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per_channel_step"] = benchmark::Counter(static_cast<double>(state.iterations() * steps * d),
+                                                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["compile_ms"] = module->compile_ms;
 }
 BENCHMARK(gru)->Args({1024, 8})->Args({1024, 512})->Unit(benchmark::kMicrosecond);

@@ -77,9 +77,9 @@ int bench(std::int64_t steps, std::int64_t channels, int repetitions) {
   int input = 0, param = 0;
   for (const Symbol& symbol : cell->cell.symbols) {
     const bool is_input = symbol.kind == SymbolKind::Input;
-    Array array(Dtype::F32, is_input ? std::vector<std::int64_t>{steps, channels}
-                                     : symbol.kind == SymbolKind::State ? std::vector<std::int64_t>{1, channels}
-                                                                        : std::vector<std::int64_t>{channels});
+    Array array(Dtype::F32, is_input                           ? std::vector<std::int64_t>{steps, channels}
+                            : symbol.kind == SymbolKind::State ? std::vector<std::int64_t>{1, channels}
+                                                               : std::vector<std::int64_t>{channels});
     std::uniform_real_distribution<float> draw(is_input ? -2.4f : -1.0f, is_input ? 2.4f : 1.0f);
     float* data = static_cast<float*>(array.data());
     if (symbol.kind != SymbolKind::State) std::generate_n(data, array.count(), [&] { return draw(random); });
@@ -90,9 +90,8 @@ int bench(std::int64_t steps, std::int64_t channels, int repetitions) {
   const double per = 1e6 / static_cast<double>(steps * channels);
 
   std::vector<float> plain(static_cast<std::size_t>(steps * channels)), zeros(static_cast<std::size_t>(channels));
-  const double scalar = fastest_ms(std::max(1, repetitions / 10), [&] {
-    scalar_loop(steps, channels, inputs, params, zeros.data(), plain.data());
-  });
+  const double scalar = fastest_ms(std::max(1, repetitions / 10),
+                                   [&] { scalar_loop(steps, channels, inputs, params, zeros.data(), plain.data()); });
   double timed[2];
   RunOutput output;
   for (int threads = 1; threads <= 2; ++threads) {

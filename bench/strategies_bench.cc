@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "compiler/front_end.h"
-#include "runtime/data/read_text.h"
 #include "runtime/cpu/solve.h"
+#include "runtime/data/read_text.h"
 
 namespace {
 
@@ -55,7 +55,8 @@ struct Case {
       Array array(Dtype::F32, {rows, channels});
       float* data = static_cast<float*>(array.data());
       if (symbol.kind != SymbolKind::State)
-        for (std::int64_t i = 0; i < rows * channels; ++i) data[i] = static_cast<float>(draw(symbol, i % channels, random));
+        for (std::int64_t i = 0; i < rows * channels; ++i)
+          data[i] = static_cast<float>(draw(symbol, i % channels, random));
       if (symbol.kind == SymbolKind::Param && rows == 1) array = array.with_shape({channels});
       run.symbols.push_back(array);
     }
@@ -77,7 +78,8 @@ Fastest fastest(int repetitions, const std::function<void()>& work) {
     const double busy = processor_ms();
     work();
     best.processor_ms = std::min(best.processor_ms, processor_ms() - busy);
-    best.ms = std::min(best.ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    best.ms =
+        std::min(best.ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
   return best;
 }
@@ -111,8 +113,11 @@ double difference(const RunOutput& a, const RunOutput& b) {
 
 void line(const char* what, const Timed& t, double reference, double far) {
   const StageReport& s = t.report.stages[0];
-  fmt::print("  {:<30}{:>9.2f} ms ({:>7.2f} busy)  {:>5.2f}x  {:<11} segment {:>7}, early {:>5}, missed {:>4}, iterations {}, off by {:.1e}\n", what, t.ms,
-             t.processor_ms, reference / t.ms, to_string(s.plan.strategy), s.plan.segment, s.plan.burn_in, s.misses, s.iterations, far);
+  fmt::print(
+      "  {:<30}{:>9.2f} ms ({:>7.2f} busy)  {:>5.2f}x  {:<11} segment {:>7}, early {:>5}, missed {:>4}, iterations {}, "
+      "off by {:.1e}\n",
+      what, t.ms, t.processor_ms, reference / t.ms, to_string(s.plan.strategy), s.plan.segment, s.plan.burn_in,
+      s.misses, s.iterations, far);
 }
 
 void gru(const char* name, double offset, int every, double a, int repetitions) {
@@ -140,14 +145,15 @@ void linear(int repetitions) {
   const float *a = static_cast<const float*>(c.run.symbols[c.cell.find_symbol("a")].data()),
               *x = static_cast<const float*>(c.run.symbols[c.cell.find_symbol("x")].data());
   const double scalar = fastest(repetitions, [&] {
-    float s = 0;
-    for (std::int64_t t = 0; t < kSteps; ++t) h[t] = s = a[t] * s + x[t];
-  }).ms;
+                          float s = 0;
+                          for (std::int64_t t = 0; t < kSteps; ++t) h[t] = s = a[t] * s + x[t];
+                        }).ms;
   fmt::print("h' = a*h + x, B=1, T=10000000, d=1, f32\n  {:<30}{:>9.2f} ms  {:>5.2f}x\n", "scalar loop", scalar, 1.0);
   const Timed two = timed(c, Strategy::Auto, 2, repetitions);
   double far = 0;
   const float* got = static_cast<const float*>(two.output.states[0].data());
-  for (std::int64_t t = 0; t < kSteps; ++t) far = std::max(far, std::fabs(double(got[t]) - h[t]) / (1 + std::fabs(double(h[t]))));
+  for (std::int64_t t = 0; t < kSteps; ++t)
+    far = std::max(far, std::fabs(double(got[t]) - h[t]) / (1 + std::fabs(double(h[t]))));
   line("auto, two threads", two, scalar, far);
 }
 

@@ -16,9 +16,7 @@ namespace {
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
 
-std::int64_t step_of(const cellc_array& a, const Expected& e) {
-  return a.step_stride ? a.step_stride : e.part;
-}
+std::int64_t step_of(const cellc_array& a, const Expected& e) { return a.step_stride ? a.step_stride : e.part; }
 std::int64_t sequence_of(const cellc_array& a, const Expected& e, const Shape& shape) {
   return a.sequence_stride ? a.sequence_stride : shape.steps * step_of(a, e);
 }
@@ -53,12 +51,13 @@ void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, d
 }
 
 constexpr const char* kNoStreams =
-    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without _on";
+    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without "
+    "_on";
 constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
 
 /// A run on a GPU, on the caller's memory and stream. Whether all is well, as far as anyone waited to see.
-bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, const Shape& shape, const cellc_array* arrays, void* stream,
-                std::int32_t* status, cellc_report* report) {
+bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, const Shape& shape,
+                const cellc_array* arrays, void* stream, std::int32_t* status, cellc_report* report) {
   thread_local std::vector<CallArray> places;  // a repeated call allocates nothing
   places.clear();
   for (std::size_t i = 0; i < cell.layout.fields.size(); ++i)
@@ -73,7 +72,8 @@ bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, con
   SolveReport solved;
   const auto start = std::chrono::steady_clock::now();
   pool.run(places, on, on_device, &solved);
-  fill(*report, solved, shape, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  fill(*report, solved, shape,
+       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   return solved.converged || cell.solve.repair;
 }
 
@@ -154,8 +154,8 @@ class ForwardCall {
       const std::string& name = cell_.symbols[static_cast<std::size_t>(field.id)].name;
       // Without steps an input may be null.
       if (!arrays_[i].data && !(field.kind == FieldKind::Input && expected_[i].all == 0)) continue;
-      const GivenArray array{
-          field.name, arrays_[i].data ? given(field) : Array(kernel_.dtype_of(field), shape_of(field))};
+      const GivenArray array{field.name,
+                             arrays_[i].data ? given(field) : Array(kernel_.dtype_of(field), shape_of(field))};
       switch (field.kind) {
         case FieldKind::Input:
           request.inputs[name] = array;
@@ -191,8 +191,7 @@ class ForwardCall {
       return Array::view(kernel_.dtype_of(*field), shape, arrays_[i].data);
     };
     for (const StateUpdate& u : cell_.updates) output.states.push_back(rows(FieldKind::State, u.symbol));
-    for (int o = 0; o < static_cast<int>(cell_.outs.size()); ++o)
-      output.outs.push_back(rows(FieldKind::Out, o));
+    for (int o = 0; o < static_cast<int>(cell_.outs.size()); ++o) output.outs.push_back(rows(FieldKind::Out, o));
     return output;
   }
 
@@ -202,14 +201,11 @@ class ForwardCall {
       const std::size_t i = number_of(field);
       const cellc_array& to = arrays_[i];
       if (!field.is_written() || !to.data) continue;
-      std::string name = field.kind == FieldKind::Out
-                             ? cell_.outs[static_cast<std::size_t>(field.id)].name
-                             : cell_.symbols[static_cast<std::size_t>(field.id)].name;
+      std::string name = field.kind == FieldKind::Out ? cell_.outs[static_cast<std::size_t>(field.id)].name
+                                                      : cell_.symbols[static_cast<std::size_t>(field.id)].name;
       if (field.kind == FieldKind::Final) name += ".final";
-      if (field.kind == FieldKind::FinalStateHistory || field.kind == FieldKind::FinalInputHistory)
-        name += ".lag";
-      const auto found =
-          std::find_if(written.begin(), written.end(), [&](const auto& w) { return w.first == name; });
+      if (field.kind == FieldKind::FinalStateHistory || field.kind == FieldKind::FinalInputHistory) name += ".lag";
+      const auto found = std::find_if(written.begin(), written.end(), [&](const auto& w) { return w.first == name; });
       if (found == written.end()) throw std::logic_error("no result is called " + name);
       if (found->second.data() == to.data) continue;
       const auto size = static_cast<std::int64_t>(size_of(found->second.dtype()));
@@ -299,8 +295,8 @@ cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const
   return outcome == CELLC_OK ? status : outcome;
 }
 
-cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count, void* stream,
-                              int32_t* status, cellc_report* report) {
+cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                              void* stream, int32_t* status, cellc_report* report) {
   cellc_status result = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     if (!kernel) throw Misuse("the kernel is a null pointer");
@@ -341,8 +337,7 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
         call->lengths.push_back(static_cast<std::uint64_t>(call->shape.lengths[a]));
     call->lengths.push_back(static_cast<std::uint64_t>(call->shape.sequences));
     call->lengths.push_back(static_cast<std::uint64_t>(call->shape.steps));
-    call->lengths.push_back(call->shape.packed() ? std::bit_cast<std::uint64_t>(call->shape.offsets.data())
-                                                 : 0);
+    call->lengths.push_back(call->shape.packed() ? std::bit_cast<std::uint64_t>(call->shape.offsets.data()) : 0);
     call->lengths.push_back(call->shape.reverse);
     if (const int wrong = k.driver->workspace(call->lengths.data(), &call->workspace_bytes))
       throw Misuse(k.driver->module.messages.at(static_cast<std::size_t>(wrong)));
@@ -362,7 +357,8 @@ cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count
   bool converged = true;
   const cellc_status outcome = guarded([&] {
     if (report) sized(report, "the report");
-    converged = run_on_gpu(*call->kernel->on_gpu, *call->kernel, *call->on_gpu, call->shape, arrays, stream, status, report);
+    converged =
+        run_on_gpu(*call->kernel->on_gpu, *call->kernel, *call->on_gpu, call->shape, arrays, stream, status, report);
   });
   return outcome != CELLC_OK || converged ? outcome : failed(CELLC_NOT_CONVERGED, kNotAllConverged);
 }
@@ -370,8 +366,7 @@ cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count
 cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
   if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
   if (call->on_gpu) return cellc_run_on(call, arrays, count, nullptr, nullptr, nullptr);
-  if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count))
-    return wrong;
+  if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count)) return wrong;
   const Scratch scratch = call->take();
   if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
   for (std::size_t i = 0; i < call->words.size(); ++i) {
@@ -385,8 +380,7 @@ cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
                                                    call->workspace_bytes, nullptr);
   call->give(scratch);
   if (result == 0) return CELLC_OK;
-  return guarded(
-      [&] { throw Misuse(call->kernel->driver->module.messages.at(static_cast<std::size_t>(result))); });
+  return guarded([&] { throw Misuse(call->kernel->driver->module.messages.at(static_cast<std::size_t>(result))); });
 }
 
 void cellc_call_free(cellc_call* call) { delete call; }

@@ -60,19 +60,18 @@ typedef struct cellc_kernel cellc_kernel; /* a cell, derived and compiled */
 
 typedef struct {
   size_t size;
-  const char* cell;   /* which, where the text has several; null: the only one */
-  cellc_dtype dtype;  /* storage; arithmetic is f64 for f64, else f32 */
-  const char* device; /* "cpu", or null for it; "cuda", the first GPU; "cuda:1" */
-  const char* cpu;    /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
-  const char*
-      solver;  /* null: "auto"; else "sequential", "segmented", "shooting", "newton", "scan", "relaxation" */
-  int threads; /* 0: all cores */
+  const char* cell;      /* which, where the text has several; null: the only one */
+  cellc_dtype dtype;     /* storage; arithmetic is f64 for f64, else f32 */
+  const char* device;    /* "cpu", or null for it; "cuda", the first GPU; "cuda:1" */
+  const char* cpu;       /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
+  const char* solver;    /* null: "auto"; else "sequential", "segmented", "shooting", "newton", "scan", "relaxation" */
+  int threads;           /* 0: all cores */
   const char* cache_dir; /* where compiled code is kept; null: nowhere */
   double tolerance;      /* 0 or less: the dtype's default */
   int max_iterations;    /* 0: the default */
   int no_repair;
-  int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be several
-                      tolerances (docs/notes/device-scan.md has what looking costs) */
+  int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
+                      several tolerances (docs/notes/device-scan.md has what looking costs) */
 } cellc_options;
 
 CELLC_API void cellc_options_init(cellc_options* options);
@@ -80,8 +79,7 @@ CELLC_API void cellc_options_init(cellc_options* options);
 /* `length` bytes of text; options may be null. */
 CELLC_API cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
                                           cellc_kernel** kernel);
-CELLC_API cellc_status cellc_compile_file(const char* path, const cellc_options* options,
-                                          cellc_kernel** kernel);
+CELLC_API cellc_status cellc_compile_file(const char* path, const cellc_options* options, cellc_kernel** kernel);
 CELLC_API void cellc_kernel_free(cellc_kernel* kernel); /* null is nothing to free */
 
 /* What was derived: structure, Jacobian, reasons. Valid as long as the kernel; null after an error. */
@@ -139,8 +137,9 @@ CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cel
 
 /* Running -------------------------------------------------------------------------------------- */
 
-/* Memory of the caller: on the host, or on its GPU for a kernel of a GPU. A row is contiguous; strides, in entries, are for rows only: 0 stands for rows one
- * after another. What is written may overlap nothing, but a final may be the memory of its start. */
+/* Memory of the caller: on the host, or on its GPU for a kernel of a GPU. A row is contiguous; strides, in entries, are
+ * for rows only: 0 stands for rows one after another. What is written may overlap nothing, but a final may be the
+ * memory of its start. */
 typedef struct {
   void* data;      /* null: the default, or not wanted */
   int64_t entries; /* from data on */
@@ -164,8 +163,8 @@ CELLC_API void cellc_report_init(cellc_report* report);
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
  * cellc_array_count. The report may be null. Any number of threads may do so at once. */
-CELLC_API cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape,
-                                     const cellc_array* arrays, int count, cellc_report* report);
+CELLC_API cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                     int count, cellc_report* report);
 
 /* The same for one shape, many times, at the least cost of a call: step by step, on the calling thread,
  * without allocating. Any number of threads may run one prepared call at once. For decoding: one step, with
@@ -193,9 +192,8 @@ CELLC_API void cellc_call_free(cellc_call* call);
  *
  * After a fault of the device, such as a wild address in some kernel of the process, calls give CELLC_DEVICE_FAILED;
  * kernels of the CPU go on. */
-CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape,
-                                        const cellc_array* arrays, int count, void* stream, int32_t* status,
-                                        cellc_report* report);
+CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                        int count, void* stream, int32_t* status, cellc_report* report);
 CELLC_API cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream,
                                     int32_t* status, cellc_report* report);
 

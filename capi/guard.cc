@@ -4,9 +4,9 @@
 
 #include "compiler/front_end.h"
 #include "compiler/syntax/version.h"
-#include "runtime/data/bind.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/cpu/solve.h"
+#include "runtime/data/bind.h"
 
 namespace cellc::capi {
 namespace {

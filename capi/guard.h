@@ -32,8 +32,7 @@ cellc_status guarded(Work work) noexcept {
 template <typename T>
 const T& sized(const T* given, const char* what) {
   if (!given) throw Misuse(std::string(what) + " is a null pointer");
-  if (given->size < sizeof(T))
-    throw Misuse(std::string(what) + ": its size is not set; call its _init function");
+  if (given->size < sizeof(T)) throw Misuse(std::string(what) + ": its size is not set; call its _init function");
   return *given;
 }
 

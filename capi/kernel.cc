@@ -37,8 +37,8 @@ std::int64_t times(std::int64_t a, std::int64_t b) {
 }
 
 bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
-         kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
+  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
+         kind == FieldKind::FinalStateHistory;
 }
 
 cellc_layout layout_of(const CallField& field) {
@@ -63,12 +63,10 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
     const auto strategy = strategy_named(options.solver);
     if (!strategy)
       throw Misuse(fmt::format(
-          "solver '{}': expected auto, sequential, segmented, shooting, newton, scan or relaxation",
-          options.solver));
+          "solver '{}': expected auto, sequential, segmented, shooting, newton, scan or relaxation", options.solver));
     kernel->solve.solver = *strategy;
   }
-  if (options.threads < 0)
-    throw Misuse(fmt::format("{} threads: expected 0 (all cores) or more", options.threads));
+  if (options.threads < 0) throw Misuse(fmt::format("{} threads: expected 0 (all cores) or more", options.threads));
   kernel->threads = options.threads;
   if (options.tolerance > 0) kernel->solve.tolerance = options.tolerance;
   if (options.max_iterations > 0) kernel->solve.max_iterations = options.max_iterations;
@@ -82,14 +80,16 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
     std::vector<int> axes;
     for (const AxisId a : field_axes(kernel->cell(), field)) {
       const auto& header = kernel->cell().header;
-      axes.push_back(static_cast<int>(
-          std::find(header.begin(), header.end(), kernel->cell().graph.axis(a).extent_of) - header.begin()));
+      axes.push_back(static_cast<int>(std::find(header.begin(), header.end(), kernel->cell().graph.axis(a).extent_of) -
+                                      header.begin()));
     }
     kernel->axes_of.push_back(std::move(axes));
   }
   if (device != "cpu") {
-    if (options.cpu) throw Misuse(fmt::format("the kernel is for device '{}' and names a processor, '{}'", device, options.cpu));
-    kernel->on_gpu.emplace(gpu_named(device, kernel->compile.cache_directory), kernel->analysed, kernel->compile.dtype, kernel->solve);
+    if (options.cpu)
+      throw Misuse(fmt::format("the kernel is for device '{}' and names a processor, '{}'", device, options.cpu));
+    kernel->on_gpu.emplace(gpu_named(device, kernel->compile.cache_directory), kernel->analysed, kernel->compile.dtype,
+                           kernel->solve);
   }
   return kernel;
 }
@@ -107,8 +107,7 @@ cellc_status compiled(const void* text, cellc_kernel** kernel, const cellc_optio
 }
 
 const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledCell::*kept,
-                      std::string (*inspect)(CellGraph&, const Jacobian&, const Structure&,
-                                             const SourceText&)) {
+                      std::string (*inspect)(CellGraph&, const Jacobian&, const Structure&, const SourceText&)) {
   const char* result = nullptr;
   guarded([&] {
     if (!handle) throw Misuse("the kernel is a null pointer");
@@ -116,8 +115,7 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
     const std::lock_guard lock(kernel.mutex);
     if (!(kernel.*kept)) {
       CellGraph cell = kernel.analysed.cell;  // printing adds nodes
-      kernel.*kept =
-          inspect(cell, kernel.analysed.jacobian, kernel.analysed.structure, kernel.analysed.source);
+      kernel.*kept = inspect(cell, kernel.analysed.jacobian, kernel.analysed.structure, kernel.analysed.source);
     }
     result = (kernel.*kept)->c_str();
   });
@@ -175,12 +173,11 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
   shape.reverse = from.reverse != 0;
   if (shape.sequences < 0) throw Misuse(fmt::format("{} sequences: expected 0 or more", shape.sequences));
   if (from.offsets) {
-    if (from.offsets[0] != 0)
-      throw Misuse(fmt::format("offsets begin with {}; the first must be 0", from.offsets[0]));
+    if (from.offsets[0] != 0) throw Misuse(fmt::format("offsets begin with {}; the first must be 0", from.offsets[0]));
     for (std::int64_t s = 0; s < shape.sequences; ++s)
       if (from.offsets[s + 1] < from.offsets[s])
-        throw Misuse(fmt::format("offsets decrease from {} to {} at entry {}", from.offsets[s],
-                                 from.offsets[s + 1], s + 1));
+        throw Misuse(
+            fmt::format("offsets decrease from {} to {} at entry {}", from.offsets[s], from.offsets[s + 1], s + 1));
     shape.offsets.assign(from.offsets, from.offsets + shape.sequences + 1);
     shape.rows = shape.offsets.back();
   } else {
@@ -195,16 +192,13 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
 std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
   const CallField& field = kernel.layout.fields[array];
   std::int64_t entries = is_history(field.kind) ? history_depth(kernel.cell(), shape.lengths, field.id) : 1;
-  for (const int a : kernel.axes_of[array])
-    entries = times(entries, shape.lengths[static_cast<std::size_t>(a)]);
+  for (const int a : kernel.axes_of[array]) entries = times(entries, shape.lengths[static_cast<std::size_t>(a)]);
   return entries;
 }
 
 std::int64_t all_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
   const CallField& field = kernel.layout.fields[array];
-  const std::int64_t parts = field.is_rows()                  ? shape.rows
-                             : field.kind == FieldKind::Param ? 1
-                                                              : shape.sequences;
+  const std::int64_t parts = field.is_rows() ? shape.rows : field.kind == FieldKind::Param ? 1 : shape.sequences;
   return times(parts, part_entries(kernel, shape, array));
 }
 
@@ -237,8 +231,8 @@ bool rows_fit(const cellc_array& a, const Expected& e, const Shape& shape) {
   if (sequence < whole && step < all) return false;
   to_last_step = whole - step;
   to_last_sequence = all - sequence;
-  return !__builtin_add_overflow(to_last_step, to_last_sequence, &end) &&
-         !__builtin_add_overflow(end, e.part, &end) && end <= a.entries;
+  return !__builtin_add_overflow(to_last_step, to_last_sequence, &end) && !__builtin_add_overflow(end, e.part, &end) &&
+         end <= a.entries;
 }
 
 const char* name_of(cellc_dtype dtype) {
@@ -257,8 +251,7 @@ const char* name_of(cellc_dtype dtype) {
 
 std::string what_is_wrong(const cellc_array& a, const Expected& e, const Shape& shape) {
   if (!a.data) return "is a null pointer, but has no default";
-  if (a.dtype != e.dtype)
-    return fmt::format("has the dtype {}; expected {}", name_of(a.dtype), name_of(e.dtype));
+  if (a.dtype != e.dtype) return fmt::format("has the dtype {}; expected {}", name_of(a.dtype), name_of(e.dtype));
   if (!e.rows) {
     if (a.step_stride != 0 || a.sequence_stride != 0) return "has strides; only rows have";
     return fmt::format("has {} entries; expected {}", a.entries, e.all);
@@ -273,16 +266,14 @@ std::string what_is_wrong(const cellc_array& a, const Expected& e, const Shape& 
 cellc_status refused(const CompiledCell& kernel, std::size_t array, const cellc_array& a, const Expected& e,
                      const Shape& shape) {
   return guarded([&] {
-    throw RequestError(
-        fmt::format("array {}: {}", kernel.layout.fields[array].name, what_is_wrong(a, e, shape)));
+    throw RequestError(fmt::format("array {}: {}", kernel.layout.fields[array].name, what_is_wrong(a, e, shape)));
   });
 }
 
 }  // namespace
 
-cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
-                          const std::vector<Expected>& expected, const cellc_array* arrays,
-                          int count) {
+cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape, const std::vector<Expected>& expected,
+                          const cellc_array* arrays, int count) {
   if (!arrays && count > 0) return failed(CELLC_WRONG_USAGE, "the arrays are a null pointer");
   if (static_cast<std::size_t>(count) != expected.size())
     return failed(CELLC_WRONG_USAGE, "the number of arrays is not that of the kernel (cellc_array_count)");
@@ -324,12 +315,10 @@ void cellc_report_init(cellc_report* report) {
   if (report) *report = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
 }
 
-cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
-                                cellc_kernel** kernel) {
+cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options, cellc_kernel** kernel) {
   return compiled(text, kernel, options, [&] {
     if (length > kMaxFileBytes)
-      throw RequestError(
-          fmt::format("the text has {} bytes; a cell file has at most {}", length, kMaxFileBytes));
+      throw RequestError(fmt::format("the text has {} bytes; a cell file has at most {}", length, kMaxFileBytes));
     return SourceText("text", std::string(text, length));
   });
 }
@@ -340,12 +329,8 @@ cellc_status cellc_compile_file(const char* path, const cellc_options* options, 
 
 void cellc_kernel_free(cellc_kernel* kernel) { delete kernel; }
 
-const char* cellc_inspect_text(cellc_kernel* kernel) {
-  return inspected(kernel, &CompiledCell::text, inspect_text);
-}
-const char* cellc_inspect_json(cellc_kernel* kernel) {
-  return inspected(kernel, &CompiledCell::json, inspect_json);
-}
+const char* cellc_inspect_text(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::text, inspect_text); }
+const char* cellc_inspect_json(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::json, inspect_json); }
 
 int cellc_axis_count(const cellc_kernel* kernel) {
   return kernel ? static_cast<int>(kernel->kernel->cell().header.size()) : -1;
@@ -400,14 +385,12 @@ int cellc_array_find(const cellc_kernel* kernel, const char* name) {
   return -1;
 }
 
-cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number,
-                                 int64_t* entries) {
+cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number, int64_t* entries) {
   return guarded([&] {
     if (!kernel || !entries) throw Misuse("the kernel or the place for the number is a null pointer");
     if (number < 0 || number >= cellc_array_count(kernel))
       throw Misuse(fmt::format("there is no array number {}", number));
-    *entries =
-        all_entries(*kernel->kernel, read_shape(*kernel->kernel, shape), static_cast<std::size_t>(number));
+    *entries = all_entries(*kernel->kernel, read_shape(*kernel->kernel, shape), static_cast<std::size_t>(number));
   });
 }
 

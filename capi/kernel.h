@@ -10,9 +10,9 @@
 #include "capi/cellc.h"
 #include "capi/on_gpu.h"
 #include "compiler/front_end.h"
-#include "runtime/data/bind.h"
 #include "runtime/build/compile_driver.h"
 #include "runtime/cpu/solve.h"
+#include "runtime/data/bind.h"
 
 namespace cellc::capi {
 
@@ -26,9 +26,9 @@ struct CompiledCell {
   std::map<AxisId, std::int64_t> least;   ///< lengths of header axes
   std::vector<std::vector<int>> axes_of;  ///< by array: numbers of its axes
 
-  std::optional<GpuKernel> on_gpu;        ///< unless it runs on the CPU
+  std::optional<GpuKernel> on_gpu;  ///< unless it runs on the CPU
 
-  std::mutex mutex;  ///< guards what follows
+  std::mutex mutex;                           ///< guards what follows
   std::vector<std::unique_ptr<Solver>> idle;  ///< one for each call that was under way at a time
   std::optional<CompiledDriver> driver;
   std::optional<std::string> text, json;
@@ -60,9 +60,8 @@ struct Expected {
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape);
 /// Throws nothing. Whether all arrays are so; otherwise the thread's last error says which is not. Does not allocate
 /// where all is right.
-cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape,
-                          const std::vector<Expected>& expected, const cellc_array* arrays,
-                          int count);
+cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape, const std::vector<Expected>& expected,
+                          const cellc_array* arrays, int count);
 
 cellc_dtype c_dtype(Dtype dtype);
 

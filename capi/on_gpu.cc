@@ -18,12 +18,9 @@ constexpr std::size_t kKeptShapes = 8;
 int number_of(const std::string& device) {
   if (device == "cuda") return 0;
   int number = -1;
-  const char *const begin = device.data() + std::string("cuda:").size(), *const end =
-                                                                             device.data() + device.size();
-  if (!device.starts_with("cuda:") || begin == end || std::from_chars(begin, end, number).ptr != end ||
-      number < 0)
-    throw Misuse(
-        fmt::format("device '{}': expected cpu, cuda, or cuda:1 for another GPU than the first", device));
+  const char *const begin = device.data() + std::string("cuda:").size(), *const end = device.data() + device.size();
+  if (!device.starts_with("cuda:") || begin == end || std::from_chars(begin, end, number).ptr != end || number < 0)
+    throw Misuse(fmt::format("device '{}': expected cpu, cuda, or cuda:1 for another GPU than the first", device));
   return number;
 }
 
@@ -51,15 +48,14 @@ std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cac
   return gpu;
 }
 
-GpuKernel::GpuKernel(std::shared_ptr<Gpu> gpu, const AnalysedCell& cell, Dtype dtype,
-                     const SolveOptions& solve)
+GpuKernel::GpuKernel(std::shared_ptr<Gpu> gpu, const AnalysedCell& cell, Dtype dtype, const SolveOptions& solve)
     : gpu_(std::move(gpu)), cell_(cell), dtype_(dtype), solve_(solve) {}
 
 std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) {
   // Calls may outlive the kernel's handle, but not what it points at: cellc_call holds both.
   return std::make_shared<CallPool>(*gpu_, [this, shape] {
-    return std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source,
-                                        shape, solve_);
+    return std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source, shape,
+                                        solve_);
   });
 }
 
@@ -68,8 +64,7 @@ std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
   std::list<std::shared_ptr<Kept>> gone;
   {
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& k) { return k->shape == shape; });
+    const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& k) { return k->shape == shape; });
     if (found != shapes_.end()) {
       shapes_.splice(shapes_.begin(), shapes_, found);
     } else {

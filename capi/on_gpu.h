@@ -7,8 +7,8 @@
 #include <string>
 
 #include "compiler/front_end.h"
-#include "runtime/data/array.h"
 #include "runtime/cuda/call/call_pool.h"
+#include "runtime/data/array.h"
 #include "runtime/strategy/solve_options.h"
 
 namespace cellc::capi {
@@ -36,8 +36,8 @@ class GpuKernel {
  private:
   struct Kept {
     CallShape shape;
-    std::mutex making;                ///< held by who makes the pool
-    std::shared_ptr<CallPool> pool;   ///< read and set under mutex_
+    std::mutex making;               ///< held by who makes the pool
+    std::shared_ptr<CallPool> pool;  ///< read and set under mutex_
   };
 
   const std::shared_ptr<Gpu> gpu_;

@@ -28,9 +28,9 @@ struct InspectOptions : CellOptions {
   bool latex = false;
   std::string stage;
   std::string dtype = "f32", arch = "sm_90";
-  std::vector<std::string> dims;  ///< for the stages ptx and, with `whole`, cuda
+  std::vector<std::string> dims;       ///< for the stages ptx and, with `whole`, cuda
   std::optional<std::int64_t> length;  ///< the same; 4096 steps by default
-  bool whole = false;             ///< --stage cuda: all that is compiled
+  bool whole = false;                  ///< --stage cuda: all that is compiled
 };
 
 /// Arrays and sizes of a run.

@@ -10,9 +10,9 @@
 #include "cli/names.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "runtime/evaluate/bench_cell.h"
-#include "runtime/cuda/launch/timed_gpu.h"
 #include "runtime/cpu/timed_cpu.h"
+#include "runtime/cuda/launch/timed_gpu.h"
+#include "runtime/evaluate/bench_cell.h"
 
 namespace cellc {
 namespace {
@@ -28,7 +28,8 @@ std::vector<Strategy> strategies_asked(const std::string& solver) {
   if (solver == "persistent") throw UsageError(fmt::format("--solver {}: not available in this version", solver));
   const auto strategy = strategy_named(solver);
   if (!strategy)
-    throw UsageError(fmt::format("--solver {}: expected all, auto, sequential, segmented, shooting, newton, scan or relaxation", solver));
+    throw UsageError(fmt::format(
+        "--solver {}: expected all, auto, sequential, segmented, shooting, newton, scan or relaxation", solver));
   return {*strategy};
 }
 
@@ -37,7 +38,8 @@ std::string how_text(const LoadedCell& loaded, const BenchedStrategy& s) {
   std::string text;
   const auto& stages = s.report.stages;
   for (std::size_t k = 0; k < stages.size(); ++k) {
-    if (stages.size() > 1) text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
+    if (stages.size() > 1)
+      text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
     text += plan_text(stages[k].plan);
     if (stages[k].misses) text += fmt::format(", {} of {} boundaries missed", stages[k].misses, stages[k].boundaries);
   }
@@ -45,21 +47,26 @@ std::string how_text(const LoadedCell& loaded, const BenchedStrategy& s) {
   return text;
 }
 
-std::string text_of(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic, const std::vector<BenchedDevice>& devices) {
+std::string text_of(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic,
+                    const std::vector<BenchedDevice>& devices) {
   const double bytes = static_cast<double>(traffic.read + traffic.written);
   std::string text = fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out; forward\n", loaded.cell.name,
-                                 sizes_text(loaded.cell, binding), to_string(binding.dtype), 1e-6 * static_cast<double>(traffic.read),
-                                 1e-6 * static_cast<double>(traffic.written));
+                                 sizes_text(loaded.cell, binding), to_string(binding.dtype),
+                                 1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written));
   for (const BenchedDevice& d : devices) {
     if (!d.unavailable.empty()) {
       text += fmt::format("\n{}: {}\n", d.device, d.unavailable);
       continue;
     }
-    text += fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", d.device, d.processor, "", "ms", "x copy", "GB/s", "ns/step/ch", "plan");
+    text += fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", d.device, d.processor, "", "ms", "x copy",
+                        "GB/s", "ns/step/ch", "plan");
     const auto row = [&](const char* what, double ms, const std::string& how) {
-      const auto ratio = [&](double over, double under) { return under > 0 ? fmt::format("{:.2f}", over / under) : std::string("-"); };
-      text += fmt::format("{:<12}{:>11.4f}{:>9}{:>9}{:>13}  {}\n", what, ms, ratio(ms, d.bench.floor_ms), ratio(1e-6 * bytes, ms),
-                          traffic.step_channels > 0 ? fmt::format("{:.4f}", ms * 1e6 / traffic.step_channels) : "-", how);
+      const auto ratio = [&](double over, double under) {
+        return under > 0 ? fmt::format("{:.2f}", over / under) : std::string("-");
+      };
+      text += fmt::format(
+          "{:<12}{:>11.4f}{:>9}{:>9}{:>13}  {}\n", what, ms, ratio(ms, d.bench.floor_ms), ratio(1e-6 * bytes, ms),
+          traffic.step_channels > 0 ? fmt::format("{:.4f}", ms * 1e6 / traffic.step_channels) : "-", how);
     };
     row("copy", d.bench.floor_ms, "of as many bytes: the floor");
     for (const BenchedStrategy& s : d.bench.strategies) {
@@ -91,12 +98,12 @@ nlohmann::json strategy_json(const BenchedStrategy& s, const Traffic& traffic, d
   return object;
 }
 
-std::string json_of(const LoadedCell& loaded, const Binding& binding, const BindRequest& request, const Traffic& traffic,
-                    const std::vector<BenchedDevice>& devices) {
+std::string json_of(const LoadedCell& loaded, const Binding& binding, const BindRequest& request,
+                    const Traffic& traffic, const std::vector<BenchedDevice>& devices) {
   using nlohmann::json;
-  json object = {{"cell", loaded.cell.name}, {"dtype", to_string(binding.dtype)},  {"batch", binding.batch},
-                 {"length", binding.length}, {"random", *request.random_seed},     {"pass", "forward"},
-                 {"read_bytes", traffic.read}, {"written_bytes", traffic.written}, {"devices", json::array()}};
+  json object = {{"cell", loaded.cell.name},   {"dtype", to_string(binding.dtype)}, {"batch", binding.batch},
+                 {"length", binding.length},   {"random", *request.random_seed},    {"pass", "forward"},
+                 {"read_bytes", traffic.read}, {"written_bytes", traffic.written},  {"devices", json::array()}};
   object["axes"] = json::object();
   for (const AxisId a : loaded.cell.header) object["axes"][loaded.cell.graph.axis(a).name] = binding.run.sizes.at(a);
   for (const BenchedDevice& d : devices) {
@@ -107,7 +114,8 @@ std::string json_of(const LoadedCell& loaded, const Binding& binding, const Bind
       device["processor"] = d.processor;
       device["floor_ms"] = d.bench.floor_ms;
       device["strategies"] = json::array();
-      for (const BenchedStrategy& s : d.bench.strategies) device["strategies"].push_back(strategy_json(s, traffic, d.bench.floor_ms));
+      for (const BenchedStrategy& s : d.bench.strategies)
+        device["strategies"].push_back(strategy_json(s, traffic, d.bench.floor_ms));
     }
     object["devices"].push_back(device);
   }
@@ -147,7 +155,8 @@ int command_bench(const BenchOptions& options) {
   std::vector<BenchedDevice> devices;
   const auto measure = [&](TimedCell& cell) {
     const int stages = static_cast<int>(loaded.structure.stages.size());
-    devices.push_back({cell.device(), cell.processor(), "", bench_cell(cell, stages, traffic, strategies, solve, options.repeats)});
+    devices.push_back(
+        {cell.device(), cell.processor(), "", bench_cell(cell, stages, traffic, strategies, solve, options.repeats)});
   };
   if (options.device != "cuda") measure(*timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run));
   if (found.gpu)
@@ -155,7 +164,10 @@ int command_bench(const BenchOptions& options) {
   else if (options.device == "auto")
     devices.push_back({"cuda", "", found.reason, {}});
   refuse_if_nothing_ran(options, devices);
-  std::fputs((options.json ? json_of(loaded, binding, request, traffic, devices) : text_of(loaded, binding, traffic, devices)).c_str(), stdout);
+  std::fputs(
+      (options.json ? json_of(loaded, binding, request, traffic, devices) : text_of(loaded, binding, traffic, devices))
+          .c_str(),
+      stdout);
   return kDone;
 }
 

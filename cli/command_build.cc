@@ -10,11 +10,11 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
-#include "runtime/data/bind.h"
 #include "runtime/build/build_object.h"
 #include "runtime/cuda/ship/build_cuda.h"
-#include "runtime/strategy/solve_options.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/write_files.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 namespace {
@@ -29,10 +29,9 @@ std::optional<CudaTarget> cuda_target(const std::string& target) {
 void check_request(const BuildOptions& options) {
   const bool cuda = cuda_target(options.target).has_value();
   if (!cuda && options.target != "cpu-object" && options.target != "cpu-shared")
-    throw UsageError(fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared",
-                                 options.target));
-  if (options.solver == "persistent")
-    throw UsageError("--solver persistent: not available in this version");
+    throw UsageError(
+        fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared", options.target));
+  if (options.solver == "persistent") throw UsageError("--solver persistent: not available in this version");
   if (!strategy_named(options.solver))
     throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
   if (!cuda && options.solver != "auto" && options.solver != "sequential")
@@ -41,8 +40,8 @@ void check_request(const BuildOptions& options) {
   if (options.solver == "relaxation")
     throw UsageError("--solver relaxation: it runs on CPUs only, and is not built ahead of time");
   if (cuda && !options.cpu.empty())
-    throw UsageError(fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu,
-                                 options.target));
+    throw UsageError(
+        fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));
   if (!cuda && !options.arch.empty())
     throw UsageError(
         fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
@@ -76,8 +75,7 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
   nlohmann::json facts = {{"cpu", request.cpu}, {"functions", built.functions}};
   nlohmann::json stages = nlohmann::json::array();
-  for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k)
-    stages.push_back({{"solver", "sequential"}});
+  for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
   facts["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
   return {built.bytes, built.header, built.about, facts};
 }
@@ -92,10 +90,8 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.length = options.length;
   request.solver = *strategy_named(options.solver);
   const BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
-  const nlohmann::json facts = {{"arch", built.architectures},
-                                {"functions", built.functions},
-                                {"kernels", built.kernels},
-                                {"runs", built.plan}};
+  const nlohmann::json facts = {
+      {"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};
   return {built.bytes, built.header, built.about, facts};
 }
 
@@ -106,8 +102,7 @@ int command_build(const BuildOptions& options) {
   dtype_named(options.dtype);
   dims_named(options.dims);
   const std::filesystem::path out(options.out);
-  if (out.filename().empty())
-    throw UsageError(fmt::format("--out {}: expected the name of a file", options.out));
+  if (out.filename().empty()) throw UsageError(fmt::format("--out {}: expected the name of a file", options.out));
   if (out.extension() == ".h")
     throw UsageError(fmt::format("--out {}: the header is written beside it, as *.h", options.out));
   const std::filesystem::path header = std::filesystem::path(out).replace_extension(".h");
@@ -116,25 +111,24 @@ int command_build(const BuildOptions& options) {
   const LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("compile");
   const std::string name = out.filename().string();
-  const Built built = cuda_target(options.target) ? build_for_gpu(options, loaded, name)
-                                                  : build_for_cpu(options, loaded, name);
+  const Built built =
+      cuda_target(options.target) ? build_for_gpu(options, loaded, name) : build_for_cpu(options, loaded, name);
   enter_stage("write");
   const std::string directory = out.has_parent_path() ? out.parent_path().string() : ".";
   write_files(directory, {{name, built.bytes}, {header.filename().string(), built.header}});
 
   if (options.json) {
-    nlohmann::json object = {{"cell", loaded.cell.name}, {"target", options.target},
-                             {"out", out.string()},      {"header", header.string()},
-                             {"dtype", options.dtype},   {"bytes", built.bytes.size()},
+    nlohmann::json object = {{"cell", loaded.cell.name},  {"target", options.target}, {"out", out.string()},
+                             {"header", header.string()}, {"dtype", options.dtype},   {"bytes", built.bytes.size()},
                              {"about", built.about}};
     object.update(built.facts);
     // Paths need not be UTF-8.
     std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
   } else {
-    std::fputs(fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(),
-                           header.string())
-                   .c_str(),
-               stdout);
+    std::fputs(
+        fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(), header.string())
+            .c_str(),
+        stdout);
   }
   return kDone;
 }

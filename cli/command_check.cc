@@ -21,16 +21,15 @@ std::string check_text(const std::string& cell, const CheckReport& report) {
   std::size_t failed = 0;
   for (const CheckItem& item : report.items) {
     text += fmt::format("  {} {}: {} compared", item.passed ? "ok    " : "FAILED", item.what, item.tried);
-    if (item.skipped > 0)
-      text += fmt::format(", {} skipped (kinks, not finite, or nothing to conclude)", item.skipped);
+    if (item.skipped > 0) text += fmt::format(", {} skipped (kinks, not finite, or nothing to conclude)", item.skipped);
     if (item.tried > 0) text += fmt::format(", worst {:.2g} of what is allowed", item.worst);
     if (!item.detail.empty()) text += fmt::format("\n         {}", item.detail);
     text += "\n";
     failed += !item.passed;
   }
-  text += failed == 0 ? fmt::format("all {} hold\n", report.items.size())
-                      : fmt::format("{} of {} failed; replay with --seed {}\n", failed, report.items.size(),
-                                    report.seed);
+  text += failed == 0
+              ? fmt::format("all {} hold\n", report.items.size())
+              : fmt::format("{} of {} failed; replay with --seed {}\n", failed, report.items.size(), report.seed);
   return text;
 }
 
@@ -58,9 +57,8 @@ int command_check(const CheckOptions& options) {
   enter_stage("check");
   const CheckReport report = check_cell(loaded.cell, loaded.jacobian, loaded.structure, options.seed,
                                         options.cache_dir.value_or(default_cache_directory()));
-  std::fputs(
-      (options.json ? check_json(loaded.cell.name, report) : check_text(loaded.cell.name, report)).c_str(),
-      stdout);
+  std::fputs((options.json ? check_json(loaded.cell.name, report) : check_text(loaded.cell.name, report)).c_str(),
+             stdout);
   return report.passed() ? kDone : kWrongInput;
 }
 

@@ -8,13 +8,13 @@
 #include "cli/load.h"
 #include "cli/names.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
+#include "compiler/derive/stage_cells.h"
 #include "compiler/inspect.h"
 #include "compiler/plan/plan.h"
-#include "compiler/derive/stage_cells.h"
 #include "runtime/cpu/engine.h"
-#include "runtime/data/bind.h"
-#include "runtime/cuda/ship/cuda_units.h"
 #include "runtime/cuda/device/nvrtc.h"
+#include "runtime/cuda/ship/cuda_units.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/storage_of.h"
 
 namespace cellc {
@@ -33,8 +33,8 @@ void check_architecture(const std::string& name) {
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
 std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
   std::string text;
-  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims),
-                                         options.length.value_or(kUnitSteps))) {
+  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch,
+                                         dims_named(options.dims), options.length.value_or(kUnitSteps))) {
     text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
     text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
     if (text.back() != '\n') text += '\n';
@@ -70,7 +70,8 @@ void keep_cell(File& file, const std::string& name, const SourceText& source) {
   std::vector<std::string> names;
   for (const Cell& cell : file.cells) names.push_back(cell.name);
   std::erase_if(file.cells, [&](const Cell& cell) { return cell.name != name; });
-  if (file.cells.empty()) throw UsageError(fmt::format("--cell {}: {}", name, CellChoiceError(source, name, names).what()));
+  if (file.cells.empty())
+    throw UsageError(fmt::format("--cell {}: {}", name, CellChoiceError(source, name, names).what()));
 }
 
 }  // namespace
@@ -80,8 +81,9 @@ int command_inspect(const InspectOptions& options) {
   for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda", "ptx"})
     known |= options.stage == name;
   if (!known)
-    throw UsageError(fmt::format(
-        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx", options.stage));
+    throw UsageError(
+        fmt::format("--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx",
+                    options.stage));
   if (options.whole && options.stage != "cuda") throw UsageError("--whole: only with --stage cuda");
   if (!options.dims.empty() && !options.whole && options.stage != "ptx")
     throw UsageError("--dim: only with --stage cuda --whole, or --stage ptx");

@@ -11,15 +11,15 @@
 #include "cli/names.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "runtime/data/bind.h"
-#include "runtime/cuda/launch/cuda_solver.h"
-#include "runtime/cuda/ship/edited_kernels.h"
-#include "runtime/data/npy.h"
-#include "runtime/evaluate/reference.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/cpu/timed_cpu.h"
-#include "runtime/strategy/tuned_plans.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/ship/edited_kernels.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/npy.h"
 #include "runtime/data/write_files.h"
+#include "runtime/evaluate/reference.h"
+#include "runtime/strategy/tuned_plans.h"
 
 namespace cellc {
 namespace {
@@ -34,11 +34,11 @@ void refuse_unavailable(const RunOptions& options) {
     throw UsageError(fmt::format(
         "--solver {}: expected auto, sequential, segmented, shooting, newton, scan, relaxation or persistent",
         options.solver));
-  if (!options.cotangents.empty())
-    throw UsageError("--cotangent: gradients are not available in this version");
+  if (!options.cotangents.empty()) throw UsageError("--cotangent: gradients are not available in this version");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
     throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
-  if (!options.kernel.empty() && !options.write_kernels.empty()) throw UsageError("--kernel and --write-kernels cannot both hold");
+  if (!options.kernel.empty() && !options.write_kernels.empty())
+    throw UsageError("--kernel and --write-kernels cannot both hold");
   if (!options.write_kernels.empty()) spare_cell_file("--write-kernels", options.write_kernels, options.file);
   if (options.max_iterations && options.fixed_iterations)
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
@@ -77,11 +77,13 @@ void check_agreement(const RunOptions& options, const std::vector<StagePlan>& pl
   if (asked == Strategy::Auto || plan.empty()) return;
   const auto same = [&](const StagePlan& p) { return p.strategy == asked; };
   const bool agrees = std::any_of(plan.begin(), plan.end(), same) &&
-                      std::all_of(plan.begin(), plan.end(), [&](const StagePlan& p) { return same(p) || p.strategy == Strategy::Sequential; });
+                      std::all_of(plan.begin(), plan.end(),
+                                  [&](const StagePlan& p) { return same(p) || p.strategy == Strategy::Sequential; });
   if (agrees) return;
   std::vector<std::string> named;
   for (const StagePlan& p : plan) named.push_back(to_string(p.strategy));
-  throw UsageError(fmt::format("--solver {}: {} says {}; leave out --solver or --plan", options.solver, options.plan, fmt::join(named, ", ")));
+  throw UsageError(fmt::format("--solver {}: {} says {}; leave out --solver or --plan", options.solver, options.plan,
+                               fmt::join(named, ", ")));
 }
 
 SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
@@ -98,8 +100,8 @@ SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
 
 /// The plan that `tune` found for such a run, where nothing else is asked for. Whoever names a processor or how
 /// to iterate wants just that.
-std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded, const Binding& binding,
-                                    const std::string& cache, const Gpu* gpu) {
+std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded,
+                                    const Binding& binding, const std::string& cache, const Gpu* gpu) {
   const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
                     !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
   if (!free || cache.empty()) return std::nullopt;
@@ -138,7 +140,8 @@ int command_run(const RunOptions& options) {
   std::optional<EditedRun> with_edited;
   const auto run = [&](const SolveOptions& asked) {
     if (edited) {
-      with_edited = run_edited(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, binding.run, asked, *edited, options.verify);
+      with_edited = run_edited(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, binding.run, asked,
+                               *edited, options.verify);
       solved = with_edited->report;
       return with_edited->output;
     }
@@ -180,7 +183,8 @@ int command_run(const RunOptions& options) {
     enter_stage("write");
     const std::filesystem::path file = options.write_kernels;
     write_files(file.has_parent_path() ? file.parent_path().string() : ".",
-                {{file.filename(), kernels_text(launched_sources(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, binding.run, solve))}});
+                {{file.filename(), kernels_text(launched_sources(*gpu, loaded.cell, loaded.structure, binding.dtype,
+                                                                 &loaded.source, binding.run, solve))}});
   }
 
   RunReport report{loaded,

@@ -9,8 +9,8 @@
 #include "cli/load.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "runtime/cuda/launch/timed_gpu.h"
 #include "runtime/cpu/timed_cpu.h"
+#include "runtime/cuda/launch/timed_gpu.h"
 #include "runtime/evaluate/tune_cell.h"
 #include "runtime/strategy/tuned_plans.h"
 
@@ -20,7 +20,8 @@ namespace {
 std::string stages_text(const LoadedCell& loaded, const std::vector<StagePlan>& stages) {
   std::string text;
   for (std::size_t k = 0; k < stages.size(); ++k) {
-    if (stages.size() > 1) text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
+    if (stages.size() > 1)
+      text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
     text += plan_text(stages[k]);
   }
   return text;
@@ -28,16 +29,18 @@ std::string stages_text(const LoadedCell& loaded, const std::vector<StagePlan>& 
 
 nlohmann::json stages_json(const std::vector<StagePlan>& stages) {
   nlohmann::json array = nlohmann::json::array();
-  for (const StagePlan& s : stages) array.push_back({{"solver", to_string(s.strategy)}, {"segment", s.segment}, {"burn_in", s.burn_in}});
+  for (const StagePlan& s : stages)
+    array.push_back({{"solver", to_string(s.strategy)}, {"segment", s.segment}, {"burn_in", s.burn_in}});
   return array;
 }
 
-std::string json_of(const LoadedCell& loaded, const Binding& binding, const TunedFor& what, const TuneResult& result, const std::string& kept) {
+std::string json_of(const LoadedCell& loaded, const Binding& binding, const TunedFor& what, const TuneResult& result,
+                    const std::string& kept) {
   using nlohmann::json;
-  json object = {{"cell", loaded.cell.name},  {"device", what.device},         {"processor", what.processor},
-                 {"dtype", what.dtype},       {"batch", binding.batch},        {"length", binding.length},
-                 {"range", what.range},       {"ms", result.best.ms},          {"planner_ms", result.best.planner_ms},
-                 {"trials", json::array()},   {"kept", !kept.empty()}};
+  json object = {{"cell", loaded.cell.name}, {"device", what.device},  {"processor", what.processor},
+                 {"dtype", what.dtype},      {"batch", binding.batch}, {"length", binding.length},
+                 {"range", what.range},      {"ms", result.best.ms},   {"planner_ms", result.best.planner_ms},
+                 {"trials", json::array()},  {"kept", !kept.empty()}};
   // In the form that `run --plan` reads.
   const bool planner = result.best.stages.empty();
   object["plan"] = {{"stages", stages_json(planner ? result.planned : result.best.stages)},
@@ -65,21 +68,23 @@ int command_tune(const TuneOptions& options) {
   const std::unique_ptr<TimedCell> timed =
       found.gpu ? timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source)
                 : timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run);
-  const TunedFor what = tuned_for(loaded.cell, loaded.structure, binding, timed->device(), timed->processor(), options.tolerance);
+  const TunedFor what =
+      tuned_for(loaded.cell, loaded.structure, binding, timed->device(), timed->processor(), options.tolerance);
   if (!options.json)
-    fmt::print("cell        {}: {}, {}\n{:<11} {}\nfor         {}\n", loaded.cell.name, sizes_text(loaded.cell, binding), what.dtype,
-               what.device, what.processor, what.range);
+    fmt::print("cell        {}: {}, {}\n{:<11} {}\nfor         {}\n", loaded.cell.name,
+               sizes_text(loaded.cell, binding), what.dtype, what.device, what.processor, what.range);
   SolveOptions solve;
   solve.tolerance = options.tolerance;
   std::int64_t longest = 0;
   for (std::size_t s = 0; s + 1 < binding.run.offsets.size(); ++s)
     longest = std::max(longest, binding.run.offsets[s + 1] - binding.run.offsets[s]);
-  const TuneResult result =
-      tune_cell(*timed, static_cast<int>(loaded.structure.stages.size()), longest, solve, options.repeats, [&](const TuneTrial& t) {
-        if (options.json) return;
-        fmt::print("tried {:>12.4f} ms  {}{}\n", t.ms, stages_text(loaded, t.stages), t.converged ? "" : " (does not converge)");
-        std::fflush(stdout);
-      });
+  const TuneResult result = tune_cell(*timed, static_cast<int>(loaded.structure.stages.size()), longest, solve,
+                                      options.repeats, [&](const TuneTrial& t) {
+                                        if (options.json) return;
+                                        fmt::print("tried {:>12.4f} ms  {}{}\n", t.ms, stages_text(loaded, t.stages),
+                                                   t.converged ? "" : " (does not converge)");
+                                        std::fflush(stdout);
+                                      });
   enter_stage("write");
   const TunedPlans plans(compile.cache_directory);
   const std::string kept = plans.keep(what, result.best) ? plans.path_of(what) : "";
@@ -93,7 +98,8 @@ int command_tune(const TuneOptions& options) {
   else
     fmt::print("best    {:>10.4f} ms  {}\n", result.best.ms, stages_text(loaded, result.best.stages));
   if (kept.empty())
-    fmt::print("not kept: {}\n", compile.cache_directory.empty() ? "there is no cache directory" : compile.cache_directory + " cannot be written");
+    fmt::print("not kept: {}\n", compile.cache_directory.empty() ? "there is no cache directory"
+                                                                 : compile.cache_directory + " cannot be written");
   else
     fmt::print("kept in     {}\n", kept);
   return kDone;

@@ -26,8 +26,8 @@ std::vector<std::string> arguments;
 
 void (*tell_of_crash)(const std::string& what) = nullptr;
 int crash_status = 0;
-constexpr int kPatience = 500;              // hundredths of a second that a report may take
-alignas(16) char crash_stack[64 << 10];     // that of the thread may be what overflowed
+constexpr int kPatience = 500;           // hundredths of a second that a report may take
+alignas(16) char crash_stack[64 << 10];  // that of the thread may be what overflowed
 
 extern "C" void crashed(int number) {
   const pid_t child = fork();
@@ -45,7 +45,9 @@ extern "C" void crashed(int number) {
   }
   if (child > 0 && !ended) kill(child, SIGKILL);
   if (!ended || status != 0) {
-    constexpr char kLeast[] = "cellc: error: internal fault: a crash, of which no more can be said; this is a mistake in cellc, not in your cell\n";
+    constexpr char kLeast[] =
+        "cellc: error: internal fault: a crash, of which no more can be said; this is a mistake in cellc, not in your "
+        "cell\n";
     if (write(STDERR_FILENO, kLeast, sizeof kLeast - 1) < 0) _exit(crash_status);
   }
   remove_temporaries();
@@ -81,7 +83,7 @@ void remember_arguments(int count, char** values) {
 void remember_source(const std::string& text) { source = text; }
 
 void report_crashes(void (*report)(const std::string& what), int status) {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)   // they tell more
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they tell more
   tell_of_crash = report;
   crash_status = status;
   stack_t stack{};

@@ -26,7 +26,7 @@ File parse_source(const SourceText& source) {
 }
 
 void spare_cell_file(const std::string& option, const std::string& written, const std::string& cell_file) {
-  std::error_code missing;   // neither is, then
+  std::error_code missing;  // neither is, then
   if (std::filesystem::equivalent(written, cell_file, missing))
     throw UsageError(fmt::format("{}: {} is the cell file itself", option, written));
 }
@@ -37,8 +37,8 @@ LoadedCell load_cell(const std::string& path, const std::string& cell_name) {
   } catch (const CellChoiceError& e) {
     if (e.names.empty()) throw RequestError(e.what());
     if (!cell_name.empty()) throw UsageError(fmt::format("--cell {}: {}", cell_name, e.what()));
-    throw UsageError(fmt::format("{} holds {} cells: say which with --cell ({})", path, e.names.size(),
-                                 fmt::join(e.names, ", ")));
+    throw UsageError(
+        fmt::format("{} holds {} cells: say which with --cell ({})", path, e.names.size(), fmt::join(e.names, ", ")));
   }
 }
 

@@ -50,7 +50,7 @@ int report(bool json, int status, const std::string& message, const CellFileErro
   return status;
 }
 
-bool json_wanted = false;   ///< also where arguments do not parse
+bool json_wanted = false;  ///< also where arguments do not parse
 
 void report_crash(const std::string& what) {
   report(json_wanted, kInternalFault, dump_fault(what));
@@ -91,7 +91,9 @@ int flushed(int status) {
   // What failed while more was to come is not known any more.
   const int why = errno;
   if (why == EPIPE || (why == 0 && reader_left())) return status;
-  std::fputs(fmt::format("cellc: error: cannot write to standard output{}\n", why ? fmt::format(": {}", std::strerror(why)) : "").c_str(),
+  std::fputs(fmt::format("cellc: error: cannot write to standard output{}\n",
+                         why ? fmt::format(": {}", std::strerror(why)) : "")
+                 .c_str(),
              stderr);
   return status == kDone ? kDeviceFailed : status;
 }
@@ -104,7 +106,8 @@ CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
         const bool digits = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
         std::uint64_t value = 0;
         const bool fits = std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc();
-        if (digits && (!fits || value > most)) return fmt::format("{}: expected a whole number of at most {}", text, most);
+        if (digits && (!fits || value > most))
+          return fmt::format("{}: expected a whole number of at most {}", text, most);
         if (!digits || value < least) return fmt::format("{}: expected a whole number of at least {}", text, least);
         text = fmt::format("{}", value);
         return std::string();
@@ -128,7 +131,8 @@ const CLI::Validator kNotNegative(
 /// Only --cache-dir gives one a meaning.
 void refuse_empty_values(CLI::App& app) {
   static const CLI::Validator not_empty(
-      [](std::string& text) { return text.empty() ? std::string("expected a value, which is empty") : std::string(); }, "", "not empty");
+      [](std::string& text) { return text.empty() ? std::string("expected a value, which is empty") : std::string(); },
+      "", "not empty");
   for (CLI::App* command : app.get_subcommands({}))
     for (CLI::Option* option : command->get_options())
       if (option->get_items_expected_max() > 0 && option->get_name() != "--cache-dir") option->check(not_empty);
@@ -139,30 +143,30 @@ void add_cell_options(CLI::App& command, CellOptions& options) {
   command.add_option("--cell", options.cell, "which cell, where the file has several");
   command.add_flag("--json", options.json, "one JSON object on standard output");
   command
-      .add_option(
-          "--cache-dir", options.cache_dir,
-          "where compiled kernels are kept, \"\" for nowhere; by default $CELLC_CACHE_DIR, or cellc in\n"
-          "$XDG_CACHE_HOME or ~/.cache")
+      .add_option("--cache-dir", options.cache_dir,
+                  "where compiled kernels are kept, \"\" for nowhere; by default $CELLC_CACHE_DIR, or cellc in\n"
+                  "$XDG_CACHE_HOME or ~/.cache")
       ->type_name("DIR");
   command.set_version_flag("--version", kProgram);
 }
 
 void add_inspect(CLI::App& app, InspectOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
+  CLI::App* command = app.add_subcommand("inspect", "show what is derived of a cell: Jacobian, structure, reasons");
   add_cell_options(*command, options);
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
-  auto* stage =
-      command->add_option("--stage", options.stage,
-                          "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
-  command->add_option("--dtype", options.dtype, "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
+  auto* stage = command->add_option(
+      "--stage", options.stage,
+      "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
+  command->add_option("--dtype", options.dtype,
+                      "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");
   command->add_option("--dim", options.dims, "length of an axis, for --whole and ptx; 256 by default")
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
   command->add_option("--length", options.length, "number of steps, for --whole and ptx; 4096 by default")
       ->transform(whole_number(1, std::uint64_t{1} << 40));
-  command->add_flag("--whole", options.whole, "for the stage cuda: the translation units that are compiled, templates and all");
+  command->add_flag("--whole", options.whole,
+                    "for the stage cuda: the translation units that are compiled, templates and all");
   auto* json = command->get_option("--json");
   latex->excludes(stage)->excludes(json);
   stage->excludes(json);
@@ -188,11 +192,11 @@ void add_data_options(CLI::App* command, DataOptions& options) {
       ->allow_extra_args(false)
       ->type_name("AXIS=N");
   command->add_option("--dtype", options.dtype, "f32, f64, bf16 or f16; that of the inputs by default");
-  command->add_option("--tolerance", options.tolerance, "what counts as converged; 0: the bits of the sequential kernel")
+  command
+      ->add_option("--tolerance", options.tolerance, "what counts as converged; 0: the bits of the sequential kernel")
       ->type_name("X")
       ->check(kNotNegative);
-  command->add_option("--threads", options.threads, "threads; all cores by default")
-      ->transform(whole_number(1, 4096));
+  command->add_option("--threads", options.threads, "threads; all cores by default")->transform(whole_number(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }
 
@@ -210,13 +214,19 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->transform(whole_number(0, kMostIterations));
   command->add_flag("--no-repair", options.no_repair, "exit 3 instead of repairing what has not converged");
   command->add_option("--plan", options.plan, "a plan to follow")->type_name("FILE");
-  command->add_option("--kernel", options.kernel,
-                      "edited CUDA source to run in the place of the generated one, and to time beside it; with --verify it\n"
-                      "must be as right. The file is one that --write-kernels or inspect --stage cuda --whole printed")
+  command
+      ->add_option(
+          "--kernel", options.kernel,
+          "edited CUDA source to run in the place of the generated one, and to time beside it; with --verify it\n"
+          "must be as right. The file is one that --write-kernels or inspect --stage cuda --whole printed")
       ->type_name("FILE.cu");
-  command->add_option("--write-kernels", options.write_kernels, "write the CUDA source of all that the run launches, for --kernel")
+  command
+      ->add_option("--write-kernels", options.write_kernels,
+                   "write the CUDA source of all that the run launches, for --kernel")
       ->type_name("FILE.cu");
-  command->add_option("--cotangent", options.cotangents, "gradients for this cotangent")->allow_extra_args(false)->type_name("NAME=FILE");
+  command->add_option("--cotangent", options.cotangents, "gradients for this cotangent")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--trace", options.trace, "show how the iterations converged");
@@ -228,29 +238,35 @@ void add_repeats(CLI::App* command, int& repeats) {
 }
 
 void add_bench(CLI::App& app, BenchOptions& options) {
-  CLI::App* command = app.add_subcommand("bench", "time every strategy beside a copy of the same bytes, on every device");
+  CLI::App* command =
+      app.add_subcommand("bench", "time every strategy beside a copy of the same bytes, on every device");
   add_data_options(command, options);
   command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
-  command->add_option("--solver", options.solver, "all, auto, sequential, segmented, shooting, newton, scan or relaxation");
+  command->add_option("--solver", options.solver,
+                      "all, auto, sequential, segmented, shooting, newton, scan or relaxation");
   add_repeats(command, options.repeats);
 }
 
 void add_tune(CLI::App& app, TuneOptions& options) {
-  CLI::App* command = app.add_subcommand("tune", "measure plans for a cell and a shape, and remember the fastest for run");
+  CLI::App* command =
+      app.add_subcommand("tune", "measure plans for a cell and a shape, and remember the fastest for run");
   add_data_options(command, options);
   command->add_option("--device", options.device, "auto (cuda where there is one), cpu or cuda");
   add_repeats(command, options.repeats);
 }
 
 void add_build(CLI::App& app, BuildOptions& options) {
-  CLI::App* command = app.add_subcommand("build", "compile a cell ahead of time: code that needs nothing of cellc, and a C header");
+  CLI::App* command =
+      app.add_subcommand("build", "compile a cell ahead of time: code that needs nothing of cellc, and a C header");
   add_cell_options(*command, options);
   command->add_option("--target", options.target, "cuda-source, ptx, cubin, cpu-object or cpu-shared")->required();
   command->add_option("-o,--out", options.out, "the file to write; the header goes beside it, as *.h")
       ->required()
       ->type_name("FILE");
-  command->add_option("--cpu", options.cpu, "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
-  command->add_option("--arch", options.arch, "the GPUs to compile for: sm_80 and, for cubins, sm_90 by default; several with commas");
+  command->add_option("--cpu", options.cpu,
+                      "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
+  command->add_option("--arch", options.arch,
+                      "the GPUs to compile for: sm_80 and, for cubins, sm_90 by default; several with commas");
   command->add_option("--dtype", options.dtype, "storage: f32, f64, bf16 or f16");
   command->add_option("--dim", options.dims, "length of an axis that is the same in every call")
       ->allow_extra_args(false)
@@ -261,8 +277,8 @@ void add_build(CLI::App& app, BuildOptions& options) {
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {
-  CLI::App* command = app.add_subcommand(
-      "check", "try what was derived, and the kernels, against numbers on small random data");
+  CLI::App* command =
+      app.add_subcommand("check", "try what was derived, and the kernels, against numbers on small random data");
   add_cell_options(*command, options);
   command->add_option("--seed", options.seed, "seed of the random data")
       ->transform(whole_number(0, std::numeric_limits<std::uint64_t>::max()));
@@ -285,10 +301,12 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& e) {
     } else {
       const std::string option = dashed->substr(0, dashed->find('=')), near = closest_name(option, known);
       const std::vector<std::string> before = app.remaining();
-      if (std::find(before.begin(), before.end(), *dashed) != before.end() && std::find(known.begin(), known.end(), option) != known.end())
+      if (std::find(before.begin(), before.end(), *dashed) != before.end() &&
+          std::find(known.begin(), known.end(), option) != known.end())
         what = fmt::format("{} stands before the command, and options follow it: {} FILE {}", option, name, *dashed);
       else
-        what = fmt::format("{} has no option {}{}", name, option, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+        what = fmt::format("{} has no option {}{}", name, option,
+                           near.empty() ? "" : fmt::format("; did you mean {}?", near));
     }
   }
   return fmt::format("{} ({} --help lists what there is)", what, name);
@@ -305,9 +323,8 @@ int main_of(int count, char** arguments) {
   CheckOptions check;
   BenchOptions bench;
   TuneOptions tune;
-  CLI::App app(
-      "cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
-      "cellc");
+  CLI::App app("cellc compiles a recurrence written in ten lines into code that runs it over whole sequences.",
+               "cellc");
   app.set_version_flag("--version", kProgram);
   app.require_subcommand(1);
   add_inspect(app, inspect);
@@ -326,9 +343,9 @@ int main_of(int count, char** arguments) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
     if (app.get_subcommands().empty() && count > 1 && arguments[1][0] != '-')
-      return report(
-          json, kWrongUsage,
-          fmt::format("there is no command '{}'; the commands are inspect, run, build, check, bench and tune", arguments[1]));
+      return report(json, kWrongUsage,
+                    fmt::format("there is no command '{}'; the commands are inspect, run, build, check, bench and tune",
+                                arguments[1]));
     return report(json, kWrongUsage, usage_message(app, e));
   }
   return guarded(json, [&] {

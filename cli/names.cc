@@ -4,8 +4,8 @@
 
 #include <charconv>
 
-#include "runtime/data/bind.h"
 #include "runtime/build/compile_orc.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 
@@ -17,7 +17,8 @@ Dtype dtype_named(const std::string& name) {
 
 void check_processor(const std::string& name) {
   if (!is_processor(name))
-    throw UsageError(fmt::format("--cpu {}: LLVM knows no processor of that name; expected native, or one such as x86-64-v3", name));
+    throw UsageError(
+        fmt::format("--cpu {}: LLVM knows no processor of that name; expected native, or one such as x86-64-v3", name));
 }
 
 std::pair<std::string, std::string> split_assignment(const std::string& option, const std::string& text) {

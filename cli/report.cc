@@ -21,8 +21,7 @@ double step_channels(const RunReport& report) {
   double channels = 0;
   for (const StateUpdate& u : cell_of(report).updates) {
     double entries = 1;
-    for (const std::int64_t n :
-         lengths(cell_of(report), report.binding.run, cell_of(report).symbol_of(u).axes))
+    for (const std::int64_t n : lengths(cell_of(report), report.binding.run, cell_of(report).symbol_of(u).axes))
       entries *= static_cast<double>(n);
     channels = std::max(channels, entries);
   }
@@ -68,7 +67,8 @@ nlohmann::json plan_json(const SolveReport& report) {
 
 std::string sizes_text(const CellGraph& cell, const Binding& binding) {
   std::vector<std::string> parts;
-  for (const AxisId a : cell.header) parts.push_back(fmt::format("{}={}", cell.graph.axis(a).name, binding.run.sizes.at(a)));
+  for (const AxisId a : cell.header)
+    parts.push_back(fmt::format("{}={}", cell.graph.axis(a).name, binding.run.sizes.at(a)));
   if (binding.packed)
     parts.push_back(fmt::format("{} sequences of {} steps together", binding.batch, binding.length));
   else
@@ -90,19 +90,19 @@ std::string run_text(const RunReport& report) {
   };
   line("cell", fmt::format("{}: {}", cell.name, sizes_text(cell, report.binding)));
   for (const Stage& stage : report.loaded.structure.stages)
-    line("derived",
-         fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
-                     stage.block.text, stage.rank ? ", rank " + *stage.rank : "",
-                     !stage.linear          ? ", nonlinear"
-                     : stage.time_invariant ? ", linear, time-invariant"
-                                            : ", linear",
-                     axis_names(cell, stage.channel_axes)));
+    line("derived", fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
+                                stage.block.text, stage.rank ? ", rank " + *stage.rank : "",
+                                !stage.linear          ? ", nonlinear"
+                                : stage.time_invariant ? ", linear, time-invariant"
+                                                       : ", linear",
+                                axis_names(cell, stage.channel_axes)));
   const double work = step_channels(report);
   const std::string where = report.gpu.empty() ? fmt::format("{} thread{}", threads_of(report.binding),
                                                              threads_of(report.binding) == 1 ? "" : "s")
                                                : report.gpu;
-  line("ran", fmt::format("{}, {}, {}; compiled in {:.1f} ms (cache {})", report.gpu.empty() ? "cpu" : "cuda",
-                          to_string(report.binding.dtype), where, report.solve.compile_ms, to_string(report.solve.cache)));
+  line("ran",
+       fmt::format("{}, {}, {}; compiled in {:.1f} ms (cache {})", report.gpu.empty() ? "cpu" : "cuda",
+                   to_string(report.binding.dtype), where, report.solve.compile_ms, to_string(report.solve.cache)));
   for (std::size_t k = 0; k < report.solve.stages.size(); ++k) {
     const StageReport& stage = report.solve.stages[k];
     std::string how = plan_text(stage.plan);
@@ -110,39 +110,39 @@ std::string run_text(const RunReport& report) {
     if (stage.repaired)
       how += fmt::format(", {} repaired in {} round{}", stage.repaired, stage.repair_rounds,
                          stage.repair_rounds == 1 ? "" : "s");
-    line("solved", fmt::format("{{{}}} {}: {}", stage_states(cell, report.loaded.structure.stages[k]), how,
-                               stage.plan.reason));
+    line("solved",
+         fmt::format("{{{}}} {}: {}", stage_states(cell, report.loaded.structure.stages[k]), how, stage.plan.reason));
   }
   line(report.solve.converged ? "converged" : "unconverged",
        fmt::format("largest residual {:.2g}, error estimate {:.2g}", report.solve.max_residual,
                    report.solve.error_estimate));
   for (const Unconverged& u : report.solve.unconverged)
-    line("", fmt::format("sequence {}: first bad step {}, residual {:.3g}", u.sequence,
-                         first_bad_row(report, u), u.residual));
+    line("", fmt::format("sequence {}: first bad step {}, residual {:.3g}", u.sequence, first_bad_row(report, u),
+                         u.residual));
   line("time", work > 0 ? fmt::format("{:.3f} ms, {:.3f} ns per step and channel", report.output.run_ms,
                                       report.output.run_ms * 1e6 / work)
                         : fmt::format("{:.3f} ms", report.output.run_ms));
-  if (!report.binding.filled.empty())
-    line("random", fmt::format("{}", fmt::join(report.binding.filled, ", ")));
+  if (!report.binding.filled.empty()) line("random", fmt::format("{}", fmt::join(report.binding.filled, ", ")));
   if (report.verified) {
     const Deviation& d = *report.verified;
-    line("verified", d.array.empty()
-                         ? std::string("nothing to compare")
-                         : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
-                                       "against the sequential f64 reference",
-                                       d.error, d.array, d.sequence, d.step));
+    line("verified", d.array.empty() ? std::string("nothing to compare")
+                                     : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
+                                                   "against the sequential f64 reference",
+                                                   d.error, d.array, d.sequence, d.step));
   }
   if (report.edited) {
-    line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms, report.edited->generated_ms));
+    line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms,
+                               report.edited->generated_ms));
     if (report.edited->generated_verified)
-      line("", fmt::format("largest error of the generated one: {:.3g}; of a step from the row before it: {:.3g}, the generated one's {:.3g}",
-                           report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error));
+      line("", fmt::format("largest error of the generated one: {:.3g}; of a step from the row before it: {:.3g}, the "
+                           "generated one's {:.3g}",
+                           report.edited->generated_verified->error, report.edited->step_error,
+                           report.edited->generated_step_error));
   }
   for (const auto& [name, array] : report.arrays)
     line(report.out.empty() ? "result" : "wrote",
          fmt::format("{}{} {} {}", report.out.empty() ? "" : report.out + "/",
-                     name + (report.out.empty() ? "" : ".npy"), shape_text(array.shape()),
-                     to_string(array.dtype())));
+                     name + (report.out.empty() ? "" : ".npy"), shape_text(array.shape()), to_string(array.dtype())));
   return text;
 }
 
@@ -180,9 +180,8 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
   object["repaired"] = report.solve.repaired;
   object["unconverged"] = json::array();
   for (const Unconverged& u : report.solve.unconverged)
-    object["unconverged"].push_back({{"sequence", u.sequence},
-                                     {"first_bad_step", first_bad_row(report, u)},
-                                     {"residual", finite(u.residual)}});
+    object["unconverged"].push_back(
+        {{"sequence", u.sequence}, {"first_bad_step", first_bad_row(report, u)}, {"residual", finite(u.residual)}});
   object["compile_ms"] = report.solve.compile_ms;
   object["cache"] = to_string(report.solve.cache);
 }
@@ -206,9 +205,8 @@ std::string run_json(const RunReport& report) {
   object["random"] = report.binding.filled;
   if (!report.out.empty()) object["out"] = report.out;
   if (report.nonfinite)
-    object["first_nonfinite"] = {{"state", report.nonfinite->state},
-                                 {"sequence", report.nonfinite->sequence},
-                                 {"step", report.nonfinite->step}};
+    object["first_nonfinite"] = {
+        {"state", report.nonfinite->state}, {"sequence", report.nonfinite->sequence}, {"step", report.nonfinite->step}};
   if (report.verified) {
     // JSON has no infinity: null says that a number stands against none.
     const Deviation& d = *report.verified;
@@ -225,7 +223,8 @@ std::string run_json(const RunReport& report) {
     if (edited->generated_verified) {
       object["kernel"]["wrong"] = edited->wrong;
       object["kernel"]["step_error"] = finite(edited->step_error);
-      object["kernel"]["generated"] = {{"max_error", finite(edited->generated_verified->error)}, {"step_error", finite(edited->generated_step_error)}};
+      object["kernel"]["generated"] = {{"max_error", finite(edited->generated_verified->error)},
+                                       {"step_error", finite(edited->generated_step_error)}};
     }
     if (const std::string wrong = wrong_kernel(report); !wrong.empty()) object["error"] = wrong;
   }
@@ -240,10 +239,12 @@ std::string not_finite(const RunReport& report) {
 
 std::string wrong_kernel(const RunReport& report) {
   if (!report.edited || !report.edited->wrong) return {};
-  return fmt::format("{}: wrong answers: {:.3g} of 1 + |value| off in {} (sequence {}, step {}), where the generated kernels are {:.3g} off; "
-                     "a step from the row before it {:.3g}, theirs {:.3g}",
-                     report.kernel, report.verified->error, report.verified->array, report.verified->sequence, report.verified->step,
-                     report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error);
+  return fmt::format(
+      "{}: wrong answers: {:.3g} of 1 + |value| off in {} (sequence {}, step {}), where the generated kernels are "
+      "{:.3g} off; "
+      "a step from the row before it {:.3g}, theirs {:.3g}",
+      report.kernel, report.verified->error, report.verified->array, report.verified->sequence, report.verified->step,
+      report.edited->generated_verified->error, report.edited->step_error, report.edited->generated_step_error);
 }
 
 std::string not_converged(const RunReport& report) {
@@ -252,11 +253,12 @@ std::string not_converged(const RunReport& report) {
   std::string text = "not converged";
   const std::vector<Unconverged>& missed = report.solve.unconverged;
   if (!missed.empty()) {
-    const Unconverged& worst = *std::max_element(missed.begin(), missed.end(), [](const Unconverged& a, const Unconverged& b) { return a.residual < b.residual; });
-    text += fmt::format(
-        ": {} of {} sequences, the worst of them sequence {} from step {} {} with a residual of {:.3g}",
-        missed.size(), report.binding.batch, worst.sequence, first_bad_row(report, worst), onwards(report),
-        worst.residual);
+    const Unconverged& worst =
+        *std::max_element(missed.begin(), missed.end(),
+                          [](const Unconverged& a, const Unconverged& b) { return a.residual < b.residual; });
+    text += fmt::format(": {} of {} sequences, the worst of them sequence {} from step {} {} with a residual of {:.3g}",
+                        missed.size(), report.binding.batch, worst.sequence, first_bad_row(report, worst),
+                        onwards(report), worst.residual);
   }
   // Segments are run once each and scans are exact but for rounding: only what iterates gains by more iterations.
   const auto runs = [&](std::initializer_list<Strategy> strategies) {
@@ -265,7 +267,8 @@ std::string not_converged(const RunReport& report) {
     });
   };
   text += "; leave out --no-repair, or give it a larger ";
-  if (runs({Strategy::Shooting, Strategy::Newton, Strategy::Relaxation})) return text + "--max-iterations or --tolerance";
+  if (runs({Strategy::Shooting, Strategy::Newton, Strategy::Relaxation}))
+    return text + "--max-iterations or --tolerance";
   return text + "--tolerance" + (runs({Strategy::Segmented}) ? " or --solver shooting, which iterates" : "");
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cli/load.h"
-#include "runtime/data/bind.h"
 #include "runtime/cuda/ship/edited_kernels.h"
+#include "runtime/data/bind.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/strategy/solve_options.h"
 

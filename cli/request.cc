@@ -101,8 +101,7 @@ BindRequest measured_request(const CellGraph& cell, const DataOptions& options) 
   if (!request.batch) request.batch = 1;
   if (!request.length) request.length = kSteps;
   const std::map<std::string, std::int64_t> said = request.dims;
-  const double rows =
-      std::max(1.0, static_cast<double>(*request.batch) * static_cast<double>(*request.length));
+  const double rows = std::max(1.0, static_cast<double>(*request.batch) * static_cast<double>(*request.length));
   for (std::int64_t n = kAxis;; n /= 2) {
     for (const AxisId a : cell.header) {
       const Axis& axis = cell.graph.axis(a);
@@ -124,7 +123,8 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) 
   // Where there is a card, whoever left the choice to us expects it to be used.
   if (!found.gpu && device == "auto" && !says_no_gpu(found.reason))
     std::fputs(fmt::format("cellc: note: --device auto takes the CPU: {}\n", found.reason).c_str(), stderr);
-  if (!found.gpu && device == "cuda") throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", found.reason));
+  if (!found.gpu && device == "cuda")
+    throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", found.reason));
   return found;
 }
 

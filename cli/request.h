@@ -5,8 +5,8 @@
 
 #include "cli/command.h"
 #include "compiler/graph/graph.h"
-#include "runtime/data/bind.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 

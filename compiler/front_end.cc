@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "compiler/graph/lower.h"
-#include "compiler/syntax/parse.h"
 #include "compiler/graph/verify.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc {
 namespace {
@@ -14,9 +14,9 @@ std::string choice_message(const SourceText& source, const std::string& asked, c
   if (asked.empty())
     return fmt::format("{} holds {} cells: say which ({})", source.path(), names.size(), fmt::join(names, ", "));
   const std::string near = closest_name(asked, names);
-  return fmt::format("{} has no cell '{}'{}", source.path(), asked,
-                     near.empty() ? fmt::format("; it has {}", fmt::join(names, ", "))
-                                  : fmt::format("; did you mean '{}'?", near));
+  return fmt::format(
+      "{} has no cell '{}'{}", source.path(), asked,
+      near.empty() ? fmt::format("; it has {}", fmt::join(names, ", ")) : fmt::format("; did you mean '{}'?", near));
 }
 
 }  // namespace

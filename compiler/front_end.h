@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "compiler/syntax/diagnostic.h"
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
+#include "compiler/syntax/diagnostic.h"
 
 namespace cellc {
 

@@ -19,8 +19,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // A text longer than this is given with shared subexpressions named instead of spelled out.
-constexpr std::size_t kMaxSpelledOut = 1500;   // printed nodes
-constexpr std::size_t kMaxPrinted = 100'000;   // even with names
+constexpr std::size_t kMaxSpelledOut = 1500;  // printed nodes
+constexpr std::size_t kMaxPrinted = 100'000;  // even with names
 
 struct Shared {
   std::string name;
@@ -53,7 +53,8 @@ std::vector<Shared> shared_values(const CellGraph& cell, const Jacobian& jacobia
     if (!named.count(id))
       for (NodeId a : n.args) w += weight[a];
     w = named.count(id) ? 1 : std::min(w, 1000);
-    const bool indexed = std::any_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return g.axis(a).copy_of != kNoAxis; });
+    const bool indexed =
+        std::any_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return g.axis(a).copy_of != kNoAxis; });
     if (uses[id] > 1 && w >= 4 && !named.count(id) && !indexed) {
       result.push_back({"t" + std::to_string(result.size() + 1), id});
       w = 1;
@@ -144,16 +145,16 @@ std::vector<std::string> stage_states(const CellGraph& cell, const Stage& stage)
   std::vector<std::string> names;
   for (int u : stage.states) {
     const Symbol& s = cell.symbol_of(cell.updates[u]);
-    const bool follows = s.lag_of >= 0 && std::any_of(stage.states.begin(), stage.states.end(), [&](int v) {
-                           return cell.updates[v].symbol == s.lag_of;
-                         });
+    const bool follows = s.lag_of >= 0 && std::any_of(stage.states.begin(), stage.states.end(),
+                                                      [&](int v) { return cell.updates[v].symbol == s.lag_of; });
     if (!follows) names.push_back(s.name);
   }
   return names;
 }
 
 Json number_or_text(const std::string& text) {
-  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool digits =
+      !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   return digits ? Json(std::stoll(text)) : Json(text);
 }
 
@@ -185,9 +186,7 @@ std::string on_a_line(std::string_view source) {
   constexpr std::size_t kMost = 60;
   std::string line(source.substr(0, kMost));
   if (source.size() > kMost) {
-    const auto continues = [&](std::size_t i) {
-      return (static_cast<unsigned char>(source[i]) & 0xc0) == 0x80;
-    };
+    const auto continues = [&](std::size_t i) { return (static_cast<unsigned char>(source[i]) & 0xc0) == 0x80; };
     while (!line.empty() && continues(line.size())) line.pop_back();  // letters of comments stay whole
     line += "…";
   }
@@ -197,7 +196,8 @@ std::string on_a_line(std::string_view source) {
 
 }  // namespace
 
-std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const SourceText& source) {
+std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
+                         const SourceText& source) {
   Json j;
   j["cell"] = cell.name;
   j["axes"] = axis_names(cell, cell.header);
@@ -207,8 +207,12 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
     for (const Symbol& s : cell.symbols) {
       if (s.kind != kind || s.lag_of >= 0) continue;
       names.push_back(s.name);
-      Json d{{"name", s.name}, {"kind", kind == SymbolKind::State ? "state" : kind == SymbolKind::Input ? "input" : "param"},
-             {"axes", axis_names(cell, s.axes)}, {"lag", number_or_text(history_length(cell, s))}};
+      Json d{{"name", s.name},
+             {"kind", kind == SymbolKind::State   ? "state"
+                      : kind == SymbolKind::Input ? "input"
+                                                  : "param"},
+             {"axes", axis_names(cell, s.axes)},
+             {"lag", number_or_text(history_length(cell, s))}};
       if (s.range) d["range"] = {s.range->low, s.range->high};
       declarations.push_back(std::move(d));
     }
@@ -222,8 +226,10 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   j["outs"] = outs;
   j["declarations"] = std::move(declarations);
 
-  if (structure.widest >= 0) j["structure"] = structure_json(cell, structure.stages[structure.widest]);
-  else j["structure"] = nullptr;
+  if (structure.widest >= 0)
+    j["structure"] = structure_json(cell, structure.stages[structure.widest]);
+  else
+    j["structure"] = nullptr;
   ExpressionPrinter plain(cell, Notation::Language, false), named(cell, Notation::Language, true);
   ExpressionPrinter latex(cell, Notation::Latex, true);
   for (ExpressionPrinter* p : {&plain, &named, &latex}) name_columns(jacobian, *p);
@@ -286,18 +292,23 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   return j.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const SourceText& source) {
+std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
+                         const SourceText& source) {
   ExpressionPrinter printer(cell, Notation::Language, true);
   name_columns(jacobian, printer);
   const std::set<NodeId> known = register_names(cell, printer);
   const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known);
-  std::string text = "cell " + cell.name + (cell.header.empty() ? "" : "[" + join(axis_names(cell, cell.header), ", ") + "]") + "\n";
+  std::string text =
+      "cell " + cell.name + (cell.header.empty() ? "" : "[" + join(axis_names(cell, cell.header), ", ") + "]") + "\n";
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols)
       if (s.kind == kind && s.lag_of < 0) names.push_back(declared(cell, s) + history_text(cell, s));
     if (!names.empty())
-      text += fmt::format("  {:<7} {}\n", kind == SymbolKind::State ? "states" : kind == SymbolKind::Input ? "inputs" : "params",
+      text += fmt::format("  {:<7} {}\n",
+                          kind == SymbolKind::State   ? "states"
+                          : kind == SymbolKind::Input ? "inputs"
+                                                      : "params",
                           join(names, ", "));
   }
   std::vector<std::string> outs, values;
@@ -308,8 +319,8 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
 
   if (structure.widest >= 0) {
     const Stage& w = structure.stages[structure.widest];
-    text += fmt::format("\nStructure: {}, N = {}{}; {}\n", to_string(w.kind), w.block.text, w.rank ? ", rank " + *w.rank : "",
-                        structure.linear ? "linear" : "nonlinear");
+    text += fmt::format("\nStructure: {}, N = {}{}; {}\n", to_string(w.kind), w.block.text,
+                        w.rank ? ", rank " + *w.rank : "", structure.linear ? "linear" : "nonlinear");
   }
   for (std::size_t i = 0; i < structure.stages.size(); ++i) {
     const Stage& s = structure.stages[i];
@@ -321,7 +332,8 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
     if (s.states.size() > 1) facts.push_back("mask " + join(s.mask, " "));
     if (scan_name(s.scannable)) facts.push_back(std::string("scan: ") + scan_name(s.scannable));
     if (s.rotation) facts.push_back("scaled rotation");
-    facts.push_back(s.norm_bound ? fmt::format("block norm at most {:.4g}", *s.norm_bound) : "no bound on the block's norm");
+    facts.push_back(s.norm_bound ? fmt::format("block norm at most {:.4g}", *s.norm_bound)
+                                 : "no bound on the block's norm");
     text += fmt::format("  stage {} {{{}}}: {}\n", i + 1, join(stage_states(cell, s), ", "), join(facts, "; "));
     std::vector<std::string> before;
     for (NodeId h : s.hoisted) {
@@ -362,8 +374,7 @@ std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Struc
   name_columns(jacobian, printer);
   const std::set<NodeId> known = register_names(cell, printer);
   const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known);
-  std::string text =
-      "\\documentclass{article}\n\\usepackage{amsmath}\n\\allowdisplaybreaks\n\\begin{document}\n";
+  std::string text = "\\documentclass{article}\n\\usepackage{amsmath}\n\\allowdisplaybreaks\n\\begin{document}\n";
   auto equation = [](const std::string& left, const std::string& right) {
     return "\\[ " + left + " = " + right + " \\]\n";
   };

@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <map>
 
-#include "compiler/inspect.h"
+#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/summed_cells.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
 #include "compiler/graph/simplify.h"
-#include "compiler/derive/stage_cells.h"
-#include "compiler/derive/summed_cells.h"
+#include "compiler/inspect.h"
 
 namespace cellc {
 
@@ -29,17 +29,28 @@ std::string axes_text(const Graph& g, const std::vector<AxisId>& axes) {
 std::string op_name(Op op) {
   if (is_elementwise(op)) return op_info(op).name;
   switch (op) {
-    case Op::Constant: return "Constant";
-    case Op::Size: return "Size";
-    case Op::Read: return "Read";
-    case Op::Eye: return "Eye";
-    case Op::OneHot: return "OneHot";
-    case Op::ReduceSum: return "ReduceSum";
-    case Op::ReduceMax: return "ReduceMax";
-    case Op::Softmax: return "Softmax";
-    case Op::MaxShare: return "MaxShare";
-    case Op::Reindex: return "Reindex";
-    default: return "Surrogate";
+    case Op::Constant:
+      return "Constant";
+    case Op::Size:
+      return "Size";
+    case Op::Read:
+      return "Read";
+    case Op::Eye:
+      return "Eye";
+    case Op::OneHot:
+      return "OneHot";
+    case Op::ReduceSum:
+      return "ReduceSum";
+    case Op::ReduceMax:
+      return "ReduceMax";
+    case Op::Softmax:
+      return "Softmax";
+    case Op::MaxShare:
+      return "MaxShare";
+    case Op::Reindex:
+      return "Reindex";
+    default:
+      return "Surrogate";
   }
 }
 
@@ -85,7 +96,8 @@ std::string print_graph(const CellGraph& cell) {
     text += " : " + axes_text(g, n.axes) + "\n";
   }
   for (const StateUpdate& u : cell.updates)
-    text += fmt::format("{}'{} = %{}\n", cell.symbols[u.symbol].name, axes_text(g, cell.symbols[u.symbol].index), u.value);
+    text +=
+        fmt::format("{}'{} = %{}\n", cell.symbols[u.symbol].name, axes_text(g, cell.symbols[u.symbol].index), u.value);
   for (const Out& o : cell.outs) text += fmt::format("out {}{} = %{}\n", o.name, axes_text(g, o.index), o.value);
   return text;
 }
@@ -162,7 +174,8 @@ std::string print_staged(const StagedCell& staged) {
     const StageCells &s = summed->stage, &plain = staged.stages[k];
     const std::string stage = "stage " + std::to_string(k + 1);
     if (s.once.cell.outs.size() > plain.once.cell.outs.size()) section(stage + ", once, for sums", s.once.cell);
-    if (s.before.cell.outs.size() > plain.before.cell.outs.size()) section(stage + ", before it, for sums", s.before.cell);
+    if (s.before.cell.outs.size() > plain.before.cell.outs.size())
+      section(stage + ", before it, for sums", s.before.cell);
     section(stage + ", lanes with sums", s.lanes);
     for (const NodeId sum : summed->sums) made.push_back({sum, 1});
   }
@@ -183,15 +196,18 @@ std::string flops_per_step(const CellGraph& cell) {
     std::int64_t number = n.op == Op::Softmax || n.op == Op::MaxShare ? 4 : 1;  // maximum, exp or ==, sum, division
     std::vector<AxisId> symbolic;
     for (AxisId a : reduces ? g[n.args[0]].axes : n.axes) {
-      if (const auto fixed = g.axis(a).fixed) number *= *fixed;
-      else symbolic.push_back(g.axis(a).extent_of);
+      if (const auto fixed = g.axis(a).fixed)
+        number *= *fixed;
+      else
+        symbolic.push_back(g.axis(a).extent_of);
     }
     std::sort(symbolic.begin(), symbolic.end());
     terms[symbolic] += number;
   }
   std::string text;
   std::vector<std::pair<std::vector<AxisId>, std::int64_t>> order(terms.begin(), terms.end());
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   for (const auto& [axes, number] : order) {
     if (!text.empty()) text += " + ";
     if (number != 1 || axes.empty()) text += std::to_string(number) + (axes.empty() ? "" : "*");

@@ -13,9 +13,9 @@
 #include "cli/report.h"
 #include "demo/plot.h"
 #include "demo/signal.h"
+#include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
 #include "runtime/evaluate/reference.h"
-#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {
@@ -55,9 +55,8 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
   for (const char* name : {"xz", "xr", "xc"}) {
     const int symbol = loaded.cell.find_symbol(name);
     if (symbol < 0 || loaded.cell.symbols[symbol].kind != SymbolKind::Input)
-      throw RequestError(
-          fmt::format("{}: the demonstration feeds the inputs xz, xr and xc; cell {} has no {}", cell_path,
-                      loaded.cell.name, name));
+      throw RequestError(fmt::format("{}: the demonstration feeds the inputs xz, xr and xc; cell {} has no {}",
+                                     cell_path, loaded.cell.name, name));
     request.inputs[name] = gate_array(name, signal.samples);
   }
   request.random_seed = 1;  // the three recurrent weights
@@ -86,14 +85,14 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
                          compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run)),
                          {}};
   std::fputs(run_text(report).c_str(), stdout);
-  if (const std::string where = not_finite(report); !where.empty()) std::fputs(fmt::format("cellc_demo: warning: {}\n", where).c_str(), stderr);
+  if (const std::string where = not_finite(report); !where.empty())
+    std::fputs(fmt::format("cellc_demo: warning: {}\n", where).c_str(), stderr);
 
   const std::string& state = loaded.cell.symbol_of(loaded.cell.updates[0]).name;
   fmt::print("\n  the signal\n");
   std::fputs(plot({signal.samples.begin(), signal.samples.end()}, kColumns, 6, 2).c_str(), stdout);
-  for (const auto& [channel, what] :
-       {std::pair<std::int64_t, const char*>{kChannels * 3 / 4, "follows quickly"},
-        {kChannels / 4, "follows slowly"}}) {
+  for (const auto& [channel, what] : {std::pair<std::int64_t, const char*>{kChannels * 3 / 4, "follows quickly"},
+                                      {kChannels / 4, "follows slowly"}}) {
     fmt::print("  {}[{}], which {}\n", state, channel, what);
     std::fputs(plot(channel_of(output.states[0], channel), kColumns, 5, 2).c_str(), stdout);
   }

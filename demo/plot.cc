@@ -5,8 +5,7 @@
 
 namespace cellc {
 
-std::string plot(const std::vector<double>& values, std::size_t columns, std::size_t rows,
-                 std::size_t indent) {
+std::string plot(const std::vector<double>& values, std::size_t columns, std::size_t rows, std::size_t indent) {
   std::vector<unsigned> cells(columns * rows);
   const std::size_t across = columns * 2, down = rows * 4;
   double low = 0, high = 0;
@@ -31,8 +30,7 @@ std::string plot(const std::vector<double>& values, std::size_t columns, std::si
       most = std::max(most, values[i]);
     }
     if (least > most) continue;
-    for (std::size_t y = dot_row(most); y <= dot_row(least); ++y)
-      cells[y / 4 * columns + x / 2] |= bit[x % 2][y % 4];
+    for (std::size_t y = dot_row(most); y <= dot_row(least); ++y) cells[y / 4 * columns + x / 2] |= bit[x % 2][y % 4];
   }
   std::string text;
   for (std::size_t r = 0; r < rows; ++r) {

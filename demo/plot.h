@@ -8,7 +8,6 @@ namespace cellc {
 
 /// The range of `values` within each dot column, over the whole range of the values: `rows` lines
 /// of `columns` characters, each line behind `indent` spaces.
-std::string plot(const std::vector<double>& values, std::size_t columns, std::size_t rows,
-                 std::size_t indent);
+std::string plot(const std::vector<double>& values, std::size_t columns, std::size_t rows, std::size_t indent);
 
 }  // namespace cellc

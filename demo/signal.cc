@@ -16,8 +16,7 @@ namespace {
 
 std::uint32_t little_endian(const std::string& bytes, std::size_t at, int count) {
   std::uint32_t value = 0;
-  for (int i = 0; i < count; ++i)
-    value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
+  for (int i = 0; i < count; ++i) value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
   return value;
 }
 
@@ -44,12 +43,11 @@ Signal read_wave(const std::string& path, const std::string& bytes) {
   for (std::size_t frame = 0; (frame + 1) * channels * 2 <= data_size; ++frame) {
     float sum = 0;
     for (std::size_t c = 0; c < channels; ++c)
-      sum += static_cast<float>(
-          static_cast<std::int16_t>(little_endian(bytes, data + (frame * channels + c) * 2, 2)));
+      sum += static_cast<float>(static_cast<std::int16_t>(little_endian(bytes, data + (frame * channels + c) * 2, 2)));
     signal.samples.push_back(sum / (32768.0f * static_cast<float>(channels)));
   }
-  signal.description = fmt::format("{} samples of sound at {} Hz, {:.2f} s", signal.samples.size(),
-                                   signal.rate, static_cast<double>(signal.samples.size()) / signal.rate);
+  signal.description = fmt::format("{} samples of sound at {} Hz, {:.2f} s", signal.samples.size(), signal.rate,
+                                   static_cast<double>(signal.samples.size()) / signal.rate);
   return signal;
 }
 

@@ -39,7 +39,8 @@ class Readers {
       for (NodeId a : n.args)
         if (users_[a].empty() || users_[a].back() != id) users_[a].push_back(id);
     }
-    for (std::size_t u = 0; u < cell.updates.size(); ++u) updates_[cell.updates[u].value].push_back(static_cast<int>(u));
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      updates_[cell.updates[u].value].push_back(static_cast<int>(u));
   }
 
   /// Reads of the symbol and all that depends on them, ascending.
@@ -69,8 +70,7 @@ class Readers {
 
 class Differentiator {
  public:
-  Differentiator(CellGraph& cell, SlopeRule rule)
-      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), rule_(rule) {}
+  Differentiator(CellGraph& cell, SlopeRule rule) : cell_(cell), g_(cell.graph), simplifier_(cell.graph), rule_(rule) {}
 
   Jacobian run() {
     std::vector<NodeId> roots;
@@ -179,9 +179,14 @@ class Differentiator {
       case Op::Min:
       case Op::Max:
       case Op::Relu:
-      case Op::Clip: chosen = op(Op::Where, {slope, coefficient, zero}); break;
-      case Op::ReduceMax: chosen = op(Op::Where, {slope, times(slope, coefficient), zero}); break;  // equal entries share it
-      default: break;
+      case Op::Clip:
+        chosen = op(Op::Where, {slope, coefficient, zero});
+        break;
+      case Op::ReduceMax:
+        chosen = op(Op::Where, {slope, times(slope, coefficient), zero});
+        break;  // equal entries share it
+      default:
+        break;
     }
     if (chosen == kNoNode) return times(slope, coefficient);
     chooses_ = true;
@@ -194,43 +199,62 @@ class Differentiator {
     const NodeId x = n.args[0];
     const bool structural = rule_ == SlopeRule::Structural;
     switch (n.op) {
-      case Op::Add: return number(1);
-      case Op::Sub: return number(i == 0 ? 1 : -1);
-      case Op::Neg: return number(-1);
-      case Op::Mul: return n.args[1 - i];
+      case Op::Add:
+        return number(1);
+      case Op::Sub:
+        return number(i == 0 ? 1 : -1);
+      case Op::Neg:
+        return number(-1);
+      case Op::Mul:
+        return n.args[1 - i];
       case Op::Div:
         return i == 0 ? op(Op::Div, {number(1), n.args[1]}) : op(Op::Neg, {op(Op::Div, {node, n.args[1]})});
       case Op::Pow: {
         const NodeId y = n.args[1];
         if (i == 1) return times(node, op(Op::Log, {x}));
-        if (g_[y].op == Op::Constant)
-          return times(y, op(Op::Pow, {x, number(g_[y].number - 1)}));
+        if (g_[y].op == Op::Constant) return times(y, op(Op::Pow, {x, number(g_[y].number - 1)}));
         return times(y, op(Op::Pow, {x, op(Op::Sub, {y, number(1)})}));
       }
-      case Op::Square: return times(number(2), x);
-      case Op::Exp: return node;
-      case Op::Log: return op(Op::Div, {number(1), x});
-      case Op::Sqrt: return op(Op::Div, {number(0.5), node});
-      case Op::Rsqrt: return times(number(-0.5), op(Op::Pow, {node, number(3)}));
-      case Op::Sin: return op(Op::Cos, {x});
-      case Op::Cos: return op(Op::Neg, {op(Op::Sin, {x})});
-      case Op::Tanh: return op(Op::Sub, {number(1), op(Op::Square, {node})});
-      case Op::Sigmoid: return times(node, op(Op::Sub, {number(1), node}));
+      case Op::Square:
+        return times(number(2), x);
+      case Op::Exp:
+        return node;
+      case Op::Log:
+        return op(Op::Div, {number(1), x});
+      case Op::Sqrt:
+        return op(Op::Div, {number(0.5), node});
+      case Op::Rsqrt:
+        return times(number(-0.5), op(Op::Pow, {node, number(3)}));
+      case Op::Sin:
+        return op(Op::Cos, {x});
+      case Op::Cos:
+        return op(Op::Neg, {op(Op::Sin, {x})});
+      case Op::Tanh:
+        return op(Op::Sub, {number(1), op(Op::Square, {node})});
+      case Op::Sigmoid:
+        return times(node, op(Op::Sub, {number(1), node}));
       case Op::Silu: {
         const NodeId s = op(Op::Sigmoid, {x});
         return op(Op::Add, {s, times(node, op(Op::Sub, {number(1), s}))});
       }
       case Op::Gelu: {
         const NodeId cdf = times(number(0.5), op(Op::Add, {number(1), op(Op::Erf, {times(number(M_SQRT1_2), x)})}));
-        const NodeId pdf = times(number(1 / std::sqrt(2 * M_PI)), op(Op::Exp, {times(number(-0.5), op(Op::Square, {x}))}));
+        const NodeId pdf =
+            times(number(1 / std::sqrt(2 * M_PI)), op(Op::Exp, {times(number(-0.5), op(Op::Square, {x}))}));
         return op(Op::Add, {cdf, times(x, pdf)});
       }
-      case Op::Softplus: return op(Op::Sigmoid, {x});
-      case Op::Erf: return times(number(M_2_SQRTPI), op(Op::Exp, {op(Op::Neg, {op(Op::Square, {x})})}));
-      case Op::Abs: return op(Op::Sign, {x});
-      case Op::Relu: return op(Op::Gt, {x, number(0)});
-      case Op::Max: return op(i == 0 ? Op::Ge : Op::Lt, {x, n.args[1]});
-      case Op::Min: return op(i == 0 ? Op::Le : Op::Gt, {x, n.args[1]});
+      case Op::Softplus:
+        return op(Op::Sigmoid, {x});
+      case Op::Erf:
+        return times(number(M_2_SQRTPI), op(Op::Exp, {op(Op::Neg, {op(Op::Square, {x})})}));
+      case Op::Abs:
+        return op(Op::Sign, {x});
+      case Op::Relu:
+        return op(Op::Gt, {x, number(0)});
+      case Op::Max:
+        return op(i == 0 ? Op::Ge : Op::Lt, {x, n.args[1]});
+      case Op::Min:
+        return op(i == 0 ? Op::Le : Op::Gt, {x, n.args[1]});
       case Op::Clip: {
         const NodeId low = n.args[1], high = n.args[2];
         if (i == 0) return times(op(Op::Le, {low, x}), op(Op::Le, {x, high}));
@@ -240,8 +264,10 @@ class Differentiator {
       case Op::Where:
         if (i == 0) return structural ? opaque(node) : number(0);
         return op(Op::Where, {n.args[0], number(i == 1 ? 1 : 0), number(i == 2 ? 1 : 0)});
-      case Op::StopGradient: return number(1);
-      default: return structural ? opaque(node) : number(0);  // comparisons and sign
+      case Op::StopGradient:
+        return number(1);
+      default:
+        return structural ? opaque(node) : number(0);  // comparisons and sign
     }
   }
 
@@ -291,7 +317,8 @@ class Differentiator {
         if (!inner) return result;
         const NodeId share = g_.max_share(n.bound, n.args[0]);
         Terms shared;
-        for (const auto& [identities, coefficient] : *inner) shared.emplace(identities, chained(node, 0, share, coefficient));
+        for (const auto& [identities, coefficient] : *inner)
+          shared.emplace(identities, chained(node, 0, share, coefficient));
         sum_over(result, shared, n.bound);
         return result;
       }
@@ -312,7 +339,8 @@ class Differentiator {
         if (inner) result = *inner;
         return result;
       }
-      default: break;
+      default:
+        break;
     }
     if (!is_elementwise(n.op)) return result;
     for (int i = 0; i < static_cast<int>(n.args.size()); ++i) {
@@ -320,7 +348,8 @@ class Differentiator {
       if (!inner) continue;
       // The same operand twice (h*h) is met at both places; each contributes its own slope.
       const NodeId factor = slope(node, i);
-      for (const auto& [identities, coefficient] : *inner) add(result, identities, chained(node, i, factor, coefficient));
+      for (const auto& [identities, coefficient] : *inner)
+        add(result, identities, chained(node, i, factor, coefficient));
     }
     return result;
   }
@@ -373,10 +402,9 @@ class Differentiator {
 }  // namespace
 
 const JacobianBlock* Jacobian::find(int row, int column) const {
-  const auto at = std::lower_bound(blocks.begin(), blocks.end(), std::pair(row, column),
-                                   [](const JacobianBlock& b, const std::pair<int, int>& wanted) {
-                                     return std::pair(b.row, b.column) < wanted;
-                                   });
+  const auto at = std::lower_bound(
+      blocks.begin(), blocks.end(), std::pair(row, column),
+      [](const JacobianBlock& b, const std::pair<int, int>& wanted) { return std::pair(b.row, b.column) < wanted; });
   return at != blocks.end() && at->row == row && at->column == column ? &*at : nullptr;
 }
 

@@ -69,19 +69,24 @@ class IntervalEvaluator {
     const Node& n = g_[id];
     auto x = [&](int i) { return at(n.args[i]); };
     switch (n.op) {
-      case Op::Constant: return {n.number, n.number};
-      case Op::Size: return {1, kInf};
+      case Op::Constant:
+        return {n.number, n.number};
+      case Op::Size:
+        return {1, kInf};
       case Op::Eye:
-      case Op::OneHot: return {0, 1};
+      case Op::OneHot:
+        return {0, 1};
       case Op::Read: {
         const auto& range = cell_.symbols[n.symbol].range;
         return range ? Interval{range->low, range->high} : Interval{};
       }
-      case Op::Add: return {x(0).low + x(1).low, x(0).high + x(1).high};
+      case Op::Add:
+        return {x(0).low + x(1).low, x(0).high + x(1).high};
       case Op::Sub: {
         return {x(0).low - x(1).high, x(0).high - x(1).low};
       }
-      case Op::Neg: return {-x(0).high, -x(0).low};
+      case Op::Neg:
+        return {-x(0).high, -x(0).low};
       case Op::Mul: {
         // v·(1 − v) as a product of intervals would lose the maximum of 1/4.
         for (int i = 0; i < 2; ++i) {
@@ -115,28 +120,41 @@ class IntervalEvaluator {
         }
         return x(0).low > 0 ? Interval{0, kInf} : Interval{};
       }
-      case Op::Exp: return monotone(id, [](double v) { return std::exp(v); });
-      case Op::Log: return x(0).low > 0 ? Interval{std::log(x(0).low), std::log(x(0).high)} : Interval{};
-      case Op::Sqrt: return {x(0).low > 0 ? std::sqrt(x(0).low) : 0, x(0).high > 0 ? std::sqrt(x(0).high) : 0};
-      case Op::Rsqrt: return x(0).low > 0 ? Interval{1 / std::sqrt(x(0).high), 1 / std::sqrt(x(0).low)} : Interval{0, kInf};
+      case Op::Exp:
+        return monotone(id, [](double v) { return std::exp(v); });
+      case Op::Log:
+        return x(0).low > 0 ? Interval{std::log(x(0).low), std::log(x(0).high)} : Interval{};
+      case Op::Sqrt:
+        return {x(0).low > 0 ? std::sqrt(x(0).low) : 0, x(0).high > 0 ? std::sqrt(x(0).high) : 0};
+      case Op::Rsqrt:
+        return x(0).low > 0 ? Interval{1 / std::sqrt(x(0).high), 1 / std::sqrt(x(0).low)} : Interval{0, kInf};
       case Op::Sin:
       case Op::Cos:
-      case Op::Sign: return {-1, 1};
-      case Op::Erf: return monotone(id, [](double v) { return std::erf(v); });
-      case Op::Tanh: return monotone(id, [](double v) { return std::tanh(v); });
-      case Op::Sigmoid: return monotone(id, sigmoid);
-      case Op::Softplus: return monotone(id, [](double v) { return v > 700 ? v : std::log1p(std::exp(v)); });
-      case Op::Relu: return monotone(id, [](double v) { return std::max(v, 0.0); });
+      case Op::Sign:
+        return {-1, 1};
+      case Op::Erf:
+        return monotone(id, [](double v) { return std::erf(v); });
+      case Op::Tanh:
+        return monotone(id, [](double v) { return std::tanh(v); });
+      case Op::Sigmoid:
+        return monotone(id, sigmoid);
+      case Op::Softplus:
+        return monotone(id, [](double v) { return v > 700 ? v : std::log1p(std::exp(v)); });
+      case Op::Relu:
+        return monotone(id, [](double v) { return std::max(v, 0.0); });
       case Op::Silu:
-      case Op::Gelu: return {-0.2785, std::max(x(0).high, 0.0)};  // both have their minimum above -0.2785
+      case Op::Gelu:
+        return {-0.2785, std::max(x(0).high, 0.0)};  // both have their minimum above -0.2785
       case Op::Abs: {
         const Interval v = x(0);
         if (v.low >= 0) return v;
         if (v.high <= 0) return {-v.high, -v.low};
         return {0, std::max(-v.low, v.high)};
       }
-      case Op::Min: return {std::min(x(0).low, x(1).low), std::min(x(0).high, x(1).high)};
-      case Op::Max: return {std::max(x(0).low, x(1).low), std::max(x(0).high, x(1).high)};
+      case Op::Min:
+        return {std::min(x(0).low, x(1).low), std::min(x(0).high, x(1).high)};
+      case Op::Max:
+        return {std::max(x(0).low, x(1).low), std::max(x(0).high, x(1).high)};
       case Op::Clip:
         return {std::min(std::max(x(0).low, x(1).low), x(2).low), std::min(std::max(x(0).high, x(1).high), x(2).high)};
       case Op::Lt:
@@ -144,14 +162,18 @@ class IntervalEvaluator {
       case Op::Gt:
       case Op::Ge:
       case Op::Eq:
-      case Op::Ne: return {0, 1};
-      case Op::Where: return {std::min(x(1).low, x(2).low), std::max(x(1).high, x(2).high)};
+      case Op::Ne:
+        return {0, 1};
+      case Op::Where:
+        return {std::min(x(1).low, x(2).low), std::max(x(1).high, x(2).high)};
       case Op::StopGradient:
       case Op::Surrogate:
       case Op::Reindex:
-      case Op::ReduceMax: return x(0);
+      case Op::ReduceMax:
+        return x(0);
       case Op::Softmax:
-      case Op::MaxShare: return {0, 1};
+      case Op::MaxShare:
+        return {0, 1};
       case Op::ReduceSum: {
         // An axis that the header leaves open has one entry at least (over none the sum is 0, and what
         // it scales is no step of a recurrence).

@@ -30,7 +30,7 @@ struct JacobianBlock {
 
 struct Jacobian {
   std::vector<JacobianBlock> blocks;  ///< by row, then column
-  bool chooses = false;  ///< some coefficient leaves out what is not taken by a `where`, not by a factor 0
+  bool chooses = false;               ///< some coefficient leaves out what is not taken by a `where`, not by a factor 0
   const JacobianBlock* find(int row, int column) const;
   std::span<const JacobianBlock> row(int row) const;
 };

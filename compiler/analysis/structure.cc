@@ -15,25 +15,28 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "compiler/graph/simplify.h"
 #include "compiler/analysis/structure_rules.h"
+#include "compiler/graph/simplify.h"
 
 namespace cellc {
 
 const char* to_string(StructureClass c) {
   switch (c) {
-    case StructureClass::Diagonal: return "diagonal";
-    case StructureClass::BlockDiagonal: return "block-diagonal";
-    case StructureClass::IdentityPlusLowRank: return "identity-plus-low-rank";
-    case StructureClass::DiagonalPlusLowRank: return "diagonal-plus-low-rank";
-    case StructureClass::Dense: return "dense";
+    case StructureClass::Diagonal:
+      return "diagonal";
+    case StructureClass::BlockDiagonal:
+      return "block-diagonal";
+    case StructureClass::IdentityPlusLowRank:
+      return "identity-plus-low-rank";
+    case StructureClass::DiagonalPlusLowRank:
+      return "diagonal-plus-low-rank";
+    case StructureClass::Dense:
+      return "dense";
   }
   return "";
 }
 
-bool StageView::contains(int update) const {
-  return std::binary_search(states.begin(), states.end(), update);
-}
+bool StageView::contains(int update) const { return std::binary_search(states.begin(), states.end(), update); }
 
 bool StageView::is_channel(AxisId axis) const {
   return std::find(channel_axes.begin(), channel_axes.end(), axis) != channel_axes.end();
@@ -99,7 +102,8 @@ class Analyser {
       s.out_stage.push_back(last_stage(o.value));
       if (s.out_stage.back() >= 0) outs_of[s.out_stage.back()].push_back(o.value);
     }
-    for (int i = 0; i < static_cast<int>(s.stages.size()); ++i) s.stages[i].hoisted = hoisted(i, s.stages[i].states, outs_of[i]);
+    for (int i = 0; i < static_cast<int>(s.stages.size()); ++i)
+      s.stages[i].hoisted = hoisted(i, s.stages[i].states, outs_of[i]);
     s.widest = widest(s);
     s.why = std::move(why_);
     return s;
@@ -132,9 +136,11 @@ class Analyser {
     classify(r, view, number);
     r.scannable = r.linear ? Scannable::Affine : r.block.number == 1 ? classify_scannable(view) : Scannable::No;
     if (r.scannable == Scannable::Clip)
-      why_.push_back({cell_.updates[states[0]].span, names(states) + " is a clip of an affine map of itself: an exact scan"});
+      why_.push_back(
+          {cell_.updates[states[0]].span, names(states) + " is a clip of an affine map of itself: an exact scan"});
     if (r.scannable == Scannable::Moebius)
-      why_.push_back({cell_.updates[states[0]].span, names(states) + " is a Möbius map of itself: an exact scan of 2×2 matrices"});
+      why_.push_back(
+          {cell_.updates[states[0]].span, names(states) + " is a Möbius map of itself: an exact scan of 2×2 matrices"});
     r.norm_bound = bounds_.of(view, true_);
     r.rotation = is_rotation(view);
     return r;
@@ -180,8 +186,10 @@ class Analyser {
         std::int64_t longer = 0;
         // Room is left for the sum over the states, of which there are a few thousand at most.
         const bool fits = fixed && !__builtin_mul_overflow(number, *fixed, &longer) && longer <= kMostCounted;
-        if (fits) number = longer;
-        else symbolic.push_back(g_.axis(a).extent_of);
+        if (fits)
+          number = longer;
+        else
+          symbolic.push_back(g_.axis(a).extent_of);
       }
       std::sort(symbolic.begin(), symbolic.end());
       terms[symbolic] += number;
@@ -294,14 +302,26 @@ class Analyser {
         int top = 0, moving = 0;
         for (NodeId a : n.args) top = std::max(top, degree[a]), moving += degree[a] > 0;
         int d = top;
-        if (n.op == Op::Read) d = 1;
+        if (n.op == Op::Read)
+          d = 1;
         else if (top == 1 && is_elementwise(n.op)) {
           switch (n.op) {
-            case Op::Add: case Op::Sub: case Op::Neg: case Op::StopGradient: break;
-            case Op::Mul: d = moving > 1 ? 2 : 1; break;
-            case Op::Div: d = degree[n.args[1]] ? 2 : 1; break;
-            case Op::Where: d = degree[n.args[0]] ? 2 : 1; break;
-            default: d = 2;
+            case Op::Add:
+            case Op::Sub:
+            case Op::Neg:
+            case Op::StopGradient:
+              break;
+            case Op::Mul:
+              d = moving > 1 ? 2 : 1;
+              break;
+            case Op::Div:
+              d = degree[n.args[1]] ? 2 : 1;
+              break;
+            case Op::Where:
+              d = degree[n.args[0]] ? 2 : 1;
+              break;
+            default:
+              d = 2;
           }
         } else if (top == 1 && (n.op == Op::Softmax || n.op == Op::ReduceMax || n.op == Op::MaxShare)) {
           d = 2;
@@ -401,10 +421,14 @@ class Analyser {
   int widest(const Structure& s) const {
     auto rank = [](StructureClass c) {
       switch (c) {
-        case StructureClass::Diagonal: return 0;
-        case StructureClass::BlockDiagonal: return 1;
-        case StructureClass::Dense: return 3;
-        default: return 2;
+        case StructureClass::Diagonal:
+          return 0;
+        case StructureClass::BlockDiagonal:
+          return 1;
+        case StructureClass::Dense:
+          return 3;
+        default:
+          return 2;
       }
     };
     // Where lengths are symbolic they count as large: more symbolic factors, then the number.
@@ -415,8 +439,10 @@ class Analyser {
         std::int64_t number = 1;
         for (AxisId a : state(u).index) {
           if (std::find(t.channel_axes.begin(), t.channel_axes.end(), a) != t.channel_axes.end()) continue;
-          if (const auto fixed = g_.axis(a).fixed) number *= *fixed;
-          else ++symbolic;
+          if (const auto fixed = g_.axis(a).fixed)
+            number *= *fixed;
+          else
+            ++symbolic;
         }
         if (symbolic > w.first) w = {symbolic, 0};
         if (symbolic == w.first) w.second += number;
@@ -429,8 +455,10 @@ class Analyser {
         std::size_t symbolic = 0;
         std::int64_t number = 1;
         for (AxisId a : state(u).index) {
-          if (const auto fixed = g_.axis(a).fixed) number *= *fixed;
-          else ++symbolic;
+          if (const auto fixed = g_.axis(a).fixed)
+            number *= *fixed;
+          else
+            ++symbolic;
         }
         if (symbolic > e.first) e = {symbolic, 0};
         if (symbolic == e.first) e.second += number;

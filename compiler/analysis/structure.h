@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/jacobian.h"
+#include "compiler/graph/graph.h"
 
 namespace cellc {
 
@@ -33,29 +33,29 @@ struct StageInput {
 };
 
 struct Stage {
-  std::vector<int> states;             ///< positions in CellGraph::updates, declared order
+  std::vector<int> states;  ///< positions in CellGraph::updates, declared order
   bool linear = false;
   bool time_invariant = false;
   Scannable scannable = Scannable::No;
   std::vector<StageInput> inputs_from;
   StructureClass kind = StructureClass::Diagonal;
   BlockSize block;
-  std::optional<std::string> rank;     ///< "1", "2", "r"
+  std::optional<std::string> rank;  ///< "1", "2", "r"
   std::vector<AxisId> channel_axes;
   std::vector<AxisId> mixed_axes;
-  std::vector<std::string> mask;       ///< one string a state: 0 proved zero, d identity on shared axes, F mixes
+  std::vector<std::string> mask;  ///< one string a state: 0 proved zero, d identity on shared axes, F mixes
   std::vector<AxisId> coefficient_axes;
-  bool rotation = false;               ///< a 2x2 block that is a scaled rotation
-  std::optional<double> norm_bound;    ///< interval bound on the block's infinity norm under stated ranges
-  std::vector<NodeId> hoisted;         ///< maximal values that need only inputs, params and earlier stages
+  bool rotation = false;             ///< a 2x2 block that is a scaled rotation
+  std::optional<double> norm_bound;  ///< interval bound on the block's infinity norm under stated ranges
+  std::vector<NodeId> hoisted;       ///< maximal values that need only inputs, params and earlier stages
 };
 
 struct Structure {
-  std::vector<Stage> stages;           ///< in the order in which they run
-  int widest = 0;                      ///< index of the stage that names the cell's structure
-  std::vector<int> stage_of;           ///< by position in CellGraph::updates
-  std::vector<int> out_stage;          ///< per out: the last stage it needs (-1: none)
-  bool linear = false;                 ///< every stage is
+  std::vector<Stage> stages;   ///< in the order in which they run
+  int widest = 0;              ///< index of the stage that names the cell's structure
+  std::vector<int> stage_of;   ///< by position in CellGraph::updates
+  std::vector<int> out_stage;  ///< per out: the last stage it needs (-1: none)
+  bool linear = false;         ///< every stage is
   std::vector<Reason> why;
 };
 

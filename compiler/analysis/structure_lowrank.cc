@@ -50,9 +50,12 @@ class Factoriser {
       Monomial left, right, both;
       auto place = [&](const std::pair<NodeId, int>& f) {
         const bool r = touches(f.first, rows_), c = touches(f.first, columns_);
-        if (r && c) both.push_back(f);
-        else if (r) left.push_back(f);
-        else if (c) right.push_back(f);
+        if (r && c)
+          both.push_back(f);
+        else if (r)
+          left.push_back(f);
+        else if (c)
+          right.push_back(f);
       };
       for (const auto& f : carried) place(f);
       for (const auto& f : monomial) place(f);
@@ -160,9 +163,8 @@ LowRank classify_low_rank(const StageView& stage) {
         continue;
       }
       auto refuse = [&] {
-        result.why_not = {stage.cell.updates[block.row].span,
-                          "the coupling of " + row.name + " with " + column.name +
-                              " along the mixed axes is no sum of outer products"};
+        result.why_not = {stage.cell.updates[block.row].span, "the coupling of " + row.name + " with " + column.name +
+                                                                  " along the mixed axes is no sum of outer products"};
         return result;
       };
       if (tied) return refuse();  // mixes along one axis and keeps another: no outer product

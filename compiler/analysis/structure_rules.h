@@ -7,18 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph/simplify.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/simplify.h"
 
 namespace cellc {
 
 /// What the classifiers share about the stage at hand.
 struct StageView {
   CellGraph& cell;
-  const Jacobian& jacobian;           ///< structural
+  const Jacobian& jacobian;  ///< structural
   Simplifier& simplifier;
-  std::vector<int> states;            ///< positions in updates, ascending
-  std::vector<AxisId> channel_axes;   ///< index variables of the states
+  std::vector<int> states;           ///< positions in updates, ascending
+  std::vector<AxisId> channel_axes;  ///< index variables of the states
   bool contains(int update) const;
   bool is_channel(AxisId axis) const;
 };
@@ -33,7 +33,7 @@ std::vector<std::vector<int>> stages_of(const CellGraph& cell);
 // structure_lowrank.cc
 struct LowRank {
   bool applies = false;
-  bool uniform = false;       ///< the diagonal is constant along the mixed axes
+  bool uniform = false;  ///< the diagonal is constant along the mixed axes
   std::string rank;
   Reason why_not;
 };

@@ -31,8 +31,10 @@ class ClipRecogniser {
     if (!depends_on(g_, node, own_)) return Kind::Free;
     const Node n = g_[node];
     switch (n.op) {
-      case Op::Read: return Kind::Clip;
-      case Op::Relu: return kind(n.args[0]);
+      case Op::Read:
+        return Kind::Clip;
+      case Op::Relu:
+        return kind(n.args[0]);
       case Op::Max:
       case Op::Min: {
         const Kind a = kind(n.args[0]), b = kind(n.args[1]);
@@ -43,7 +45,8 @@ class ClipRecogniser {
       case Op::Clip:
         if (kind(n.args[1]) != Kind::Free || kind(n.args[2]) != Kind::Free) return Kind::Other;
         return kind(n.args[0]);
-      default: break;
+      default:
+        break;
     }
     // An affine map of one clip: a·X + b, with X the only factor that holds the state.
     const Polynomial p = s_.polynomial(node);
@@ -102,8 +105,7 @@ class MoebiusRecogniser {
   Coefficients times(const Coefficients& a, const Coefficients& b) {
     Coefficients r(a.size() + b.size() - 1, g_.constant(0));
     for (std::size_t i = 0; i < a.size(); ++i)
-      for (std::size_t j = 0; j < b.size(); ++j)
-        r[i + j] = g_.op(Op::Add, {r[i + j], g_.op(Op::Mul, {a[i], b[j]})});
+      for (std::size_t j = 0; j < b.size(); ++j) r[i + j] = g_.op(Op::Add, {r[i + j], g_.op(Op::Mul, {a[i], b[j]})});
     return trimmed(r);
   }
 
@@ -118,24 +120,31 @@ class MoebiusRecogniser {
     if (!a) return std::nullopt;
     std::optional<Rational> r;
     switch (n.op) {
-      case Op::Neg: return Rational{plus({g_.constant(0)}, a->above, -1), a->below};
-      case Op::Square: r = product(*a, *a); break;
+      case Op::Neg:
+        return Rational{plus({g_.constant(0)}, a->above, -1), a->below};
+      case Op::Square:
+        r = product(*a, *a);
+        break;
       case Op::Add:
       case Op::Sub:
       case Op::Mul:
       case Op::Div:
         b = rational(n.args[1], depth + 1);
         if (!b) return std::nullopt;
-        if (n.op == Op::Mul) r = product(*a, *b);
-        else if (n.op == Op::Div) r = product(*a, {b->below, b->above});
+        if (n.op == Op::Mul)
+          r = product(*a, *b);
+        else if (n.op == Op::Div)
+          r = product(*a, {b->below, b->above});
         else {
           const double sign = n.op == Op::Add ? 1 : -1;
-          if (a->below == b->below) r = Rational{plus(a->above, b->above, sign), a->below};
-          else r = Rational{plus(times(a->above, b->below), times(b->above, a->below), sign),
-                            times(a->below, b->below)};
+          if (a->below == b->below)
+            r = Rational{plus(a->above, b->above, sign), a->below};
+          else
+            r = Rational{plus(times(a->above, b->below), times(b->above, a->below), sign), times(a->below, b->below)};
         }
         break;
-      default: return std::nullopt;
+      default:
+        return std::nullopt;
     }
     if (r->above.size() > kMaxDegree || r->below.size() > kMaxDegree) return std::nullopt;
     return r;

@@ -41,8 +41,10 @@ class Stages {
     std::set<std::pair<int, int>> ready;  // by first state
     std::vector<int> known;
     const auto settle = [&](int c) {
-      if (states[c].empty()) known.push_back(c);
-      else ready.emplace(states[c][0], c);
+      if (states[c].empty())
+        known.push_back(c);
+      else
+        ready.emplace(states[c][0], c);
     };
     for (int c = 0; c < found_; ++c)
       if (waits_for[c] == 0) settle(c);
@@ -94,8 +96,10 @@ class Stages {
       const int a = visit.vertex;
       if (visit.next < degree(a)) {
         const int b = read_of(a, visit.next++);
-        if (index_[b] < 0) enter(b);
-        else if (component_[b] < 0) low_[a] = std::min(low_[a], index_[b]);
+        if (index_[b] < 0)
+          enter(b);
+        else if (component_[b] < 0)
+          low_[a] = std::min(low_[a], index_[b]);
         continue;
       }
       visits_.pop_back();

@@ -32,8 +32,10 @@ std::string local_name(const std::string& name) {
   std::string text;
   for (char c : name) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (letter) text += c;
-    else if (!text.empty() && text.back() != '_') text += '_';
+    if (letter)
+      text += c;
+    else if (!text.empty() && text.back() != '_')
+      text += '_';
   }
   if (text.empty() || !((text[0] >= 'a' && text[0] <= 'z') || (text[0] >= 'A' && text[0] <= 'Z'))) text = "v" + text;
   if (text.back() != '_') text += '_';
@@ -109,11 +111,16 @@ class LaneWriter {
       if (s.op != Op::Read) continue;
       if (held_.in_step[i]) kept.insert(s.entry);
       switch (cell_.symbols[s.entry.symbol].kind) {
-        case SymbolKind::State: break;
-        case SymbolKind::Input: inputs.insert(s.entry); break;
+        case SymbolKind::State:
+          break;
+        case SymbolKind::Input:
+          inputs.insert(s.entry);
+          break;
         case SymbolKind::Param:
-          if (has_lane(s.entry.symbol)) params.insert(s.entry);
-          else uniforms.insert(s.entry.symbol);
+          if (has_lane(s.entry.symbol))
+            params.insert(s.entry);
+          else
+            uniforms.insert(s.entry.symbol);
           break;
       }
     }
@@ -130,8 +137,10 @@ class LaneWriter {
     if (!holds()) return;
     // A lane holds the params that steps read, and then what is made of params.
     for (const SymbolEntry& e : code_.params)
-      if (kept.contains(e)) place_[e] = fmt::format("param[{}]", kept_++);
-      else place_.erase(e);
+      if (kept.contains(e))
+        place_[e] = fmt::format("param[{}]", kept_++);
+      else
+        place_.erase(e);
   }
 
   void count_uses() {
@@ -349,7 +358,9 @@ class LaneWriter {
     std::string condition;  ///< of a comparison: what it is 1 for
   };
 
-  static std::string within(const Text& t, int at_least) { return t.precedence >= at_least ? t.text : "(" + t.text + ")"; }
+  static std::string within(const Text& t, int at_least) {
+    return t.precedence >= at_least ? t.text : "(" + t.text + ")";
+  }
   std::string operand(const Scalar& s, int k, int at_least) const {
     return within(texts_[static_cast<std::size_t>(s.args[k])], at_least);
   }
@@ -372,7 +383,8 @@ class LaneWriter {
       }
     };
     add(add, i);
-    if (result.size() > 2) std::stable_sort(result.begin(), result.end(), [&](int a, int b) { return depth(a) < depth(b); });
+    if (result.size() > 2)
+      std::stable_sort(result.begin(), result.end(), [&](int a, int b) { return depth(a) < depth(b); });
     return result;
   }
   std::vector<int> terms(int i) const {
@@ -395,7 +407,9 @@ class LaneWriter {
   Text product(const std::vector<int>& of, const char* scale = nullptr) const {
     if (of.empty()) return {scale, kPrimary, ""};
     std::string text = scale ? scale : "";
-    for (const int k : of) text += (text.empty() ? "" : " * ") + within(texts_[static_cast<std::size_t>(k)], text.empty() ? kProduct : kSign);
+    for (const int k : of)
+      text +=
+          (text.empty() ? "" : " * ") + within(texts_[static_cast<std::size_t>(k)], text.empty() ? kProduct : kSign);
     return {text, scale || of.size() > 1 ? kProduct : texts_[static_cast<std::size_t>(of[0])].precedence, ""};
   }
 
@@ -421,7 +435,9 @@ class LaneWriter {
           std::vector<int> by = inlined(of[k]) ? ordered_factors(of[k]) : std::vector<int>{of[k]};
           const int last = by.back();
           by.pop_back();
-          sum = {fmt::format("cellc::fma({}, {}, {})", product(by, scale).text, texts_[static_cast<std::size_t>(last)].text, sum.text), kPrimary, ""};
+          sum = {fmt::format("cellc::fma({}, {}, {})", product(by, scale).text,
+                             texts_[static_cast<std::size_t>(last)].text, sum.text),
+                 kPrimary, ""};
         }
         return sum;
       }
@@ -442,7 +458,10 @@ class LaneWriter {
         return 1;
       }
     }
-    return s.op == Op::Constant || (s.op == Op::Read && cell_.symbols[s.entry.symbol].kind == SymbolKind::Param && has_lane(s.entry.symbol)) ? 0 : 1;
+    return s.op == Op::Constant || (s.op == Op::Read && cell_.symbols[s.entry.symbol].kind == SymbolKind::Param &&
+                                    has_lane(s.entry.symbol))
+               ? 0
+               : 1;
   }
   /// sigmoid or tanh of a sum that can bring the function's own scale along.
   std::optional<Text> scaled_gate(const Scalar& s, const char* function, const char* scale) const {
@@ -473,43 +492,58 @@ class LaneWriter {
       return {"(" + condition + " ? Real(1) : Real(0))", kPrimary, condition};
     };
     switch (s.op) {
-      case Op::Constant: return {number(s.number), kPrimary, ""};
-      case Op::Read: return {read(s.entry), kPrimary, ""};
+      case Op::Constant:
+        return {number(s.number), kPrimary, ""};
+      case Op::Read:
+        return {read(s.entry), kPrimary, ""};
       case Op::Add: {
         // Of two products the one that comes late is fused, so that nothing but the fma waits for it; left to
         // itself the compiler takes either.
         int late = s.args[0], other = s.args[1];
         if (depth(other) > depth(late)) std::swap(late, other);
-        if (scalar(late).op != Op::Mul || !inlined(late) || scalar(other).op != Op::Mul || !inlined(other) || depth(late) == 0)
+        if (scalar(late).op != Op::Mul || !inlined(late) || scalar(other).op != Op::Mul || !inlined(other) ||
+            depth(late) == 0)
           return binary(" + ", kSum);
         std::vector<int> of = ordered_factors(late);
         const int last = of.back();
         of.pop_back();
         return {fmt::format("cellc::fma({}, {}, {})", product(of).text, texts_[static_cast<std::size_t>(last)].text,
-                            texts_[static_cast<std::size_t>(other)].text), kPrimary, ""};
+                            texts_[static_cast<std::size_t>(other)].text),
+                kPrimary, ""};
       }
-      case Op::Sub: return binary(" - ", kSum);
-      case Op::Mul: return product(factors(i));
+      case Op::Sub:
+        return binary(" - ", kSum);
+      case Op::Mul:
+        return product(factors(i));
       case Op::Sigmoid:
         if (auto text = scaled_gate(s, "scaled_sigmoid", "cellc::kSigmoidScale")) return *text;
         break;
       case Op::Tanh:
         if (auto text = scaled_gate(s, "scaled_tanh", "cellc::kTanhScale")) return *text;
         break;
-      case Op::Div: return binary(" / ", kProduct);
-      case Op::Neg: return {"-" + operand(s, 0, kPrimary), kSign, ""};
-      case Op::Lt: return comparison(" < ");
-      case Op::Le: return comparison(" <= ");
-      case Op::Gt: return comparison(" > ");
-      case Op::Ge: return comparison(" >= ");
-      case Op::Eq: return comparison(" == ");
-      case Op::Ne: return comparison(" != ");
+      case Op::Div:
+        return binary(" / ", kProduct);
+      case Op::Neg:
+        return {"-" + operand(s, 0, kPrimary), kSign, ""};
+      case Op::Lt:
+        return comparison(" < ");
+      case Op::Le:
+        return comparison(" <= ");
+      case Op::Gt:
+        return comparison(" > ");
+      case Op::Ge:
+        return comparison(" >= ");
+      case Op::Eq:
+        return comparison(" == ");
+      case Op::Ne:
+        return comparison(" != ");
       case Op::Where: {
         const Text& c = texts_[static_cast<std::size_t>(s.args[0])];
         const std::string condition = c.condition.empty() ? operand(s, 0, kSum) + " != Real(0)" : c.condition;
         return {"(" + condition + " ? " + operand(s, 1, kSum) + " : " + operand(s, 2, kSum) + ")", kPrimary, ""};
       }
-      default: break;
+      default:
+        break;
     }
     std::string args;
     for (int k = 0; k < s.arity; ++k) args += (k ? ", " : "") + operand(s, k, kSum);
@@ -520,7 +554,8 @@ class LaneWriter {
     if (const auto it = place_.find(e); it != place_.end()) return it->second;
     const auto u = std::find(code_.uniform_arrays.begin(), code_.uniform_arrays.end(), e.symbol);
     if (u == code_.uniform_arrays.end())
-      throw std::logic_error(fmt::format("emit_cuda_lane: '{}' of '{}' is nowhere", cell_.symbols[e.symbol].name, cell_.name));
+      throw std::logic_error(
+          fmt::format("emit_cuda_lane: '{}' of '{}' is nowhere", cell_.symbols[e.symbol].name, cell_.name));
     return fmt::format("uniform[{}][{}]", u - code_.uniform_arrays.begin(), e.entry);
   }
 
@@ -529,9 +564,9 @@ class LaneWriter {
   const CudaLaneOptions& options_;
   ScalarCell scalar_;
   CudaLaneCode code_;
-  std::map<SymbolEntry, std::string> place_, place_before_;   ///< in a step, and in hold()
+  std::map<SymbolEntry, std::string> place_, place_before_;  ///< in a step, and in hold()
   HeldValues held_;
-  std::size_t kept_ = 0;   ///< params that a lane holds as they are
+  std::size_t kept_ = 0;  ///< params that a lane holds as they are
   bool in_hold_ = false;
   std::vector<int> uses_, depth_;
   std::vector<bool> apart_;  ///< a statement of its own
@@ -589,7 +624,9 @@ CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const C
       end_row();
     }
   }
-  const char* kind = carriers.kind == Scannable::Clip ? "Clip" : carriers.kind == Scannable::Moebius ? "Moebius" : "Affine";
+  const char* kind = carriers.kind == Scannable::Clip      ? "Clip"
+                     : carriers.kind == Scannable::Moebius ? "Moebius"
+                                                           : "Affine";
   code.text += fmt::format(
       "\nstruct CarrierRule {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n", kind);
   code.text += table_text("carrier", "place", rows, ",\n      ") + "};\n";

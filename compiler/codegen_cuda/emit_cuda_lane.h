@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "compiler/derive/carrier_cell.h"
-#include "compiler/graph/storage.h"
 #include "compiler/derive/scalar_cell.h"
-#include "compiler/syntax/source.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/graph/storage.h"
+#include "compiler/syntax/source.h"
 
 namespace cellc {
 
@@ -28,9 +28,10 @@ struct CudaLaneCode {
   std::string text;
   // What the struct's lists say, in their order.
   std::vector<SymbolEntry> states, inputs, params;
-  std::vector<int> uniform_arrays;       ///< params without the lane that the step reads: symbols
-  std::int64_t operations = 0;           ///< arithmetic a step
-  int map_numbers = 0;                   ///< that tell a lane's map over any number of steps (Map::count() of carriers.cuh); with carriers
+  std::vector<int> uniform_arrays;  ///< params without the lane that the step reads: symbols
+  std::int64_t operations = 0;      ///< arithmetic a step
+  int map_numbers =
+      0;  ///< that tell a lane's map over any number of steps (Map::count() of carriers.cuh); with carriers
 };
 
 /// `cell`: StageCells::lanes or a cell derived from it. Throws ScalarCellTooLong, and as scalar_cell does.

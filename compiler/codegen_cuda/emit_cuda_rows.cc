@@ -18,10 +18,9 @@ bool passes_values(const Plan& plan, const Kernel& kernel) {
     const Nest& nest = kernel.nests[n];
     const bool follows = n > 0 && goes_on(kernel, n - 1);
     const auto handed_on = [&](const Access& a) {
-      return follows && std::any_of(kernel.nests[n - 1].stores.begin(), kernel.nests[n - 1].stores.end(),
-                                    [&](const Store& s) {
-                                      return s.home.place == a.home.place && s.home.id == a.home.id;
-                                    });
+      return follows &&
+             std::any_of(kernel.nests[n - 1].stores.begin(), kernel.nests[n - 1].stores.end(),
+                         [&](const Store& s) { return s.home.place == a.home.place && s.home.id == a.home.id; });
     };
     for (const Access& a : nest.loads) {
       if (written.contains({a.home.place, a.home.id}) && !handed_on(a)) return true;
@@ -80,8 +79,7 @@ bool goes_on(const Kernel& kernel, std::size_t n) {
   for (const Access& a : next.loads) {
     for (std::size_t m = 0; m <= n; ++m) {
       for (const Store& s : kernel.nests[m].stores)
-        if (s.home.place == a.home.place && s.home.id == a.home.id && (m < n || !reads_own_entries(a)))
-          return false;
+        if (s.home.place == a.home.place && s.home.id == a.home.id && (m < n || !reads_own_entries(a))) return false;
     }
   }
   return true;
@@ -105,8 +103,8 @@ CudaRowsModule emit_cuda_rows(const Plan& plan, const CudaRowsOptions& options) 
   };
   for (int k = 0; k < static_cast<int>(plan.kernels.size()); ++k) {
     const Kernel& kernel = plan.kernels[k];
-    const bool steps = !kernel.once && std::find(plan.state_kernel.begin(), plan.state_kernel.end(), k) !=
-                                           plan.state_kernel.end();
+    const bool steps =
+        !kernel.once && std::find(plan.state_kernel.begin(), plan.state_kernel.end(), k) != plan.state_kernel.end();
     if (kernel.nests.empty() && !steps) continue;
     if (steps) {
       add(RowsForm::Steps, k, -1);

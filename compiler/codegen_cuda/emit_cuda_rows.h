@@ -66,7 +66,7 @@ struct CudaRowsOptions {
   std::vector<char> wide_inputs{}, wide_histories{}, wide_states{}, wide_outs{};
   const SourceText* source = nullptr;  ///< where spans point: for #line; null: no #line
   std::string prelude{};               ///< goes before the kernels; lines of the file are counted with it
-  std::string functions{};  ///< what kernels are called, before their number; empty: after the cell
+  std::string functions{};             ///< what kernels are called, before their number; empty: after the cell
 };
 
 struct CudaRowsModule {

@@ -41,8 +41,8 @@ std::string CudaNames::unique(const std::string& wanted) {
   return candidate;
 }
 
-RowsEmitter::RowsEmitter(const Plan& plan, const CudaRowsOptions& options, RowsForm form, int kernel,
-                         int nest, const std::string& function)
+RowsEmitter::RowsEmitter(const Plan& plan, const CudaRowsOptions& options, RowsForm form, int kernel, int nest,
+                         const std::string& function)
     : plan_(plan),
       options_(options),
       kernel_(plan.kernels[kernel]),
@@ -148,12 +148,12 @@ std::string RowsEmitter::element(RowsSlotKind kind, int id) const {
 std::string RowsEmitter::slot(RowsSlotKind kind, int id) {
   const auto [it, is_new] = slot_names_.try_emplace({kind, id});
   if (!is_new) return it->second;
-  const bool local = kind == RowsSlotKind::LocalTemp || kind == RowsSlotKind::LocalState ||
-                     kind == RowsSlotKind::LocalScalars;
+  const bool local =
+      kind == RowsSlotKind::LocalTemp || kind == RowsSlotKind::LocalState || kind == RowsSlotKind::LocalScalars;
   const bool number = kind == RowsSlotKind::Length || kind == RowsSlotKind::InputStride ||
                       kind == RowsSlotKind::HistoryDepth || (local && out_.form != RowsForm::Flat);
-  const bool read_only = kind == RowsSlotKind::Param || kind == RowsSlotKind::Input ||
-                         kind == RowsSlotKind::History || kind == RowsSlotKind::Start;
+  const bool read_only = kind == RowsSlotKind::Param || kind == RowsSlotKind::Input || kind == RowsSlotKind::History ||
+                         kind == RowsSlotKind::Start;
   const std::string name = fields_.unique(base_name(kind, id) + (local && number ? "_at" : ""));
   struct_ += number ? fmt::format("  long long {};\n", name)
                     : fmt::format("  {}{}* {};\n", read_only ? "const " : "", element(kind, id), name);
@@ -171,7 +171,8 @@ std::string RowsEmitter::length(AxisId axis) {
   const auto [it, is_new] = lengths_here_.try_emplace(id);
   if (is_new) {
     it->second = nest_names_.unique(base_name(RowsSlotKind::Length, id));
-    row_lines_ += fmt::format("{}[[maybe_unused]] const auto {} = divide.number({});\n", std::string(2 * row_depth_, ' '), it->second, number);
+    row_lines_ += fmt::format("{}[[maybe_unused]] const auto {} = divide.number({});\n",
+                              std::string(2 * row_depth_, ' '), it->second, number);
   }
   return it->second;
 }
@@ -205,8 +206,7 @@ std::string RowsEmitter::local(RowsSlotKind kind, int id) {
   const auto [it, is_new] = locals_.try_emplace({kind, id});
   if (is_new) {
     it->second = names_.unique(base_name(kind, id) + "_memory");
-    setup_ += fmt::format("  Real* const {} = cellc::block_memory(a.frame, shared, {});\n", it->second,
-                          slot(kind, id));
+    setup_ += fmt::format("  Real* const {} = cellc::block_memory(a.frame, shared, {});\n", it->second, slot(kind, id));
   }
   if (out_.form != RowsForm::Tile) return it->second;
   const std::string entries = entries_of_local(kind, id);
@@ -216,8 +216,7 @@ std::string RowsEmitter::local(RowsSlotKind kind, int id) {
 
 std::string RowsEmitter::state_half(int position, bool next) {
   const auto [it, is_new] = halves_.try_emplace({position, next});
-  if (is_new)
-    it->second = names_.unique(base_name(RowsSlotKind::LocalState, position) + (next ? "_new" : "_old"));
+  if (is_new) it->second = names_.unique(base_name(RowsSlotKind::LocalState, position) + (next ? "_new" : "_old"));
   return it->second;
 }
 
@@ -248,9 +247,8 @@ std::string RowsEmitter::step_number(const char* which) {
     row_lines_ += indent + fmt::format("const long long {0} = here.{0};\n", name);
   } else {
     if (row_numbers_.insert("when").second) {
-      row_lines_ +=
-          indent + fmt::format("const auto when = cellc::step_of(a.frame, here.row{});\n",
-                               numbers_ == "cellc::" ? "" : ", divide");
+      row_lines_ += indent + fmt::format("const auto when = cellc::step_of(a.frame, here.row{});\n",
+                                         numbers_ == "cellc::" ? "" : ", divide");
     }
     row_lines_ += indent + fmt::format("const auto {0} = when.{0};\n", name);
   }
@@ -290,8 +288,9 @@ std::string RowsEmitter::row_pointer(RowsSlotKind kind, int id) {
 
 // Forms ------------------------------------------------------------------------------------------
 
-/// Values without axes that other nests read: they pass through memory like any other. Of kernels of a nest each, only what is computed
-/// once has such memory; in the others nobody reads them but the nest that goes on with a sum, and it has them at hand.
+/// Values without axes that other nests read: they pass through memory like any other. Of kernels of a nest each, only
+/// what is computed once has such memory; in the others nobody reads them but the nest that goes on with a sum, and it
+/// has them at hand.
 void RowsEmitter::find_scalars() {
   if (out_.form == RowsForm::Flat && !kernel_.once) return;
   std::map<NodeId, const Nest*> computed;
@@ -335,8 +334,7 @@ std::string RowsEmitter::emit() {
       "extern \"C\" __global__ void __launch_bounds__(cellc::kRowsThreads)\n{0}(const __grid_constant__ "
       "{0}_arguments a) {{\n  cellc::await_stream();\n",
       out_.function);
-  if (out_.form != RowsForm::Flat)
-    head += "  CELLC_DYNAMIC_SHARED(Real, shared);\n  static_cast<void>(shared);\n";
+  if (out_.form != RowsForm::Flat) head += "  CELLC_DYNAMIC_SHARED(Real, shared);\n  static_cast<void>(shared);\n";
   return head + setup_ + text_ + "}\n";
 }
 
@@ -355,10 +353,9 @@ void RowsEmitter::copy_state(int position, bool in) {
   const std::string here = place_in({Place::StateOld, position, dims}, index);
   const std::string there = place_in({Place::StateRow, position, dims}, index);
   const std::string entries = length_of(dims);
-  const std::string at = fmt::format(
-      "sequence * {} + {}", entries.find(' ') == std::string::npos ? entries : "(" + entries + ")", there);
-  const std::string start = slot(RowsSlotKind::Start, position),
-                    final_state = slot(RowsSlotKind::Final, position);
+  const std::string at =
+      fmt::format("sequence * {} + {}", entries.find(' ') == std::string::npos ? entries : "(" + entries + ")", there);
+  const std::string start = slot(RowsSlotKind::Start, position), final_state = slot(RowsSlotKind::Final, position);
   const std::string old = state_half(position, false);
   if (in) {
     line("const Real* const from = a.frame.window_begin > 0 ? {} : {};", final_state, start);

@@ -150,8 +150,8 @@ class RowsEmitter {
   std::size_t row_scope_ = 0;  ///< where in the text they go
   int row_depth_ = 0;
   std::set<std::string> row_numbers_;
-  bool keeps_rows_ = false;  ///< many loads from each (cellc::kept)
-  std::map<int, std::string> lengths_here_;  ///< names of lengths in the row's scope
+  bool keeps_rows_ = false;                                ///< many loads from each (cellc::kept)
+  std::map<int, std::string> lengths_here_;                ///< names of lengths in the row's scope
   std::vector<NodeId> scalars_;                            ///< values without axes that other nests read
   std::unordered_map<NodeId, std::string> written_names_;  ///< names that the cell gives
   std::uint32_t source_line_ = 0;                          ///< last #line, 0: the file itself

@@ -12,9 +12,7 @@ bool contains(const std::vector<AxisId>& axes, AxisId axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-std::string grouped(const std::string& text) {
-  return text.find(' ') == std::string::npos ? text : "(" + text + ")";
-}
+std::string grouped(const std::string& text) { return text.find(' ') == std::string::npos ? text : "(" + text + ")"; }
 
 /// Lines longer than this are cut into values with names of their own.
 constexpr std::size_t kLineLength = 80;
@@ -69,8 +67,8 @@ std::string RowsEmitter::place_in(const Home& home, const std::vector<Index>& in
       add(fmt::format("{}", index[i].literal), stride(home, i, local));
       continue;
     }
-    const auto loop = std::find_if(loops_.begin(), loops_.end(),
-                                   [&](const Loop& l) { return contains(l.axes, index[i].axis); });
+    const auto loop =
+        std::find_if(loops_.begin(), loops_.end(), [&](const Loop& l) { return contains(l.axes, index[i].axis); });
     if (loop == loops_.end()) throw std::logic_error("emit: an access outside its loops");
     // A flat loop walks several dimensions that lie side by side.
     if (loop->axes.back() != index[i].axis) continue;
@@ -128,29 +126,29 @@ std::string RowsEmitter::load(const Access& access) {
     if (type == "Stored") return fmt::format("cellc::load({} + {})", pointer, at);
     return fmt::format("{}[{}]", pointer, at);
   };
-  if (access.lag == 0 && access.lag_axis == kNoAxis)
-    return read(element_of(access.home), pointer(access.home), place);
+  if (access.lag == 0 && access.lag_axis == kNoAxis) return read(element_of(access.home), pointer(access.home), place);
   // Some steps earlier: in this sequence, or in its history.
   const int id = access.home.id;
   const std::string now = pointer(access.home), stride = slot(RowsSlotKind::InputStride, id);
   const std::string past = slot(RowsSlotKind::History, id);
-  const std::string depth = fmt::format(fmt::runtime(numbers_ == "divide." ? "divide.number({})" : "{}"), slot(RowsSlotKind::HistoryDepth, id));
+  const std::string depth = fmt::format(fmt::runtime(numbers_ == "divide." ? "divide.number({})" : "{}"),
+                                        slot(RowsSlotKind::HistoryDepth, id));
   const std::string elapsed = step_number("elapsed"), sequence = step_number("sequence");
   std::string lag = fmt::format("{}", access.lag);
   if (access.lag_axis != kNoAxis) {
-    const auto loop = std::find_if(loops_.begin(), loops_.end(), [&](const Loop& l) {
-      return l.axes.size() == 1 && l.axes[0] == access.lag_axis;
-    });
+    const auto loop = std::find_if(loops_.begin(), loops_.end(),
+                                   [&](const Loop& l) { return l.axes.size() == 1 && l.axes[0] == access.lag_axis; });
     if (loop == loops_.end()) throw std::logic_error("emit: a lag without its loop");
     lag = access.lag == 0 ? loop->position : fmt::format("({} + {})", loop->position, access.lag);
   }
   const std::string near = fmt::format("{} - a.frame.direction * {} * {}", now, lag, stride);
-  const std::string far = fmt::format("({} * {} + {} - {} - 1) * {}", sequence, depth, lag, elapsed,
-                                      grouped(length_of(access.home.dims)));
+  const std::string far =
+      fmt::format("({} * {} + {} - {} - 1) * {}", sequence, depth, lag, elapsed, grouped(length_of(access.home.dims)));
   const std::string type = element(RowsSlotKind::Input, id);
   // One load from either place, so that nothing branches on the way to it.
   if (type == element(RowsSlotKind::History, id))
-    return read(type, fmt::format("cellc::either<{}>({} >= {}, {}, {} + {})", type, elapsed, lag, near, past, far), place);
+    return read(type, fmt::format("cellc::either<{}>({} >= {}, {}, {} + {})", type, elapsed, lag, near, past, far),
+                place);
   return fmt::format("{} >= {} ? {} : {}", elapsed, lag, read(type, fmt::format("({})", near), place),
                      read(element(RowsSlotKind::History, id), past, fmt::format("{} + {}", far, place)));
 }
@@ -158,8 +156,7 @@ std::string RowsEmitter::load(const Access& access) {
 /// Whether no nest of the kernel writes there. What a block keeps for itself, and what another step of it has
 /// written, is no constant.
 bool RowsEmitter::is_constant(const Home& home) const {
-  if (out_.form == RowsForm::Steps || home.place == Place::Temp || home.place == Place::StateOld ||
-      is_local(home))
+  if (out_.form == RowsForm::Steps || home.place == Place::Temp || home.place == Place::StateOld || is_local(home))
     return false;
   return std::none_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
     return std::any_of(nest.stores.begin(), nest.stores.end(),
@@ -216,8 +213,7 @@ void RowsEmitter::enter_places(const std::vector<std::vector<AxisId>>& loops, co
     } else if (d > 0) {
       before = nest_names_.unique(stem + "_before");
       place = fmt::format("{} - {} * {}", rest, before, grouped(length));
-      lines.push_back(
-          fmt::format("const {} {} = {}quotient({}, {});", type, before, numbers_, rest, length));
+      lines.push_back(fmt::format("const {} {} = {}quotient({}, {});", type, before, numbers_, rest, length));
     }
     lines.push_back(fmt::format("const {} {} = {};", type, loop.local_position, place));
     rest = before;
@@ -275,8 +271,8 @@ void RowsEmitter::begin_nest(const Nest& nest, const Nest* next) {
   for (const NodeId s : scalars_) ++uses_[s];
 }
 
-/// A value passes from thread to thread unless one position of the same loops writes and reads it. `by`: the nest whose threads run this
-/// one, a sum where it goes on with that.
+/// A value passes from thread to thread unless one position of the same loops writes and reads it. `by`: the nest whose
+/// threads run this one, a sum where it goes on with that.
 void RowsEmitter::barrier_before(const Nest& nest, const Nest& by) {
   const auto same_threads = [&](const Nest& other) {
     return !by.is_reduction() && !other.is_reduction() && nest.loops == other.loops;
@@ -284,8 +280,7 @@ void RowsEmitter::barrier_before(const Nest& nest, const Nest& by) {
   bool needed = false;
   for (const Access& a : nest.loads) {
     bool own_position = a.index.size() == a.home.dims.size();
-    for (std::size_t i = 0; own_position && i < a.index.size(); ++i)
-      own_position = a.index[i].axis == a.home.dims[i];
+    for (std::size_t i = 0; own_position && i < a.index.size(); ++i) own_position = a.index[i].axis == a.home.dims[i];
     for (const Written& w : written_) {
       if (w.place != a.home.place || w.id != a.home.id) continue;
       needed = needed || !own_position || !same_threads(*w.nest);
@@ -309,8 +304,7 @@ void RowsEmitter::barrier_before(const Nest& nest, const Nest& by) {
 void RowsEmitter::note_stores(const Nest& nest, const Nest& by) {
   for (const Store& s : nest.stores) written_.push_back({s.home.place, s.home.id, &by});
   for (const NodeId id : nest.nodes) {
-    if (std::find(scalars_.begin(), scalars_.end(), id) != scalars_.end())
-      written_scalars_.emplace_back(id, &by);
+    if (std::find(scalars_.begin(), scalars_.end(), id) != scalars_.end()) written_scalars_.emplace_back(id, &by);
   }
 }
 
@@ -321,7 +315,8 @@ bool RowsEmitter::needs_bound(const Access& access, const Nest& nest) const {
 }
 
 bool RowsEmitter::has_lags(const Nest& nest) {
-  return std::any_of(nest.loads.begin(), nest.loads.end(), [](const Access& a) { return a.lag != 0 || a.lag_axis != kNoAxis; });
+  return std::any_of(nest.loads.begin(), nest.loads.end(),
+                     [](const Access& a) { return a.lag != 0 || a.lag_axis != kNoAxis; });
 }
 
 /// Those inside of the loops over bound axes, or those outside.

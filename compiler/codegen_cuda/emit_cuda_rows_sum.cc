@@ -27,8 +27,8 @@ void RowsEmitter::reduction_nest(const Nest& nest, const Nest* next) {
   line("const long long places = {}, terms = {};", count_of(nest.loops, true), count_of(bound, false));
   // What one step waits for is spread out as far as it goes; where rows are many, a thread that adds several
   // terms has as many loads on their way, and finds its place once for all of them.
-  line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false),
-       neighbours, out_.form == RowsForm::Steps ? "1" : "cellc::kTermsOfThread");
+  line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false), neighbours,
+       out_.form == RowsForm::Steps ? "1" : "cellc::kTermsOfThread");
   if (out_.form == RowsForm::Steps) {
     sums_of_step(nest, bound);
   } else {
@@ -43,7 +43,8 @@ void RowsEmitter::emit_terms(const Nest& nest, const std::vector<std::vector<Axi
   emit_values(nest.inlined, nest);
 }
 
-void RowsEmitter::emit_sums(const Nest& nest, const std::vector<std::string>& sums, const std::vector<std::string>& terms) {
+void RowsEmitter::emit_sums(const Nest& nest, const std::vector<std::string>& sums,
+                            const std::vector<std::string>& terms) {
   for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
     const bool sum = node(nest.nodes[i]).op == Op::ReduceSum;
     line(fmt::runtime(sum ? "{0} += {1};" : "{0} = cellc::max({0}, {1});"), sums[i], terms[i]);

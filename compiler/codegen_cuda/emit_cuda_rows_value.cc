@@ -63,9 +63,8 @@ RowsEmitter::Text RowsEmitter::expression(const Node& n) {
   if (!is_elementwise(n.op)) throw std::logic_error("emit: a structural node in a nest");
   const OpInfo& info = op_info(n.op);
   if (n.op == Op::Where) {
-    return {
-        fmt::format("({} != Real(0) ? {} : {})", operand(n.args[0]), operand(n.args[1]), operand(n.args[2])),
-        false};
+    return {fmt::format("({} != Real(0) ? {} : {})", operand(n.args[0]), operand(n.args[1]), operand(n.args[2])),
+            false};
   }
   if (info.call) {
     std::string list;

@@ -48,7 +48,8 @@ std::string print_cuda(const CellGraph& cell, const StagedCell& staged, const St
       text += emit_cuda_lane(stage.lanes, stage.lane, options).text;
       options.name = "Carried";
       text += "\n" + emit_cuda_carried(with_carriers(stage.lanes, stage.lane, structure.stages[k].scannable),
-                                       stage.lane, options).text;
+                                       stage.lane, options)
+                         .text;
     } catch (const ScalarCellTooLong& e) {
       text += fmt::format("// {}: no code by lanes\n", e.what());
     }

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "compiler/derive/default_cells.h"
 #include "compiler/codegen_llvm/driver_text.h"
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
+#include "compiler/derive/default_cells.h"
 
 namespace cellc {
 
@@ -36,8 +36,7 @@ class DriverEmitter {
 
   void check_fixed() const;
 
-  void add(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage,
-           const char* name);
+  void add(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage, const char* name);
 
   // Numbers of a call ----------------------------------------------------------------------------
 

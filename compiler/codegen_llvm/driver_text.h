@@ -45,15 +45,11 @@ class DriverText {
   std::string at(const std::string& p, const std::string& bytes) {
     return value("getelementptr i8, ptr {}, i64 {}", p, bytes);
   }
-  std::string number_at(const std::string& p, int word) {
-    return value("load i64, ptr {}, align 8", at_word(p, word));
-  }
+  std::string number_at(const std::string& p, int word) { return value("load i64, ptr {}, align 8", at_word(p, word)); }
   std::string address_at(const std::string& p, int word) {
     return value("load ptr, ptr {}, align 8", at_word(p, word));
   }
-  std::string at_word(const std::string& p, int word) {
-    return value("getelementptr i64, ptr {}, i64 {}", p, word);
-  }
+  std::string at_word(const std::string& p, int word) { return value("getelementptr i64, ptr {}, i64 {}", p, word); }
   void move(const std::string& to, const std::string& from, const std::string& bytes) {
     line("call void @llvm.memmove.p0.p0.i64(ptr {}, ptr {}, i64 {}, i1 false)", to, from, bytes);
   }
@@ -69,9 +65,7 @@ class DriverText {
     return name;
   }
   std::string get(const std::string& variable) { return value("load i64, ptr {}, align 8", variable); }
-  void set(const std::string& variable, const std::string& v) {
-    line("store i64 {}, ptr {}, align 8", v, variable);
-  }
+  void set(const std::string& variable, const std::string& v) { line("store i64 {}, ptr {}, align 8", v, variable); }
 
   void when(const std::string& condition, const Body& body) {
     const int n = counter_++;
@@ -117,9 +111,7 @@ class DriverText {
         });
   }
 
-  std::string function(const std::string& head) const {
-    return head + " {\nentry:\n" + rooms_ + body_ + "}\n\n";
-  }
+  std::string function(const std::string& head) const { return head + " {\nentry:\n" + rooms_ + body_ + "}\n\n"; }
 
  private:
   void label(const char* stem, int n) { body_ += fmt::format("{}{}:\n", stem, n); }

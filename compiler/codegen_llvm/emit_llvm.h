@@ -31,9 +31,9 @@ enum class SlotKind : std::uint8_t {
   StateSpare,  ///< id: position; narrow storage: the carried state after the second step
   StateRow,    ///< id: position; written row of the first step
   StateStep,
-  OutRow,      ///< id: out
+  OutRow,  ///< id: out
   OutStep,
-  ChunkRow,    ///< id: Plan::chunks
+  ChunkRow,  ///< id: Plan::chunks
   ChunkStep,
 };
 
@@ -44,7 +44,7 @@ struct Slot {
 };
 
 struct KernelCode {
-  std::string function;     ///< symbol, empty where the kernel does nothing
+  std::string function;  ///< symbol, empty where the kernel does nothing
   std::vector<Slot> slots;
 };
 

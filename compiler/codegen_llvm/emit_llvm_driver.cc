@@ -51,21 +51,18 @@ void DriverEmitter::fix(Graph& graph) const {
 
 void DriverEmitter::check_fixed() const {
   for (const auto& [axis, least] : least_lengths(cell()))
-    if (const auto found = options_.lengths.find(axis);
-        found != options_.lengths.end() && found->second < least)
+    if (const auto found = options_.lengths.find(axis); found != options_.lengths.end() && found->second < least)
       throw std::invalid_argument(fmt::format("axis {} has length {}; the cell needs {} or more",
                                               cell().graph.axis(axis).name, found->second, least));
 }
 
-void DriverEmitter::add(PlannedKernels& to, const CellGraph& cell, const Structure& structure,
-                        Storage storage, const char* name) {
+void DriverEmitter::add(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage,
+                        const char* name) {
   // Lengths are fixed after planning: the loops, and with them the bits, are those of a run that learns its
   // lengths from arrays.
-  to.plan = make_plan(
-      cell, structure,
-      {.narrow_storage = storage == Storage::F16 || storage == Storage::BF16, .hoist_products = false});
-  if (!to.plan.chunks.empty() || !to.plan.products.empty())
-    throw std::logic_error("driver: a plan passes rows on");
+  to.plan = make_plan(cell, structure,
+                      {.narrow_storage = storage == Storage::F16 || storage == Storage::BF16, .hoist_products = false});
+  if (!to.plan.chunks.empty() || !to.plan.products.empty()) throw std::logic_error("driver: a plan passes rows on");
   fix(to.plan.cell.graph);
   EmitOptions emit;
   emit.storage = storage;
@@ -133,8 +130,7 @@ std::string DriverEmitter::depth(int symbol) {
   std::string deepest = "0";
   for (const Reach& reach : reaches(cell(), symbol)) {
     const std::string lag = std::to_string(reach.lag);
-    const std::string here =
-        reach.axis == kNoAxis ? lag : text_->sub(text_->add(length(reach.axis), lag), "1");
+    const std::string here = reach.axis == kNoAxis ? lag : text_->sub(text_->add(length(reach.axis), lag), "1");
     deepest = deepest == "0" ? here : text_->pick(text_->is("sgt", deepest, here), deepest, here);
   }
   return deepest;
@@ -199,8 +195,7 @@ std::string DriverEmitter::lay_out() {
   for (const Out& o : cell().outs) outs_.push_back(take(times(bytes(o.index, true), block)));
   histories_.clear();
   for (const CallField& f : layout().fields)
-    if (f.kind == FieldKind::InputHistory)
-      histories_[f.id] = take(times(depth(f.id), bytes(axes_of(f.id), true)));
+    if (f.kind == FieldKind::InputHistory) histories_[f.id] = take(times(depth(f.id), bytes(axes_of(f.id), true)));
   return end;
 }
 
@@ -210,24 +205,21 @@ std::string DriverEmitter::check_function() {
   begin(text);
   std::map<AxisId, std::int64_t> least = least_lengths(cell());
   for (const AxisId a : layout().lengths)
-    text.fail_when(
-        text.is("slt", lengths_.at(a), std::to_string(least[a])),
-        code(fmt::format("the length of axis {} is less than {}", cell().graph.axis(a).name, least[a])));
+    text.fail_when(text.is("slt", lengths_.at(a), std::to_string(least[a])),
+                   code(fmt::format("the length of axis {} is less than {}", cell().graph.axis(a).name, least[a])));
   text.fail_when(text.is("slt", sequences_, "0"), code("the number of sequences is negative"));
   if (options_.steps) {
-    text.fail_when(packed_, code(fmt::format("offsets are given, but this function was built for {} steps",
-                                             *options_.steps)));
-    text.fail_when(text.is("ne", steps_, std::to_string(*options_.steps)),
-                   code(fmt::format("the number of steps is not {}, for which this function was built",
-                                    *options_.steps)));
+    text.fail_when(packed_,
+                   code(fmt::format("offsets are given, but this function was built for {} steps", *options_.steps)));
+    text.fail_when(
+        text.is("ne", steps_, std::to_string(*options_.steps)),
+        code(fmt::format("the number of steps is not {}, for which this function was built", *options_.steps)));
   }
   text.when(packed_, [&] {
-    text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"),
-                   code("the first of the offsets is not 0"));
+    text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"), code("the first of the offsets is not 0"));
     text.count(sequences_, [&](const std::string& s) {
       const std::string here = text.value("getelementptr i64, ptr {}, i64 {}", offsets_, s);
-      text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)),
-                     code("the offsets decrease"));
+      text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)), code("the offsets decrease"));
     });
   });
   text.fail_when(text.both(text.negated(packed_), text.is("slt", steps_, "0")),
@@ -241,8 +233,7 @@ void DriverEmitter::check_lengths(DriverText& text) {
   const std::string checked = text.value("call i32 @{}.check(ptr %lengths)", options_.prefix);
   const int n = next_label_++;
   text.line("%bad{} = icmp ne i32 {}, 0", n, checked);
-  text.line("br i1 %bad{0}, label %wrong{0}, label %right{0}\nwrong{0}:\n  ret i32 {1}\nright{0}:", n,
-            checked);
+  text.line("br i1 %bad{0}, label %wrong{0}, label %right{0}\nwrong{0}:\n  ret i32 {1}\nright{0}:", n, checked);
 }
 
 std::string DriverEmitter::workspace_function() {
@@ -260,8 +251,7 @@ std::string DriverEmitter::workspace_function() {
 std::string DriverEmitter::texts() {
   std::string ir, table;
   const auto constant = [&](const std::string& name, const std::string& text) {
-    ir += fmt::format("@{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"\n", name, text.size() + 1,
-                      text);
+    ir += fmt::format("@{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"\n", name, text.size() + 1, text);
   };
   result_.messages.push_back("no such result");
   for (std::size_t i = 0; i < result_.messages.size(); ++i) {

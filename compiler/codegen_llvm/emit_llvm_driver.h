@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/plan/call_layout.h"
 #include "compiler/codegen_llvm/emit_llvm.h"
+#include "compiler/plan/call_layout.h"
 
 namespace cellc {
 

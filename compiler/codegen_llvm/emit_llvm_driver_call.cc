@@ -96,8 +96,7 @@ void DriverEmitter::call(const PlannedKernels& kernels, int kernel, const std::s
                          const std::function<std::string(const Slot&)>& value) {
   const KernelCode& code = kernels.kernels[static_cast<std::size_t>(kernel)];
   if (code.function.empty()) return;
-  const std::string slots =
-      text_->room(fmt::format("[{} x i64]", std::max<std::size_t>(1, code.slots.size())));
+  const std::string slots = text_->room(fmt::format("[{} x i64]", std::max<std::size_t>(1, code.slots.size())));
   for (std::size_t i = 0; i < code.slots.size(); ++i) {
     const Slot& slot = code.slots[i];
     const std::string to = text_->at_word(slots, static_cast<int>(i));
@@ -112,8 +111,7 @@ void DriverEmitter::call(const PlannedKernels& kernels, int kernel, const std::s
         store_address(to, kernels.temps[static_cast<std::size_t>(slot.id)]);
         break;
       case SlotKind::Param:
-        store_address(to,
-                      kernels.f64 ? kernels.params[static_cast<std::size_t>(slot.id)] : params_.at(slot.id));
+        store_address(to, kernels.f64 ? kernels.params[static_cast<std::size_t>(slot.id)] : params_.at(slot.id));
         break;
       case SlotKind::Time:
       case SlotKind::InputStep:
@@ -141,15 +139,13 @@ std::string DriverEmitter::entry(const std::string& type, const std::string& arr
 
 void DriverEmitter::widen(const std::string& to, const std::string& from, const std::string& count) {
   text_->count(count, [&](const std::string& i) {
-    std::string value =
-        text_->value("load {}, ptr {}, align 4", arithmetic_type(), entry(arithmetic_type(), from, i));
+    std::string value = text_->value("load {}, ptr {}, align 4", arithmetic_type(), entry(arithmetic_type(), from, i));
     if (arithmetic_bytes_ == 4) value = text_->value("fpext float {} to double", value);
     text_->line("store double {}, ptr {}, align 8", value, entry("double", to, i));
   });
 }
 
-void DriverEmitter::round(const std::string& to, const std::string& from, const std::string& count,
-                          bool to_storage) {
+void DriverEmitter::round(const std::string& to, const std::string& from, const std::string& count, bool to_storage) {
   text_->count(count, [&](const std::string& i) {
     std::string value = text_->value("load double, ptr {}, align 8", entry("double", from, i));
     if (arithmetic_bytes_ == 4) {
@@ -170,10 +166,9 @@ std::string DriverEmitter::rounded_to_odd(const std::string& wide, const std::st
   const std::string below = text_->value("sub i32 {}, {}", bits, text_->value("zext i1 {} to i32", larger));
   const std::string odd = text_->value("or i32 {}, 1", below);
   const std::string inexact = text_->value("fcmp one double {}, {}", back, wide);
-  const std::string finite = text_->value("fcmp one float {}, 0x7FF0000000000000",
-                                          text_->value("call float @llvm.fabs.f32(float {})", value));
-  const std::string chosen =
-      text_->value("select i1 {}, i32 {}, i32 {}", text_->both(inexact, finite), odd, bits);
+  const std::string finite =
+      text_->value("fcmp one float {}, 0x7FF0000000000000", text_->value("call float @llvm.fabs.f32(float {})", value));
+  const std::string chosen = text_->value("select i1 {}, i32 {}, i32 {}", text_->both(inexact, finite), odd, bits);
   return text_->value("bitcast i32 {} to float", chosen);
 }
 
@@ -186,8 +181,7 @@ std::string DriverEmitter::narrowed(const std::string& value) {
   const std::string up = text_->value("add i32 {}, {}", text_->value("add i32 {}, 32767", bits), last);
   const std::string kept = text_->value("and i32 {}, -65536", up);
   const std::string number = text_->value("fcmp ord float {}, 0.0", value);
-  return text_->value("select i1 {}, float {}, float {}", number,
-                      text_->value("bitcast i32 {} to float", kept), value);
+  return text_->value("select i1 {}, float {}, float {}", number, text_->value("bitcast i32 {} to float", kept), value);
 }
 
 void DriverEmitter::compute_defaults(const PlannedKernels& kernels, const std::vector<int>& symbols,

@@ -106,8 +106,7 @@ std::string DriverEmitter::slot_value(const Slot& slot, const std::string& s, co
       if (!layout().find(FieldKind::InputHistory, slot.id)) return row_at(rows_of(FieldKind::Input, slot.id), t);
       const std::string& given = address(FieldKind::InputHistory, slot.id);
       const std::string size = text_->mul(depth(slot.id), bytes(axes_of(slot.id), true));
-      return text_->pick_address(text_->is_null(given), histories_.at(slot.id),
-                                 text_->at(given, text_->mul(s, size)));
+      return text_->pick_address(text_->is_null(given), histories_.at(slot.id), text_->at(given, text_->mul(s, size)));
     }
     case SlotKind::OutRow:
       return written(&rows_of(FieldKind::Out, slot.id), outs_[id]);

@@ -10,23 +10,28 @@ namespace cellc {
 
 KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options,
                              std::set<llvm_math::Request>& functions)
-    : plan_(plan), kernel_(plan.kernels[kernel]), kernel_index_(kernel), options_(options), functions_(functions),
-      f64_(options.storage == Storage::F64), wide_(options.vector_bits / (f64_ ? 64 : 32)) {}
+    : plan_(plan),
+      kernel_(plan.kernels[kernel]),
+      kernel_index_(kernel),
+      options_(options),
+      functions_(functions),
+      f64_(options.storage == Storage::F64),
+      wide_(options.vector_bits / (f64_ ? 64 : 32)) {}
 
 std::string KernelEmitter::fresh(const char* stem) { return fmt::format("%{}{}", stem, counter_++); }
 
 std::string KernelEmitter::slot(SlotKind kind, int id) {
   const auto [it, first] = slot_names_.try_emplace({kind, id});
   if (!first) return it->second;
-  static const char* const stems[] = {"n",     "param", "once",  "temp",  "in",  "in.step",  "past",  "t0", "old",
-                                      "new", "spare", "state", "state.step", "out", "out.step", "chunk", "chunk.step"};
+  static const char* const stems[] = {"n",          "param", "once",     "temp",  "in",        "in.step",
+                                      "past",       "t0",    "old",      "new",   "spare",     "state",
+                                      "state.step", "out",   "out.step", "chunk", "chunk.step"};
   const std::string name = fmt::format("%{}.{}", stems[static_cast<int>(kind)], id);
   const bool number = kind == SlotKind::Length || kind == SlotKind::Time || kind == SlotKind::InputStep ||
                       kind == SlotKind::StateStep || kind == SlotKind::OutStep || kind == SlotKind::ChunkStep;
   fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,
                  slots.size());
-  fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name,
-                 number ? "i64" : "ptr");
+  fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name, number ? "i64" : "ptr");
   slots.push_back({kind, id});
   return it->second = name;
 }
@@ -63,13 +68,20 @@ std::string KernelEmitter::row(SlotKind kind, int id, SlotKind step) {
 
 std::string KernelEmitter::base(const Home& home) {
   switch (home.place) {
-    case Place::Param: return slot(SlotKind::Param, home.id);
-    case Place::Once: return slot(SlotKind::Once, home.id);
-    case Place::Temp: return slot(SlotKind::Temp, home.id);
-    case Place::Input: return row(SlotKind::InputRow, home.id, SlotKind::InputStep);
-    case Place::Out: return row(SlotKind::OutRow, home.id, SlotKind::OutStep);
-    case Place::Chunk: return row(SlotKind::ChunkRow, home.id, SlotKind::ChunkStep);
-    case Place::StateRow: return row(SlotKind::StateRow, home.id, SlotKind::StateStep);
+    case Place::Param:
+      return slot(SlotKind::Param, home.id);
+    case Place::Once:
+      return slot(SlotKind::Once, home.id);
+    case Place::Temp:
+      return slot(SlotKind::Temp, home.id);
+    case Place::Input:
+      return row(SlotKind::InputRow, home.id, SlotKind::InputStep);
+    case Place::Out:
+      return row(SlotKind::OutRow, home.id, SlotKind::OutStep);
+    case Place::Chunk:
+      return row(SlotKind::ChunkRow, home.id, SlotKind::ChunkStep);
+    case Place::StateRow:
+      return row(SlotKind::StateRow, home.id, SlotKind::StateStep);
     case Place::StateOld:
     case Place::StateNew: {
       // Another kernel sees new states in the rows they were written to.
@@ -182,8 +194,8 @@ void KernelEmitter::close_loop(OpenLoop& loop, const std::vector<std::string>& n
 std::string KernelEmitter::emit(const std::string& function) {
   block_ = kernel_.once ? "%entry" : "%step";
   for (const Nest& n : kernel_.nests) nest(n);
-  std::string head = fmt::format("define void @{}(ptr noalias %slots, i64 %steps, i64 %lane_begin, i64 %lane_end) {{\n",
-                                 function);
+  std::string head =
+      fmt::format("define void @{}(ptr noalias %slots, i64 %steps, i64 %lane_begin, i64 %lane_end) {{\n", function);
   if (kernel_.once) {
     return head + "entry:\n" + entry_ + code_ + "  ret void\n}\n";
   }
@@ -193,8 +205,8 @@ std::string KernelEmitter::emit(const std::string& function) {
   for (const int state : carried_) {
     const std::string old = slot(SlotKind::StateOld, state);
     const bool narrow = plan_.options.narrow_storage;
-    const std::string written = narrow ? fmt::format("%new.{}.row", state)
-                                       : row(SlotKind::StateRow, state, SlotKind::StateStep);
+    const std::string written =
+        narrow ? fmt::format("%new.{}.row", state) : row(SlotKind::StateRow, state, SlotKind::StateStep);
     put(phis, fmt::format("{0}.row = phi ptr [ {0}, %entry ], [ {1}, %step.next ]", old, written));
     if (!narrow) continue;
     // Two buffers by turns; the first old state stays where the caller has it.

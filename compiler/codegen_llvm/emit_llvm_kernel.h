@@ -29,10 +29,10 @@ class KernelEmitter {
     const Store* store = nullptr;
     std::vector<Index> index;
     const Home* home = nullptr;
-    int depth = 0;                      ///< number of loops that it needs to be inside of
+    int depth = 0;  ///< number of loops that it needs to be inside of
     bool lanes = false, contiguous = false;
-    bool blocked = false;               ///< differs between the rows of a block
-    std::vector<std::string> pointer;   ///< one, or one for each row of the block
+    bool blocked = false;              ///< differs between the rows of a block
+    std::vector<std::string> pointer;  ///< one, or one for each row of the block
   };
   struct Loop {
     std::vector<AxisId> axes;
@@ -104,8 +104,8 @@ class KernelEmitter {
   std::string narrow(const std::string& value);
   bool stored_narrow(const Home& home) const;
   std::string storage_type(const Home& home) const;
-  std::string load(const Home& home, const std::string& pointer, bool lanes, bool contiguous,
-                   const std::string& stride, const std::string& mask);
+  std::string load(const Home& home, const std::string& pointer, bool lanes, bool contiguous, const std::string& stride,
+                   const std::string& mask);
   void store(const Home& home, const std::string& pointer, bool lanes, bool contiguous, const std::string& stride,
              const std::string& mask, const std::string& value);
   std::string lane_stride(const Reference& reference);
@@ -117,28 +117,28 @@ class KernelEmitter {
   const EmitOptions options_;
   std::set<llvm_math::Request>& functions_;
   const bool f64_;
-  const int wide_;                      ///< lanes of a full vector
+  const int wide_;  ///< lanes of a full vector
 
-  std::string entry_;                   ///< before the loop over time
-  std::string top_;                     ///< start of a step
-  std::string code_;                    ///< what is being written
-  std::string block_;                   ///< label of the basic block that is being written
+  std::string entry_;  ///< before the loop over time
+  std::string top_;    ///< start of a step
+  std::string code_;   ///< what is being written
+  std::string block_;  ///< label of the basic block that is being written
   int counter_ = 0;
   std::map<std::pair<SlotKind, int>, std::string> slot_names_;
   std::map<std::vector<AxisId>, std::string> lengths_;
   std::map<std::pair<SlotKind, int>, Row> rows_;
-  std::set<int> carried_;               ///< narrow storage: states carried in pairs of buffers
+  std::set<int> carried_;  ///< narrow storage: states carried in pairs of buffers
   std::map<std::pair<int, int>, std::string> lag_bases_;
   std::string steps_name_;
   std::unordered_map<NodeId, std::string> registers_;  ///< scalars of the step
 
   // The current nest
   int lanes_ = 1;
-  int blocks_ = 1;                      ///< rows computed side by side
+  int blocks_ = 1;  ///< rows computed side by side
   AxisId block_axis_ = kNoAxis;
   AxisId lane_axis_ = kNoAxis;
   std::vector<Loop> loops_;
-  std::vector<std::string> masks_;      ///< by block; empty strings: every lane is used
+  std::vector<std::string> masks_;  ///< by block; empty strings: every lane is used
   std::vector<Reference> references_;
   std::vector<std::unordered_map<NodeId, std::string>> values_;  ///< by block
 };

@@ -12,9 +12,7 @@ bool KernelEmitter::has_axis(const std::vector<AxisId>& axes, AxisId axis) const
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-bool KernelEmitter::differs_in_block(NodeId id) const {
-  return blocks_ > 1 && has_axis(node(id).axes, block_axis_);
-}
+bool KernelEmitter::differs_in_block(NodeId id) const { return blocks_ > 1 && has_axis(node(id).axes, block_axis_); }
 
 void KernelEmitter::nest(const Nest& nest) {
   if (nest.is_reduction()) {
@@ -363,19 +361,22 @@ void KernelEmitter::compute(NodeId id, int block) {
 std::string KernelEmitter::value(NodeId id, int block) {
   const Node& n = node(id);
   switch (n.op) {
-    case Op::Constant: return constant(n.number);
+    case Op::Constant:
+      return constant(n.number);
     case Op::Eye:
-    case Op::OneHot: return position_value(n, block);
+    case Op::OneHot:
+      return position_value(n, block);
     case Op::Size: {
       const auto [it, first] = registers_.try_emplace(id);
       if (first) {
         it->second = fresh("length");
-        fmt::format_to(std::back_inserter(entry_), "  {} = sitofp i64 {} to {}\n", it->second,
-                       length(n.index[0].axis), scalar_type());
+        fmt::format_to(std::back_inserter(entry_), "  {} = sitofp i64 {} to {}\n", it->second, length(n.index[0].axis),
+                       scalar_type());
       }
       break;
     }
-    default: break;
+    default:
+      break;
   }
   auto& known = values_[differs_in_block(id) ? block : 0];
   if (const auto it = known.find(id); it != known.end()) return it->second;

@@ -84,35 +84,54 @@ std::string KernelEmitter::elementwise(Op op, const std::vector<std::string>& ar
     return select(compare(predicate, args[0], args[1]), constant(1), constant(0));
   };
   switch (op) {
-    case Op::Add: return arithmetic("fadd contract", args[0], args[1]);
-    case Op::Sub: return arithmetic("fsub contract", args[0], args[1]);
-    case Op::Mul: return arithmetic("fmul contract", args[0], args[1]);
-    case Op::Div: return arithmetic("fdiv", args[0], args[1]);
-    case Op::Square: return arithmetic("fmul contract", args[0], args[0]);
+    case Op::Add:
+      return arithmetic("fadd contract", args[0], args[1]);
+    case Op::Sub:
+      return arithmetic("fsub contract", args[0], args[1]);
+    case Op::Mul:
+      return arithmetic("fmul contract", args[0], args[1]);
+    case Op::Div:
+      return arithmetic("fdiv", args[0], args[1]);
+    case Op::Square:
+      return arithmetic("fmul contract", args[0], args[0]);
     case Op::Neg: {
       const std::string r = fresh();
       line("{} = fneg {} {}", r, type(), args[0]);
       return r;
     }
-    case Op::Sqrt: return intrinsic("sqrt");
-    case Op::Abs: return intrinsic("fabs");
-    case Op::Relu: return select(compare("olt", args[0], constant(0)), constant(0), args[0]);
-    case Op::Min: return pick_extreme(false, args[0], args[1]);
-    case Op::Max: return pick_extreme(true, args[0], args[1]);
-    case Op::Clip: return pick_extreme(false, pick_extreme(true, args[0], args[1]), args[2]);
+    case Op::Sqrt:
+      return intrinsic("sqrt");
+    case Op::Abs:
+      return intrinsic("fabs");
+    case Op::Relu:
+      return select(compare("olt", args[0], constant(0)), constant(0), args[0]);
+    case Op::Min:
+      return pick_extreme(false, args[0], args[1]);
+    case Op::Max:
+      return pick_extreme(true, args[0], args[1]);
+    case Op::Clip:
+      return pick_extreme(false, pick_extreme(true, args[0], args[1]), args[2]);
     case Op::Sign: {
       // The argument itself where it is neither: ±0 and NaN.
       const std::string negative = select(compare("olt", args[0], constant(0)), constant(-1), args[0]);
       return select(compare("ogt", args[0], constant(0)), constant(1), negative);
     }
-    case Op::Lt: return flag("olt");
-    case Op::Le: return flag("ole");
-    case Op::Gt: return flag("ogt");
-    case Op::Ge: return flag("oge");
-    case Op::Eq: return flag("oeq");
-    case Op::Ne: return flag("une");
-    case Op::Where: return select(compare("une", args[0], constant(0)), args[1], args[2]);
-    default: break;
+    case Op::Lt:
+      return flag("olt");
+    case Op::Le:
+      return flag("ole");
+    case Op::Gt:
+      return flag("ogt");
+    case Op::Ge:
+      return flag("oge");
+    case Op::Eq:
+      return flag("oeq");
+    case Op::Ne:
+      return flag("une");
+    case Op::Where:
+      return select(compare("une", args[0], constant(0)), args[1], args[2]);
+    default:
+      break;
   }
   if (llvm_math::has_function(op)) {
     functions_.insert({op, f64_, lanes_});
@@ -123,7 +142,8 @@ std::string KernelEmitter::elementwise(Op op, const std::vector<std::string>& ar
     return r;
   }
   if (op == Op::Rsqrt) return arithmetic("fdiv", constant(1), intrinsic("sqrt"));
-  throw std::logic_error(fmt::format("emit: no code for {}", is_elementwise(op) ? op_info(op).name : "a structural node"));
+  throw std::logic_error(
+      fmt::format("emit: no code for {}", is_elementwise(op) ? op_info(op).name : "a structural node"));
 }
 
 /// Sum or maximum of the lanes, by halves.
@@ -151,9 +171,7 @@ bool KernelEmitter::stored_narrow(const Home& home) const {
          (home.place == Place::Input || home.place == Place::Out || home.place == Place::StateRow);
 }
 
-std::string KernelEmitter::storage_type(const Home& home) const {
-  return stored_narrow(home) ? "i16" : scalar_type();
-}
+std::string KernelEmitter::storage_type(const Home& home) const { return stored_narrow(home) ? "i16" : scalar_type(); }
 
 /// Distance between neighbours along dimension `place`, in entries.
 std::string KernelEmitter::stride(const Home& home, std::size_t place) {
@@ -242,8 +260,8 @@ std::string KernelEmitter::load(const Home& home, const std::string& pointer, bo
     const std::string step = splat("i64", stride), offsets = fresh(), places = fresh();
     line("{} = mul {} {}, {}", offsets, vector_type("i64"), step, iota("i64"));
     line("{} = getelementptr {}, ptr {}, {} {}", places, element, pointer, vector_type("i64"), offsets);
-    line("{} = call {} @llvm.masked.gather.{}.v{}p0({} {}, i32 {}, {} {}, {} zeroinitializer)", r, wanted, kind,
-         lanes_, vector_type("ptr"), places, bytes, vector_type("i1"), all, wanted);
+    line("{} = call {} @llvm.masked.gather.{}.v{}p0({} {}, i32 {}, {} {}, {} zeroinitializer)", r, wanted, kind, lanes_,
+         vector_type("ptr"), places, bytes, vector_type("i1"), all, wanted);
   }
   const std::string result = is_narrow ? widen(r) : r;
   lanes_ = lanes_here;

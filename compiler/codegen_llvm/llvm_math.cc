@@ -17,10 +17,9 @@ struct Function {
 };
 
 constexpr Function kFunctions[] = {
-    {Op::Exp, "exp", 1},   {Op::Log, "log", 1},     {Op::Sin, "sin", 1},
-    {Op::Cos, "cos", 1},   {Op::Tanh, "tanh", 1},   {Op::Sigmoid, "sigmoid", 1},
-    {Op::Silu, "silu", 1}, {Op::Gelu, "gelu", 1},   {Op::Softplus, "softplus", 1},
-    {Op::Erf, "erf", 1},   {Op::Rsqrt, "rsqrt", 1}, {Op::Pow, "pow", 2},
+    {Op::Exp, "exp", 1},           {Op::Log, "log", 1},         {Op::Sin, "sin", 1},     {Op::Cos, "cos", 1},
+    {Op::Tanh, "tanh", 1},         {Op::Sigmoid, "sigmoid", 1}, {Op::Silu, "silu", 1},   {Op::Gelu, "gelu", 1},
+    {Op::Softplus, "softplus", 1}, {Op::Erf, "erf", 1},         {Op::Rsqrt, "rsqrt", 1}, {Op::Pow, "pow", 2},
 };
 
 const Function* find(Op op) {
@@ -32,8 +31,7 @@ const Function* find(Op op) {
 
 const Function& need(Op op) {
   const Function* function = find(op);
-  if (!function)
-    throw std::logic_error(fmt::format("llvm_math: no function for operator {}", static_cast<int>(op)));
+  if (!function) throw std::logic_error(fmt::format("llvm_math: no function for operator {}", static_cast<int>(op)));
   return *function;
 }
 
@@ -87,10 +85,9 @@ std::string definitions(const std::set<Request>& functions) {
     const Term y = body.argument("%y", body.real());
     const Term result = compute(request.op, x, y);
     const std::string type = body.type(body.real());
-    text += fmt::format(
-        "define internal {0} {1}({0} %x{2}) alwaysinline nounwind {{\nentry:\n{3}  ret {0} {4}\n}}\n\n", type,
-        function_name(request.op, request.f64, request.lanes),
-        function.arity == 2 ? fmt::format(", {} %y", type) : "", body.code(), result.text);
+    text += fmt::format("define internal {0} {1}({0} %x{2}) alwaysinline nounwind {{\nentry:\n{3}  ret {0} {4}\n}}\n\n",
+                        type, function_name(request.op, request.f64, request.lanes),
+                        function.arity == 2 ? fmt::format(", {} %y", type) : "", body.code(), result.text);
     if (request.op != Op::Sin && request.op != Op::Cos) continue;
     const bool cosine = request.op == Op::Cos;
     text += trig_lanes(cosine, request.f64, request.lanes) + "\n";

@@ -63,8 +63,7 @@ Term Body::constant(Kind kind, double value) {
 }
 
 Term Body::constant(Kind kind, std::int64_t value) {
-  return {this, kind,
-          lanes_ == 1 ? fmt::format("{}", value) : fmt::format("splat ({} {})", element(kind), value)};
+  return {this, kind, lanes_ == 1 ? fmt::format("{}", value) : fmt::format("splat ({} {})", element(kind), value)};
 }
 
 Term Body::binary(const char* opcode, const Term& a, const Term& b) {
@@ -82,8 +81,8 @@ Term Body::cast(const char* opcode, const Term& a, Kind to) {
 
 Term Body::compare(const char* predicate, const Term& a, const Term& b) {
   Term result{this, Kind::Bit, fresh()};
-  line(fmt::format("{} = {} {} {} {}, {}", result.text, is_real(a.kind) ? "fcmp" : "icmp", predicate,
-                   type(a.kind), a.text, b.text));
+  line(fmt::format("{} = {} {} {} {}, {}", result.text, is_real(a.kind) ? "fcmp" : "icmp", predicate, type(a.kind),
+                   a.text, b.text));
   return result;
 }
 
@@ -105,20 +104,14 @@ Term Body::call(const std::string& function, Kind result_kind, std::initializer_
 
 Term Body::pick(const Term& condition, const Term& yes, const Term& no) {
   Term result{this, yes.kind, fresh()};
-  line(fmt::format("{} = select {} {}, {} {}, {} {}", result.text, type(Kind::Bit), condition.text,
-                   type(yes.kind), yes.text, type(no.kind), no.text));
+  line(fmt::format("{} = select {} {}, {} {}, {} {}", result.text, type(Kind::Bit), condition.text, type(yes.kind),
+                   yes.text, type(no.kind), no.text));
   return result;
 }
 
-Term operator+(const Term& a, const Term& b) {
-  return a.body->binary(is_real(a.kind) ? "fadd" : "add", a, b);
-}
-Term operator-(const Term& a, const Term& b) {
-  return a.body->binary(is_real(a.kind) ? "fsub" : "sub", a, b);
-}
-Term operator*(const Term& a, const Term& b) {
-  return a.body->binary(is_real(a.kind) ? "fmul" : "mul", a, b);
-}
+Term operator+(const Term& a, const Term& b) { return a.body->binary(is_real(a.kind) ? "fadd" : "add", a, b); }
+Term operator-(const Term& a, const Term& b) { return a.body->binary(is_real(a.kind) ? "fsub" : "sub", a, b); }
+Term operator*(const Term& a, const Term& b) { return a.body->binary(is_real(a.kind) ? "fmul" : "mul", a, b); }
 Term operator/(const Term& a, const Term& b) { return a.body->binary("fdiv", a, b); }
 Term operator+(const Term& a, double b) { return a + a.body->constant(a.kind, b); }
 Term operator-(const Term& a, double b) { return a - a.body->constant(a.kind, b); }
@@ -136,21 +129,13 @@ Term fma(const Term& a, double b, const Term& c) { return fma(a, a.body->constan
 Term fma(const Term& a, const Term& b, double c) { return fma(a, b, a.body->constant(a.kind, c)); }
 Term abs(const Term& a) { return a.body->intrinsic("fabs", {a}); }
 
-Term bits_of(const Term& a) {
-  return a.body->cast("bitcast", a, a.kind == Kind::F64 ? Kind::I64 : Kind::I32);
-}
+Term bits_of(const Term& a) { return a.body->cast("bitcast", a, a.kind == Kind::F64 ? Kind::I64 : Kind::I32); }
 Term real_of(const Term& bits) {
   return bits.body->cast("bitcast", bits, bits.kind == Kind::I64 ? Kind::F64 : Kind::F32);
 }
-Term shl(const Term& a, int count) {
-  return a.body->binary("shl", a, a.body->constant(a.kind, std::int64_t{count}));
-}
-Term lshr(const Term& a, int count) {
-  return a.body->binary("lshr", a, a.body->constant(a.kind, std::int64_t{count}));
-}
-Term ashr(const Term& a, int count) {
-  return a.body->binary("ashr", a, a.body->constant(a.kind, std::int64_t{count}));
-}
+Term shl(const Term& a, int count) { return a.body->binary("shl", a, a.body->constant(a.kind, std::int64_t{count})); }
+Term lshr(const Term& a, int count) { return a.body->binary("lshr", a, a.body->constant(a.kind, std::int64_t{count})); }
+Term ashr(const Term& a, int count) { return a.body->binary("ashr", a, a.body->constant(a.kind, std::int64_t{count})); }
 
 Term less(const Term& a, const Term& b) { return a.body->compare("olt", a, b); }
 Term less(const Term& a, double b) { return less(a, a.body->constant(a.kind, b)); }
@@ -185,12 +170,8 @@ Term sign_bit(const Term& a) {
 
 }  // namespace
 
-Term flip_sign(const Term& a, const Term& sign) {
-  return real_of(a.body->binary("xor", bits_of(a), sign_bit(sign)));
-}
+Term flip_sign(const Term& a, const Term& sign) { return real_of(a.body->binary("xor", bits_of(a), sign_bit(sign))); }
 
-Term copy_sign(const Term& a, const Term& sign) {
-  return real_of(a.body->binary("or", bits_of(a), sign_bit(sign)));
-}
+Term copy_sign(const Term& a, const Term& sign) { return real_of(a.body->binary("or", bits_of(a), sign_bit(sign))); }
 
 }  // namespace cellc::llvm_math

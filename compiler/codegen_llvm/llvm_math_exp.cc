@@ -24,8 +24,8 @@ struct Format {
 };
 
 constexpr Format kF32{23, 127, 0x1.715476p+0, 0x1.62e430p-1, -0x1.05c610p-29, 0x1.8p+23, 89, -105, 40};
-constexpr Format kF64{
-    52, 1023, 0x1.71547652b82fep+0, 0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56, 0x1.8p+52, 710, -746, 80};
+constexpr Format kF64{52,   1023, 0x1.71547652b82fep+0, 0x1.62e42fefa39efp-1, 0x1.abc9e3b39803fp-56, 0x1.8p+52, 710,
+                      -746, 80};
 
 const Format& format(const Term& x) { return x.kind == Kind::F64 ? kF64 : kF32; }
 
@@ -34,10 +34,9 @@ Term tail(const Term& r) {
   if (r.kind == Kind::F32) {
     return polynomial(r, {0x1.fffffcp-2, 0x1.555492p-3, 0x1.5558b0p-5, 0x1.123992p-7, 0x1.6a4d94p-10});
   }
-  return polynomial(
-      r, {0x1.000000000000ap-1, 0x1.5555555555504p-3, 0x1.55555555506a7p-5, 0x1.1111111125571p-7,
-          0x1.6c16c1847e513p-10, 0x1.a01a0136d41a7p-13, 0x1.a01999464b82dp-16, 0x1.71df0a394d7b5p-19,
-          0x1.28ae16f1bc6a6p-22, 0x1.ada9737624b34p-26});
+  return polynomial(r, {0x1.000000000000ap-1, 0x1.5555555555504p-3, 0x1.55555555506a7p-5, 0x1.1111111125571p-7,
+                        0x1.6c16c1847e513p-10, 0x1.a01a0136d41a7p-13, 0x1.a01999464b82dp-16, 0x1.71df0a394d7b5p-19,
+                        0x1.28ae16f1bc6a6p-22, 0x1.ada9737624b34p-26});
 }
 
 Term exp_reduced(const Term& r) { return fma(fma(tail(r), r, 1.0), r, 1.0); }
@@ -145,10 +144,9 @@ Term softplus(const Term& x) {
   const Term series =
       x.kind == Kind::F32
           ? polynomial(z, {0x1.555558p-4, 0x1.9996d8p-7, 0x1.250510p-9, 0x1.b72bb4p-12, 0x1.f08b22p-14})
-          : polynomial(z, {0x1.5555555555555p-4, 0x1.9999999999afep-7, 0x1.2492492482185p-9,
-                           0x1.c71c71d2e04edp-12, 0x1.745d14c7c807dp-14, 0x1.3b1406a9491e1p-16,
-                           0x1.11098415eaadep-18, 0x1.e2c7ba1c3c1dcp-21, 0x1.a5fc7c4c06725p-23,
-                           0x1.c34f130958347p-25, 0x1.aa597571aed0fp-29, 0x1.abb8f3aa57832p-28});
+          : polynomial(z, {0x1.5555555555555p-4, 0x1.9999999999afep-7, 0x1.2492492482185p-9, 0x1.c71c71d2e04edp-12,
+                           0x1.745d14c7c807dp-14, 0x1.3b1406a9491e1p-16, 0x1.11098415eaadep-18, 0x1.e2c7ba1c3c1dcp-21,
+                           0x1.a5fc7c4c06725p-23, 0x1.c34f130958347p-25, 0x1.aa597571aed0fp-29, 0x1.abb8f3aa57832p-28});
   const Term log1p = fma(s * z, series, s);
   const Term zero = x.body->c(0.0);
   return x.body->pick(greater(x, 0.0), x, zero) + log1p;

@@ -31,11 +31,9 @@ Split split(const Term& x) {
   const Term exponent = ashr(from_root, mantissa);
   const Term m = real_of(bits - shl(exponent, mantissa));
   // Integer to real through the bits of 1.5·2^52: AVX2 has no conversion from 64-bit integers.
-  const Term k =
-      wide ? real_of(exponent + body.constant(integer, std::int64_t{0x4338000000000000})) - 0x1.8p+52
-           : body.cast("sitofp", exponent, Kind::F32);
-  const Term offset =
-      body.pick(tiny, body.constant(x.kind, wide ? -54.0 : -23.0), body.constant(x.kind, 0.0));
+  const Term k = wide ? real_of(exponent + body.constant(integer, std::int64_t{0x4338000000000000})) - 0x1.8p+52
+                      : body.cast("sitofp", exponent, Kind::F32);
+  const Term offset = body.pick(tiny, body.constant(x.kind, wide ? -54.0 : -23.0), body.constant(x.kind, 0.0));
   return {k + offset, m};
 }
 
@@ -97,9 +95,9 @@ Pair log_pair(const Term& magnitude) {
   const Term z = s * s;
   const Term z_low = fma(s, s, -z) + (s + s) * s_low;
   // atanh(s) = s + s·z·(1/3 + z·B(z)). z·B is below 2^-7.4, so B alone may be in plain f64.
-  const Term w = z * polynomial(z, {0x1.9999999999b30p-3, 0x1.2492492457d6dp-3, 0x1.c71c722d64ae8p-4,
-                                    0x1.745ce9e3f887bp-4, 0x1.3b1eebee8c156p-4, 0x1.0f7fec24285b1p-4,
-                                    0x1.0e429596a8e39p-4});
+  const Term w =
+      z * polynomial(z, {0x1.9999999999b30p-3, 0x1.2492492457d6dp-3, 0x1.c71c722d64ae8p-4, 0x1.745ce9e3f887bp-4,
+                         0x1.3b1eebee8c156p-4, 0x1.0f7fec24285b1p-4, 0x1.0e429596a8e39p-4});
   const Term third = body.c(0x1.5555555555555p-2);
   const Term u = third + w;
   const Term u_low = (w - (u - third)) + 0x1.5555555555555p-56;

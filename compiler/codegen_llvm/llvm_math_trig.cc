@@ -86,13 +86,13 @@ Term sine(const Term& x, bool cosine) {
   }
   if (!cosine) near = flip_sign(near, x);
   // NaN is not far, and infinity gives NaN above.
-  const Term far = body.binary("and", greater(a, wide ? kFarF64 : kFarF32),
-                               less(a, std::numeric_limits<double>::infinity()));
+  const Term far =
+      body.binary("and", greater(a, wide ? kFarF64 : kFarF32), less(a, std::numeric_limits<double>::infinity()));
   std::string any = far.text;
   if (body.lanes() > 1) {
     any = body.fresh();
-    body.line(fmt::format("{} = call i1 @llvm.vector.reduce.or.v{}i1({} {})", any, body.lanes(),
-                          body.type(Kind::Bit), far.text));
+    body.line(fmt::format("{} = call i1 @llvm.vector.reduce.or.v{}i1({} {})", any, body.lanes(), body.type(Kind::Bit),
+                          far.text));
   }
   const std::string type = body.type(x.kind);
   body.line(fmt::format("br i1 {}, label %huge, label %done", any));
@@ -102,8 +102,7 @@ Term sine(const Term& x, bool cosine) {
   body.line("br label %done");
   body.label("done");
   const Term result{&body, x.kind, body.fresh()};
-  body.line(
-      fmt::format("{} = phi {} [ {}, %entry ], [ {}, %huge ]", result.text, type, near.text, slow.text));
+  body.line(fmt::format("{} = phi {} [ {}, %entry ], [ {}, %huge ]", result.text, type, near.text, slow.text));
   return result;
 }
 
@@ -118,8 +117,8 @@ std::string trig_lanes(bool cosine, bool f64, int lanes) {
   const std::string narrow = f64 ? "%value" : "%narrow";
   const std::string put = scalar ? narrow : "%put";
   std::string text =
-      fmt::format("define internal {0} @cellc.{1}.huge.{2}({0} %x, {0} %near) noinline cold nounwind {{\n",
-                  type, name_of(cosine), shape.suffix(shape.real()));
+      fmt::format("define internal {0} @cellc.{1}.huge.{2}({0} %x, {0} %near) noinline cold nounwind {{\n", type,
+                  name_of(cosine), shape.suffix(shape.real()));
   text += "entry:\n  br label %loop\nloop:\n";
   text += "  %i = phi i32 [ 0, %entry ], [ %next, %join ]\n";
   text += fmt::format("  %sofar = phi {} [ %near, %entry ], [ %merged, %join ]\n", type);
@@ -152,10 +151,9 @@ std::string trig_scalar(bool cosine) {
     table += fmt::format("{}i64 {}", table.empty() ? "" : ", ", static_cast<std::int64_t>(word));
   }
   const std::string name = name_of(cosine);
-  std::string text = fmt::format("@cellc.{}.two_over_pi = internal constant [{} x i64] [{}]\n", name,
-                                 kTwoOverPi.size(), table);
-  text += fmt::format("define internal double @cellc.{}.huge(double %x) noinline cold nounwind {{\nentry:\n",
-                      name);
+  std::string text =
+      fmt::format("@cellc.{}.two_over_pi = internal constant [{} x i64] [{}]\n", name, kTwoOverPi.size(), table);
+  text += fmt::format("define internal double @cellc.{}.huge(double %x) noinline cold nounwind {{\nentry:\n", name);
   text += R"(  %a = call double @llvm.fabs.f64(double %x)
   %bits = bitcast double %a to i64
   %biased = lshr i64 %bits, 52
@@ -167,8 +165,8 @@ std::string trig_scalar(bool cosine) {
 )";
   for (int k = 0; k < 4; ++k) {
     text += fmt::format("  %i{0} = add i64 %word, {0}\n", k);
-    text += fmt::format("  %p{0} = getelementptr [{2} x i64], ptr @cellc.{1}.two_over_pi, i64 0, i64 %i{0}\n",
-                        k, name, kTwoOverPi.size());
+    text += fmt::format("  %p{0} = getelementptr [{2} x i64], ptr @cellc.{1}.two_over_pi, i64 0, i64 %i{0}\n", k, name,
+                        kTwoOverPi.size());
     text += fmt::format("  %w{0} = load i64, ptr %p{0}\n", k);
   }
   text += R"(  %v0 = call i64 @llvm.fshl.i64(i64 %w0, i64 %w1, i64 %shift)

@@ -76,15 +76,18 @@ class HeaderPrinter {
          options_.steps ? fmt::format("{}", *options_.steps) : "of each sequence; not read with offsets");
     line("const int64_t* offsets",
          options_.steps ? "null" : "null, or [sequences + 1]: rows of packed sequences, from 0 on");
-    if (options_.on_device) line("const int64_t* device_offsets", options_.steps ? "null" : "with offsets, the same numbers on the device");
+    if (options_.on_device)
+      line("const int64_t* device_offsets", options_.steps ? "null" : "with offsets, the same numbers on the device");
     line("int64_t reverse", "not 0: from the last step to the first");
-    if (options_.on_device) line("int64_t keep", "not 0: the workspace is as the last call left it, one of the same lengths");
+    if (options_.on_device)
+      line("int64_t keep", "not 0: the workspace is as the last call left it, one of the same lengths");
     return text + fmt::format("}} {}_lengths;\n\n", p_);
   }
 
   std::string arrays() const {
     std::string text =
-        std::string(options_.on_device ? "/* All arrays lie on the device.\n *\n * Rows: the address," : "/* Rows: the address,") +
+        std::string(options_.on_device ? "/* All arrays lie on the device.\n *\n * Rows: the address,"
+                                       : "/* Rows: the address,") +
         " and the strides from sequence to sequence and from step to step in entries; 0 "
         "stands for\n"
         " * rows one after another. The other arrays have no gaps. What may be null has a default, or is not "
@@ -94,11 +97,9 @@ class HeaderPrinter {
     const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
     for (const CallField& f : options_.layout.fields) {
       std::string comment = shape_text(f);
-      if (narrow && f.is_storage())
-        comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
+      if (narrow && f.is_storage()) comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
       if (!f.required) comment += f.is_written() ? ", may be null" : ", null: default";
-      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory)
-        comment += "; the newest step first";
+      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory) comment += "; the newest step first";
       const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.member);
       text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
       if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.member);

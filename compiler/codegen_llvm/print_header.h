@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "compiler/codegen_llvm/emit_llvm_driver.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/codegen_llvm/emit_llvm_driver.h"
 
 namespace cellc {
 

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/simplify.h"
 #include "compiler/analysis/structure_rules.h"
+#include "compiler/graph/simplify.h"
 
 namespace cellc {
 
@@ -22,9 +22,12 @@ class CarrierBuilder {
   }
 
   CarrierCell run() {
-    if (result_.kind == Scannable::Clip) clip();
-    else if (result_.kind == Scannable::Moebius) moebius();
-    else affine();
+    if (result_.kind == Scannable::Clip)
+      clip();
+    else if (result_.kind == Scannable::Moebius)
+      moebius();
+    else
+      affine();
     return std::move(result_);
   }
 
@@ -111,8 +114,10 @@ class CarrierBuilder {
       for (const auto& [place, axis] : term.identities)
         if (place == static_cast<int>(p)) here = axis;
       if (here == block.column_axes[p]) summed.push_back(here);
-      if (places[p] != lane_) at.push_back({here, 0});
-      else if (here != lane_) throw std::logic_error("carriers: a lane reads another lane");
+      if (places[p] != lane_)
+        at.push_back({here, 0});
+      else if (here != lane_)
+        throw std::logic_error("carriers: a lane reads another lane");
     }
     for (AxisId a : columns(j)) at.push_back({a, 0});
     at.push_back({lane_, 0});
@@ -155,16 +160,20 @@ class CarrierBuilder {
       return {g().constant(0), node, g().constant(-infinite), g().constant(infinite)};
     }
     switch (n.op) {
-      case Op::Read: return now;
-      case Op::Relu: return above(carry(n.args[0], own, now, simplifier), g().constant(0));
+      case Op::Read:
+        return now;
+      case Op::Relu:
+        return above(carry(n.args[0], own, now, simplifier), g().constant(0));
       case Op::Max:
         return free(n.args[0]) ? above(carry(n.args[1], own, now, simplifier), n.args[0])
                                : above(carry(n.args[0], own, now, simplifier), n.args[1]);
       case Op::Min:
         return free(n.args[0]) ? below(carry(n.args[1], own, now, simplifier), n.args[0])
                                : below(carry(n.args[0], own, now, simplifier), n.args[1]);
-      case Op::Clip: return below(above(carry(n.args[0], own, now, simplifier), n.args[1]), n.args[2]);
-      default: break;
+      case Op::Clip:
+        return below(above(carry(n.args[0], own, now, simplifier), n.args[1]), n.args[2]);
+      default:
+        break;
     }
     // c·X + e with one clip X: both read off the canonical sum.
     NodeId inner = kNoNode, factor = kNoNode, rest = kNoNode;

@@ -13,13 +13,13 @@
 // A clip or Möbius stage has one sweep as well, though it is not linear.
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
 
 namespace cellc {
 
 struct CarrierCell {
-  CellGraph cell;                          ///< updates: the lane cell's, then the carriers'
+  CellGraph cell;  ///< updates: the lane cell's, then the carriers'
   Scannable kind = Scannable::Affine;
   /// Affine: by row and column state, the position in updates of P_ij [mixed_i…, mixed_j…, lane];
   /// -1 where it is proved zero.

@@ -29,8 +29,7 @@ void each_picked_entry(const CellGraph& cell,
     const Node& node = graph[id];
     if (node.op == Op::Read) {
       const Symbol& symbol = cell.symbols[node.symbol];
-      for (std::size_t i = 0; i < node.index.size(); ++i)
-        look_at(symbol.axes[i], node.index[i], " of " + symbol.name);
+      for (std::size_t i = 0; i < node.index.size(); ++i) look_at(symbol.axes[i], node.index[i], " of " + symbol.name);
     } else if (node.op == Op::OneHot) {
       look_at(node.index[0].axis, node.index[1], " of eye");
     }

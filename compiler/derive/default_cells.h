@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/graph/graph.h"
 
 namespace cellc {
 

@@ -33,7 +33,8 @@ HeldValues held_values(const ScalarCell& scalars, const CellGraph& cell) {
   };
   for (std::size_t i = 0; i < n; ++i) {
     const Scalar& s = scalars.scalars[i];
-    fixed[i] = s.op == Op::Read ? cell.symbols[s.entry.symbol].kind == SymbolKind::Param : s.arity > 0 || s.op == Op::Constant;
+    fixed[i] =
+        s.op == Op::Read ? cell.symbols[s.entry.symbol].kind == SymbolKind::Param : s.arity > 0 || s.op == Op::Constant;
     takes_long[i] = s.arity > 0 && is_long(s.op);
     for (int k = 0; k < s.arity; ++k) {
       const auto a = static_cast<std::size_t>(s.args[k]);

@@ -23,10 +23,10 @@ NewtonCell evaluated(const CellGraph& lanes);
 /// of the first bad step; since' = since + 1 where this very step is within it, else 0: the steps after
 /// the last bad one. A value that is not finite and that f itself gives has residual zero.
 struct ResidualCell {
-  CellGraph cell;            ///< states: residual [lane], good [lane], since [lane]
-  std::vector<int> before;   ///< by state of the lane cell: symbol of g
-  std::vector<int> value;    ///< by state: symbol of s
-  int tolerance;             ///< symbol
+  CellGraph cell;           ///< states: residual [lane], good [lane], since [lane]
+  std::vector<int> before;  ///< by state of the lane cell: symbol of g
+  std::vector<int> value;   ///< by state: symbol of s
+  int tolerance;            ///< symbol
 };
 ResidualCell residual(const CellGraph& lanes, AxisId lane);
 

@@ -26,7 +26,8 @@ bool may_mix(const CellGraph& cell, const std::vector<int>& states) {
   for (int u : states) roots.push_back(cell.updates[u].value);
   for (NodeId id : reachable(cell.graph, roots)) {
     const Node& n = cell.graph[id];
-    if (reduces(n.op) || n.op == Op::Reindex || (n.op == Op::Read && cell.symbols[n.symbol].kind == SymbolKind::State && elsewhere(cell.symbols[n.symbol], n)))
+    if (reduces(n.op) || n.op == Op::Reindex ||
+        (n.op == Op::Read && cell.symbols[n.symbol].kind == SymbolKind::State && elsewhere(cell.symbols[n.symbol], n)))
       return true;
   }
   return false;

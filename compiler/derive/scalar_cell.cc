@@ -46,7 +46,8 @@ class Scalariser {
   std::vector<SymbolEntry> moved() {
     std::vector<SymbolEntry> entries;
     step([&](const SymbolEntry& state, int next) {
-      if (options_.zero.contains(state) && !(is_constant(next) && result_.scalars[static_cast<std::size_t>(next)].number == 0))
+      if (options_.zero.contains(state) &&
+          !(is_constant(next) && result_.scalars[static_cast<std::size_t>(next)].number == 0))
         entries.push_back(state);
     });
     return entries;
@@ -56,8 +57,8 @@ class Scalariser {
   void step(const std::function<void(const SymbolEntry& state, int next)>& take) {
     std::vector<NodeId> roots;
     for (const StateUpdate& u : cell_.updates) roots.push_back(u.value);
-    const std::vector<NodeId> of_step =
-        needed({roots.begin(), roots.begin() + (options_.own < 0 ? static_cast<std::ptrdiff_t>(roots.size()) : options_.own)});
+    const std::vector<NodeId> of_step = needed(
+        {roots.begin(), roots.begin() + (options_.own < 0 ? static_cast<std::ptrdiff_t>(roots.size()) : options_.own)});
     for (NodeId id : needed(roots)) {
       carries_ = !std::binary_search(of_step.begin(), of_step.end(), id);
       evaluate(id);
@@ -67,9 +68,7 @@ class Scalariser {
       if (s.index.empty() || s.index.back() != lane_) no_lane_cell(fmt::format("state '{}'", s.name));
       const std::vector<AxisId> axes = mixed(s.index);
       std::int64_t entry = 0;
-      for_each(axes, [&](const std::vector<std::int64_t>& at) {
-        take({u.symbol, entry++}, value(u.value, axes, at));
-      });
+      for_each(axes, [&](const std::vector<std::int64_t>& at) { take({u.symbol, entry++}, value(u.value, axes, at)); });
     }
   }
 
@@ -125,8 +124,8 @@ class Scalariser {
       if (a == lane_) continue;
       const auto place = std::find(axes.begin(), axes.end(), a);
       if (place == axes.end())
-        throw std::logic_error(fmt::format("scalar cell of '{}': node {} has axis '{}', which its user lacks", cell_.name, id,
-                                           graph_.axis(a).name));
+        throw std::logic_error(fmt::format("scalar cell of '{}': node {} has axis '{}', which its user lacks",
+                                           cell_.name, id, graph_.axis(a).name));
       offset = offset * length(a) + at[static_cast<std::size_t>(place - axes.begin())];
     }
     return values_.at(id)[static_cast<std::size_t>(offset)];
@@ -155,8 +154,10 @@ class Scalariser {
     std::vector<int> values;
     if (!n.bound.empty()) {
       if (std::find(n.bound.begin(), n.bound.end(), lane_) != n.bound.end()) no_lane_cell("a reduction");
-      if (n.op == Op::Softmax || n.op == Op::MaxShare) values = shares(n, axes);
-      else for_each(axes, [&](const auto& at) { values.push_back(reduce(n.op, body(n, axes, at))); });
+      if (n.op == Op::Softmax || n.op == Op::MaxShare)
+        values = shares(n, axes);
+      else
+        for_each(axes, [&](const auto& at) { values.push_back(reduce(n.op, body(n, axes, at))); });
     } else {
       for_each(axes, [&](const auto& at) { values.push_back(entry(n, axes, at)); });
     }
@@ -173,17 +174,22 @@ class Scalariser {
 
   int entry(const Node& n, const std::vector<AxisId>& axes, const std::vector<std::int64_t>& at) {
     switch (n.op) {
-      case Op::Constant: return constant(n.number);
-      case Op::Size: return constant(static_cast<double>(length(n.index[0].axis)));
+      case Op::Constant:
+        return constant(n.number);
+      case Op::Size:
+        return constant(static_cast<double>(length(n.index[0].axis)));
       case Op::Surrogate:
-      case Op::StopGradient: return value(n.args[0], axes, at);
-      case Op::Read: return read(n, axes, at);
+      case Op::StopGradient:
+        return value(n.args[0], axes, at);
+      case Op::Read:
+        return read(n, axes, at);
       case Op::Eye:
       case Op::OneHot: {
         for (const Index& i : n.index)
           if (i.is_axis() && i.axis == lane_) no_lane_cell("an identity");
         const std::int64_t a = position(n.index[0].axis, axes, at);
-        const std::int64_t b = n.op == Op::Eye ? position(n.index[1].axis, axes, at) : checked(n.index[1], n.index[0].axis);
+        const std::int64_t b =
+            n.op == Op::Eye ? position(n.index[1].axis, axes, at) : checked(n.index[1], n.index[0].axis);
         return constant(a == b);
       }
       case Op::Reindex: {
@@ -263,9 +269,20 @@ class Scalariser {
   /// A value that is never -0: adding it to zero changes nothing.
   bool positive_zero(int id) const {
     switch (result_.scalars[static_cast<std::size_t>(id)].op) {
-      case Op::Exp: case Op::Sigmoid: case Op::Softplus: case Op::Square: case Op::Abs:
-      case Op::Lt: case Op::Le: case Op::Gt: case Op::Ge: case Op::Eq: case Op::Ne: return true;
-      default: return false;
+      case Op::Exp:
+      case Op::Sigmoid:
+      case Op::Softplus:
+      case Op::Square:
+      case Op::Abs:
+      case Op::Lt:
+      case Op::Le:
+      case Op::Gt:
+      case Op::Ge:
+      case Op::Eq:
+      case Op::Ne:
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -314,7 +331,8 @@ class Scalariser {
   bool is_constant(int id) const { return result_.scalars[static_cast<std::size_t>(id)].op == Op::Constant; }
   bool is_number(int id, double number) const {
     const Scalar& s = result_.scalars[static_cast<std::size_t>(id)];
-    return id != kProvedZero && s.op == Op::Constant && std::bit_cast<std::uint64_t>(s.number) == std::bit_cast<std::uint64_t>(number);
+    return id != kProvedZero && s.op == Op::Constant &&
+           std::bit_cast<std::uint64_t>(s.number) == std::bit_cast<std::uint64_t>(number);
   }
 
   int operation(Op op, const int (&args)[3], int arity) {
@@ -326,7 +344,8 @@ class Scalariser {
     if (op == Op::Neg && a == kProvedZero) return kProvedZero;
     if (op == Op::Mul && is_number(a, 1)) return b;
     if (op == Op::Mul && is_number(b, 1)) return a;
-    if (op == Op::Where && is_constant(a)) return result_.scalars[static_cast<std::size_t>(a)].number != 0 ? b : args[2];
+    if (op == Op::Where && is_constant(a))
+      return result_.scalars[static_cast<std::size_t>(a)].number != 0 ? b : args[2];
     if (std::all_of(args, args + arity, [&](int x) { return is_constant(x); }) && exact(op)) {
       double x[3] = {};
       for (int i = 0; i < arity; ++i) x[i] = result_.scalars[static_cast<std::size_t>(args[i])].number;
@@ -342,10 +361,28 @@ class Scalariser {
   /// Rounding the f64 value to f32 gives what f32 arithmetic gives.
   static bool exact(Op op) {
     switch (op) {
-      case Op::Add: case Op::Sub: case Op::Mul: case Op::Div: case Op::Neg: case Op::Square: case Op::Sqrt:
-      case Op::Abs: case Op::Relu: case Op::Min: case Op::Max: case Op::Clip: case Op::Sign:
-      case Op::Lt: case Op::Le: case Op::Gt: case Op::Ge: case Op::Eq: case Op::Ne: return true;
-      default: return false;
+      case Op::Add:
+      case Op::Sub:
+      case Op::Mul:
+      case Op::Div:
+      case Op::Neg:
+      case Op::Square:
+      case Op::Sqrt:
+      case Op::Abs:
+      case Op::Relu:
+      case Op::Min:
+      case Op::Max:
+      case Op::Clip:
+      case Op::Sign:
+      case Op::Lt:
+      case Op::Le:
+      case Op::Gt:
+      case Op::Ge:
+      case Op::Eq:
+      case Op::Ne:
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -353,10 +390,14 @@ class Scalariser {
   bool zero_by_form(int id) const {
     const Scalar& s = result_.scalars[static_cast<std::size_t>(id)];
     switch (s.op) {
-      case Op::Constant: return s.number == 0;
-      case Op::Mul: return zero_by_form(s.args[0]) || zero_by_form(s.args[1]);
-      case Op::Neg: return zero_by_form(s.args[0]);
-      default: return false;
+      case Op::Constant:
+        return s.number == 0;
+      case Op::Mul:
+        return zero_by_form(s.args[0]) || zero_by_form(s.args[1]);
+      case Op::Neg:
+        return zero_by_form(s.args[0]);
+      default:
+        return false;
     }
   }
 
@@ -376,7 +417,8 @@ class Scalariser {
   std::int64_t most_values() const { return 16 * options_.limit + 1024; }
 
   [[noreturn]] void too_long() const {
-    throw ScalarCellTooLong(fmt::format("a step of '{}' takes more than {} scalar operations", cell_.name, options_.limit));
+    throw ScalarCellTooLong(
+        fmt::format("a step of '{}' takes more than {} scalar operations", cell_.name, options_.limit));
   }
 
   void drop_unused() {

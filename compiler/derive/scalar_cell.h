@@ -31,25 +31,25 @@ struct Scalar {
   Op op = Op::Constant;
   std::array<int, 3> args{-1, -1, -1};
   int arity = 0;
-  double number = 0;      ///< Constant
-  SymbolEntry entry;      ///< Read
-  NodeId node = kNoNode;  ///< the node that it is first a value of; kNoNode: part of a spelled-out node
+  double number = 0;                   ///< Constant
+  SymbolEntry entry;                   ///< Read
+  NodeId node = kNoNode;               ///< the node that it is first a value of; kNoNode: part of a spelled-out node
   std::vector<std::int64_t> position;  ///< which entry of `node`, over the node's axes but the lane
   Span span;
 };
 
 struct ScalarCell {
-  std::vector<Scalar> scalars;       ///< operands precede their users
-  std::vector<SymbolEntry> states;   ///< all entries, in the order of updates, without those of `zero`
-  std::vector<int> next;             ///< by state: its scalar
+  std::vector<Scalar> scalars;      ///< operands precede their users
+  std::vector<SymbolEntry> states;  ///< all entries, in the order of updates, without those of `zero`
+  std::vector<int> next;            ///< by state: its scalar
 };
 
 struct ScalarOptions {
   std::map<AxisId, std::int64_t> sizes;  ///< by header axis; fixed lengths need none
   bool f64 = false;
-  std::int64_t limit = 4000;             ///< operations
-  std::set<SymbolEntry> zero;            ///< entries of states that are zero for ever: left out, with what they are factors of
-  int own = -1;                          ///< updates from here on are carriers: linear, so a factor zero by its form ends a product
+  std::int64_t limit = 4000;   ///< operations
+  std::set<SymbolEntry> zero;  ///< entries of states that are zero for ever: left out, with what they are factors of
+  int own = -1;  ///< updates from here on are carriers: linear, so a factor zero by its form ends a product
 };
 
 /// The cell is longer than `limit` when written out: run it another way.

@@ -51,9 +51,9 @@ class Splitter {
   // One stage ----------------------------------------------------------------------------------
 
   struct Flags {
-    bool own = false;      ///< depends on the stage's states
-    bool varies = false;   ///< changes from step to step though it does not
-    bool local = true;     ///< can be computed for one lane alone
+    bool own = false;         ///< depends on the stage's states
+    bool varies = false;      ///< changes from step to step though it does not
+    bool local = true;        ///< can be computed for one lane alone
     bool takes_long = false;  ///< it, or what it is made of
   };
 
@@ -84,8 +84,10 @@ class Splitter {
       if (!seen.insert(id).second) continue;
       const Flags& f = flags[id];
       if (!f.own && (!f.local || is_shared(g[id], f))) {
-        if (f.varies) cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
-        else cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
+        if (f.varies)
+          cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
+        else
+          cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
         continue;
       }
       for (NodeId a : g[id].args) stack.push_back(a);
@@ -100,10 +102,11 @@ class Splitter {
     return result;
   }
 
-  /// Whether it is worth an array of its own. Where channels have several axes and a value that takes long has fewer of them
-  /// (softplus(dt[d]) beside a state h[d,n]; the gates of a head), every lane along the others would make it anew, in each
-  /// run of a segment, and a scan twice; the array is a small part of what the states take. A cell of one channel axis
-  /// goes without: there a value of fewer is a number a step, and a kernel more before the stage costs more than it saves.
+  /// Whether it is worth an array of its own. Where channels have several axes and a value that takes long has fewer of
+  /// them (softplus(dt[d]) beside a state h[d,n]; the gates of a head), every lane along the others would make it anew,
+  /// in each run of a segment, and a scan twice; the array is a small part of what the states take. A cell of one
+  /// channel axis goes without: there a value of fewer is a number a step, and a kernel more before the stage costs
+  /// more than it saves.
   bool is_shared(const Node& n, const Flags& f) const {
     if (!f.varies || !f.takes_long || channels_.size() < 2) return false;
     return !std::all_of(channels_.begin(), channels_.end(), [&](AxisId c) { return contains(n.axes, c); });
@@ -185,8 +188,8 @@ class Splitter {
   };
 
   void make_lanes(StageCells& result, const Graph& work, const std::vector<NodeId>& roots,
-                  const std::vector<NodeId>& needed, const std::set<int>& own,
-                  const std::map<NodeId, int>& cut_once, const std::map<NodeId, int>& cut_before) {
+                  const std::vector<NodeId>& needed, const std::set<int>& own, const std::map<NodeId, int>& cut_once,
+                  const std::map<NodeId, int>& cut_before) {
     CellGraph lanes = without_contents(cell_);
     std::string name = "lane";
     for (bool taken = true; taken;) {
@@ -262,7 +265,7 @@ class Splitter {
         const Symbol& s = symbols_[n.symbol];
         const bool state = own.count(n.symbol) > 0;
         const int trajectory = n.symbol - static_cast<int>(cell_.symbols.size());
-        const ArraySource source = state            ? ArraySource{ArraySource::Kind::Trajectory, table_.of_symbol(n.symbol)}
+        const ArraySource source = state ? ArraySource{ArraySource::Kind::Trajectory, table_.of_symbol(n.symbol)}
                                    : trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
                                                     : ArraySource{ArraySource::Kind::Trajectory, trajectory};
         image[id] = lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);

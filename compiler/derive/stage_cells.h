@@ -4,7 +4,8 @@
 // planned and emitted like the one that the user wrote.
 //
 //   once     values of params that need other channels           W@W, softmax[d](a)
-//   before   values for all steps that the stage's states do not feed  W@x, sum[k](x^2), lag(x, 3); and what several channels
+//   before   values for all steps that the stage's states do not feed  W@x, sum[k](x^2), lag(x, 3); and what several
+//   channels
 //            share, where it takes long                                 softplus(dt[d]) beside h[d,n]
 //   lanes    the stage itself, one channel at a time: its channel axes are one axis, `lane`, along
 //            which nothing moves. A lane may be any channel of any segment of any sequence.
@@ -17,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
 
 namespace cellc {
 
@@ -51,15 +52,15 @@ struct LaneSymbol {
 };
 
 struct StageCells {
-  std::vector<int> states;            ///< positions in the cell's updates = the lane cell's updates, in order
-  std::vector<AxisId> channels;       ///< index variables; empty: a lane is a whole block
+  std::vector<int> states;       ///< positions in the cell's updates = the lane cell's updates, in order
+  std::vector<AxisId> channels;  ///< index variables; empty: a lane is a whole block
   StatelessCell once, before;
   CellGraph lanes;
-  AxisId lane = kNoAxis;              ///< header axis of `lanes`
-  std::vector<LaneSymbol> symbols;    ///< by symbol of `lanes`
+  AxisId lane = kNoAxis;            ///< header axis of `lanes`
+  std::vector<LaneSymbol> symbols;  ///< by symbol of `lanes`
   // Of SummedStage; else none. Behind the updates of `states` the lane cell has one for each sum: its term.
   std::vector<std::vector<AxisId>> sums;  ///< axes of what is left
-  int summed = 0;                     ///< innermost channels that they run along
+  int summed = 0;                         ///< innermost channels that they run along
 };
 
 struct StagedCell {

@@ -34,10 +34,10 @@ class Summing {
  private:
   struct Found {
     NodeId node = kNoNode;
-    int summed = 0;                       ///< innermost channels
-    std::map<AxisId, int> channel_of;     ///< of the axes that its terms have
-    std::set<NodeId> own;                 ///< of its body: what depends on the stage's states
-    std::set<NodeId> cut;                 ///< and what is made before the stage instead, as what steps read of other channels is
+    int summed = 0;                    ///< innermost channels
+    std::map<AxisId, int> channel_of;  ///< of the axes that its terms have
+    std::set<NodeId> own;              ///< of its body: what depends on the stage's states
+    std::set<NodeId> cut;  ///< and what is made before the stage instead, as what steps read of other channels is
   };
 
   const Node& node(NodeId id) const { return after_.cell.graph[id]; }
@@ -77,8 +77,9 @@ class Summing {
     if (channels.size() != stage_.channels.size()) return std::nullopt;
     for (const NodeId b : body) {
       const Node& n = node(b);
-      const bool own = n.op == Op::Read ? own_state(source(n)) >= 0
-                                        : std::any_of(n.args.begin(), n.args.end(), [&](NodeId a) { return found.own.contains(a); });
+      const bool own = n.op == Op::Read
+                           ? own_state(source(n)) >= 0
+                           : std::any_of(n.args.begin(), n.args.end(), [&](NodeId a) { return found.own.contains(a); });
       if (own) found.own.insert(b);
     }
     std::set<NodeId> met;
@@ -98,11 +99,17 @@ class Summing {
   bool is_of_a_lane(NodeId id, Found& found, std::set<NodeId>& met) const {
     if (!met.insert(id).second) return true;
     const Node& n = node(id);
-    const auto args = [&] { return std::all_of(n.args.begin(), n.args.end(), [&](NodeId a) { return is_of_a_lane(a, found, met); }); };
+    const auto args = [&] {
+      return std::all_of(n.args.begin(), n.args.end(), [&](NodeId a) { return is_of_a_lane(a, found, met); });
+    };
     if (found.own.contains(id)) return n.op == Op::Read ? is_natural(n, found) : is_elementwise(n.op) && args();
     if (n.op == Op::Constant || n.op == Op::Size) return true;
-    if (n.op == Op::Read ? is_natural(n, found) && is_known(id) : is_elementwise(n.op) && !is_shared(id, found) && args()) return true;
-    if (!is_known(id) || !std::all_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return found.channel_of.contains(a); })) return false;
+    if (n.op == Op::Read ? is_natural(n, found) && is_known(id)
+                         : is_elementwise(n.op) && !is_shared(id, found) && args())
+      return true;
+    if (!is_known(id) ||
+        !std::all_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return found.channel_of.contains(a); }))
+      return false;
     found.cut.insert(id);
     return true;
   }
@@ -116,7 +123,8 @@ class Summing {
   bool is_known(NodeId id) const {
     const std::vector<NodeId> all = reachable(after_.cell.graph, {id});
     return std::all_of(all.begin(), all.end(), [&](NodeId a) {
-      return node(a).op != Op::Read || source(node(a)).kind != ArraySource::Kind::Trajectory || known_.contains(source(node(a)).id);
+      return node(a).op != Op::Read || source(node(a)).kind != ArraySource::Kind::Trajectory ||
+             known_.contains(source(node(a)).id);
     });
   }
   /// As for steps (stage_cells.cc): lanes along the axes that it lacks would each make it anew.
@@ -128,7 +136,10 @@ class Summing {
   /// Whether it changes from step to step.
   bool varies(NodeId id) const {
     const std::vector<NodeId> all = reachable(after_.cell.graph, {id});
-    return std::any_of(all.begin(), all.end(), [&](NodeId a) { return node(a).op == Op::Read && after_.cell.symbols[static_cast<std::size_t>(node(a).symbol)].kind == SymbolKind::Input; });
+    return std::any_of(all.begin(), all.end(), [&](NodeId a) {
+      return node(a).op == Op::Read &&
+             after_.cell.symbols[static_cast<std::size_t>(node(a).symbol)].kind == SymbolKind::Input;
+    });
   }
 
   /// One more out of what is made before the stage; its number.
@@ -187,9 +198,11 @@ class Summing {
       s.symbols.push_back(stage_.symbols[static_cast<std::size_t>(i)]);
     }
     for (int i = 0; i < sums; ++i) {
-      lanes.symbols.push_back(of_lanes("sum" + std::to_string(i), SymbolKind::State, true, node(found[static_cast<std::size_t>(i)].node).span));
+      lanes.symbols.push_back(of_lanes("sum" + std::to_string(i), SymbolKind::State, true,
+                                       node(found[static_cast<std::size_t>(i)].node).span));
       LaneSymbol symbol{{ArraySource::Kind::Sum, i}, {}, true};
-      for (const AxisId a : s.sums[static_cast<std::size_t>(i)]) symbol.channel_of_place.push_back(found[static_cast<std::size_t>(i)].channel_of.at(a));
+      for (const AxisId a : s.sums[static_cast<std::size_t>(i)])
+        symbol.channel_of_place.push_back(found[static_cast<std::size_t>(i)].channel_of.at(a));
       s.symbols.push_back(std::move(symbol));
     }
     for (std::size_t i = static_cast<std::size_t>(states); i < from.symbols.size(); ++i) {
@@ -203,7 +216,8 @@ class Summing {
       const Node& n = from.graph[id];
       std::vector<NodeId> args;
       for (const NodeId a : n.args) args.push_back(image.at(a));
-      image[id] = n.op == Op::Read ? lanes.graph.read(moved(n.symbol), n.index, n.span, n.lag, n.lag_axis) : lanes.graph.rebuild(n, std::move(args));
+      image[id] = n.op == Op::Read ? lanes.graph.read(moved(n.symbol), n.index, n.span, n.lag, n.lag_axis)
+                                   : lanes.graph.rebuild(n, std::move(args));
     }
     for (const StateUpdate& u : from.updates) lanes.updates.push_back({u.symbol, image.at(u.value), u.span});
 
@@ -224,7 +238,8 @@ class Summing {
           for (const AxisId a : n.axes) index.push_back({a, 0});
           const ArraySource& from = cut.at(id);
           const bool before = from.kind == ArraySource::Kind::Before;
-          return term[id] = read(s, lanes, f, from, before ? SymbolKind::Input : SymbolKind::Param, (before ? "before" : "once") + std::to_string(from.id), index, n.span);
+          return term[id] = read(s, lanes, f, from, before ? SymbolKind::Input : SymbolKind::Param,
+                                 (before ? "before" : "once") + std::to_string(from.id), index, n.span);
         }
         if (n.op == Op::Read) {
           const int state = own_state(source(n));
@@ -252,8 +267,8 @@ class Summing {
   }
 
   /// A value that the lane may read already, of the same array at the same channels.
-  NodeId read(StageCells& s, CellGraph& lanes, const Found& f, const ArraySource& from, SymbolKind kind, const std::string& name,
-              const std::vector<Index>& places, Span span) const {
+  NodeId read(StageCells& s, CellGraph& lanes, const Found& f, const ArraySource& from, SymbolKind kind,
+              const std::string& name, const std::vector<Index>& places, Span span) const {
     std::vector<int> channels;
     for (const Index& i : places) channels.push_back(f.channel_of.at(i.axis));
     std::size_t at = 0;
@@ -270,7 +285,7 @@ class Summing {
 
   const StatelessCell& after_;
   const StageCells& stage_;
-  std::set<int> known_;   ///< updates of earlier stages: their trajectories are there
+  std::set<int> known_;  ///< updates of earlier stages: their trajectories are there
 };
 
 }  // namespace

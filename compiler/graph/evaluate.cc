@@ -95,8 +95,8 @@ const Tensor& Evaluator::value(NodeId root) {
     const auto arg = [&](std::size_t i) -> const Tensor& { return memo_.at(n.args[i]); };
     const auto checked = [&](const Index& i, AxisId axis) {
       if (i.literal >= length(axis))
-        throw std::invalid_argument(fmt::format("entry {} of axis '{}', which has {}", i.literal,
-                                                cell_.graph.axis(axis).name, length(axis)));
+        throw std::invalid_argument(
+            fmt::format("entry {} of axis '{}', which has {}", i.literal, cell_.graph.axis(axis).name, length(axis)));
       return i.literal;
     };
     // The place of each axis of this node among its positions.
@@ -133,8 +133,8 @@ const Tensor& Evaluator::value(NodeId root) {
         Walk walk(t.shape, {});
         for (std::int64_t e = 0; e < count; ++e, walk.next()) {
           for (std::size_t p = 0; p < n.index.size(); ++p)
-            position[p] = n.index[p].is_axis() ? walk.position[place(n.index[p].axis)]
-                                               : checked(n.index[p], symbol.axes[p]);
+            position[p] =
+                n.index[p].is_axis() ? walk.position[place(n.index[p].axis)] : checked(n.index[p], symbol.axes[p]);
           const std::int64_t more = n.lag_axis == kNoAxis ? 0 : walk.position[place(n.lag_axis)];
           t.data[e] = environment_.read(n.symbol, position, n.lag + static_cast<int>(more));
         }
@@ -205,8 +205,8 @@ const Tensor& Evaluator::value(NodeId root) {
         for (std::int64_t e = 0; e < count; ++e, walk.next()) {
           std::int64_t at = 0;
           for (std::size_t p = 0; p < source.size(); ++p)
-            at = at * body.shape[p] + (source[p].is_axis() ? walk.position[place(source[p].axis)]
-                                                           : checked(source[p], body.axes[p]));
+            at = at * body.shape[p] +
+                 (source[p].is_axis() ? walk.position[place(source[p].axis)] : checked(source[p], body.axes[p]));
           t.data[e] = body.data[at];
         }
         break;

@@ -39,9 +39,8 @@ std::size_t hash_of(const Node& n) {
 bool same(const Node& a, const Node& b) {
   // Numbers are compared by bits: 0 and -0 differ, and a NaN constant equals itself.
   return a.op == b.op && a.args == b.args &&
-         std::bit_cast<std::uint64_t>(a.number) == std::bit_cast<std::uint64_t>(b.number) &&
-         a.symbol == b.symbol && a.index == b.index && a.lag == b.lag && a.lag_axis == b.lag_axis &&
-         a.map == b.map && a.bound == b.bound;
+         std::bit_cast<std::uint64_t>(a.number) == std::bit_cast<std::uint64_t>(b.number) && a.symbol == b.symbol &&
+         a.index == b.index && a.lag == b.lag && a.lag_axis == b.lag_axis && a.map == b.map && a.bound == b.bound;
 }
 
 void sort_unique(std::vector<AxisId>& axes) {
@@ -303,7 +302,8 @@ NodeId Graph::reindex(NodeId node, std::vector<std::pair<AxisId, Index>> map, Sp
       return read(source.symbol, std::move(index), span, lag, lag_axis);
     }
     case Op::Eye:
-    case Op::OneHot: return eye(through(source.index[0]), through(source.index[1]), span);
+    case Op::OneHot:
+      return eye(through(source.index[0]), through(source.index[1]), span);
     case Op::Reindex: {
       std::vector<std::pair<AxisId, Index>> composed;
       for (AxisId a : nodes_[source.args[0]].axes) {
@@ -314,7 +314,8 @@ NodeId Graph::reindex(NodeId node, std::vector<std::pair<AxisId, Index>> map, Sp
       }
       return reindex(source.args[0], std::move(composed), span);
     }
-    default: break;
+    default:
+      break;
   }
   Node n;
   n.op = Op::Reindex;

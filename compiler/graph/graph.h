@@ -10,9 +10,9 @@
 //   node     := leaf | elementwise(node…)                        -- rows of ops.def
 //             | ReduceSum[bound…](node) | ReduceMax[bound…](node)  -- bound axes are no longer free
 //             | Softmax[bound…](node)                            -- normalised over bound, which stay free
-//             | MaxShare[bound…](node)                           -- 1/n at each of the n largest, else 0; bound stay free
-//             | Reindex{axis -> axis or integer}(node)           -- the value of node read at other indices
-//             | Surrogate(value, argument…, slope…)              -- is `value`; slopes are for gradients only
+//             | MaxShare[bound…](node)                           -- 1/n at each of the n largest, else 0; bound stay
+//             free | Reindex{axis -> axis or integer}(node)           -- the value of node read at other indices |
+//             Surrogate(value, argument…, slope…)              -- is `value`; slopes are for gradients only
 //
 // `W@h` with W[d,d] is ReduceSum[d#1](Read(W,[d,d#1]) * Read(h,[d#1])), where d#1 is the first
 // copy of the axis d: bound copies are chosen as the smallest number free in neither operand, so
@@ -61,8 +61,8 @@ enum class Slope : std::uint8_t { Smooth, Kink, Step, Select, Identity };
 
 /// A row of ops.def.
 struct OpInfo {
-  const char* name;   ///< enumerator, e.g. "Tanh"
-  const char* text;   ///< spelling in the language, e.g. "tanh" or "+"
+  const char* name;  ///< enumerator, e.g. "Tanh"
+  const char* text;  ///< spelling in the language, e.g. "tanh" or "+"
   int arity;
   bool call;
   Slope slope;
@@ -77,10 +77,10 @@ std::optional<Op> op_by_call_name(const std::string& name);
 
 /// An axis as index variable. Its length is that of the header axis `extent_of`.
 struct Axis {
-  std::string name;               ///< "d", a renamed "i", or a copy "d#1"
-  AxisId extent_of;               ///< header axis that gives the length (itself for a header axis)
+  std::string name;                   ///< "d", a renamed "i", or a copy "d#1"
+  AxisId extent_of;                   ///< header axis that gives the length (itself for a header axis)
   std::optional<std::int64_t> fixed;  ///< length, where the header fixes it
-  AxisId copy_of = kNoAxis;       ///< for copies d#n
+  AxisId copy_of = kNoAxis;           ///< for copies d#n
   int copy_number = 0;
 };
 
@@ -95,15 +95,15 @@ struct Index {
 struct Node {
   Op op = Op::Constant;
   std::vector<NodeId> args;
-  double number = 0;               ///< Constant
-  int symbol = -1;                 ///< Read
-  std::vector<Index> index;        ///< Read: one per declared axis. Eye: two. OneHot: axis, literal. Size: axis
-  int lag = 0;                     ///< Read of an input: steps back
-  AxisId lag_axis = kNoAxis;       ///< Read of an input: further steps back by the position on this axis
+  double number = 0;          ///< Constant
+  int symbol = -1;            ///< Read
+  std::vector<Index> index;   ///< Read: one per declared axis. Eye: two. OneHot: axis, literal. Size: axis
+  int lag = 0;                ///< Read of an input: steps back
+  AxisId lag_axis = kNoAxis;  ///< Read of an input: further steps back by the position on this axis
   std::vector<std::pair<AxisId, Index>> map;  ///< Reindex, sorted by axis; identity pairs are left out
-  std::vector<AxisId> bound;       ///< ReduceSum, ReduceMax, Softmax, MaxShare; sorted
-  std::vector<AxisId> axes;        ///< free axes, sorted; derived
-  Span span;                       ///< where the source says it (first occurrence)
+  std::vector<AxisId> bound;                  ///< ReduceSum, ReduceMax, Softmax, MaxShare; sorted
+  std::vector<AxisId> axes;                   ///< free axes, sorted; derived
+  Span span;                                  ///< where the source says it (first occurrence)
 };
 
 class Graph {
@@ -130,9 +130,10 @@ class Graph {
   NodeId constant(double value, Span span = {});
   NodeId size(AxisId axis, Span span = {});
   NodeId read(int symbol, std::vector<Index> index, Span span = {}, int lag = 0, AxisId lag_axis = kNoAxis);
-  NodeId eye(Index a, Index b, Span span = {});       ///< 1 where equal, else 0; folds literals and i==i
+  NodeId eye(Index a, Index b, Span span = {});  ///< 1 where equal, else 0; folds literals and i==i
   NodeId op(Op op, std::vector<NodeId> args, Span span = {});
-  NodeId reduce_sum(std::vector<AxisId> bound, NodeId body, Span span = {});  ///< axes the body lacks multiply by their size
+  NodeId reduce_sum(std::vector<AxisId> bound, NodeId body,
+                    Span span = {});  ///< axes the body lacks multiply by their size
   NodeId reduce_max(std::vector<AxisId> bound, NodeId body, Span span = {});
   NodeId softmax(std::vector<AxisId> bound, NodeId body, Span span = {});
   /// The slope of reduce_max with respect to its body. One operator rather than `body == max(body)`,
@@ -163,17 +164,17 @@ class Graph {
 struct Symbol {
   std::string name;
   SymbolKind kind = SymbolKind::Input;
-  std::vector<AxisId> axes;    ///< declared header axes in order; may repeat (W[d,d])
-  std::vector<AxisId> index;   ///< the same with repeats made distinct by copies ([d, d#1]): how
-                               ///< updates, outs and starts of this symbol are indexed
-  NodeId initial = kNoNode;    ///< start or default (indexed by `index`); kNoNode: 0 for a state, none for the rest
+  std::vector<AxisId> axes;   ///< declared header axes in order; may repeat (W[d,d])
+  std::vector<AxisId> index;  ///< the same with repeats made distinct by copies ([d, d#1]): how
+                              ///< updates, outs and starts of this symbol are indexed
+  NodeId initial = kNoNode;   ///< start or default (indexed by `index`); kNoNode: 0 for a state, none for the rest
   std::optional<Range> range;
   Span span;
-  int lag_of = -1;             ///< companion state: the state symbol it is a lagged copy of
-  int lag = 0;                 ///< companion state: holds what `lag_of` was `lag` steps before
-  int max_lag = 0;             ///< deepest lag read of this state or input (history length of NAME.lag);
-                               ///< -1 for an input lagged along an axis whose length only the run knows:
-                               ///< then the largest, over its reads, of lag + length(lag_axis) - 1
+  int lag_of = -1;  ///< companion state: the state symbol it is a lagged copy of
+  int lag = 0;      ///< companion state: holds what `lag_of` was `lag` steps before
+  int max_lag = 0;  ///< deepest lag read of this state or input (history length of NAME.lag);
+                    ///< -1 for an input lagged along an axis whose length only the run knows:
+                    ///< then the largest, over its reads, of lag + length(lag_axis) - 1
 };
 
 struct StateUpdate {

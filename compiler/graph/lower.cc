@@ -37,8 +37,7 @@ void find_cycles(FileContext& file) {
     std::set<const Function*> seen;
     for_each_call(*f, [&](const std::string& name) {
       const auto found = file.functions.find(name);
-      if (found != file.functions.end() && seen.insert(found->second).second)
-        frame.calls.push_back(found->second);
+      if (found != file.functions.end() && seen.insert(found->second).second) frame.calls.push_back(found->second);
     });
     return frame;
   };
@@ -102,8 +101,7 @@ void FileContext::check_names() {
       error(c.span, fmt::format("cell '{}' is given twice", c.name), "first given here", at->second);
   seen.clear();
   for (const Function& f : file.functions) {
-    if (is_builtin(f.name))
-      error(f.span, fmt::format("'{}' is a built-in function", f.name), "choose another name");
+    if (is_builtin(f.name)) error(f.span, fmt::format("'{}' is a built-in function", f.name), "choose another name");
     if (const auto [at, fresh] = seen.emplace(f.name, f.span); !fresh)
       error(f.span, fmt::format("function '{}' is given twice", f.name), "first given here", at->second);
     if (const auto cycle = recursive.find(&f); cycle != recursive.end())
@@ -125,8 +123,7 @@ std::vector<CellGraph> lower_all(const File& file, Diagnostics& diagnostics) {
   for (const Function& f : file.functions) lowering::Lowering(context).check_function(f);
   std::vector<CellGraph> cells;
   for (const Cell& c : file.cells)
-    if (std::optional<CellGraph> graph = lowering::Lowering(context).cell(c))
-      cells.push_back(std::move(*graph));
+    if (std::optional<CellGraph> graph = lowering::Lowering(context).cell(c)) cells.push_back(std::move(*graph));
   return cells;
 }
 

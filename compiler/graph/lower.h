@@ -6,8 +6,8 @@
 // state replaced by its companion; lag(h', n) is lag(h, n-1), not a second evaluation of the step.
 #include <optional>
 
-#include "compiler/syntax/diagnostic.h"
 #include "compiler/graph/graph.h"
+#include "compiler/syntax/diagnostic.h"
 
 namespace cellc {
 

@@ -44,8 +44,7 @@ AxisId Lowering::new_index_axis(const std::string& name, AxisId like, Span span,
   // to call the same.
   std::string display = name;
   if (scope.caller)
-    for (int n = 1; is_taken(display, *scope.caller) || (known.empty() && scope.displayed.contains(display));
-         ++n)
+    for (int n = 1; is_taken(display, *scope.caller) || (known.empty() && scope.displayed.contains(display)); ++n)
       display = fmt::format("{}_{}", name, n);
   const AxisId axis = graph_.renamed_axis(display, graph_.axis(like).extent_of);
   known.push_back(axis);
@@ -65,8 +64,7 @@ AxisId Lowering::index_axis(const IndexEntry& entry, AxisId like, const std::str
   };
   fail(entry.span,
        fmt::format("'{}' is an axis{} of the {}: it cannot rename the axis '{}'{} of {}", entry.name,
-                   length(own->second), scope.function ? "function" : "header", list_of({like}), length(like),
-                   what),
+                   length(own->second), scope.function ? "function" : "header", list_of({like}), length(like), what),
        scope,
        fmt::format("write the axis '{}' itself, or a name that the {} does not use", list_of({like}),
                    scope.function ? "function's axis list" : "header"));
@@ -108,8 +106,7 @@ AxisId Lowering::known_axis(const IndexEntry& entry, const std::vector<AxisId>* 
   } else if (scope.values.contains(entry.name)) {
     note = fmt::format("'{}' is a value; only axis names stand inside [ ]", entry.name);
   } else if (scope.function) {
-    note = fmt::format("a function knows only its own axes: write fn {}[{}](…)", scope.function->name,
-                       entry.name);
+    note = fmt::format("a function knows only its own axes: write fn {}[{}](…)", scope.function->name, entry.name);
   } else if (!names.empty() && names.size() < 12) {
     note = "the axes here are ";
     for (std::size_t i = 0; i < names.size(); ++i) note += (i ? ", " : "") + names[i];
@@ -118,8 +115,7 @@ AxisId Lowering::known_axis(const IndexEntry& entry, const std::vector<AxisId>* 
   return kNoAxis;
 }
 
-Value Lowering::index_value(const Value& value, const std::vector<IndexEntry>& entries, Span span,
-                            Scope& scope) {
+Value Lowering::index_value(const Value& value, const std::vector<IndexEntry>& entries, Span span, Scope& scope) {
   if (value.poisoned) return poison();
   const std::string what = value.name.empty() ? "the value" : value.name;
   if (value.order.empty())
@@ -131,11 +127,11 @@ Value Lowering::index_value(const Value& value, const std::vector<IndexEntry>& e
                             list_of(value.shown)),
                 scope, fmt::format("list them where it is given: {}[{}] = …", what, list_of(value.shown)));
   if (entries.size() != value.order.size())
-    return fail(span,
-                fmt::format("{} has {} {}, and {} {} given", describe(value), value.order.size(),
-                            value.order.size() == 1 ? "axis" : "axes", entries.size(),
-                            entries.size() == 1 ? "is" : "are"),
-                scope);
+    return fail(
+        span,
+        fmt::format("{} has {} {}, and {} {} given", describe(value), value.order.size(),
+                    value.order.size() == 1 ? "axis" : "axes", entries.size(), entries.size() == 1 ? "is" : "are"),
+        scope);
   std::vector<std::pair<AxisId, Index>> map;
   Value result;
   bool bad = false;
@@ -146,10 +142,9 @@ Value Lowering::index_value(const Value& value, const std::vector<IndexEntry>& e
       const auto& fixed = graph_.axis(place).fixed;
       if (*entry.integer < 0 || (fixed && *entry.integer >= *fixed)) {
         fail(entry.span,
-             fixed ? fmt::format("entry {} of the axis '{}', which has {} (0 to {})", *entry.integer,
-                                 list_of({place}), *fixed, *fixed - 1)
-                   : fmt::format("entry {} of the axis '{}': entries count from 0", *entry.integer,
-                                 list_of({place})),
+             fixed ? fmt::format("entry {} of the axis '{}', which has {} (0 to {})", *entry.integer, list_of({place}),
+                                 *fixed, *fixed - 1)
+                   : fmt::format("entry {} of the axis '{}': entries count from 0", *entry.integer, list_of({place})),
              scope);
         bad = true;
       }
@@ -168,8 +163,7 @@ Value Lowering::index_value(const Value& value, const std::vector<IndexEntry>& e
         bad = true;
       }
     map.emplace_back(value.order[p], Index{axis, 0});
-    if (std::find(result.order.begin(), result.order.end(), axis) == result.order.end())
-      result.order.push_back(axis);
+    if (std::find(result.order.begin(), result.order.end(), axis) == result.order.end()) result.order.push_back(axis);
   }
   if (bad) return poison();
   result.node = graph_.reindex(value.node, std::move(map), span);

@@ -75,26 +75,23 @@ Value Lowering::lower_call(const Expr& e, Scope& scope) {
   std::vector<Value> results = call_function(e, *found->second, scope);
   if (results.size() == 1) return std::move(results[0]);
   if (results.empty()) return poison();
-  return fail(
-      e.span,
-      fmt::format("'{}' gives {} results and cannot stand inside an expression", name, results.size()), scope,
-      fmt::format("give each a name on a line of its own: p, q = {}(…)", name));
+  return fail(e.span, fmt::format("'{}' gives {} results and cannot stand inside an expression", name, results.size()),
+              scope, fmt::format("give each a name on a line of its own: p, q = {}(…)", name));
 }
 
 Value Lowering::lower_elementwise_call(const Expr& e, Op op, Scope& scope) {
   const std::vector<Value> args = lower_args(e, scope);
   const OpInfo& info = op_info(op);
   if (e.has_index)
-    return fail(
-        e.name_span, fmt::format("'{}' works entry by entry and takes no axes", e.name), scope,
-        op == Op::Min ? "the least entry along an axis is -max[k](-x)" : fmt::format("write {}(…)", e.name));
+    return fail(e.name_span, fmt::format("'{}' works entry by entry and takes no axes", e.name), scope,
+                op == Op::Min ? "the least entry along an axis is -max[k](-x)" : fmt::format("write {}(…)", e.name));
   if (static_cast<int>(args.size()) != info.arity) {
     const bool reduction = op == Op::Max && args.size() == 1;
-    return fail(e.span,
-                fmt::format("'{}' takes {}, and {} given", e.name,
-                            count_of(static_cast<std::size_t>(info.arity), "argument"),
-                            args.size() == 1 ? "1 is" : fmt::format("{} are", args.size())),
-                scope, reduction ? "the greatest entry along an axis is max[k](x)" : "");
+    return fail(
+        e.span,
+        fmt::format("'{}' takes {}, and {} given", e.name, count_of(static_cast<std::size_t>(info.arity), "argument"),
+                    args.size() == 1 ? "1 is" : fmt::format("{} are", args.size())),
+        scope, reduction ? "the greatest entry along an axis is max[k](x)" : "");
   }
   std::vector<Span> places;
   for (const ExprPtr& arg : e.args) places.push_back(arg->span);
@@ -107,8 +104,7 @@ Value Lowering::lower_reduction(const Expr& e, Scope& scope) {
     return fail(e.name_span, fmt::format("'{}' needs the axes that it runs over", e.name), scope,
                 fmt::format("write {}[k](…) with an axis k", e.name));
   if (args.size() != 1)
-    return fail(e.span, fmt::format("'{}[…]' takes 1 argument, and {} are given", e.name, args.size()),
-                scope);
+    return fail(e.span, fmt::format("'{}[…]' takes 1 argument, and {} are given", e.name, args.size()), scope);
   const Value& body = args[0];
   bool good = plain(body, e.args[0]->span, scope);
   std::vector<AxisId> bound;
@@ -134,10 +130,8 @@ Value Lowering::lower_reduction(const Expr& e, Scope& scope) {
   if (e.name == "softmax") {
     for (AxisId b : bound)
       if (std::find(body.order.begin(), body.order.end(), b) == body.order.end()) {
-        return fail(
-            e.args[0]->span,
-            fmt::format("softmax over the axis '{}', which its argument lacks", axis_name(b)), scope,
-            body.order.empty() ? "" : fmt::format("the argument has the axes {}", list_of(body.order)));
+        return fail(e.args[0]->span, fmt::format("softmax over the axis '{}', which its argument lacks", axis_name(b)),
+                    scope, body.order.empty() ? "" : fmt::format("the argument has the axes {}", list_of(body.order)));
       }
     return expression_value(graph_.softmax(bound, body.node, e.span), body.order);
   }
@@ -183,16 +177,14 @@ Value Lowering::lower_eye(const Expr& e, Scope& scope) {
     if (axes[p] == kNoAxis && axes[1 - p] != kNoAxis) {
       const auto& fixed = graph_.axis(axes[1 - p]).fixed;
       if (*e.index[p].integer < 0 || (fixed && *e.index[p].integer >= *fixed))
-        return fail(
-            e.index[p].span,
-            fmt::format("entry {} is outside the axis '{}'", *e.index[p].integer, axis_name(axes[1 - p])),
-            scope);
+        return fail(e.index[p].span,
+                    fmt::format("entry {} is outside the axis '{}'", *e.index[p].integer, axis_name(axes[1 - p])),
+                    scope);
     }
   if (axes[0] != kNoAxis && axes[1] != kNoAxis && !graph_.same_length(axes[0], axes[1]))
-    return fail(
-        e.span,
-        fmt::format("the axes '{}' and '{}' of eye have different lengths", e.index[0].name, e.index[1].name),
-        scope);
+    return fail(e.span,
+                fmt::format("the axes '{}' and '{}' of eye have different lengths", e.index[0].name, e.index[1].name),
+                scope);
   Value value;
   value.name = "eye";
   value.ordered = true;

@@ -35,8 +35,8 @@ void Lowering::declare_axes(const std::vector<HeaderAxis>& axes, Scope& scope) {
       continue;
     }
     if (axis.length && *axis.length < 1)
-      fail(axis.span,
-           fmt::format("axis '{}' has the length {}; a length is 1 or more", axis.name, *axis.length), scope);
+      fail(axis.span, fmt::format("axis '{}' has the length {}; a length is 1 or more", axis.name, *axis.length),
+           scope);
     scope.axes[axis.name] = graph_.add_header_axis(axis.name, axis.length);
     scope.displayed.insert(axis.name);
   }
@@ -48,16 +48,15 @@ bool Lowering::check_new_name(const std::string& name, Span span, const Scope& s
     return false;
   }
   if (is_builtin(name)) {
-    fail(span, fmt::format("'{}' is a built-in function and cannot name a value", name), scope,
-         "choose another name");
+    fail(span, fmt::format("'{}' is a built-in function and cannot name a value", name), scope, "choose another name");
     return false;
   }
   const auto found = scope.values.find(name);
   if (found == scope.values.end()) return true;
   const int symbol = found->second.value.symbol;
   if (symbol >= 0 && scope.kind == Scope::Kind::Cell)
-    fail(span, fmt::format("'{}' is {} already", name, kind_name(base_symbol(symbol).kind)), scope,
-         "declared here", found->second.span);
+    fail(span, fmt::format("'{}' is {} already", name, kind_name(base_symbol(symbol).kind)), scope, "declared here",
+         found->second.span);
   else
     fail(span, fmt::format("'{}' is given twice", name), scope, "first given here", found->second.span);
   return false;
@@ -82,8 +81,7 @@ void Lowering::declare(const Declaration& d, Scope& scope) {
   }
   if (d.range) {
     if (!(d.range->low < d.range->high))
-      fail(d.span,
-           fmt::format("the range of '{}' is empty: {} is not below {}", d.name, d.range->low, d.range->high),
+      fail(d.span, fmt::format("the range of '{}' is empty: {} is not below {}", d.name, d.range->low, d.range->high),
            scope, "write in (low, high)");
     symbol.range = d.range;
   }
@@ -137,8 +135,7 @@ void Lowering::lower_start(const Declaration& d, int index, Scope& scope) {
   for (AxisId a : value.order)
     if (std::find(symbol.index.begin(), symbol.index.end(), a) == symbol.index.end()) {
       fail(d.initial->span,
-           fmt::format("the {} of '{}' has the axis '{}', which '{}' lacks", what, d.name, list_of({a}),
-                       d.name),
+           fmt::format("the {} of '{}' has the axis '{}', which '{}' lacks", what, d.name, list_of({a}), d.name),
            scope);
       return;
     }
@@ -146,14 +143,10 @@ void Lowering::lower_start(const Declaration& d, int index, Scope& scope) {
   for (AxisId a : value.order)
     for (std::size_t p = 0; p < symbol.index.size(); ++p) {
       const bool same_axis = symbol.axes[p] == a || symbol.axes[p] == graph_.axis(a).copy_of;
-      if (same_axis &&
-          std::find(value.order.begin(), value.order.end(), symbol.index[p]) == value.order.end()) {
-        fail(
-            d.initial->span,
-            fmt::format("'{}' has the axis '{}' more than once, and its {} once", d.name, list_of({a}), what),
-            scope,
-            fmt::format("give a {} with the axes [{}], such as eye, or one without axes", what,
-                        list_of(symbol.axes)));
+      if (same_axis && std::find(value.order.begin(), value.order.end(), symbol.index[p]) == value.order.end()) {
+        fail(d.initial->span,
+             fmt::format("'{}' has the axis '{}' more than once, and its {} once", d.name, list_of({a}), what), scope,
+             fmt::format("give a {} with the axes [{}], such as eye, or one without axes", what, list_of(symbol.axes)));
         return;
       }
     }
@@ -200,15 +193,14 @@ void Lowering::lower_line(const Line& line, Scope& scope) {
   std::vector<Value> results(line.targets.size(), poison());
   if (function == file_.functions.end()) {
     lower(*line.value, scope);
-    fail(line.value->span,
-         fmt::format("{} names are given at once, and this is one value", line.targets.size()), scope,
+    fail(line.value->span, fmt::format("{} names are given at once, and this is one value", line.targets.size()), scope,
          "only a function with as many results gives several names a value");
   } else if (function->second->results.size() != line.targets.size()) {
     const std::size_t count = function->second->results.size();
     lower_args(*line.value, scope);
     fail(line.value->span,
-         fmt::format("'{}' gives {} result{}, and {} names are given", line.value->name, count,
-                     count == 1 ? "" : "s", line.targets.size()),
+         fmt::format("'{}' gives {} result{}, and {} names are given", line.value->name, count, count == 1 ? "" : "s",
+                     line.targets.size()),
          scope);
   } else {
     results = call_function(*line.value, *function->second, scope);
@@ -253,13 +245,11 @@ void Lowering::assign(const Line& line, const Target& target, const Value& value
   if (symbol >= 0) {
     const bool state = symbols_[symbol].kind == SymbolKind::State;
     fail(target.span,
-         line.is_out
-             ? fmt::format("the out '{}' has the name of {}", target.name, kind_name(symbols_[symbol].kind))
-             : fmt::format("'{}' is {} and is not assigned", target.name, kind_name(symbols_[symbol].kind)),
+         line.is_out ? fmt::format("the out '{}' has the name of {}", target.name, kind_name(symbols_[symbol].kind))
+                     : fmt::format("'{}' is {} and is not assigned", target.name, kind_name(symbols_[symbol].kind)),
          scope,
-         !line.is_out && state
-             ? fmt::format("declared here; the value after the step is {}' = …", target.name)
-             : "declared here; choose another name",
+         !line.is_out && state ? fmt::format("declared here; the value after the step is {}' = …", target.name)
+                               : "declared here; choose another name",
          symbols_[symbol].span);
     // The line was most likely meant for the state: one error for it is enough.
     if (state && !line.is_out && !assigned_[symbol] && !line_of_.contains(target.name + "'")) {
@@ -344,9 +334,7 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
       const IndexEntry& entry = target.index[p];
       if (entry.integer) {
         fail(entry.span,
-             fmt::format("all entries of '{}' are assigned at once, not entry {}", target.name,
-                         *entry.integer),
-             scope,
+             fmt::format("all entries of '{}' are assigned at once, not entry {}", target.name, *entry.integer), scope,
              fmt::format("use where(eye[{},{}], …, …) to treat one entry apart", list_of({symbol.axes[p]}),
                          *entry.integer));
         return bind();
@@ -376,25 +364,22 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
   for (AxisId a : value.order)
     if (std::find(places.begin(), places.end(), a) == places.end()) {
       const std::string from = source_of_axis(*line.value, a, scope);
-      fail(
-          line.value->span,
-          fmt::format("the value of {}' has the axis '{}', which {} lacks", target.name, axis_name(a), shown),
-          scope,
-          from.empty() ? fmt::format("sum over it, sum[{}](…), or contract it with '@'", axis_name(a))
-                       : fmt::format("'{}' comes from {}: contract it, W@{}, or sum over it, sum[{}](…)",
-                                     axis_name(a), from, from.substr(0, from.find('[')), axis_name(a)));
+      fail(line.value->span,
+           fmt::format("the value of {}' has the axis '{}', which {} lacks", target.name, axis_name(a), shown), scope,
+           from.empty() ? fmt::format("sum over it, sum[{}](…), or contract it with '@'", axis_name(a))
+                        : fmt::format("'{}' comes from {}: contract it, W@{}, or sum over it, sum[{}](…)", axis_name(a),
+                                      from, from.substr(0, from.find('[')), axis_name(a)));
       return bind();
     }
   for (AxisId a : places)
     if (std::find(value.order.begin(), value.order.end(), a) == value.order.end()) missing.push_back(a);
   if (!missing.empty() && !is_fixed_number(value.node)) {
     fail(line.value->span,
-         fmt::format("the value of {}' lacks the {} '{}': a state takes all of its axes or a constant",
-                     target.name, missing.size() > 1 ? "axes" : "axis", list_of(missing)),
+         fmt::format("the value of {}' lacks the {} '{}': a state takes all of its axes or a constant", target.name,
+                     missing.size() > 1 ? "axes" : "axis", list_of(missing)),
          scope,
-         fmt::format(
-             "if all entries are meant to be equal, say so on a line of its own: a[{}] = …, then {}' = a",
-             list_of(symbol.axes), target.name));
+         fmt::format("if all entries are meant to be equal, say so on a line of its own: a[{}] = …, then {}' = a",
+                     list_of(symbol.axes), target.name));
     return bind();
   }
   std::vector<std::pair<AxisId, Index>> map;
@@ -405,14 +390,12 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
   bind();
 }
 
-std::optional<std::vector<AxisId>> Lowering::listed_axes(const Target& target, const Value& value,
-                                                         Scope& scope) {
+std::optional<std::vector<AxisId>> Lowering::listed_axes(const Target& target, const Value& value, Scope& scope) {
   std::vector<AxisId> listed;
   bool good = true;
   for (const IndexEntry& entry : target.index) {
     if (entry.integer) {
-      fail(entry.span,
-           fmt::format("the axes of '{}' are listed here by name, not {}", target.name, *entry.integer),
+      fail(entry.span, fmt::format("the axes of '{}' are listed here by name, not {}", target.name, *entry.integer),
            scope);
       good = false;
       continue;
@@ -449,20 +432,18 @@ void Lowering::assign_value(const Line& line, const Target& target, Value value,
       if (std::find(listed->begin(), listed->end(), a) == listed->end()) {
         const std::string from = source_of_axis(*line.value, a, scope);
         fail(line.value->span,
-             fmt::format("the value of '{}' has the axis '{}', which is not listed", target.name,
-                         axis_name(a)),
-             scope,
+             fmt::format("the value of '{}' has the axis '{}', which is not listed", target.name, axis_name(a)), scope,
              from.empty() ? fmt::format("list it, or sum over it: sum[{}](…)", axis_name(a))
-                          : fmt::format("'{}' comes from {}: list it, or sum over it, sum[{}](…)",
-                                        axis_name(a), from, axis_name(a)));
+                          : fmt::format("'{}' comes from {}: list it, or sum over it, sum[{}](…)", axis_name(a), from,
+                                        axis_name(a)));
         return bind_poison();
       }
     order = *listed;
   } else if (line.is_out && order.size() >= 2) {
-    fail(target.span,
-         fmt::format("the out '{}' has {} axes and must say in which order they are written", target.name,
-                     order.size()),
-         scope, fmt::format("write out {}[{}] = …", target.name, list_of(order)));
+    fail(
+        target.span,
+        fmt::format("the out '{}' has {} axes and must say in which order they are written", target.name, order.size()),
+        scope, fmt::format("write out {}[{}] = …", target.name, list_of(order)));
     return bind_poison();
   }
   value.symbol = -1;
@@ -488,8 +469,7 @@ void Lowering::report_unassigned(const Cell& cell) {
       fail(symbols_[s].span, fmt::format("state '{}' is never assigned", symbols_[s].name), scope,
            fmt::format("add a line {}' = …", symbols_[s].name));
   }
-  if (!any)
-    fail(cell.span, fmt::format("the cell '{}' has no state", cell.name), scope, "declare one: state h[…]");
+  if (!any) fail(cell.span, fmt::format("the cell '{}' has no state", cell.name), scope, "declare one: state h[…]");
 }
 
 std::optional<CellGraph> Lowering::cell(const Cell& cell) {
@@ -500,8 +480,8 @@ std::optional<CellGraph> Lowering::cell(const Cell& cell) {
   Scope scope;
   declare_axes(cell.axes, scope);
   if (cell.declarations.size() > kMaxSymbols) {
-    fail(cell.declarations[kMaxSymbols].span,
-         fmt::format("more than {} declared names in one cell", kMaxSymbols), scope);
+    fail(cell.declarations[kMaxSymbols].span, fmt::format("more than {} declared names in one cell", kMaxSymbols),
+         scope);
     return std::nullopt;
   }
   for (const Declaration& d : cell.declarations) declare(d, scope);

@@ -31,8 +31,7 @@ Value Lowering::fail(Span span, std::string message, const Scope& scope, std::st
 bool Lowering::too_large(Span span, const Scope& scope) {
   if (graph_.size() <= kMaxNodes) return false;
   if (!stopped_)
-    fail(span, fmt::format("the cell has more than {} operations once functions are inlined", kMaxNodes),
-         scope);
+    fail(span, fmt::format("the cell has more than {} operations once functions are inlined", kMaxNodes), scope);
   return stopped_ = true;
 }
 
@@ -93,7 +92,8 @@ Value Lowering::lower_name(const Expr& e, Scope& scope) {
   const std::map<std::string, Binding>& table = e.primed ? scope.primes : scope.values;
   const auto found = table.find(e.name);
   // Some steps back h' is known, wherever the line is that gives it.
-  const int symbol = found == table.end() && e.primed && steps_back_ > 0 && scope.kind == Scope::Kind::Cell ? find_symbol(e.name) : -1;
+  const int symbol =
+      found == table.end() && e.primed && steps_back_ > 0 && scope.kind == Scope::Kind::Cell ? find_symbol(e.name) : -1;
   if (symbol >= 0 && symbols_[symbol].kind == SymbolKind::State) return read_name(e, next_value(symbol), scope);
   if (found == table.end()) return undefined_name(e, scope);
   return read_name(e, found->second.value, scope);
@@ -109,7 +109,8 @@ Value Lowering::read_name(const Expr& e, Value value, Scope& scope) {
                               symbol.kind == SymbolKind::State ? "a state" : "an input"),
                   scope);
     if (scope.kind == Scope::Kind::Default)
-      return fail(e.span, fmt::format("a default is made of numbers, size, eye and functions; '{}' is declared", e.name),
+      return fail(e.span,
+                  fmt::format("a default is made of numbers, size, eye and functions; '{}' is declared", e.name),
                   scope);
     std::vector<Index> index;
     for (AxisId a : value.order) index.push_back({a, 0});
@@ -121,8 +122,7 @@ Value Lowering::read_name(const Expr& e, Value value, Scope& scope) {
 bool Lowering::plain(const Value& value, Span span, Scope& scope) {
   if (value.poisoned) return false;
   // A start is laid out like the state itself, so that there the places do stay apart.
-  if (!value.repeated() || scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default)
-    return true;
+  if (!value.repeated() || scope.kind == Scope::Kind::Start || scope.kind == Scope::Kind::Default) return true;
   std::string twice, named;
   char letter = 'i';
   for (std::size_t p = 0; p < value.shown.size(); ++p) {
@@ -132,8 +132,8 @@ bool Lowering::plain(const Value& value, Span span, Scope& scope) {
   }
   const std::string name = value.name.empty() ? "A" : value.name;
   fail(span,
-       fmt::format("{} has the axis '{}' more than once, so its places cannot be told apart here",
-                   describe(value), twice),
+       fmt::format("{} has the axis '{}' more than once, so its places cannot be told apart here", describe(value),
+                   twice),
        scope, fmt::format("write {}[{}] …, or use it in {}@x", name, named, name));
   return false;
 }
@@ -142,10 +142,12 @@ bool Lowering::all_places(const Value& value, const std::vector<AxisId>& axes, S
   const auto base = [&](AxisId a) { return graph_.axis(a).copy_of == kNoAxis ? a : graph_.axis(a).copy_of; };
   for (AxisId own : value.order)
     for (AxisId other : axes) {
-      if (base(other) != base(own) || std::find(value.order.begin(), value.order.end(), other) != value.order.end()) continue;
+      if (base(other) != base(own) || std::find(value.order.begin(), value.order.end(), other) != value.order.end())
+        continue;
       fail(span,
-           fmt::format("{} has the axis '{}' fewer times than what stands beside it, so its places cannot be told apart here",
-                       describe(value), axis_name(base(own))),
+           fmt::format(
+               "{} has the axis '{}' fewer times than what stands beside it, so its places cannot be told apart here",
+               describe(value), axis_name(base(own))),
            scope, "what has the axis at all must have all of its places here, as eye has");
       return false;
     }
@@ -159,8 +161,8 @@ bool Lowering::unite(std::vector<AxisId>& axes, const std::vector<AxisId>& more,
       if (axis_name(other) == axis_name(a)) {
         const auto like = [&](AxisId axis) { return axis_name(graph_.axis(axis).extent_of); };
         fail(span,
-             fmt::format("'{}' has the length of '{}' on one side and of '{}' on the other", axis_name(a),
-                         like(other), like(a)),
+             fmt::format("'{}' has the length of '{}' on one side and of '{}' on the other", axis_name(a), like(other),
+                         like(a)),
              scope, "use one index name for one length");
         return false;
       }
@@ -205,8 +207,7 @@ Value Lowering::elementwise(Op op, const std::vector<Value>& args, const std::ve
   for (std::size_t i = 0; i < args.size() && good; ++i) good = all_places(args[i], axes, places[i], scope);
   if (!good) return poison();
   if (op == Op::Div)
-    if (const auto gate = logistic(graph_, nodes[0], nodes[1], span))
-      return expression_value(*gate, std::move(axes));
+    if (const auto gate = logistic(graph_, nodes[0], nodes[1], span)) return expression_value(*gate, std::move(axes));
   return expression_value(graph_.op(op, std::move(nodes), span), std::move(axes));
 }
 
@@ -221,9 +222,9 @@ Value Lowering::lower_power(const Expr& e, Scope& scope) {
 namespace {
 
 Op binary_op(const std::string& sign) {
-  static const std::map<std::string, Op> ops = {
-      {"+", Op::Add}, {"-", Op::Sub}, {"*", Op::Mul}, {"/", Op::Div}, {"<", Op::Lt},
-      {"<=", Op::Le}, {">", Op::Gt},  {">=", Op::Ge}, {"==", Op::Eq}, {"!=", Op::Ne}};
+  static const std::map<std::string, Op> ops = {{"+", Op::Add}, {"-", Op::Sub}, {"*", Op::Mul}, {"/", Op::Div},
+                                                {"<", Op::Lt},  {"<=", Op::Le}, {">", Op::Gt},  {">=", Op::Ge},
+                                                {"==", Op::Eq}, {"!=", Op::Ne}};
   const auto found = ops.find(sign);
   if (found == ops.end()) throw std::logic_error("lower: unknown operator sign " + sign);
   return found->second;
@@ -254,8 +255,8 @@ Value Lowering::lower_binary(const Expr& e, Scope& scope) {
   Value value = lower(*first, scope);
   for (std::size_t i = spine.size(); i-- > 0 && !too_large(e.span, scope);) {
     const Value right = lower(*spine[i]->args[1], scope);
-    value = elementwise(binary_op(spine[i]->name), {value, right},
-                        {spine[i]->args[0]->span, spine[i]->args[1]->span}, spine[i]->span, scope);
+    value = elementwise(binary_op(spine[i]->name), {value, right}, {spine[i]->args[0]->span, spine[i]->args[1]->span},
+                        spine[i]->span, scope);
   }
   return stopped_ ? poison() : value;
 }
@@ -285,40 +286,34 @@ Value Lowering::missing_axis(const Expr& at, const Value& a, const Value& b, Sco
   }
   const bool one = b.order.size() == 1;
   const std::string b_name = b.name.empty() ? "the right side" : b.name;
-  if (note.empty() && one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) != a.shown.end() &&
-      !a.name.empty())
-    note =
-        fmt::format("{}@{} contracts the axis '{}'", b.name.empty() ? "x" : b.name, a.name, list_of(b.shown));
+  if (note.empty() && one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) != a.shown.end() && !a.name.empty())
+    note = fmt::format("{}@{} contracts the axis '{}'", b.name.empty() ? "x" : b.name, a.name, list_of(b.shown));
   if (b.order.empty()) {
     if (note.empty()) note = "a value without axes is multiplied by '*'";
-    return fail(at.name_span,
-                fmt::format("{} has no axes: '@' has nothing to contract with {}", b_name, describe(a)),
+    return fail(at.name_span, fmt::format("{} has no axes: '@' has nothing to contract with {}", b_name, describe(a)),
                 scope, note);
   }
   if (one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) == a.shown.end())
     return fail(at.name_span,
-                fmt::format("axis '{}' of {} is not an axis of {}", list_of(b.shown), b_name, describe(a)),
-                scope, note);
-  return fail(
-      at.name_span,
-      fmt::format("'@' contracts the last axis of {}, '{}', which {} lacks", describe(a), list_of({last}),
-                  b.name.empty() ? "the right side [" + list_of(b.shown) + "]" : describe(b)),
-      scope, note);
+                fmt::format("axis '{}' of {} is not an axis of {}", list_of(b.shown), b_name, describe(a)), scope,
+                note);
+  return fail(at.name_span,
+              fmt::format("'@' contracts the last axis of {}, '{}', which {} lacks", describe(a), list_of({last}),
+                          b.name.empty() ? "the right side [" + list_of(b.shown) + "]" : describe(b)),
+              scope, note);
 }
 
 Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& scope) {
   if (a.poisoned || b.poisoned) return poison();
-  if (a.order.empty())
-    return fail(at.args[0]->span, "the left side of '@' has no axes", scope, "multiply by '*'");
+  if (a.order.empty()) return fail(at.args[0]->span, "the left side of '@' has no axes", scope, "multiply by '*'");
   if (!a.ordered)
-    return fail(at.args[0]->span,
-                fmt::format("the left side of '@' has the axes {} in no order, so it has no last axis",
-                            list_of(a.shown)),
-                scope,
-                fmt::format("write sum[k](a*b) over the axis k that is meant, or list the axes where {} is "
-                            "given: {}[{}] = …",
-                            a.name.empty() ? "the left side" : a.name, a.name.empty() ? "a" : a.name,
-                            list_of(a.shown)));
+    return fail(
+        at.args[0]->span,
+        fmt::format("the left side of '@' has the axes {} in no order, so it has no last axis", list_of(a.shown)),
+        scope,
+        fmt::format("write sum[k](a*b) over the axis k that is meant, or list the axes where {} is "
+                    "given: {}[{}] = …",
+                    a.name.empty() ? "the left side" : a.name, a.name.empty() ? "a" : a.name, list_of(a.shown)));
   const AxisId last = a.shown.back();
   const auto found = std::find(b.shown.begin(), b.shown.end(), last);
   if (found == b.shown.end()) return missing_axis(at, a, b, scope);
@@ -345,8 +340,7 @@ Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& 
 
   // The contracted axis is bound under its own name unless that name stays free beside it.
   AxisId bound = last;
-  for (int n = 1; std::find(axes.begin(), axes.end(), bound) != axes.end(); ++n)
-    bound = graph_.copy_axis(last, n);
+  for (int n = 1; std::find(axes.begin(), axes.end(), bound) != axes.end(); ++n) bound = graph_.copy_axis(last, n);
   std::vector<std::pair<AxisId, Index>> map_a, map_b;
   for (std::size_t p = 0; p < rest_a.size(); ++p) map_a.emplace_back(a.order[p], Index{rest_a[p], 0});
   map_a.emplace_back(a.order.back(), Index{bound, 0});

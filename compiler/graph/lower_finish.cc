@@ -45,8 +45,7 @@ class Finisher {
     copy_symbols();
     copy_nodes();
     write_updates();
-    for (const Out& out : from_.outs)
-      result_.outs.push_back({out.name, out.index, image_[out.value], out.span});
+    for (const Out& out : from_.outs) result_.outs.push_back({out.name, out.index, image_[out.value], out.span});
     for (const NamedValue& v : from_.named)
       if (image_[v.node] != kNoNode && !too_deep_[v.node])
         result_.named.push_back({v.name, image_[v.node], v.index, v.span, v.ordered});
@@ -55,9 +54,7 @@ class Finisher {
 
  private:
   bool is_prime(int symbol) const { return symbol >= static_cast<int>(symbols_.size()); }
-  NodeId update_behind(int symbol) const {
-    return from_.updates[static_cast<std::size_t>(symbol) % symbols_.size()];
-  }
+  NodeId update_behind(int symbol) const { return from_.updates[static_cast<std::size_t>(symbol) % symbols_.size()]; }
 
   /// What a scratch node reads; a prime reads the update behind it.
   void push_operands(const Node& node, std::vector<NodeId>& stack) const {
@@ -174,8 +171,7 @@ class Finisher {
       const std::size_t s = static_cast<std::size_t>(node.symbol) % symbols_.size();
       if (is_prime(node.symbol)) {
         std::vector<std::pair<AxisId, Index>> map;
-        for (std::size_t p = 0; p < node.index.size(); ++p)
-          map.emplace_back(symbols_[s].index[p], node.index[p]);
+        for (std::size_t p = 0; p < node.index.size(); ++p) map.emplace_back(symbols_[s].index[p], node.index[p]);
         return result_.graph.reindex(image_[from_.updates[s]], std::move(map), node.span);
       }
       node.symbol = number_[s];
@@ -234,8 +230,8 @@ class Finisher {
   const Graph& graph_;
   const std::vector<Symbol>& symbols_;
   std::vector<char> alive_, too_deep_;  ///< by scratch node
-  std::vector<int> depth_;  ///< of each history; -1: the length of an axis that is known only at run time
-  std::vector<int> sure_;   ///< what is there whatever the lengths of open axes (1 at least),
+  std::vector<int> depth_;              ///< of each history; -1: the length of an axis that is known only at run time
+  std::vector<int> sure_;               ///< what is there whatever the lengths of open axes (1 at least),
   std::map<std::pair<int, AxisId>, int> beyond_;  ///< and by open axis what lies beyond
   CellGraph result_;
   std::vector<int> number_;    ///< by scratch symbol
@@ -249,8 +245,7 @@ std::optional<CellGraph> Lowering::finish(const Cell& cell) {
   Finisher finisher(scratch);
   if (finisher.symbol_count() > kMaxSymbols) {
     fail(cell.span,
-         fmt::format("'{}' has more than {} states, inputs and params, lagged states included", cell.name,
-                     kMaxSymbols),
+         fmt::format("'{}' has more than {} states, inputs and params, lagged states included", cell.name, kMaxSymbols),
          {});
     return std::nullopt;
   }

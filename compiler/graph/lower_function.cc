@@ -19,9 +19,8 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
     std::string list;
     for (const auto& [name, span] : function.params) list += (list.empty() ? "" : ", ") + name;
     fail(e.span,
-         fmt::format("'{}({})' takes {} argument{}, and {} {} given", function.name, list,
-                     function.params.size(), function.params.size() == 1 ? "" : "s", args.size(),
-                     args.size() == 1 ? "is" : "are"),
+         fmt::format("'{}({})' takes {} argument{}, and {} {} given", function.name, list, function.params.size(),
+                     function.params.size() == 1 ? "" : "s", args.size(), args.size() == 1 ? "is" : "are"),
          scope);
     good = false;
   }
@@ -29,11 +28,10 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
     std::string list;
     for (const HeaderAxis& axis : function.axes) list += (list.empty() ? "" : ",") + axis.name;
     fail(e.name_span,
-         function.axes.empty()
-             ? fmt::format("'{}' takes no axes", function.name)
-             : fmt::format("'{}[{}]' takes {} {}, and {} {} given", function.name, list, function.axes.size(),
-                           function.axes.size() == 1 ? "axis" : "axes", e.index.size(),
-                           e.index.size() == 1 ? "is" : "are"),
+         function.axes.empty() ? fmt::format("'{}' takes no axes", function.name)
+                               : fmt::format("'{}[{}]' takes {} {}, and {} {} given", function.name, list,
+                                             function.axes.size(), function.axes.size() == 1 ? "axis" : "axes",
+                                             e.index.size(), e.index.size() == 1 ? "is" : "are"),
          scope,
          function.axes.empty() ? fmt::format("write {}(…)", function.name)
                                : fmt::format("write {}[{}](…)", function.name, list));
@@ -81,8 +79,8 @@ std::vector<Value> Lowering::call_function(const Expr& e, const Function& functi
   return function_body(function, args, e.span, body);
 }
 
-std::vector<Value> Lowering::function_body(const Function& function, const std::vector<Value>& args,
-                                           Span span, Scope& scope) {
+std::vector<Value> Lowering::function_body(const Function& function, const std::vector<Value>& args, Span span,
+                                           Scope& scope) {
   for (std::size_t i = 0; i < function.params.size(); ++i) {
     const auto& [name, at] = function.params[i];
     if (!check_new_name(name, at, scope)) continue;
@@ -108,8 +106,7 @@ std::vector<Value> Lowering::function_body(const Function& function, const std::
           if (std::find(ids.begin(), ids.end(), a) != ids.end()) name = text;
         value =
             fail(result->span,
-                 fmt::format("the result of '{}' has the axis '{}', which exists only inside it",
-                             function.name, name),
+                 fmt::format("the result of '{}' has the axis '{}', which exists only inside it", function.name, name),
                  scope, fmt::format("make it an axis of the function: fn {}[{}](…)", function.name, name));
         break;
       }
@@ -134,23 +131,22 @@ std::vector<Value> Lowering::function_body(const Function& function, const std::
   return results;
 }
 
-Value Lowering::with_slopes(const Function& function, const Value& value, const std::vector<Value>& args,
-                            Span span, Scope& scope) {
+Value Lowering::with_slopes(const Function& function, const Value& value, const std::vector<Value>& args, Span span,
+                            Scope& scope) {
   std::vector<NodeId> arguments, slopes;
   bool good = !value.poisoned, varies = false;
   for (std::size_t i = 0; i < function.derivative.size(); ++i) {
     const Expr& e = *function.derivative[i];
     learn_index_names(e, scope);
     const Value slope = lower(e, scope);
-    if (i >= args.size() || args[i].poisoned || !plain(slope, e.span, scope) ||
-        !plain(args[i], span, scope) || value.poisoned) {
+    if (i >= args.size() || args[i].poisoned || !plain(slope, e.span, scope) || !plain(args[i], span, scope) ||
+        value.poisoned) {
       good = false;
       continue;
     }
     // A slope says how an entry of the result follows the same entry of an argument, so neither
     // may have an axis along which the result has one entry only.
-    for (const auto& [node, what] :
-         {std::pair{args[i].node, "parameter"}, std::pair{slope.node, "slope for"}})
+    for (const auto& [node, what] : {std::pair{args[i].node, "parameter"}, std::pair{slope.node, "slope for"}})
       for (AxisId a : graph_[node].axes)
         if (good && !graph_.has_axis(value.node, a)) {
           fail(e.span,
@@ -165,8 +161,7 @@ Value Lowering::with_slopes(const Function& function, const Value& value, const 
   }
   if (!good) return poison();
   if (!varies) return value;
-  return expression_value(graph_.surrogate(value.node, std::move(arguments), std::move(slopes), span),
-                          value.order);
+  return expression_value(graph_.surrogate(value.node, std::move(arguments), std::move(slopes), span), value.order);
 }
 
 void Lowering::check_function(const Function& function) {

@@ -14,21 +14,21 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compiler/syntax/diagnostic.h"
 #include "compiler/graph/graph.h"
+#include "compiler/syntax/diagnostic.h"
 #include "compiler/syntax/parse.h"
 #include "compiler/syntax/tree.h"
 
 namespace cellc::lowering {
 
 inline constexpr int kMaxLag = 4096;
-inline constexpr int kMaxStateLagAxis = 256;      ///< each entry of lag[w](h) costs a state and a select
-inline constexpr int kMaxCallDepth = 64;          ///< functions that call functions
-inline constexpr int kMaxDepth = 600;             ///< nesting of expressions through inlined functions
-inline constexpr std::size_t kMaxSymbols = 4096;  ///< states (lagged ones too), inputs and params of one cell
-inline constexpr std::size_t kMaxAxes = 1024;     ///< index variables of one cell
-inline constexpr std::size_t kMaxErrors = 1000;   ///< a hostile file must not cost a search per error
-inline constexpr std::size_t kMaxSuggestions = 60;  ///< nobody reads further, and each looks at every name
+inline constexpr int kMaxStateLagAxis = 256;            ///< each entry of lag[w](h) costs a state and a select
+inline constexpr int kMaxCallDepth = 64;                ///< functions that call functions
+inline constexpr int kMaxDepth = 600;                   ///< nesting of expressions through inlined functions
+inline constexpr std::size_t kMaxSymbols = 4096;        ///< states (lagged ones too), inputs and params of one cell
+inline constexpr std::size_t kMaxAxes = 1024;           ///< index variables of one cell
+inline constexpr std::size_t kMaxErrors = 1000;         ///< a hostile file must not cost a search per error
+inline constexpr std::size_t kMaxSuggestions = 60;      ///< nobody reads further, and each looks at every name
 inline constexpr std::size_t kMaxWork = 3 * kMaxNodes;  ///< steps of inlining and lagging in one file
 
 /// A value during lowering. `order` names every axis that the value has in the sense of the
@@ -143,8 +143,7 @@ class Lowering {
   Value contract(const Expr& at, const Value& a, const Value& b, Scope& scope);
   Value missing_axis(const Expr& at, const Value& a, const Value& b, Scope& scope);
   /// `places`: where each operand stands.
-  Value elementwise(Op op, const std::vector<Value>& args, const std::vector<Span>& places, Span span,
-                    Scope& scope);
+  Value elementwise(Op op, const std::vector<Value>& args, const std::vector<Span>& places, Span span, Scope& scope);
   /// False, with an error, where the value cannot stand in an elementwise place.
   bool plain(const Value& value, Span span, Scope& scope);
   /// False, with an error, where `axes` has more places of a repeated axis than the value, as W*p has in
@@ -176,8 +175,7 @@ class Lowering {
 
   // lower_function.cc
   std::vector<Value> call_function(const Expr& e, const Function& function, Scope& scope);
-  std::vector<Value> function_body(const Function& function, const std::vector<Value>& args, Span span,
-                                   Scope& scope);
+  std::vector<Value> function_body(const Function& function, const std::vector<Value>& args, Span span, Scope& scope);
   Value with_slopes(const Function& function, const Value& value, const std::vector<Value>& args, Span span,
                     Scope& scope);
 
@@ -223,7 +221,7 @@ class Lowering {
   std::set<int> told_cycle_;            ///< lines already said to need each other
   std::size_t searched_ = 0;            ///< lines visited in search of cycles
   int line_ = -1;
-  int steps_back_ = 0;                  ///< of the lags around what is being lowered
+  int steps_back_ = 0;  ///< of the lags around what is being lowered
   int depth_ = 0;
   bool standalone_ = false;  ///< check_function: calls are not inlined
   bool partial_ = false;     ///< a syntax error took lines from the tree

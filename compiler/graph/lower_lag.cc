@@ -50,8 +50,8 @@ NodeId Lowering::shift(NodeId root, int steps, Span span, Scope& scope) {
       }
       if (node.lag > kMaxLag) {
         fail(span,
-             fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(node.symbol).name,
-                         node.lag, kMaxLag),
+             fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(node.symbol).name, node.lag,
+                         kMaxLag),
              scope);
         return kNoNode;
       }
@@ -74,8 +74,7 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
   auto occurs = [&](AxisId a) {
     for (NodeId id : nodes) {
       const Node& n = graph_[id];
-      if (graph_.has_axis(id, a) || std::find(n.bound.begin(), n.bound.end(), a) != n.bound.end())
-        return true;
+      if (graph_.has_axis(id, a) || std::find(n.bound.begin(), n.bound.end(), a) != n.bound.end()) return true;
       for (const auto& [from, to] : n.map)
         if (from == a || to.axis == a) return true;
     }
@@ -135,7 +134,8 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
   }
   const Value steps_before = lower(*e.args[1], scope);
   const Node* const count = steps_before.poisoned ? nullptr : &graph_[steps_before.node];
-  const bool known = count && count->op == Op::Constant && count->number >= 0 && count->number == std::floor(count->number);
+  const bool known =
+      count && count->op == Op::Constant && count->number >= 0 && count->number == std::floor(count->number);
   const int steps = known && count->number <= kMaxLag ? static_cast<int>(count->number) : 0;
   // h' one step earlier is h, and needs no line above that gives h'.
   steps_back_ += steps;
@@ -146,8 +146,8 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
     return fail(e.args[1]->span, "the steps of a lag are a whole number, 0 or more, known in the text", scope,
                 "write lag(x, 2), or give the number a name on a line of its own");
   if (graph_[steps_before.node].number > kMaxLag)
-    return fail(e.args[1]->span, fmt::format("a lag of {} steps; the limit is {}", graph_[steps_before.node].number, kMaxLag),
-                scope);
+    return fail(e.args[1]->span,
+                fmt::format("a lag of {} steps; the limit is {}", graph_[steps_before.node].number, kMaxLag), scope);
   value.node = shift(value.node, steps, e.span, scope);
   if (value.node == kNoNode) return poison();
   value.symbol = -1;
@@ -157,16 +157,15 @@ Value Lowering::lower_lag(const Expr& e, Scope& scope) {
 
 Value Lowering::lag_along_axis(const Expr& e, Scope& scope) {
   const std::vector<Value> args = lower_args(e, scope);
-  if (args.size() != 1 || e.index.size() != 1)
-    return fail(e.span, "lag[w](x) takes one axis and one value", scope);
+  if (args.size() != 1 || e.index.size() != 1) return fail(e.span, "lag[w](x) takes one axis and one value", scope);
   const AxisId axis = known_axis(e.index[0], nullptr, scope);
   if (axis == kNoAxis || args[0].poisoned) return poison();
   const Value& value = args[0];
   if (!plain(value, e.args[0]->span, scope)) return poison();
   if (std::find(value.order.begin(), value.order.end(), axis) != value.order.end())
     return fail(e.args[0]->span,
-                fmt::format("{} has the axis '{}' already, along which its lags would be lined up",
-                            describe(value), axis_name(axis)),
+                fmt::format("{} has the axis '{}' already, along which its lags would be lined up", describe(value),
+                            axis_name(axis)),
                 scope, "use an axis of its own for the lags");
   const NodeId node = shift_along(value.node, axis, e.span, scope);
   if (node == kNoNode) return poison();

@@ -16,8 +16,7 @@ std::string key_of(const std::string& name, bool primed) { return primed ? name 
 
 void Lowering::collect_definitions(const Cell& cell) {
   for (std::size_t i = 0; i < cell.lines.size(); ++i)
-    for (const Target& t : cell.lines[i].targets)
-      line_of_.emplace(key_of(t.name, t.primed), static_cast<int>(i));
+    for (const Target& t : cell.lines[i].targets) line_of_.emplace(key_of(t.name, t.primed), static_cast<int>(i));
 }
 
 // The lines from `from` to `to`, each needing what the next one gives; empty if there is no such way.
@@ -38,8 +37,7 @@ std::vector<int> Lowering::path_between_lines(int from, int to) {
     walk(*cell_->lines[line].value, [&](const Expr& e) {
       if (e.kind != ExprKind::Name) return;
       const auto found = line_of_.find(key_of(e.name, e.primed));
-      if (found != line_of_.end() && reached_from.emplace(found->second, line).second)
-        queue.push_back(found->second);
+      if (found != line_of_.end() && reached_from.emplace(found->second, line).second) queue.push_back(found->second);
     });
   }
   return {};
@@ -56,8 +54,8 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
                               symbols_[symbol].kind == SymbolKind::Input ? "an input" : "a param"),
                   scope, fmt::format("write {}", e.name));
     if (e.primed && symbol < 0 && (line_of_.contains(e.name) || scope.values.contains(e.name)))
-      return fail(e.span, fmt::format("'{}' is not a state: only a state has a value after the step", e.name),
-                  scope, fmt::format("write {}", e.name));
+      return fail(e.span, fmt::format("'{}' is not a state: only a state has a value after the step", e.name), scope,
+                  fmt::format("write {}", e.name));
     // The state that has no line gets an error of its own.
     if (e.primed && symbol >= 0 && given == line_of_.end()) return poison();
     if (given != line_of_.end()) {
@@ -65,9 +63,9 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
       const Span place = cell_->lines[later].targets[0].span;
       if (told_cycle_.contains(line_) && told_cycle_.contains(later)) return poison();
       if (later == line_)
-        return fail(e.span, fmt::format("cyclic definition: '{}' is given by itself", key), scope,
-                    e.primed ? fmt::format("the value before the step is {}", e.name)
-                             : "only a state has a value from before");
+        return fail(
+            e.span, fmt::format("cyclic definition: '{}' is given by itself", key), scope,
+            e.primed ? fmt::format("the value before the step is {}", e.name) : "only a state has a value from before");
       const std::vector<int> path = path_between_lines(later, line_);
       if (!path.empty()) {
         std::string way = key_of(cell_->lines[line_].targets[0].name, cell_->lines[line_].targets[0].primed);
@@ -85,13 +83,12 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
                     "a state's value from before the step is written without '", place);
       }
       const char* how = e.primed ? "read before the line that gives it" : "used before it is given";
-      return fail(e.span, fmt::format("'{}' is {}", key, how), scope, "it is given here; move that line up",
-                  place);
+      return fail(e.span, fmt::format("'{}' is {}", key, how), scope, "it is given here; move that line up", place);
     }
   }
   if (scope.kind == Scope::Kind::Function && e.primed)
-    return fail(e.span, fmt::format("'{}': a function has no states; it sees its parameters only", key),
-                scope, "pass the value as an argument");
+    return fail(e.span, fmt::format("'{}': a function has no states; it sees its parameters only", key), scope,
+                "pass the value as an argument");
 
   if (partial_) return poison();
   if (!may_suggest()) return fail(e.span, fmt::format("unknown name '{}'", key), scope);
@@ -106,15 +103,16 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
     known.clear();
     const std::vector<Target>& own = cell_->lines[line_].targets;
     for (const Symbol& s : symbols_)
-      if (s.kind == SymbolKind::State && std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.name == s.name; }))
+      if (s.kind == SymbolKind::State &&
+          std::none_of(own.begin(), own.end(), [&](const Target& t) { return t.name == s.name; }))
         known.push_back(s.name);
   }
   if (scope.kind == Scope::Kind::Function && scope.function)
     for (const Line& line : scope.function->lines)
       for (const Target& t : line.targets)
         if (t.name == e.name)
-          return fail(e.span, fmt::format("'{}' is used before it is given", e.name), scope,
-                      "it is given here", t.span);
+          return fail(e.span, fmt::format("'{}' is used before it is given", e.name), scope, "it is given here",
+                      t.span);
   std::string note;
   if (const std::string near = closest_name(e.name, known); !near.empty()) {
     note = fmt::format("did you mean '{}'?", key_of(near, e.primed));

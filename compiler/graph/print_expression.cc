@@ -19,9 +19,9 @@ constexpr int kMostInPower = 1000;  // what the language takes after ^; pow take
 bool is_comparison(Op op) { return op >= Op::Lt && op <= Op::Ne; }
 
 bool is_greek(const std::string& s) {
-  static const char* const names[] = {"alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta",
-                                      "iota", "kappa", "lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau",
-                                      "phi", "chi", "psi", "omega"};
+  static const char* const names[] = {"alpha", "beta",  "gamma",  "delta", "epsilon", "zeta", "eta", "theta",
+                                      "iota",  "kappa", "lambda", "mu",    "nu",      "xi",   "pi",  "rho",
+                                      "sigma", "tau",   "phi",    "chi",   "psi",     "omega"};
   return std::find(std::begin(names), std::end(names), s) != std::end(names);
 }
 
@@ -30,11 +30,14 @@ bool is_greek(const std::string& s) {
 std::string latex_name(const std::string& name) {
   std::string base = name, primes, digits;
   while (!base.empty() && base.back() == '\'') base.pop_back(), primes += '\'';
-  while (base.size() > 1 && std::isdigit(static_cast<unsigned char>(base.back()))) digits.insert(0, 1, base.back()), base.pop_back();
+  while (base.size() > 1 && std::isdigit(static_cast<unsigned char>(base.back())))
+    digits.insert(0, 1, base.back()), base.pop_back();
   if (!digits.empty() && base.size() > 1 && base.back() == '_') base.pop_back();
   std::string text;
-  if (is_greek(base)) text = "\\" + base;
-  else if (base.size() == 1) text = base;
+  if (is_greek(base))
+    text = "\\" + base;
+  else if (base.size() == 1)
+    text = base;
   else {
     text = "\\mathrm{";
     for (char c : base) text += c == '_' ? std::string("\\_") : std::string(1, c);
@@ -221,7 +224,9 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
       result = {notation_ == Notation::Latex ? "|" + latex_name(name) + "|" : "size[" + name + "]", kPrimary};
       break;
     }
-    case Op::Read: result = {read_text(n, renaming), kPrimary}; break;
+    case Op::Read:
+      result = {read_text(n, renaming), kPrimary};
+      break;
     case Op::Eye:
     case Op::OneHot: {
       result = {identity_text(through(n.index[0], renaming), through(n.index[1], renaming)), kPrimary};
@@ -237,10 +242,17 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
     }
     case Op::ReduceSum:
     case Op::ReduceMax:
-    case Op::Softmax: result = reduction(node, renaming); break;
-    case Op::MaxShare: result = max_share(node, renaming); break;
-    case Op::Surrogate: result = piece(n.args[0], renaming); break;
-    default: result = elementwise(node, renaming);
+    case Op::Softmax:
+      result = reduction(node, renaming);
+      break;
+    case Op::MaxShare:
+      result = max_share(node, renaming);
+      break;
+    case Op::Surrogate:
+      result = piece(n.args[0], renaming);
+      break;
+    default:
+      result = elementwise(node, renaming);
   }
   --depth_;
   return result;
@@ -284,8 +296,10 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
     case Op::Div:
       if (latex) return {"\\frac{" + at(0, 0) + "}{" + at(1, 0) + "}", kPrimary};
       return {at(0, kProduct) + "/" + at(1, kContract), kProduct};
-    case Op::Neg: return {"-" + at(0, kNegate + 1), kNegate};
-    case Op::Square: return {latex ? raised(at(0, kPrimary), "2") : at(0, kPrimary) + "^2", kPower};
+    case Op::Neg:
+      return {"-" + at(0, kNegate + 1), kNegate};
+    case Op::Square:
+      return {latex ? raised(at(0, kPrimary), "2") : at(0, kPrimary) + "^2", kPower};
     case Op::Pow: {
       const Node& e = cell_.graph[n.args[1]];
       if (e.op == Op::Constant && e.number == std::round(e.number) && std::fabs(e.number) < 1e6) {
@@ -297,7 +311,8 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
       if (latex) return {raised(at(0, kPrimary), at(1, 0)), kPower};
       break;
     }
-    default: break;
+    default:
+      break;
   }
   if (is_comparison(n.op))
     return {at(0, kSum) + " " + (latex ? op_info(n.op).latex : op_info(n.op).text) + " " + at(1, kSum), kComparison};
@@ -306,7 +321,8 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
     if (n.op == Op::Rsqrt) return {"\\frac{1}{\\sqrt{" + at(0, 0) + "}}", kPrimary};
     if (n.op == Op::Abs) return {"\\left|" + at(0, 0) + "\\right|", kPrimary};
     if (n.op == Op::Where)
-      return {"\\begin{cases}" + at(1, 0) + " & " + at(0, 0) + "\\\\ " + at(2, 0) + " & \\text{otherwise}\\end{cases}", kPrimary};
+      return {"\\begin{cases}" + at(1, 0) + " & " + at(0, 0) + "\\\\ " + at(2, 0) + " & \\text{otherwise}\\end{cases}",
+              kPrimary};
   }
   const OpInfo& info = op_info(n.op);
   std::string args;
@@ -322,8 +338,8 @@ bool ExpressionPrinter::contraction(NodeId node, const Renaming& renaming, Piece
   if (body.op != Op::Mul || names_.count(n.args[0])) return false;
   // W@h reads better than h@W: the operand with more axes goes left where it can.
   const NodeId first = body.args[0], second = body.args[1];
-  const bool swap = cell_.graph[second].op == Op::Read &&
-                    cell_.graph[second].index.size() > cell_.graph[first].index.size();
+  const bool swap =
+      cell_.graph[second].op == Op::Read && cell_.graph[second].index.size() > cell_.graph[first].index.size();
   return contracts(swap ? second : first, swap ? first : second, n.bound[0], renaming, out) ||
          contracts(swap ? first : second, swap ? second : first, n.bound[0], renaming, out);
 }
@@ -403,7 +419,9 @@ ExpressionPrinter::Piece ExpressionPrinter::reduction(NodeId node, const Renamin
   std::string identities;
   for (AxisId b : n.bound) {
     const auto another_at = [&](Index place) {
-      return std::any_of(n.axes.begin(), n.axes.end(), [&](AxisId a) { return a != b && through({a, 0}, renaming) == place; });
+      return std::any_of(n.axes.begin(), n.axes.end(), [&](AxisId a) {
+        return a != b && through({a, 0}, renaming) == place;
+      });
     };
     AxisId spelled = b;
     // The axis of a softmax stays free and follows the renaming where it can; a bound one must not capture.
@@ -445,7 +463,8 @@ ExpressionPrinter::Piece ExpressionPrinter::max_share(NodeId node, const Renamin
   for (AxisId b : n.bound) {
     bool captured = false;
     for (AxisId free : n.axes)
-      captured |= !std::binary_search(n.bound.begin(), n.bound.end(), free) && through({free, 0}, renaming) == Index{b, 0};
+      captured |=
+          !std::binary_search(n.bound.begin(), n.bound.end(), free) && through({free, 0}, renaming) == Index{b, 0};
     bound.push_back(captured ? fresh_spelling(b) : b);
     inner[b] = Index{bound.back(), 0};
   }
@@ -454,7 +473,9 @@ ExpressionPrinter::Piece ExpressionPrinter::max_share(NodeId node, const Renamin
     std::string list;
     for (AxisId b : bound) list += (list.empty() ? "" : ",") + latex_name(axis_name(b));
     const std::string most = "\\max_{" + list + "}\\left(" + each + "\\right)";
-    return {"\\frac{\\left[" + x + " = " + most + "\\right]}{\\sum_{" + list + "} \\left[" + each + " = " + most + "\\right]}", kPrimary};
+    return {"\\frac{\\left[" + x + " = " + most + "\\right]}{\\sum_{" + list + "} \\left[" + each + " = " + most +
+                "\\right]}",
+            kPrimary};
   }
   const std::string most = "max" + index_list(bound) + "(" + each + ")";
   return {"(" + x + " == " + most + ")/sum" + index_list(bound) + "(" + each + " == " + most + ")", kProduct};

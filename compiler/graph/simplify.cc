@@ -215,8 +215,8 @@ Polynomial Simplifier::sum_over(const std::vector<AxisId>& bound, const Polynomi
     if (left.size() == 1 && left[0] == kNoAxis) continue;
     Monomial outer, kept;
     for (const auto& factor : inner) {
-      const bool runs = std::any_of(left.begin(), left.end(),
-                                    [&](AxisId b) { return graph_.has_axis(factor.first, b); });
+      const bool runs =
+          std::any_of(left.begin(), left.end(), [&](AxisId b) { return graph_.has_axis(factor.first, b); });
       (runs ? kept : outer).push_back(factor);
     }
     Polynomial term{{{}, coefficient}};
@@ -317,7 +317,8 @@ NodeId Simplifier::substitute_under(NodeId reduction, std::vector<std::pair<Axis
   for (AxisId& b : bound) {
     auto in_sight = [&](AxisId axis) {
       if (axis != b && (graph_.has_axis(n.args[0], axis) || std::count(bound.begin(), bound.end(), axis))) return true;
-      return std::any_of(map.begin(), map.end(), [&](const auto& e) { return e.second.is_axis() && e.second.axis == axis; });
+      return std::any_of(map.begin(), map.end(),
+                         [&](const auto& e) { return e.second.is_axis() && e.second.axis == axis; });
     };
     if (!in_sight(b)) continue;
     const AxisId old = b;
@@ -357,7 +358,8 @@ Polynomial Simplifier::form_of(NodeId node) {
     return graph_.op(n.op, std::move(args), n.span);
   };
   switch (n.op) {
-    case Op::Constant: return n.number == 0 ? Polynomial{} : Polynomial{{{}, n.number}};
+    case Op::Constant:
+      return n.number == 0 ? Polynomial{} : Polynomial{{{}, n.number}};
     case Op::Add:
     case Op::Sub: {
       if (arg(0).size() + arg(1).size() > kMaxTerms) {
@@ -367,7 +369,8 @@ Polynomial Simplifier::form_of(NodeId node) {
       }
       return sum(arg(0), arg(1), n.op == Op::Add ? 1 : -1);
     }
-    case Op::Neg: return scaled(arg(0), -1);
+    case Op::Neg:
+      return scaled(arg(0), -1);
     case Op::Mul: {
       const Polynomial a = arg(0), b = arg(1);
       if (factors(a) + factors(b) > kMaxFactors) {
@@ -381,7 +384,8 @@ Polynomial Simplifier::form_of(NodeId node) {
       const Polynomial a = arg(0), b = arg(1);
       return multiply(a, power(b, -1));
     }
-    case Op::Square: return power(arg(0), 2);
+    case Op::Square:
+      return power(arg(0), 2);
     case Op::Pow: {
       const NodeId exponent = canonical(n.args[1]);
       if (graph_[exponent].op == Op::Constant) {
@@ -391,7 +395,8 @@ Polynomial Simplifier::form_of(NodeId node) {
       break;
     }
     case Op::StopGradient:
-    case Op::Surrogate: return arg(0);
+    case Op::Surrogate:
+      return arg(0);
     case Op::Where: {
       const NodeId c = canonical(n.args[0]), a = canonical(n.args[1]), b = canonical(n.args[2]);
       if (a == b) return form(a);
@@ -426,7 +431,8 @@ Polynomial Simplifier::form_of(NodeId node) {
       if (r == node || graph_[r].op == n.op) return atom(r);
       return form(r);
     }
-    default: break;
+    default:
+      break;
   }
   if (!is_elementwise(n.op)) return atom(node);
   const NodeId r = rebuilt();

@@ -59,8 +59,7 @@ class Verifier {
     for (std::size_t p = 0; p < s.axes.size(); ++p) {
       known_axis(s.axes[p]);
       known_axis(s.index[p]);
-      require(graph_.axis(s.axes[p]).extent_of == s.axes[p],
-              "declared over something that is no header axis");
+      require(graph_.axis(s.axes[p]).extent_of == s.axes[p], "declared over something that is no header axis");
       require(s.index[p] == s.axes[p] || graph_.axis(s.index[p]).copy_of == s.axes[p],
               "index is not a copy of its axis");
       require(seen.insert(s.index[p]).second, "its places are not distinct");
@@ -94,8 +93,7 @@ class Verifier {
     for (const Index& i : n.index) index(i);
     for (AxisId a : n.axes) known_axis(a);
     const std::set<AxisId> free = free_axes(n);
-    require(std::equal(free.begin(), free.end(), n.axes.begin(), n.axes.end()),
-            "free axes are not what it defines");
+    require(std::equal(free.begin(), free.end(), n.axes.begin(), n.axes.end()), "free axes are not what it defines");
   }
 
   // The free axes by the definition, which also checks the number and the kind of its parts.
@@ -125,8 +123,7 @@ class Verifier {
         free = {n.index[0].axis, n.index[1].axis};
         break;
       case Op::OneHot:
-        require(n.index.size() == 2 && n.index[0].is_axis() && !n.index[1].is_axis(),
-                "one-hot needs axis and place");
+        require(n.index.size() == 2 && n.index[0].is_axis() && !n.index[1].is_axis(), "one-hot needs axis and place");
         free = {n.index[0].axis};
         break;
       case Op::ReduceSum:
@@ -168,8 +165,7 @@ class Verifier {
         require(!fixed || n.index[p].literal < *fixed, "reads past the end of an axis");
         continue;
       }
-      require(graph_.same_length(n.index[p].axis, s.axes[p]),
-              "an index of another length than the declared axis");
+      require(graph_.same_length(n.index[p].axis, s.axes[p]), "an index of another length than the declared axis");
       free.insert(n.index[p].axis);
     }
     if (n.lag_axis == kNoAxis) return;

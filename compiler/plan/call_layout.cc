@@ -57,11 +57,9 @@ CallLayout call_layout(const CellGraph& cell) {
   // What the cell itself names comes first, so that no suffix of ours takes such a name away.
   std::vector<std::pair<int, const Symbol*>> lagged_inputs, states;
   each(SymbolKind::Input, [&](int s, const Symbol& x) { add(FieldKind::Input, s, x.name, true); });
-  each(SymbolKind::Param,
-       [&](int s, const Symbol& p) { add(FieldKind::Param, s, p.name, p.initial == kNoNode); });
+  each(SymbolKind::Param, [&](int s, const Symbol& p) { add(FieldKind::Param, s, p.name, p.initial == kNoNode); });
   each(SymbolKind::State, [&](int s, const Symbol& h) { add(FieldKind::State, s, h.name, false); });
-  for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o)
-    add(FieldKind::Out, o, cell.outs[o].name, false);
+  for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o) add(FieldKind::Out, o, cell.outs[o].name, false);
   each(SymbolKind::State, [&](int s, const Symbol& h) {
     add(FieldKind::Start, s, h.name + "_start", false);
     if (h.max_lag != 0) add(FieldKind::StateHistory, s, h.name + "_lag", false);
@@ -89,8 +87,7 @@ std::vector<Reach> reaches(const CellGraph& cell, int symbol) {
   for (NodeId id = 0; id < cell.graph.size(); ++id) {
     const Node& node = cell.graph[id];
     if (node.op != Op::Read || node.symbol != symbol) continue;
-    const Reach reach{node.lag,
-                      node.lag_axis == kNoAxis ? kNoAxis : cell.graph.axis(node.lag_axis).extent_of};
+    const Reach reach{node.lag, node.lag_axis == kNoAxis ? kNoAxis : cell.graph.axis(node.lag_axis).extent_of};
     if (std::find(found.begin(), found.end(), reach) == found.end()) found.push_back(reach);
   }
   return found;

@@ -19,10 +19,10 @@ bool contains(const std::vector<AxisId>& axes, AxisId axis) {
 
 /// W@v, if it has the shape of a matrix product over rows.
 struct ProductShape {
-  NodeId matrix_root;              ///< a Read of a param, or a value to be computed once
+  NodeId matrix_root;  ///< a Read of a param, or a value to be computed once
   bool sum_last = true;
-  std::vector<AxisId> matrix_dims; ///< order in which matrix_root's own axes must lie (values only)
-  NodeId operand;                  ///< v as it stands in the product
+  std::vector<AxisId> matrix_dims;  ///< order in which matrix_root's own axes must lie (values only)
+  NodeId operand;                   ///< v as it stands in the product
   std::vector<AxisId> batch, rows;
   AxisId sum;
 };
@@ -89,7 +89,9 @@ class Planner {
       const bool same = args == n.args;
       switch (n.op) {
         case Op::Surrogate:
-        case Op::StopGradient: map[id] = args[0]; break;
+        case Op::StopGradient:
+          map[id] = args[0];
+          break;
         case Op::Softmax: {
           const NodeId largest = graph().reduce_max(n.bound, args[0], n.span);
           const NodeId shifted = graph().op(Op::Sub, {args[0], largest}, n.span);
@@ -103,10 +105,18 @@ class Planner {
           map[id] = graph().op(Op::Div, {hit, graph().reduce_sum(n.bound, hit, n.span)}, n.span);
           break;
         }
-        case Op::ReduceSum: map[id] = same ? id : graph().reduce_sum(n.bound, args[0], n.span); break;
-        case Op::ReduceMax: map[id] = same ? id : graph().reduce_max(n.bound, args[0], n.span); break;
-        case Op::Reindex: map[id] = same ? id : graph().reindex(args[0], n.map, n.span); break;
-        default: map[id] = same || args.empty() ? id : graph().op(n.op, args, n.span); break;
+        case Op::ReduceSum:
+          map[id] = same ? id : graph().reduce_sum(n.bound, args[0], n.span);
+          break;
+        case Op::ReduceMax:
+          map[id] = same ? id : graph().reduce_max(n.bound, args[0], n.span);
+          break;
+        case Op::Reindex:
+          map[id] = same ? id : graph().reindex(args[0], n.map, n.span);
+          break;
+        default:
+          map[id] = same || args.empty() ? id : graph().op(n.op, args, n.span);
+          break;
       }
     }
     for (StateUpdate& u : plan_.cell.updates) u.value = map[u.value];

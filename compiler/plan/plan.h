@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
 
 namespace cellc {
 
@@ -46,7 +46,7 @@ struct Home {
 
 /// A read of memory: one index a dimension of the home.
 struct Access {
-  NodeId node = kNoNode;     ///< the value that is read
+  NodeId node = kNoNode;  ///< the value that is read
   Home home;
   std::vector<Index> index;
   int lag = 0;
@@ -71,25 +71,25 @@ struct Nest {
   std::vector<Access> loads;
   std::vector<std::vector<AxisId>> loops;  ///< over `axes`, outermost first; a group of several is one flat loop
   std::vector<AxisId> bound_loops;         ///< over `bound`, outermost first
-  AxisId lane_axis = kNoAxis;   ///< walked in vectors: the last of the last group of `loops`, or of `bound_loops`
+  AxisId lane_axis = kNoAxis;  ///< walked in vectors: the last of the last group of `loops`, or of `bound_loops`
   bool is_reduction() const { return !bound.empty(); }
 };
 
 struct Kernel {
   int level = 0;
-  bool once = false;            ///< runs once a run and has no rows
+  bool once = false;  ///< runs once a run and has no rows
   std::vector<Nest> nests;
-  std::vector<NodeId> exported; ///< values that later phases read
+  std::vector<NodeId> exported;  ///< values that later phases read
 };
 
 /// Chunk rows = operand rows times a matrix of params: [batch…, sum] by [batch…, rows…, sum].
 struct Product {
   NodeId node = kNoNode;
-  Home matrix;                  ///< Param or Once
-  bool sum_last = true;         ///< [batch…, rows…, sum], otherwise [batch…, sum, rows…]
-  Home operand;                 ///< Input, StateNew, Out or Chunk: [batch…, sum]
+  Home matrix;           ///< Param or Once
+  bool sum_last = true;  ///< [batch…, rows…, sum], otherwise [batch…, sum, rows…]
+  Home operand;          ///< Input, StateNew, Out or Chunk: [batch…, sum]
   std::vector<AxisId> batch, rows;
-  AxisId sum = kNoAxis;         ///< an axis of that length
+  AxisId sum = kNoAxis;  ///< an axis of that length
   int chunk = -1;
   int level = 0;
 };
@@ -101,18 +101,18 @@ struct Buffer {
 
 struct Phase {
   bool product = false;
-  int index = 0;                ///< in kernels or products
+  int index = 0;  ///< in kernels or products
 };
 
 struct Plan {
-  CellGraph cell;               ///< the cell with softmax spelled out and gradient-only operators removed
+  CellGraph cell;  ///< the cell with softmax spelled out and gradient-only operators removed
   PlanOptions options;
   std::vector<Buffer> once, temps, chunks;
   std::vector<Kernel> kernels;
   std::vector<Product> products;
   int once_kernel = -1;
   std::vector<Phase> phases;
-  std::vector<int> state_kernel;      ///< by position: the kernel that runs the state
+  std::vector<int> state_kernel;  ///< by position: the kernel that runs the state
   /// A header axis along which no step moves values, that every nest of every kernel has: its range
   /// may be cut among threads. kNoAxis if there is none.
   AxisId split_axis = kNoAxis;

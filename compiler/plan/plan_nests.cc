@@ -15,12 +15,12 @@ bool contains(const std::vector<AxisId>& axes, AxisId axis) {
 
 /// A value, or a store of a value that no nest of its own axes computes: what scheduling moves.
 struct Item {
-  NodeId node = kNoNode;          ///< kNoNode: stores only
+  NodeId node = kNoNode;  ///< kNoNode: stores only
   std::vector<AxisId> axes, bound;
   std::vector<int> stores;
   struct Need {
     int item;
-    bool same_place;              ///< read at the very position that is computed: may share a nest
+    bool same_place;  ///< read at the very position that is computed: may share a nest
   };
   std::vector<Need> needs;
 };
@@ -31,7 +31,11 @@ class Scheduler {
  public:
   Scheduler(Plan& plan, int kernel, const std::vector<NodeId>& values, std::vector<Store> stores, Homes& homes,
             const std::vector<int>& position_of_symbol)
-      : plan_(plan), kernel_(kernel), values_(values), stores_(std::move(stores)), homes_(homes),
+      : plan_(plan),
+        kernel_(kernel),
+        values_(values),
+        stores_(std::move(stores)),
+        homes_(homes),
         position_of_symbol_(position_of_symbol) {}
 
   void run() {
@@ -249,10 +253,14 @@ class Scheduler {
   bool has_order(const Home& home) const { return home.dims.size() == rank_of(home); }
   std::size_t rank_of(const Home& home) const {
     switch (home.place) {
-      case Place::Temp: return node(plan_.temps[home.id].node).axes.size();
-      case Place::Once: return node(plan_.once[home.id].node).axes.size();
-      case Place::Chunk: return node(plan_.chunks[home.id].node).axes.size();
-      default: return home.dims.size();
+      case Place::Temp:
+        return node(plan_.temps[home.id].node).axes.size();
+      case Place::Once:
+        return node(plan_.once[home.id].node).axes.size();
+      case Place::Chunk:
+        return node(plan_.chunks[home.id].node).axes.size();
+      default:
+        return home.dims.size();
     }
   }
 
@@ -339,8 +347,7 @@ class Scheduler {
       std::int64_t length = 1;
       const std::vector<AxisId> group = in_bound ? std::vector{nest.lane_axis} : nest.loops.back();
       for (const AxisId axis : group) {
-        const std::optional<std::int64_t> fixed =
-            plan_.cell.graph.axis(plan_.cell.graph.axis(axis).extent_of).fixed;
+        const std::optional<std::int64_t> fixed = plan_.cell.graph.axis(plan_.cell.graph.axis(axis).extent_of).fixed;
         length = fixed && length <= 2 ? length * *fixed : 3;
       }
       if (length <= 2) nest.lane_axis = kNoAxis;
@@ -349,7 +356,9 @@ class Scheduler {
       if (has_order(s.home)) continue;
       s.home.dims = outer;
       homes_.at(s.value).dims = outer;
-      (s.home.place == Place::Temp ? plan_.temps : s.home.place == Place::Once ? plan_.once : plan_.chunks)[s.home.id]
+      (s.home.place == Place::Temp   ? plan_.temps
+       : s.home.place == Place::Once ? plan_.once
+                                     : plan_.chunks)[s.home.id]
           .dims = outer;
     }
   }
@@ -363,8 +372,8 @@ class Scheduler {
         if (!index[i].is_axis()) continue;
         firsts += index[i].axis == first;
         seconds += index[i].axis == second;
-        adjacent = adjacent || (i > 0 && index[i].axis == second && index[i - 1].is_axis() &&
-                                index[i - 1].axis == first);
+        adjacent =
+            adjacent || (i > 0 && index[i].axis == second && index[i - 1].is_axis() && index[i - 1].axis == first);
       }
       if (firsts == 0 && seconds == 0) continue;
       if (firsts != 1 || seconds != 1 || !adjacent) return false;

@@ -49,9 +49,7 @@ class Printer {
     return text;
   }
 
-  std::string brackets(const std::vector<AxisId>& list) const {
-    return list.empty() ? "" : "[" + axes(list) + "]";
-  }
+  std::string brackets(const std::vector<AxisId>& list) const { return list.empty() ? "" : "[" + axes(list) + "]"; }
 
   std::string indices(const std::vector<Index>& list) const {
     std::string text;
@@ -66,14 +64,22 @@ class Printer {
     const auto state = [&] { return cell.symbols[cell.updates[home.id].symbol].name; };
     switch (home.place) {
       case Place::Param:
-      case Place::Input: return cell.symbols[home.id].name;
-      case Place::StateOld: return state();
-      case Place::StateNew: return state() + "'";
-      case Place::StateRow: return "rounded " + state() + "'";
-      case Place::Out: return "out " + cell.outs[home.id].name;
-      case Place::Once: return fmt::format("once{}", home.id);
-      case Place::Temp: return fmt::format("temp{}", home.id);
-      case Place::Chunk: return fmt::format("rows{}", home.id);
+      case Place::Input:
+        return cell.symbols[home.id].name;
+      case Place::StateOld:
+        return state();
+      case Place::StateNew:
+        return state() + "'";
+      case Place::StateRow:
+        return "rounded " + state() + "'";
+      case Place::Out:
+        return "out " + cell.outs[home.id].name;
+      case Place::Once:
+        return fmt::format("once{}", home.id);
+      case Place::Temp:
+        return fmt::format("temp{}", home.id);
+      case Place::Chunk:
+        return fmt::format("rows{}", home.id);
     }
     return "?";
   }
@@ -111,7 +117,8 @@ class Printer {
         loads_[a.node] = text;
       }
       std::string loops;
-      for (const auto& group : nest.loops) loops += fmt::format(" {}", group.size() > 1 ? "(" + axes(group) + ")" : axes(group));
+      for (const auto& group : nest.loops)
+        loops += fmt::format(" {}", group.size() > 1 ? "(" + axes(group) + ")" : axes(group));
       put("  for{}", loops.empty() ? " once" : loops);
       if (nest.is_reduction()) put(" over {}", axes(nest.bound_loops));
       put("{}\n", nest.lane_axis == kNoAxis ? "" : "  # lanes: " + axis(nest.lane_axis));

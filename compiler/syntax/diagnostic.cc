@@ -32,8 +32,7 @@ std::string printable(std::string_view text) {
 }
 
 std::size_t characters(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !is_continuation(c); }));
 }
 
 struct Excerpt {
@@ -96,12 +95,9 @@ void Diagnostics::error(Span span, std::string message, std::string note, std::o
 std::string Diagnostics::format(const SourceText& source) const {
   std::vector<const Diagnostic*> order;
   for (const Diagnostic& d : list_) order.push_back(&d);
-  const auto key = [](const Diagnostic* d) {
-    return std::tie(d->span.offset, d->span.length, d->message, d->note);
-  };
+  const auto key = [](const Diagnostic* d) { return std::tie(d->span.offset, d->span.length, d->message, d->note); };
   std::stable_sort(order.begin(), order.end(), [&](auto* a, auto* b) { return key(a) < key(b); });
-  order.erase(std::unique(order.begin(), order.end(), [&](auto* a, auto* b) { return key(a) == key(b); }),
-              order.end());
+  order.erase(std::unique(order.begin(), order.end(), [&](auto* a, auto* b) { return key(a) == key(b); }), order.end());
 
   std::string out;
   for (std::size_t i = 0; i < order.size() && i < kMaxShown; ++i) {
@@ -120,8 +116,7 @@ std::string Diagnostics::format(const SourceText& source) const {
   if (order.size() > kMaxShown) {
     const std::size_t rest = order.size() - kMaxShown;
     const bool exact = list_.size() < kMaxKept;
-    out += fmt::format("note: {}{} more error{} not shown\n", exact ? "" : "at least ", rest,
-                       rest == 1 ? "" : "s");
+    out += fmt::format("note: {}{} more error{} not shown\n", exact ? "" : "at least ", rest, rest == 1 ? "" : "s");
   }
   return out;
 }

@@ -11,8 +11,8 @@ namespace cellc {
 
 struct Diagnostic {
   Span span;
-  std::string message;  ///< what is wrong: names the thing, what was expected and what was found
-  std::string note;     ///< the remedy, or empty
+  std::string message;                         ///< what is wrong: names the thing, what was expected and what was found
+  std::string note;                            ///< the remedy, or empty
   std::optional<Span> related = std::nullopt;  ///< a second place, of which the note speaks
 };
 

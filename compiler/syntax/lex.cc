@@ -62,8 +62,7 @@ constexpr Foreign kForeign[] = {
 
 class Lexer {
  public:
-  Lexer(const SourceText& source, Diagnostics& diagnostics)
-      : text_(source.text()), diagnostics_(diagnostics) {}
+  Lexer(const SourceText& source, Diagnostics& diagnostics) : text_(source.text()), diagnostics_(diagnostics) {}
 
   std::vector<Token> run() {
     if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark, which some editors write
@@ -136,8 +135,7 @@ class Lexer {
     const std::string_view digits = text_.substr(at_, end - at_);
     if (end < text_.size() && (is_letter(text_[end]) || text_[end] == '.')) {
       std::size_t rest = end;
-      while (rest < text_.size() && (is_letter(text_[rest]) || is_digit(text_[rest]) || text_[rest] == '.'))
-        ++rest;
+      while (rest < text_.size() && (is_letter(text_[rest]) || is_digit(text_[rest]) || text_[rest] == '.')) ++rest;
       const std::string_view all = text_.substr(at_, rest - at_);
       const bool dotted = all.substr(digits.size()).find('.') != std::string_view::npos;
       report(all.size(), fmt::format("'{}' is neither a number nor a name", shortened(all)),
@@ -163,8 +161,7 @@ class Lexer {
       if (!text_.substr(at_).starts_with(l.text)) continue;
       const std::string meant = l.kind == TokenKind::Prime ? "an apostrophe" : fmt::format("'{}'", l.meant);
       report(l.text.size(), fmt::format("expected {}, found {}", meant, l.name),
-             l.kind == TokenKind::Caret
-                 ? "a power is written x^2, with an integer; pow(x, y) takes any exponent"
+             l.kind == TokenKind::Caret ? "a power is written x^2, with an integer; pow(x, y) takes any exponent"
              : l.kind == TokenKind::Prime
                  ? "the value after the step is written with the plain apostrophe of the keyboard: h'"
                  : fmt::format("write '{}'", l.meant));
@@ -179,8 +176,7 @@ class Lexer {
     for (const Foreign& f : kForeign) {
       if (!text_.substr(at_).starts_with(f.text)) continue;
       if (f.text == "!" && text_.substr(at_).starts_with("!=")) return false;
-      report(f.text.size(), fmt::format("'{}' is not part of the cell language", f.text),
-             std::string(f.note));
+      report(f.text.size(), fmt::format("'{}' is not part of the cell language", f.text), std::string(f.note));
       push(TokenKind::Error, f.text.size());
       // What follows a foreign comment sign is prose: reading it would only add noise.
       if (f.text == "//" || f.text == "/*") comment();
@@ -250,11 +246,10 @@ class Lexer {
              "a cell file is plain text");
     } else {
       const std::string_view character = text_.substr(at_, run);
-      report(
-          run, fmt::format("'{}' is not part of the cell language", character),
-          byte >= 0x80
-              ? "names are made of the letters a-z, A-Z, digits and '_'; other letters may stand in comments"
-              : "");
+      report(run, fmt::format("'{}' is not part of the cell language", character),
+             byte >= 0x80
+                 ? "names are made of the letters a-z, A-Z, digits and '_'; other letters may stand in comments"
+                 : "");
     }
     push(TokenKind::Error, run);
   }
@@ -263,9 +258,7 @@ class Lexer {
     return text.size() <= 40 ? std::string(text) : std::string(text.substr(0, 37)) + "...";
   }
 
-  Span span(std::size_t length) const {
-    return {static_cast<std::uint32_t>(at_), static_cast<std::uint32_t>(length)};
-  }
+  Span span(std::size_t length) const { return {static_cast<std::uint32_t>(at_), static_cast<std::uint32_t>(length)}; }
   void report(std::size_t length, std::string message, std::string note) {
     diagnostics_.error(span(length), std::move(message), std::move(note));
   }
@@ -288,8 +281,6 @@ const std::vector<std::string>& keywords() {
   return words;
 }
 
-std::vector<Token> lex(const SourceText& source, Diagnostics& diagnostics) {
-  return Lexer(source, diagnostics).run();
-}
+std::vector<Token> lex(const SourceText& source, Diagnostics& diagnostics) { return Lexer(source, diagnostics).run(); }
 
 }  // namespace cellc

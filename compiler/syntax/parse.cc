@@ -45,8 +45,7 @@ void Parser::skip_newlines() {
 }
 
 bool Parser::ends_line(const Token& token) const {
-  return token.kind == TokenKind::Newline || token.kind == TokenKind::End ||
-         token.kind == TokenKind::RightBrace;
+  return token.kind == TokenKind::Newline || token.kind == TokenKind::End || token.kind == TokenKind::RightBrace;
 }
 
 bool Parser::starts_line(std::size_t position) const {
@@ -156,8 +155,7 @@ void Parser::skip_to_top_level() {
   while (tokens_[at_].kind != TokenKind::End) {
     ++at_;
     const Token& token = tokens_[at_];
-    if (starts_line(at_) && token.kind == TokenKind::Keyword && (token.text == "cell" || token.text == "fn"))
-      return;
+    if (starts_line(at_) && token.kind == TokenKind::Keyword && (token.text == "cell" || token.text == "fn")) return;
   }
 }
 
@@ -182,15 +180,14 @@ void Parser::parse_top_level(File& file) {
   try {
     const Token& found = peek();
     if (found.kind == TokenKind::RightBrace) {
-      diagnostics_.error(found.span, "this '}' closes nothing",
-                         "a '}' above it already closed the cell or function");
+      diagnostics_.error(found.span, "this '}' closes nothing", "a '}' above it already closed the cell or function");
       take();
       return;
     }
     const bool body_word = found.kind == TokenKind::Keyword || peek_after(1).kind == TokenKind::Assign;
-    fail_expected("'cell' or 'fn'",
-                  body_word ? "declarations and lines stand in the braces of a cell: cell name[d] { … }"
-                            : std::string());
+    fail_expected("'cell' or 'fn'", body_word
+                                        ? "declarations and lines stand in the braces of a cell: cell name[d] { … }"
+                                        : std::string());
   } catch (const SyntaxError&) {
     // A misspelled `cel lstm[d] {`: its body is read all the same.
     if (tokens_[at_].kind == TokenKind::Name && tokens_[at_ + 1].kind == TokenKind::Name) {
@@ -222,8 +219,7 @@ void Parser::parse_cell(File& file) {
     cell.span = name.span;
     if (at(TokenKind::LeftBracket)) cell.axes = parse_header_axes(true);
     skip_newlines();
-    if (!at(TokenKind::LeftBrace))
-      fail_expected("'{'", "a cell is: cell name[axis, …] { declarations and lines }");
+    if (!at(TokenKind::LeftBrace)) fail_expected("'{'", "a cell is: cell name[axis, …] { declarations and lines }");
   } catch (const SyntaxError&) {
     if (!skip_to_body()) return skip_to_top_level();
   }
@@ -282,8 +278,7 @@ void Parser::fail_statement() {
     fail(found.span, "cells do not stand inside one another", "close the cell above with '}' first");
   }
   if (at_keyword("fn")) {
-    fail(found.span, "functions stand outside of cells",
-         "move it above the cell: every cell of the file can use it");
+    fail(found.span, "functions stand outside of cells", "move it above the cell: every cell of the file can use it");
   }
   if (at_keyword("return")) {
     fail(found.span, "'return' belongs to a function", "what a cell gives is written 'out y = …'");
@@ -297,8 +292,7 @@ void Parser::fail_statement() {
   }
   if (found.kind == TokenKind::Name) {
     std::string note = hint(found);
-    fail(found.span,
-         fmt::format("expected 'state', 'input', 'param', 'out' or NAME = …, found '{}'", found.text),
+    fail(found.span, fmt::format("expected 'state', 'input', 'param', 'out' or NAME = …, found '{}'", found.text),
          std::move(note));
   }
   fail_expected("'state', 'input', 'param', 'out', NAME = … or '}'");
@@ -342,8 +336,7 @@ void Parser::parse_function(File& file) {
       std::size_t brace = at_;
       while (tokens_[brace].kind == TokenKind::Newline) ++brace;
       if (tokens_[brace].kind != TokenKind::LeftBrace) {
-        fail_expected("'=' or '{'",
-                      "a function is: fn f(x) = …, or lines in braces that end with 'return …'");
+        fail_expected("'=' or '{'", "a function is: fn f(x) = …, or lines in braces that end with 'return …'");
       }
       at_ = brace;
       const Token body = take();
@@ -363,14 +356,12 @@ void Parser::parse_function(File& file) {
 }
 
 void Parser::parse_function_body(Function& function, const Token& open) {
-  const std::string what =
-      function.name.empty() ? "the function" : fmt::format("function '{}'", function.name);
+  const std::string what = function.name.empty() ? "the function" : fmt::format("function '{}'", function.name);
   bool returned = false;
   while (!body_ends(open, what)) {
     const std::size_t start = at_;
     try {
-      if (returned)
-        fail(peek().span, "nothing may follow 'return'", "'return' is the last line of a function");
+      if (returned) fail(peek().span, "nothing may follow 'return'", "'return' is the last line of a function");
       if (at_keyword("return")) {
         take();
         returned = true;
@@ -396,8 +387,7 @@ void Parser::parse_function_body(Function& function, const Token& open) {
     }
   }
   if (!returned) {
-    diagnostics_.error(function.span.length > 0 ? function.span : open.span,
-                       fmt::format("{} has no 'return'", what),
+    diagnostics_.error(function.span.length > 0 ? function.span : open.span, fmt::format("{} has no 'return'", what),
                        "the last line of a function in braces is 'return …'");
   }
 }
@@ -410,16 +400,16 @@ void Parser::parse_derivative(Function& function) {
   const Token keyword = take();
   function.derivative = parse_expressions();
   if (function.results.size() > 1) {
-    fail(keyword.span,
-         fmt::format("a function with a derivative has one result, '{}' has {}", function.name,
-                     function.results.size()),
-         "split it into functions with one result each");
+    fail(
+        keyword.span,
+        fmt::format("a function with a derivative has one result, '{}' has {}", function.name, function.results.size()),
+        "split it into functions with one result each");
   }
   if (function.derivative.size() != function.params.size()) {
     fail(keyword.span,
-         fmt::format("'{}' has {} argument{} and {} slope{} after 'derivative'", function.name,
-                     function.params.size(), function.params.size() == 1 ? "" : "s",
-                     function.derivative.size(), function.derivative.size() == 1 ? "" : "s"),
+         fmt::format("'{}' has {} argument{} and {} slope{} after 'derivative'", function.name, function.params.size(),
+                     function.params.size() == 1 ? "" : "s", function.derivative.size(),
+                     function.derivative.size() == 1 ? "" : "s"),
          "give one slope per argument, separated by commas");
   }
 }

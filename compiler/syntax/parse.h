@@ -8,7 +8,7 @@ namespace cellc {
 
 /// Limits that keep hostile input from overflowing the stack or running for ever.
 inline constexpr std::size_t kMaxFileBytes = 1 << 20;
-inline constexpr int kMaxNesting = 200;        ///< nested parentheses, calls and prefix operators
+inline constexpr int kMaxNesting = 200;            ///< nested parentheses, calls and prefix operators
 inline constexpr std::size_t kMaxNodes = 100'000;  ///< graph nodes after functions are inlined
 
 File parse(const SourceText& source, Diagnostics& diagnostics);

@@ -35,8 +35,7 @@ struct Parser::Nested {
   explicit Nested(Parser& p, Span span) : parser(p) {
     if (++parser.nesting_ > kMaxNesting) {
       --parser.nesting_;
-      parser.fail(span,
-                  fmt::format("more than {} parentheses, calls and signs inside one another", kMaxNesting),
+      parser.fail(span, fmt::format("more than {} parentheses, calls and signs inside one another", kMaxNesting),
                   "give inner parts names on lines of their own");
     }
   }
@@ -64,8 +63,8 @@ std::vector<ExprPtr> Parser::parse_expressions() {
 Parser::Sub Parser::node(Sub made) {
   const char* remedy = "give parts of it names on lines of their own";
   if (++nodes_ > kMaxExpressionNodes) {
-    fail(made.expr->name_span,
-         fmt::format("an expression of more than {} operators and names", kMaxExpressionNodes), remedy);
+    fail(made.expr->name_span, fmt::format("an expression of more than {} operators and names", kMaxExpressionNodes),
+         remedy);
   }
   // A name or number alone is one deep already.
   if (made.depth > kMaxExpressionDepth + 1) {
@@ -188,8 +187,7 @@ Parser::Sub Parser::parse_power() {
 }
 
 double Parser::parse_exponent() {
-  static const char* const kNote =
-      "'^' takes a whole number, as in x^2 or x^-1; pow(x, y) takes any exponent";
+  static const char* const kNote = "'^' takes a whole number, as in x^2 or x^-1; pow(x, y) takes any exponent";
   skip_newlines();
   const bool parenthesised = at(TokenKind::LeftParen);
   if (parenthesised) {
@@ -251,15 +249,13 @@ Parser::Sub Parser::parse_parenthesised() {
   ++brackets_;
   Sub inner = parse_expression();
   if (!at(TokenKind::RightParen)) {
-    if (at(TokenKind::Comma))
-      fail_expected("')'", "parentheses hold one value; several belong to a call: f(x, y)");
+    if (at(TokenKind::Comma)) fail_expected("')'", "parentheses hold one value; several belong to a call: f(x, y)");
     fail_unclosed(open, "an operator or ')'");
   }
   take();
   --brackets_;
   if (at(TokenKind::LeftBracket)) {
-    fail(peek().span, "only a name takes an index list",
-         "give the value in parentheses a name on a line of its own");
+    fail(peek().span, "only a name takes an index list", "give the value in parentheses a name on a line of its own");
   }
   return inner;
 }
@@ -297,14 +293,12 @@ Parser::Sub Parser::parse_named() {
   }
   if (after.kind == TokenKind::LeftBracket) {
     fail(after.span, called ? "only a name takes an index list" : "a name takes one index list",
-         called ? "give the call's value a name on a line of its own"
-                : fmt::format("write {}[i, j]", name.text));
+         called ? "give the call's value a name on a line of its own" : fmt::format("write {}[i, j]", name.text));
   }
   if (after.kind == TokenKind::Dot) {
     const Token& member = peek_after(1);
     if (member.text == "T") {
-      fail(after.span, "there is no '.T'",
-           fmt::format("a transpose renames the axes by place: {}[j,i]", name.text));
+      fail(after.span, "there is no '.T'", fmt::format("a transpose renames the axes by place: {}[j,i]", name.text));
     }
     std::size_t last = 1;  // np.linalg.norm
     while (peek_after(last + 1).kind == TokenKind::Dot) last += 2;
@@ -320,19 +314,17 @@ Parser::Sub Parser::parse_named() {
 void Parser::check_named(const Expr& named, bool called) {
   const bool bracketed = named.name == "size" || named.name == "eye";
   if (bracketed && (!named.has_index || called || named.primed)) {
-    fail(named.name_span, fmt::format("'{}' takes axes in brackets and no arguments", named.name),
-         named.name == "size" ? "write size[k] for the length of axis k"
-                              : "write eye[i,j]: 1 where i equals j, else 0");
+    fail(
+        named.name_span, fmt::format("'{}' takes axes in brackets and no arguments", named.name),
+        named.name == "size" ? "write size[k] for the length of axis k" : "write eye[i,j]: 1 where i equals j, else 0");
   }
   if (called && named.primed) {
     fail(peek().span, fmt::format("{}' is a value and cannot be called", named.name),
          "multiplication is written with '*'");
   }
-  const bool word =
-      named.name == "if" || named.name == "for" || named.name == "while" || named.name == "lambda";
+  const bool word = named.name == "if" || named.name == "for" || named.name == "while" || named.name == "lambda";
   if (word && begins_value(peek().kind)) {
-    fail(named.name_span, fmt::format("'{}' is not part of the cell language", named.name),
-         hint(tokens_[last_]));
+    fail(named.name_span, fmt::format("'{}' is not part of the cell language", named.name), hint(tokens_[last_]));
   }
 }
 
@@ -341,8 +333,7 @@ void Parser::parse_arguments(Expr& call, int& depth) {
   Nested nested(*this, open.span);
   ++brackets_;
   if (at(TokenKind::RightParen))
-    fail_expected(fmt::format("an argument of '{}'", call.name),
-                  "a constant is a name: write it without parentheses");
+    fail_expected(fmt::format("an argument of '{}'", call.name), "a constant is a name: write it without parentheses");
   do {
     Sub argument = parse_expression();
     depth = std::max(depth, 1 + argument.depth);
@@ -369,9 +360,8 @@ Parser::IndexList Parser::parse_index_list(const std::string& of, bool integers_
     if (token.kind == TokenKind::Name) {
       entry.name = token.text;
     } else if (token.kind == TokenKind::Number && !integers_allowed) {
-      fail_expected(
-          "the name of an axis",
-          fmt::format("axes have names; a length is fixed in the header: cell c[n={}]", token.text));
+      fail_expected("the name of an axis",
+                    fmt::format("axes have names; a length is fixed in the header: cell c[n={}]", token.text));
     } else if (token.kind == TokenKind::Number && token.is_integer &&
                token.number <= static_cast<double>(kMaxAxisLength)) {
       entry.integer = static_cast<std::int64_t>(token.number);
@@ -394,8 +384,7 @@ Parser::IndexList Parser::parse_index_list(const std::string& of, bool integers_
     if (at(TokenKind::Colon))
       fail_expected("',' or ']'", "there are no slices: name the axis, or pick one entry with an integer");
     if (at(TokenKind::Plus) || at(TokenKind::Minus) || at(TokenKind::Star)) {
-      fail_expected("',' or ']'",
-                    fmt::format("an index is a name or an integer; earlier steps are lag({}, 1)", of));
+      fail_expected("',' or ']'", fmt::format("an index is a name or an integer; earlier steps are lag({}, 1)", of));
     }
     fail_unclosed(open, "',' or ']'");
   }

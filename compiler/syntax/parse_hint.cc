@@ -82,9 +82,8 @@ std::string Parser::hint(const Token& found, bool after_value) const {
     case TokenKind::Star:
     case TokenKind::Slash:
     case TokenKind::At:
-      return starts_line(position)
-                 ? "a line goes on after an operator at its end: put the operator on the line before"
-                 : "";
+      return starts_line(position) ? "a line goes on after an operator at its end: put the operator on the line before"
+                                   : "";
     case TokenKind::Keyword:
       if (found.text == "in") return "a range belongs to a declaration: state h[d] in (-1, 1)";
       if (found.text == "reverse")

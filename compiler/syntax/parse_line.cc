@@ -33,11 +33,9 @@ std::vector<HeaderAxis> Parser::parse_header_axes(bool fixed_allowed) {
 
 HeaderAxis Parser::parse_header_axis(bool fixed_allowed) {
   HeaderAxis axis;
-  if (at(TokenKind::RightBracket))
-    fail_expected("the name of an axis", "without axes, leave the brackets out");
+  if (at(TokenKind::RightBracket)) fail_expected("the name of an axis", "without axes, leave the brackets out");
   if (at(TokenKind::Number)) {
-    fail_expected("the name of an axis",
-                  "axes have names; a fixed length is written n=" + std::string(peek().text));
+    fail_expected("the name of an axis", "axes have names; a fixed length is written n=" + std::string(peek().text));
   }
   const Token name = expect_name("the name of an axis");
   axis.name = name.text;
@@ -76,16 +74,14 @@ void Parser::parse_declarations(std::vector<Declaration>& into) {
   const std::string after = into.back().range     ? "','"
                             : into.back().initial ? "an operator, ',', 'in'"
                                                   : "',', '=', 'in'";
-  fail_expected(after + " or the end of the line", at(TokenKind::Name) && !into.back().initial
-                                                       ? "separate several declarations with commas"
-                                                       : "");
+  fail_expected(after + " or the end of the line",
+                at(TokenKind::Name) && !into.back().initial ? "separate several declarations with commas" : "");
 }
 
 Declaration Parser::parse_declaration(SymbolKind kind, const std::string& word) {
   Declaration declaration;
   declaration.kind = kind;
-  const Token name =
-      expect_name(fmt::format("the name of {} {}", kind == SymbolKind::Input ? "an" : "a", word));
+  const Token name = expect_name(fmt::format("the name of {} {}", kind == SymbolKind::Input ? "an" : "a", word));
   declaration.name = name.text;
   if (at(TokenKind::Prime)) {
     fail(peek().span, fmt::format("'{}' is declared without the prime", name.text),
@@ -119,8 +115,7 @@ Range Parser::parse_range() {
   take();
   --brackets_;
   if (!(range.low < range.high)) {
-    fail(span_from(word.span.offset), "the range is empty",
-         "the lower bound comes first and is the smaller one");
+    fail(span_from(word.span.offset), "the range is empty", "the lower bound comes first and is the smaller one");
   }
   return range;
 }
@@ -150,8 +145,7 @@ Line Parser::parse_line() {
     std::string note;
     if (name == "if" || name == "for" || name == "while") note = hint(tokens_[last_]);
     if (found.kind == TokenKind::EqualEqual) note = "an assignment is written '='; '==' compares";
-    if (found.kind == TokenKind::LeftParen && note.empty())
-      note = fmt::format("a line names a value: y = {}(…)", name);
+    if (found.kind == TokenKind::LeftParen && note.empty()) note = fmt::format("a line names a value: y = {}(…)", name);
     if (peek_after(1).kind == TokenKind::Assign && found.kind != TokenKind::Comma) {
       note = fmt::format("write the whole assignment: {} = … {} …", name, found.text);
     }

@@ -92,11 +92,7 @@ class Printer {
   }
 
   void declaration(const Declaration& d) {
-    put("  {} {}",
-        d.kind == SymbolKind::State   ? "state"
-        : d.kind == SymbolKind::Input ? "input"
-                                      : "param",
-        d.name);
+    put("  {} {}", d.kind == SymbolKind::State ? "state" : d.kind == SymbolKind::Input ? "input" : "param", d.name);
     if (!d.axes.empty()) index(d.axes);
     if (d.initial) {
       put(" = ");

@@ -21,7 +21,7 @@ namespace cellc {
 /// One place of an index list: an axis name, or an integer that picks an entry.
 struct IndexEntry {
   Span span;
-  std::string name;                    ///< empty where `integer` is set
+  std::string name;  ///< empty where `integer` is set
   std::optional<std::int64_t> integer;
 };
 

@@ -6,7 +6,7 @@
 namespace cellc {
 
 struct CopyArguments {
-  unsigned long long from, to;  ///< from 0: `number`, everywhere
+  unsigned long long from, to;                               ///< from 0: `number`, everywhere
   long long from_sequence, from_step, to_sequence, to_step;  ///< entries
   long long sequences, steps, entries;
   long long from_type, to_type;  ///< f32, f64, f16, bf16
@@ -59,23 +59,36 @@ CELLC_DEVICE float rounded_to_odd(double wide) {
 }
 CELLC_DEVICE double load_as(const void* from, long long at, int type) {
   switch (type) {
-    case kCopyF32: return static_cast<const float*>(from)[at];
-    case kCopyF64: return static_cast<const double*>(from)[at];
-    case kCopyF16: return widen_half(static_cast<const unsigned short*>(from)[at]);
-    default: return __uint_as_float(static_cast<unsigned>(static_cast<const unsigned short*>(from)[at]) << 16);
+    case kCopyF32:
+      return static_cast<const float*>(from)[at];
+    case kCopyF64:
+      return static_cast<const double*>(from)[at];
+    case kCopyF16:
+      return widen_half(static_cast<const unsigned short*>(from)[at]);
+    default:
+      return __uint_as_float(static_cast<unsigned>(static_cast<const unsigned short*>(from)[at]) << 16);
   }
 }
 CELLC_DEVICE void store_as(void* to, long long at, int type, double value) {
   switch (type) {
-    case kCopyF32: static_cast<float*>(to)[at] = static_cast<float>(value); break;
-    case kCopyF64: static_cast<double*>(to)[at] = value; break;
-    case kCopyF16: static_cast<unsigned short*>(to)[at] = narrow_half(rounded_to_odd(value)); break;
-    default: static_cast<unsigned short*>(to)[at] = narrow_bfloat(rounded_to_odd(value)); break;
+    case kCopyF32:
+      static_cast<float*>(to)[at] = static_cast<float>(value);
+      break;
+    case kCopyF64:
+      static_cast<double*>(to)[at] = value;
+      break;
+    case kCopyF16:
+      static_cast<unsigned short*>(to)[at] = narrow_half(rounded_to_odd(value));
+      break;
+    default:
+      static_cast<unsigned short*>(to)[at] = narrow_bfloat(rounded_to_odd(value));
+      break;
   }
 }
 
 CELLC_DEVICE void copy_rows(const CopyArguments& a) {
-  const long long each = a.steps * a.entries, all = a.sequences * each, stride = static_cast<long long>(gridDim.x) * blockDim.x;
+  const long long each = a.steps * a.entries, all = a.sequences * each,
+                  stride = static_cast<long long>(gridDim.x) * blockDim.x;
   for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < all; i += stride) {
     const long long sequence = i / each, step = i % each / a.entries, entry = i % a.entries;
     const long long at = sequence * a.to_sequence + step * a.to_step + entry;
@@ -84,14 +97,18 @@ CELLC_DEVICE void copy_rows(const CopyArguments& a) {
     const long long source = sequence * a.from_sequence + step * a.from_step + entry;
     if (a.from && a.from_type == a.to_type) {
       // Bits as they are, those of a NaN too.
-      if (a.from_type == kCopyF64) static_cast<double*>(to)[at] = static_cast<const double*>(from)[source];
-      else if (a.from_type == kCopyF32) static_cast<unsigned*>(to)[at] = static_cast<const unsigned*>(from)[source];
-      else static_cast<unsigned short*>(to)[at] = static_cast<const unsigned short*>(from)[source];
+      if (a.from_type == kCopyF64)
+        static_cast<double*>(to)[at] = static_cast<const double*>(from)[source];
+      else if (a.from_type == kCopyF32)
+        static_cast<unsigned*>(to)[at] = static_cast<const unsigned*>(from)[source];
+      else
+        static_cast<unsigned short*>(to)[at] = static_cast<const unsigned short*>(from)[source];
       continue;
     }
     double value = a.from ? load_as(from, source, static_cast<int>(a.from_type)) : a.number;
     if (a.through == kCopyF16) value = widen_half(narrow_half(rounded_to_odd(value)));
-    if (a.through == kCopyBF16) value = __uint_as_float(static_cast<unsigned>(narrow_bfloat(rounded_to_odd(value))) << 16);
+    if (a.through == kCopyBF16)
+      value = __uint_as_float(static_cast<unsigned>(narrow_bfloat(rounded_to_odd(value))) << 16);
     store_as(to, at, static_cast<int>(a.to_type), value);
   }
 }
@@ -108,7 +125,8 @@ CELLC_DEVICE void fill_offsets(const OffsetsArguments& a) {
 CELLC_DEVICE void last_steps(const LastStepsArguments& a) {
   const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
   const auto* const offsets = reinterpret_cast<const long long*>(a.offsets);
-  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.sequences * a.entries; i += stride) {
+  for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.sequences * a.entries;
+       i += stride) {
     const long long sequence = i / a.entries, entry = i % a.entries;
     const long long first = offsets ? offsets[sequence] : 0, steps = offsets ? offsets[sequence + 1] - first : a.steps;
     const long long base = offsets ? first * a.step : sequence * a.sequence;
@@ -116,11 +134,16 @@ CELLC_DEVICE void last_steps(const LastStepsArguments& a) {
       const long long to = (sequence * a.depth + back) * a.entries + entry;
       const bool is_row = back < steps;
       const long long row = a.reverse ? back : steps - 1 - back;
-      const long long from = is_row ? base + row * a.step + entry : (sequence * a.depth + back - steps) * a.entries + entry;
+      const long long from =
+          is_row ? base + row * a.step + entry : (sequence * a.depth + back - steps) * a.entries + entry;
       const unsigned long long source = is_row ? a.rows : a.before;
-      if (a.bytes == 8) reinterpret_cast<double*>(a.to)[to] = source ? reinterpret_cast<const double*>(source)[from] : 0.0;
-      else if (a.bytes == 4) reinterpret_cast<unsigned*>(a.to)[to] = source ? reinterpret_cast<const unsigned*>(source)[from] : 0u;
-      else reinterpret_cast<unsigned short*>(a.to)[to] = source ? reinterpret_cast<const unsigned short*>(source)[from] : static_cast<unsigned short>(0);
+      if (a.bytes == 8)
+        reinterpret_cast<double*>(a.to)[to] = source ? reinterpret_cast<const double*>(source)[from] : 0.0;
+      else if (a.bytes == 4)
+        reinterpret_cast<unsigned*>(a.to)[to] = source ? reinterpret_cast<const unsigned*>(source)[from] : 0u;
+      else
+        reinterpret_cast<unsigned short*>(a.to)[to] =
+            source ? reinterpret_cast<const unsigned short*>(source)[from] : static_cast<unsigned short>(0);
     }
   }
 }

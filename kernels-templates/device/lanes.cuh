@@ -13,8 +13,8 @@
 namespace cellc {
 
 constexpr int kChannelAxes = 4;
-/// The most axes that channels of this unit can have: axes that all arrays have as one are joined. Where rows of neighbours are
-/// copied there is one.
+/// The most axes that channels of this unit can have: axes that all arrays have as one are joined. Where rows of
+/// neighbours are copied there is one.
 #if defined(CELLC_ONE_AXIS)
 constexpr int kAxes = 1;
 #elif defined(CELLC_AXES)
@@ -25,9 +25,9 @@ constexpr int kAxes = kChannelAxes;
 
 /// An array as lanes see it, in entries: sequence * batch + row * row + the channel's own offset.
 struct ArrayView {
-  void* data;                        ///< null: a state that is not written
+  void* data;  ///< null: a state that is not written
   long long batch, row;
-  long long channel[kChannelAxes];   ///< from one position of a channel axis to the next
+  long long channel[kChannelAxes];  ///< from one position of a channel axis to the next
 };
 
 /// Where the entries of a cell lie in their arrays, beside the lane's own offset.
@@ -46,16 +46,16 @@ struct Lanes {
   Offsets<Step> step;
   Offsets<Carried> carried;
   long long channels;
-  int axes;                          ///< channel axes in use, kAxes at most; arrays do not move along others
+  int axes;  ///< channel axes in use, kAxes at most; arrays do not move along others
   int size[kChannelAxes];
   int sequences;
-  long long length;                  ///< steps of every sequence, or of the longest
-  const long long* offsets;          ///< first rows of packed sequences, and the total; null: all are `length` long
-  int reverse;                       ///< time runs from the last row to the first
-  long long segment;                 ///< steps of a segment
-  int segments;                      ///< of the longest sequence
+  long long length;          ///< steps of every sequence, or of the longest
+  const long long* offsets;  ///< first rows of packed sequences, and the total; null: all are `length` long
+  int reverse;               ///< time runs from the last row to the first
+  long long segment;         ///< steps of a segment
+  int segments;              ///< of the longest sequence
 #ifdef CELLC_SUMS
-  long long part;                    ///< entries of a sum from one of its parts to the next (sums.cuh)
+  long long part;  ///< entries of a sum from one of its parts to the next (sums.cuh)
   int parts;
 #endif
 };
@@ -63,16 +63,16 @@ struct Lanes {
 /// One lane, resolved.
 struct Lane {
   long long channel_index;
-  int inner[kAxes];      ///< position along the axes of the channels, but the outermost
-  long long outer;       ///< and along that
+  int inner[kAxes];  ///< position along the axes of the channels, but the outermost
+  long long outer;   ///< and along that
   int sequence, segment;
-  long long first_row;   ///< row of the sequence's step 0
-  long long direction;   ///< rows from a step to the next
-  long long steps;       ///< of the whole sequence
+  long long first_row;  ///< row of the sequence's step 0
+  long long direction;  ///< rows from a step to the next
+  long long steps;      ///< of the whole sequence
 };
 
-/// Where a lane's channel is along each axis. Told once: every array of a lane would divide anew, which was a third of what a scan of
-/// `s6` took (160 instructions an array, for each 32 steps).
+/// Where a lane's channel is along each axis. Told once: every array of a lane would divide anew, which was a third of
+/// what a scan of `s6` took (160 instructions an array, for each 32 steps).
 CELLC_DEVICE void set_channel(const Lanes& lanes, Lane& lane, long long channel) {
   lane.channel_index = lane.outer = channel;
   lane.inner[0] = 0;
@@ -115,16 +115,19 @@ CELLC_DEVICE long long channel_offset(const ArrayView& array, const Lane& lane) 
 
 /// Entry of an array at step t of a lane (of step 0, where rows do not matter).
 CELLC_DEVICE long long place(const ArrayView& array, const Lane& lane, long long t) {
-  return lane.sequence * array.batch + (lane.first_row + lane.direction * t) * array.row +
-         channel_offset(array, lane);
+  return lane.sequence * array.batch + (lane.first_row + lane.direction * t) * array.row + channel_offset(array, lane);
 }
 
 template <class Cell>
 CELLC_DEVICE const auto& offsets_of(const Lanes& lanes);
 template <>
-CELLC_DEVICE const auto& offsets_of<Step>(const Lanes& lanes) { return lanes.step; }
+CELLC_DEVICE const auto& offsets_of<Step>(const Lanes& lanes) {
+  return lanes.step;
+}
 template <>
-CELLC_DEVICE const auto& offsets_of<Carried>(const Lanes& lanes) { return lanes.carried; }
+CELLC_DEVICE const auto& offsets_of<Carried>(const Lanes& lanes) {
+  return lanes.carried;
+}
 
 template <class Cell>
 struct Uniforms {
@@ -132,7 +135,8 @@ struct Uniforms {
   CELLC_DEVICE explicit Uniforms(const Lanes& lanes) {
     data[0] = nullptr;
     CELLC_UNROLL()
-    for (int u = 0; u < Cell::kUniforms; ++u) data[u] = static_cast<const Real*>(lanes.array[Cell::uniform_array(u)].data);
+    for (int u = 0; u < Cell::kUniforms; ++u)
+      data[u] = static_cast<const Real*>(lanes.array[Cell::uniform_array(u)].data);
   }
 };
 
@@ -155,7 +159,8 @@ CELLC_DEVICE void load_held(const Lanes& lanes, const Lane& lane, Real* held) {
 }
 // `> 0` in brackets: with -default-device NVRTC 13.0 finds no such function without it.
 template <class Cell, int kWidth>
-CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Real (&param)[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)]) {
+CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth],
+                              Real (&param)[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)]) {
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) load_held<Cell>(lanes, lane[v], param[v]);
 }
@@ -163,8 +168,8 @@ CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth], Re
 /// The state before step 0 of the lane's sequence.
 CELLC_DEVICE const Real* start_place(const Lanes& lanes, const Lane& lane, int entry) {
   const ArrayView& array = lanes.array[Step::state_array(entry)];
-  return lanes.start[entry] + (lane.sequence * lanes.start_batch[entry] + channel_offset(array, lane) +
-                               lanes.step.state[entry]);
+  return lanes.start[entry] +
+         (lane.sequence * lanes.start_batch[entry] + channel_offset(array, lane) + lanes.step.state[entry]);
 }
 CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) { return *start_place(lanes, lane, entry); }
 
@@ -172,8 +177,8 @@ CELLC_DEVICE Real start_of(const Lanes& lanes, const Lane& lane, int entry) { re
 CELLC_DEVICE void finish(const Lanes& lanes, const Lane& lane, int entry, Real value) {
   if (!lanes.last[entry]) return;
   const ArrayView& array = lanes.array[Step::state_array(entry)];
-  lanes.last[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(array, lane) +
-                    lanes.step.state[entry]] = value;
+  lanes.last[entry][lane.sequence * lanes.start_batch[entry] + channel_offset(array, lane) + lanes.step.state[entry]] =
+      value;
 }
 
 // The walk -----------------------------------------------------------------------------------------------
@@ -188,16 +193,17 @@ constexpr int kWarp = 32;
 #ifndef CELLC_WIDTH
 #define CELLC_WIDTH 1
 #endif
-constexpr int kSteps = CELLC_STAGE_STEPS;   ///< steps of a stage
-constexpr int kStages = CELLC_STAGES;       ///< stages in flight, the one in use among them
-constexpr int kWidth = CELLC_WIDTH;         ///< lanes of a thread
-constexpr int kTile = kWarp * kWidth;       ///< lanes of a warp
+constexpr int kSteps = CELLC_STAGE_STEPS;  ///< steps of a stage
+constexpr int kStages = CELLC_STAGES;      ///< stages in flight, the one in use among them
+constexpr int kWidth = CELLC_WIDTH;        ///< lanes of a thread
+constexpr int kTile = kWarp * kWidth;      ///< lanes of a warp
 
 /// Entries of shared memory that a warp needs.
 template <class Cell>
-constexpr int kStageEntries = kStages * kSteps * (Cell::kInputs ? Cell::kInputs : 1) * kTile;
+constexpr int kStageEntries = kStages* kSteps*(Cell::kInputs ? Cell::kInputs : 1) * kTile;
 
-/// A thread's lanes from `own` on, neighbours in one segment (kWidth divides the channels); past the last one, that one again.
+/// A thread's lanes from `own` on, neighbours in one segment (kWidth divides the channels); past the last one, that one
+/// again.
 CELLC_DEVICE void resolve_own(const Lanes& lanes, long long own, long long count, Lane (&lane)[kWidth]) {
   lane[0] = resolve_here(lanes, own < count ? own : count - 1);
   CELLC_UNROLL()
@@ -232,7 +238,8 @@ constexpr bool kSharedInputs = true;
 #else
 constexpr bool kSharedInputs = false;
 #endif
-/// Two lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e has one number for both.
+/// Two lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e has
+/// one number for both.
 #ifdef CELLC_BROADCAST
 constexpr bool kWide = true;
 constexpr unsigned kBroadcast = CELLC_BROADCAST;
@@ -245,19 +252,22 @@ struct alignas(2 * sizeof(Stored)) Two {
   Stored first, second;
 };
 
-/// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first of them has it:
-/// `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step is one row in memory, of `B[n]`
-/// beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at once as there are threads for. A column is an
-/// entry of the warp's row, kEntries of them a thread's.
+/// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first
+/// of them has it: `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step
+/// is one row in memory, of `B[n]` beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at
+/// once as there are threads for. A column is an entry of the warp's row, kEntries of them a thread's.
 struct Sharers {
   int packed;
-  CELLC_DEVICE int first() const { return packed & 0x3f; }         ///< column of the warp that this thread reads first
-  CELLC_DEVICE int target() const { return packed >> 6 & 0x3f; }   ///< column that it copies to, from as many entries beside its own as it is beside first()
-  CELLC_DEVICE int mine() const { return packed >> 12 & 0xff; }    ///< the first step that it copies
-  CELLC_DEVICE int count() const { return packed >> 20 & 0x3f; }   ///< from one of its steps to the next
-  CELLC_DEVICE bool in_rows() const { return packed >> 26 & 1; }   ///< of the whole warp
-  static constexpr int kNoStep = 0xff;                             ///< more than anybody has
-  /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many. `stride`: bytes.
+  CELLC_DEVICE int first() const { return packed & 0x3f; }  ///< column of the warp that this thread reads first
+  CELLC_DEVICE int target() const {
+    return packed >> 6 & 0x3f;
+  }  ///< column that it copies to, from as many entries beside its own as it is beside first()
+  CELLC_DEVICE int mine() const { return packed >> 12 & 0xff; }   ///< the first step that it copies
+  CELLC_DEVICE int count() const { return packed >> 20 & 0x3f; }  ///< from one of its steps to the next
+  CELLC_DEVICE bool in_rows() const { return packed >> 26 & 1; }  ///< of the whole warp
+  static constexpr int kNoStep = 0xff;                            ///< more than anybody has
+  /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many.
+  /// `stride`: bytes.
   template <bool kLengthsDiffer, int kEntries = 1>
   static CELLC_DEVICE Sharers of(const void* begin, long long stride, long long many) {
     constexpr int kBytes = kEntries * static_cast<int>(sizeof(Stored));
@@ -269,20 +279,22 @@ struct Sharers {
     const int first = __ffs(static_cast<int>(same)) - 1, before = __popc(same & ((1u << thread) - 1));
     const unsigned firsts = __ballot_sync(0xffffffffu, before == 0);
     const unsigned long long row = __shfl_sync(0xffffffffu, at, 0);
-    bool in_rows = (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
+    bool in_rows =
+        (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
     if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
     const int chunks = __popc(firsts) * kBytes / 16, column = first * kEntries;
     in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * kBytes;
     if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 6 | before << 12 | __popc(same) << 20};
     const int at_once = 32 / chunks, step = thread / chunks;
-    return {column | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 6 | (step < at_once ? step : kNoStep) << 12 | at_once << 20 | 1 << 26};
+    return {column | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 6 |
+            (step < at_once ? step : kNoStep) << 12 | at_once << 20 | 1 << 26};
   }
 };
 
 /// When inputs leave the second-level cache: in turn, as they came. Nothing is asked for.
 struct InTurn {};
-/// As whoever walks says, and may change from stage to stage. Where latency rules that costs a walk 2 %, and 14 % if it is worked
-/// out anew for every stage.
+/// As whoever walks says, and may change from stage to stage. Where latency rules that costs a walk 2 %, and 14 % if it
+/// is worked out anew for every stage.
 struct AsSaid {
   const CachePolicy& policy;
 };
@@ -292,14 +304,15 @@ struct AsSaid {
 template <class Cell, bool kRows, class Caching>
 struct Staging {
   Stored* memory;
-  SharedAddress to;                                             ///< of this thread's first copy into stage 0
-  const char* source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
-  long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];    ///< bytes from a step to the next
+  SharedAddress to;  ///< of this thread's first copy into stage 0
+  const char*
+      source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
+  long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< bytes from a step to the next
   const Caching caching;
-  long long next, end;                                    ///< the step that the next stage starts with; one past the last
+  long long next, end;  ///< the step that the next stage starts with; one past the last
 
-  /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a sixth longer, and
-  /// those with 36, whose registers it did not fit, half as long again.
+  /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a
+  /// sixth longer, and those with 36, whose registers it did not fit, half as long again.
   static constexpr int kMostShared = 8;
   static constexpr bool kShares = kSharedInputs && !kRows && (kWidth == 1 || kWide) && Cell::kInputs <= kMostShared;
   static_assert(kShares || !kWide, "a row of columns that are not all as wide");
@@ -307,20 +320,22 @@ struct Staging {
   static CELLC_DEVICE constexpr int entries(int e) { return kBroadcast >> e & 1 ? 1 : kWidth; }
   struct Shared {
     Sharers who;
-    int step_in_rows, step_alone;   ///< the first step of a stage that this thread copies, sixteen bytes or an entry; else more than there are
-    SharedAddress to;               ///< of that copy, into stage 0
-    const Stored* from;             ///< where this thread reads stage 0
+    int step_in_rows, step_alone;  ///< the first step of a stage that this thread copies, sixteen bytes or an entry;
+                                   ///< else more than there are
+    SharedAddress to;              ///< of that copy, into stage 0
+    const Stored* from;            ///< where this thread reads stage 0
   };
   Shared shared[kShares && Cell::kInputs > 0 ? Cell::kInputs : 1];
-  bool more;   ///< whether there are inputs whose steps some threads have several of
+  bool more;  ///< whether there are inputs whose steps some threads have several of
 
-  static constexpr int kChunk = 16 / sizeof(Stored);              // entries
-  static constexpr int kChunks = kTile / kChunk;                  // of a row
+  static constexpr int kChunk = 16 / sizeof(Stored);  // entries
+  static constexpr int kChunks = kTile / kChunk;      // of a row
   static constexpr int kRowsAtOnce = kWarp / kChunks;
   static constexpr int kRowBytes = kTile * sizeof(Stored);
   static constexpr int kStageBytes = kSteps * Cell::kInputs * kRowBytes;
 
-  CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end, const Caching& caching)
+  CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
+                       const Caching& caching)
       : memory(memory), caching(caching), next(begin), end(end) {
     const int thread = threadIdx.x % kWarp;
     if constexpr (kShares) __syncwarp();
@@ -335,8 +350,9 @@ struct Staging {
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
       if constexpr (kRows) source[e] += thread / kChunks * stride[e];
       if constexpr (kShares) {
-        const Sharers who = kWidth == 1 || entries(e) == 1 ? Sharers::of<true>(source[e], stride[e], end - begin)
-                                                           : Sharers::of<true, kWidth>(source[e], stride[e], end - begin);
+        const Sharers who = kWidth == 1 || entries(e) == 1
+                                ? Sharers::of<true>(source[e], stride[e], end - begin)
+                                : Sharers::of<true, kWidth>(source[e], stride[e], end - begin);
         source[e] += who.mine() * stride[e] + (who.target() - who.first()) * static_cast<long long>(sizeof(Stored));
         shared[e] = {who, who.in_rows() ? who.mine() : Sharers::kNoStep, who.in_rows() ? Sharers::kNoStep : who.mine(),
                      shared_address(memory + (e * kSteps + who.mine()) * kTile + who.target()), memory + who.first()};
@@ -357,9 +373,12 @@ struct Staging {
 
   static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
     copy_async_if<16>(in_rows, at, from);
-    if (kWide && wide) copy_async_if<8>(alone, at, from);
-    else if constexpr (sizeof(Stored) >= 4) copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
-    else if (alone) store_at(at, static_cast<unsigned short>(*reinterpret_cast<const Stored*>(from)));
+    if (kWide && wide)
+      copy_async_if<8>(alone, at, from);
+    else if constexpr (sizeof(Stored) >= 4)
+      copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
+    else if (alone)
+      store_at(at, static_cast<unsigned short>(*reinterpret_cast<const Stored*>(from)));
   }
 
   /// Asks for the next stage, into place `slot`. Without branches, so that it is scheduled among the
@@ -380,12 +399,14 @@ struct Staging {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kInputs; ++e) {
         if constexpr (kShares) {
-          copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left, shared[e].step_alone < left);
+          copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left,
+                      shared[e].step_alone < left);
         } else {
           CELLC_UNROLL(1)
           for (int k = 0; k < left; ++k) {
             if constexpr (sizeof(Stored) * kWidth >= 4) {
-              copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes, source[e] + k * stride[e]);
+              copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes,
+                                                        source[e] + k * stride[e]);
             } else {
               memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
                   *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
@@ -393,7 +414,8 @@ struct Staging {
           }
         }
       }
-      // Mostly there are threads for all steps: sixteen of those that read delta[d] of s6. Loops for all inputs took a quarter of its time.
+      // Mostly there are threads for all steps: sixteen of those that read delta[d] of s6. Loops for all inputs took a
+      // quarter of its time.
       if constexpr (kShares) {
         if (more) {
           CELLC_UNROLL()
@@ -401,7 +423,8 @@ struct Staging {
             const Sharers who = shared[e].who;
             CELLC_UNROLL(1)
             for (int k = who.count(); who.mine() + k < left; k += who.count())
-              copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e], who.in_rows(), !who.in_rows());
+              copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e],
+                          who.in_rows(), !who.in_rows());
           }
         }
       }
@@ -451,8 +474,8 @@ constexpr int kOwnStates = Step::kStates - kSums;
 
 /// Where a lane's states are written.
 struct Rows {
-  Stored* to[kOwnStates];         ///< at the step that comes next
-  long long stride[kOwnStates];   ///< entries
+  Stored* to[kOwnStates];        ///< at the step that comes next
+  long long stride[kOwnStates];  ///< entries
   bool present[kOwnStates];
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
@@ -473,7 +496,7 @@ struct Rows {
           *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};
         } else
 #ifdef CELLC_NARROW
-        if constexpr (kWidth == 2) {
+            if constexpr (kWidth == 2) {
           *reinterpret_cast<unsigned*>(to[e]) = narrow_two(state[0][e], state[1][e]);
         } else
 #endif
@@ -498,11 +521,13 @@ constexpr bool kIsReady<Ready> = true;
 template <class After>
 constexpr bool kTakesStages = false;
 
-/// How many steps are one piece of code in walks that slow data take: the more, the longer they take to compile, and the less of
-/// a step's time goes into counting. ParaGRU's bundles, of 33 operations a run, take 16 to 30 % more time one by one, and 2 to 15 %
-/// two by two.
+/// How many steps are one piece of code in walks that slow data take: the more, the longer they take to compile, and
+/// the less of a step's time goes into counting. ParaGRU's bundles, of 33 operations a run, take 16 to 30 % more time
+/// one by one, and 2 to 15 % two by two.
 template <class Cell>
-constexpr int kTogether = Cell::kOperations <= 48 ? kSteps : Cell::kOperations <= 96 ? 4 : 2;
+constexpr int kTogether = Cell::kOperations <= 48   ? kSteps
+                          : Cell::kOperations <= 96 ? 4
+                                                    : 2;
 
 /// Runs steps [begin, end) of this thread's lanes. kLockstep: the warps of the block, which then all run as
 /// many steps, stay together, so that memory sees longer rows (4 % where bandwidth is the limit, but a
@@ -512,13 +537,15 @@ constexpr int kTogether = Cell::kOperations <= 48 ? kSteps : Cell::kOperations <
 /// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
 /// whether it is the first of those. begin and end may differ between threads unless kRows.
 ///
-/// `meanwhile(param)` is called when the first inputs are on their way: what else a walk begins with, the states among it. Where
-/// there is nothing but steps, and each waits for the one before, it is Ready: what it begins with is then made before, and the compiler
-/// keeps it at hand, or a step takes 4 to 30 % longer (ParaGRU 63 ns, then 66; Lorenz' equations 39 and 51).
-template <class Cell, bool kRows, bool kLockstep, int kPiece, class Meanwhile, class BeforeStage, class After, class Caching = InTurn>
+/// `meanwhile(param)` is called when the first inputs are on their way: what else a walk begins with, the states among
+/// it. Where there is nothing but steps, and each waits for the one before, it is Ready: what it begins with is then
+/// made before, and the compiler keeps it at hand, or a step takes 4 to 30 % longer (ParaGRU 63 ns, then 66; Lorenz'
+/// equations 39 and 51).
+template <class Cell, bool kRows, bool kLockstep, int kPiece, class Meanwhile, class BeforeStage, class After,
+          class Caching = InTurn>
 CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
-                       Real (&state)[kWidth][Cell::kStates], Stored* memory, Meanwhile&& meanwhile, BeforeStage&& before_stage,
-                       After&& after, const Caching& caching = Caching()) {
+                       Real (&state)[kWidth][Cell::kStates], Stored* memory, Meanwhile&& meanwhile,
+                       BeforeStage&& before_stage, After&& after, const Caching& caching = Caching()) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1, kAtOnce = kPiece < kSteps ? kPiece : kSteps;
   static_assert(kSteps % kAtOnce == 0, "a stage is whole pieces");
   Real param[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)];
@@ -534,14 +561,14 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
   int slot = 0;
   long long t = begin;
   Real input[kWidth][kInputs];
-  const auto copy = [&](Real (&now)[kWidth][kInputs]) {
+  const auto copy = [&](Real(&now)[kWidth][kInputs]) {
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       CELLC_UNROLL()
       for (int e = 0; e < kInputs; ++e) now[v][e] = input[v][e];
     }
   };
-  const auto run = [&](const Real (&reads)[kWidth][kInputs]) {
+  const auto run = [&](const Real(&reads)[kWidth][kInputs]) {
     Real next[kWidth][Cell::kStates];
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) Cell::step(param[v], reads[v], state[v], next[v], uniforms.data);
@@ -563,20 +590,27 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
     // shadow: nothing but the recurrence itself is waited for.
     const auto turn = [&] {
       copy_wait<kStages - 2>();
-      if constexpr (kLockstep) __syncthreads();
-      else __syncwarp();
+      if constexpr (kLockstep)
+        __syncthreads();
+      else
+        __syncwarp();
       staging.read(after_slot, 0, input);
       staging.ask(slot);
     };
     if constexpr (kAtOnce == 1) {
       // One piece of code for stages whole and cut short.
-      const int steps = !open ? 0 : end - t < kSteps ? static_cast<int>(end - t) : kSteps, most = kRows ? steps : kSteps;
+      const int steps = !open              ? 0
+                        : end - t < kSteps ? static_cast<int>(end - t)
+                                           : kSteps,
+                most = kRows ? steps : kSteps;
       CELLC_UNROLL(1)
       for (int k = 0; k < most; ++k) {
         Real now[kWidth][kInputs];
         copy(now);
-        if (k + 1 < most) staging.read(slot, k + 1, input);
-        else turn();
+        if (k + 1 < most)
+          staging.read(slot, k + 1, input);
+        else
+          turn();
         if (!kRows && k >= steps) continue;
         run(now);
         after(t + k, state, k == 0);
@@ -589,11 +623,15 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
           constexpr int k = decltype(place)::value;
           Real now[kWidth][kInputs];
           copy(now);
-          if (k + 1 < kAtOnce || (kAtOnce < kSteps && piece + kAtOnce < kSteps)) staging.read(slot, piece + k + 1, input);
-          else turn();
+          if (k + 1 < kAtOnce || (kAtOnce < kSteps && piece + kAtOnce < kSteps))
+            staging.read(slot, piece + k + 1, input);
+          else
+            turn();
           run(now);
-          if constexpr (kTakesStages<After> && kAtOnce == kSteps) after.template of_stage<k>(state);
-          else after(t + piece + k, state, k == 0 && piece == 0);
+          if constexpr (kTakesStages<After> && kAtOnce == kSteps)
+            after.template of_stage<k>(state);
+          else
+            after(t + piece + k, state, k == 0 && piece == 0);
         });
       }
       t += kSteps;

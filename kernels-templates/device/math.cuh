@@ -124,7 +124,8 @@ constexpr float kSigmoidScale = 0.5f, kTanhScale = 1.0f;
 CELLC_DEVICE float scaled_sigmoid(float x) { return cellc::fma(0.5f, hardware_tanh(x), 0.5f); }
 CELLC_DEVICE float scaled_tanh(float x) { return hardware_tanh(x); }
 #else
-constexpr Real kSigmoidScale = sizeof(Real) == 8 ? Real(1) : Real(-1.44269504), kTanhScale = sizeof(Real) == 8 ? Real(1) : Real(2.88539008);
+constexpr Real kSigmoidScale = sizeof(Real) == 8 ? Real(1) : Real(-1.44269504),
+               kTanhScale = sizeof(Real) == 8 ? Real(1) : Real(2.88539008);
 CELLC_DEVICE float scaled_sigmoid(float x) { return reciprocal(1.0f + power_of_two(x)); }
 CELLC_DEVICE float scaled_tanh(float x) { return cellc::fma(-2.0f, reciprocal(1.0f + power_of_two(x)), 1.0f); }
 #endif

@@ -16,7 +16,7 @@
 #endif
 // Whole lines: asynchronous copies into places that are not aligned to 32 bytes take a quarter longer.
 #ifndef CELLC_DYNAMIC_SHARED
-#ifdef CELLC_EMULATOR   // what is shipped takes its macros back between one storage type and the next
+#ifdef CELLC_EMULATOR  // what is shipped takes its macros back between one storage type and the next
 #define CELLC_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(cellc_emulator::current->dynamic_shared)
 #else
 #define CELLC_DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
@@ -40,13 +40,15 @@ namespace cellc {
 // What is seldom run is called: inlined everywhere, a division of 64 bits alone would double the time that
 // a kernel takes to compile.
 CELLC_APART long long wide_quotient(long long a, long long b) { return a / b; }
-CELLC_DEVICE long long narrow_quotient(long long a, long long b) { return static_cast<unsigned>(a) / static_cast<unsigned>(b); }
+CELLC_DEVICE long long narrow_quotient(long long a, long long b) {
+  return static_cast<unsigned>(a) / static_cast<unsigned>(b);
+}
 CELLC_DEVICE long long quotient(long long a, long long b) {
   return ((a | b) >> 32) == 0 ? narrow_quotient(a, b) : wide_quotient(a, b);
 }
 
 #ifdef CELLC_NARROW
-constexpr bool kNarrow = true;   ///< what is written is rounded; what is carried is not
+constexpr bool kNarrow = true;  ///< what is written is rounded; what is carried is not
 #else
 constexpr bool kNarrow = false;
 #endif
@@ -102,13 +104,16 @@ CELLC_DEVICE Stored narrow(Real value) { return value; }
 #endif
 
 #if defined(CELLC_NARROW) && defined(CELLC_EMULATOR)
-CELLC_DEVICE unsigned narrow_two(Real low, Real high) { return narrow(low) | static_cast<unsigned>(narrow(high)) << 16; }
+CELLC_DEVICE unsigned narrow_two(Real low, Real high) {
+  return narrow(low) | static_cast<unsigned>(narrow(high)) << 16;
+}
 #endif
 
 CELLC_DEVICE Real load(const Stored* at) { return widen(*at); }
 CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }
 
-// The C library's functions are part of an instruction that compares or adds, which a choice between two numbers is not.
+// The C library's functions are part of an instruction that compares or adds, which a choice between two numbers is
+// not.
 #ifdef CELLC_STORAGE_F64
 CELLC_DEVICE Real magnitude(Real value) { return ::fabs(value); }
 CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 1.7976931348623157e308; }
@@ -121,14 +126,20 @@ CELLC_DEVICE bool is_finite(Real value) { return magnitude(value) <= 3.402823466
 
 #ifdef CELLC_EMULATOR
 template <int kBytes, bool kReadAgain = (kBytes < 16)>
-CELLC_DEVICE void copy_async(void* to, const void* from) { cellc_emulator::cp_async(to, from, kBytes); }
+CELLC_DEVICE void copy_async(void* to, const void* from) {
+  cellc_emulator::cp_async(to, from, kBytes);
+}
 CELLC_DEVICE void copy_commit() { cellc_emulator::cp_async_commit(); }
 template <int kPending>
-CELLC_DEVICE void copy_wait() { cellc_emulator::cp_async_wait(kPending); }
+CELLC_DEVICE void copy_wait() {
+  cellc_emulator::cp_async_wait(kPending);
+}
 using SharedAddress = char*;
 CELLC_DEVICE SharedAddress shared_address(void* at) { return static_cast<char*>(at); }
 template <int kBytes, int kOffset>
-CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) { copy_async<kBytes>(to + kOffset, from); }
+CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) {
+  copy_async<kBytes>(to + kOffset, from);
+}
 template <int kBytes>
 CELLC_DEVICE void copy_async_if(bool yes, SharedAddress to, const void* from) {
   if (yes) copy_async<kBytes>(to, from);
@@ -139,9 +150,12 @@ CELLC_DEVICE CachePolicy stays_last() { return 0; }
 CELLC_DEVICE CachePolicy goes_first() { return 0; }
 CELLC_DEVICE CachePolicy goes_in_turn() { return 0; }
 template <int kBytes, int kOffset>
-CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy) { copy_async<kBytes>(to + kOffset, from); }
+CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy) {
+  copy_async<kBytes>(to + kOffset, from);
+}
 #else
-/// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache, unless other warps read them as well.
+/// 4, 8 or 16 bytes, each side aligned to as many. Sixteen bypass the first-level cache, unless other warps read them
+/// as well.
 template <int kBytes, bool kReadAgain = (kBytes < 16)>
 CELLC_DEVICE void copy_async(void* to, const void* from) {
   static_assert(kReadAgain || kBytes == 16);
@@ -162,17 +176,22 @@ CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from) {
   if constexpr (kBytes == 16) {
     asm volatile("cp.async.cg.shared.global [%0 + %2], [%1], 16;" ::"r"(to), "l"(from), "n"(kOffset) : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0 + %3], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes), "n"(kOffset) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0 + %3], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes), "n"(kOffset)
+                 : "memory");
   }
 }
-/// Through the first-level cache, for other warps read it as well. Without a branch: those that a compiler makes take longer than the copy.
+/// Through the first-level cache, for other warps read it as well. Without a branch: those that a compiler makes take
+/// longer than the copy.
 template <int kBytes>
 CELLC_DEVICE void copy_async_if(bool yes, SharedAddress to, const void* from) {
-  asm volatile("{\n .reg .pred yes;\n setp.ne.u32 yes, %3, 0;\n @yes cp.async.ca.shared.global [%0], [%1], %2;\n}" ::"r"(to), "l"(from), "n"(kBytes),
-               "r"(static_cast<unsigned>(yes))
-               : "memory");
+  asm volatile(
+      "{\n .reg .pred yes;\n setp.ne.u32 yes, %3, 0;\n @yes cp.async.ca.shared.global [%0], [%1], %2;\n}" ::"r"(to),
+      "l"(from), "n"(kBytes), "r"(static_cast<unsigned>(yes))
+      : "memory");
 }
-CELLC_DEVICE void store_at(SharedAddress to, unsigned short value) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(value) : "memory"); }
+CELLC_DEVICE void store_at(SharedAddress to, unsigned short value) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(value) : "memory");
+}
 /// When what was copied is to leave the second-level cache.
 using CachePolicy = unsigned long long;
 CELLC_DEVICE CachePolicy stays_last() {
@@ -193,11 +212,15 @@ CELLC_DEVICE CachePolicy goes_in_turn() {
 template <int kBytes, int kOffset>
 CELLC_DEVICE void copy_async_at(SharedAddress to, const void* from, CachePolicy policy) {
   static_assert(kBytes == 16);
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0 + %2], [%1], 16, %3;" ::"r"(to), "l"(from), "n"(kOffset), "l"(policy) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0 + %2], [%1], 16, %3;" ::"r"(to), "l"(from), "n"(kOffset),
+               "l"(policy)
+               : "memory");
 }
 /// Until at most kPending groups of this thread are under way.
 template <int kPending>
-CELLC_DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory"); }
+CELLC_DEVICE void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
 #endif
 
 // Within a warp --------------------------------------------------------------------------------------------
@@ -211,7 +234,9 @@ CELLC_DEVICE unsigned warp_max(unsigned value) { return __reduce_max_sync(0xffff
 CELLC_DEVICE unsigned long long load_acquire(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
 CELLC_DEVICE void add_release(unsigned long long* at, unsigned long long value) { atomicAdd(at, value); }
 CELLC_DEVICE unsigned long long load_relaxed(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
-CELLC_DEVICE void store_relaxed(unsigned long long* at, unsigned long long value) { cellc_emulator::store_volatile(at, value); }
+CELLC_DEVICE void store_relaxed(unsigned long long* at, unsigned long long value) {
+  cellc_emulator::store_volatile(at, value);
+}
 #else
 CELLC_DEVICE unsigned long long load_acquire(const unsigned long long* at) {
   unsigned long long value;
@@ -264,8 +289,8 @@ CELLC_DEVICE T load_whole(const T* from) {
   return result;
 }
 
-/// What every kernel starts with. One that was launched so may begin while what is ahead of it on its stream has not ended
-/// (programmatic dependent launch, sm_90): up to here it may touch nothing that another kernel has to do with.
+/// What every kernel starts with. One that was launched so may begin while what is ahead of it on its stream has not
+/// ended (programmatic dependent launch, sm_90): up to here it may touch nothing that another kernel has to do with.
 CELLC_DEVICE void await_stream() {
 #if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -279,16 +304,18 @@ CELLC_DEVICE void make_now(long long& value) {
 #endif
 }
 
-/// From here on the kernel behind this one on its stream may begin, if it was launched so: up to its own await_stream().
+/// From here on the kernel behind this one on its stream may begin, if it was launched so: up to its own
+/// await_stream().
 CELLC_DEVICE void let_next_begin() {
 #if !defined(CELLC_EMULATOR) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Between the blocks of a cluster: they are resident together, and write to each other's shared memory (sm_90). A letter is a
-// number, and a mailbox tells when all bytes that its block waits for have arrived. It is opened before the cluster's barrier, and
-// written to after it. A block that has all its letters may end; whoever wrote them, too. Its bell is rung once at most.
+// Between the blocks of a cluster: they are resident together, and write to each other's shared memory (sm_90). A
+// letter is a number, and a mailbox tells when all bytes that its block waits for have arrived. It is opened before the
+// cluster's barrier, and written to after it. A block that has all its letters may end; whoever wrote them, too. Its
+// bell is rung once at most.
 struct Mailbox {
   unsigned long long letters, bell;
 };
@@ -319,7 +346,8 @@ CELLC_DEVICE unsigned cluster_rank() {
 }
 /// Orders nothing but what was opened: otherwise it would wait for all of the thread's memory.
 CELLC_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-/// Who waits sees all that this thread has written. Threads that have ended count as arrived: who has nothing to wait for may end.
+/// Who waits sees all that this thread has written. Threads that have ended count as arrived: who has nothing to wait
+/// for may end.
 CELLC_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 CELLC_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 /// By one thread.
@@ -328,7 +356,8 @@ CELLC_DEVICE void open_mailbox(Mailbox* mailbox, int bytes) {
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
   asm volatile("mbarrier.init.shared.b64 [%0+8], 1;" ::"r"(at) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at), "r"(bytes) : "memory");
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at), "r"(bytes)
+               : "memory");
 }
 /// To the place of `to` in the memory of the block with that rank.
 CELLC_DEVICE void send_letter(Mailbox* mailbox, Real* to, int rank, Real value) {
@@ -336,17 +365,21 @@ CELLC_DEVICE void send_letter(Mailbox* mailbox, Real* to, int rank, Real value) 
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(to)), "r"(rank));
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(shared_address(mailbox)), "r"(rank));
 #ifdef CELLC_STORAGE_F64
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(at), "l"(__double_as_longlong(value)), "r"(theirs)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(at),
+               "l"(__double_as_longlong(value)), "r"(theirs)
                : "memory");
 #else
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at), "r"(__float_as_uint(value)), "r"(theirs)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(at),
+               "r"(__float_as_uint(value)), "r"(theirs)
                : "memory");
 #endif
 }
 CELLC_DEVICE void await_letters(Mailbox* mailbox) {
-  asm volatile("{ .reg .pred there;\n"
-               "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%0], 0;\n"
-               "@!there bra again; }" ::"r"(shared_address(mailbox)) : "memory");
+  asm volatile(
+      "{ .reg .pred there;\n"
+      "again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 there, [%0], 0;\n"
+      "@!there bra again; }" ::"r"(shared_address(mailbox))
+      : "memory");
 }
 /// By one thread of the cluster. Who sees it sees what that thread has written.
 CELLC_DEVICE void ring(Mailbox* mailbox, int rank) {
@@ -356,9 +389,13 @@ CELLC_DEVICE void ring(Mailbox* mailbox, int rank) {
 }
 CELLC_DEVICE bool has_rung(Mailbox* mailbox) {
   unsigned rung;
-  asm volatile("{ .reg .pred there;\n"
-               "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 there, [%1+8], 0;\n"
-               "selp.u32 %0, 1, 0, there; }" : "=r"(rung) : "r"(shared_address(mailbox)) : "memory");
+  asm volatile(
+      "{ .reg .pred there;\n"
+      "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 there, [%1+8], 0;\n"
+      "selp.u32 %0, 1, 0, there; }"
+      : "=r"(rung)
+      : "r"(shared_address(mailbox))
+      : "memory");
   return rung != 0;
 }
 #else
@@ -374,18 +411,19 @@ CELLC_DEVICE void ring(Mailbox*, int) { __trap(); }
 CELLC_DEVICE bool has_rung(Mailbox*) { return false; }
 #endif
 
-// A number from every thread of a grid, and with it a barrier: a word holds who has arrived in its lower half and the sum in its
-// upper, so that the answer comes with the arrival.
+// A number from every thread of a grid, and with it a barrier: a word holds who has arrived in its lower half and the
+// sum in its upper, so that the answer comes with the arrival.
 //
-// The launch is an ordinary one: a cooperative launch, which would answer for all blocks being resident together, begins only when
-// everything ahead of it has ended, 1.2 us later on an H200. Mostly all of them are resident anyway. Where they are not, since other
-// kernels hold a part of the card, none may wait for a block that may be waiting for its place: a block that has waited for long
-// and sees that some have not even started leaves. Then the one that arrives last goes on alone.
-constexpr int kMostWarps = 4;   ///< of a block that takes part
+// The launch is an ordinary one: a cooperative launch, which would answer for all blocks being resident together,
+// begins only when everything ahead of it has ended, 1.2 us later on an H200. Mostly all of them are resident anyway.
+// Where they are not, since other kernels hold a part of the card, none may wait for a block that may be waiting for
+// its place: a block that has waited for long and sees that some have not even started leaves. Then the one that
+// arrives last goes on alone.
+constexpr int kMostWarps = 4;  ///< of a block that takes part
 struct GridSum {
-  unsigned long long slot[3];   ///< by turn; zeros to begin with, and whatever happens as many to the next call
-  unsigned passed;              ///< barriers before this call, modulo 3: a count that wraps would come to a slot twice running
-  unsigned started;             ///< blocks of this call that run, or have run
+  unsigned long long slot[3];  ///< by turn; zeros to begin with, and whatever happens as many to the next call
+  unsigned passed;   ///< barriers before this call, modulo 3: a count that wraps would come to a slot twice running
+  unsigned started;  ///< blocks of this call that run, or have run
 };
 /// The blocks that go on after the first barrier of a call: all, one, or none of which this block is.
 struct Crew {
@@ -417,9 +455,10 @@ struct Gathered {
   unsigned sum, passed;
   Crew crew;
 };
-/// The first barrier of a call. `barrier` counts on from one to the next, alike in all threads that go on. kOrders: what was
-/// written before is seen after. Otherwise nothing but the sum is passed on, which takes half as long. Bits 16 to 31 of the word
-/// count who has left, and change only while somebody is still to come: whoever has seen all arrive knows how many.
+/// The first barrier of a call. `barrier` counts on from one to the next, alike in all threads that go on. kOrders:
+/// what was written before is seen after. Otherwise nothing but the sum is passed on, which takes half as long. Bits 16
+/// to 31 of the word count who has left, and change only while somebody is still to come: whoever has seen all arrive
+/// knows how many.
 template <bool kOrders>
 CELLC_DEVICE Gathered gather(GridSum* grid, unsigned barrier, unsigned own) {
   __shared__ unsigned sums[kMostWarps];
@@ -464,7 +503,9 @@ CELLC_DEVICE Gathered gather(GridSum* grid, unsigned barrier, unsigned own) {
 }
 
 /// One copy for all barriers but that of most calls: each would take a ninth as long to compile as a walk.
-CELLC_APART Gathered gather_in_order(GridSum* grid, unsigned barrier, unsigned own) { return gather<true>(grid, barrier, own); }
+CELLC_APART Gathered gather_in_order(GridSum* grid, unsigned barrier, unsigned own) {
+  return gather<true>(grid, barrier, own);
+}
 /// Any barrier after the first, of the crew alone.
 CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own, Crew crew) {
   __shared__ unsigned sums[kMostWarps + 1];
@@ -484,10 +525,10 @@ CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own, 
 
 // Values that carry the number of the call that wrote them: they need no order, and zeros are of no call.
 
-/// The number of a call by that of the last one. Never zero, though it wraps (calls of 10 us come there in half a day); and odd
-/// after even, even after odd, since what is kept by turns goes by that.
+/// The number of a call by that of the last one. Never zero, though it wraps (calls of 10 us come there in half a day);
+/// and odd after even, even after odd, since what is kept by turns goes by that.
 CELLC_DEVICE unsigned call_after(unsigned last) { return last == 0xffffffffu ? 2 : last + 1; }
-constexpr int kHalves = sizeof(Real) / 4;   ///< words of a number
+constexpr int kHalves = sizeof(Real) / 4;  ///< words of a number
 /// `apart`: from one half to the next.
 CELLC_DEVICE void publish(unsigned long long* at, long long apart, unsigned call, Real value) {
   const unsigned long long mark = static_cast<unsigned long long>(call) << 32;

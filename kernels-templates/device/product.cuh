@@ -1,11 +1,12 @@
 // Rows times a matrix of params, for all rows of a window: what a plan hoists out of the recurrence.
 //
-// A block makes tiles of the result, a thread 4 by 4 or 8 by 8 sums of each. What a tile needs comes to shared memory eight terms
-// at a time, while the eight before are multiplied; 16 bytes are read from there at once, so that a thread of 8 by 8 sums reads 4 times
-// for 64 multiplications. Large tiles are taken where there are enough of them for the card (host_rows.h).
+// A block makes tiles of the result, a thread 4 by 4 or 8 by 8 sums of each. What a tile needs comes to shared memory
+// eight terms at a time, while the eight before are multiplied; 16 bytes are read from there at once, so that a thread
+// of 8 by 8 sums reads 4 times for 64 multiplications. Large tiles are taken where there are enough of them for the
+// card (host_rows.h).
 //
-// Each sum is added up in the order of its terms by one thread, so its bits depend on neither the batch, nor the card, nor the tile.
-// Needs rows.cuh.
+// Each sum is added up in the order of its terms by one thread, so its bits depend on neither the batch, nor the card,
+// nor the tile. Needs rows.cuh.
 #pragma once
 
 namespace cellc {
@@ -22,13 +23,15 @@ struct alignas(16) NearNumbers {
 template <int kSums>
 struct ProductTile {
   static constexpr int kTile = kProductSpread * kSums, kGroups = kSums / kProductNear;
-  static constexpr int kPitch = kTile + 4;   // aligned to 16 bytes; rows that are written together fall into different banks
+  static constexpr int kPitch =
+      kTile + 4;  // aligned to 16 bytes; rows that are written together fall into different banks
   static constexpr int kEntries = kProductDepth * kPitch;
-  static constexpr int kOwnRows = kTile * kProductDepth / kProductThreads;   // entries of either side that a thread fetches
+  static constexpr int kOwnRows =
+      kTile * kProductDepth / kProductThreads;  // entries of either side that a thread fetches
 
   const ProductArguments& a;
-  Real* left;    ///< [buffer][depth][row]
-  Real* right;   ///< [buffer][depth][column]
+  Real* left;   ///< [buffer][depth][row]
+  Real* right;  ///< [buffer][depth][column]
 
   /// Place of sum i of a thread within the tile.
   static CELLC_DEVICE int place(int of_thread, int i) {
@@ -53,16 +56,20 @@ struct ProductTile {
       CELLC_UNROLL()
       for (int i = 0; i < kOwnRows; ++i) {
         const RowPlace place = place_of(a.frame, first_row + i * kRowsApart + own_row);
-        left_at[i] = operand + (a.operand_is_chunk ? place.chunk_row : place.row) * a.operand_stride + batch * a.depth + own_term;
+        left_at[i] = operand + (a.operand_is_chunk ? place.chunk_row : place.row) * a.operand_stride + batch * a.depth +
+                     own_term;
         left_there |= static_cast<unsigned>(place.used) << i;
       }
       // Of the matrix, neighbours in memory by neighbours of the warp.
       const int column = a.sum_last ? own_row : thread % kTile, term = a.sum_last ? own_term : thread / kTile;
       const int columns_apart = a.sum_last ? kRowsApart : 0, terms_apart = a.sum_last ? 0 : kProductThreads / kTile;
-      const long long right_apart = a.sum_last ? kRowsApart * a.depth : terms_apart * a.width, right_on = kProductDepth * (a.sum_last ? 1 : a.width);
-      const Real* right_at = matrix + (a.sum_last ? (first_column + column) * a.depth + term : term * a.width + first_column + column);
+      const long long right_apart = a.sum_last ? kRowsApart * a.depth : terms_apart * a.width,
+                      right_on = kProductDepth * (a.sum_last ? 1 : a.width);
+      const Real* right_at =
+          matrix + (a.sum_last ? (first_column + column) * a.depth + term : term * a.width + first_column + column);
       CELLC_UNROLL()
-      for (int i = 0; i < kOwnRows; ++i) right_there |= static_cast<unsigned>(first_column + column + i * columns_apart < a.width) << i;
+      for (int i = 0; i < kOwnRows; ++i)
+        right_there |= static_cast<unsigned>(first_column + column + i * columns_apart < a.width) << i;
       Real own_left[kOwnRows], own_right[kOwnRows], sums[kSums][kSums] = {};
       const auto fetch = [&](long long terms) {
         CELLC_UNROLL()
@@ -77,9 +84,11 @@ struct ProductTile {
       };
       const auto put = [&](int buffer) {
         CELLC_UNROLL()
-        for (int i = 0; i < kOwnRows; ++i) left[buffer * kEntries + own_term * kPitch + own_row + i * kRowsApart] = own_left[i];
+        for (int i = 0; i < kOwnRows; ++i)
+          left[buffer * kEntries + own_term * kPitch + own_row + i * kRowsApart] = own_left[i];
         CELLC_UNROLL()
-        for (int i = 0; i < kOwnRows; ++i) right[buffer * kEntries + (term + i * terms_apart) * kPitch + column + i * columns_apart] = own_right[i];
+        for (int i = 0; i < kOwnRows; ++i)
+          right[buffer * kEntries + (term + i * terms_apart) * kPitch + column + i * columns_apart] = own_right[i];
       };
       const auto multiply = [&](int at) {
         NearNumbers l[kGroups], r[kGroups];
@@ -91,12 +100,13 @@ struct ProductTile {
         CELLC_UNROLL()
         for (int i = 0; i < kSums; ++i) {
           CELLC_UNROLL()
-          for (int j = 0; j < kSums; ++j) sums[i][j] += l[i / kProductNear].at[i % kProductNear] * r[j / kProductNear].at[j % kProductNear];
+          for (int j = 0; j < kSums; ++j)
+            sums[i][j] += l[i / kProductNear].at[i % kProductNear] * r[j / kProductNear].at[j % kProductNear];
         }
       };
       int buffer = 0;
       fetch(a.depth);
-      __syncthreads();   // the last tile has been read
+      __syncthreads();  // the last tile has been read
       put(buffer);
       __syncthreads();
       CELLC_UNROLL(1)
@@ -140,6 +150,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) cellc_product(const __grid_
   __shared__ __align__(16) Real left[2 * Large::kEntries];
   __shared__ __align__(16) Real right[2 * Large::kEntries];
   cellc::await_stream();
-  if (a.tile == Large::kTile) Large{a, left, right}.run();
-  else Small{a, left, right}.run();
+  if (a.tile == Large::kTile)
+    Large{a, left, right}.run();
+  else
+    Small{a, left, right}.run();
 }

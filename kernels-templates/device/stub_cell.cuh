@@ -8,22 +8,41 @@
 #pragma once
 
 struct Step {
-  static constexpr int kStates = 1;    // entries
+  static constexpr int kStates = 1;  // entries
   static constexpr int kInputs = 3;
   static constexpr int kParams = 3;
-  static constexpr int kHeld = 3;      // numbers that a lane keeps from step to step: `param`
-  static constexpr bool kHolds = false;  // whether hold(raw, param, uniform) makes them of the params; they are the params
-  static constexpr int kArrays = 7;    // by symbol of the lane cell: h xz xr xc az ar ac
-  static constexpr int kUniforms = 0;  // arrays among them that have no lane
+  static constexpr int kHeld = 3;  // numbers that a lane keeps from step to step: `param`
+  static constexpr bool kHolds =
+      false;                         // whether hold(raw, param, uniform) makes them of the params; they are the params
+  static constexpr int kArrays = 7;  // by symbol of the lane cell: h xz xr xc az ar ac
+  static constexpr int kUniforms = 0;     // arrays among them that have no lane
   static constexpr int kOperations = 20;  // arithmetic a step, roughly
   // Functions, since an array at class scope has no device code behind it.
   // Which array an entry lies in, and which entry of the array's own it is.
-  static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0}; return table[entry]; }
-  static CELLC_DEVICE constexpr int state_entry(int entry) { constexpr int table[] = {0}; return table[entry]; }
-  static CELLC_DEVICE constexpr int input_array(int entry) { constexpr int table[] = {1, 2, 3}; return table[entry]; }
-  static CELLC_DEVICE constexpr int input_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
-  static CELLC_DEVICE constexpr int param_array(int entry) { constexpr int table[] = {4, 5, 6}; return table[entry]; }
-  static CELLC_DEVICE constexpr int param_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int state_array(int entry) {
+    constexpr int table[] = {0};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int state_entry(int entry) {
+    constexpr int table[] = {0};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int input_array(int entry) {
+    constexpr int table[] = {1, 2, 3};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int input_entry(int entry) {
+    constexpr int table[] = {0, 0, 0};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int param_array(int entry) {
+    constexpr int table[] = {4, 5, 6};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int param_entry(int entry) {
+    constexpr int table[] = {0, 0, 0};
+    return table[entry];
+  }
   static CELLC_DEVICE constexpr int uniform_array(int) { return -1; }
 
   // next = f(state, input). `uniform[i]` is the data of array uniform_array(i).
@@ -38,7 +57,7 @@ struct Step {
 
 // The same with its carriers as further states: compiler/derive/carrier_cell.h.
 struct Carried {
-  static constexpr int kStates = 2;    // the states of Step come first, then the carriers
+  static constexpr int kStates = 2;  // the states of Step come first, then the carriers
   static constexpr int kInputs = 3;
   static constexpr int kParams = 3;
   static constexpr int kHeld = 3;
@@ -46,12 +65,30 @@ struct Carried {
   static constexpr int kArrays = 8;
   static constexpr int kUniforms = 0;
   static constexpr int kOperations = 50;
-  static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0, 7}; return table[entry]; }
-  static CELLC_DEVICE constexpr int state_entry(int entry) { constexpr int table[] = {0, 0}; return table[entry]; }
-  static CELLC_DEVICE constexpr int input_array(int entry) { constexpr int table[] = {1, 2, 3}; return table[entry]; }
-  static CELLC_DEVICE constexpr int input_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
-  static CELLC_DEVICE constexpr int param_array(int entry) { constexpr int table[] = {4, 5, 6}; return table[entry]; }
-  static CELLC_DEVICE constexpr int param_entry(int entry) { constexpr int table[] = {0, 0, 0}; return table[entry]; }
+  static CELLC_DEVICE constexpr int state_array(int entry) {
+    constexpr int table[] = {0, 7};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int state_entry(int entry) {
+    constexpr int table[] = {0, 0};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int input_array(int entry) {
+    constexpr int table[] = {1, 2, 3};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int input_entry(int entry) {
+    constexpr int table[] = {0, 0, 0};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int param_array(int entry) {
+    constexpr int table[] = {4, 5, 6};
+    return table[entry];
+  }
+  static CELLC_DEVICE constexpr int param_entry(int entry) {
+    constexpr int table[] = {0, 0, 0};
+    return table[entry];
+  }
   static CELLC_DEVICE constexpr int uniform_array(int) { return -1; }
 
   static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,
@@ -70,5 +107,8 @@ struct Carried {
 struct CarrierRule {
   enum Kind { Affine, Clip, Moebius };
   static constexpr Kind kKind = Affine;
-  static CELLC_DEVICE constexpr int carrier(int place) { constexpr int table[] = {1}; return table[place]; }
+  static CELLC_DEVICE constexpr int carrier(int place) {
+    constexpr int table[] = {1};
+    return table[place];
+  }
 };

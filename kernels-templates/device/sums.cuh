@@ -1,10 +1,12 @@
-// Sums over lanes that lie beside each other, of what each has just computed: y[d] = sum[n](C[n]*h'[d,n]) is made by the kSumLanes
-// lanes that hold h'[d,n], instead of by a kernel that reads all states back (compiler/derive/summed_cells.h). The last kSums states of Step
-// are the terms. They start as nothing and are not written; what is written is their sum, by one lane.
+// Sums over lanes that lie beside each other, of what each has just computed: y[d] = sum[n](C[n]*h'[d,n]) is made by
+// the kSumLanes lanes that hold h'[d,n], instead of by a kernel that reads all states back
+// (compiler/derive/summed_cells.h). The last kSums states of Step are the terms. They start as nothing and are not
+// written; what is written is their sum, by one lane.
 //
-// A stage's terms are kept until its last step. Then threads exchange halves of what they hold, as long as there are several steps: of 8
-// steps over 16 threads that is 4 + 2 + 1 exchanges, and one more for each thread's own step, instead of 8*4. Which thread ends up with
-// which steps is always the same, and so is the order of additions: a sum has the same bits in every run.
+// A stage's terms are kept until its last step. Then threads exchange halves of what they hold, as long as there are
+// several steps: of 8 steps over 16 threads that is 4 + 2 + 1 exchanges, and one more for each thread's own step,
+// instead of 8*4. Which thread ends up with which steps is always the same, and so is the order of additions: a sum has
+// the same bits in every run.
 //
 // Along more lanes than a warp has, each warp writes a part of the sum, Lanes::part entries from the one before.
 #pragma once
@@ -17,20 +19,22 @@ constexpr int kSumLanes = CELLC_SUM_LANES;
 constexpr int kSumLanes = 1;
 #endif
 
-constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;   ///< that have those lanes
+constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;  ///< that have those lanes
 static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
 
 struct Sums {
   static constexpr int kCount = kSums > 0 ? kSums : 1;
-  static constexpr int kSpread = kSteps < kSumThreads ? kSteps : kSumThreads;   ///< threads that divide a stage's steps among them
-  static constexpr int kMine = kSteps / kSpread;                                ///< steps of each of them
+  static constexpr int kSpread =
+      kSteps < kSumThreads ? kSteps : kSumThreads;  ///< threads that divide a stage's steps among them
+  static constexpr int kMine = kSteps / kSpread;    ///< steps of each of them
   static_assert(kSumLanes <= kWarp && kWarp % kSumLanes == 0 && kSteps % kSpread == 0, "lanes in halves");
 
   Real term[kCount][kSteps];
   Real* to[kCount];          ///< of the step that this thread writes first of those that come next
   long long stride[kCount];  ///< entries
   unsigned together;         ///< threads that add up one sum
-  bool writes, leads;        ///< whether this thread writes any step of a stage; whether it writes those that are not part of a whole one
+  bool writes, leads;  ///< whether this thread writes any step of a stage; whether it writes those that are not part of
+                       ///< a whole one
 
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane) {
 #ifdef CELLC_SUMS

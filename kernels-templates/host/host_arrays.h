@@ -145,19 +145,17 @@ static inline int cellc_read_lengths(cellc_call* c, const void* from) {
 
 /* Kernels of our own ------------------------------------------------------------------------------------- */
 
-static inline void cellc_launch_small(cellc_call* c, int kernel, int64_t work, const void* argument,
-                                      size_t bytes) {
+static inline void cellc_launch_small(cellc_call* c, int kernel, int64_t work, const void* argument, size_t bytes) {
   cellc_grid grid;
   if (c->counts || c->result || work == 0) return;
   grid.threads = 256;
-  grid.blocks =
-      (unsigned)cellc_least(cellc_divide_up(work, 256), 32 * (int64_t)c->device->facts.multiprocessors);
+  grid.blocks = (unsigned)cellc_least(cellc_divide_up(work, 256), 32 * (int64_t)c->device->facts.multiprocessors);
   grid.cooperative = 0;
   c->result = c->device->launch(c->device->self, kernel, grid, 0, argument, bytes);
 }
 
-/* Little is written by a kernel, which begins before what is ahead of it on the stream has ended and lets the next one do so: 1 us
- * where clearing memory takes 2.4 (H200). */
+/* Little is written by a kernel, which begins before what is ahead of it on the stream has ended and lets the next one
+ * do so: 1 us where clearing memory takes 2.4 (H200). */
 static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
   if (bytes > (1 << 20) || (at | (uint64_t)bytes) % 4) {
     if (!c->counts && !c->result && bytes > 0) c->result = c->device->zero(c->device->self, at, bytes);
@@ -172,12 +170,11 @@ static inline void cellc_zero(cellc_call* c, uint64_t at, int64_t bytes) {
 }
 
 static inline void cellc_copy_entries(cellc_call* c, uint64_t from, int from_type, int64_t from_sequence,
-                                      int64_t from_step, uint64_t to, int to_type, int64_t to_sequence,
-                                      int64_t to_step, int64_t sequences, int64_t steps, int64_t entries) {
+                                      int64_t from_step, uint64_t to, int to_type, int64_t to_sequence, int64_t to_step,
+                                      int64_t sequences, int64_t steps, int64_t entries) {
   cellc_copy copy;
   memset(&copy, 0, sizeof copy);
-  copy.from = from, copy.from_type = from_type, copy.from_sequence = from_sequence,
-  copy.from_step = from_step;
+  copy.from = from, copy.from_type = from_type, copy.from_sequence = from_sequence, copy.from_step = from_step;
   copy.to = to, copy.to_type = to_type, copy.to_sequence = to_sequence, copy.to_step = to_step;
   copy.sequences = sequences, copy.steps = steps, copy.entries = entries;
   copy.through = -1;
@@ -218,15 +215,14 @@ static inline cellc_rows_view cellc_own_rows(cellc_call* c, int64_t entries) {
   return v;
 }
 
-static inline void cellc_copy_rows(cellc_call* c, const cellc_rows_view* from, int from_type,
-                                   const cellc_rows_view* to, int to_type, int64_t entries) {
+static inline void cellc_copy_rows(cellc_call* c, const cellc_rows_view* from, int from_type, const cellc_rows_view* to,
+                                   int to_type, int64_t entries) {
   /* Rows of packed sequences lie one behind another. */
   if (c->offsets)
-    cellc_copy_entries(c, from->data, from_type, 0, from->step, to->data, to_type, 0, to->step, 1, c->rows,
-                       entries);
+    cellc_copy_entries(c, from->data, from_type, 0, from->step, to->data, to_type, 0, to->step, 1, c->rows, entries);
   else
-    cellc_copy_entries(c, from->data, from_type, from->sequence, from->step, to->data, to_type, to->sequence,
-                       to->step, c->sequences, c->steps, entries);
+    cellc_copy_entries(c, from->data, from_type, from->sequence, from->step, to->data, to_type, to->sequence, to->step,
+                       c->sequences, c->steps, entries);
 }
 
 /* What a call works with, by symbol, position or out; room for them is the caller's. */
@@ -257,8 +253,7 @@ static inline cellc_rows_array cellc_array_at(uint64_t data) {
 }
 
 static inline void cellc_run_rows(cellc_call* c, const cellc_rows* rows, const cellc_rows_array* symbols,
-                                  const uint64_t* states, const uint64_t* finals, const uint64_t* outs,
-                                  int single) {
+                                  const uint64_t* states, const uint64_t* finals, const uint64_t* outs, int single) {
   cellc_rows_run run;
   int64_t bytes;
   uint64_t at;
@@ -297,8 +292,7 @@ static inline void cellc_compute_defaults(cellc_call* c, cellc_work* w, const ce
     cellc_copy_entries(c, w->symbols[symbol].data, c->cell->real, 0, 0, wide, CELLC_F64, 0, 0, 1, 1, n);
     w->part[s] = cellc_array_at(wide);
   }
-  for (o = 0; o < of->out_count; ++o)
-    w->addresses[o] = cellc_take(c, cellc_times(cellc_entries(c, of->outs[o]), 8));
+  for (o = 0; o < of->out_count; ++o) w->addresses[o] = cellc_take(c, cellc_times(cellc_entries(c, of->outs[o]), 8));
   cellc_run_rows(c, of->rows, w->part, 0, 0, w->addresses, 1);
 }
 
@@ -343,9 +337,9 @@ static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int s, absent = 0;
   for (s = 0; s < cell->symbol_count; ++s)
-    absent = absent || (cell->symbols[s].kind == CELLC_SYMBOL_STATE && cell->symbols[s].lag_of < 0 &&
-                        cell->symbols[s].default_kind == CELLC_DEFAULT_COMPUTED &&
-                        !cellc_given(c, CELLC_FIELD_START, s));
+    absent =
+        absent || (cell->symbols[s].kind == CELLC_SYMBOL_STATE && cell->symbols[s].lag_of < 0 &&
+                   cell->symbols[s].default_kind == CELLC_DEFAULT_COMPUTED && !cellc_given(c, CELLC_FIELD_START, s));
   if (absent) cellc_compute_defaults(c, w, &cell->starts);
   for (s = 0; s < cell->symbol_count; ++s) {
     const cellc_symbol* symbol = cell->symbols + s;
@@ -355,13 +349,11 @@ static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
     if (symbol->lag_of < 0) {
       at = cellc_given(c, CELLC_FIELD_START, s);
       if (!at) {
-        at = cellc_fill_default(
-            c, s, c->sequences,
-            symbol->default_kind == CELLC_DEFAULT_COMPUTED ? w->addresses[symbol->default_out] : 0);
+        at = cellc_fill_default(c, s, c->sequences,
+                                symbol->default_kind == CELLC_DEFAULT_COMPUTED ? w->addresses[symbol->default_out] : 0);
       } else if (at == cellc_given(c, CELLC_FIELD_FINAL, s)) {
         /* Segments begin from starts while other sequences end. */
-        const uint64_t own =
-            cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
+        const uint64_t own = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
         cellc_copy_entries(c, at, cell->real, n, 0, own, cell->real, n, 0, c->sequences, 1, n);
         at = own;
       }
@@ -371,8 +363,8 @@ static inline void cellc_bring_starts(cellc_call* c, cellc_work* w) {
       at = w->symbols[symbol->lag_of].data;
       if (history || !c->arrays) {
         at = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
-        cellc_copy_entries(c, history + (uint64_t)((symbol->lag - 1) * n * cellc_type_bytes(cell->real)),
-                           cell->real, depth * n, 0, at, cell->real, n, 0, c->sequences, 1, n);
+        cellc_copy_entries(c, history + (uint64_t)((symbol->lag - 1) * n * cellc_type_bytes(cell->real)), cell->real,
+                           depth * n, 0, at, cell->real, n, 0, c->sequences, 1, n);
       }
     }
     w->symbols[s] = cellc_array_at(at);
@@ -390,8 +382,7 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
     given = used = cellc_callers_rows(c, CELLC_FIELD_INPUT, s, n);
     /* Row kernels take any step between rows, but one after another, and upwards. */
     if (cell->running != cell->storage || !c->arrays ||
-        (symbol->in_rows &&
-         (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
+        (symbol->in_rows && (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
       used = cellc_own_rows(c, n);
       cellc_copy_rows(c, &given, cell->storage, &used, cell->running, n);
     }
@@ -406,8 +397,7 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
       if (!history || cell->running != cell->storage) {
         w->symbols[s].history = cellc_take(c, cellc_times(all, cellc_type_bytes(cell->running)));
         if (history)
-          cellc_copy_entries(c, history, cell->storage, 0, 0, w->symbols[s].history, cell->running, 0, 0, 1,
-                             1, all);
+          cellc_copy_entries(c, history, cell->storage, 0, 0, w->symbols[s].history, cell->running, 0, 0, 1, 1, all);
         else
           cellc_zero(c, w->symbols[s].history, all * cellc_type_bytes(cell->running));
       }
@@ -416,12 +406,10 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
 }
 
 /* Where rows are written: the caller's memory where that is as kernels write it. */
-static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries,
-                                                int in_rows) {
+static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries, int in_rows) {
   cellc_rows_view v = cellc_callers_rows(c, kind, id, entries);
   const int gapless = v.step == entries && (c->sequences <= 1 || v.sequence == c->steps * entries);
-  if (!v.data || c->cell->running != c->cell->storage || (in_rows && !gapless))
-    v = cellc_own_rows(c, entries);
+  if (!v.data || c->cell->running != c->cell->storage || (in_rows && !gapless)) v = cellc_own_rows(c, entries);
   return v;
 }
 
@@ -431,9 +419,8 @@ static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
   for (u = 0; u < cell->update_count; ++u) {
     const int s = cell->updates[u];
     const int64_t n = cellc_entries(c, cell->symbols[s].axes);
-    w->states[u] = cell->symbols[s].lag_of < 0
-                       ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].in_rows)
-                       : cellc_own_rows(c, n);
+    w->states[u] = cell->symbols[s].lag_of < 0 ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].in_rows)
+                                               : cellc_own_rows(c, n);
     w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
     if (!w->finals[u])
       w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
@@ -453,8 +440,7 @@ static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
     if (field->kind == CELLC_FIELD_OUT) {
       const int64_t n = cellc_entries(c, cell->outs[field->id]);
       const cellc_rows_view target = cellc_callers_rows(c, field->kind, field->id, n);
-      if (!w->outs[field->id].direct)
-        cellc_copy_rows(c, w->outs + field->id, cell->running, &target, cell->storage, n);
+      if (!w->outs[field->id].direct) cellc_copy_rows(c, w->outs + field->id, cell->running, &target, cell->storage, n);
     }
     if (field->kind == CELLC_FIELD_FINAL_INPUT_HISTORY) {
       const int64_t n = cellc_entries(c, cell->symbols[field->id].axes);
@@ -465,8 +451,7 @@ static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
       last.before = cellc_given(c, CELLC_FIELD_INPUT_HISTORY, field->id);
       last.to = to;
       last.offsets = c->offsets ? c->device_offsets : 0;
-      last.sequences = c->sequences, last.steps = c->steps, last.depth = cellc_depth(c, field->id),
-      last.entries = n;
+      last.sequences = c->sequences, last.steps = c->steps, last.depth = cellc_depth(c, field->id), last.entries = n;
       last.bytes = cellc_type_bytes(cell->storage), last.reverse = c->reverse;
       cellc_launch_small(c, cell->history_kernel, c->sequences * n, &last, sizeof last);
     }
@@ -480,11 +465,10 @@ static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
         cellc_copy_rows(c, w->states + u, cell->running, &target, cell->storage, n);
     } else {
       const uint64_t to = cellc_given(c, CELLC_FIELD_FINAL_STATE_HISTORY, parent);
-      const int64_t depth = cellc_depth(c, parent),
-                    at = (cell->symbols[s].lag - 1) * n * cellc_type_bytes(cell->real);
+      const int64_t depth = cellc_depth(c, parent), at = (cell->symbols[s].lag - 1) * n * cellc_type_bytes(cell->real);
       if (to)
-        cellc_copy_entries(c, w->finals[u], cell->real, n, 0, to + (uint64_t)at, cell->real, depth * n, 0,
-                           c->sequences, 1, n);
+        cellc_copy_entries(c, w->finals[u], cell->real, n, 0, to + (uint64_t)at, cell->real, depth * n, 0, c->sequences,
+                           1, n);
     }
   }
 }

@@ -92,8 +92,9 @@ static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_fact
   return -1;
 }
 
-/* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. Marks, which are zeros
- * again after each call, lie behind what any of them leaves: where is added to `marks`, if that is given. */
+/* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. Marks,
+ * which are zeros again after each call, lie behind what any of them leaves: where is added to `marks`, if that is
+ * given. */
 static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_part* part, uint64_t* marks) {
   const cellc_stage* stage = part->stage;
   cellc_stage_run run;
@@ -110,7 +111,8 @@ static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_pa
   for (k = 0; k < stage->channels; ++k) axes.channels = cellc_times(axes.channels, c->lengths[stage->channel_axes[k]]);
   plan = cellc_plan_of(c, part, axes.channels);
   for (k = 0; k < part->variant_count; ++k) {
-    const cellc_scratch bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
+    const cellc_scratch bytes =
+        cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
     most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
     most_marks = cellc_most(most_marks, (int64_t)bytes.marks);
   }
@@ -169,8 +171,8 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     int64_t most = 0;
     for (k = 0; k < part->variant_count; ++k) {
       bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
-      most = cellc_most(most, cellc_align((int64_t)bytes.off) + cellc_align((int64_t)bytes.states) +
-                                  cellc_align((int64_t)bytes.bad));
+      most = cellc_most(
+          most, cellc_align((int64_t)bytes.off) + cellc_align((int64_t)bytes.states) + cellc_align((int64_t)bytes.bad));
     }
     cellc_take(c, most);
     return;
@@ -218,8 +220,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   resident = c->device->resident(c->device->self, found, cellc_stage_threads(stage, &v), v.shared_bytes);
   grid = cellc_stage_grid(stage, &c->device->facts, &run, &axes, &plan, &v, resident);
   {
-    const size_t size =
-        cellc_stage_argument(stage, &run, &axes, &plan, &v, &at, grid, c->cell->tolerance, w->argument);
+    const size_t size = cellc_stage_argument(stage, &run, &axes, &plan, &v, &at, grid, c->cell->tolerance, w->argument);
     c->result = c->device->launch(c->device->self, found, grid, v.shared_bytes, w->argument, size);
   }
 }
@@ -230,8 +231,7 @@ static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
   for (k = 0; k < cell->stage_count; ++k) {
     const cellc_stage_part* part = cell->stages + k;
     for (o = 0; o < part->once.out_count; ++o)
-      w->once[o] =
-          cellc_take(c, cellc_times(cellc_entries(c, part->once.outs[o]), cellc_type_bytes(cell->real)));
+      w->once[o] = cellc_take(c, cellc_times(cellc_entries(c, part->once.outs[o]), cellc_type_bytes(cell->real)));
     if (part->once.out_count) cellc_run_derived(c, w, &part->once, w->once, 1);
     for (o = 0; o < part->before.out_count; ++o)
       w->before[o] = cellc_take(c, cellc_times(cellc_times(c->rows, cellc_entries(c, part->before.outs[o])),
@@ -248,8 +248,8 @@ static inline void cellc_end_at_once(cellc_call* c, cellc_work* w) {
   int u;
   for (u = 0; u < c->cell->update_count; ++u) {
     const int64_t all = c->sequences * cellc_entries(c, c->cell->symbols[c->cell->updates[u]].axes);
-    cellc_copy_entries(c, w->symbols[c->cell->updates[u]].data, c->cell->real, 0, 0, w->finals[u],
-                       c->cell->real, 0, 0, 1, 1, all);
+    cellc_copy_entries(c, w->symbols[c->cell->updates[u]].data, c->cell->real, 0, 0, w->finals[u], c->cell->real, 0, 0,
+                       1, 1, all);
   }
 }
 
@@ -262,7 +262,8 @@ static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
     for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, c->cell->stages + k, 0);
     c->kept = cellc_take(c, kept);
   }
-  /* Only row kernels read offsets of sequences that are all as long: they are written where the first of them needs them. */
+  /* Only row kernels read offsets of sequences that are all as long: they are written where the first of them needs
+   * them. */
   c->filled = c->device_offsets != 0;
   if (!c->filled) c->device_offsets = cellc_take(c, 8 * (c->sequences + 1));
   cellc_bring_params(c, w);
@@ -302,7 +303,8 @@ static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* le
   return c->result;
 }
 
-/* 0 where everything that is needed is given, on the device, and aligned to its entries: what is not would fault there. */
+/* 0 where everything that is needed is given, on the device, and aligned to its entries: what is not would fault there.
+ */
 static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, uint64_t status) {
   int f;
   for (f = 0; f < c->cell->field_count; ++f) {
@@ -310,7 +312,8 @@ static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, ui
     const uint64_t given = (uint64_t)cellc_word(c->arrays, field->word);
     if (field->required && !given && (c->rows > 0 || !cellc_is_rows(field))) return CELLC_MISSING_FIELD + f;
     if (given && !c->device->owns(c->device->self, given)) return CELLC_FOREIGN_FIELD + f;
-    if (given % (uint64_t)cellc_type_bytes(cellc_is_stored(field) ? c->cell->storage : c->cell->real)) return CELLC_UNALIGNED_FIELD + f;
+    if (given % (uint64_t)cellc_type_bytes(cellc_is_stored(field) ? c->cell->storage : c->cell->real))
+      return CELLC_UNALIGNED_FIELD + f;
   }
   if (!c->device->owns(c->device->self, workspace)) return CELLC_FOREIGN_WORKSPACE;
   if (status && !c->device->owns(c->device->self, status)) return CELLC_FOREIGN_STATUS;

@@ -18,9 +18,10 @@ static inline int cellc_cuda_error(cudaError_t error) {
   return error == cudaErrorNoKernelImageForDevice ? CELLC_NO_CODE : CELLC_DEVICE_ERROR + (int)error;
 }
 
-/* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device has, since
- * another thread may ask for the same kernel with other lengths between this and the launch. `waits`: it is code that waits for
- * what is ahead of it on the stream (await_stream of preamble.cuh), which that for cards before sm_90 does not. */
+/* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device
+ * has, since another thread may ask for the same kernel with other lengths between this and the launch. `waits`: it is
+ * code that waits for what is ahead of it on the stream (await_stream of preamble.cuh), which that for cards before
+ * sm_90 does not. */
 static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t shared_bytes, int* waits) {
   struct cudaFuncAttributes of;
   const cudaError_t error = cudaFuncGetAttributes(&of, c->kernels[kernel]);
@@ -29,22 +30,22 @@ static inline int cellc_cuda_opt_in(const cellc_cuda* c, int kernel, int64_t sha
   if (error) return cellc_cuda_error(error);
   if (own + shared_bytes > c->shared) return CELLC_SMALL_CARD;
   if (own + shared_bytes <= 48 * 1024) return CELLC_DONE;
-  return cellc_cuda_error(cudaFuncSetAttribute(
-      c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(c->shared - own)));
+  return cellc_cuda_error(
+      cudaFuncSetAttribute(c->kernels[kernel], cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(c->shared - own)));
 }
 
 static inline int cellc_cuda_resident(void* self, int kernel, int threads, int64_t shared_bytes) {
   const cellc_cuda* c = (const cellc_cuda*)self;
   int blocks = 0, waits;
   if (cellc_cuda_opt_in(c, kernel, shared_bytes, &waits)) return 0;
-  if (cellc_cuda_error(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads,
-                                                                     (size_t)shared_bytes)))
+  if (cellc_cuda_error(
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes)))
     return 0;
   return blocks;
 }
 
-static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes,
-                                    const void* argument, size_t bytes) {
+static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument,
+                                    size_t bytes) {
   const cellc_cuda* c = (const cellc_cuda*)self;
   void* arguments[1];
   int waits;
@@ -71,11 +72,10 @@ static inline int cellc_cuda_launch(void* self, int kernel, cellc_grid grid, int
   }
 #endif
   return cellc_cuda_error(grid.cooperative
-                              ? cudaLaunchCooperativeKernel(c->kernels[kernel], dim3(grid.blocks),
-                                                            dim3(grid.threads), arguments,
-                                                            (size_t)shared_bytes, c->stream)
-                              : cudaLaunchKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads),
-                                                 arguments, (size_t)shared_bytes, c->stream));
+                              ? cudaLaunchCooperativeKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads),
+                                                            arguments, (size_t)shared_bytes, c->stream)
+                              : cudaLaunchKernel(c->kernels[kernel], dim3(grid.blocks), dim3(grid.threads), arguments,
+                                                 (size_t)shared_bytes, c->stream));
 }
 
 static inline int cellc_cuda_zero(void* self, uint64_t address, int64_t bytes) {
@@ -91,8 +91,8 @@ static inline int cellc_cuda_owns(void* self, uint64_t address) {
 }
 
 /* The device of the calling thread. */
-static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream,
-                                  cellc_cuda* c, cellc_device* device) {
+static inline int cellc_cuda_open(const cellc_cell* cell, const void* const* kernels, void* stream, cellc_cuda* c,
+                                  cellc_device* device) {
   cudaError_t error;
   int multiprocessors = 0, l2_bytes = 0, driver = 0;
   memset(c, 0, sizeof *c);

@@ -18,20 +18,20 @@ static inline int cellc_driver_error(CUresult error) {
   return error == CUDA_ERROR_NO_BINARY_FOR_GPU ? CELLC_NO_CODE : CELLC_DEVICE_ERROR + (int)error;
 }
 
-/* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device has, since
- * another thread may ask for the same kernel with other lengths between this and the launch. */
+/* Lets a kernel have so much shared memory besides its own: where the two are more than 48 KiB, all that the device
+ * has, since another thread may ask for the same kernel with other lengths between this and the launch. */
 static inline int cellc_driver_opt_in(const cellc_driver* c, int kernel, int64_t shared_bytes) {
   int own = 0;
   const CUresult error = cuFuncGetAttribute(&own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, c->kernels[kernel]);
   if (error) return cellc_driver_error(error);
   if (own + shared_bytes > c->shared) return CELLC_SMALL_CARD;
   if (own + shared_bytes <= 48 * 1024) return CELLC_DONE;
-  return cellc_driver_error(cuFuncSetAttribute(
-      c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)(c->shared - own)));
+  return cellc_driver_error(
+      cuFuncSetAttribute(c->kernels[kernel], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)(c->shared - own)));
 }
 
-/* Whether a kernel is code that waits for what is ahead of it on the stream (await_stream of preamble.cuh), which that for cards
- * before sm_90 does not. */
+/* Whether a kernel is code that waits for what is ahead of it on the stream (await_stream of preamble.cuh), which that
+ * for cards before sm_90 does not. */
 static inline int cellc_driver_waits(const cellc_driver* c, int kernel) {
   int architecture = 0;
   return !cuFuncGetAttribute(&architecture, CU_FUNC_ATTRIBUTE_PTX_VERSION, c->kernels[kernel]) && architecture >= 90;
@@ -41,8 +41,7 @@ static inline int cellc_driver_resident(void* self, int kernel, int threads, int
   const cellc_driver* c = (const cellc_driver*)self;
   int blocks = 0;
   if (cellc_driver_opt_in(c, kernel, shared_bytes)) return 0;
-  if (cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes))
-    return 0;
+  if (cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, c->kernels[kernel], threads, (size_t)shared_bytes)) return 0;
   return blocks;
 }
 
@@ -73,11 +72,11 @@ static inline int cellc_driver_launch(void* self, int kernel, cellc_grid grid, i
     if (error != CUDA_ERROR_NOT_SUPPORTED && error != CUDA_ERROR_INVALID_VALUE) return cellc_driver_error(error);
   }
 #endif
-  return cellc_driver_error(
-      grid.cooperative ? cuLaunchCooperativeKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
-                                                   (unsigned)shared_bytes, c->stream, arguments)
-                       : cuLaunchKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
-                                        (unsigned)shared_bytes, c->stream, arguments, 0));
+  return cellc_driver_error(grid.cooperative
+                                ? cuLaunchCooperativeKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
+                                                            (unsigned)shared_bytes, c->stream, arguments)
+                                : cuLaunchKernel(c->kernels[kernel], grid.blocks, 1, 1, grid.threads, 1, 1,
+                                                 (unsigned)shared_bytes, c->stream, arguments, 0));
 }
 
 static inline int cellc_driver_zero(void* self, uint64_t address, int64_t bytes) {
@@ -87,8 +86,8 @@ static inline int cellc_driver_zero(void* self, uint64_t address, int64_t bytes)
 
 static inline int cellc_driver_owns(void* self, uint64_t address) {
   /* Asked at once: one call of the driver for each array instead of three. */
-  CUpointer_attribute asked[4] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-                                  CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+  CUpointer_attribute asked[4] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
   unsigned type = 0, managed = 0;
   int device = -1;
   CUdeviceptr seen = 0;
@@ -101,8 +100,8 @@ static inline int cellc_driver_owns(void* self, uint64_t address) {
 }
 
 /* Kernels by name, of a module for the current context. */
-static inline int cellc_driver_load(CUmodule* module, CUfunction* kernels, const char* const* names,
-                                    int count, CUcontext* context, const void* image) {
+static inline int cellc_driver_load(CUmodule* module, CUfunction* kernels, const char* const* names, int count,
+                                    CUcontext* context, const void* image) {
   CUresult error = cuCtxGetCurrent(context);
   int k;
   *module = 0;
@@ -129,11 +128,9 @@ static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* ke
   c->early = driver >= 12030; /* graphs keep such launches since then */
   if (!error && c->context != loaded) error = CUDA_ERROR_INVALID_CONTEXT;
   if (!error) error = cuCtxGetDevice(&ordinal);
-  if (!error)
-    error = cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal);
+  if (!error) error = cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal);
   if (!error) error = cuDeviceGetAttribute(&l2_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, ordinal);
-  if (!error)
-    error = cuDeviceGetAttribute(&c->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal);
+  if (!error) error = cuDeviceGetAttribute(&c->shared, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, ordinal);
   c->device = (int)ordinal;
   device->self = c;
   device->facts = cellc_facts_of(cell, multiprocessors, l2_bytes);

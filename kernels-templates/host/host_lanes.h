@@ -1,4 +1,5 @@
-/* How a stage is launched a lane a thread: which kernel suits a run, how much scratch memory it needs, what its argument holds. */
+/* How a stage is launched a lane a thread: which kernel suits a run, how much scratch memory it needs, what its
+ * argument holds. */
 #ifndef CELLC_HOST_LANES
 #define CELLC_HOST_LANES
 
@@ -10,10 +11,10 @@ static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_pla
              : 0;
 }
 
-/* Bytes of inputs that all lanes of a multiprocessor may have on their way, above which each asks for half as many steps at a time.
- * Memory that is asked for much more than it can bring answers later, and blocks that do not fit wait for a whole sequence. ParaGRU in
- * f32 on an H200: with 71 KB half of it takes 17 % more time, with 89 KB 2 % more, with 107 KB 0.5 % less, and 1.5 to 5 % less from there to
- * 286 KB; f64 with 286 KB takes 33 % less. */
+/* Bytes of inputs that all lanes of a multiprocessor may have on their way, above which each asks for half as many
+ * steps at a time. Memory that is asked for much more than it can bring answers later, and blocks that do not fit wait
+ * for a whole sequence. ParaGRU in f32 on an H200: with 71 KB half of it takes 17 % more time, with 89 KB 2 % more,
+ * with 107 KB 0.5 % less, and 1.5 to 5 % less from there to 286 KB; f64 with 286 KB takes 33 % less. */
 enum { CELLC_CROWD = 96 << 10 };
 
 static inline void cellc_ask_for_less(cellc_variant* v) {
@@ -23,8 +24,7 @@ static inline void cellc_ask_for_less(cellc_variant* v) {
 
 /* Which walk: `whole` says that channels are neighbours in every array and rows aligned; segments 0: none. */
 static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const cellc_facts* facts, int whole,
-                                               int uniform, int64_t chains, int64_t channels,
-                                               int64_t segments) {
+                                               int uniform, int64_t chains, int64_t channels, int64_t segments) {
   cellc_variant v;
   /* Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there
    * are lanes enough for a warp on every scheduler. */
@@ -32,33 +32,36 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   int64_t tile, tiles, blocks, step_bytes;
   memset(&v, 0, sizeof v);
   v.kernel = segments ? CELLC_SEGMENTED : CELLC_SEQUENTIAL;
-  v.width = stage->storage_bytes == 2 && stage->sums == 0 && whole && plenty && channels % (2 * CELLC_WARP) == 0 ? 2 : 1;
+  v.width =
+      stage->storage_bytes == 2 && stage->sums == 0 && whole && plenty && channels % (2 * CELLC_WARP) == 0 ? 2 : 1;
   tile = CELLC_WARP * v.width;
   tiles = cellc_divide_up(chains * cellc_most(1, segments), tile);
   blocks = cellc_divide_up(tiles, stage->warps);
   v.rows = whole && channels % tile == 0;
   /* The warps of a block stay together where they walk one row to its end and memory is the limit. */
-  v.lockstep =
-      !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
-  step_bytes = stage->warps * CELLC_STAGES_AHEAD * cellc_most(1, segments ? cellc_most(stage->step_inputs, stage->carried_inputs) : stage->step_inputs) *
+  v.lockstep = !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
+  step_bytes = stage->warps * CELLC_STAGES_AHEAD *
+               cellc_most(1, segments ? cellc_most(stage->step_inputs, stage->carried_inputs) : stage->step_inputs) *
                tile * stage->storage_bytes;
   v.steps = stage->stage_steps;
   v.shared_bytes = (int)(v.steps * step_bytes);
-  if (v.lockstep && v.steps >= 8 && blocks * v.shared_bytes > (int64_t)CELLC_CROWD * facts->multiprocessors) cellc_ask_for_less(&v);
+  if (v.lockstep && v.steps >= 8 && blocks * v.shared_bytes > (int64_t)CELLC_CROWD * facts->multiprocessors)
+    cellc_ask_for_less(&v);
   return v;
 }
 
-/* Lanes a multiprocessor from which a thread of a walk with sums has two: half the instructions that tell where things lie, and half
- * the warps. */
+/* Lanes a multiprocessor from which a thread of a walk with sums has two: half the instructions that tell where things
+ * lie, and half the warps. */
 enum { CELLC_MANY_LANES = 200 };
 
-/* Whether a thread can have two neighbours along the innermost axis where not all arrays have it; then also which inputs have one
- * number for both. */
+/* Whether a thread can have two neighbours along the innermost axis where not all arrays have it; then also which
+ * inputs have one number for both. */
 static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* run, const cellc_lane_axes* axes,
                              int* broadcast) {
   int i, a;
   *broadcast = 0;
-  if (stage->storage_bytes != 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % 2 != 0) return 0;
+  if (stage->storage_bytes != 4 || stage->step_inputs > 8 || axes->axes == 0 || axes->size[axes->axes - 1] % 2 != 0)
+    return 0;
   for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
     const cellc_entry e = stage->entries[i];
     const cellc_view* view = run->views + e.symbol;
@@ -69,7 +72,9 @@ static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* ru
       *broadcast |= 1 << (i - stage->step_states);
       continue;
     }
-    if (inner != 1 || view->data % 8 != 0 || view->row % 2 != 0 || view->batch % 2 != 0 || cellc_entry_offset(stage, run, e) % 2 != 0) return 0;
+    if (inner != 1 || view->data % 8 != 0 || view->row % 2 != 0 || view->batch % 2 != 0 ||
+        cellc_entry_offset(stage, run, e) % 2 != 0)
+      return 0;
     for (a = 0; a + 1 < axes->axes; ++a)
       if (cellc_channel_stride(stage, run, e.symbol, axes->channel[a]) % 2 != 0) return 0;
   }
@@ -100,10 +105,10 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
       if (stage->place_channel[n] < 0) own *= run->lengths[stage->place_axis[n]];
     e.symbol = symbol;
-    for (e.entry = 0; e.entry < own && aligned; ++e.entry)
-      aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
+    for (e.entry = 0; e.entry < own && aligned; ++e.entry) aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
   }
-  v = cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels, cellc_segments(run, plan));
+  v = cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels,
+                         cellc_segments(run, plan));
   if (stage->sums) {
     v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
     if (!v.rows && chains >= CELLC_MANY_LANES * (int64_t)facts->multiprocessors && cellc_wide(stage, run, axes, &i)) {
@@ -148,10 +153,10 @@ static inline int cellc_stage_threads(const cellc_stage* stage, const cellc_vari
   return (v->kernel == CELLC_SCAN ? v->warps + (v->buffers > 0) : stage->warps) * CELLC_WARP;
 }
 
-/* Whether a run reads and writes a little more than the second-level cache holds. If every line is treated alike, each has
- * been replaced by the time that the next run, or whoever comes after what has written the inputs, asks for it; with half as
- * much again, a third of them could be there. On an H200 (8, 512, 1024) and (1, 65536, 64) take 5 and 6 % less time; twice as
- * much (134 MB) takes 5 % more. */
+/* Whether a run reads and writes a little more than the second-level cache holds. If every line is treated alike, each
+ * has been replaced by the time that the next run, or whoever comes after what has written the inputs, asks for it;
+ * with half as much again, a third of them could be there. On an H200 (8, 512, 1024) and (1, 65536, 64) take 5 and 6 %
+ * less time; twice as much (134 MB) takes 5 % more. */
 static inline int cellc_is_cyclic(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                   const cellc_lane_axes* axes) {
   const double bytes = (double)run->sequences * (double)run->length * (double)axes->channels *
@@ -176,7 +181,8 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
       return grid;
     }
     if (carriers == 0)
-      at_once = facts->multiprocessors * cellc_least(cellc_most(1, resident), cellc_scan_crowd(stage, facts, v, chains));
+      at_once =
+          facts->multiprocessors * cellc_least(cellc_most(1, resident), cellc_scan_crowd(stage, facts, v, chains));
     grid.blocks = (unsigned)cellc_most(carriers + 1, cellc_least(carriers + pieces, at_once));
     grid.cooperative = carriers > 0;
   } else {
@@ -209,8 +215,10 @@ static inline void cellc_put32(cellc_argument* a, int64_t value) {
 }
 static inline void cellc_put_real(cellc_argument* a, const cellc_stage* stage, double value) {
   const float narrow = (float)value;
-  if (stage->real_bytes == 8) cellc_put(a, &value, 8);
-  else cellc_put(a, &narrow, 4);
+  if (stage->real_bytes == 8)
+    cellc_put(a, &value, 8);
+  else
+    cellc_put(a, &narrow, 4);
 }
 static inline void cellc_end(cellc_argument* a) {
   while (a->size % 8) a->bytes[a->size++] = 0;
@@ -218,9 +226,8 @@ static inline void cellc_end(cellc_argument* a) {
 
 /* The argument of the kernel (Lanes, Segmented or Scan), in room that is enough for it; its size. */
 static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run,
-                                          const cellc_lane_axes* axes, const cellc_plan* plan,
-                                          const cellc_variant* v, const cellc_scratch* at, cellc_grid grid,
-                                          double tolerance, void* room) {
+                                          const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v,
+                                          const cellc_scratch* at, cellc_grid grid, double tolerance, void* room) {
   const int64_t segments = v->kernel == CELLC_SEGMENTED ? cellc_segments(run, plan) : 0;
   const cellc_entry* e = stage->entries;
   cellc_argument out;
@@ -239,8 +246,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   /* Starts and finals lie row-major without gaps, whatever the rows do. */
   for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->starts[e[i].symbol]);
   for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->finals[e[i].symbol]);
-  for (i = 0; i < stage->step_states; ++i)
-    cellc_put64(&out, cellc_row_entries(stage, run->lengths, e[i].symbol));
+  for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, cellc_row_entries(stage, run->lengths, e[i].symbol));
   for (list = 0; list < 6; ++list) {
     for (i = 0; i < lists[list]; ++i, ++e)
       cellc_put32(&out, e->symbol < stage->symbols ? cellc_entry_offset(stage, run, *e) : 0);
@@ -278,10 +284,9 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->control);
     cellc_put64(&out, (int64_t)at->sent);
     cellc_put64(&out, (int64_t)at->off);
-    for (i = 0; i < 4; ++i)
-      cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
-    cellc_put64(&out, (int64_t)at->states +
-                          (2 * stage->step_states + stage->carried_states) * lanes * stage->real_bytes);
+    for (i = 0; i < 4; ++i) cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
+    cellc_put64(&out,
+                (int64_t)at->states + (2 * stage->step_states + stage->carried_states) * lanes * stage->real_bytes);
     cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, plan->burn_in);
     cellc_put32(&out, plan->rounds);

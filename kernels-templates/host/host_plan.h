@@ -50,8 +50,8 @@ static inline cellc_plan cellc_walk_plan(void) {
 }
 
 /* `why`: null, or the reason. */
-static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card,
-                                           int64_t sequences, int64_t channels, int64_t longest, int* why) {
+static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card, int64_t sequences,
+                                           int64_t channels, int64_t longest, int* why) {
   cellc_plan plan = cellc_walk_plan();
   const int64_t lanes = cellc_lanes_wanted(stage, channels);
   int reason;
@@ -85,13 +85,13 @@ enum { CELLC_ASK_SEGMENTED, CELLC_ASK_NEWTON, CELLC_ASK_CARRIED };
 
 /* A strategy that is asked for, with its parameters: segments, Newton's iteration over single steps, or
  * segments with carriers (shooting, scan). `rounds`: of repair at most, or exactly where `fixed`. */
-static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const cellc_facts* card,
-                                           int64_t sequences, int64_t channels, int64_t longest, int asked,
-                                           int rounds) {
+static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const cellc_facts* card, int64_t sequences,
+                                           int64_t channels, int64_t longest, int asked, int rounds) {
   cellc_plan plan = cellc_walk_plan();
   plan.strategy = CELLC_SEGMENTED;
-  plan.segment = cellc_least(cellc_segment_length(card, sequences, channels, longest, cellc_lanes_wanted(stage, channels)),
-                             cellc_most(2 * CELLC_STAGE_STEPS_MOST, (longest / 2 + 7) / 8 * 8));
+  plan.segment =
+      cellc_least(cellc_segment_length(card, sequences, channels, longest, cellc_lanes_wanted(stage, channels)),
+                  cellc_most(2 * CELLC_STAGE_STEPS_MOST, (longest / 2 + 7) / 8 * 8));
   plan.rounds = rounds;
   if (asked == CELLC_ASK_SEGMENTED) {
     plan.burn_in = stage->forgets ? CELLC_STAGE_STEPS_MOST : 32;

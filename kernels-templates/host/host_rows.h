@@ -13,15 +13,15 @@
 #endif
 
 enum {
-  CELLC_ROWS_THREADS = 512,    /* of rows.cuh */
+  CELLC_ROWS_THREADS = 512, /* of rows.cuh */
   CELLC_TERMS_OF_THREAD = 4,
-  CELLC_TILE_PLACES = 8192,    /* positions of a tile's widest nest: a block waits for memory once a nest */
-  CELLC_TILE_BYTES = 32 << 10, /* what passes between its nests, beyond one row: two blocks fit a multiprocessor of any card */
+  CELLC_TILE_PLACES = 8192, /* positions of a tile's widest nest: a block waits for memory once a nest */
+  CELLC_TILE_BYTES =
+      32 << 10, /* what passes between its nests, beyond one row: two blocks fit a multiprocessor of any card */
   CELLC_PRODUCT_THREADS = 256, /* of product.cuh */
-  CELLC_PRODUCT_TILE = 64, /* and twice as many of f32, where they are enough */
-  CELLC_SHORTEST_WINDOW = 64, /* steps below which short launches cost more than their chunks save */
-  CELLC_PART_POSITIONS =
-      128 /* positions of a part below which splitting a sequence further leaves threads idle */
+  CELLC_PRODUCT_TILE = 64,     /* and twice as many of f32, where they are enough */
+  CELLC_SHORTEST_WINDOW = 64,  /* steps below which short launches cost more than their chunks save */
+  CELLC_PART_POSITIONS = 128   /* positions of a part below which splitting a sequence further leaves threads idle */
 };
 
 /* Header axes, a part of cellc_rows::axes. */
@@ -120,8 +120,7 @@ typedef struct cellc_device {
   void* self;
   cellc_facts facts; /* shared memory: of the card that kernels are built for */
   int (*resident)(void* self, int kernel, int threads, int64_t shared_bytes); /* blocks of a multiprocessor */
-  int (*launch)(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument,
-                size_t bytes);
+  int (*launch)(void* self, int kernel, cellc_grid grid, int64_t shared_bytes, const void* argument, size_t bytes);
   int (*zero)(void* self, uint64_t address, int64_t bytes);
   int (*owns)(void* self, uint64_t address); /* whether kernels can reach it */
 } cellc_device;
@@ -157,8 +156,7 @@ static inline int64_t cellc_row_of(const cellc_rows_run* run, int64_t sequence) 
 static inline uint64_t cellc_buffer(const cellc_rows_work* w, uint64_t first, const cellc_dims* dims, int n,
                                     int64_t rows) {
   int i;
-  for (i = 0; i < n; ++i)
-    first += (uint64_t)cellc_align(rows * cellc_rows_entries(w, dims[i]) * w->rows->real_bytes);
+  for (i = 0; i < n; ++i) first += (uint64_t)cellc_align(rows * cellc_rows_entries(w, dims[i]) * w->rows->real_bytes);
   return first;
 }
 
@@ -283,8 +281,8 @@ static inline int64_t cellc_whole_warps(int64_t threads) {
   return cellc_divide_up(threads, 32) * 32;
 }
 
-/* Entries of a row of the array that a slot stands for, of all of it where it has no rows; 0 of none, and of outs, which are as
- * long as the nests that write them. */
+/* Entries of a row of the array that a slot stands for, of all of it where it has no rows; 0 of none, and of outs,
+ * which are as long as the nests that write them. */
 static inline int64_t cellc_slot_entries(const cellc_rows_work* w, cellc_slot s) {
   const cellc_rows* r = w->rows;
   switch (s.kind) {
@@ -339,8 +337,8 @@ static inline void cellc_rows_launch(cellc_rows_work* w, int number, CELLC_FRAME
   grid.blocks = (unsigned)block->blocks;
   grid.threads = (unsigned)block->threads;
   grid.cooperative = 0;
-  w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes,
-                                values, sizeof frame + 8 * (size_t)k->slots);
+  w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes, values,
+                                sizeof frame + 8 * (size_t)k->slots);
 }
 
 static inline int64_t cellc_resident(const cellc_rows_work* w, int kernel, const cellc_block* block) {
@@ -362,8 +360,7 @@ static inline void cellc_run_steps(cellc_rows_work* w, int number, CELLC_FRAME f
       const int64_t useful = cellc_divide_up(CELLC_PART_POSITIONS, cellc_most(1, widest / lanes));
       const int64_t wanted =
           cellc_divide_up(2 * (int64_t)w->device->facts.multiprocessors, cellc_most(1, frame.sequences));
-      frame.part_length =
-          cellc_least(cellc_most(cellc_divide_up(lanes, wanted), cellc_least(useful, lanes)), lanes);
+      frame.part_length = cellc_least(cellc_most(cellc_divide_up(lanes, wanted), cellc_least(useful, lanes)), lanes);
       frame.parts = cellc_divide_up(lanes, frame.part_length);
       widest = widest / lanes * frame.part_length;
     }
@@ -380,8 +377,7 @@ static inline void cellc_run_steps(cellc_rows_work* w, int number, CELLC_FRAME f
 
 static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME frame) {
   const cellc_rows_kernel* k = w->rows->kernels + number;
-  const int64_t widest = cellc_widest(w, k),
-                each = cellc_most(1, frame.rows / w->device->facts.multiprocessors);
+  const int64_t widest = cellc_widest(w, k), each = cellc_most(1, frame.rows / w->device->facts.multiprocessors);
   cellc_block block;
   if (frame.rows == 0) return;
   memset(&block, 0, sizeof block);
@@ -394,8 +390,8 @@ static inline void cellc_run_tiles(cellc_rows_work* w, int number, CELLC_FRAME f
   }
   block.threads = cellc_whole_warps(widest * block.rows);
   frame.tile_rows = block.rows;
-  block.blocks = cellc_least(cellc_divide_up(frame.rows, block.rows),
-                             cellc_resident(w, w->rows->first_kernel + number, &block));
+  block.blocks =
+      cellc_least(cellc_divide_up(frame.rows, block.rows), cellc_resident(w, w->rows->first_kernel + number, &block));
   cellc_rows_launch(w, number, frame, &block);
 }
 
@@ -411,7 +407,8 @@ static inline void cellc_run_flat(cellc_rows_work* w, int number, CELLC_FRAME fr
   /* A thread has four places under way, and finds the first of them once for all. Where that leaves half of the card
    * without a block, it has fewer. */
   resident = cellc_resident(w, w->rows->first_kernel + number, &block);
-  block.blocks = cellc_least(cellc_most(cellc_divide_up(block.blocks, 4), cellc_least(block.blocks, resident / 2)), 4 * resident);
+  block.blocks =
+      cellc_least(cellc_most(cellc_divide_up(block.blocks, 4), cellc_least(block.blocks, resident / 2)), 4 * resident);
   cellc_rows_launch(w, number, frame, &block);
 }
 
@@ -444,8 +441,7 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
   a.operand_stride = a.batch * a.depth;
   if (p->operand == CELLC_OF_INPUT) {
     operand = w->run->symbols[p->operand_id].data;
-    if (w->run->symbols[p->operand_id].row_stride >= 0)
-      a.operand_stride = w->run->symbols[p->operand_id].row_stride;
+    if (w->run->symbols[p->operand_id].row_stride >= 0) a.operand_stride = w->run->symbols[p->operand_id].row_stride;
   } else if (p->operand == CELLC_OF_STATE) {
     operand = w->run->states[p->operand_id];
   } else if (p->operand == CELLC_OF_OUT) {
@@ -455,9 +451,8 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
     a.operand_is_chunk = 1;
   }
   a.operand = (const void*)(uintptr_t)operand;
-  a.matrix = (const void*)(uintptr_t)(p->matrix == CELLC_OF_PARAM
-                                          ? w->run->symbols[p->matrix_id].data
-                                          : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
+  a.matrix = (const void*)(uintptr_t)(p->matrix == CELLC_OF_PARAM ? w->run->symbols[p->matrix_id].data
+                                                                  : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
   a.sum_last = p->sum_last;
   a.result = (void*)(uintptr_t)cellc_buffer(w, w->chunks, r->chunks, p->chunk, w->chunk_rows);
   a.tile = 2 * CELLC_PRODUCT_TILE;
@@ -474,8 +469,8 @@ static inline void cellc_run_product(cellc_rows_work* w, const cellc_product* p,
   w->result = w->device->launch(w->device->self, r->product_kernel, grid, 0, &a, sizeof a);
 }
 
-/* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What that is too
- * large by, less than 1, adds less than row/2^(30+s), and so less than 1/steps_each, to the quotient. */
+/* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What
+ * that is too large by, less than 1, adds less than row/2^(30+s), and so less than 1/steps_each, to the quotient. */
 static inline void cellc_set_division(CELLC_FRAME* frame) {
   const int64_t d = frame->steps_each;
   int s = 0;
@@ -522,8 +517,7 @@ static inline void cellc_run_window(cellc_rows_work* w, CELLC_FRAME frame) {
 /* Windows of `steps` of neighbouring sequences. */
 static inline void cellc_run_in_time(cellc_rows_work* w, int64_t first, int64_t count, int64_t steps) {
   int64_t end = 0, s, begin;
-  for (s = first; s < first + count; ++s)
-    end = cellc_most(end, cellc_row_of(w->run, s + 1) - cellc_row_of(w->run, s));
+  for (s = first; s < first + count; ++s) end = cellc_most(end, cellc_row_of(w->run, s + 1) - cellc_row_of(w->run, s));
   for (begin = 0; begin < end && !w->result; begin += steps) {
     CELLC_FRAME frame = cellc_whole_frame(w, first, count);
     frame.window_begin = begin;
@@ -559,8 +553,7 @@ static inline void cellc_rows_pass(cellc_rows_work* w) {
   if (row_bytes > 0) {
     int64_t budget = run->chunk_bytes;
     if (budget <= 0)
-      budget =
-          cellc_least(cellc_most(w->device->facts.memory_bytes / 16, (int64_t)64 << 20), (int64_t)2 << 30);
+      budget = cellc_least(cellc_most(w->device->facts.memory_bytes / 16, (int64_t)64 << 20), (int64_t)2 << 30);
     most = cellc_most(1, budget / row_bytes);
   }
   in_time = run->sequences > 0 && most / run->sequences >= CELLC_SHORTEST_WINDOW;
@@ -593,8 +586,7 @@ static inline void cellc_rows_pass(cellc_rows_work* w) {
 }
 
 /* Bytes of device memory that a run needs; addresses of arrays do not matter. */
-static inline int64_t cellc_rows_bytes(const cellc_rows* rows, const cellc_rows_run* run,
-                                       const cellc_device* device) {
+static inline int64_t cellc_rows_bytes(const cellc_rows* rows, const cellc_rows_run* run, const cellc_device* device) {
   cellc_rows_work w;
   memset(&w, 0, sizeof w);
   w.rows = rows;
@@ -606,8 +598,8 @@ static inline int64_t cellc_rows_bytes(const cellc_rows* rows, const cellc_rows_
 }
 
 /* Queues a run with that much memory at `base`; 0, or what a launch gave. */
-static inline int cellc_rows_queue(const cellc_rows* rows, const cellc_rows_run* run,
-                                   const cellc_device* device, uint64_t base) {
+static inline int cellc_rows_queue(const cellc_rows* rows, const cellc_rows_run* run, const cellc_device* device,
+                                   uint64_t base) {
   cellc_rows_work w;
   memset(&w, 0, sizeof w);
   w.rows = rows;

@@ -1,5 +1,5 @@
-/* How a scan is cut: which kernel of scan.cuh, scan_stream.cuh and scan_cluster.cuh suits a run, how many channels, steps and
- * warps its blocks have, and how many pieces that makes. */
+/* How a scan is cut: which kernel of scan.cuh, scan_stream.cuh and scan_cluster.cuh suits a run, how many channels,
+ * steps and warps its blocks have, and how many pieces that makes. */
 #ifndef CELLC_HOST_SCAN
 #define CELLC_HOST_SCAN
 
@@ -27,7 +27,11 @@ static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cell
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
 static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece,
                                    cellc_variant* v) {
-  enum { WARPS = 8, STEPS = 32, LEAST = 24 }; /* docs/notes/device-scan.md; of fewer steps each, half the warps are better */
+  enum {
+    WARPS = 8,
+    STEPS = 32,
+    LEAST = 24
+  }; /* docs/notes/device-scan.md; of fewer steps each, half the warps are better */
   const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
   int blocks;
   int64_t room, bytes;
@@ -35,7 +39,8 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
 #define CELLC_SCAN_BYTES                                                           \
   (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
                v->channels * (2 * stage->map_numbers * real + 4)) +                \
-   cellc_following_bytes(stage, v, v->channels < CELLC_WARP ? v->warps : 1) + v->channels * stage->step_states * real + (v->checks ? 12 : 8))
+   cellc_following_bytes(stage, v, v->channels < CELLC_WARP ? v->warps : 1) +      \
+   v->channels * stage->step_states * real + (v->checks ? 12 : 8))
 #define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
@@ -60,14 +65,16 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   return 1;
 }
 
-/* Blocks of a multiprocessor whose inputs may well be on their way at the same time. 128 KB of each keep memory busy, and where
- * all have more to do than that, more requests only disturb each other: (8, 2048, 1536) of f32 takes 0.077 ms on an H200, and 0.079
- * with half as much again. Where chains are few, a third block has something to do while others look back; where blocks have few
- * warps, these are too few. What a block does is the same, and so are the bits. */
-static inline int cellc_scan_crowd(const cellc_stage* stage, const cellc_facts* facts, const cellc_variant* v, int64_t chains) {
+/* Blocks of a multiprocessor whose inputs may well be on their way at the same time. 128 KB of each keep memory busy,
+ * and where all have more to do than that, more requests only disturb each other: (8, 2048, 1536) of f32 takes 0.077 ms
+ * on an H200, and 0.079 with half as much again. Where chains are few, a third block has something to do while others
+ * look back; where blocks have few warps, these are too few. What a block does is the same, and so are the bits. */
+static inline int cellc_scan_crowd(const cellc_stage* stage, const cellc_facts* facts, const cellc_variant* v,
+                                   int64_t chains) {
   enum { ENOUGH = 128 << 10, LEAST = 2, WARPS = 8, ANY = 32 };
   const int64_t bytes = v->warps * cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps);
-  return v->warps == WARPS && chains > facts->multiprocessors ? (int)cellc_most(LEAST, cellc_divide_up(ENOUGH, bytes)) : ANY;
+  return v->warps == WARPS && chains > facts->multiprocessors ? (int)cellc_most(LEAST, cellc_divide_up(ENOUGH, bytes))
+                                                              : ANY;
 }
 
 /* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage.
@@ -87,7 +94,8 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
   const int time = v->copy == CELLC_TIME, rows = v->copy == CELLC_ROWS;
   /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one
    * bank. By rows a block has few threads of many steps, whose maps are soon composed. */
-  const int warps = rows ? ROW_WARPS : WARPS, most = time ? 13 : ROW_STEPS / 8, fewest = time ? 5 : 2, by = time ? 2 : 1;
+  const int warps = rows ? ROW_WARPS : WARPS, most = time ? 13 : ROW_STEPS / 8, fewest = time ? 5 : 2,
+            by = time ? 2 : 1;
   int64_t bytes = 0;
   int parts;
   if (stage->map_numbers * real > MAP) return 0;
@@ -111,8 +119,8 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
 
 static inline int64_t cellc_scan_piece(const cellc_variant* v);
 
-/* The same where all pieces of a sequence are on the card at once, in the registers of one cluster of blocks; 0 where they do
- * not fit. The fewer steps a thread has, the more threads load at the same time. */
+/* The same where all pieces of a sequence are on the card at once, in the registers of one cluster of blocks; 0 where
+ * they do not fit. The fewer steps a thread has, the more threads load at the same time. */
 static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                       const cellc_lane_axes* axes, cellc_variant* v) {
   enum { WARPS = 4, CLUSTER = 16, STEPS = 32, NUMBERS = 64, REGISTERS = 65536, OTHERS = 24, MAP = 32 };
@@ -146,13 +154,20 @@ static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant*
   return chains * (v->channels / v->carried);
 }
 
-/* Whether a stream pays: enough pieces, and few carriers, which are lost to rows. Where few channels each would be too many, a
- * carrier takes all of a chain. */
-static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains, cellc_variant* v) {
-  enum { FEW = 8, ROUNDS = 10, MANY_ROUNDS = 64, CHAINS = 4 }; /* pieces of a multiprocessor; chains, unless along time */
+/* Whether a stream pays: enough pieces, and few carriers, which are lost to rows. Where few channels each would be too
+ * many, a carrier takes all of a chain. */
+static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains,
+                                cellc_variant* v) {
+  enum {
+    FEW = 8,
+    ROUNDS = 10,
+    MANY_ROUNDS = 64,
+    CHAINS = 4
+  }; /* pieces of a multiprocessor; chains, unless along time */
   const int64_t most = 1 + facts->multiprocessors / 16;
   /* Fewer pieces end sooner without the run-up of a stream. */
-  if (run->length / cellc_scan_piece(v) * chains < (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
+  if (run->length / cellc_scan_piece(v) * chains <
+      (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
     return 0;
   if (cellc_stream_carriers(chains, v) > most) v->carried = v->channels;
   return cellc_stream_carriers(chains, v) <= most && (v->copy == CELLC_TIME || chains <= CHAINS);
@@ -160,9 +175,8 @@ static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run*
 
 /* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would
  * fit. */
-static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts,
-                                     const cellc_stage_run* run, const cellc_lane_axes* axes,
-                                     const cellc_plan* plan, cellc_variant* v) {
+static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
+                                     const cellc_lane_axes* axes, const cellc_plan* plan, cellc_variant* v) {
   const int64_t size = stage->storage_bytes, channels = axes->channels, piece = plan->piece;
   int64_t chains;
   /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
@@ -171,7 +185,7 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   int span = time && rows && (channels & (channels - 1)) == 0 && channels * size < 16;
   const cellc_entry* inputs = stage->entries + stage->step_states;
   int64_t aligned[2 + CELLC_CHANNEL_AXES]; /* places modulo 16 bytes that all inputs must share */
-  int near = axes->axes <= 1; /* whether channels are neighbours in memory */
+  int near = axes->axes <= 1;              /* whether channels are neighbours in memory */
   cellc_variant stream, cluster;
   for (i = 0; i < stage->step_inputs; ++i) {
     const cellc_view* view = run->views + inputs[i].symbol;
@@ -179,14 +193,13 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
     int64_t at[2 + CELLC_CHANNEL_AXES];
     near = near && inner;
-    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 &&
-           view->batch * size % 16 == 0 && entry * size % 16 == 0;
+    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0 &&
+           entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
     at[1] = view->batch * size;
     time = time && view->row == 1;
     /* Neighbours in memory as if steps and channels were one axis. */
-    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 &&
-           view->batch % channels == 0;
+    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 && view->batch % channels == 0;
     for (a = 0; a < axes->axes; ++a)
       at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
     for (a = 0; a < 2 + axes->axes; ++a) {
@@ -235,8 +248,7 @@ static inline int64_t cellc_scan_piece(const cellc_variant* v) {
 }
 
 /* Pieces of a sequence that a scan cuts it into, and groups of its channels. */
-static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run,
-                                        const cellc_variant* v) {
+static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run, const cellc_variant* v) {
   /* Along time the first piece begins at a multiple of 16 bytes, before step 0. */
   const int64_t early = v->copy == CELLC_TIME ? 16 / ((int64_t)stage->storage_bytes * v->channels) - 1 : 0;
   return cellc_divide_up(run->length + early, cellc_scan_piece(v));

@@ -1,6 +1,6 @@
-/* A stage whose lanes are compiled, a run of it and a card, as host_scan.h and host_lanes.h read them. One text for runs of our
- * own (runtime/cuda/launch/stage_program.cc) and for code that is shipped, where the build puts it as it stands: so it is C99 that C++
- * compiles too, it allocates nothing and keeps nothing. */
+/* A stage whose lanes are compiled, a run of it and a card, as host_scan.h and host_lanes.h read them. One text for
+ * runs of our own (runtime/cuda/launch/stage_program.cc) and for code that is shipped, where the build puts it as it
+ * stands: so it is C99 that C++ compiles too, it allocates nothing and keeps nothing. */
 #ifndef CELLC_HOST_STAGE
 #define CELLC_HOST_STAGE
 
@@ -56,11 +56,10 @@ typedef struct cellc_plan {
 /* A kernel among those that a stage may have. */
 typedef struct cellc_variant {
   int kernel, rows, lockstep, width;
-  int copy, channels, steps, warps,
-      blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor. Of a walk: steps that a warp stages at once */
-  int buffers, carried,
-      forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; channels of a carrier; time runs
-                  forward */
+  int copy, channels, steps, warps, blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor. Of
+                                               a walk: steps that a warp stages at once */
+  int buffers, carried, forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; channels of
+                                    a carrier; time runs forward */
   int cluster, whole; /* of a scan: blocks that have a sequence's pieces together (scan_cluster.cuh), 0: they are drawn;
                          whether all those are of one length and all groups of channels full */
   int checks;         /* of a scan: cellc_plan's */
@@ -113,8 +112,7 @@ static inline int64_t cellc_divide_up(int64_t a, int64_t b) { return (a + b - 1)
 
 /* Shapes ------------------------------------------------------------------------------------------------- */
 
-static inline int64_t cellc_place_stride(const cellc_stage* stage, const cellc_stage_run* run, int symbol,
-                                         int place) {
+static inline int64_t cellc_place_stride(const cellc_stage* stage, const cellc_stage_run* run, int symbol, int place) {
   int p;
   int64_t stride = 1;
   if (run->strides) return run->strides[place];
@@ -132,8 +130,7 @@ static inline int64_t cellc_channel_stride(const cellc_stage* stage, const cellc
 }
 
 /* Where an entry lies beside the lane's own place. */
-static inline int64_t cellc_entry_offset(const cellc_stage* stage, const cellc_stage_run* run,
-                                         cellc_entry e) {
+static inline int64_t cellc_entry_offset(const cellc_stage* stage, const cellc_stage_run* run, cellc_entry e) {
   int p;
   int64_t rest = e.entry, offset = 0;
   for (p = stage->places[e.symbol + 1] - 1; p >= stage->places[e.symbol]; --p) {

@@ -15,8 +15,8 @@
 // What is published is told from what stood there before by the number of the call beside every 32 bits,
 // in one word of 64: no flag is waited for first and no fence stands between.
 //
-// Where the unit asks for it (CELLC_SCAN_CHECKS), threads look at each other's starts, and what composed maps rounded by more than
-// the tolerance is walked in the end (scan_mend.cuh).
+// Where the unit asks for it (CELLC_SCAN_CHECKS), threads look at each other's starts, and what composed maps rounded
+// by more than the tolerance is walked in the end (scan_mend.cuh).
 //
 // Lanes::segments is 1 here. Needs scan_piece.cuh and scan_mend.cuh.
 #pragma once
@@ -55,7 +55,8 @@ struct ScanMaps : ScanPiece<kCopy, kBuffers> {
     const unsigned long long* const at = words_of(of_piece);
     bool there = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) there = look_at(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]) && there;
+    for (int e = 0; e < Step::kStates; ++e)
+      there = look_at(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]) && there;
     return there;
   }
   CELLC_DEVICE bool look_at_map(int of_piece, Map& map) const {
@@ -90,12 +91,12 @@ struct ScanMaps : ScanPiece<kCopy, kBuffers> {
 template <ScanCopy kCopy>
 struct ScanRun : ScanMaps<kCopy> {
   using Maps = ScanMaps<kCopy>;
-  using typename Maps::Map, typename Maps::Piece;
-  using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
-  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high;
-  using Maps::totals, Maps::looks, Maps::known, Maps::ended, Maps::is_known, Maps::ticket, Maps::flagged;
-  using Maps::keep, Maps::fetch, Maps::look_at_state, Maps::look_at_map, Maps::publish_state, Maps::publish_map;
   using Maps::first_state, Maps::draw;
+  using Maps::keep, Maps::fetch, Maps::look_at_state, Maps::look_at_map, Maps::publish_state, Maps::publish_map;
+  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high;
+  using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
+  using Maps::totals, Maps::looks, Maps::known, Maps::ended, Maps::is_known, Maps::ticket, Maps::flagged;
+  using typename Maps::Map, typename Maps::Piece;
 
   CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : Maps(scan, shared) {}
 
@@ -116,8 +117,10 @@ struct ScanRun : ScanMaps<kCopy> {
       CELLC_UNROLL()
       for (int i = 0; i < kLook; ++i) {
         if (i != seen) continue;
-        if (has_state[i]) map[i].constant(state[i]);
-        else if (!has_map[i]) continue;
+        if (has_state[i])
+          map[i].constant(state[i]);
+        else if (!has_map[i])
+          continue;
         all.after(map[i]);
         if (has_state[i]) return true;
         ++seen;
@@ -169,10 +172,10 @@ struct ScanRun : ScanMaps<kCopy> {
     all.move(state);
   }
 
-  /// A start that was composed, and what the piece before has published since, are made differently. Of what may be left
-  /// where the piece starts, half is for that.
+  /// A start that was composed, and what the piece before has published since, are made differently. Of what may be
+  /// left where the piece starts, half is for that.
   struct Since {
-    bool asks, there;   ///< the thread has to do with it; the other state has been published
+    bool asks, there;  ///< the thread has to do with it; the other state has been published
     Real state[Step::kStates], input[Piece::kInputs];
   };
   /// Asked for before the thread's steps, while inputs are on chip.
@@ -185,13 +188,15 @@ struct ScanRun : ScanMaps<kCopy> {
     this->read(0, since.input);
     return since;
   }
-  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms, Since& since, int chain) const {
+  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms,
+                           Since& since, int chain) const {
     if (!since.asks) return false;
     while (!since.there) since.there = look_at_state(piece - 1, since.state);
     Real start[Step::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
-    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) && this->mark(chain, piece, 0) && this->mark_chain(chain);
+    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) &&
+           this->mark(chain, piece, 0) && this->mark_chain(chain);
   }
 
   // Pieces -------------------------------------------------------------------------------------------
@@ -226,8 +231,10 @@ struct ScanRun : ScanMaps<kCopy> {
     Real state[Step::kStates];
     bool there = true;
     if (nearest && real) {
-      if (piece == 0) first_state(state);
-      else there = look_at_state(piece - 1, state);
+      if (piece == 0)
+        first_state(state);
+      else
+        there = look_at_state(piece - 1, state);
     }
     Map own_map;
     {
@@ -347,7 +354,7 @@ CELLC_DEVICE void scan(const Scan& scan) {
         scan.control->calls = work.call;
       }
       if constexpr (kChecks) {
-        const bool alone = scan.pieces == 1;   // nobody else has to do with what this block has written
+        const bool alone = scan.pieces == 1;  // nobody else has to do with what this block has written
         if (!alone && threadIdx.x == 0) tell_finished(scan, work.call, ran);
         if (*work.flagged()) {
           if (!alone) await_finished(scan, work.call, all);

@@ -1,22 +1,22 @@
 // Scans that are on the card as a whole at once: a cluster of blocks for each group of channels of a sequence.
 //
-// Where a sequence is short enough, its inputs fit into the registers of a few multiprocessors, and the blocks that hold them
-// can be resident together (clusters, sm_90). Then nothing is left to hand out and nobody looks back through memory: block
-// r of a cluster takes the r-th piece of time, a thread loads its steps of one channel all at once, and the blocks write the
-// maps of their pieces into each other's shared memory, the earlier ones to the later ones.
+// Where a sequence is short enough, its inputs fit into the registers of a few multiprocessors, and the blocks that
+// hold them can be resident together (clusters, sm_90). Then nothing is left to hand out and nobody looks back through
+// memory: block r of a cluster takes the r-th piece of time, a thread loads its steps of one channel all at once, and
+// the blocks write the maps of their pieces into each other's shared memory, the earlier ones to the later ones.
 //
-// Has it: linear, clip and Moebius stages over at most 16 pieces of a sequence, whose clusters all fit the card (minGRU of 1024
-// channels over 2048 steps, a chunk of a longer text). Has it not: longer sequences, and more of them than fit: there
-// scan.cuh comes near the speed of a copy anyway, since it loads one piece while it writes another.
+// Has it: linear, clip and Moebius stages over at most 16 pieces of a sequence, whose clusters all fit the card (minGRU
+// of 1024 channels over 2048 steps, a chunk of a longer text). Has it not: longer sequences, and more of them than fit:
+// there scan.cuh comes near the speed of a copy anyway, since it loads one piece while it writes another.
 //
-// What it saves, h' = a*h + x in f32 at (1, 2048, 1024) on an H200: docs/notes/device-scan.md. Each of these counts there: inputs in
-// registers instead of shared memory, letters (st.async) instead of a barrier of the cluster, all warps writing some of them,
-// no barrier at the end (a block that has its letters is written to no more), and the next kernel let in before the rows are
-// written.
+// What it saves, h' = a*h + x in f32 at (1, 2048, 1024) on an H200: docs/notes/device-scan.md. Each of these counts
+// there: inputs in registers instead of shared memory, letters (st.async) instead of a barrier of the cluster, all
+// warps writing some of them, no barrier at the end (a block that has its letters is written to no more), and the next
+// kernel let in before the rows are written.
 //
-// With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it before rows are
-// written. What a block has found the others know when theirs are: mostly nothing, and then nobody waits for rows to be in memory
-// (scan_mend.cuh).
+// With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it
+// before rows are written. What a block has found the others know when theirs are: mostly nothing, and then nobody
+// waits for rows to be in memory (scan_mend.cuh).
 //
 // Needs scan.cuh.
 #pragma once
@@ -26,16 +26,17 @@ namespace cellc {
 #ifndef CELLC_SCAN_CLUSTER
 #define CELLC_SCAN_CLUSTER 1
 #endif
-constexpr int kCluster = CELLC_SCAN_CLUSTER;   ///< blocks of a cluster: 1, 2, 4, 8, 16
+constexpr int kCluster = CELLC_SCAN_CLUSTER;  ///< blocks of a cluster: 1, 2, 4, 8, 16
 #ifdef CELLC_SCAN_WHOLE
-constexpr bool kWhole = true;   ///< all sequences are as long, of whole pieces, and channels fill whole groups: nobody asks for each step
+constexpr bool kWhole =
+    true;  ///< all sequences are as long, of whole pieces, and channels fill whole groups: nobody asks for each step
 #else
 constexpr bool kWhole = false;
 #endif
 
 constexpr int kMailboxBytes = 16;
-/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the pieces before its own, and what the steps
-/// after those of its threads read.
+/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the pieces before its own, and
+/// what the steps after those of its threads read.
 constexpr int cluster_shared_bytes(int warps) {
   return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real)) +
          warps * kWarp * Step::kInputs * static_cast<int>(sizeof(Stored));
@@ -61,12 +62,16 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   Mailbox* mailbox;
   int rank;
   static constexpr int kHeld = Maps::kInputs > Step::kStates ? Maps::kInputs : Step::kStates;
-  /// Inputs as they stand in memory, since what is made of one would be waited for; and in the end, in their place, rows.
+  /// Inputs as they stand in memory, since what is made of one would be waited for; and in the end, in their place,
+  /// rows.
   Stored held[kScanSteps][kHeld];
-  long long first_place[Maps::kInputs], following_place[Maps::kInputs];   ///< of the thread's first step in each input, and of the one after its last
+  long long first_place[Maps::kInputs],
+      following_place[Maps::kInputs];  ///< of the thread's first step in each input, and of the one after its last
 
   CELLC_DEVICE ClusterRun(const Scan& scan, char* shared)
-      : Maps(scan, shared + kMailboxBytes), mailbox(reinterpret_cast<Mailbox*>(shared)), rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
+      : Maps(scan, shared + kMailboxBytes),
+        mailbox(reinterpret_cast<Mailbox*>(shared)),
+        rank(kCluster > 1 ? static_cast<int>(cluster_rank()) : 0) {}
 
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
 
@@ -80,8 +85,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     const int of_warp = part < kScanParts - 1 ? warp : warp + 1;
     return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
   }
-  /// By each warp, before it writes its rows: whether it has found anything off. The first that has tells all blocks. The others order
-  /// nothing, and so need not wait for memory.
+  /// By each warp, before it writes its rows: whether it has found anything off. The first that has tells all blocks.
+  /// The others order nothing, and so need not wait for memory.
   CELLC_DEVICE void tell(bool off, int chain, int pieces) {
     if (!__any_sync(0xffffffffu, off)) {
       if (kCluster > 1) cluster_arrive_relaxed();
@@ -93,8 +98,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     __syncwarp();
     cluster_arrive();
   }
-  /// By each warp, when it has written them. Mostly nobody has found anything, and all may end. Otherwise who has waits until all rows
-  /// are there, and one of those warps walks what is marked.
+  /// By each warp, when it has written them. Mostly nobody has found anything, and all may end. Otherwise who has waits
+  /// until all rows are there, and one of those warps walks what is marked.
   CELLC_DEVICE void agree(bool off, int chain) {
     if (kCluster > 1) {
       cluster_wait();
@@ -110,7 +115,9 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   }
 
   /// Whether there is a step after the thread's own, to look at.
-  CELLC_DEVICE bool is_followed() const { return kChecks && real && high == kScanSteps && begin + kScanSteps < lane[0].steps; }
+  CELLC_DEVICE bool is_followed() const {
+    return kChecks && real && high == kScanSteps && begin + kScanSteps < lane[0].steps;
+  }
   /// The thread's own place for what that step reads: of [input][thread].
   CELLC_DEVICE Stored* following() const {
     return reinterpret_cast<Stored*>(letters() + kCluster * (kMapReals * kScanChannels)) + threadIdx.x;
@@ -132,15 +139,18 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   }
   /// All at once, the first steps first: nothing waits for any of them before the last is on its way.
   CELLC_DEVICE void read() {
-    // What is looked at in the end comes to shared memory, since there are no registers left. Behind the others the compiler
-    // would go the whole way to its place once more, in as many sums.
+    // What is looked at in the end comes to shared memory, since there are no registers left. Behind the others the
+    // compiler would go the whole way to its place once more, in as many sums.
     Stored next[Maps::kInputs];
     if (is_followed()) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
-        const Stored* const from = static_cast<const Stored*>(lanes.array[Step::input_array(e)].data) + following_place[e];
-        if constexpr (kNarrow) next[e] = *from;   // copies are of four bytes at least
-        else copy_async<sizeof(Stored)>(following() + e * blockDim.x, from);
+        const Stored* const from =
+            static_cast<const Stored*>(lanes.array[Step::input_array(e)].data) + following_place[e];
+        if constexpr (kNarrow)
+          next[e] = *from;  // copies are of four bytes at least
+        else
+          copy_async<sizeof(Stored)>(following() + e * blockDim.x, from);
       }
       copy_commit();
     }
@@ -165,8 +175,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
   }
 
-  /// Runs the thread's steps; after(k, states) for each. To ask for each whether there is such a step takes less than a second
-  /// copy of the code, for threads that have all: it is run once, and fetching it counts.
+  /// Runs the thread's steps; after(k, states) for each. To ask for each whether there is such a step takes less than a
+  /// second copy of the code, for threads that have all: it is run once, and fetching it counts.
   template <class Cell, class After>
   CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) {
     Real param[1][(Cell::kHeld > 0 ? Cell::kHeld : 1)];
@@ -199,7 +209,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   }
 
   CELLC_DEVICE void run() {
-    if (lanes.offsets) await_stream();   // another kernel may have to do with these
+    if (lanes.offsets) await_stream();  // another kernel may have to do with these
     const int chain = static_cast<int>(blockIdx.x / kCluster), sequence = chain / scan.groups;
     const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
     real = kWhole || at_channel < lanes.channels;
@@ -230,7 +240,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
       Carriers::identity(&carried[Step::kStates]);
-      sweep<Carried>(carried, [](int, const Real (&)[Carried::kStates]) {});
+      sweep<Carried>(carried, [](int, const Real(&)[Carried::kStates]) {});
       own_map.identity();
       if (kWhole || high > 0) own_map.from(carried, &carried[Step::kStates]);
     }
@@ -243,9 +253,9 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
     if (part == kScanParts - 1) keep(totals(), own_map);
     if constexpr (kScanParts > 1) own_map.shuffle_up(kScanChannels);
-    if (kCluster > 1) cluster_wait();   // all mailboxes are open
+    if (kCluster > 1) cluster_wait();  // all mailboxes are open
     __syncthreads();
-    Map before, upto, all;   // the warp; the next one
+    Map before, upto, all;  // the warp; the next one
     before.identity();
     all.identity();
     CELLC_UNROLL(4)
@@ -308,11 +318,13 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (writes[e]) *to[e] = row;
       to[e] += stride[e];
     };
-    sweep<Step>(state, [&](int k, const Real (&now)[Step::kStates]) {
+    sweep<Step>(state, [&](int k, const Real(&now)[Step::kStates]) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
-        if (kChecks) held[k][e] = narrow(now[e]);
-        else write(e, narrow(now[e]));
+        if (kChecks)
+          held[k][e] = narrow(now[e]);
+        else
+          write(e, narrow(now[e]));
       }
     });
     bool off = false;
@@ -320,8 +332,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       copy_wait<0>();
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) next.input[e] = widen(following()[e * blockDim.x]);
-      // Memory takes several times as long for rows as it takes to make them. What is worked out while they are on their way costs
-      // nothing, nor does what others have to say of it, if it is asked for early.
+      // Memory takes several times as long for rows as it takes to make them. What is worked out while they are on
+      // their way costs nothing, nor does what others have to say of it, if it is asked for early.
       CELLC_UNROLL()
       for (int k = 0; k < kScanSteps; ++k) {
         if (k == kScanSteps / 2) {
@@ -341,7 +353,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   }
 };
 
-/// Blocks of any number of whole warps, kCluster for each group of channels of a sequence: clusters of so many, or single ones.
+/// Blocks of any number of whole warps, kCluster for each group of channels of a sequence: clusters of so many, or
+/// single ones.
 CELLC_DEVICE void scan_cluster(const Scan& scan) {
   CELLC_DYNAMIC_SHARED(char, scan_shared);
   ClusterRun work(scan, scan_shared);

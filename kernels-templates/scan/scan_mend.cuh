@@ -1,33 +1,36 @@
 // Rows of a scan that do not follow from the row before them.
 //
-// The steps of a thread follow from each other; its first row follows from a start that comes from composed maps. Those are as
-// exact as the arithmetic, but they round by the largest state that they pass. Where a chain comes from large states to small
-// ones, or grows, such a start is off by several tolerances: h' = a*h + x in f32 by 7e-6 for |a| = 0.99 and x of 10. And what is
-// infinite makes NaN of a map (0 times it) where steps come back from it. So every thread does its last step once more, for the
-// step after it: from the end that it came to, and from the start that the next one took, which it knows, since it is made of the
-// same numbers. Where the two rows differ by more than the tolerance the boundary is marked.
+// The steps of a thread follow from each other; its first row follows from a start that comes from composed maps. Those
+// are as exact as the arithmetic, but they round by the largest state that they pass. Where a chain comes from large
+// states to small ones, or grows, such a start is off by several tolerances: h' = a*h + x in f32 by 7e-6 for |a| = 0.99
+// and x of 10. And what is infinite makes NaN of a map (0 times it) where steps come back from it. So every thread does
+// its last step once more, for the step after it: from the end that it came to, and from the start that the next one
+// took, which it knows, since it is made of the same numbers. Where the two rows differ by more than the tolerance the
+// boundary is marked.
 //
-// Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a thread and a
-// word that each block adds when it ends (in a cluster, a barrier that nobody waits at for long). A block that has marked something
-// stays until all rows are written, takes chains that are marked, and walks them: from the row before a mark on, until a row agrees
-// with what stands there. From there on everything follows as it did before. Rows between marks are not looked at.
+// Of most data none is (gates between 0 and 1, states of a few units), and then all that this costs is two steps a
+// thread and a word that each block adds when it ends (in a cluster, a barrier that nobody waits at for long). A block
+// that has marked something stays until all rows are written, takes chains that are marked, and walks them: from the
+// row before a mark on, until a row agrees with what stands there. From there on everything follows as it did before.
+// Rows between marks are not looked at.
 //
-// What is compared has not been rounded to 16 bits, but rows have, and are no place for a walk to begin at: where a chain comes from
-// large states to small ones, the rounding of a large row is more than the small ones are. So in 16 bits a channel that is marked is
-// walked as a whole, from the state that it starts from, by one thread.
+// What is compared has not been rounded to 16 bits, but rows have, and are no place for a walk to begin at: where a
+// chain comes from large states to small ones, the rounding of a large row is more than the small ones are. So in 16
+// bits a channel that is marked is walked as a whole, from the state that it starts from, by one thread.
 //
-// Where nothing is to be repaired, no row is written: the first step of each sequence that is off is written down, and by how much.
+// Where nothing is to be repaired, no row is written: the first step of each sequence that is off is written down, and
+// by how much.
 //
-// The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one after the other,
-// over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.
+// The warps of a block, and the parts of a warp, take a share of a chain's pieces each, and afterwards walk on, one
+// after the other, over where shares meet. What that costs if everything is marked: docs/notes/device-scan.md.
 //
 // Needs scan_piece.cuh.
 #pragma once
 
 namespace cellc {
 
-// In a cluster, which has no registers to spare, each function that may be called costs some; there is no cluster where nothing is
-// to be repaired.
+// In a cluster, which has no registers to spare, each function that may be called costs some; there is no cluster where
+// nothing is to be repaired.
 #ifdef CELLC_SCAN_CLUSTER
 constexpr bool kWritesDown = false;
 #else
@@ -47,20 +50,22 @@ struct ScanMend : ScanPiece<kCopy, 0> {
 #else
   static constexpr Real kRounding = 0;
 #endif
-  static constexpr int kAhead = Piece::kInputs + Step::kStates <= 3 ? 8 : 4;   ///< steps whose numbers are read together
+  static constexpr int kAhead = Piece::kInputs + Step::kStates <= 3 ? 8 : 4;  ///< steps whose numbers are read together
 
   bool changed = false;
 
-  /// Whether a row may stand where that follows from the one before. (The tolerance is handed over since it is at hand.)
+  /// Whether a row may stand where that follows from the one before. (The tolerance is handed over since it is at
+  /// hand.)
   CELLC_DEVICE bool stands(Real row, Real next, Real tolerance) const {
     return are_near(row, next, tolerance) | (magnitude(row - next) < kRounding * magnitude(next));
   }
 
   CELLC_DEVICE explicit ScanMend(const Scan& scan) : Piece(scan, nullptr) {}
 
-  /// From the row before step `from` on, up to step `to`; until a row agrees, where that is asked for. Whether the last one did.
-  /// Called, and not a part of who calls it: it takes as long to compile as all else that a scan does.
-  static __device__ __noinline__ bool walk(ScanMend& work, long long from, const long long to, const bool until_agrees) {
+  /// From the row before step `from` on, up to step `to`; until a row agrees, where that is asked for. Whether the last
+  /// one did. Called, and not a part of who calls it: it takes as long to compile as all else that a scan does.
+  static __device__ __noinline__ bool walk(ScanMend& work, long long from, const long long to,
+                                           const bool until_agrees) {
     const Lanes& lanes = work.lanes;
     const Lane lane[1] = {work.lane[0]};
     const Real tolerance = work.scan.tolerance;
@@ -89,7 +94,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       Real input[kAhead][Piece::kInputs], row[kAhead][Step::kStates];
       CELLC_UNROLL()
       for (int i = 0; i < kAhead; ++i) {
-        const int k = i < steps ? i : 0;   // read again rather than asked for
+        const int k = i < steps ? i : 0;  // read again rather than asked for
         CELLC_UNROLL()
         for (int e = 0; e < Step::kInputs; ++e) input[i][e] = load(input_at[e] + k * input_stride[e]);
         CELLC_UNROLL()
@@ -124,10 +129,12 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     return agrees;
   }
 
-  /// Where nothing is to be walked: how far the row of step t, which is not the first, is from what follows from the row before it.
+  /// Where nothing is to be walked: how far the row of step t, which is not the first, is from what follows from the
+  /// row before it.
   static __device__ __noinline__ void write_down(const ScanMend& work, const long long t) {
     const Lane lane[1] = {work.lane[0]};
-    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)], input[Piece::kInputs], state[Step::kStates], next[Step::kStates], far = 0;
+    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)], input[Piece::kInputs], state[Step::kStates],
+        next[Step::kStates], far = 0;
     load_params<Step>(work.lanes, lane, param);
     const Uniforms<Step> uniforms(work.lanes);
     CELLC_UNROLL()
@@ -140,13 +147,13 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
       if (!work.stands(row, next[e], work.scan.tolerance) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
     }
-    if (far == 0) return;   // another of the warp's parts began with it
+    if (far == 0) return;  // another of the warp's parts began with it
     atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(t));
     atomicMax(work.scan.residual + lane[0].sequence, __float_as_uint(static_cast<float>(far)));
   }
 
-  /// Of 16 bits: all steps of a channel, with nothing rounded between them. Rows and finals are written anew; or, where nothing is to be
-  /// walked, those at marks are compared with what they should be, but for their own rounding.
+  /// Of 16 bits: all steps of a channel, with nothing rounded between them. Rows and finals are written anew; or, where
+  /// nothing is to be walked, those at marks are compared with what they should be, but for their own rounding.
   static __device__ __noinline__ void walk_all(const ScanMend& work, const unsigned* marks, const int warps) {
     const Lanes& lanes = work.lanes;
     const Lane lane[1] = {work.lane[0]};
@@ -166,14 +173,16 @@ struct ScanMend : ScanPiece<kCopy, 0> {
       CELLC_UNROLL()
       for (int i = 0; i < kAhead; ++i) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kInputs; ++e) input[i][e] = load(work.input_at(e, from + (i < count ? i : 0)));   // read again rather than asked for
+        for (int e = 0; e < Step::kInputs; ++e)
+          input[i][e] = load(work.input_at(e, from + (i < count ? i : 0)));  // read again rather than asked for
       }
       CELLC_UNROLL()
       for (int i = 0; i < kAhead; ++i) {
         if (i >= count) continue;
         Step::step(param[0], input[i], state, next, uniforms.data);
         const long long t = from + i, place = t + skewed;
-        const bool marked = notes && t > 0 && place % kScanSteps == 0 && marks[place / piece_steps * kScanChannels] >> (place % piece_steps / kStrip) & 1;
+        const bool marked = notes && t > 0 && place % kScanSteps == 0 &&
+                            marks[place / piece_steps * kScanChannels] >> (place % piece_steps / kStrip) & 1;
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
           if (marked) {
@@ -207,7 +216,8 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     if (!kWritesDown || !scan.first_bad) atomicAdd(&scan.control->mended, 1u);
   }
 
-  /// All marked rows of a chain whose pieces are of so many warps, by as many warps of this block as are in the crew: the first ones.
+  /// All marked rows of a chain whose pieces are of so many warps, by as many warps of this block as are in the crew:
+  /// the first ones.
   CELLC_DEVICE void mend_chain(int chain, int warps, int crew) {
     const int sequence = chain / scan.groups;
     const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
@@ -215,15 +225,17 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     this->resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
     const long long steps = lane[0].steps;
     const int skewed = this->skew(), piece_steps = warps * kStrip;
-    const int pieces = static_cast<int>((steps + skewed + piece_steps - 1) / piece_steps), shares = crew * kScanParts, mine = warp * kScanParts + part;
-    const int share = (pieces + shares - 1) / shares, first = mine * share, end = first + share < pieces ? first + share : pieces;
+    const int pieces = static_cast<int>((steps + skewed + piece_steps - 1) / piece_steps), shares = crew * kScanParts,
+              mine = warp * kScanParts + part;
+    const int share = (pieces + shares - 1) / shares, first = mine * share,
+              end = first + share < pieces ? first + share : pieces;
     unsigned* const marks = this->marks_of(chain);
     if constexpr (kNarrow) {
       if (mine == 0 && real) mend_rounded(marks, warps, pieces);
       return;
     }
     changed = false;
-    bool open = false;   // the last row that was looked at has changed
+    bool open = false;  // the last row that was looked at has changed
     CELLC_UNROLL(1)
     for (int piece = first; piece < end && real; ++piece) {
       const unsigned marked = marks[static_cast<long long>(piece) * kScanChannels];
@@ -234,7 +246,7 @@ struct ScanMend : ScanPiece<kCopy, 0> {
         const long long strip = static_cast<long long>(piece) * piece_steps - skewed + w * kStrip;
         if (kWritesDown && scan.first_bad) {
           CELLC_UNROLL(1)
-          for (int p = 0; p < kScanParts; ++p)   // any of the warp's parts may begin with it
+          for (int p = 0; p < kScanParts; ++p)  // any of the warp's parts may begin with it
             if (strip + p * kScanSteps > 0 && strip + p * kScanSteps < steps) write_down(*this, strip + p * kScanSteps);
           continue;
         }
@@ -247,8 +259,10 @@ struct ScanMend : ScanPiece<kCopy, 0> {
     if (kWritesDown && scan.first_bad) return;
     CELLC_UNROLL(1)
     for (int turn = 1; turn < shares && turn * share < pieces; ++turn) {
-      if (crew > 1) __syncthreads();
-      else __syncwarp();
+      if (crew > 1)
+        __syncthreads();
+      else
+        __syncwarp();
       const long long from = static_cast<long long>(first) * piece_steps - skewed;
       if (mine == turn && from < steps && real) walk(*this, from, steps, true);
     }
@@ -256,8 +270,8 @@ struct ScanMend : ScanPiece<kCopy, 0> {
   }
 };
 
-/// The ticket of the first piece is the first to be drawn: the other number's calls have ended, or have not begun. Kernels that do not
-/// check do it as well, since one that does may come next.
+/// The ticket of the first piece is the first to be drawn: the other number's calls have ended, or have not begun.
+/// Kernels that do not check do it as well, since one that does may come next.
 CELLC_DEVICE void begin_finished(const Scan& scan, unsigned call) { scan.control->finished[(call + 1) & 1] = 0; }
 /// By one thread, when all of the block have written their rows.
 CELLC_DEVICE void tell_finished(const Scan& scan, unsigned call, unsigned tickets) {
@@ -270,21 +284,22 @@ CELLC_DEVICE void await_finished(const Scan& scan, unsigned call, unsigned ticke
   __syncwarp();
 }
 
-/// All chains that are marked, by the blocks that have stayed, each by one of them. `own`: only those that this block has marked,
-/// which has all of them itself. `told`: in shared memory, for what one warp tells the others.
+/// All chains that are marked, by the blocks that have stayed, each by one of them. `own`: only those that this block
+/// has marked, which has all of them itself. `told`: in shared memory, for what one warp tells the others.
 template <ScanCopy kCopy>
 CELLC_APART void mend(const Scan& scan, int warps, unsigned* told, bool own) {
   ScanMend<kCopy> work(scan);
   const int chains = scan.lanes.sequences * scan.groups, windows = (chains + kWarp - 1) / kWarp;
   CELLC_UNROLL(1)
   for (int i = 0; i < windows;) {
-    const int begin = static_cast<int>((i + blockIdx.x) % windows) * kWarp;   // blocks begin at different ones
+    const int begin = static_cast<int>((i + blockIdx.x) % windows) * kWarp;  // blocks begin at different ones
     const int mine = begin + work.thread;
     __syncthreads();
     if (work.warp == 0) {
       const unsigned mark = mine < chains ? scan.marks[mine] : 0;
       unsigned taken = 0;
-      for (unsigned marked = __ballot_sync(0xffffffffu, own ? mark == blockIdx.x + 1 : mark != 0); marked && !taken; marked &= marked - 1) {
+      for (unsigned marked = __ballot_sync(0xffffffffu, own ? mark == blockIdx.x + 1 : mark != 0); marked && !taken;
+           marked &= marked - 1) {
         const int chain = begin + __ffs(static_cast<int>(marked)) - 1;
         unsigned claimed = 0;
         if (work.thread == 0) claimed = atomicExch(scan.marks + chain, 0u);
@@ -293,8 +308,10 @@ CELLC_APART void mend(const Scan& scan, int warps, unsigned* told, bool own) {
       if (work.thread == 0) *told = taken;
     }
     __syncthreads();
-    if (*told) work.mend_chain(static_cast<int>(*told) - 1, warps, warps);
-    else ++i;
+    if (*told)
+      work.mend_chain(static_cast<int>(*told) - 1, warps, warps);
+    else
+      ++i;
   }
 }
 

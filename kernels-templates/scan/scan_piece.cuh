@@ -12,52 +12,57 @@ namespace cellc {
 #endif
 #ifndef CELLC_SCAN_LOOK
 // Enough that a window is not what a long sequence of few channels waits for; more costs reads and registers.
-#define CELLC_SCAN_LOOK (Step::kStates > 2 || CELLC_SCAN_CHANNELS < 4 ? 1 : Step::kStates == 2 || CELLC_SCAN_CHANNELS < 16 ? 2 : 4)
+#define CELLC_SCAN_LOOK \
+  (Step::kStates > 2 || CELLC_SCAN_CHANNELS < 4 ? 1 : Step::kStates == 2 || CELLC_SCAN_CHANNELS < 16 ? 2 : 4)
 #endif
 constexpr int kScanChannels = CELLC_SCAN_CHANNELS;  ///< of a block: 1, 2, 4, … 32
 constexpr int kScanSteps = CELLC_SCAN_STEPS;        ///< of a thread
 #ifdef CELLC_SCAN_FORWARD
-constexpr bool kForward = true;                     ///< no sequence runs backwards
+constexpr bool kForward = true;  ///< no sequence runs backwards
 #else
 constexpr bool kForward = false;
 #endif
-constexpr int kLook = CELLC_SCAN_LOOK;              ///< predecessors that a thread looks at together
+constexpr int kLook = CELLC_SCAN_LOOK;  ///< predecessors that a thread looks at together
 
 /// Zeroed once, when it is allocated; kept from call to call.
 struct ScanControl {
   unsigned calls;
-  unsigned drawn;  ///< tickets of this call
+  unsigned drawn;               ///< tickets of this call
   unsigned long long carrying;  ///< carriers that know the number of this call
-  unsigned long long finished[2];  ///< tickets whose rows are written, of calls with even and odd numbers (scan_mend.cuh)
-  unsigned mended;  ///< shares of the steps of a channel that were walked, of all calls together
+  unsigned long long
+      finished[2];     ///< tickets whose rows are written, of calls with even and odd numbers (scan_mend.cuh)
+  unsigned mended;     ///< shares of the steps of a channel that were walked, of all calls together
   unsigned clustered;  ///< calls that clusters made, which have no numbers
 };
 
 struct Scan {
   Lanes lanes;
   ScanControl* control;
-  unsigned long long* words;  ///< [group of channels of a sequence][piece][word][channel]; zeroed with `control`, and only with it
-  unsigned* marks;            ///< what scan_mend.cuh keeps; zeros to begin with, and whatever happens as many to the next call
-  Real tolerance;             ///< of a step's residual, over 1 + |h|
-  int pieces;                 ///< of the longest sequence
-  int groups;                 ///< of channels of a sequence
-  int carriers;               ///< blocks of a stream that carry states from piece to piece, of kCarriedChannels of a chain each
-  int look;                   ///< pieces of a sequence that may well be under way at once
-  unsigned long long* first_bad;  ///< null: rows that are off are walked. Otherwise they are written down, by sequence: the first step
-  unsigned* residual;         ///< and bits of a float, the largest residual of them
+  unsigned long long*
+      words;  ///< [group of channels of a sequence][piece][word][channel]; zeroed with `control`, and only with it
+  unsigned* marks;  ///< what scan_mend.cuh keeps; zeros to begin with, and whatever happens as many to the next call
+  Real tolerance;   ///< of a step's residual, over 1 + |h|
+  int pieces;       ///< of the longest sequence
+  int groups;       ///< of channels of a sequence
+  int carriers;     ///< blocks of a stream that carry states from piece to piece, of kCarriedChannels of a chain each
+  int look;         ///< pieces of a sequence that may well be under way at once
+  unsigned long long*
+      first_bad;  ///< null: rows that are off are walked. Otherwise they are written down, by sequence: the first step
+  unsigned* residual;  ///< and bits of a float, the largest residual of them
 };
 
 /// How inputs come to shared memory.
 enum class ScanCopy {
   Each,  ///< entry by entry: whatever their strides
   Rows,  ///< rows of kScanChannels neighbours, 16 bytes at a time: channels fill the groups
-  Time,  ///< steps of kScanChannels neighbours follow each other without gaps, 16 bytes at a time; inputs are aligned alike
+  Time,  ///< steps of kScanChannels neighbours follow each other without gaps, 16 bytes at a time; inputs are aligned
+         ///< alike
 };
 
-constexpr int kScanParts = kWarp / kScanChannels;                  // parts of time of a warp
-constexpr int kChunk = 16 / static_cast<int>(sizeof(Stored));      // entries of 16 bytes
-constexpr bool kStaged = kScanChannels < kWarp;                    // rows leave through shared memory
-constexpr bool kChunked = kScanChannels < kChunk;                  // 16 bytes hold several steps, and are read at once
+constexpr int kScanParts = kWarp / kScanChannels;              // parts of time of a warp
+constexpr int kChunk = 16 / static_cast<int>(sizeof(Stored));  // entries of 16 bytes
+constexpr bool kStaged = kScanChannels < kWarp;                // rows leave through shared memory
+constexpr bool kChunked = kScanChannels < kChunk;              // 16 bytes hold several steps, and are read at once
 // Threads that read meet in no bank where each has an odd number of 16 bytes; otherwise those are permuted.
 constexpr bool kSwizzled = kChunked && kScanSteps * kScanChannels / kChunk % 2 == 0;
 // Otherwise parts begin as many banks apart as they have channels.
@@ -68,7 +73,7 @@ constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates 
 constexpr int kMapReals = Carriers::Map::count();
 constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a piece publishes for a channel
 #ifdef CELLC_SCAN_CHECKS
-constexpr bool kChecks = true;   ///< whether starts that come from composed maps were right: scan_mend.cuh
+constexpr bool kChecks = true;  ///< whether starts that come from composed maps were right: scan_mend.cuh
 #else
 constexpr bool kChecks = false;
 #endif
@@ -79,7 +84,8 @@ constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) +
 constexpr int scan_shared_bytes(int warps) {
   return warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored)) +
                   kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real) + sizeof(unsigned))) +
-         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
+         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) +
+         (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
 }
 
 CELLC_DEVICE unsigned stored_word(const uint4& chunk, int word) {
@@ -89,7 +95,8 @@ CELLC_DEVICE Stored stored_at(const uint4& chunk, int place) {
 #if defined(CELLC_NARROW)
   return static_cast<Stored>(stored_word(chunk, place / 2) >> (16 * (place % 2)));
 #elif defined(CELLC_STORAGE_F64)
-  return __hiloint2double(static_cast<int>(stored_word(chunk, 2 * place + 1)), static_cast<int>(stored_word(chunk, 2 * place)));
+  return __hiloint2double(static_cast<int>(stored_word(chunk, 2 * place + 1)),
+                          static_cast<int>(stored_word(chunk, 2 * place)));
 #else
   return __uint_as_float(stored_word(chunk, place));
 #endif
@@ -122,9 +129,9 @@ struct ScanPiece {
   static constexpr int kChunkSteps = kChunked ? kChunk / kScanChannels : 1;
   /// Steps whose inputs are read together.
   static constexpr int kBatch = kScanSteps % 8 == 0 && (kChunkSteps == 8 || Step::kInputs <= 2) ? 8
-                                : kScanSteps % 4 == 0 && kChunkSteps <= 4                         ? 4
-                                : kScanSteps % 6 == 0                                             ? 6
-                                                                                                  : 2;
+                                : kScanSteps % 4 == 0 && kChunkSteps <= 4                       ? 4
+                                : kScanSteps % 6 == 0                                           ? 6
+                                                                                                : 2;
   static_assert(kScanSteps % kBatch == 0 && kBatch % kChunkSteps == 0);
   static constexpr bool kShares = kSharedInputs && kCopy == ScanCopy::Each && kBuffers == 1 && kScanChannels == kWarp;
 
@@ -133,19 +140,19 @@ struct ScanPiece {
   int thread, warp, warps;  // thread of its warp
   int channel, part;        // of the group; of the warp's time
   char* shared;
-  int buffer = 0;           // of the piece at hand
+  int buffer = 0;  // of the piece at hand
   unsigned call;
 
   // The piece at hand
   Lane lane[1];
-  bool real;                // a channel of the cell
+  bool real;  // a channel of the cell
   int piece;
-  long long begin;          // step of the thread's first place; below 0 or past the end, where there is none
-  int low, high;            // places of the thread that are steps
+  long long begin;                    // step of the thread's first place; below 0 or past the end, where there is none
+  int low, high;                      // places of the thread that are steps
   const Stored* input_base[kInputs];  // of step 0 of the thread's channel
   Sharers sharers[kShares ? kInputs : 1];
-  Stored* row_base[Step::kStates];    // null: not written
-  unsigned long long* words;          // of the chain's first piece and the thread's channel
+  Stored* row_base[Step::kStates];  // null: not written
+  unsigned long long* words;        // of the chain's first piece and the thread's channel
 
   CELLC_DEVICE ScanPiece(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes), shared(shared) {
     thread = threadIdx.x % kWarp;
@@ -166,30 +173,38 @@ struct ScanPiece {
     return reinterpret_cast<Stored*>(shared) + at * (kSlots * kSlotPitch);
   }
   /// Step k of the thread, of input e.
-  CELLC_DEVICE const Stored* own_input(int e, int k) const { return region() + e * kSlotPitch + place_in_slot(part, within(k), column(e)); }
+  CELLC_DEVICE const Stored* own_input(int e, int k) const {
+    return region() + e * kSlotPitch + place_in_slot(part, within(k), column(e));
+  }
   /// Of the channels in a slot, the one that stands for this thread's.
   CELLC_DEVICE int column(int e) const {
-    if constexpr (kShares) return sharers[e].first();
-    else return channel;
+    if constexpr (kShares)
+      return sharers[e].first();
+    else
+      return channel;
   }
   /// Step k of the thread, of state e.
-  CELLC_DEVICE Stored* own(int e, int k) const { return region() + e * kSlotPitch + place_in_slot(part, within(k), channel); }
+  CELLC_DEVICE Stored* own(int e, int k) const {
+    return region() + e * kSlotPitch + place_in_slot(part, within(k), channel);
+  }
   /// The 16 bytes that hold step k of the thread.
   CELLC_DEVICE uint4* own_chunk(int e, int k) const {
     return reinterpret_cast<uint4*>(region() + e * kSlotPitch + place_in_slot(part, k, 0));
   }
-  /// Whether what the step after a warp's own reads may be gone from where the next warp has it: rows, or what comes next, take
-  /// its place.
+  /// Whether what the step after a warp's own reads may be gone from where the next warp has it: rows, or what comes
+  /// next, take its place.
   static constexpr bool kEach = kStaged || kBuffers > 1;
-  /// What the step after the warp's own reads: [input][channel]. Every warp has its own, or only the last one, and others read what
-  /// the next warp has.
+  /// What the step after the warp's own reads: [input][channel]. Every warp has its own, or only the last one, and
+  /// others read what the next warp has.
   CELLC_DEVICE Stored* following() const {
     const int at = !kEach ? 0 : kBuffers > 1 ? buffer * warps + warp : warp;
-    return reinterpret_cast<Stored*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) + at * kFollowingBytes);
+    return reinterpret_cast<Stored*>(
+        shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) + at * kFollowingBytes);
   }
   /// By warp: the map of its steps.
   CELLC_DEVICE Real* totals() const {
-    return reinterpret_cast<Real*>(shared + kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) +
+    return reinterpret_cast<Real*>(shared +
+                                   kBuffers * warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored))) +
                                    (kEach || kBuffers == 0 ? kBuffers * warps : 1) * kFollowingBytes);
   }
   /// By warp: the map of the predecessors that it has looked at.
@@ -212,7 +227,8 @@ struct ScanPiece {
   /// Places before step 0, so that chunks of time are aligned.
   CELLC_DEVICE int skew() const {
     if constexpr (!kTime || Step::kInputs == 0) return 0;
-    const unsigned long long base = reinterpret_cast<unsigned long long>(input_base[0] - (kScanChannels > 1 ? channel : 0));
+    const unsigned long long base =
+        reinterpret_cast<unsigned long long>(input_base[0] - (kScanChannels > 1 ? channel : 0));
     const int at = static_cast<int>(base / (sizeof(Stored) * kScanChannels) % kChunkSteps);
     return lanes.reverse ? kChunkSteps - 1 - at : at;
   }
@@ -230,8 +246,10 @@ struct ScanPiece {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
         Stored* const to = following() + e * kScanChannels + channel;
-        if constexpr (kNarrow) *to = *input_at(e, t);   // copies are of four bytes at least
-        else copy_async<sizeof(Stored)>(to, input_at(e, t));
+        if constexpr (kNarrow)
+          *to = *input_at(e, t);  // copies are of four bytes at least
+        else
+          copy_async<sizeof(Stored)>(to, input_at(e, t));
       }
     }
   }
@@ -258,21 +276,26 @@ struct ScanPiece {
           const long long t = first + row;
           if (kRows % (kWarp * kChunkSteps) != 0 && row >= kRows) break;
           if (t >= 0 && t + kChunkSteps <= steps) {
-            copy_async<16>(to + row_place(row), input_at(e, lanes.reverse ? t + kChunkSteps - 1 : t) - (kScanChannels > 1 ? channel : 0));
+            copy_async<16>(to + row_place(row),
+                           input_at(e, lanes.reverse ? t + kChunkSteps - 1 : t) - (kScanChannels > 1 ? channel : 0));
           } else {
             copy_ragged(to + row_place(row), e, t);
           }
         }
       } else if constexpr (kShares) {
-        const int left = steps - first < kScanSteps ? static_cast<int>(steps - first) : kScanSteps, count = sharers[e].count();
+        const int left = steps - first < kScanSteps ? static_cast<int>(steps - first) : kScanSteps,
+                  count = sharers[e].count();
         const Stored* from = input_at(e, first + sharers[e].mine()) + (sharers[e].target() - sharers[e].first());
         const bool in_rows = sharers[e].in_rows();
         CELLC_UNROLL(4)
         for (int k = sharers[e].mine(); k < left; k += count, from += count * stride) {
           Stored* const at = to + place_in_slot(0, k, sharers[e].target());
-          if (in_rows) copy_async<16, true>(at, from);
-          else if constexpr (sizeof(Stored) >= 4) copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from);
-          else *at = *from;
+          if (in_rows)
+            copy_async<16, true>(at, from);
+          else if constexpr (sizeof(Stored) >= 4)
+            copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from);
+          else
+            *at = *from;
         }
       } else {
         const Stored* from = input_at(e, first + part);
@@ -337,7 +360,7 @@ struct ScanPiece {
   template <class Cell, class After>
   CELLC_DEVICE void sweep(const Real (&param)[1][(Cell::kHeld > 0 ? Cell::kHeld : 1)], const Uniforms<Cell>& uniforms,
                           Real (&state)[Cell::kStates], After&& after) {
-    const auto run = [&](const Real (&input)[kInputs]) {
+    const auto run = [&](const Real(&input)[kInputs]) {
       Real next[Cell::kStates];
       Cell::step(param[0], input, state, next, uniforms.data);
       CELLC_UNROLL()
@@ -372,8 +395,8 @@ struct ScanPiece {
     bool there;
     Real start[Step::kStates], input[kInputs];
   };
-  /// Of a thread that starts from `start`, while inputs are on chip, and long before it is asked for: at the end of a piece all
-  /// would wait for it. Of the last part of a warp, whom another warp follows, the start is still to be told.
+  /// Of a thread that starts from `start`, while inputs are on chip, and long before it is asked for: at the end of a
+  /// piece all would wait for it. Of the last part of a warp, whom another warp follows, the start is still to be told.
   CELLC_DEVICE Following follow(const Real (&start)[Step::kStates]) const {
     Following next;
     next.there = kChecks && real && low < high && high == kScanSteps && begin + kScanSteps < lane[0].steps;
@@ -386,17 +409,19 @@ struct ScanPiece {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
         const Stored* const there = !last ? region() + e * kSlotPitch + place_in_slot(part + 1, within(0), channel)
-                                    : !kEach && warp + 1 < warps ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels + column(e)
-                                                                 : following() + e * kScanChannels + channel;
+                                    : !kEach && warp + 1 < warps
+                                        ? region() + (kSlots + e) * kSlotPitch + within(0) * kScanChannels + column(e)
+                                        : following() + e * kScanChannels + channel;
         if (next.there) next.input[e] = widen(*there);
       }
-      if constexpr (kStaged) __syncwarp();   // rows may take the place of inputs
+      if constexpr (kStaged) __syncwarp();  // rows may take the place of inputs
     }
     return next;
   }
   /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
   CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms,
-                           const Real (&end)[Step::kStates], const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance) const {
+                           const Real (&end)[Step::kStates], const Real (&start)[Step::kStates],
+                           const Real (&input)[kInputs], Real tolerance) const {
     Real written[Step::kStates], made[Step::kStates];
     Step::step(param[0], input, start, written, uniforms.data);
     Step::step(param[0], input, end, made, uniforms.data);
@@ -407,7 +432,7 @@ struct ScanPiece {
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
   CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms,
-                          const Real (&end)[Step::kStates], const Following& next, int chain) const {
+                           const Real (&end)[Step::kStates], const Following& next, int chain) const {
     if constexpr (kChecks) {
       if (!next.there) return false;
       const bool last = part == kScanParts - 1, of_piece = last && warp == warps - 1;
@@ -417,15 +442,16 @@ struct ScanPiece {
     }
     return false;
   }
-  /// By piece and channel a bit for every warp, in whose steps, the first among them, a row does not follow from the row before it;
-  /// and first by chain a block that has found any, and one more.
+  /// By piece and channel a bit for every warp, in whose steps, the first among them, a row does not follow from the
+  /// row before it; and first by chain a block that has found any, and one more.
   CELLC_DEVICE unsigned* marks_of(int chain) const {
-    return scan.marks + static_cast<long long>(lanes.sequences) * scan.groups + static_cast<long long>(chain) * scan.pieces * kScanChannels + channel;
+    return scan.marks + static_cast<long long>(lanes.sequences) * scan.groups +
+           static_cast<long long>(chain) * scan.pieces * kScanChannels + channel;
   }
   CELLC_DEVICE bool mark(int chain, int of_piece, int of_warp) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e)
-      if (!row_base[e]) return false;   // nobody can tell
+      if (!row_base[e]) return false;  // nobody can tell
     atomicOr(marks_of(chain) + static_cast<long long>(of_piece) * kScanChannels, 1u << of_warp);
     return true;
   }
@@ -466,8 +492,8 @@ struct ScanPiece {
         if (to[e]) store(to[e] + k * stride[e], state[e]);
     }
   };
-  /// Rows to where the inputs of their steps stood. Where 16 bytes hold entries of several channels, the threads of all of them have
-  /// read before one writes.
+  /// Rows to where the inputs of their steps stood. Where 16 bytes hold entries of several channels, the threads of all
+  /// of them have read before one writes.
   struct Staged {
     const ScanPiece& work;
     CELLC_DEVICE explicit Staged(const ScanPiece& work) : work(work) {}
@@ -480,7 +506,8 @@ struct ScanPiece {
           for (int i = 0; i < kBatch; i += kChunk) {
             unsigned words[4];
             CELLC_UNROLL()
-            for (int j = 0; j < kChunk; ++j) put(words, j, narrow(work.turned() ? rows[i + kChunk - 1 - j][e] : rows[i + j][e]));
+            for (int j = 0; j < kChunk; ++j)
+              put(words, j, narrow(work.turned() ? rows[i + kChunk - 1 - j][e] : rows[i + j][e]));
             *work.own_chunk(e, k + i) = make_uint4(words[0], words[1], words[2], words[3]);
           }
         } else {
@@ -499,7 +526,8 @@ struct ScanPiece {
   CELLC_DEVICE bool is_chunked(int e, long long first) const {
     const ArrayView& array = lanes.array[Step::state_array(e)];
     if (array.row != kScanChannels || (kScanChannels > 1 && array.channel[0] != 1)) return false;
-    const Stored* const at = row_at(e, lanes.reverse ? first + kChunkSteps - 1 : first) - (kScanChannels > 1 ? channel : 0);
+    const Stored* const at =
+        row_at(e, lanes.reverse ? first + kChunkSteps - 1 : first) - (kScanChannels > 1 ? channel : 0);
     return reinterpret_cast<unsigned long long>(at) % 16 == 0;
   }
   /// Neighbours in memory by neighbours of the warp.
@@ -511,13 +539,14 @@ struct ScanPiece {
       if constexpr (kTime && kBuffers > 1) {
         if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps && is_chunked(e, first)) {
           const int begin_row = thread * kChunkSteps;
-          Stored* const at = row_at(e, first + begin_row + (lanes.reverse ? kChunkSteps - 1 : 0)) - (kScanChannels > 1 ? channel : 0);
+          Stored* const at =
+              row_at(e, first + begin_row + (lanes.reverse ? kChunkSteps - 1 : 0)) - (kScanChannels > 1 ? channel : 0);
           const long long pitch = row_stride(e) * (kWarp * kChunkSteps);
           CELLC_UNROLL()
           for (int k = 0; k < kScanSteps; k += kChunk)
             if (k + kChunk <= kScanSteps || k / kChunk * (kWarp * kChunkSteps) + begin_row < kScanSteps * kScanParts)
-              *reinterpret_cast<uint4*>(at + k / kChunk * pitch) =
-                  *reinterpret_cast<const uint4*>(region() + e * kSlotPitch + row_place(k / kChunk * (kWarp * kChunkSteps) + begin_row));
+              *reinterpret_cast<uint4*>(at + k / kChunk * pitch) = *reinterpret_cast<const uint4*>(
+                  region() + e * kSlotPitch + row_place(k / kChunk * (kWarp * kChunkSteps) + begin_row));
           continue;
         }
       }
@@ -536,7 +565,9 @@ struct ScanPiece {
       }
     }
   }
-  CELLC_DEVICE int place_of_row(int row) const { return place_in_slot(row / kScanSteps, within(row % kScanSteps), channel); }
+  CELLC_DEVICE int place_of_row(int row) const {
+    return place_in_slot(row / kScanSteps, within(row % kScanSteps), channel);
+  }
 
   CELLC_DEVICE void resolve(int sequence, int chain, long long at_channel) {
     Lane& l = lane[0];
@@ -561,14 +592,16 @@ struct ScanPiece {
     for (int e = 0; e < Step::kInputs; ++e) {
       const ArrayView& array = lanes.array[Step::input_array(e)];
       input_base[e] = static_cast<const Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.input[e];
-      if constexpr (kShares) sharers[e] = Sharers::of<false>(input_base[e], input_stride(e) * static_cast<long long>(sizeof(Stored)), 0);
+      if constexpr (kShares)
+        sharers[e] = Sharers::of<false>(input_base[e], input_stride(e) * static_cast<long long>(sizeof(Stored)), 0);
     }
   }
   CELLC_DEVICE void find_rows() {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
-      row_base[e] = array.data ? static_cast<Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.state[e] : nullptr;
+      row_base[e] =
+          array.data ? static_cast<Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.state[e] : nullptr;
     }
   }
   CELLC_DEVICE void find_words(int chain) {

@@ -1,20 +1,22 @@
 // A scan (scan.cuh) of few channels: long sequences whose pieces stream through the blocks.
 //
-// With few channels nearly all pieces that are under way belong to one chain, and each waits for those before it. If every
-// block looked for its start among its predecessors, as in scan.cuh, all blocks would read the words of the same two hundred
-// pieces at about the same time; these few lines of memory then answer so late that this was a quarter of the time and more.
-// So somebody else reads them, once: the first blocks are carriers. Each follows some channels of one chain, takes the maps of
-// pieces as they appear, and publishes the states at their ends. A block that works on rows waits for one word.
+// With few channels nearly all pieces that are under way belong to one chain, and each waits for those before it. If
+// every block looked for its start among its predecessors, as in scan.cuh, all blocks would read the words of the same
+// two hundred pieces at about the same time; these few lines of memory then answer so late that this was a quarter of
+// the time and more. So somebody else reads them, once: the first blocks are carriers. Each follows some channels of
+// one chain, takes the maps of pieces as they appear, and publishes the states at their ends. A block that works on
+// rows waits for one word.
 //
-// It holds kScanBuffers pieces at once: the inputs of the later ones are on their way, the next one is swept with carriers and
-// its map published, and only then the state before the last one is looked at, whose maps are by then a round old. The last
-// warp of a block does nothing but draw tickets.
+// It holds kScanBuffers pieces at once: the inputs of the later ones are on their way, the next one is swept with
+// carriers and its map published, and only then the state before the last one is looked at, whose maps are by then a
+// round old. The last warp of a block does nothing but draw tickets.
 //
 // Pieces are handed out in order of time, a block takes its own in order, and a map is published before any
 // start is waited for. All blocks are resident (a cooperative launch): carriers and those who wait for them.
 //
-// What it saves, of 2^26 steps of one channel on an H200: f32 at 0.45 of a copy's speed by scan.cuh, 0.75 in a stream whose
-// blocks look back for themselves, 0.87 with a carrier; clip maps, of four numbers, 0.40 and 0.57 in the last two.
+// What it saves, of 2^26 steps of one channel on an H200: f32 at 0.45 of a copy's speed by scan.cuh, 0.75 in a stream
+// whose blocks look back for themselves, 0.87 with a carrier; clip maps, of four numbers, 0.40 and 0.57 in the last
+// two.
 //
 // Needs scan.cuh and scan_bulk.cuh.
 #pragma once
@@ -47,39 +49,46 @@ struct PieceAt {
 
 /// Dynamic shared memory of a block of so many warps beside the one that draws tickets.
 constexpr int stream_shared_bytes(int warps) {
-  return kPieceRing * static_cast<int>(sizeof(PieceAt)) +
-         kScanBuffers * warps * kFollowingBytes + warps * (kScanBuffers * (kWarpBytes + 8) +
+  return kPieceRing * static_cast<int>(sizeof(PieceAt)) + kScanBuffers * warps * kFollowingBytes +
+         warps * (kScanBuffers * (kWarpBytes + 8) +
                   kScanChannels * static_cast<int>((kChecks ? 4 : 2) * kMapReals * sizeof(Real))) +
-         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) + (kChecks ? static_cast<int>(sizeof(unsigned long long)) : 0);
+         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) +
+         (kChecks ? static_cast<int>(sizeof(unsigned long long)) : 0);
 }
 
 // Between the warps of a block.
 #ifdef CELLC_EMULATOR
 CELLC_DEVICE unsigned long long load_shared(const unsigned long long* at) { return cellc_emulator::load_volatile(at); }
-CELLC_DEVICE void store_shared(unsigned long long* at, unsigned long long value) { cellc_emulator::store_volatile(at, value); }
+CELLC_DEVICE void store_shared(unsigned long long* at, unsigned long long value) {
+  cellc_emulator::store_volatile(at, value);
+}
 #else
-CELLC_DEVICE unsigned long long load_shared(const unsigned long long* at) { return *static_cast<const volatile unsigned long long*>(at); }
-CELLC_DEVICE void store_shared(unsigned long long* at, unsigned long long value) { *static_cast<volatile unsigned long long*>(at) = value; }
+CELLC_DEVICE unsigned long long load_shared(const unsigned long long* at) {
+  return *static_cast<const volatile unsigned long long*>(at);
+}
+CELLC_DEVICE void store_shared(unsigned long long* at, unsigned long long value) {
+  *static_cast<volatile unsigned long long*>(at) = value;
+}
 #endif
 
 template <ScanCopy kCopy>
 struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   using Maps = ScanMaps<kCopy, kScanBuffers>;
-  using typename Maps::Map, typename Maps::Piece;
-  using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
-  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high, Maps::buffer, Maps::words;
-  using Maps::keep, Maps::fetch, Maps::publish_state, Maps::publish_map;
   using Maps::first_state, Maps::draw;
+  using Maps::keep, Maps::fetch, Maps::publish_state, Maps::publish_map;
+  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high, Maps::buffer, Maps::words;
+  using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
+  using typename Maps::Map, typename Maps::Piece;
   static constexpr int kAhead = kScanBuffers - 1;  ///< pieces from asking for inputs to their sweep
 
   PieceAt* const ring;
-  long long first;    // step of the warp's first row
-  bool is_last;       // of its sequence
-  unsigned parity = 0;  // by buffer: of its gate
-  int found_chain = -1; // whose arrays have been found
-  bool leaves = false;  // the engine copies rows from where the next inputs will go
-  bool off = false;     // a start that the thread has seen
-  unsigned tickets = 0; // that the thread has drawn
+  long long first;       // step of the warp's first row
+  bool is_last;          // of its sequence
+  unsigned parity = 0;   // by buffer: of its gate
+  int found_chain = -1;  // whose arrays have been found
+  bool leaves = false;   // the engine copies rows from where the next inputs will go
+  bool off = false;      // a start that the thread has seen
+  unsigned tickets = 0;  // that the thread has drawn
 
   CELLC_DEVICE ScanStream(const Scan& scan, char* shared)
       : Maps(scan, shared + kPieceRing * sizeof(PieceAt)), ring(reinterpret_cast<PieceAt*>(shared)) {
@@ -100,12 +109,13 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     return starts() + kScanChannels * Step::kStates + (turn & 1) * warps * (kMapReals * kScanChannels);
   }
   CELLC_DEVICE unsigned* flagged() const {
-    return reinterpret_cast<unsigned*>(starts() + kScanChannels * Step::kStates + (kChecks ? 2 : 0) * warps * (kMapReals * kScanChannels));
+    return reinterpret_cast<unsigned*>(starts() + kScanChannels * Step::kStates +
+                                       (kChecks ? 2 : 0) * warps * (kMapReals * kScanChannels));
   }
   /// What tells a warp that the engine has copied the inputs of a buffer.
   CELLC_DEVICE unsigned long long* gate() const { return gates() + warp * kScanBuffers + buffer; }
-  /// The maps of the warps before this one. Groups of threads read some each, all at once, and compose them in a tree: one
-  /// after the other they took 1300 cycles, a sixth of a piece's time.
+  /// The maps of the warps before this one. Groups of threads read some each, all at once, and compose them in a tree:
+  /// one after the other they took 1300 cycles, a sixth of a piece's time.
   CELLC_DEVICE void compose_before(const Real* table, Map& map) const {
     constexpr int kGroup = kScanParts < 8 ? kScanParts : 8, kShare = (kMostStreamWarps + kGroup - 1) / kGroup;
     map.identity();
@@ -170,8 +180,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       }
     }
     if (!next.there && number == all + (gridDim.x - scan.carriers) - 1) {
-      // Every block but carriers draws one ticket in vain; who draws the last leaves the counters to the next call, once all
-      // know of this one.
+      // Every block but carriers draws one ticket in vain; who draws the last leaves the counters to the next call,
+      // once all know of this one.
       while (load_relaxed(&scan.control->carrying) != static_cast<unsigned long long>(scan.carriers)) {
       }
       scan.control->carrying = 0;
@@ -223,8 +233,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   // Carriers -----------------------------------------------------------------------------------------
 
-  /// The states that a carrier's warps hand on in shared memory: words that say by themselves before which window it is.
-  CELLC_DEVICE unsigned long long* handed() const { return reinterpret_cast<unsigned long long*>(this->shared); }   // [entry][half][channel]
+  /// The states that a carrier's warps hand on in shared memory: words that say by themselves before which window it
+  /// is.
+  CELLC_DEVICE unsigned long long* handed() const {
+    return reinterpret_cast<unsigned long long*>(this->shared);
+  }  // [entry][half][channel]
   CELLC_DEVICE void hand(int window, const Real (&state)[Step::kStates]) const {
     const unsigned long long mark = static_cast<unsigned long long>(window + 1) << 32;
     unsigned long long* at = handed() + channel;
@@ -259,11 +272,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     return there;
   }
 
-  /// By one block: the states at the ends of a chain's pieces, of some channels, from their maps as they appear. Its warps take
-  /// windows of kCarriedPieces in turn. Each composes what it sees of its own, and when the states before it have been handed
-  /// on, what is left to do takes a hundred cycles; then the next one's maps have mostly come, too.
+  /// By one block: the states at the ends of a chain's pieces, of some channels, from their maps as they appear. Its
+  /// warps take windows of kCarriedPieces in turn. Each composes what it sees of its own, and when the states before it
+  /// have been handed on, what is left to do takes a hundred cycles; then the next one's maps have mostly come, too.
   CELLC_DEVICE void carry(int unit) {
-    constexpr int kUnits = kScanChannels / kCarriedChannels;   // of a chain
+    constexpr int kUnits = kScanChannels / kCarriedChannels;  // of a chain
     const int chain = unit / kUnits;
     channel = unit % kUnits * kCarriedChannels + thread % kCarriedChannels;
     part = thread / kCarriedChannels;
@@ -278,23 +291,27 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     const int piece_steps = warps * (kScanSteps * kScanParts);
     const int pieces = static_cast<int>((whole.steps + this->skew() + piece_steps - 1) / piece_steps);
     Real state[Step::kStates];
-    for (int w = threadIdx.x; w < Step::kStates * kHalves * kScanChannels; w += blockDim.x) store_shared(handed() + w, 0);
+    for (int w = threadIdx.x; w < Step::kStates * kHalves * kScanChannels; w += blockDim.x)
+      store_shared(handed() + w, 0);
     __syncthreads();
     if (warp == 0 && part == 0) {
       first_state(state);
       hand(0, state);
     }
-    const int last = pieces - 2;   // nobody starts from the end of the one after it
+    const int last = pieces - 2;  // nobody starts from the end of the one after it
     for (int window = warp; window * kCarriedPieces <= last; window += warps + 1) {
-      const int first_piece = window * kCarriedPieces, all = last - first_piece + 1 < kCarriedPieces ? last - first_piece + 1 : kCarriedPieces;
+      const int first_piece = window * kCarriedPieces,
+                all = last - first_piece + 1 < kCarriedPieces ? last - first_piece + 1 : kCarriedPieces;
       Map own[kCarriedRows], composed[kCarriedRows];
       CELLC_UNROLL()
       for (int i = 0; i < kCarriedRows; ++i) composed[i].identity();
-      bool mine = false;              // the state before the window
-      int known = 0, published = 0;   // of the window's pieces, from its first on: whose maps are composed; whose states are out
+      bool mine = false;  // the state before the window
+      int known = 0,
+          published = 0;  // of the window's pieces, from its first on: whose maps are composed; whose states are out
       while (published < all) {
         if (known < all) {
-          // All at once: a branch between them would wait for each. In the place of pieces that are none stands some other.
+          // All at once: a branch between them would wait for each. In the place of pieces that are none stands some
+          // other.
           bool there[kCarriedRows];
           CELLC_UNROLL()
           for (int i = 0; i < kCarriedRows; ++i) {
@@ -305,7 +322,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
           CELLC_UNROLL()
           for (int i = 0; i < kCarriedRows; ++i) {
             const unsigned lacking = __ballot_sync(0xffffffffu, !there[i]);
-            if (run == i * kCarriedParts) run += lacking ? (__ffs(static_cast<int>(lacking)) - 1) / kCarriedChannels : kCarriedParts;
+            if (run == i * kCarriedParts)
+              run += lacking ? (__ffs(static_cast<int>(lacking)) - 1) / kCarriedChannels : kCarriedParts;
           }
           if (run > all) run = all;
           if (run > known) {
@@ -380,8 +398,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     if constexpr (kStaged) {
       this->template sweep<Step>(param, uniforms, state, typename Piece::Staged(*this));
       leaves = is_bulk_out();
-      if (leaves) copy_out();
-      else this->write_staged(first);
+      if (leaves)
+        copy_out();
+      else
+        this->write_staged(first);
     } else {
       this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
     }
@@ -401,10 +421,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   /// Whether the engine copies the warp's rows.
   CELLC_DEVICE bool is_bulk() const {
-    bool all = kBulk && kCopy != ScanCopy::Each && Step::kInputs > 0 && !lanes.reverse && first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps;
+    bool all = kBulk && kCopy != ScanCopy::Each && Step::kInputs > 0 && !lanes.reverse && first >= 0 &&
+               first + kScanSteps * kScanParts <= lane[0].steps;
     if constexpr (kCopy == ScanCopy::Rows) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kInputs; ++e) all = all && this->input_stride(e) == kScanChannels;   // there is no other group
+      for (int e = 0; e < Step::kInputs; ++e)
+        all = all && this->input_stride(e) == kScanChannels;  // there is no other group
     }
     return all;
   }
@@ -422,7 +444,9 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e)
       if (this->row_base[e])
-        bulk_store(this->row_at(e, first) - channel + thread * kBulkEntries, this->region() + e * kSlotPitch + thread * kPartPitch, kBulkEntries * static_cast<int>(sizeof(Stored)));
+        bulk_store(this->row_at(e, first) - channel + thread * kBulkEntries,
+                   this->region() + e * kSlotPitch + thread * kPartPitch,
+                   kBulkEntries * static_cast<int>(sizeof(Stored)));
     bulk_commit();
   }
   CELLC_DEVICE void ask_for(int turn) {
@@ -436,7 +460,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       if (thread < kBulkCopies) {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kInputs; ++e)
-          bulk_copy(this->region() + e * kSlotPitch + thread * kPartPitch, this->input_at(e, first) - channel + thread * kBulkEntries, kBytes, gate());
+          bulk_copy(this->region() + e * kSlotPitch + thread * kPartPitch,
+                    this->input_at(e, first) - channel + thread * kBulkEntries, kBytes, gate());
       }
       copy_commit();
     } else {
@@ -444,8 +469,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     }
   }
   CELLC_DEVICE void wait_for_inputs() {
-    if (leaves) copy_wait<0>();   // those after them have not been asked for
-    else copy_wait<kAhead - 1>();
+    if (leaves)
+      copy_wait<0>();  // those after them have not been asked for
+    else
+      copy_wait<kAhead - 1>();
     if (is_bulk()) {
       bulk_wait(gate(), parity >> buffer & 1);
       parity ^= 1u << buffer;
@@ -462,13 +489,15 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         if constexpr (kChecks) {
           __syncthreads();
           if (thread == 0) tell_finished(scan, this->call, tickets);
-          if (*flagged()) mend<kCopy>(scan, warps, flagged(), false);   // comes to its barriers
+          if (*flagged()) mend<kCopy>(scan, warps, flagged(), false);  // comes to its barriers
         }
         return;
       }
       if (thread == 0) {
-        if (draws) draws = plan(at(turn + kAhead), draw());
-        else at(turn + kAhead)->there = 0;
+        if (draws)
+          draws = plan(at(turn + kAhead), draw());
+        else
+          at(turn + kAhead)->there = 0;
       }
       __syncthreads();
       __syncthreads();
@@ -477,7 +506,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
 
   CELLC_DEVICE void run() {
     if (static_cast<int>(blockIdx.x) < scan.carriers) {
-      __syncthreads();   // all of the block have read this call's number
+      __syncthreads();  // all of the block have read this call's number
       if (threadIdx.x == 0) add_release(&scan.control->carrying, 1);
       carry(static_cast<int>(blockIdx.x));
       return;
@@ -490,7 +519,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       for (buffer = 0; buffer < kScanBuffers; ++buffer) bulk_init(gate());
       bulk_fence();
     }
-    if (kChecks && threadIdx.x == 0) *flagged() = 0;   // looked at behind many barriers
+    if (kChecks && threadIdx.x == 0) *flagged() = 0;  // looked at behind many barriers
     const bool publishes = ends_piece();
     // Of the piece whose start is looked for next: what lies before the thread's steps.
     Map prefix;
@@ -515,8 +544,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       bool known = true;
       if (asks) {
         enter(turn - 1);
-        if (piece == 0) first_state(state);
-        else if (real) known = this->look_at_state(piece - 1, state);
+        if (piece == 0)
+          first_state(state);
+        else if (real)
+          known = this->look_at_state(piece - 1, state);
       }
       bool ended = false;
       if (kChecks && writes && ends_piece()) {
@@ -541,7 +572,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       if (sweeps) {
         Map before;
         compose_before(totals(turn), before);
-        Map whole = own;   // in who publishes, all of the piece
+        Map whole = own;  // in who publishes, all of the piece
         whole.after(before);
         own.shuffle_up(kScanChannels);
         if (part == 0) own.identity();
@@ -556,8 +587,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         leaves = false;
         if (thread < kBulkCopies) bulk_wait_read();
         __syncwarp();
-        if (at(turn + kAhead - 1)->there) ask_for(turn + kAhead - 1);
-        else copy_commit();
+        if (at(turn + kAhead - 1)->there)
+          ask_for(turn + kAhead - 1);
+        else
+          copy_commit();
       }
       if (writes) enter(turn - 1);
       if (asks) {
@@ -575,8 +608,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       __syncwarp();  // the place of the rows is free
       prefix = next_prefix;
       if (leaves) continue;
-      if (at(turn + kAhead)->there) ask_for(turn + kAhead);
-      else copy_commit();
+      if (at(turn + kAhead)->there)
+        ask_for(turn + kAhead);
+      else
+        copy_commit();
     }
   }
 };

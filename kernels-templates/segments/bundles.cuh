@@ -10,23 +10,24 @@
 // first call, which does not know its data yet; strategies that are asked for, which carry what they say.
 //
 // What it saves: a pass that writes, and all rounds or all but a short one. ParaGRU on slow data by a model of the
-// algorithm on the CPU, 8192 steps of 1024 channels in segments of 256: with three starts no lane has to run again after
-// the sweep, with two 1.5 % on 43 % of the warps (65536 steps of 64 channels in segments of 128), with one, which is
-// multiple shooting, nearly all do, twice. Memory is read in this pass and not written. The arithmetic of two runs fits
-// into the time that this takes; that of three takes half as long again, which is less than a round does but where segments
-// are long.
+// algorithm on the CPU, 8192 steps of 1024 channels in segments of 256: with three starts no lane has to run again
+// after the sweep, with two 1.5 % on 43 % of the warps (65536 steps of 64 channels in segments of 128), with one, which
+// is multiple shooting, nearly all do, twice. Memory is read in this pass and not written. The arithmetic of two runs
+// fits into the time that this takes; that of three takes half as long again, which is less than a round does but where
+// segments are long.
 //
 // Needs segments.cuh and bends.cuh.
 #pragma once
 
 namespace cellc {
 
-/// Two runs of a lane that read the same inputs, and perhaps a third between: one walk serves both, since each would take
-/// long to compile.
+/// Two runs of a lane that read the same inputs, and perhaps a third between: one walk serves both, since each would
+/// take long to compile.
 struct Bundle : Carried {
   static constexpr int kRuns = 3, kStates = kRuns * Carried::kStates + 1;
-  static constexpr int kThree = kStates - 1;   ///< this state says whether there is a third: 1 or 0
-  static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next, const Real* const* uniform) {
+  static constexpr int kThree = kStates - 1;  ///< this state says whether there is a third: 1 or 0
+  static CELLC_DEVICE void step(const Real* param, const Real* input, const Real* state, Real* next,
+                                const Real* const* uniform) {
     constexpr int kNext = Carried::kStates;
     Carried::step(param, input, state, next, uniform);
     Carried::step(param, input, state + 2 * kNext, next + 2 * kNext, uniform);
@@ -37,18 +38,20 @@ struct Bundle : Carried {
   }
 };
 template <>
-CELLC_DEVICE const auto& offsets_of<Bundle>(const Lanes& lanes) { return lanes.carried; }
+CELLC_DEVICE const auto& offsets_of<Bundle>(const Lanes& lanes) {
+  return lanes.carried;
+}
 
 /// From here on segments are run from two starts: a third run would take longer than the round that it saves.
 constexpr int kLongSegment = 768;
 
-/// About what a segment is run from. A chain that may settle in one of two states stays for long where the sequence started, between
-/// them, where differences grow: runs from either state tell nothing of that. So where a start lies within the band, it is the
-/// middle. (ParaGRU with |a| <= 3, offset -6, 65536 steps of 64 channels: 12 rounds, with that and with the runs that bends.cuh
-/// takes; with neither more than 120, of two segments each.)
+/// About what a segment is run from. A chain that may settle in one of two states stays for long where the sequence
+/// started, between them, where differences grow: runs from either state tell nothing of that. So where a start lies
+/// within the band, it is the middle. (ParaGRU with |a| <= 3, offset -6, 65536 steps of 64 channels: 12 rounds, with
+/// that and with the runs that bends.cuh takes; with neither more than 120, of two segments each.)
 struct Band {
   Real middle;
-  Real apart, reach;   ///< from the middle to where segments started in the last call: on average, and at most
+  Real apart, reach;  ///< from the middle to where segments started in the last call: on average, and at most
 
   template <class Work>
   CELLC_DEVICE Band(const Work& work, const Lane& lane, long long own, bool known) {
@@ -64,7 +67,8 @@ struct Band {
     middle = apart = reach = 0;
     // Sixteen times the same few instructions: all of it is compiled each time.
     CELLC_UNROLL()
-    for (int i = 0; i < kSamples; ++i) sample[i] = *reinterpret_cast<const Real*>(first + i * boundaries / kSamples * apart_by);
+    for (int i = 0; i < kSamples; ++i)
+      sample[i] = *reinterpret_cast<const Real*>(first + i * boundaries / kSamples * apart_by);
     CELLC_UNROLL()
     for (int i = 0; i < kSamples; ++i) middle += sample[i] * Real(1.0 / kSamples);
     CELLC_UNROLL()
@@ -85,8 +89,8 @@ struct Band {
     middle = 0;
     apart = reach = Real(0.1);
   }
-  /// From the lowest to the highest. Two lie where the cubic is off by little in the middle and twice as far out as they
-  /// are; three take in whatever is likely, and no more of two states than that, for there is nothing beyond them.
+  /// From the lowest to the highest. Two lie where the cubic is off by little in the middle and twice as far out as
+  /// they are; three take in whatever is likely, and no more of two states than that, for there is nothing beyond them.
   CELLC_DEVICE Real start(int run, bool three) const {
     const Real likely = Real(5) * apart < Real(2) * reach ? Real(5) * apart : Real(2) * reach;
     return middle + Real(run - 1) * (three ? likely : Real(2) * apart);
@@ -115,8 +119,8 @@ CELLC_DEVICE unsigned run_bundles(Work& work, long long tile, bool three) {
     state[v][Bundle::kThree] = three;
   }
   walk<Bundle, kRows, false, kTogether<Carried>>(
-      lanes, lane, first, empty ? first : last, state, work.memory, [](const auto&) {}, [](long long, auto&) { return true; },
-      [](long long, const auto&, bool) {});
+      lanes, lane, first, empty ? first : last, state, work.memory, [](const auto&) {},
+      [](long long, auto&) { return true; }, [](long long, const auto&, bool) {});
   unsigned slow = 0;
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {

@@ -111,14 +111,15 @@ struct AffineCarriers {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = next[i];
     }
-    /// Where this came from a composition of maps, which knows nothing of what is near enough: as step() would have left it
-    /// at the boundary before.
+    /// Where this came from a composition of maps, which knows nothing of what is near enough: as step() would have
+    /// left it at the boundary before.
     template <class Work>
     CELLC_DEVICE void settle(const Work& work, const Boundary& before) {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         const Real to = before.began[i] + by[i];
-        const bool stays = are_near(to, before.began[i], work.slack.at(before.growth())) | (work.bends & !are_near(to, before.began[i], Real(1)));
+        const bool stays = are_near(to, before.began[i], work.slack.at(before.growth())) |
+                           (work.bends & !are_near(to, before.began[i], Real(1)));
         by[i] = stays ? Real(0) : by[i];
       }
     }
@@ -182,7 +183,8 @@ struct AffineCarriers {
         later.shift[i] = at.end[i] - at.began[i];
         if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], left)) later.shift[i] = 0;
         CELLC_UNROLL()
-        for (int j = 0; j < kN; ++j) later.matrix[i * kN + j] = is_finite(at.carrier[i * kN + j]) ? at.carrier[i * kN + j] : Real(0);
+        for (int j = 0; j < kN; ++j)
+          later.matrix[i * kN + j] = is_finite(at.carrier[i * kN + j]) ? at.carrier[i * kN + j] : Real(0);
       }
       later.after(*this);
       *this = later;
@@ -201,7 +203,8 @@ struct AffineCarriers {
           Real sum = 0;
           CELLC_UNROLL()
           for (int k = 0; k < kN; ++k)
-            if (holds(i, k) && holds(k, j)) sum += matrix[i * kN + k] == Real(0) ? Real(0) : grown(matrix[i * kN + k], before.matrix[k * kN + j]);
+            if (holds(i, k) && holds(k, j))
+              sum += matrix[i * kN + k] == Real(0) ? Real(0) : grown(matrix[i * kN + k], before.matrix[k * kN + j]);
           both.matrix[i * kN + j] = sum;
         }
       }
@@ -301,11 +304,13 @@ struct MapCarriers {
   }
   static CELLC_DEVICE void identity(Real* carrier) {
     CELLC_UNROLL()
-    for (int i = 0; i < kN; ++i) set(carrier, i, 1, 0, kMoebius ? Real(0) : -infinite(), kMoebius ? Real(1) : infinite());
+    for (int i = 0; i < kN; ++i)
+      set(carrier, i, 1, 0, kMoebius ? Real(0) : -infinite(), kMoebius ? Real(1) : infinite());
   }
   static CELLC_DEVICE void forget(Real* carrier, const Real* end) {
     CELLC_UNROLL()
-    for (int i = 0; i < kN; ++i) set(carrier, i, 0, end[i], kMoebius ? Real(0) : -infinite(), kMoebius ? Real(1) : infinite());
+    for (int i = 0; i < kN; ++i)
+      set(carrier, i, 0, end[i], kMoebius ? Real(0) : -infinite(), kMoebius ? Real(1) : infinite());
   }
   static CELLC_DEVICE Real growth(const Real*) { return 1; }
 
@@ -411,7 +416,9 @@ struct MapCarriers {
       }
     }
     template <class Change>
-    CELLC_DEVICE void apply(Change& change) const { move(change.at); }
+    CELLC_DEVICE void apply(Change& change) const {
+      move(change.at);
+    }
   };
 
   struct Boundary {

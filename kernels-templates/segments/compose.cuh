@@ -10,7 +10,8 @@ namespace cellc {
 enum class Maps {
   Lines,  ///< a slope, or none
   Bent,   ///< segments have been run twice (bends.cuh), near where they should start
-  Pairs, Triples  ///< from either side of it (bundles.cuh), and from between
+  Pairs,
+  Triples  ///< from either side of it (bundles.cuh), and from between
 };
 
 /// What composing reads and writes. By value, where a reference to a kernel's arguments would have pointers read again
@@ -24,9 +25,9 @@ struct Chains {
     long long sequences, channels;
     int segments;
   } lanes;
-  Slack slack;   ///< what may stay as it is
+  Slack slack;  ///< what may stay as it is
   Maps maps;
-  bool bends;    ///< the maps' lines are tangents that a polynomial tells where to draw
+  bool bends;  ///< the maps' lines are tangents that a polynomial tells where to draw
   long long count;
   Crew crew;
   int thread, warp, warps;
@@ -34,8 +35,15 @@ struct Chains {
   template <class Work>
   CELLC_DEVICE Chains(const Work& work, Maps maps, Slack slack)
       : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs},
-        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments}, slack(slack), maps(maps),
-        bends(kBends && maps != Maps::Lines), count(work.count), crew(work.crew), thread(work.thread), warp(work.warp), warps(work.warps) {}
+        lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments},
+        slack(slack),
+        maps(maps),
+        bends(kBends && maps != Maps::Lines),
+        count(work.count),
+        crew(work.crew),
+        thread(work.thread),
+        warp(work.warp),
+        warps(work.warps) {}
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
   CELLC_DEVICE long long first_lane(long long chain) const {
     const long long sequence = quotient(chain, lanes.channels);
@@ -53,13 +61,15 @@ CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const Lane
   for (int i = 0; i < kBatch; ++i) batch[i].read(work, lane_of(i));
 }
 
-/// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the tangent
-/// midway. `to`: about where the first of these lanes should start, and then the one after them.
+/// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the
+/// tangent midway. `to`: about where the first of these lanes should start, and then the one after them.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of, Real& to) {
-  const bool last = work.maps == Maps::Bent;   // the last run stands where all lanes' do, otherwise among the lane's runs
+CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of,
+                            Real& to) {
+  const bool last =
+      work.maps == Maps::Bent;  // the last run stands where all lanes' do, otherwise among the lane's runs
   Runs runs[kBatch];
-  Real began[kBatch];   // of the lane that ends at the boundary
+  Real began[kBatch];  // of the lane that ends at the boundary
   CELLC_UNROLL()
   for (int i = 0; i < kBatch; ++i) runs[i] = load_whole(work.run.runs + (lane_of(i) - work.lanes.channels));
   if (last) {
@@ -69,7 +79,8 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], con
       began[i] = work.at(work.run.began, 0, lane_of(i) - work.lanes.channels);
     }
   } else {
-    // Where the lane on the right began, which ends at the next boundary. What is said of a chain's last lane is not used.
+    // Where the lane on the right began, which ends at the next boundary. What is said of a chain's last lane is not
+    // used.
     const Real right = work.run.runs[lane_of(kBatch - 1)].start[2];
     CELLC_UNROLL()
     for (int i = 0; i < kBatch; ++i) {
@@ -129,12 +140,14 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
   const int part = kShares ? threadIdx.x / group : 0;
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
-  const long long step = kShares ? static_cast<long long>(work.crew.size) * group : static_cast<long long>(work.warps) * kWarp;
-  // A part of one batch is kept from turn to turn. A longer one is read again, and its tangents are drawn again where the last
-  // walk drew them, which is left where starts will be.
+  const long long step =
+      kShares ? static_cast<long long>(work.crew.size) * group : static_cast<long long>(work.warps) * kWarp;
+  // A part of one batch is kept from turn to turn. A longer one is read again, and its tangents are drawn again where
+  // the last walk drew them, which is left where starts will be.
   const bool whole = length <= kBatch;
-  for (long long chain0 = kShares ? static_cast<long long>(work.crew.rank) * group : static_cast<long long>(work.warp) * kWarp; chain0 < chains;
-       chain0 += step) {
+  for (long long chain0 = kShares ? static_cast<long long>(work.crew.rank) * group
+                                  : static_cast<long long>(work.warp) * kWarp;
+       chain0 < chains; chain0 += step) {
     const int mine = kShares ? thread % group : thread;
     const bool real = chain0 + mine < chains && part < parts;
     const long long lane0 = work.first_lane(chain0 + mine < chains ? chain0 + mine : chains - 1);
@@ -142,7 +155,7 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
     int end = (part + 1) * length;
     if (end > lanes.segments) end = lanes.segments;
     typename Of::Change change;
-    typename Of::Boundary before;   // that this part's first one follows
+    typename Of::Boundary before;  // that this part's first one follows
     const bool settles = kShares && lanes.segments > 1 && (maps == Maps::Lines || maps == Maps::Bent);
     if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : 1) * lanes.channels);
     // Boundaries in batches: what one needs is read before any of them is worked on.
@@ -156,14 +169,18 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
       const bool walks = !kShares || parts == 1 || turn % 2, last = turn == 1;
       typename Of::Map map;
       map.identity();
-      if (parts == 1 || !walks) change.begin(work, lane0);
-      else if (settles && begin > 1) change.settle(work, before);
+      if (parts == 1 || !walks)
+        change.begin(work, lane0);
+      else if (settles && begin > 1)
+        change.settle(work, before);
       const bool redraws = work.bends && !walks && !whole && turn < first_turn;
       Real to = settles ? before.end[0] : Real(0), drawn[kBatch] = {};
       for (int s = begin; s < end; s += kBatch) {
         if (turn == first_turn || !whole) {
           // Without branches, so that several are under way at once; past the end the last is read again.
-          const auto lane_of = [&](int i) { return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels; };
+          const auto lane_of = [&](int i) {
+            return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels;
+          };
           if (maps == Maps::Lines || !kBends) read(batch, work, lane_of);
           if constexpr (kBends) {
             if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, to);
@@ -178,10 +195,13 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
           if (s + i >= end) continue;
           const long long lane = lane0 + (s + i) * lanes.channels;
           if constexpr (kBends) {
-            if (redraws || (work.bends && walks)) bend[i].follow(walks ? change.by[0] : drawn[i], batch[i].end[0], batch[i].carrier[0]);
+            if (redraws || (work.bends && walks))
+              bend[i].follow(walks ? change.by[0] : drawn[i], batch[i].end[0], batch[i].carrier[0]);
             if (work.bends && walks && real) {
-              if (last) work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
-              else if (!whole) work.at(work.run.starts, 0, lane) = change.by[0];
+              if (last)
+                work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
+              else if (!whole)
+                work.at(work.run.starts, 0, lane) = change.by[0];
             }
           }
           if (!walks) {

@@ -11,22 +11,25 @@ struct SegmentedRun {
   const Segmented& run;
   const Lanes& lanes;
   Stored* memory;
-  long long count;       // of lanes
-  Crew crew;             // who works
+  long long count;  // of lanes
+  Crew crew;        // who works
   int thread, warp, warps;
-  unsigned call, passed; // barriers, modulo 3
-  Tally* of;             // this call's
-  bool bundled = false;  // the sweep began from what bundles found
-  bool sparse = false;   // few segments will run again
-  bool hopeless = false; // whatever segments start from grows: what is walked will not merge with what stands
+  unsigned call, passed;  // barriers, modulo 3
+  Tally* of;              // this call's
+  bool bundled = false;   // the sweep began from what bundles found
+  bool sparse = false;    // few segments will run again
+  bool hopeless = false;  // whatever segments start from grows: what is walked will not merge with what stands
   /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
   struct Seen {
     Real residual = 0, growth = 0;
   } seen;
 
   CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared)
-      : run(run), lanes(run.lanes), memory(shared + threadIdx.x / kWarp * kStageEntries<Carried>),
-        count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels), thread(threadIdx.x % kWarp) {
+      : run(run),
+        lanes(run.lanes),
+        memory(shared + threadIdx.x / kWarp * kStageEntries<Carried>),
+        count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
+        thread(threadIdx.x % kWarp) {
     enlist({blockIdx.x, gridDim.x});
   }
   CELLC_DEVICE void begin_call(unsigned number, unsigned barriers) {
@@ -43,11 +46,12 @@ struct SegmentedRun {
   /// The first barrier of a call. Who comes out of it without a crew is done.
   template <bool kOrders>
   CELLC_DEVICE unsigned gather(unsigned own) {
-    const Gathered all = kOrders ? gather_in_order(&run.control->grid, passed, own) : cellc::gather<false>(&run.control->grid, passed, own);
+    const Gathered all = kOrders ? gather_in_order(&run.control->grid, passed, own)
+                                 : cellc::gather<false>(&run.control->grid, passed, own);
     passed = all.passed;
     enlist(all.crew);
-    // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of the
-    // sweep ask for it.
+    // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of
+    // the sweep ask for it.
     if (kOrders) __syncthreads();
     return all.sum;
   }
@@ -91,16 +95,19 @@ struct SegmentedRun {
   CELLC_DEVICE bool has_start(long long lane, Real* state) const {
     bool there = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) there = look_at(run.sent + e * kHalves * count + lane, count, call, state[e]) && there;
+    for (int e = 0; e < Step::kStates; ++e)
+      there = look_at(run.sent + e * kHalves * count + lane, count, call, state[e]) && there;
     return there;
   }
 
-  /// A segment begins to write long before the one on its left ends, so it is the left one that compares the two, and waits for
-  /// nobody. What the first step there reads is here long before. (To ask for the rest a stage before the end takes
-  /// longer, since it stands in the loop of the walk.) Where lanes are many, tiles wait for later ones, and a warp's last comes first.
+  /// A segment begins to write long before the one on its left ends, so it is the left one that compares the two, and
+  /// waits for nobody. What the first step there reads is here long before. (To ask for the rest a stage before the end
+  /// takes longer, since it stands in the loop of the walk.) Where lanes are many, tiles wait for later ones, and a
+  /// warp's last comes first.
   ///
   /// `composed`: from the composed starts, whose slopes are carriers already; otherwise burn_in steps early.
-  /// Returns how many lanes of this thread end elsewhere than where the next segment began. Composed starts tell nothing of run-ups.
+  /// Returns how many lanes of this thread end elsewhere than where the next segment began. Composed starts tell
+  /// nothing of run-ups.
   CELLC_DEVICE unsigned sweep(long long tile, const Lane (&lane)[kWidth], int burn_in, bool composed) {
     const long long own = first_lane(tile);
     const long long first = first_step(lane[0]), last = last_step(lane[0]);
@@ -108,8 +115,9 @@ struct SegmentedRun {
     const long long begin = first > burn_in ? first - burn_in : 0;
     Real state[kWidth][Step::kStates];
     Rows rows;
-    // The run-up goes over the last steps of the left neighbour, who comes to them when most of the sweep is over: they stay in
-    // the second-level cache until then (3 % at (1, 8192, 1024)). The others, where that is `cyclic`, leave first.
+    // The run-up goes over the last steps of the left neighbour, who comes to them when most of the sweep is over: they
+    // stay in the second-level cache until then (3 % at (1, 8192, 1024)). The others, where that is `cyclic`, leave
+    // first.
     const CachePolicy own_steps = run.cyclic ? goes_first() : goes_in_turn();
     CachePolicy policy = begin < first ? stays_last() : own_steps;
     bool writes = false;
@@ -122,7 +130,8 @@ struct SegmentedRun {
           for (int v = 0; v < kWidth; ++v) {
             CELLC_UNROLL()
             for (int e = 0; e < Step::kStates; ++e)
-              state[v][e] = composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
+              state[v][e] =
+                  composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
             CELLC_UNROLL()
             for (int e = 0; e < Step::kHeld; ++e) beyond[v].param[e] = param[v][e];
             if (checks) beyond[v].read_inputs(lanes, lane[v], last);
@@ -168,9 +177,9 @@ struct SegmentedRun {
     for (int c = 0; c < kCarriers; ++c) carrier[c] = at(run.carriers, c, lane);
     return kCarriers ? Carriers::growth(carrier) : Real(0);
   }
-  /// Of a round. In the first ones most warps run anyway: what they mend now is not left for a round in which few would run.
-  /// Later ones, in which few chains are off and each costs as much, leave about what the promise allows. Where every step is
-  /// a boundary, what each leaves adds up.
+  /// Of a round. In the first ones most warps run anyway: what they mend now is not left for a round in which few would
+  /// run. Later ones, in which few chains are off and each costs as much, leave about what the promise allows. Where
+  /// every step is a boundary, what each leaves adds up.
   CELLC_DEVICE Slack slack(int round) const {
     const Real all = run.tolerance, little = all / 8;
     if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
@@ -204,8 +213,8 @@ struct SegmentedRun {
   }
 
   /// `beyond`: of the steps after the thread's lanes.
-  CELLC_DEVICE unsigned check(long long own, bool checks, const Real (&ended)[kWidth][Step::kStates], const Probe (&beyond)[kWidth], int burn_in,
-                              bool composed) {
+  CELLC_DEVICE unsigned check(long long own, bool checks, const Real (&ended)[kWidth][Step::kStates],
+                              const Probe (&beyond)[kWidth], int burn_in, bool composed) {
     unsigned missed = 0;
     Patience patience;
     Real began[kWidth][Step::kStates] = {};
@@ -217,13 +226,16 @@ struct SegmentedRun {
     for (int v = 0; v < kWidth; ++v) {
       int need = -1;
       if (checks) {
-        while (!there[v] && !patience.is_over(&run.control->grid)) there[v] = has_start(own + v + lanes.channels, began[v]);
+        while (!there[v] && !patience.is_over(&run.control->grid))
+          there[v] = has_start(own + v + lanes.channels, began[v]);
         Real reached[Step::kStates];
         beyond[v].step(lanes, began[v], reached);
         const Real left = !composed ? run.tolerance : slack(2).at(growth_of(own + v));
         const Real r = beyond[v].residual(lanes, ended[v], reached);
-        if (there[v] && r <= left) note(r);
-        else ++missed, need = !there[v] || composed || run.carries >= 0 ? -1 : classify(ended[v], began[v], burn_in);
+        if (there[v] && r <= left)
+          note(r);
+        else
+          ++missed, need = !there[v] || composed || run.carries >= 0 ? -1 : classify(ended[v], began[v], burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
         CELLC_UNROLL(1)
@@ -255,10 +267,10 @@ struct SegmentedRun {
     return place;
   }
 
-  /// Segments of this thread that ended their run-up more than twice as far from their neighbour's end as they had begun it
-  /// from what stands there: whatever they start from grows. By a model on the CPU: of the logistic map and of Lorenz' equations
-  /// 29 % and more, since differences are as large as they can be before and after; of slow and stiff data at most 12 %, near
-  /// the beginning of short sequences, where states have not gone far from where runs start.
+  /// Segments of this thread that ended their run-up more than twice as far from their neighbour's end as they had
+  /// begun it from what stands there: whatever they start from grows. By a model on the CPU: of the logistic map and of
+  /// Lorenz' equations 29 % and more, since differences are as large as they can be before and after; of slow and stiff
+  /// data at most 12 %, near the beginning of short sequences, where states have not gone far from where runs start.
   CELLC_DEVICE unsigned grown_apart(long long tile, int burn_in) const {
     unsigned many = 0;
     CELLC_UNROLL(1)
@@ -272,7 +284,8 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         const ArrayView& array = lanes.array[Step::state_array(e)];
-        const Real stood = load(static_cast<const Stored*>(array.data) + place(array, lane, first - burn_in - 1) + lanes.step.state[e]);
+        const Real stood = load(static_cast<const Stored*>(array.data) + place(array, lane, first - burn_in - 1) +
+                                lanes.step.state[e]);
         const Real before = relative_difference(start_of(lanes, lane, e), stood);
         const Real after = relative_difference(at(run.began, e, own), at(run.ended, e, own - lanes.channels));
         then = before > then ? before : then;
@@ -307,7 +320,8 @@ struct SegmentedRun {
 
   /// Counts what `ran`: segments that were run again or would be, in the first pass those that remember; and of those
   /// that ran again the ones that `expand` what they start from.
-  CELLC_DEVICE void carried(Pass pass, int round, long long tile, int burn_in, Real tolerance, unsigned& ran, unsigned& expand) {
+  CELLC_DEVICE void carried(Pass pass, int round, long long tile, int burn_in, Real tolerance, unsigned& ran,
+                            unsigned& expand) {
     const long long place = tile * kTile + thread * kWidth, own = place < count ? place : count - 1;
     const Slack may_stay = slack(round);
     Lane lane[kWidth];
@@ -323,8 +337,8 @@ struct SegmentedRun {
       if (pass == First || !real || lane[v].segment == 0) continue;
       // What is promised is the step from the neighbour's end, wherever the next run would start.
       Real end[Step::kStates], began[Step::kStates];
-      // What has been checked need not be checked again unless either side has run since. (The neighbour may run now, too, and say
-      // so already: then the next pass checks.)
+      // What has been checked need not be checked again unless either side has run since. (The neighbour may run now,
+      // too, and say so already: then the next pass checks.)
       left[v] = may_stay.at(growth_of(own + v - lanes.channels));
       const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round) ||
                          run.off[own + v] == static_cast<unsigned>(round);
@@ -395,7 +409,8 @@ struct SegmentedRun {
         [&](long long t, const auto& now, bool first_of_stage) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t, left[v])) open[v] = writes[v] = false;
+            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t, left[v]))
+              open[v] = writes[v] = false;
             rows.write(v, now[v], writes[v]);
           }
         });
@@ -409,14 +424,14 @@ struct SegmentedRun {
     }
   }
   /// Rows are compared one step in two stages: where what would be written agrees with what stands there, the
-  /// step's residual is their difference, and all that follows may stay (but for a first row, below). Rounded rows do not tell a
-  /// residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
+  /// step's residual is their difference, and all that follows may stay (but for a first row, below). Rounded rows do
+  /// not tell a residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
   /// step, where every such difference would be left in the result and add up.
   CELLC_DEVICE bool merges(Standing& rows, int v, const Real* now, long long t, Real left) {
     if (kNarrow || lanes.segment == 1 || !rows.is_due(t)) return false;
     const Real far = rows.difference(v, now, t);
-    // The first row only where it is the same: its boundary will be judged by what it was begun from now, and what may be
-    // left there and what would be left here would add up to twice the tolerance.
+    // The first row only where it is the same: its boundary will be judged by what it was begun from now, and what may
+    // be left there and what would be left here would add up to twice the tolerance.
     if (!(far <= (t == rows.begin ? Real(0) : left))) return false;
     note(far);
     return true;
@@ -431,7 +446,8 @@ struct SegmentedRun {
   /// One pass over all tiles with carriers, counted as carried() says.
   CELLC_DEVICE unsigned all_tiles(Pass pass, int round, int burn_in, Real tolerance, unsigned& expand) {
     unsigned ran = 0;
-    for (long long tile = warp; tile * kTile < count; tile += warps) carried(pass, round, tile, burn_in, tolerance, ran, expand);
+    for (long long tile = warp; tile * kTile < count; tile += warps)
+      carried(pass, round, tile, burn_in, tolerance, ran, expand);
     report();
     return ran;
   }
@@ -466,7 +482,7 @@ struct SegmentedRun {
   CELLC_DEVICE int next_marked(long long tile, int s) const {
     const long long chains = lanes.sequences * lanes.channels;
     for (; s < lanes.segments; s += kBatch) {
-      unsigned marks = 0;   // bit i: of segment s + i
+      unsigned marks = 0;  // bit i: of segment s + i
       CELLC_UNROLL(1)
       for (int v = 0; v < kWidth; ++v) {
         const long long chain = tile * kTile + thread * kWidth + v;
@@ -486,8 +502,8 @@ struct SegmentedRun {
     return s;
   }
 
-  /// The chains of a tile from segment `from` on, where they are marked: each from its neighbour's end until it merges with
-  /// what stands. Returns the segment that comes next, and counts those that `ran`.
+  /// The chains of a tile from segment `from` on, where they are marked: each from its neighbour's end until it merges
+  /// with what stands. Returns the segment that comes next, and counts those that `ran`.
   CELLC_DEVICE int walk_on(long long tile, int from, unsigned& ran) {
     const long long place = tile * kTile + thread * kWidth, chains = lanes.sequences * lanes.channels;
     const auto lane_of = [&](int v) {
@@ -495,11 +511,11 @@ struct SegmentedRun {
     };
     const long long own = lane_of(0);
     Lane lane[kWidth];
-    // Walks: to the end of its sequence, open or not. Threads without a chain go along with the last one and write nothing:
-    // steps are unrolled where all of a warp make them.
+    // Walks: to the end of its sequence, open or not. Threads without a chain go along with the last one and write
+    // nothing: steps are unrolled where all of a warp make them.
     bool open[kWidth] = {}, walks[kWidth];
     bool runs = kRows;
-    unsigned chains_here = 0;   // of this thread, that walk
+    unsigned chains_here = 0;  // of this thread, that walk
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
       lane[v] = resolve(lanes, lane_of(v));
@@ -510,8 +526,8 @@ struct SegmentedRun {
     const long long begin = first_step(lane[0]), last = lane[0].steps;
     Standing rows(lanes, lane, begin, last);
     Real state[kWidth][Step::kStates] = {};
-    // The segment that begins here or later. Where all of a thread's chains are open it does not ask where segments begin:
-    // that took a fifth of the time of a cell of three operations.
+    // The segment that begins here or later. Where all of a thread's chains are open it does not ask where segments
+    // begin: that took a fifth of the time of a cell of three operations.
     int next = from;
     bool all_open = false;
     const auto pass = [&](long long t) {
@@ -521,8 +537,8 @@ struct SegmentedRun {
         lanes, lane, begin, runs ? last : begin, state, memory, [](const auto&) {},
         [&](long long t, auto& now) {
           if (!all_open) {
-            // The segments that begin in this stage: one, at its first step, or one a step. All that began before have been
-            // passed, and the last of them ended where the stage begins.
+            // The segments that begin in this stage: one, at its first step, or one a step. All that began before have
+            // been passed, and the last of them ended where the stage begins.
             const int ended = next - 1;
             for (; next < lanes.segments && next * lanes.segment < t + kSteps; ++next) {
               CELLC_UNROLL()
@@ -531,7 +547,8 @@ struct SegmentedRun {
                 if (walks[v] && !open[v] && place + v < chains && run.off[here]) {
                   open[v] = true;
                   CELLC_UNROLL()
-                  for (int e = 0; e < Step::kStates; ++e) now[v][e] = at(run.ended, e, own + v + (ended - from) * lanes.channels);
+                  for (int e = 0; e < Step::kStates; ++e)
+                    now[v][e] = at(run.ended, e, own + v + (ended - from) * lanes.channels);
                   if (!hopeless) rows.look_ahead(v, t);
                 }
                 ran += open[v];
@@ -550,7 +567,7 @@ struct SegmentedRun {
             // What merges here is not looked at again: where segments do not forget, all of it stays.
             if (first_of_stage && open[v] && !hopeless && merges(rows, v, now[v], t, run.tolerance / 8)) {
               open[v] = false;
-              if (all_open) pass(t + kSteps);   // those of this stage were passed when it was open
+              if (all_open) pass(t + kSteps);  // those of this stage were passed when it was open
               all_open = false;
             }
             rows.write(v, now[v], open[v]);
@@ -566,9 +583,9 @@ struct SegmentedRun {
     return kRows ? static_cast<int>(warp_max(static_cast<unsigned>(next))) : lanes.segments;
   }
 
-  /// Along all chains: from the first boundary that is off to the end of the sequence, or until all lanes of a tile have
-  /// merged with what stands; a lane whose boundary is off joins where that is. So it ends in the right answer whatever
-  /// the data, in little more than the time of walking.
+  /// Along all chains: from the first boundary that is off to the end of the sequence, or until all lanes of a tile
+  /// have merged with what stands; a lane whose boundary is off joins where that is. So it ends in the right answer
+  /// whatever the data, in little more than the time of walking.
   CELLC_DEVICE unsigned walk_chains() {
     unsigned ran = 0;
     for (long long tile = warp; tile * kTile < lanes.sequences * lanes.channels; tile += warps)

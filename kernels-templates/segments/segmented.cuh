@@ -13,8 +13,8 @@
 //   tail     what rounds do not settle is walked along its chain, through segment after segment, until it merges
 //
 // Every step is made by the step code or checked against it, so a result is exact to the tolerance.
-// Nothing returns to the host to decide. All blocks work together from the first barrier on, or else one does it all (gather of
-// preamble.cuh).
+// Nothing returns to the host to decide. All blocks work together from the first barrier on, or else one does it all
+// (gather of preamble.cuh).
 //
 // Where the last call's data did not forget, a pass of bundles.cuh and a composition come before the sweep, which then
 // begins where segments should.
@@ -26,8 +26,8 @@ namespace cellc {
 
 /// What the leading thread knows of the call before.
 struct Before {
-  unsigned enough, too_short;   ///< of Control
-  float residual;               ///< the largest at a boundary
+  unsigned enough, too_short;  ///< of Control
+  float residual;              ///< the largest at a boundary
 
   /// Of the tally whose turn comes after this call. Its other entries are cleared by others.
   CELLC_DEVICE Before(const Control& control, Tally& last, bool leads) : enough(0), too_short(0), residual(0) {
@@ -39,8 +39,8 @@ struct Before {
   }
 };
 
-/// Nothing was missed. If the call before says that less of a run-up would do, the next one has less: a start that is off
-/// by r after w steps is off by half the tolerance after w log(tolerance / 2) / log(r). It is the call before whose
+/// Nothing was missed. If the call before says that less of a run-up would do, the next one has less: a start that is
+/// off by r after w steps is off by half the tolerance after w log(tolerance / 2) / log(r). It is the call before whose
 /// residual is known: of this one some blocks may not have told theirs.
 CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_in) {
   Control* const c = run.control;
@@ -49,7 +49,8 @@ CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_i
   c->slow = c->carries = 0;
   if (before.enough != static_cast<unsigned>(burn_in)) return;
   const float residual = before.residual > 1e-10f ? before.residual : 1e-10f;
-  const float less = 1.05f * static_cast<float>(burn_in) * __log2f(static_cast<float>(run.tolerance) * 0.5f) / __log2f(residual);
+  const float less =
+      1.05f * static_cast<float>(burn_in) * __log2f(static_cast<float>(run.tolerance) * 0.5f) / __log2f(residual);
   const int next = (static_cast<int>(less) / kSteps + 1) * kSteps;
   if (next < burn_in && next >= 2 * kSteps && next > static_cast<int>(before.too_short)) c->burn_in = next;
 }
@@ -69,8 +70,8 @@ CELLC_APART void learn(const Segmented& run, unsigned slower, int burn_in) {
     if (c->needed[place] && steps > next) next = steps;
   }
   c->slow = slower;
-  // Few are repaired in less time than a pass over everything takes, which counts otherwise than a sweep does: with one limit for
-  // both, data near it would be taken the one way and the other in turn.
+  // Few are repaired in less time than a pass over everything takes, which counts otherwise than a sweep does: with one
+  // limit for both, data near it would be taken the one way and the other in turn.
   c->carries = kCarriers > 0 && static_cast<float>(slower) > (c->carries ? 0.001f : 0.003f) * boundaries;
   // Where most warps will run again for the slow, the others are mended with them. Without P a short run-up
   // would not tell the slow from the others the next time.
@@ -86,23 +87,24 @@ CELLC_DEVICE bool lanes_may_be_empty(const Lanes& lanes) { return lanes.offsets 
 
 /// When something happened, by the clock of the first thread.
 struct Marks {
-  unsigned long long* time;   ///< null: another thread
+  unsigned long long* time;  ///< null: another thread
   int count;
   CELLC_DEVICE void operator()() {
     if (time && count < 32) time[count++] = nanoseconds();
   }
 };
 
-/// How chains are cut among the threads of a block: into so many parts that each is one batch of boundaries at most, and
-/// so many that all blocks have some; otherwise whole rows of memory.
+/// How chains are cut among the threads of a block: into so many parts that each is one batch of boundaries at most,
+/// and so many that all blocks have some; otherwise whole rows of memory.
 struct Shares {
-  int group, parts;   ///< chains of a block, and the parts of each
+  int group, parts;  ///< chains of a block, and the parts of each
 };
 CELLC_APART Shares shares_of(const Lanes& lanes, unsigned blocks) {
   int group = kWarp;
   const long long chains = lanes.sequences * lanes.channels;
   while (kShares && group > 1 &&
-         (static_cast<int>(blockDim.x) / group * kBatch < lanes.segments || chains < static_cast<long long>(blocks) * group))
+         (static_cast<int>(blockDim.x) / group * kBatch < lanes.segments ||
+          chains < static_cast<long long>(blocks) * group))
     group /= 2;
   return {group, kShares ? static_cast<int>(blockDim.x) / group : 1};
 }
@@ -110,18 +112,21 @@ CELLC_APART Shares shares_of(const Lanes& lanes, unsigned blocks) {
 /// Of plans that learn, unless the caller allows fewer (host_plan.h).
 constexpr int kPlannedRounds = 8;
 
-/// So many rounds of few lanes take as long as walking the sequence: then the two together take twice the better one at most. A
-/// round composes, looks and waits for the grid, which takes as long as 300 steps of a walk, and a step with carriers takes 1.6 of
-/// its steps (26 us for segments of 64 steps, 44 for 256, 232 for 1992, where a walk takes 64 ns a step).
+/// So many rounds of few lanes take as long as walking the sequence: then the two together take twice the better one at
+/// most. A round composes, looks and waits for the grid, which takes as long as 300 steps of a walk, and a step with
+/// carriers takes 1.6 of its steps (26 us for segments of 64 steps, 44 for 256, 232 for 1992, where a walk takes 64 ns
+/// a step).
 CELLC_DEVICE int rounds_of_a_walk(const Lanes& lanes) {
   const float segment = static_cast<float>(lanes.segment);
   return static_cast<int>(static_cast<float>(lanes.segments) * segment / (300.f + 1.6f * segment));
 }
 
 /// All that comes after the first sweep, and that too where it carries P. Most calls need nothing of it. `slower`:
-/// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was composed.
+/// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was
+/// composed.
 template <bool kRows>
-CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early, Marks mark) {
+CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early,
+                       Marks mark) {
   using Work = SegmentedRun<kRows>;
   const Segmented& run = work.run;
   Control* const control = run.control;
@@ -148,7 +153,8 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     } else {
       // The one place from which lanes are run with carriers: each would be a copy of the walk.
       unsigned expand = 0;
-      const unsigned own = work.all_tiles(pass, round, burn_in, pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, expand);
+      const unsigned own = work.all_tiles(pass, round, burn_in,
+                                          pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, expand);
       if (pass == Work::Again && round == 0) work.count_in(&of->expanding, expand);
       if (pass == Work::First) {
         active = work.template gather<true>(own);
@@ -181,7 +187,8 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     if (!work.hopeless && round < most && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
       // Newton's iteration, where it is asked for, is that and nothing better.
       const Shares shares = shares_of(run.lanes, work.crew.size);
-      compose<Carriers>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)), shares.group, shares.parts);
+      compose<Carriers>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)),
+                        shares.group, shares.parts);
       pass = Work::Again;
     } else {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
@@ -211,7 +218,8 @@ template <bool kRows>
 CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   Control* const control = run.control;
-  const unsigned calls = control->calls, seen = control->burn_in, carried = control->carries, passed = control->grid.passed;
+  const unsigned calls = control->calls, seen = control->burn_in, carried = control->carries,
+                 passed = control->grid.passed;
   // While those are on their way.
   SegmentedRun<kRows> work(run, shared);
   const long long tiles = (work.count + kTile - 1) / kTile, last_tile = work.last_tile(tiles);
@@ -221,7 +229,8 @@ CELLC_DEVICE void segmented(const Segmented& run) {
 
   const unsigned call = call_after(calls);
   work.begin_call(call, passed);
-  const int learned = (static_cast<int>(seen) + kSteps - 1) / kSteps * kSteps, first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
+  const int learned = (static_cast<int>(seen) + kSteps - 1) / kSteps * kSteps,
+            first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
   const int burn_in = run.carries >= 0 ? run.burn_in : learned ? learned : first;
   // All threads agree on these; by votes the compiler knows it, too, and lays the sweep out for whole warps.
   const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? carried != 0 : run.carries != 0);
@@ -246,7 +255,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
       if (!work.crew.size) return;
       mark();
       const Shares shares = shares_of(run.lanes, work.crew.size);
-      const Slack none{run.tolerance, Real(0), Real(0)};   // nothing stands yet
+      const Slack none{run.tolerance, Real(0), Real(0)};  // nothing stands yet
       compose<Carriers>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
       work.sum(0);
       mark();
@@ -272,8 +281,10 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     if (!work.crew.size) return;
   } else if (work.leads()) {
     work.of->phases = mark.count;
-    if (composed) learn(run, slower, burn_in);
-    else if (run.carries < 0) shorten(run, before, burn_in);
+    if (composed)
+      learn(run, slower, burn_in);
+    else if (run.carries < 0)
+      shorten(run, before, burn_in);
   }
   if (work.leads()) {
     atomicMax(&work.of->ended, nanoseconds());

@@ -1,5 +1,5 @@
-// What segmented.cuh keeps from call to call and is given by the launch, the single step by which it checks a boundary, and
-// the rows that stand where lanes run again.
+// What segmented.cuh keeps from call to call and is given by the launch, the single step by which it checks a boundary,
+// and the rows that stand where lanes run again.
 #pragma once
 
 namespace cellc {
@@ -10,14 +10,14 @@ struct Tally {
   unsigned repaired, tails;  ///< segments that were run again: in rounds, and along chains
   unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
   unsigned rounds;
-  unsigned growth;           ///< bits of a float: the largest factor by which a segment grew a difference
-  unsigned phases;           ///< marks taken
-  unsigned bundles;          ///< the first pass was that of bundles.cuh, and the sweep began from what it found
+  unsigned growth;              ///< bits of a float: the largest factor by which a segment grew a difference
+  unsigned phases;              ///< marks taken
+  unsigned bundles;             ///< the first pass was that of bundles.cuh, and the sweep began from what it found
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
-  unsigned ran[16];          ///< segments run again, by round
-  unsigned expanding;        ///< of those in the first round: what they start from grows in them
-  unsigned burn_in;          ///< steps that the sweep began early
-  unsigned long long ended;  ///< ns: when the last warp was done
+  unsigned ran[16];             ///< segments run again, by round
+  unsigned expanding;           ///< of those in the first round: what they start from grows in them
+  unsigned burn_in;             ///< steps that the sweep began early
+  unsigned long long ended;     ///< ns: when the last warp was done
 };
 
 /// Zeroed once, when it is allocated; kept from call to call.
@@ -33,8 +33,8 @@ struct Control {
   Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
 };
 
-/// The first runs of a lane, which know its map from afar, where the last run knows it near the answer. Together, since composing
-/// reads all of a lane's and perhaps none of its neighbours'.
+/// The first runs of a lane, which know its map from afar, where the last run knows it near the answer. Together, since
+/// composing reads all of a lane's and perhaps none of its neighbours'.
 struct alignas(16) Runs {
   /// Of a bundle, by where they start. Of two the lower stands for the one between, too; a single run stands for all.
   enum { kLow, kMiddle, kHigh };
@@ -45,41 +45,43 @@ struct Segmented {
   Lanes lanes;
   Control* control;
   unsigned long long* sent;  ///< [entry][half][lane]: the states that the first sweep wrote from, marked with the call
-  unsigned* off;          ///< by lane: one more than the last round in which it ran; for the tail: its boundary is off
-  Real* began;            ///< [entry][lane]: the state that a segment was started from, and then
-  Real* ended;            ///< the state at its end
-  Real* starts;           ///< the state that it should start from
-  Real* carriers;         ///< [carrier][lane]
-  Runs* runs;             ///< kBends: by lane
+  unsigned* off;   ///< by lane: one more than the last round in which it ran; for the tail: its boundary is off
+  Real* began;     ///< [entry][lane]: the state that a segment was started from, and then
+  Real* ended;     ///< the state at its end
+  Real* starts;    ///< the state that it should start from
+  Real* carriers;  ///< [carrier][lane]
+  Runs* runs;      ///< kBends: by lane
   Real tolerance;
-  int burn_in;            ///< steps, a multiple of kSteps
-  int rounds;             ///< of repair, at most
-  int fixed;              ///< exactly so many, whatever they bring
-  int eager;              ///< rounds that run every segment whose start has moved at all
-  int repairs;            ///< what is then still off is walked; otherwise it is written down:
+  int burn_in;                    ///< steps, a multiple of kSteps
+  int rounds;                     ///< of repair, at most
+  int fixed;                      ///< exactly so many, whatever they bring
+  int eager;                      ///< rounds that run every segment whose start has moved at all
+  int repairs;                    ///< what is then still off is walked; otherwise it is written down:
   unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
-  unsigned* residual;     ///< by sequence: bits of a float, the largest of those; starts as zero
-  int carries;            ///< the first sweep carries P: 0, 1; -1: as the last call found
-  int cyclic;             ///< inputs and states are a little more than the second-level cache holds
+  unsigned* residual;             ///< by sequence: bits of a float, the largest of those; starts as zero
+  int carries;                    ///< the first sweep carries P: 0, 1; -1: as the last call found
+  int cyclic;                     ///< inputs and states are a little more than the second-level cache holds
 };
 
 /// Steps that a first call starts early, at least. A few too many cost less than a single repair.
 constexpr int kFirstRunUp = 64;
 constexpr int kNeeds = 5;
 /// Times the plan's run-up.
-CELLC_DEVICE float need(int place) { return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f; }
+CELLC_DEVICE float need(int place) {
+  return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f;
+}
 
 constexpr int kCarriers = Carried::kStates - Step::kStates;
-constexpr bool kBends = Step::kStates == 1 && kCarriers == 1;   ///< bends.cuh
-constexpr bool kShares = Step::kStates <= 2;   ///< maps of parts of a chain are composed
-/// Boundaries that are read together. Of eight, more threads of a block would share a chain and fewer blocks would work: composing
-/// took 10 to 40 % longer, and the kernel a fifth longer to compile.
+constexpr bool kBends = Step::kStates == 1 && kCarriers == 1;  ///< bends.cuh
+constexpr bool kShares = Step::kStates <= 2;                   ///< maps of parts of a chain are composed
+/// Boundaries that are read together. Of eight, more threads of a block would share a chain and fewer blocks would
+/// work: composing took 10 to 40 % longer, and the kernel a fifth longer to compile.
 constexpr int kBatch = Step::kStates <= 2 ? 4 : 2;
 
-/// What may be left at a boundary: between `least` and `most`, and so much of the tolerance that what is left at all of them
-/// comes to four times that at most, if segments go on to make of a difference what the one before the boundary has made of
-/// it. (ParaGRU on stiff data, 2048 steps in segments of 64: with the tolerance for all of them, 99 channels in 100 are up to
-/// 12 times as far from f64 as a walk in f32 is; so, 2.2 times.)
+/// What may be left at a boundary: between `least` and `most`, and so much of the tolerance that what is left at all of
+/// them comes to four times that at most, if segments go on to make of a difference what the one before the boundary
+/// has made of it. (ParaGRU on stiff data, 2048 steps in segments of 64: with the tolerance for all of them, 99
+/// channels in 100 are up to 12 times as far from f64 as a walk in f32 is; so, 2.2 times.)
 struct Slack {
   Real tolerance, least, most;
   CELLC_DEVICE Real at(Real growth) const {
@@ -160,7 +162,8 @@ struct Standing {
   long long stride[Step::kStates], begin, last;
   Real stands[kWidth][Step::kStates];
 
-  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last) : begin(begin), last(last) {
+  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last)
+      : begin(begin), last(last) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];

@@ -15,7 +15,8 @@ struct RowMove {
 
 template <typename To, typename From, class Convert>
 CELLC_DEVICE void move_rows(const RowMove& move, Convert&& convert) {
-  const long long count = move.sequences * move.steps * move.entries, all = static_cast<long long>(gridDim.x) * blockDim.x;
+  const long long count = move.sequences * move.steps * move.entries,
+                  all = static_cast<long long>(gridDim.x) * blockDim.x;
   for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
     const bool small = count >> 32 == 0;
     const long long row = small ? static_cast<unsigned>(i) / static_cast<unsigned>(move.entries) : i / move.entries;
@@ -28,18 +29,20 @@ CELLC_DEVICE void move_rows(const RowMove& move, Convert&& convert) {
 
 /// Entry j of sequence b's history after a run: what was read j + 1 steps before the next step.
 struct HistoryMove {
-  void* to;             ///< [sequences, depth, entries], Stored
-  const void* before;   ///< the same of the run's start; null: zeros
-  const void* rows;     ///< the input
-  long long batch, row; ///< of the input, in entries
+  void* to;              ///< [sequences, depth, entries], Stored
+  const void* before;    ///< the same of the run's start; null: zeros
+  const void* rows;      ///< the input
+  long long batch, row;  ///< of the input, in entries
   const long long* offsets;
   long long sequences, depth, entries, reverse;
 };
 
 CELLC_DEVICE void move_history(const HistoryMove& move) {
-  const long long count = move.sequences * move.depth * move.entries, all = static_cast<long long>(gridDim.x) * blockDim.x;
+  const long long count = move.sequences * move.depth * move.entries,
+                  all = static_cast<long long>(gridDim.x) * blockDim.x;
   for (long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += all) {
-    const long long place = i / move.entries, e = i - place * move.entries, b = place / move.depth, j = place - b * move.depth;
+    const long long place = i / move.entries, e = i - place * move.entries, b = place / move.depth,
+                    j = place - b * move.depth;
     const long long first = move.offsets[b], steps = move.offsets[b + 1] - first;
     Stored value = 0;
     if (j < steps) {

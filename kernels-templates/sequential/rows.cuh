@@ -29,14 +29,15 @@ CELLC_DEVICE Stretch stretch_of(const RowsFrame& f, long long sequence) {
   return s;
 }
 
-/// What tells places apart: numbers of 32 bits where they do (RowsFrame::narrow), for a division of 64 is ten times as many instructions,
-/// and the place of an entry four times as many.
+/// What tells places apart: numbers of 32 bits where they do (RowsFrame::narrow), for a division of 64 is ten times as
+/// many instructions, and the place of an entry four times as many.
 struct Narrow {
   using Number = int;
-  static constexpr bool kEven = true;   ///< sequences are equally long, where anybody asks for steps
+  static constexpr bool kEven = true;  ///< sequences are equally long, where anybody asks for steps
   static CELLC_DEVICE int number(long long value) { return static_cast<int>(value); }
   static CELLC_DEVICE int sequence_of(const RowsFrame& f, long long row) {
-    return static_cast<int>(static_cast<unsigned long long>(static_cast<unsigned>(row)) * static_cast<unsigned>(f.steps_factor) >>
+    return static_cast<int>(static_cast<unsigned long long>(static_cast<unsigned>(row)) *
+                                static_cast<unsigned>(f.steps_factor) >>
                             static_cast<unsigned>(f.steps_shift));
   }
   static CELLC_DEVICE int quotient(long long a, long long b) { return static_cast<int>(narrow_quotient(a, b)); }
@@ -48,7 +49,9 @@ struct Uneven : Narrow {
 struct Wide {
   using Number = long long;
   static constexpr bool kEven = false;
-  static CELLC_DEVICE long long sequence_of(const RowsFrame& f, long long row) { return cellc::quotient(row, f.steps_each); }
+  static CELLC_DEVICE long long sequence_of(const RowsFrame& f, long long row) {
+    return cellc::quotient(row, f.steps_each);
+  }
   static CELLC_DEVICE long long number(long long value) { return value; }
   static CELLC_DEVICE long long quotient(long long a, long long b) { return cellc::quotient(a, b); }
 };
@@ -106,21 +109,26 @@ CELLC_DEVICE StepPlace<typename Divide::Number> step_of(const RowsFrame& f, long
 
 /// Chosen, without a branch that loads of other places would have to wait behind.
 template <class Number>
-CELLC_DEVICE const Number* either(bool first, const Number* a, const Number* b) { return first ? a : b; }
-
-/// Of an array that the kernel does not write: loads of several places may then be under way before what comes of the first is stored.
-template <class Number>
-CELLC_DEVICE Real read(const Number* at) {
-  if constexpr (sizeof(Number) == sizeof(Real)) return __ldg(at);
-  else return widen(__ldg(at));
+CELLC_DEVICE const Number* either(bool first, const Number* a, const Number* b) {
+  return first ? a : b;
 }
 
-/// The places of rows that a thread comes to, one after the other. A block has a part of a row at a time, as many places as it has
-/// threads, or whole rows side by side; parts go round the blocks. Nothing is divided on the way.
+/// Of an array that the kernel does not write: loads of several places may then be under way before what comes of the
+/// first is stored.
+template <class Number>
+CELLC_DEVICE Real read(const Number* at) {
+  if constexpr (sizeof(Number) == sizeof(Real))
+    return __ldg(at);
+  else
+    return widen(__ldg(at));
+}
+
+/// The places of rows that a thread comes to, one after the other. A block has a part of a row at a time, as many
+/// places as it has threads, or whole rows side by side; parts go round the blocks. Nothing is divided on the way.
 struct Places {
-  static constexpr unsigned kNoRow = 1u << 31;   ///< of threads that are left over
-  unsigned places, lanes, parts;   ///< of a row; places of a part; parts of a row
-  unsigned rows_on, parts_on;      ///< from one of a thread's to the next
+  static constexpr unsigned kNoRow = 1u << 31;  ///< of threads that are left over
+  unsigned places, lanes, parts;                ///< of a row; places of a part; parts of a row
+  unsigned rows_on, parts_on;                   ///< from one of a thread's to the next
   unsigned row, part, lane;
 
   /// Of `threads` neighbours as one.
@@ -189,7 +197,9 @@ CELLC_DEVICE void each_place(const RowsFrame& f, long long places, const Body& b
   if (f.narrow) {
     narrowly<kLags>(f, [&](auto divide) {
       each_of<kTogether>(Places(static_cast<unsigned>(places), blockIdx.x, gridDim.x), static_cast<unsigned>(f.rows),
-                         [&](unsigned job, unsigned p) { body(divide, static_cast<int>(p), RowPlace{f.first_row + job, job, true}); });
+                         [&](unsigned job, unsigned p) {
+                           body(divide, static_cast<int>(p), RowPlace{f.first_row + job, job, true});
+                         });
     });
     return;
   }
@@ -208,9 +218,11 @@ CELLC_DEVICE void each_place_of_tile(const RowsFrame& f, long long tile, long lo
   if (places == 0) return;
   if (f.narrow) {
     narrowly<kLags>(f, [&](auto divide) {
-      each_of<kTogether>(Places(static_cast<unsigned>(places), 0, 1), static_cast<unsigned>(rows), [&](unsigned row, unsigned p) {
-        body(divide, static_cast<int>(p), static_cast<int>(row), RowPlace{f.first_row + before + row, before + row, true});
-      });
+      each_of<kTogether>(Places(static_cast<unsigned>(places), 0, 1), static_cast<unsigned>(rows),
+                         [&](unsigned row, unsigned p) {
+                           body(divide, static_cast<int>(p), static_cast<int>(row),
+                                RowPlace{f.first_row + before + row, before + row, true});
+                         });
     });
     return;
   }
@@ -222,8 +234,9 @@ CELLC_DEVICE void each_place_of_tile(const RowsFrame& f, long long tile, long lo
   }
 }
 
-/// A pointer that the compiler does not take apart again: it would add the place of every entry to that of the row before it adds the
-/// array's own, all in 64 bits and once more at every turn (16 instructions for a load instead of 3).
+/// A pointer that the compiler does not take apart again: it would add the place of every entry to that of the row
+/// before it adds the array's own, all in 64 bits and once more at every turn (16 instructions for a load instead of
+/// 3).
 template <class Number>
 CELLC_DEVICE Number* kept(Number* at) {
 #ifndef CELLC_EMULATOR
@@ -232,22 +245,23 @@ CELLC_DEVICE Number* kept(Number* at) {
   return at;
 }
 
-/// Sums at the places of rows, of `terms` terms each, by `threads` neighbours of a warp (threads_of_sum). `place(row, p)` returns what
-/// makes term q, (q, term); `add(sum, term)` adds it to the numbers of a sum, which are `none` to begin with; `join(sum)` puts together
-/// what the threads have; `end(row, p, sum)` is called by one of them. A thread has kTogether places under way, and makes a term of
-/// each before it adds one: with the four terms of one place, or added one by one, it would wait for memory at every turn.
+/// Sums at the places of rows, of `terms` terms each, by `threads` neighbours of a warp (threads_of_sum). `place(row,
+/// p)` returns what makes term q, (q, term); `add(sum, term)` adds it to the numbers of a sum, which are `none` to
+/// begin with; `join(sum)` puts together what the threads have; `end(row, p, sum)` is called by one of them. A thread
+/// has kTogether places under way, and makes a term of each before it adds one: with the four terms of one place, or
+/// added one by one, it would wait for memory at every turn.
 template <int kTogether, class Number, int kSums, class PlaceOf, class Add, class Join, class End>
-CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads, const Real (&none)[kSums], const PlaceOf& place, const Add& add,
-                          const Join& join, const End& end) {
+CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads, const Real (&none)[kSums],
+                          const PlaceOf& place, const Add& add, const Join& join, const End& end) {
   static_assert(kTogether == 1 || kTogether == 2);
   const unsigned share = threadIdx.x % static_cast<unsigned>(threads);
   // A power of two; the number of turns is said, so that they are unrolled without a question between them.
   const unsigned own = share < terms ? (terms - share + static_cast<unsigned>(threads) - 1) >> (__ffs(threads) - 1) : 0;
-  const auto begin = [&](Real (&sum)[kSums]) {
+  const auto begin = [&](Real(&sum)[kSums]) {
     CELLC_UNROLL()
     for (int i = 0; i < kSums; ++i) sum[i] = none[i];
   };
-  while (__any_sync(0xffffffffu, at.row < rows)) {   // all threads of a warp join
+  while (__any_sync(0xffffffffu, at.row < rows)) {  // all threads of a warp join
     Places ahead = at;
     unsigned row[kTogether], p[kTogether];
     bool all = true;
@@ -273,10 +287,10 @@ CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads,
       };
       const auto first = place(row[0], p[0]);
       if constexpr (kTogether == 1) {
-        turns([&](Number q, Real (&term)[1][kSums]) { first(q, term[0]); });
+        turns([&](Number q, Real(&term)[1][kSums]) { first(q, term[0]); });
       } else {
         const auto second = place(row[1], p[1]);
-        turns([&](Number q, Real (&term)[2][kSums]) { first(q, term[0]), second(q, term[1]); });
+        turns([&](Number q, Real(&term)[2][kSums]) { first(q, term[0]), second(q, term[1]); });
       }
       CELLC_UNROLL()
       for (int k = 0; k < kTogether; ++k) join(sum[k]);
@@ -306,12 +320,14 @@ CELLC_DEVICE void sums_of(Places at, unsigned rows, unsigned terms, int threads,
 }
 /// The same where numbers are wide, or rows are not all there: `row_at(row)` tells which they are.
 template <int kSums, class RowAt, class PlaceOf, class Add, class Join, class End>
-CELLC_DEVICE void wide_sums_of(long long begin, long long end_of_all, long long apart, long long places, long long terms, int threads,
-                               const Real (&none)[kSums], const RowAt& row_at, const PlaceOf& place, const Add& add, const Join& join, const End& end) {
+CELLC_DEVICE void wide_sums_of(long long begin, long long end_of_all, long long apart, long long places,
+                               long long terms, int threads, const Real (&none)[kSums], const RowAt& row_at,
+                               const PlaceOf& place, const Add& add, const Join& join, const End& end) {
   const int share = static_cast<int>(threadIdx.x) % threads;
   CELLC_UNROLL(1)
   for (long long first = begin; first < end_of_all; first += apart) {
-    const long long at = first + static_cast<int>(threadIdx.x) / threads, row = quotient(at, places), p = at - row * places;
+    const long long at = first + static_cast<int>(threadIdx.x) / threads, row = quotient(at, places),
+                    p = at - row * places;
     const RowPlace here = row_at(row);
     Real sum[kSums], term[kSums];
     CELLC_UNROLL()
@@ -329,31 +345,38 @@ CELLC_DEVICE void wide_sums_of(long long begin, long long end_of_all, long long 
   }
 }
 
-/// Sums at the `places` of every row: `place(divide, p, here)`, `add(sum, term)`, `join(sum)`, `end(divide, p, here, sum)`.
+/// Sums at the `places` of every row: `place(divide, p, here)`, `add(sum, term)`, `join(sum)`, `end(divide, p, here,
+/// sum)`.
 template <int kTogether, bool kLags = false, int kSums, class PlaceOf, class Add, class Join, class End>
-CELLC_DEVICE void each_sum(const RowsFrame& f, long long places, long long terms, int threads, const Real (&none)[kSums], const PlaceOf& place,
-                           const Add& add, const Join& join, const End& end) {
+CELLC_DEVICE void each_sum(const RowsFrame& f, long long places, long long terms, int threads,
+                           const Real (&none)[kSums], const PlaceOf& place, const Add& add, const Join& join,
+                           const End& end) {
   if (places == 0) return;
   if (f.narrow) {
     const auto row_of = [&](unsigned job) { return RowPlace{f.first_row + job, job, true}; };
     narrowly<kLags>(f, [&](auto divide) {
       sums_of<kTogether, int>(
-          Places(static_cast<unsigned>(places), blockIdx.x, gridDim.x, static_cast<unsigned>(threads)), static_cast<unsigned>(f.rows),
-          static_cast<unsigned>(terms), threads, none, [&](unsigned job, unsigned p) { return place(divide, static_cast<int>(p), row_of(job)); }, add, join,
-          [&](unsigned job, unsigned p, const Real (&sum)[kSums]) { end(divide, static_cast<int>(p), row_of(job), sum); });
+          Places(static_cast<unsigned>(places), blockIdx.x, gridDim.x, static_cast<unsigned>(threads)),
+          static_cast<unsigned>(f.rows), static_cast<unsigned>(terms), threads, none,
+          [&](unsigned job, unsigned p) { return place(divide, static_cast<int>(p), row_of(job)); }, add, join,
+          [&](unsigned job, unsigned p, const Real(&sum)[kSums]) {
+            end(divide, static_cast<int>(p), row_of(job), sum);
+          });
     });
     return;
   }
   const long long sums = static_cast<int>(blockDim.x) / threads;
   wide_sums_of(
-      blockIdx.x * sums, places * f.rows, gridDim.x * sums, places, terms, threads, none, [&](long long job) { return place_of(f, job); },
+      blockIdx.x * sums, places * f.rows, gridDim.x * sums, places, terms, threads, none,
+      [&](long long job) { return place_of(f, job); },
       [&](long long p, long long, const RowPlace& here) { return place(Wide(), p, here); }, add, join,
-      [&](long long p, long long, const RowPlace& here, const Real (&sum)[kSums]) { end(Wide(), p, here, sum); });
+      [&](long long p, long long, const RowPlace& here, const Real(&sum)[kSums]) { end(Wide(), p, here, sum); });
 }
 /// Of every row of a tile, which `place` and `end` are told as well.
 template <int kTogether, bool kLags = false, int kSums, class PlaceOf, class Add, class Join, class End>
-CELLC_DEVICE void each_sum_of_tile(const RowsFrame& f, long long tile, long long places, long long terms, int threads, const Real (&none)[kSums],
-                                   const PlaceOf& place, const Add& add, const Join& join, const End& end) {
+CELLC_DEVICE void each_sum_of_tile(const RowsFrame& f, long long tile, long long places, long long terms, int threads,
+                                   const Real (&none)[kSums], const PlaceOf& place, const Add& add, const Join& join,
+                                   const End& end) {
   const long long before = tile * f.tile_rows, left = f.rows - before, rows = left < f.tile_rows ? left : f.tile_rows;
   if (places == 0) return;
   if (f.narrow) {
@@ -362,8 +385,13 @@ CELLC_DEVICE void each_sum_of_tile(const RowsFrame& f, long long tile, long long
       sums_of<kTogether, int>(
           Places(static_cast<unsigned>(places), 0, 1, static_cast<unsigned>(threads)), static_cast<unsigned>(rows),
           static_cast<unsigned>(terms), threads, none,
-          [&](unsigned row, unsigned p) { return place(divide, static_cast<int>(p), static_cast<int>(row), row_of(row)); }, add, join,
-          [&](unsigned row, unsigned p, const Real (&sum)[kSums]) { end(divide, static_cast<int>(p), static_cast<int>(row), row_of(row), sum); });
+          [&](unsigned row, unsigned p) {
+            return place(divide, static_cast<int>(p), static_cast<int>(row), row_of(row));
+          },
+          add, join,
+          [&](unsigned row, unsigned p, const Real(&sum)[kSums]) {
+            end(divide, static_cast<int>(p), static_cast<int>(row), row_of(row), sum);
+          });
     });
     return;
   }
@@ -376,7 +404,9 @@ CELLC_DEVICE void each_sum_of_tile(const RowsFrame& f, long long tile, long long
         return here;
       },
       [&](long long p, long long row, const RowPlace& here) { return place(Wide(), p, row, here); }, add, join,
-      [&](long long p, long long row, const RowPlace& here, const Real (&sum)[kSums]) { end(Wide(), p, row, here, sum); });
+      [&](long long p, long long row, const RowPlace& here, const Real(&sum)[kSums]) {
+        end(Wide(), p, row, here, sum);
+      });
 }
 
 /// A block's own memory: `at` counts entries, in shared memory, or from -1 downwards in global memory.
@@ -387,8 +417,8 @@ CELLC_DEVICE Real* block_memory(const RowsFrame& f, Real* shared, long long at) 
 
 /// Threads that share a sum of `length` terms when there are `sums` of them: a power of two, part of a
 /// warp. Follows from sizes alone, so that the bits of a sum do not depend on how a kernel was launched.
-/// `least`: terms that each of them has, if there are so many. Where terms are apart, threads of as many neighbouring sums as fill a
-/// sector of memory stand between those of one.
+/// `least`: terms that each of them has, if there are so many. Where terms are apart, threads of as many neighbouring
+/// sums as fill a sector of memory stand between those of one.
 CELLC_DEVICE int threads_of_sum(long long sums, long long length, bool terms_are_neighbours, int least) {
   int threads = 1;
   if (least > 1 && !terms_are_neighbours) least *= 4;

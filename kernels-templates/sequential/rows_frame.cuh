@@ -17,18 +17,18 @@ namespace cellc {
 struct RowsFrame {
   const long long* offsets;  ///< first row of every sequence of the run, and the end of the last
   long long first_sequence, sequences;
-  long long first_row;       ///< of the window, where it has all steps
-  long long rows;            ///< jobs: places for rows
-  long long window_begin;    ///< first step of the window
-  long long window;          ///< steps of a sequence; 0: all
-  long long steps_each;      ///< steps of every sequence of the run; 0: they differ
-  long long direction;       ///< of time along rows: 1, or -1
-  long long parts;           ///< blocks that share a sequence, each some lanes of it
-  long long part_length;     ///< lanes of a part, of the axis that is split
-  long long tile_rows;       ///< rows that a block works on at a time
+  long long first_row;                  ///< of the window, where it has all steps
+  long long rows;                       ///< jobs: places for rows
+  long long window_begin;               ///< first step of the window
+  long long window;                     ///< steps of a sequence; 0: all
+  long long steps_each;                 ///< steps of every sequence of the run; 0: they differ
+  long long direction;                  ///< of time along rows: 1, or -1
+  long long parts;                      ///< blocks that share a sequence, each some lanes of it
+  long long part_length;                ///< lanes of a part, of the axis that is split
+  long long tile_rows;                  ///< rows that a block works on at a time
   long long steps_factor, steps_shift;  ///< row * factor >> shift is row / steps_each, of rows that 30 bits hold
-  long long narrow;          ///< not 0: every job has a row, and 30 bits hold the number of a row, and of an entry in one
-  void* scratch;             ///< global memory of blocks
+  long long narrow;  ///< not 0: every job has a row, and 30 bits hold the number of a row, and of an entry in one
+  void* scratch;     ///< global memory of blocks
   long long scratch_stride;  ///< entries of a block
 };
 
@@ -40,8 +40,8 @@ struct ProductArguments {
   const void* matrix;          ///< [batch, width, depth], or [batch, depth, width]
   long long sum_last;
   long long batch, width, depth;
-  long long tile;              ///< rows and columns that a block makes at a time
-  void* result;  ///< chunk rows [batch, width]
+  long long tile;  ///< rows and columns that a block makes at a time
+  void* result;    ///< chunk rows [batch, width]
 };
 
 #ifdef __cplusplus

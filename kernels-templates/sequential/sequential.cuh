@@ -32,7 +32,8 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   rows.begin(lanes, lane[0], 0);
   const auto go = [&](auto&& after) {
     walk<Step, kRows, kLockstep, kSteps>(
-        lanes, lane, 0, real ? lane[0].steps : 0, state, memory, Ready(), [](long long, const auto&) { return true; }, after);
+        lanes, lane, 0, real ? lane[0].steps : 0, state, memory, Ready(), [](long long, const auto&) { return true; },
+        after);
   };
   if constexpr (kSums > 0) {
     Sums sums;

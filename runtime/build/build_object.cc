@@ -5,12 +5,12 @@
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
 #include "compiler/codegen_llvm/print_header.h"
 #include "compiler/syntax/version.h"
-#include "runtime/data/bind.h"
 #include "runtime/build/compile_orc.h"
-#include "runtime/data/fixed_lengths.h"
 #include "runtime/build/link_shared.h"
-#include "runtime/data/storage_of.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/fixed_lengths.h"
+#include "runtime/data/storage_of.h"
 
 namespace cellc {
 BuiltObject build_object(const CellGraph& cell, const Structure& structure, const BuildRequest& request) {
@@ -21,8 +21,8 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
   options.lengths = fixed_lengths(cell, request.dims);
   options.steps = request.length;
   const std::string cpu = request.cpu == "native" ? host_cpu_name() : request.cpu;
-  options.about = fmt::format("cell {}, {}, for {}, by cellc {} with {}", cell.name, to_string(request.dtype),
-                              cpu, kVersion, llvm_version());
+  options.about = fmt::format("cell {}, {}, for {}, by cellc {} with {}", cell.name, to_string(request.dtype), cpu,
+                              kVersion, llvm_version());
   BuiltObject result;
   DriverModule module;
   try {
@@ -32,11 +32,11 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
   }
   result.about = options.about;
   result.functions = module.functions;
-  result.header = print_header(
-      module, options,
-      fmt::format("{}. Generated: change the cell, not this file.\n"
-                  " * structure: {}\n * plan: sequential, products in the step, vectors of {} bits\n",
-                  options.about, structure_summary(cell, structure), options.vector_bits));
+  result.header =
+      print_header(module, options,
+                   fmt::format("{}. Generated: change the cell, not this file.\n"
+                               " * structure: {}\n * plan: sequential, products in the step, vectors of {} bits\n",
+                               options.about, structure_summary(cell, structure), options.vector_bits));
   result.bytes = compile_object(module.ir, request.cpu, module.functions);
   if (request.shared) result.bytes = link_shared(result.bytes, request.name);
   return result;

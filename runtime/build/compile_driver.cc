@@ -1,12 +1,11 @@
 #include "runtime/build/compile_driver.h"
 
-#include "runtime/data/storage_of.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/storage_of.h"
 
 namespace cellc {
 
-CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
-                              const CompileOptions& options) {
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options) {
   DriverOptions driver;
   driver.storage = storage_of(options.dtype);
   driver.vector_bits = options.vector_bits ? options.vector_bits : host_vector_bits(options.cpu);

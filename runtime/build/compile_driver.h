@@ -8,8 +8,8 @@
 
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
 #include "runtime/build/compile_orc.h"
-#include "runtime/data/run.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/run.h"
 
 namespace cellc {
 
@@ -23,7 +23,6 @@ struct CompiledDriver {
 };
 
 /// Throws DeviceError or RequestError.
-CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
-                              const CompileOptions& options);
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
 
 }  // namespace cellc

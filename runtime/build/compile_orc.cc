@@ -94,19 +94,17 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu, Use 
   llvm::TargetOptions options;
   // Fuse only what the text asks to fuse: llvm.fma, llvm.fmuladd and instructions flagged contract.
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
-  std::unique_ptr<llvm::TargetMachine> machine(
-      target->createTargetMachine(triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-                                  llvm::CodeGenOptLevel::Default,
-                                  /*JIT=*/use == Use::Here));
+  std::unique_ptr<llvm::TargetMachine> machine(target->createTargetMachine(
+      triple, name, features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default,
+      /*JIT=*/use == Use::Here));
   if (!machine) throw DeviceError(fmt::format("LLVM cannot generate code for {} on {}", name, triple));
   const llvm::MCSubtargetInfo& subtarget = *machine->getMCSubtargetInfo();
   if (!native && use == Use::Here) {
     for (const auto& feature : subtarget.getEnabledProcessorFeatures()) {
       const auto found = host_features().find(feature.Key);
       if (found != host_features().end() && !found->second) {
-        throw DeviceError(
-            fmt::format("processor '{}' has {}, which this machine ({}) has not; use \"native\"", cpu,
-                        feature.Key, host_cpu_name()));
+        throw DeviceError(fmt::format("processor '{}' has {}, which this machine ({}) has not; use \"native\"", cpu,
+                                      feature.Key, host_cpu_name()));
       }
     }
   }
@@ -147,9 +145,8 @@ std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& 
   llvm::SMDiagnostic diagnostic;
   std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(text, diagnostic, context);
   if (!module) {
-    throw DeviceError(fmt::format("LLVM rejects the generated code at line {}: {}\n  {}",
-                                  diagnostic.getLineNo(), diagnostic.getMessage().str(),
-                                  line_of(text, diagnostic.getLineNo())));
+    throw DeviceError(fmt::format("LLVM rejects the generated code at line {}: {}\n  {}", diagnostic.getLineNo(),
+                                  diagnostic.getMessage().str(), line_of(text, diagnostic.getLineNo())));
   }
   std::string problems;
   llvm::raw_string_ostream stream(problems);
@@ -189,8 +186,7 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
   passes.run(module, modules);
 }
 
-llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine,
-                                llvm::CodeGenFileType type) {
+llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
@@ -272,13 +268,10 @@ class LinkedObject {
     // All that the code may call: nothing of this process is found by itself.
     llvm::orc::SymbolMap known;
     const auto allow = [&](const std::string& name, void* address) {
-      known[session_.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address),
-                                      llvm::JITSymbolFlags::Exported};
+      known[session_.intern(name)] = {llvm::orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
     };
-    allow("memcpy",
-          reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memcpy)));
-    allow("memmove",
-          reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memmove)));
+    allow("memcpy", reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memcpy)));
+    allow("memmove", reinterpret_cast<void*>(static_cast<void* (*)(void*, const void*, std::size_t)>(&std::memmove)));
     allow("memset", reinterpret_cast<void*>(static_cast<void* (*)(void*, int, std::size_t)>(&std::memset)));
     for (const auto& [name, address] : callbacks) allow(name, address);
     check(library.define(llvm::orc::absoluteSymbols(std::move(known))), "LLVM's JIT");
@@ -295,8 +288,7 @@ class LinkedObject {
       const std::string message = message_of(addresses.takeError());
       throw DeviceError(fmt::format("linking the generated code: {}{}", reasons_, message));
     }
-    for (const auto& [name, definition] : *addresses)
-      symbols_[(*name).str()] = definition.getAddress().toPtr<void*>();
+    for (const auto& [name, definition] : *addresses) symbols_[(*name).str()] = definition.getAddress().toPtr<void*>();
   }
 
   std::string reasons_;
@@ -363,12 +355,12 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   impl->cpu = cpu;
   std::unique_ptr<CompiledModule> result(new CompiledModule(std::move(impl)));
   result->cache = state;
-  result->compile_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  result->compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
-std::string compile_object(const std::string& ir_text, const std::string& cpu, const std::vector<std::string>& exported) {
+std::string compile_object(const std::string& ir_text, const std::string& cpu,
+                           const std::vector<std::string>& exported) {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu, Use::Elsewhere);
   llvm::LLVMContext context;
   const std::unique_ptr<llvm::Module> module = parse(ir_text, context);

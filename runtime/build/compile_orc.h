@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/data/object_cache.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/object_cache.h"
 
 namespace cellc {
 
@@ -44,7 +44,8 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
 
 /// Object code for `cpu`, which this machine need not be able to run: position-independent, for a linker.
 /// Nothing but `exported` is seen from outside. Throws DeviceError.
-std::string compile_object(const std::string& ir_text, const std::string& cpu, const std::vector<std::string>& exported);
+std::string compile_object(const std::string& ir_text, const std::string& cpu,
+                           const std::vector<std::string>& exported);
 /// Whether LLVM has a processor of that name, or it is "native".
 bool is_processor(const std::string& cpu);
 /// Widest vectors of a processor that this machine need not be able to run.

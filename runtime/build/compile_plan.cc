@@ -22,9 +22,10 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   CompiledPlan result;
   result.vector_lanes = emit.vector_bits / (options.dtype == Dtype::F64 ? 64 : 32);
   result.dtype = options.dtype;
-  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(options.dtype) == 2,
-                                                .split_axis = split_axis,
-                                                .hoist_products = !options.own_products});
+  result.plan = make_plan(cell, structure,
+                          {.narrow_storage = size_of(options.dtype) == 2,
+                           .split_axis = split_axis,
+                           .hoist_products = !options.own_products});
   EmittedModule emitted = emit_llvm(result.plan, emit);
   result.ir = std::move(emitted.ir);
   result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);

@@ -6,10 +6,10 @@
 
 #include "compiler/codegen_llvm/emit_llvm.h"
 #include "compiler/plan/plan.h"
-#include "runtime/data/array.h"
 #include "runtime/build/compile_orc.h"
-#include "runtime/data/run.h"
+#include "runtime/data/array.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/run.h"
 
 namespace cellc {
 
@@ -21,11 +21,11 @@ struct CompiledPlan {
   Plan plan;
   Dtype dtype = Dtype::F32;
   std::vector<KernelCode> kernels;
-  std::vector<KernelFunction> functions;  ///< by kernel; null where it does nothing
-  std::string ir;                         ///< text handed to LLVM
-  std::shared_ptr<CompiledModule> module; ///< owns the functions
+  std::vector<KernelFunction> functions;   ///< by kernel; null where it does nothing
+  std::string ir;                          ///< text handed to LLVM
+  std::shared_ptr<CompiledModule> module;  ///< owns the functions
   double compile_ms = 0;
-  int vector_lanes = 1;                   ///< entries of a vector
+  int vector_lanes = 1;  ///< entries of a vector
 };
 
 /// Throws DeviceError, or RequestError where options cannot be meant.

@@ -14,8 +14,8 @@
 #include <sstream>
 #include <vector>
 
-#include "runtime/data/run.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/run.h"
 
 extern char** environ;
 
@@ -28,8 +28,7 @@ class Folder {
   Folder() {
     const char* base = std::getenv("TMPDIR");
     path_ = std::string(base && *base ? base : "/tmp") + "/cellc-link-XXXXXX";
-    if (!mkdtemp(path_.data()))
-      throw DeviceError(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
+    if (!mkdtemp(path_.data())) throw DeviceError(fmt::format("{}: cannot create: {}", path_, std::strerror(errno)));
   }
   ~Folder() {
     std::error_code ignored;
@@ -71,8 +70,8 @@ bool run(std::vector<std::string> arguments, const std::string& log) {
   }
   // Where SIGCHLD is ignored the system keeps no status for anybody.
   if (ended < 0)
-    throw DeviceError(fmt::format("{}: there is no telling how it ended: {}; SIGCHLD must not be ignored",
-                                  arguments[0], std::strerror(errno)));
+    throw DeviceError(fmt::format("{}: there is no telling how it ended: {}; SIGCHLD must not be ignored", arguments[0],
+                                  std::strerror(errno)));
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127 && read_all(log).empty()) return false;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw DeviceError(fmt::format("{} could not link the library: {}", arguments[0], read_all(log)));
@@ -92,10 +91,9 @@ std::string link_shared(const std::string& object, const std::string& name) {
   // Without start files and libraries: what little is called, memcpy and its like, every program has. Without
   // names of files and a build's number: equal input gives equal bytes.
   const std::vector<std::string> linkers[] = {
-      {"ld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o",
-       out, in},
-      {"ld.lld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name,
-       "-o", out, in},
+      {"ld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o", out, in},
+      {"ld.lld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o", out,
+       in},
       {"cc", "-shared", "-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,relro",
        "-Wl,-soname," + name, "-o", out, in},
   };

@@ -24,8 +24,7 @@ std::map<std::string, std::int64_t> choose_sizes(const CellGraph& cell, const St
     std::int64_t rank = 0;
     for (const AxisId a : cell.header)
       if (cell.graph.axis(a).name == *stage.rank && sizes.count(a)) rank = sizes[a] = 2;
-    if (rank == 0 && stage.rank->size() <= 2 &&
-        std::all_of(stage.rank->begin(), stage.rank->end(), ::isdigit))
+    if (rank == 0 && stage.rank->size() <= 2 && std::all_of(stage.rank->begin(), stage.rank->end(), ::isdigit))
       rank = std::stoll(*stage.rank);
     for (const AxisId a : stage.mixed_axes) {
       const AxisId header = cell.graph.axis(a).extent_of;
@@ -48,8 +47,8 @@ std::map<std::string, std::int64_t> choose_sizes(const CellGraph& cell, const St
     return total;
   };
   while (entries() > kMostEntries) {
-    auto largest = std::max_element(sizes.begin(), sizes.end(),
-                                    [](const auto& a, const auto& b) { return a.second < b.second; });
+    auto largest =
+        std::max_element(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     if (largest == sizes.end() || largest->second <= 2) break;
     --largest->second;
   }
@@ -64,8 +63,8 @@ bool CheckReport::passed() const {
   return std::all_of(items.begin(), items.end(), [](const CheckItem& item) { return item.passed; });
 }
 
-CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                       std::uint64_t seed, const std::string& cache_directory) {
+CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, std::uint64_t seed,
+                       const std::string& cache_directory) {
   CheckReport report;
   report.seed = seed;
   BindRequest request;
@@ -75,8 +74,7 @@ CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structur
   request.dtype = Dtype::F64;
   request.random_seed = seed;
   const Binding binding = bind(cell, request);
-  for (const AxisId a : cell.header)
-    report.sizes.emplace_back(cell.graph.axis(a).name, binding.run.sizes.at(a));
+  for (const AxisId a : cell.header) report.sizes.emplace_back(cell.graph.axis(a).name, binding.run.sizes.at(a));
   check_claims(cell, jacobian, structure, binding, seed, report.items);
   check_engine(cell, structure, request, cache_directory, report.items);
   return report;

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
 
 namespace cellc {
 
@@ -30,7 +30,7 @@ struct CheckReport {
 
 /// Adds nodes to the cell's graph (blocks of the Jacobian). Kernels come from `cache_directory` where
 /// it has them (engine.h).
-CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                       std::uint64_t seed, const std::string& cache_directory = "");
+CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, std::uint64_t seed,
+                       const std::string& cache_directory = "");
 
 }  // namespace cellc

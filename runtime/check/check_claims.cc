@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 
-#include "runtime/evaluate/check_step.h"
 #include "runtime/data/random_fill.h"
+#include "runtime/evaluate/check_step.h"
 #include "runtime/evaluate/reference.h"
 
 namespace cellc {
@@ -56,12 +56,7 @@ class ClaimChecker {
  public:
   ClaimChecker(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const BoundRun& run,
                std::uint64_t seed, std::vector<CheckItem>& items)
-      : cell_(cell),
-        jacobian_(jacobian),
-        structure_(structure),
-        run_(run),
-        random_(seed, "check"),
-        items_(items) {}
+      : cell_(cell), jacobian_(jacobian), structure_(structure), run_(run), random_(seed, "check"), items_(items) {}
 
   void run() {
     // Blocks become nodes before the evaluator looks at the graph.
@@ -141,12 +136,13 @@ class ClaimChecker {
               tally.skip();
               continue;
             }
-            tally.compare(std::abs(claimed.data[i] - found[i]), 1e-6 * (1 + std::abs(found[i])) + point.rounding[r][c][i], [&] {
-              const auto flat = static_cast<std::int64_t>(i);
-              return fmt::format("d {}/d {} is {:.9g} by formula, {:.9g} by differences",
-                                 step_->entry_text(r, flat / columns, true),
-                                 step_->entry_text(c, flat % columns, false), claimed.data[i], found[i]);
-            });
+            tally.compare(std::abs(claimed.data[i] - found[i]),
+                          1e-6 * (1 + std::abs(found[i])) + point.rounding[r][c][i], [&] {
+                            const auto flat = static_cast<std::int64_t>(i);
+                            return fmt::format("d {}/d {} is {:.9g} by formula, {:.9g} by differences",
+                                               step_->entry_text(r, flat / columns, true),
+                                               step_->entry_text(c, flat % columns, false), claimed.data[i], found[i]);
+                          });
           }
         }
         items_.push_back(tally.finish());
@@ -160,8 +156,7 @@ class ClaimChecker {
     const Values& found = point.slopes[r][c];
     const std::int64_t columns = step_->entries(c);
     for (std::size_t k = 0; k < found.size(); ++k) {
-      const std::int64_t i = static_cast<std::int64_t>(k) / columns,
-                         j = static_cast<std::int64_t>(k) % columns;
+      const std::int64_t i = static_cast<std::int64_t>(k) / columns, j = static_cast<std::int64_t>(k) % columns;
       if (!claimed(i, j)) continue;
       if (std::isnan(found[k])) {
         tally.skip();
@@ -175,8 +170,7 @@ class ClaimChecker {
   }
 
   /// Places of two states with one index variable: in P[d,d] the two d are apart, and only one may be a lane.
-  std::vector<std::pair<std::size_t, std::size_t>> shared_places(int r, int c,
-                                                                 const std::vector<AxisId>* only) const {
+  std::vector<std::pair<std::size_t, std::size_t>> shared_places(int r, int c, const std::vector<AxisId>* only) const {
     const auto& rows = cell_.symbol_of(cell_.updates[r]).index;
     const auto& columns = cell_.symbol_of(cell_.updates[c]).index;
     std::vector<std::pair<std::size_t, std::size_t>> pairs;
@@ -197,8 +191,7 @@ class ClaimChecker {
     if (stage.time_invariant) check_time_invariant(s, stage);
     if (!stage.linear && stage.scannable == Scannable::Clip) check_scannable(s, stage, true);
     if (!stage.linear && stage.scannable == Scannable::Moebius) check_scannable(s, stage, false);
-    if (stage.kind == StructureClass::IdentityPlusLowRank ||
-        stage.kind == StructureClass::DiagonalPlusLowRank)
+    if (stage.kind == StructureClass::IdentityPlusLowRank || stage.kind == StructureClass::DiagonalPlusLowRank)
       check_low_rank(s, stage);
   }
 
@@ -209,8 +202,7 @@ class ClaimChecker {
       for (std::size_t c = 0; c < cell_.updates.size(); ++c)
         if (structure_.stage_of[c] > s)
           for (const Point& point : points_)
-            expect_zero(tally, point, r, static_cast<int>(c),
-                        [](std::int64_t, std::int64_t) { return true; });
+            expect_zero(tally, point, r, static_cast<int>(c), [](std::int64_t, std::int64_t) { return true; });
     items_.push_back(tally.finish());
   }
 
@@ -236,8 +228,7 @@ class ClaimChecker {
   bool differ(int r, std::int64_t i, int c, std::int64_t j,
               const std::vector<std::pair<std::size_t, std::size_t>>& pairs) const {
     const auto at = step_->position(r, i), from = step_->position(c, j);
-    return std::any_of(pairs.begin(), pairs.end(),
-                       [&](const auto& p) { return at[p.first] != from[p.second]; });
+    return std::any_of(pairs.begin(), pairs.end(), [&](const auto& p) { return at[p.first] != from[p.second]; });
   }
 
   void check_lanes(int s, const Stage& stage) {
@@ -264,8 +255,7 @@ class ClaimChecker {
     Tally tally(stage_text(s) + " is linear");
     for (const Point& point : points_) {
       step_->at(point.row);
-      const States a = mix(point.states, random_states(), stage),
-                   b = mix(point.states, random_states(), stage);
+      const States a = mix(point.states, random_states(), stage), b = mix(point.states, random_states(), stage);
       States sum = point.states;
       for (const int u : stage.states)
         for (std::size_t i = 0; i < sum[u].size(); ++i) sum[u][i] = a[u][i] + b[u][i] - point.states[u][i];
@@ -305,10 +295,10 @@ class ClaimChecker {
             if (std::isnan(here[i]) || std::isnan(first[i]))
               tally.skip();
             else
-              tally.compare(std::abs(here[i] - first[i]), 1e-6 * (1 + std::abs(first[i])) + first_rounding[i] + rounding[i], [&] {
-                return fmt::format("d {}'/d {} changes from {:.9g} to {:.9g}", name(r), name(c), first[i],
-                                   here[i]);
-              });
+              tally.compare(
+                  std::abs(here[i] - first[i]), 1e-6 * (1 + std::abs(first[i])) + first_rounding[i] + rounding[i], [&] {
+                    return fmt::format("d {}'/d {} changes from {:.9g} to {:.9g}", name(r), name(c), first[i], here[i]);
+                  });
           }
         }
     items_.push_back(tally.finish());
@@ -357,8 +347,7 @@ class ClaimChecker {
           if (!std::isfinite(after))
             tally.skip();  // constant along this entry, or at a pole
           else
-            tally.compare(std::abs(after - before), 1e-6 * (1 + std::abs(before)),
-                          where("does not keep cross-ratios"));
+            tally.compare(std::abs(after - before), 1e-6 * (1 + std::abs(before)), where("does not keep cross-ratios"));
         }
       }
     }
@@ -395,8 +384,7 @@ class ClaimChecker {
       rank = std::stoll(*stage.rank);
     }
     const bool uniform = stage.kind == StructureClass::IdentityPlusLowRank;
-    Tally tally(
-        fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", *stage.rank));
+    Tally tally(fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", *stage.rank));
     const int u = stage.states[0];
     const std::int64_t columns = step_->entries(u);
     const auto r = static_cast<std::size_t>(rank);
@@ -430,14 +418,12 @@ class ClaimChecker {
               continue;
             }
             if (i != j) {
-              tally.compare(std::abs(rest), 1e-5 * scale, [&] {
-                return fmt::format("entry [{},{}] of a lane is off by {:.3g}", i, j, rest);
-              });
+              tally.compare(std::abs(rest), 1e-5 * scale,
+                            [&] { return fmt::format("entry [{},{}] of a lane is off by {:.3g}", i, j, rest); });
             } else if (uniform) {
               if (std::isnan(diagonal)) diagonal = rest;
-              tally.compare(std::abs(rest - diagonal), 1e-5 * scale, [&] {
-                return fmt::format("the diagonal has {:.9g} and {:.9g}", diagonal, rest);
-              });
+              tally.compare(std::abs(rest - diagonal), 1e-5 * scale,
+                            [&] { return fmt::format("the diagonal has {:.9g} and {:.9g}", diagonal, rest); });
             }
           }
         }
@@ -485,8 +471,8 @@ class ClaimChecker {
 
 }  // namespace
 
-void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                  const Binding& binding, std::uint64_t seed, std::vector<CheckItem>& items) {
+void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const Binding& binding,
+                  std::uint64_t seed, std::vector<CheckItem>& items) {
   ClaimChecker(cell, jacobian, structure, binding.run, seed, items).run();
 }
 

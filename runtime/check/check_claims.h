@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/data/bind.h"
 #include "runtime/check/check_cell.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 
 /// Jacobian blocks, zeros, masks, channel axes, linearity, rank, time invariance. `binding` holds
 /// one sequence of random f64 data.
-void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                  const Binding& binding, std::uint64_t seed, std::vector<CheckItem>& items);
+void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const Binding& binding,
+                  std::uint64_t seed, std::vector<CheckItem>& items);
 
 /// The sequential kernel in f32 and f64, step by step, and its edge cases.
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,

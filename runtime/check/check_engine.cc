@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "runtime/check/check_claims.h"
+#include "runtime/cpu/solve.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/reference.h"
-#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {
@@ -52,8 +52,7 @@ BoundRun single_steps(const CellGraph& cell, const BoundRun& run, const RunOutpu
                 (row * depth + j) * entries + i,
                 from >= run.offsets[b]
                     ? run.symbols[s].get(from * entries + i)
-                    : history.get(
-                          (static_cast<std::int64_t>(b) * depth + run.offsets[b] - 1 - from) * entries + i));
+                    : history.get((static_cast<std::int64_t>(b) * depth + run.offsets[b] - 1 - from) * entries + i));
         }
     steps.histories[s] = histories;
   }
@@ -68,8 +67,7 @@ BoundRun jittered(const BoundRun& run, double relative, std::uint64_t seed) {
   const auto move = [&](Array& array) {
     if (array.count() == 0) return;
     Array copy(Dtype::F64, array.shape());
-    for (std::int64_t i = 0; i < array.count(); ++i)
-      copy.set(i, array.get(i) * (1 + relative * random.uniform(-1, 1)));
+    for (std::int64_t i = 0; i < array.count(); ++i) copy.set(i, array.get(i) * (1 + relative * random.uniform(-1, 1)));
     array = copy;
   };
   for (Array& array : moved.symbols) move(array);
@@ -143,8 +141,7 @@ Array rows_of(const Array& array, std::int64_t begin, std::int64_t end) {
   Array part(array.dtype(), shape);
   const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(array.dtype());
   if (part.count() > 0)
-    std::memcpy(part.data(),
-                static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(begin) * bytes,
+    std::memcpy(part.data(), static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(begin) * bytes,
                 static_cast<std::size_t>(end - begin) * bytes);
   return part;
 }
@@ -169,15 +166,13 @@ CheckItem resumed(const CellGraph& cell, const Program& program, const BindReque
       second.run.symbols[s] = rows_of(whole.run.symbols[s], cut, whole.length);
     }
   const RunOutput head = program.run(first.run);
-  for (std::size_t u = 0; u < cell.updates.size(); ++u)
-    second.run.symbols[cell.updates[u].symbol] = head.finals[u];
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) second.run.symbols[cell.updates[u].symbol] = head.finals[u];
   for (const auto& [name, array] : written_arrays(cell, first, head))
     for (std::size_t s = 0; s < cell.symbols.size(); ++s)
       if (cell.symbols[s].kind == SymbolKind::Input && name == cell.symbols[s].name + ".lag")
         second.run.histories[s] = array;
   const RunOutput tail = program.run(second.run);
-  const auto compare_to = [&](const std::string& name, const Array& part, const Array& full,
-                              std::int64_t begin) {
+  const auto compare_to = [&](const std::string& name, const Array& part, const Array& full, std::int64_t begin) {
     item.tried += part.count();
     if (same_bits(part, rows_of(full, begin, begin + part.shape()[0]))) return;
     item.passed = false;
@@ -190,8 +185,7 @@ CheckItem resumed(const CellGraph& cell, const Program& program, const BindReque
     compare_to(name, tail.states[u], all.states[u], cut);
     compare_to(name + ".final", tail.finals[u], all.finals[u], 0);
   }
-  for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    compare_to(cell.outs[o].name, tail.outs[o], all.outs[o], cut);
+  for (std::size_t o = 0; o < cell.outs.size(); ++o) compare_to(cell.outs[o].name, tail.outs[o], all.outs[o], cut);
   return item;
 }
 
@@ -232,8 +226,8 @@ CheckItem packed(const CellGraph& cell, const Program& program, const BindReques
 }
 
 /// Every strategy that a stage admits, over segments of a few steps; stages that do not admit it step by step.
-void strategies(const CellGraph& cell, const Structure& structure, const CompileOptions& compile, const Binding& binding,
-                double tolerance, double rounding, std::vector<CheckItem>& items) {
+void strategies(const CellGraph& cell, const Structure& structure, const CompileOptions& compile,
+                const Binding& binding, double tolerance, double rounding, std::vector<CheckItem>& items) {
   Solver solver(cell, structure, compile);
   for (const Strategy strategy :
        {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan, Strategy::Relaxation}) {
@@ -283,7 +277,8 @@ void check_engine(const CellGraph& cell, const Structure& structure, const BindR
     items[items.size() - 2].what += fmt::format(" ({})", to_string(p.dtype));
     items[items.size() - 1].what += fmt::format(" ({})", to_string(p.dtype));
     batch.length = 40;
-    strategies(cell, structure, options, bind(cell, batch), p.tolerance + default_tolerance(p.dtype), p.rounding, items);
+    strategies(cell, structure, options, bind(cell, batch), p.tolerance + default_tolerance(p.dtype), p.rounding,
+               items);
   }
 }
 

@@ -39,7 +39,11 @@ class Composer {
   /// `active[sequence * channels + c]`: the lane takes part.
   Composer(const CarrierCell& carriers, const StageData& data, Segments<Number>& segments, const SegmentStates& swept,
            std::vector<char> active)
-      : carriers_(carriers), data_(data), segments_(segments), swept_(swept), active_(std::move(active)),
+      : carriers_(carriers),
+        data_(data),
+        segments_(segments),
+        swept_(swept),
+        active_(std::move(active)),
         moved_(active_.size(), 0) {
     for (int i = 0; i < data.states(); ++i) {
       change_.emplace_back(static_cast<std::size_t>(data.mixed(i) * data.channels()), Number{0});

@@ -20,9 +20,9 @@ class Program {
   /// right shape and nobody else holds them: a repeated call then touches no fresh memory.
   RunOutput run(const BoundRun& run, RunOutput reuse = {}) const;
   double compile_ms() const;
-  CacheState cache() const;               ///< where the machine code came from
-  const std::string& llvm_ir() const;     ///< text handed to LLVM
-  std::string assembly() const;           ///< of the optimised module
+  CacheState cache() const;            ///< where the machine code came from
+  const std::string& llvm_ir() const;  ///< text handed to LLVM
+  std::string assembly() const;        ///< of the optimised module
 
  private:
   struct Impl;

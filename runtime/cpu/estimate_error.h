@@ -41,8 +41,8 @@ void widen(Scale& scale, const StageData& data, const Lane& lane) {
     for (std::int64_t m = 0; m < data.mixed(i); ++m, ++entry) {
       if (scale.most.size() <= entry)
         scale.most.push_back(0), scale.least.push_back(std::numeric_limits<double>::infinity());
-      const Number* row = reinterpret_cast<const Number*>(a.data) + lane.row * a.row_entries + a.mixed[m] +
-                          a.channel[lane.channel];
+      const Number* row =
+          reinterpret_cast<const Number*>(a.data) + lane.row * a.row_entries + a.mixed[m] + a.channel[lane.channel];
       for (std::int64_t t = 0; t < lane.steps; ++t, row += data.lanes().direction * a.row_entries) {
         const double here = 1 + std::fabs(static_cast<double>(*row));
         scale.most[entry] = std::max(scale.most[entry], here);
@@ -91,8 +91,7 @@ std::vector<double> growth_of(const StageData& data, StageKernels& kernels, cons
             const std::int64_t columns = data.mixed(j);
             for (std::int64_t k = 0; k < columns; ++k, ++column)
               if (cell.position[i][j] >= 0)
-                sum += std::fabs(
-                           value(to, cell.position[i][j], entry(data.mixed(i) * columns, m * columns + k))) *
+                sum += std::fabs(value(to, cell.position[i][j], entry(data.mixed(i) * columns, m * columns + k))) *
                        scale[column];
           }
           most = std::max(most, sum / scale[row]);
@@ -136,8 +135,7 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
     Scale& scale = scales[begins.size()];
     begins.push_back(lanes.size());
     for (std::int64_t k = 0;
-         k < kFollowed && w.segment + k < segments.count() && (k == 0 || !segments.is_first(w.segment + k));
-         ++k) {
+         k < kFollowed && w.segment + k < segments.count() && (k == 0 || !segments.is_first(w.segment + k)); ++k) {
       const SegmentLane here{static_cast<std::int32_t>(w.segment + k), w.channel};
       Lane lane = segments.lane(here);
       lane.steps = std::min(lane.steps, most_steps);
@@ -184,8 +182,8 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
     const double last = std::exp(std::min(mean * rest, 690.0));
     const double sum = rest <= 0                 ? 0
                        : std::fabs(mean) < 1e-12 ? rest
-                                                 : std::expm1(std::min(mean * rest, 690.0)) /
-                                                       std::expm1(mean) * std::exp(std::min(mean, 690.0));
+                                                 : std::expm1(std::min(mean * rest, 690.0)) / std::expm1(mean) *
+                                                       std::exp(std::min(mean, 690.0));
     estimate = std::max(estimate, std::max(peak, error * last + injected * sum) * scales[w].ratio());
   }
   return std::min(estimate, 1e300);

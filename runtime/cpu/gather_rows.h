@@ -17,14 +17,17 @@ namespace cellc {
 inline constexpr std::int64_t kChunkSteps = 64;
 
 template <int kCount, typename Number>
-inline void copy_fixed(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step, std::int64_t rows) {
+inline void copy_fixed(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step,
+                       std::int64_t rows) {
   // Too many streams for the hardware to follow: the next chunk's lines are asked for here, each once.
   const std::int64_t row_bytes = std::abs(from_step) * static_cast<std::int64_t>(sizeof(Number));
-  const std::int64_t every = std::clamp<std::int64_t>(row_bytes ? 64 / row_bytes : rows, 1, std::max<std::int64_t>(rows, 1));
+  const std::int64_t every =
+      std::clamp<std::int64_t>(row_bytes ? 64 / row_bytes : rows, 1, std::max<std::int64_t>(rows, 1));
   for (std::int64_t t = 0; t < rows; t += every) {
     __builtin_prefetch(from + kChunkSteps * from_step);
     const std::int64_t end = std::min(rows, t + every);
-    for (std::int64_t i = t; i < end; ++i, from += from_step, to += to_step) std::memcpy(to, from, kCount * sizeof(Number));
+    for (std::int64_t i = t; i < end; ++i, from += from_step, to += to_step)
+      std::memcpy(to, from, kCount * sizeof(Number));
   }
 }
 
@@ -34,13 +37,20 @@ template <typename Number>
 void copy_rows(const Number* from, std::int64_t from_step, Number* to, std::int64_t to_step, std::int64_t rows,
                std::int64_t count) {
   switch (count) {
-    case 1: return copy_fixed<1>(from, from_step, to, to_step, rows);
-    case 2: return copy_fixed<2>(from, from_step, to, to_step, rows);
-    case 3: return copy_fixed<3>(from, from_step, to, to_step, rows);
-    case 4: return copy_fixed<4>(from, from_step, to, to_step, rows);
-    case 8: return copy_fixed<8>(from, from_step, to, to_step, rows);
-    case 16: return copy_fixed<16>(from, from_step, to, to_step, rows);
-    default: break;
+    case 1:
+      return copy_fixed<1>(from, from_step, to, to_step, rows);
+    case 2:
+      return copy_fixed<2>(from, from_step, to, to_step, rows);
+    case 3:
+      return copy_fixed<3>(from, from_step, to, to_step, rows);
+    case 4:
+      return copy_fixed<4>(from, from_step, to, to_step, rows);
+    case 8:
+      return copy_fixed<8>(from, from_step, to, to_step, rows);
+    case 16:
+      return copy_fixed<16>(from, from_step, to, to_step, rows);
+    default:
+      break;
   }
   for (; count >= 8; count -= 8, from += 8, to += 8) copy_fixed<8>(from, from_step, to, to_step, rows);
   for (; count > 0; --count, ++from, ++to) copy_fixed<1>(from, from_step, to, to_step, rows);
@@ -83,8 +93,8 @@ void lanes_to_rows(const Number* const* lanes, std::int64_t step, std::int64_t r
 }
 
 template <typename Number>
-void rows_to_lanes(const Number* from, std::int64_t from_step, std::int64_t rows, Number* const* lanes, std::int64_t step,
-                   bool past_caches) {
+void rows_to_lanes(const Number* from, std::int64_t from_step, std::int64_t rows, Number* const* lanes,
+                   std::int64_t step, bool past_caches) {
   const std::int64_t blocks = step == 1 || step == -1 ? rows / kBlock : 0, turned = blocks * kBlock;
   if (step == 1 && blocks) {
     block_turner<Number>().to_lanes(from, {blocks, from_step}, lanes, past_caches);

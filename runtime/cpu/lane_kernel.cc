@@ -47,7 +47,12 @@ bool channels_in_order(const LaneArray& a) {
 class LaneTile {
  public:
   LaneTile(const LaneKernel& kernel, const LaneData& data, const SegmentStates& from, SegmentStates& to, bool write)
-      : kernel_(kernel), plan_(kernel.compiled_.plan), data_(data), from_(from), to_(to), write_(write),
+      : kernel_(kernel),
+        plan_(kernel.compiled_.plan),
+        data_(data),
+        from_(from),
+        to_(to),
+        write_(write),
         size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))) {
     for (const LaneArray& a : data.symbols) {
       in_order_.push_back(channels_in_order(a));
@@ -59,9 +64,12 @@ class LaneTile {
 #endif
 
   void run(const Tile& tile) {
-    if (tile.in_place) run_in_place(tile);
-    else if (size_ == 4) run_gathered<float>(tile);
-    else run_gathered<double>(tile);
+    if (tile.in_place)
+      run_in_place(tile);
+    else if (size_ == 4)
+      run_gathered<float>(tile);
+    else
+      run_gathered<double>(tile);
   }
 
  private:
@@ -103,15 +111,24 @@ class LaneTile {
         return static_cast<std::uint64_t>(axis == kernel_.lane_ ? lanes_ : data_.sizes.at(axis));
       }
       case SlotKind::Param:
-      case SlotKind::InputRow: return address(pointers_[id].row);
-      case SlotKind::InputStep: return static_cast<std::uint64_t>(pointers_[id].step);
-      case SlotKind::Once: return address(grown(once_, id, entries(plan_.once[id].dims)));
-      case SlotKind::Temp: return address(grown(temps_, id, entries(plan_.temps[id].dims)));
-      case SlotKind::Time: return 0;
-      case SlotKind::StateOld: return address(pointers_[state_symbol(slot.id)].old);
-      case SlotKind::StateRow: return address(pointers_[state_symbol(slot.id)].row);
-      case SlotKind::StateStep: return static_cast<std::uint64_t>(pointers_[state_symbol(slot.id)].step);
-      default: throw std::logic_error("lanes: no such slot");
+      case SlotKind::InputRow:
+        return address(pointers_[id].row);
+      case SlotKind::InputStep:
+        return static_cast<std::uint64_t>(pointers_[id].step);
+      case SlotKind::Once:
+        return address(grown(once_, id, entries(plan_.once[id].dims)));
+      case SlotKind::Temp:
+        return address(grown(temps_, id, entries(plan_.temps[id].dims)));
+      case SlotKind::Time:
+        return 0;
+      case SlotKind::StateOld:
+        return address(pointers_[state_symbol(slot.id)].old);
+      case SlotKind::StateRow:
+        return address(pointers_[state_symbol(slot.id)].row);
+      case SlotKind::StateStep:
+        return static_cast<std::uint64_t>(pointers_[state_symbol(slot.id)].step);
+      default:
+        throw std::logic_error("lanes: no such slot");
     }
   }
 
@@ -331,7 +348,8 @@ class LaneTile {
       const LaneRun& r = tile.runs[i];
       if (r.lane.steps == 0) {
         for (std::int64_t t = 0; t < n; ++t)
-          for (std::int64_t m = 0; m < mixed(s); ++m) std::fill_n(to + t * width + m * lanes_ + r.first_lane, r.count, Number{});
+          for (std::int64_t m = 0; m < mixed(s); ++m)
+            std::fill_n(to + t * width + m * lanes_ + r.first_lane, r.count, Number{});
         continue;
       }
       const std::int64_t* const channel = a.channel.data() + r.lane.channel;
@@ -340,21 +358,20 @@ class LaneTile {
       const Number* const row = all + (r.lane.row - (a.shifted ? data_.direction : 0)) * a.row_entries;
       const Number* const first =
           a.shifted ? reinterpret_cast<const Number*>(a.first) + r.lane.sequence * a.row_entries : nullptr;
-      const bool only_first =
-          a.shifted && r.lane.at_start && last == 0;  // the array may have no row before it
+      const bool only_first = a.shifted && r.lane.at_start && last == 0;  // the array may have no row before it
       const std::int64_t valid = std::clamp<std::int64_t>(last + 1 - done, 0, n);
       for (std::int64_t m = 0; m < static_cast<std::int64_t>(a.mixed.size()); ++m) {
         Number* const here = to + m * lanes_ + r.first_lane;
         const auto rows = [&](const Number* from, std::int64_t step, std::int64_t begin, std::int64_t end) {
-          if (in_order_[s]) return copy_rows(from + channel[0], step, here + begin * width, width, end - begin, r.count);
+          if (in_order_[s])
+            return copy_rows(from + channel[0], step, here + begin * width, width, end - begin, r.count);
           for (std::int64_t t = begin; t < end; ++t, from += step)
             for (std::int64_t c = 0; c < r.count; ++c) here[t * width + c] = from[channel[c]];
         };
         std::int64_t begin = 0;
         if (a.shifted && done == 0 && r.lane.at_start) rows(first + a.mixed[m], 0, begin++, 1);
         rows(row + (done + begin) * move + a.mixed[m], move, begin, std::max(begin, valid));
-        if (valid < n)
-          rows((only_first ? first : row + last * move) + a.mixed[m], 0, std::max(begin, valid), n);
+        if (valid < n) rows((only_first ? first : row + last * move) + a.mixed[m], 0, std::max(begin, valid), n);
       }
     }
   }
@@ -372,7 +389,8 @@ class LaneTile {
       for (std::size_t l = 0; l < kBlock && all; ++l) {
         const LaneRun& r = tile.runs[turned + l];
         all = r.count == 1 && r.lane.steps >= done + n;
-        lanes[l] = reinterpret_cast<Number*>(a.data) + r.lane.row * a.row_entries + done * step + a.mixed[0] + a.channel[r.lane.channel];
+        lanes[l] = reinterpret_cast<Number*>(a.data) + r.lane.row * a.row_entries + done * step + a.mixed[0] +
+                   a.channel[r.lane.channel];
       }
       if (!all) break;
       rows_to_lanes(from + tile.runs[turned].first_lane, width, n, lanes, step, large_[s] != 0);
@@ -474,9 +492,11 @@ void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const
     }
     if (in_place && n >= kInPlaceLanes && first.steps > 0) {
       n -= n % compiled_.vector_lanes;  // the rest of the channels is gathered
-      const std::int64_t piece = std::max<std::int64_t>(kInPlaceLanes, std::min<std::int64_t>(1024, (share + 63) / 64 * 64));
+      const std::int64_t piece =
+          std::max<std::int64_t>(kInPlaceLanes, std::min<std::int64_t>(1024, (share + 63) / 64 * 64));
       for (std::int64_t at = 0; at < n;) {
-        const std::int64_t take = n - at < 2 * piece ? (n - at <= piece ? n - at : ((n - at) / 2 + 63) / 64 * 64) : piece;
+        const std::int64_t take =
+            n - at < 2 * piece ? (n - at <= piece ? n - at : ((n - at) / 2 + 63) / 64 * 64) : piece;
         Tile tile;
         tile.in_place = true;
         tile.lanes = take;
@@ -535,42 +555,47 @@ void LaneKernel::scan(const ScanKernels& kernels, const SegmentStates& from, Seg
   // Tiles are taken in the order of time, so whoever waits for its turn waits for one that runs.
   std::atomic<std::int64_t> next{0}, turn{0};
   const bool wide = size_of(kernels.step->compiled_.dtype) == 8;
-  run_on_threads(static_cast<int>(std::clamp<std::int64_t>(threads, 1, static_cast<std::int64_t>(tiles.size()))), [&](int) {
-    LaneTile carrying(*kernels.carriers, *kernels.carried, from, swept, false);
-    LaneTile stepping(*kernels.step, *kernels.data, starts, ends, true);
-    const auto work = [&]<typename Number>(Number, std::int64_t t) {
-      const Tile& tile = tiles[static_cast<std::size_t>(t)];
-      bool composed = false;
-      try {
-        carrying.open<Number>(tile, tile.steps);
-        // All steps of some lanes after each other: few enough streams for the hardware to follow.
-        carrying.load<Number>(tile, 0, tile.steps, 0);
-        for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk())
-          carrying.advance<Number>(tile, done, std::min(carrying.chunk(), tile.steps - done), done);
-        for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;) turn.wait(at, std::memory_order_acquire);
-        compose(tile.runs.front().lane.segment, tile.runs.back().lane.segment + 1);
-        composed = true;
-        turn.store(t + 1, std::memory_order_release);
-        turn.notify_all();
-        stepping.open<Number>(tile, 0);
-        stepping.borrow_inputs(carrying);
-        for (std::int64_t done = 0; done < tile.steps; done += stepping.chunk())
-          stepping.advance<Number>(tile, done, std::min(stepping.chunk(), tile.steps - done), done);
-      } catch (...) {
-        // Nobody may wait for a turn that never comes.
-        if (!composed) {
-          for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;) turn.wait(at, std::memory_order_acquire);
-          turn.store(t + 1, std::memory_order_release);
-          turn.notify_all();
-        }
-        throw;
-      }
-    };
-    for (std::int64_t t; (t = next.fetch_add(1)) < static_cast<std::int64_t>(tiles.size());) {
-      if (wide) work(double{}, t);
-      else work(float{}, t);
-    }
-  });
+  run_on_threads(static_cast<int>(std::clamp<std::int64_t>(threads, 1, static_cast<std::int64_t>(tiles.size()))),
+                 [&](int) {
+                   LaneTile carrying(*kernels.carriers, *kernels.carried, from, swept, false);
+                   LaneTile stepping(*kernels.step, *kernels.data, starts, ends, true);
+                   const auto work = [&]<typename Number>(Number, std::int64_t t) {
+                     const Tile& tile = tiles[static_cast<std::size_t>(t)];
+                     bool composed = false;
+                     try {
+                       carrying.open<Number>(tile, tile.steps);
+                       // All steps of some lanes after each other: few enough streams for the hardware to follow.
+                       carrying.load<Number>(tile, 0, tile.steps, 0);
+                       for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk())
+                         carrying.advance<Number>(tile, done, std::min(carrying.chunk(), tile.steps - done), done);
+                       for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;)
+                         turn.wait(at, std::memory_order_acquire);
+                       compose(tile.runs.front().lane.segment, tile.runs.back().lane.segment + 1);
+                       composed = true;
+                       turn.store(t + 1, std::memory_order_release);
+                       turn.notify_all();
+                       stepping.open<Number>(tile, 0);
+                       stepping.borrow_inputs(carrying);
+                       for (std::int64_t done = 0; done < tile.steps; done += stepping.chunk())
+                         stepping.advance<Number>(tile, done, std::min(stepping.chunk(), tile.steps - done), done);
+                     } catch (...) {
+                       // Nobody may wait for a turn that never comes.
+                       if (!composed) {
+                         for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;)
+                           turn.wait(at, std::memory_order_acquire);
+                         turn.store(t + 1, std::memory_order_release);
+                         turn.notify_all();
+                       }
+                       throw;
+                     }
+                   };
+                   for (std::int64_t t; (t = next.fetch_add(1)) < static_cast<std::int64_t>(tiles.size());) {
+                     if (wide)
+                       work(double{}, t);
+                     else
+                       work(float{}, t);
+                   }
+                 });
 }
 
 }  // namespace cellc

@@ -14,9 +14,9 @@ namespace cellc {
 /// An array as lanes see it. Entry (row, mixed m, channel c) lies at
 /// row * row_entries + mixed[m] + channel[c].
 struct LaneArray {
-  std::byte* data = nullptr;         ///< null: a state that is not written
-  std::int64_t row_entries = 0;      ///< 0: a param
-  std::vector<std::int64_t> mixed;   ///< offsets in entries
+  std::byte* data = nullptr;        ///< null: a state that is not written
+  std::int64_t row_entries = 0;     ///< 0: a param
+  std::vector<std::int64_t> mixed;  ///< offsets in entries
   std::vector<std::int64_t> channel;
   bool in_place = false;             ///< one mixed entry, and channel[c] == c
   bool shifted = false;              ///< rows are read one step earlier; a first step reads `first`
@@ -25,9 +25,9 @@ struct LaneArray {
 
 /// The steps of one channel of one segment.
 struct Lane {
-  std::int32_t segment;   ///< selects the row of starts and ends
+  std::int32_t segment;  ///< selects the row of starts and ends
   std::int32_t channel;
-  std::int64_t row;       ///< row of the first step
+  std::int64_t row;  ///< row of the first step
   std::int64_t steps;
   std::int32_t sequence;  ///< for `first`
   bool at_start;          ///< the first step is the sequence's first
@@ -35,15 +35,15 @@ struct Lane {
 
 /// Values of the states of some segments: [segment, mixed, channel], arithmetic precision.
 struct SegmentStates {
-  std::vector<Array> arrays;         ///< by state of the kernel's cell
+  std::vector<Array> arrays;  ///< by state of the kernel's cell
 };
 
 /// What a lane cell is run on.
 struct LaneData {
-  std::vector<LaneArray> symbols;    ///< by symbol of the cell; for states: the array that is written
+  std::vector<LaneArray> symbols;  ///< by symbol of the cell; for states: the array that is written
   std::int64_t channels = 1;
   std::int64_t rows = 0;
-  std::int64_t direction = 1;        ///< -1: time runs backwards through the rows
+  std::int64_t direction = 1;  ///< -1: time runs backwards through the rows
   std::map<AxisId, std::int64_t> sizes;
 };
 

@@ -46,7 +46,8 @@ Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance,
   for (Array& a : to.arrays) a = Array(a.dtype(), a.shape());
   put_identity<Number>(carrying.cell, data, kSegments, from);
   for (std::int64_t i = 0; i < data.states(); ++i)
-    std::copy_n(static_cast<const Number*>(at.arrays[i].data()), at.arrays[i].count(), static_cast<Number*>(from.arrays[i].data()));
+    std::copy_n(static_cast<const Number*>(at.arrays[i].data()), at.arrays[i].count(),
+                static_cast<Number*>(from.arrays[i].data()));
   kernels.carriers().kernel.run(data.extended(carrying.cell.cell), observe, from, to, false, threads);
   // By channel, the slowest of its places.
   std::vector<double> steps;
@@ -63,7 +64,9 @@ Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance,
             norm = std::max(norm, std::fabs(static_cast<double>(p[(s * entries + m) * data.channels() + c])));
         }
       const double factor = std::pow(norm, 1.0 / static_cast<double>(kObserved));
-      const double need = !(factor < 1) ? 1e18 : norm == 0 ? kObserved / 2.0 : std::log(tolerance / 8) / std::log(factor);
+      const double need = !(factor < 1) ? 1e18
+                          : norm == 0   ? kObserved / 2.0
+                                        : std::log(tolerance / 8) / std::log(factor);
       slowest = std::max(slowest, need);
     }
     steps.push_back(slowest);
@@ -71,7 +74,8 @@ Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance,
   std::sort(steps.begin(), steps.end());
   const std::size_t n = steps.size();
   result.typical = steps[n / 2];
-  result.slow = static_cast<double>(std::count_if(steps.begin(), steps.end(), [&](double s) { return s > static_cast<double>(segment) / 2; })) /
+  result.slow = static_cast<double>(std::count_if(steps.begin(), steps.end(),
+                                                  [&](double s) { return s > static_cast<double>(segment) / 2; })) /
                 static_cast<double>(n);
   // The run-up covers those that can be covered, with some room for what the places looked at do not
   // show; one in a hundred may miss and be repaired.
@@ -82,7 +86,8 @@ Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance,
 
 }  // namespace
 
-Forgetting probe_stage(const StageData& data, StageKernels& kernels, double tolerance, std::int64_t segment, int threads) {
+Forgetting probe_stage(const StageData& data, StageKernels& kernels, double tolerance, std::int64_t segment,
+                       int threads) {
   return data.dtype() == Dtype::F64 ? probe<double>(data, kernels, tolerance, segment, threads)
                                     : probe<float>(data, kernels, tolerance, segment, threads);
 }

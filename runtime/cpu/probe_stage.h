@@ -1,12 +1,13 @@
 #pragma once
 // A look at the data: how fast the lanes of a stage forget, from a few short segments with carriers.
-#include "runtime/strategy/choose_strategy.h"
 #include "runtime/cpu/stage_data.h"
 #include "runtime/cpu/stage_kernels.h"
+#include "runtime/strategy/choose_strategy.h"
 
 namespace cellc {
 
 /// `segment`: the length that a lane would have to forget within.
-Forgetting probe_stage(const StageData& data, StageKernels& kernels, double tolerance, std::int64_t segment, int threads);
+Forgetting probe_stage(const StageData& data, StageKernels& kernels, double tolerance, std::int64_t segment,
+                       int threads);
 
 }  // namespace cellc

@@ -22,12 +22,12 @@ ProductShape product_shape(const Plan& plan, const Product& product, const std::
 
 namespace {
 
-void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const float* a, blasint lda, const float* b, blasint ldb,
-          float* c, blasint ldc) {
+void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const float* a, blasint lda, const float* b,
+          blasint ldb, float* c, blasint ldc) {
   cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
 }
-void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const double* a, blasint lda, const double* b, blasint ldb,
-          double* c, blasint ldc) {
+void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const double* a, blasint lda, const double* b,
+          blasint ldb, double* c, blasint ldc) {
   cblas_dgemm(CblasRowMajor, CblasNoTrans, transpose, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
 }
 
@@ -50,8 +50,9 @@ void multiply(const ProductShape& s, bool sum_last, const T* matrix, const T* op
   }
   const auto narrow = [](std::int64_t n) { return static_cast<blasint>(std::max<std::int64_t>(n, 1)); };
   for (std::int64_t b = 0; b < s.batch; ++b) {
-    gemm(sum_last ? CblasTrans : CblasNoTrans, narrow(std::max(rows, kProductRows)), narrow(s.width), narrow(s.depth), operand + b * s.depth, narrow(in),
-         matrix + b * s.width * s.depth, narrow(sum_last ? s.depth : s.width), target + b * s.width, narrow(out));
+    gemm(sum_last ? CblasTrans : CblasNoTrans, narrow(std::max(rows, kProductRows)), narrow(s.width), narrow(s.depth),
+         operand + b * s.depth, narrow(in), matrix + b * s.width * s.depth, narrow(sum_last ? s.depth : s.width),
+         target + b * s.width, narrow(out));
   }
   if (target != result) std::copy_n(target, rows * out, result);
 }

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <cstring>
 
-#include "runtime/data/bind.h"
-#include "runtime/strategy/predict_iterations.h"
 #include "runtime/cpu/products.h"
-#include "runtime/evaluate/row_difference.h"
-#include "runtime/data/threads.h"
 #include "runtime/cpu/time_window.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/threads.h"
+#include "runtime/evaluate/row_difference.h"
+#include "runtime/strategy/predict_iterations.h"
 
 namespace cellc {
 
@@ -27,13 +27,18 @@ std::unique_ptr<Relaxation> Relaxation::make(const CellGraph& cell, const Struct
   const auto start = Clock::now();
   std::optional<RelaxedCell> relaxed = relax(cell, structure, stage);
   if (!relaxed) return nullptr;
-  std::unique_ptr<Relaxation> result(new Relaxation(cell, structure.stages[stage].states, std::move(*relaxed), options));
+  std::unique_ptr<Relaxation> result(
+      new Relaxation(cell, structure.stages[stage].states, std::move(*relaxed), options));
   result->compile_ms_ = ms_since(start);
   return result;
 }
 
-Relaxation::Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options)
-    : cell_(cell), states_(states), relaxed_(std::move(relaxed)), mixing_plan_(make_plan(relaxed_.mixing.cell, Structure{})),
+Relaxation::Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed,
+                       const CompileOptions& options)
+    : cell_(cell),
+      states_(states),
+      relaxed_(std::move(relaxed)),
+      mixing_plan_(make_plan(relaxed_.mixing.cell, Structure{})),
       options_(options) {}
 
 /// Compiles when a run first asks: whoever weighs the strategies only needs shapes.
@@ -68,7 +73,9 @@ double Relaxation::iteration_ns(const BoundRun& run) const {
   // What an iteration takes beside its products, by entry of the state: gates, scans, comparisons.
   constexpr double kBeside = 9;
   ProductShape largest{0, 0, 0};
-  const auto entries = [](const ProductShape& s) { return static_cast<double>(s.batch) * static_cast<double>(s.width) * static_cast<double>(s.depth); };
+  const auto entries = [](const ProductShape& s) {
+    return static_cast<double>(s.batch) * static_cast<double>(s.width) * static_cast<double>(s.depth);
+  };
   double coupled = 0;
   for (const Product& p : mixing_plan_.products) {
     const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
@@ -76,7 +83,8 @@ double Relaxation::iteration_ns(const BoundRun& run) const {
   }
   for (const int u : states_) {
     double count = 1;
-    for (const AxisId a : cell_.symbols[cell_.updates[u].symbol].axes) count *= static_cast<double>(run.sizes.at(cell_.graph.axis(a).extent_of));
+    for (const AxisId a : cell_.symbols[cell_.updates[u].symbol].axes)
+      count *= static_cast<double>(run.sizes.at(cell_.graph.axis(a).extent_of));
     coupled += count;
   }
   const std::int64_t threads = thread_count(run.threads);
@@ -157,7 +165,8 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
     report.iterations = std::max(report.iterations, found.report.iterations);
     report.max_residual = std::max(report.max_residual, found.report.max_residual);
     report.error_estimate = std::max(report.error_estimate, found.report.error_estimate);
-    if (found.report.contraction) report.contraction = std::max(report.contraction.value_or(0), *found.report.contraction);
+    if (found.report.contraction)
+      report.contraction = std::max(report.contraction.value_or(0), *found.report.contraction);
     if (begin == 0) report.predicted_iterations = found.report.predicted_iterations;
     report.trace.insert(report.trace.end(), found.report.trace.begin(), found.report.trace.end());
     for (Unconverged& u : found.unconverged) {
@@ -211,7 +220,8 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
     for (settled = false; k < most && !settled; ++k) {
       terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));
       SolveReport solved;
-      RunOutput next = inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
+      RunOutput next =
+          inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
       if (!inner_counted_) {
         inner_counted_ = true;
         compile_ms_ += solved.compile_ms;
@@ -257,7 +267,8 @@ double Relaxation::check(const RunArrays& arrays, double tolerance, std::vector<
   const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
   double most = 0;
   for (std::size_t i = 0; i < states_.size(); ++i)
-    most = std::max(most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, tolerance, run.reverse, unconverged));
+    most = std::max(most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, tolerance, run.reverse,
+                                      unconverged));
   return most;
 }
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "compiler/plan/plan.h"
 #include "compiler/derive/relaxed_cell.h"
+#include "compiler/plan/plan.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/cpu/solve_stage.h"
 

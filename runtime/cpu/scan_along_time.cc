@@ -84,8 +84,7 @@ class StepsAsLanes {
 
   std::byte* grown(std::vector<Array>& buffers, std::size_t i, std::int64_t count) {
     if (buffers.size() <= i) buffers.resize(i + 1);
-    if (!buffers[i].data() || buffers[i].count() < count)
-      buffers[i] = Array(kernel_.compiled_.dtype, {count});
+    if (!buffers[i].data() || buffers[i].count() < count) buffers[i] = Array(kernel_.compiled_.dtype, {count});
     return static_cast<std::byte*>(buffers[i].data());
   }
 
@@ -169,8 +168,7 @@ double logarithm(double product) {
 template <typename Number>
 class Worker {
  public:
-  Worker(const StageData& data, const StageKernels::Carrying& carrying, const LaneData& carried,
-         const LaneKernel& step)
+  Worker(const StageData& data, const StageKernels::Carrying& carrying, const LaneData& carried, const LaneKernel& step)
       : data_(data),
         composer_(*step_composer<Number>()),
         carriers_(carrying.kernel, carried),
@@ -223,8 +221,7 @@ class Worker {
   std::vector<const std::byte*> lines_;
   Number* trajectory_ = nullptr;
   bool large_ = false;
-  alignas(64) Number zero_[kChunk], one_[kChunk], offset_[kChunk], factor_[kChunk], stepped_[kChunk],
-      last_[kChunk];
+  alignas(64) Number zero_[kChunk], one_[kChunk], offset_[kChunk], factor_[kChunk], stepped_[kChunk], last_[kChunk];
   alignas(64) Number state_[kChunk + 1];
 };
 
@@ -250,8 +247,8 @@ bool scans_along_time(const StageData& data, const CarrierCell& carriers) {
 }
 
 template <typename Number>
-AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments,
-                          double tolerance, int threads) {
+AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments, double tolerance,
+                          int threads) {
   const StageKernels::Carrying& carrying = kernels.carriers();
   const LaneData carried = data.extended(carrying.cell.cell);
   const LaneKernel& step = kernels.step();
@@ -259,8 +256,7 @@ AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments
   AlongTime result;
   result.residual.assign(static_cast<std::size_t>(count), 0);
   std::vector<double> logs(static_cast<std::size_t>(count), 0);
-  std::vector<Number> reached(
-      static_cast<std::size_t>(count));  // the end, had the segment begun where it does
+  std::vector<Number> reached(static_cast<std::size_t>(count));  // the end, had the segment begun where it does
   // Segments are taken in the order of time, so whoever waits for its turn waits for one that runs.
   std::atomic<std::int64_t> next{0}, turn{0};
   std::atomic<bool> failed{false};

@@ -28,7 +28,7 @@ struct AlongTime {
 
 /// Writes the trajectory; fills starts and ends of all segments.
 template <typename Number>
-AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments,
-                          double tolerance, int threads);
+AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments, double tolerance,
+                          int threads);
 
 }  // namespace cellc

@@ -31,7 +31,9 @@ class Segments {
   bool is_first(std::int64_t s) const { return list_[s].first == 0; }
   SegmentStates& starts() { return starts_; }
   SegmentStates& ends() { return ends_; }
-  SegmentStates states() const { return data_.make_states(data_.stage().lanes, static_cast<std::int64_t>(list_.size())); }
+  SegmentStates states() const {
+    return data_.make_states(data_.stage().lanes, static_cast<std::int64_t>(list_.size()));
+  }
 
   std::int64_t entry(int state, std::int64_t segment, std::int64_t m, std::int64_t channel) const {
     return (segment * data_.mixed(state) + m) * data_.channels() + channel;
@@ -81,7 +83,8 @@ class Segments {
     for (int i = 0; i < data_.states(); ++i) {
       Number* const target = static_cast<Number*>(to.arrays[i].data());
       for (std::int64_t m = 0; m < data_.mixed(i); ++m)
-        target[entry(i, place, m, at.channel)] = first ? start(i)[entry(i, at.segment, m, at.channel)] : end(i)[entry(i, at.segment - 1, m, at.channel)];
+        target[entry(i, place, m, at.channel)] =
+            first ? start(i)[entry(i, at.segment, m, at.channel)] : end(i)[entry(i, at.segment - 1, m, at.channel)];
     }
   }
 

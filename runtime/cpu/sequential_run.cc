@@ -65,7 +65,11 @@ Array widened(const Array& array, Dtype dtype) {
 class SequentialRun {
  public:
   SequentialRun(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse)
-      : compiled_(compiled), plan_(compiled.plan), run_(run), reuse_(std::move(reuse)), narrow_(plan_.options.narrow_storage),
+      : compiled_(compiled),
+        plan_(compiled.plan),
+        run_(run),
+        reuse_(std::move(reuse)),
+        narrow_(plan_.options.narrow_storage),
         arithmetic_(compiled.dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32) {}
 
   RunOutput operator()() {
@@ -115,8 +119,9 @@ class SequentialRun {
       throw RequestError(fmt::format("{}{}: expected {} entries, found {}", symbol.name, what, count, given.count()));
     }
     if (given.dtype() == dtype) return given;
-    if (size_of(dtype) == 2) throw RequestError(fmt::format("{}{}: expected {}, found {}", symbol.name, what,
-                                                            to_string(dtype), to_string(given.dtype())));
+    if (size_of(dtype) == 2)
+      throw RequestError(
+          fmt::format("{}{}: expected {}, found {}", symbol.name, what, to_string(dtype), to_string(given.dtype())));
     return dtype == Dtype::F64 ? widened<double>(given, dtype) : widened<float>(given, dtype);
   }
 
@@ -130,9 +135,15 @@ class SequentialRun {
       const Symbol& symbol = symbols[s];
       const Array& given = run_.symbols[s];
       switch (symbol.kind) {
-        case SymbolKind::Input: arrays_.push_back(checked(symbol, given, {rows_}, compiled_.dtype, "")); break;
-        case SymbolKind::State: arrays_.push_back(checked(symbol, given, {sequences_}, arithmetic_, "")); break;
-        case SymbolKind::Param: arrays_.push_back(checked(symbol, given, {}, arithmetic_, "")); break;
+        case SymbolKind::Input:
+          arrays_.push_back(checked(symbol, given, {rows_}, compiled_.dtype, ""));
+          break;
+        case SymbolKind::State:
+          arrays_.push_back(checked(symbol, given, {sequences_}, arithmetic_, ""));
+          break;
+        case SymbolKind::Param:
+          arrays_.push_back(checked(symbol, given, {}, arithmetic_, ""));
+          break;
       }
       Array history;
       std::int64_t depth = symbol.max_lag;
@@ -163,16 +174,14 @@ class SequentialRun {
   static void add_output(std::vector<Array>& outputs, std::vector<Array>& earlier, Dtype dtype,
                          const std::vector<std::int64_t>& shape) {
     const std::size_t i = outputs.size();
-    const bool fits = i < earlier.size() && earlier[i].dtype() == dtype && earlier[i].shape() == shape &&
-                      earlier[i].is_sole_owner();
+    const bool fits =
+        i < earlier.size() && earlier[i].dtype() == dtype && earlier[i].shape() == shape && earlier[i].is_sole_owner();
     outputs.push_back(fits ? std::move(earlier[i]) : Array::uninitialised(dtype, shape));
   }
 
   // Slots --------------------------------------------------------------------------------------
 
-  std::int64_t steps_of(std::int64_t sequence) const {
-    return run_.offsets[sequence + 1] - run_.offsets[sequence];
-  }
+  std::int64_t steps_of(std::int64_t sequence) const { return run_.offsets[sequence + 1] - run_.offsets[sequence]; }
   /// The row of a sequence's step, in the order of the run.
   std::int64_t row_of(std::int64_t sequence, std::int64_t step) const {
     return run_.reverse ? run_.offsets[sequence + 1] - 1 - step : run_.offsets[sequence] + step;
@@ -195,7 +204,8 @@ class SequentialRun {
       case SlotKind::OutRow:
       case SlotKind::OutStep:
         return entries(plan_.cell.outs[id].index) * static_cast<std::int64_t>(size_of(compiled_.dtype));
-      default: return entries(plan_.chunks[id].dims) * static_cast<std::int64_t>(size_of(arithmetic_));
+      default:
+        return entries(plan_.chunks[id].dims) * static_cast<std::int64_t>(size_of(arithmetic_));
     }
   }
 
@@ -206,14 +216,20 @@ class SequentialRun {
       return at(array, 0) + static_cast<std::uint64_t>(at_row * row_bytes(slot.kind, id));
     };
     switch (slot.kind) {
-      case SlotKind::Length: return static_cast<std::uint64_t>(length(static_cast<AxisId>(id)));
-      case SlotKind::Param: return at(arrays_[id], 0);
-      case SlotKind::Once: return at(once_[id], 0);
-      case SlotKind::Temp: return at(scratch.temps[id], 0);
-      case SlotKind::InputRow: return base_and_row(arrays_[id], row);
+      case SlotKind::Length:
+        return static_cast<std::uint64_t>(length(static_cast<AxisId>(id)));
+      case SlotKind::Param:
+        return at(arrays_[id], 0);
+      case SlotKind::Once:
+        return at(once_[id], 0);
+      case SlotKind::Temp:
+        return at(scratch.temps[id], 0);
+      case SlotKind::InputRow:
+        return base_and_row(arrays_[id], row);
       case SlotKind::History:
         return at(histories_[id], piece.sequence * history_depth_[id] * entries(plan_.cell.symbols[id].axes));
-      case SlotKind::Time: return static_cast<std::uint64_t>(piece.begin);
+      case SlotKind::Time:
+        return static_cast<std::uint64_t>(piece.begin);
       case SlotKind::StateOld: {
         const StateUpdate& u = plan_.cell.updates[id];
         const std::int64_t n = entries(plan_.cell.symbols[u.symbol].axes);
@@ -221,11 +237,16 @@ class SequentialRun {
         if (narrow_) return at(scratch.carried[(piece.begin - 1) % 2][id], 0);
         return at(output_.states[id], row_of(piece.sequence, piece.begin - 1) * n);
       }
-      case SlotKind::StateNew: return at(scratch.carried[piece.begin % 2][id], 0);
-      case SlotKind::StateSpare: return at(scratch.carried[(piece.begin + 1) % 2][id], 0);
-      case SlotKind::StateRow: return base_and_row(output_.states[id], row);
-      case SlotKind::OutRow: return base_and_row(output_.outs[id], row);
-      case SlotKind::ChunkRow: return base_and_row(scratch.chunks[id], row - block.row_begin);
+      case SlotKind::StateNew:
+        return at(scratch.carried[piece.begin % 2][id], 0);
+      case SlotKind::StateSpare:
+        return at(scratch.carried[(piece.begin + 1) % 2][id], 0);
+      case SlotKind::StateRow:
+        return base_and_row(output_.states[id], row);
+      case SlotKind::OutRow:
+        return base_and_row(output_.outs[id], row);
+      case SlotKind::ChunkRow:
+        return base_and_row(scratch.chunks[id], row - block.row_begin);
       case SlotKind::InputStep:
       case SlotKind::StateStep:
       case SlotKind::OutStep:
@@ -256,11 +277,20 @@ class SequentialRun {
     std::vector<std::uint64_t> values;
     for (const Slot& slot : compiled_.kernels[plan_.once_kernel].slots) {
       switch (slot.kind) {
-        case SlotKind::Length: values.push_back(static_cast<std::uint64_t>(length(static_cast<AxisId>(slot.id)))); break;
-        case SlotKind::Param: values.push_back(at(arrays_[slot.id], 0)); break;
-        case SlotKind::Once: values.push_back(at(once_[slot.id], 0)); break;
-        case SlotKind::Temp: values.push_back(at(scratch.temps[slot.id], 0)); break;
-        default: throw std::logic_error("run: a value of params reads a row");
+        case SlotKind::Length:
+          values.push_back(static_cast<std::uint64_t>(length(static_cast<AxisId>(slot.id))));
+          break;
+        case SlotKind::Param:
+          values.push_back(at(arrays_[slot.id], 0));
+          break;
+        case SlotKind::Once:
+          values.push_back(at(once_[slot.id], 0));
+          break;
+        case SlotKind::Temp:
+          values.push_back(at(scratch.temps[slot.id], 0));
+          break;
+        default:
+          throw std::logic_error("run: a value of params reads a row");
       }
     }
     function(values.data(), 1, 0, 0);
@@ -360,11 +390,20 @@ class SequentialRun {
     const std::int64_t in = shape.batch * shape.depth * size, out = shape.batch * shape.width * size;
     const std::byte* operand = nullptr;
     switch (p.operand.place) {
-      case Place::Input: operand = bytes(arrays_[p.operand.id]) + block.row_begin * in; break;
-      case Place::StateNew: operand = bytes(output_.states[p.operand.id]) + block.row_begin * in; break;
-      case Place::Out: operand = bytes(output_.outs[p.operand.id]) + block.row_begin * in; break;
-      case Place::Chunk: operand = bytes(scratch.chunks[p.operand.id]); break;
-      default: throw std::logic_error("run: a product of something without rows");
+      case Place::Input:
+        operand = bytes(arrays_[p.operand.id]) + block.row_begin * in;
+        break;
+      case Place::StateNew:
+        operand = bytes(output_.states[p.operand.id]) + block.row_begin * in;
+        break;
+      case Place::Out:
+        operand = bytes(output_.outs[p.operand.id]) + block.row_begin * in;
+        break;
+      case Place::Chunk:
+        operand = bytes(scratch.chunks[p.operand.id]);
+        break;
+      default:
+        throw std::logic_error("run: a product of something without rows");
     }
     std::byte* result = const_cast<std::byte*>(bytes(scratch.chunks[p.chunk]));
     const std::int64_t rows = block.row_end - block.row_begin;
@@ -372,7 +411,8 @@ class SequentialRun {
     const std::int64_t rest = rows % product_rows_, first = run_.reverse ? rest : 0;
     const auto groups = [&](std::int64_t begin, std::int64_t end, std::int64_t each) {
       for (std::int64_t r = begin + part * each; r < end; r += of * each)
-        multiply_rows(shape, p.sum_last, arithmetic_, matrix, operand + r * in, result + r * out, std::min(each, end - r));
+        multiply_rows(shape, p.sum_last, arithmetic_, matrix, operand + r * in, result + r * out,
+                      std::min(each, end - r));
     };
     groups(first, first + rows - rest, product_rows_);
     groups(run_.reverse ? 0 : rows - rest, run_.reverse ? rest : rows, kProductRows);

@@ -8,16 +8,16 @@
 #include <cstring>
 #include <limits>
 
-#include "runtime/data/bind.h"
-#include "runtime/strategy/choose_strategy.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/probe_stage.h"
 #include "runtime/cpu/relax_stage.h"
-#include "runtime/evaluate/row_difference.h"
 #include "runtime/cpu/scan_along_time.h"
 #include "runtime/cpu/solve_stage.h"
-#include "runtime/data/threads.h"
 #include "runtime/cpu/time_window.h"
+#include "runtime/data/bind.h"
+#include "runtime/data/threads.h"
+#include "runtime/evaluate/row_difference.h"
+#include "runtime/strategy/choose_strategy.h"
 
 namespace cellc {
 
@@ -28,7 +28,8 @@ constexpr std::int64_t kLargestBlock = 64;
 /// Multiplications of a whole run below which relaxation is not even looked at: a tenth of a second.
 constexpr double kSmallMixing = 1e9;
 constexpr std::int64_t kShortMixing = 512;  ///< steps
-constexpr double kFewestIterations = 4;     ///< that relaxation ever took to a tolerance of use; a look at the data takes as many
+constexpr double kFewestIterations =
+    4;  ///< that relaxation ever took to a tolerance of use; a look at the data takes as many
 
 std::int64_t second_level_cache_bytes() {
   const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -61,7 +62,7 @@ struct Solver::Impl {
   std::optional<StagePlan> relaxed_first;  ///< of stage 0, where a run found it to be faster
   std::string not_relaxed;                 ///< why not
   std::optional<WeighedMixing> weighed;    ///< of the last shape that was asked for
-  std::vector<double> run_up;  ///< by stage: what the misses of earlier runs called for
+  std::vector<double> run_up;              ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
       : cell(cell), structure(structure), options(options), arithmetic(options) {
@@ -127,11 +128,13 @@ struct Solver::Impl {
     StageShape shape;
     shape.sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
     shape.rows = run.offsets.back();
-    for (std::int64_t i = 0; i < shape.sequences; ++i) shape.longest = std::max(shape.longest, run.offsets[i + 1] - run.offsets[i]);
+    for (std::int64_t i = 0; i < shape.sequences; ++i)
+      shape.longest = std::max(shape.longest, run.offsets[i + 1] - run.offsets[i]);
     shape.channels = entries(s.channels, run);
     shape.block = 0;
     for (int u : s.states) {
-      const std::int64_t mixed = entries(cell.symbols[cell.updates[u].symbol].index, run) / std::max<std::int64_t>(1, shape.channels);
+      const std::int64_t mixed =
+          entries(cell.symbols[cell.updates[u].symbol].index, run) / std::max<std::int64_t>(1, shape.channels);
       shape.block += mixed;
       shape.mixed = std::max(shape.mixed, mixed);
     }
@@ -143,7 +146,8 @@ struct Solver::Impl {
 
   std::string states_of(int stage) const {
     std::string names;
-    for (int u : structure.stages[stage].states) names += (names.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
+    for (int u : structure.stages[stage].states)
+      names += (names.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
     return names;
   }
 
@@ -157,8 +161,9 @@ struct Solver::Impl {
     }
     const std::int64_t block = shape(stage, run).block;
     if (block > kLargestBlock)
-      return fmt::format("the stage {{{}}} couples {} entries with each other, and blocks of more than {} are run sequentially",
-                         states_of(stage), block, kLargestBlock);
+      return fmt::format(
+          "the stage {{{}}} couples {} entries with each other, and blocks of more than {} are run sequentially",
+          states_of(stage), block, kLargestBlock);
     if (strategy == Strategy::Scan) return no_scan(s, "{" + states_of(stage) + "}");
     return std::nullopt;
   }
@@ -174,7 +179,8 @@ struct Solver::Impl {
     for (const ArraySource s : sources) {
       if (s.kind == ArraySource::Kind::Symbol) {
         result.symbols.push_back(run.symbols[s.id]);
-        result.histories.push_back(static_cast<std::size_t>(s.id) < run.histories.size() ? run.histories[s.id] : Array());
+        result.histories.push_back(static_cast<std::size_t>(s.id) < run.histories.size() ? run.histories[s.id]
+                                                                                         : Array());
       } else {
         const Array& start = run.symbols[cell.updates[s.id].symbol];
         std::vector<std::int64_t> shape = start.shape();
@@ -256,17 +262,20 @@ struct Solver::Impl {
       weighed = {run.sizes, run.offsets, s.threads, iterations_worth({step_ns(run), r->iteration_ns(run)})};
     const double worth = weighed->worth;
     if (worth < kFewestIterations) {
-      not_relaxed = fmt::format("; relaxation would have to end after {:.0f} iterations to be faster", std::max(0.0, worth));
+      not_relaxed =
+          fmt::format("; relaxation would have to end after {:.0f} iterations to be faster", std::max(0.0, worth));
       return;
     }
     const std::optional<int> predicted = r->predict(run, tolerance);
     if (!predicted) {
       not_relaxed = "; relaxation does not contract";
     } else if (*predicted > worth) {
-      not_relaxed = fmt::format("; relaxation would take {} iterations, and {:.0f} take as long as running through", *predicted, worth);
+      not_relaxed = fmt::format("; relaxation would take {} iterations, and {:.0f} take as long as running through",
+                                *predicted, worth);
     } else {
       relaxed_first = {Strategy::Relaxation, Relaxation::window_steps(run), 0,
-                       fmt::format("{} coupled entries; relaxation is predicted to take {} iterations, and {:.0f} take as long as running through",
+                       fmt::format("{} coupled entries; relaxation is predicted to take {} iterations, and {:.0f} take "
+                                   "as long as running through",
                                    s.block, *predicted, worth)};
     }
   }
@@ -286,7 +295,8 @@ struct Solver::Impl {
     if (static_cast<std::size_t>(k) < solve.plan.size()) return solve.plan[k];
     if (const auto plan = relaxed_plan(k, solve, run)) return *plan;
     const StageShape s = shape(k, run);
-    if (solve.solver != Strategy::Auto && solve.solver != Strategy::Relaxation) return forced_plan(stage, s, solve.solver);
+    if (solve.solver != Strategy::Auto && solve.solver != Strategy::Relaxation)
+      return forced_plan(stage, s, solve.solver);
     if (s.block > kLargestBlock) {
       StagePlan plan;
       plan.reason = fmt::format("{} coupled entries are too many for carriers{}", s.block, not_relaxed);
@@ -314,7 +324,8 @@ struct Solver::Impl {
     for (int k = 0; k < static_cast<int>(solve.plan.size()); ++k) {
       const Strategy strategy = solve.plan[k].strategy;
       if (strategy == Strategy::Relaxation && !relaxation(k))
-        throw SolverError(fmt::format("the stage {{{}}} has no term that mixes its channels, so there is nothing to relax", states_of(k)));
+        throw SolverError(fmt::format(
+            "the stage {{{}}} has no term that mixes its channels, so there is nothing to relax", states_of(k)));
       if (auto why = refusal(k, strategy, given)) throw SolverError(*why);
     }
     if (given.offsets.back() == 0) return sequentially(given, report, std::move(reuse), "no steps");
@@ -329,7 +340,8 @@ struct Solver::Impl {
     std::vector<StagePlan> plans;
     std::vector<StageShape> shapes;
     for (int k = 0; k < count; ++k) {
-      const StagePlan plan = solve.solver == Strategy::Sequential ? StagePlan{} : plan_stage(k, solve, nullptr, given, tolerance);
+      const StagePlan plan =
+          solve.solver == Strategy::Sequential ? StagePlan{} : plan_stage(k, solve, nullptr, given, tolerance);
       all_sequential &= plan.strategy == Strategy::Sequential;
       // A dense stage that is not relaxed runs in the fused kernel, and everything with it.
       dense |= plan.strategy != Strategy::Relaxation && shape(k, given).block > kLargestBlock;
@@ -378,7 +390,9 @@ struct Solver::Impl {
             // What does not contract is a matter for the sequential kernel, from the first step on.
             StageReport tried = std::move(outcome.report);
             tried.repaired = static_cast<std::int64_t>(outcome.unconverged.size());
-            tried.plan.reason += fmt::format("; not converged after {} iterations (residual {:.1e}), so run step by step", tried.iterations, tried.max_residual);
+            tried.plan.reason +=
+                fmt::format("; not converged after {} iterations (residual {:.1e}), so run step by step",
+                            tried.iterations, tried.max_residual);
             tried.max_residual = tried.error_estimate = 0;
             RunOutput output = sequentially(given, report, {}, "with the stage that did not converge");
             report.repaired = tried.repaired;
@@ -406,12 +420,14 @@ struct Solver::Impl {
       if (!narrow) pages.states = std::move(arrays.trajectories);
       return fused(std::move(pages));
     }
-    if (count > 1 && report.max_residual > 0) {   // of a run that is off somewhere as well: it has to say where else it is
+    if (count > 1 &&
+        report.max_residual > 0) {  // of a run that is off somewhere as well: it has to say where else it is
       check_whole_steps(report, arrays, run, tolerance);
       if (!report.converged && solve.repair && !solve.fixed_iterations) {
         const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
         report = {};
-        RunOutput output = sequentially(given, report, {}, "a later stage amplifies what the stages before it left, so run step by step");
+        RunOutput output = sequentially(given, report, {},
+                                        "a later stage amplifies what the stages before it left, so run step by step");
         report.repaired = bad;
         return output;
       }
@@ -429,7 +445,9 @@ struct Solver::Impl {
     if (report.plan.strategy != Strategy::Segmented || report.boundaries == 0) return;
     run_up.resize(structure.stages.size(), 0);
     const double used = static_cast<double>(report.plan.burn_in);
-    run_up[k] = report.misses * 50 > report.boundaries ? 2 * std::max(used, 32.0) : report.misses == 0 ? 0.75 * run_up[k] : run_up[k];
+    run_up[k] = report.misses * 50 > report.boundaries ? 2 * std::max(used, 32.0)
+                : report.misses == 0                   ? 0.75 * run_up[k]
+                                                       : run_up[k];
   }
 
   /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
@@ -437,8 +455,8 @@ struct Solver::Impl {
   void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, double tolerance) {
     const RunOutput f = stateless(step, stages().step).run(derived_run(run, arrays, stages().step.sources));
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      report.max_residual =
-          std::max(report.max_residual, check_steps(arrays.trajectories[u], f.outs[u], run.offsets, tolerance, run.reverse, report.unconverged));
+      report.max_residual = std::max(report.max_residual, check_steps(arrays.trajectories[u], f.outs[u], run.offsets,
+                                                                      tolerance, run.reverse, report.unconverged));
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
   }
@@ -458,12 +476,15 @@ struct Solver::Impl {
       const Array& start = run.symbols[cell.updates[u].symbol];
       const Array& steps = arrays.trajectories[u];
       Array last = Array::uninitialised(arithmetic.dtype, start.shape());
-      const std::size_t bytes = sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic.dtype) : 0;
+      const std::size_t bytes =
+          sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic.dtype) : 0;
       for (std::int64_t s = 0; s < sequences; ++s) {
         const bool empty = run.offsets[s] == run.offsets[s + 1];
         const std::int64_t row = empty ? s : run.reverse ? run.offsets[s] : run.offsets[s + 1] - 1;
-        std::memcpy(static_cast<std::byte*>(last.data()) + static_cast<std::size_t>(s) * bytes,
-                    static_cast<const std::byte*>((empty ? start : steps).data()) + static_cast<std::size_t>(row) * bytes, bytes);
+        std::memcpy(
+            static_cast<std::byte*>(last.data()) + static_cast<std::size_t>(s) * bytes,
+            static_cast<const std::byte*>((empty ? start : steps).data()) + static_cast<std::size_t>(row) * bytes,
+            bytes);
       }
       output.finals.push_back(std::move(last));
       output.states.push_back(narrow ? convert(steps, options.dtype) : steps);
@@ -488,7 +509,9 @@ RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveRep
   for (const auto& r : impl_->relaxations)
     if (r && *r) caches.insert(caches.end(), (*r)->caches().begin(), (*r)->caches().end());
   const auto any = [&](CacheState state) { return std::find(caches.begin(), caches.end(), state) != caches.end(); };
-  report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || caches.empty() ? CacheState::Off : CacheState::Hit;
+  report.cache = any(CacheState::Miss)                    ? CacheState::Miss
+                 : any(CacheState::Off) || caches.empty() ? CacheState::Off
+                                                          : CacheState::Hit;
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   output.run_ms = ms - (report.compile_ms - compiled_before);
   return output;

@@ -8,9 +8,9 @@
 
 #include "runtime/cpu/compose_carriers.h"
 #include "runtime/cpu/estimate_error.h"
-#include "runtime/strategy/predict_iterations.h"
 #include "runtime/cpu/scan_along_time.h"
 #include "runtime/cpu/segments.h"
+#include "runtime/strategy/predict_iterations.h"
 
 namespace cellc {
 
@@ -24,8 +24,15 @@ class StageSolver {
  public:
   StageSolver(StageData& data, StageKernels& kernels, const StagePlan& plan, const SolveOptions& options,
               double tolerance, int threads)
-      : data_(data), kernels_(kernels), plan_(plan), options_(options), tolerance_(tolerance), threads_(threads),
-        segments_(data, plan.segment > 0 && plan.strategy != Strategy::Sequential ? plan.segment : std::numeric_limits<std::int64_t>::max()),
+      : data_(data),
+        kernels_(kernels),
+        plan_(plan),
+        options_(options),
+        tolerance_(tolerance),
+        threads_(threads),
+        segments_(data, plan.segment > 0 && plan.strategy != Strategy::Sequential
+                            ? plan.segment
+                            : std::numeric_limits<std::int64_t>::max()),
         residual_(static_cast<std::size_t>(segments_.count() * data.channels()), kNone) {
     outcome_.report.plan = plan;
     // No repair where a fixed number of iterations was asked for: that is the papers' behaviour.
@@ -34,7 +41,9 @@ class StageSolver {
 
   StageOutcome run() {
     switch (plan_.strategy) {
-      case Strategy::Sequential: write(segments_.all()); break;
+      case Strategy::Sequential:
+        write(segments_.all());
+        break;
       case Strategy::Segmented:
         run_up();
         write(segments_.all());
@@ -50,8 +59,11 @@ class StageSolver {
         scan();
         settle(boundaries());
         break;
-      case Strategy::Newton: newton(); break;
-      default: throw std::logic_error("solve: no such strategy for a stage");
+      case Strategy::Newton:
+        newton();
+        break;
+      default:
+        throw std::logic_error("solve: no such strategy for a stage");
     }
     return std::move(outcome_);
   }
@@ -136,7 +148,8 @@ class StageSolver {
       }
       // What rounds too much in vectors, or is not finite, is left to the step code.
       report().plan.reason += "; a sum over steps in vectors is off by more than the tolerance, so segment by segment";
-      for (std::int64_t s = 0; s < segments_.count(); ++s) data_.put_start(segments_.starts(), s, segments_[s].sequence);
+      for (std::int64_t s = 0; s < segments_.count(); ++s)
+        data_.put_start(segments_.starts(), s, segments_[s].sequence);
     }
     const LaneData carried = data_.extended(carrying.cell.cell);
     if (plan_.segment <= 0 || plan_.segment > kKeptSteps) {
@@ -177,7 +190,8 @@ class StageSolver {
               const std::int64_t columns = data_.mixed(j);
               const Number* p = static_cast<const Number*>(swept.arrays[carriers.position[i][j]].data());
               for (std::int64_t k = 0; k < columns; ++k)
-                row += std::fabs(static_cast<double>(p[((s * data_.mixed(i) + m) * columns + k) * data_.channels() + c]));
+                row +=
+                    std::fabs(static_cast<double>(p[((s * data_.mixed(i) + m) * columns + k) * data_.channels() + c]));
             }
             norm = std::max(norm, row);
           }
@@ -244,7 +258,8 @@ class StageSolver {
   /// its sequence a segment a round, and few lanes leave vectors idle. Counted in segments of one lane, and
   /// the same for any number of threads.
   bool shooting_is_shorter(const std::vector<Miss>& misses, std::size_t before) const {
-    if (plan_.strategy != Strategy::Segmented || outcome_.report.changed_over || misses.size() * 2 < before) return false;
+    if (plan_.strategy != Strategy::Segmented || outcome_.report.changed_over || misses.size() * 2 < before)
+      return false;
     constexpr std::int64_t kIdle = 64, kSweeps = 4;
     std::vector<std::int64_t> last(static_cast<std::size_t>(data_.sequences()), 0);
     std::vector<std::int64_t> segments(last);
@@ -260,14 +275,16 @@ class StageSolver {
       if (!std::exchange(seen[lane_of(m.at)], char{1})) lanes += segments[sequence];
     }
     for (int i = 0; i < data_.states(); ++i) block += data_.mixed(i);
-    return rounds * std::max(static_cast<std::int64_t>(misses.size()), kIdle) > (kSweeps * (1 + block) + 1) * std::max(lanes, kIdle);
+    return rounds * std::max(static_cast<std::int64_t>(misses.size()), kIdle) >
+           (kSweeps * (1 + block) + 1) * std::max(lanes, kIdle);
   }
 
   /// Goes on from what the rounds so far have reached, with the lanes that miss.
   void change_over(const std::vector<Miss>& misses) {
     report().changed_over = report().repair_rounds;
-    report().plan.reason += fmt::format("; {} boundaries missed and went on missing, so by shooting after {} round{} of repair", report().misses,
-                                        report().repair_rounds, report().repair_rounds == 1 ? "" : "s");
+    report().plan.reason +=
+        fmt::format("; {} boundaries missed and went on missing, so by shooting after {} round{} of repair",
+                    report().misses, report().repair_rounds, report().repair_rounds == 1 ? "" : "s");
     std::vector<char> active(static_cast<std::size_t>(data_.sequences() * data_.channels()), 0);
     for (const Miss& m : misses) {
       active[lane_of(m.at)] = 1;
@@ -285,8 +302,8 @@ class StageSolver {
     settle(boundaries());
   }
 
-  /// Runs segments that miss again from their left neighbours' ends, and looks at the boundaries behind those that now end
-  /// elsewhere. Those boundaries, and what misses there.
+  /// Runs segments that miss again from their left neighbours' ends, and looks at the boundaries behind those that now
+  /// end elsewhere. Those boundaries, and what misses there.
   std::pair<std::vector<SegmentLane>, std::vector<Miss>> mend(const std::vector<Miss>& misses, LaneSet& partly) {
     ++report().repair_rounds;
     std::vector<SegmentLane> behind;
@@ -307,9 +324,9 @@ class StageSolver {
     return {std::move(behind), std::move(next)};
   }
 
-  /// Of every chain (a channel of a sequence) only the first miss at a time, so that no segment runs more than once. All of them
-  /// in every round would run each as often as there are segments before it that miss: 4070 segments of 6 steps of a cell that
-  /// forgets in hundreds took a minute and a half.
+  /// Of every chain (a channel of a sequence) only the first miss at a time, so that no segment runs more than once.
+  /// All of them in every round would run each as often as there are segments before it that miss: 4070 segments of 6
+  /// steps of a cell that forgets in hundreds took a minute and a half.
   void mend_chains(const std::vector<Miss>& misses, LaneSet& partly) {
     std::map<std::size_t, std::map<std::int32_t, Miss>> chains;
     for (const Miss& m : misses) chains[lane_of(m.at)].emplace(m.at.segment, m);
@@ -325,7 +342,8 @@ class StageSolver {
 
   /// Repairs in rounds: every segment that misses is run again from its left neighbour's end, and the
   /// boundary behind it is looked at. The first miss of a sequence is right after a round, so the
-  /// rounds end; a contractive cell needs one or two. What shooting has left and goes on missing is mended chain by chain.
+  /// rounds end; a contractive cell needs one or two. What shooting has left and goes on missing is mended chain by
+  /// chain.
   void finish(std::vector<Miss> misses) {
     LaneSet partly;  // repaired in part, or behind a repair
     while (!misses.empty() && repairs_) {
@@ -341,8 +359,7 @@ class StageSolver {
       std::vector<SegmentLane> lanes;
       for (const auto& [segment, channel] : partly) lanes.push_back({segment, channel});
       const SegmentStates found = measure(lanes);
-      for (const SegmentLane at : lanes)
-        residual_[lane_number(at)] = found.arrays[0].get(lane_number(at));
+      for (const SegmentLane at : lanes) residual_[lane_number(at)] = found.arrays[0].get(lane_number(at));
     }
     report_rest(misses);
   }
@@ -387,8 +404,10 @@ class StageSolver {
       for (std::size_t k = 0; k < open.size(); ++k) {
         const SegmentLane at = open[k].at;
         const double r = residual_at(at, steps[k].row);
-        if (r <= tolerance_ && open[k].until <= done + piece) residual_[lane_number(at)] = r;
-        else lanes.push_back(open[k]);
+        if (r <= tolerance_ && open[k].until <= done + piece)
+          residual_[lane_number(at)] = r;
+        else
+          lanes.push_back(open[k]);
       }
       done += piece;
     }
@@ -410,8 +429,10 @@ class StageSolver {
       const LaneArray& a = data_.lanes().symbols[i];
       const Number* row = reinterpret_cast<const Number*>(a.data) + row_number * a.row_entries;
       for (std::int64_t m = 0; m < data_.mixed(i); ++m)
-        worst = std::max(worst, relative_difference(static_cast<const Number*>(probe_.arrays[i].data())[segments_.entry(i, at.segment, m, at.channel)],
-                                                    row[a.mixed[m] + a.channel[at.channel]]));
+        worst = std::max(
+            worst, relative_difference(static_cast<const Number*>(
+                                           probe_.arrays[i].data())[segments_.entry(i, at.segment, m, at.channel)],
+                                       row[a.mixed[m] + a.channel[at.channel]]));
     }
     return worst;
   }
@@ -427,7 +448,10 @@ class StageSolver {
     }
     for (const auto& [sequence, u] : worst) outcome_.unconverged.push_back(u);
     if (report().max_residual > 0)
-      report().error_estimate = std::max(report().max_residual, estimate_error(data_, kernels_, segments_, {residual_, plan_.strategy == Strategy::Newton || !inner_.empty()}, threads_));
+      report().error_estimate =
+          std::max(report().max_residual,
+                   estimate_error(data_, kernels_, segments_,
+                                  {residual_, plan_.strategy == Strategy::Newton || !inner_.empty()}, threads_));
   }
 
   // Newton per step --------------------------------------------------------------------------------
@@ -450,8 +474,7 @@ class StageSolver {
       guess.kernel.run(data, segments_.lanes(segments_.all()), segments_.starts(), scratch, true, threads_);
     }
     std::vector<Array> other;
-    for (int i = 0; i < states; ++i)
-      other.push_back(Array::uninitialised(data_.dtype(), data_.trajectory(i).shape()));
+    for (int i = 0; i < states; ++i) other.push_back(Array::uninitialised(data_.dtype(), data_.trajectory(i).shape()));
     double last = std::numeric_limits<double>::infinity();
     int worse = 0;
     for (int k = 0; k < iterations(); ++k) {

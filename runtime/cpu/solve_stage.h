@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
-#include "runtime/strategy/solve_options.h"
 #include "runtime/cpu/stage_data.h"
 #include "runtime/cpu/stage_kernels.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 

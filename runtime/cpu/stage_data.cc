@@ -11,7 +11,11 @@ std::byte* bytes_of(const Array& array) { return static_cast<std::byte*>(const_c
 }  // namespace
 
 StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Array> before, std::vector<Array> once)
-    : stage_(stage), arrays_(arrays), run_(*arrays.run), before_(std::move(before)), once_(std::move(once)),
+    : stage_(stage),
+      arrays_(arrays),
+      run_(*arrays.run),
+      before_(std::move(before)),
+      once_(std::move(once)),
       dtype_(arrays.trajectories[stage.states[0]].dtype()) {
   const CellGraph& cell = *arrays.cell;
   for (AxisId a : stage.channels) channels_ *= length(a);
@@ -42,7 +46,8 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
         array = &once_[source.id];
         break;
       case ArraySource::Kind::Mixing:
-      case ArraySource::Kind::Sum: break;
+      case ArraySource::Kind::Sum:
+        break;
     }
     LaneArray a = layout(axes, symbol.channel_of_place);
     a.data = bytes_of(*array);
@@ -51,9 +56,7 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
   }
 }
 
-std::int64_t StageData::length(AxisId axis) const {
-  return run_.sizes.at(arrays_.cell->graph.axis(axis).extent_of);
-}
+std::int64_t StageData::length(AxisId axis) const { return run_.sizes.at(arrays_.cell->graph.axis(axis).extent_of); }
 
 LaneArray StageData::layout(const std::vector<AxisId>& axes, const std::vector<int>& channel_of_place) const {
   // The cells of a stage have the axes of the whole cell, and the lanes are never without contents.
@@ -131,7 +134,8 @@ void gather_row(const LaneArray& a, const Number* row, Number* to) {
     for (const std::int64_t c : a.channel) *to++ = row[m + c];
 }
 
-void gather_row(Dtype dtype, const LaneArray& a, const Array& array, std::int64_t row, Array& to, std::int64_t segment) {
+void gather_row(Dtype dtype, const LaneArray& a, const Array& array, std::int64_t row, Array& to,
+                std::int64_t segment) {
   const std::int64_t each = static_cast<std::int64_t>(a.mixed.size() * a.channel.size());
   if (dtype == Dtype::F64)
     gather_row(a, static_cast<const double*>(array.data()) + row * a.row_entries,
@@ -151,8 +155,7 @@ void StageData::put_start(SegmentStates& to, std::int64_t segment, std::int64_t 
 }
 
 void StageData::put_row(SegmentStates& to, std::int64_t segment, std::int64_t row) const {
-  for (int i = 0; i < states(); ++i)
-    gather_row(dtype_, lanes_.symbols[i], trajectory(i), row, to.arrays[i], segment);
+  for (int i = 0; i < states(); ++i) gather_row(dtype_, lanes_.symbols[i], trajectory(i), row, to.arrays[i], segment);
 }
 
 void StageData::use_trajectory(int state, Array array) {

@@ -12,8 +12,8 @@ namespace cellc {
 /// Everything a derived cell may read, by source.
 struct RunArrays {
   const CellGraph* cell = nullptr;
-  const BoundRun* run = nullptr;         ///< arithmetic precision throughout
-  std::vector<Array> trajectories;       ///< by position in updates: [rows, a…]
+  const BoundRun* run = nullptr;    ///< arithmetic precision throughout
+  std::vector<Array> trajectories;  ///< by position in updates: [rows, a…]
 };
 
 /// Consecutive steps of one sequence.

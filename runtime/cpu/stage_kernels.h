@@ -27,8 +27,8 @@ class StageKernels {
     LaneKernel kernel;
   };
 
-  const LaneKernel& step();            ///< the lane cell
-  const Carrying& carriers();          ///< of the exact composition where the stage has one, else affine
+  const LaneKernel& step();    ///< the lane cell
+  const Carrying& carriers();  ///< of the exact composition where the stage has one, else affine
   const Newton& newton();
   const Carrying& newton_carriers();
   const Newton& guess();

@@ -18,7 +18,8 @@ void copy(const Array& from, std::int64_t from_entry, Array& to, std::int64_t to
           std::int64_t bytes) {
   if (entries <= 0 || bytes == 0) return;
   std::memcpy(static_cast<std::byte*>(to.data()) + to_entry * bytes,
-              static_cast<const std::byte*>(from.data()) + from_entry * bytes, static_cast<std::size_t>(entries * bytes));
+              static_cast<const std::byte*>(from.data()) + from_entry * bytes,
+              static_cast<std::size_t>(entries * bytes));
 }
 
 std::vector<std::int64_t> with_first(std::int64_t first, const std::vector<std::int64_t>& shape) {
@@ -46,7 +47,8 @@ void for_each_sequence(const TimeWindow& window, const BoundRun& run, Each&& eac
 }
 
 /// Entry j: the value j + 1 steps before the window.
-Array history(const TimeWindow& window, const BoundRun& run, const Array& rows, const Array& before, std::int64_t depth) {
+Array history(const TimeWindow& window, const BoundRun& run, const Array& rows, const Array& before,
+              std::int64_t depth) {
   std::vector<std::int64_t> shape = rows.shape();
   shape[0] = depth;
   shape.insert(shape.begin(), static_cast<std::int64_t>(window.sequences.size()));
@@ -56,8 +58,10 @@ Array history(const TimeWindow& window, const BoundRun& run, const Array& rows, 
     const std::int64_t s = window.sequences[i], at = static_cast<std::int64_t>(i) * depth;
     for (std::int64_t j = 0; j < depth; ++j) {
       const std::int64_t step = window.begin - 1 - j;
-      if (step >= 0) copy(rows, row_of(run, s, step), result, at + j, 1, bytes);
-      else if (before.data()) copy(before, s * before.shape()[1] - 1 - step, result, at + j, 1, bytes);
+      if (step >= 0)
+        copy(rows, row_of(run, s, step), result, at + j, 1, bytes);
+      else if (before.data())
+        copy(before, s * before.shape()[1] - 1 - step, result, at + j, 1, bytes);
     }
   }
   return result;
@@ -85,7 +89,9 @@ void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Ar
     if (!whole.data()) return Array();
     Array part = Array::uninitialised(whole.dtype(), with_first(rows, whole.shape()));
     const std::int64_t bytes = bytes_of_entry(whole);
-    for_each_sequence(window, run, [&](std::int64_t from, std::int64_t to, std::int64_t n) { copy(whole, from, part, to, n, bytes); });
+    for_each_sequence(window, run, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
+      copy(whole, from, part, to, n, bytes);
+    });
     return part;
   };
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
@@ -109,8 +115,10 @@ void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Ar
     const std::int64_t bytes = bytes_of_entry(start);
     for (std::int64_t i = 0; i < sequences; ++i) {
       const std::int64_t s = window.sequences[static_cast<std::size_t>(i)];
-      if (begin == 0 || !known) copy(start, s, from, i, 1, bytes);
-      else copy(trajectories[u], row_of(run, s, begin - 1), from, i, 1, bytes);
+      if (begin == 0 || !known)
+        copy(start, s, from, i, 1, bytes);
+      else
+        copy(trajectories[u], row_of(run, s, begin - 1), from, i, 1, bytes);
     }
     window.run.symbols[cell.updates[u].symbol] = std::move(from);
   }
@@ -126,7 +134,9 @@ void put_back(const TimeWindow& window, const std::vector<int>& updates, const B
   for (const int u : updates) {
     const Array& part = window.arrays.trajectories[u];
     const std::int64_t bytes = bytes_of_entry(part);
-    for_each_sequence(window, run, [&](std::int64_t to, std::int64_t from, std::int64_t n) { copy(part, from, trajectories[u], to, n, bytes); });
+    for_each_sequence(window, run, [&](std::int64_t to, std::int64_t from, std::int64_t n) {
+      copy(part, from, trajectories[u], to, n, bytes);
+    });
   }
 }
 

@@ -32,7 +32,8 @@ void copy_slice(const char* from, std::size_t read, char* to, std::size_t writte
   alignas(64) char buffer[kBuffer] = {};
   const std::size_t parts = std::max((read + kBuffer - 1) / kBuffer, (written + kBuffer - 1) / kBuffer);
   for (std::size_t i = 0; i < parts; ++i) {
-    const std::size_t r0 = read * i / parts, r1 = read * (i + 1) / parts, w0 = written * i / parts, w1 = written * (i + 1) / parts;
+    const std::size_t r0 = read * i / parts, r1 = read * (i + 1) / parts, w0 = written * i / parts,
+                      w1 = written * (i + 1) / parts;
     std::memcpy(buffer, from + r0, r1 - r0);
     asm volatile("" ::"r"(buffer) : "memory");  // what is only read is read all the same
     std::memcpy(to + w0, buffer, w1 - w0);
@@ -46,7 +47,9 @@ class TimedCpu : public TimedCell {
 
   std::string device() const override { return "cpu"; }
   std::string processor() const override { return cpu_and_threads(run_.threads); }
-  std::optional<std::string> refusal(int stage, Strategy strategy) override { return solver_.refusal(stage, strategy, run_); }
+  std::optional<std::string> refusal(int stage, Strategy strategy) override {
+    return solver_.refusal(stage, strategy, run_);
+  }
 
   double time(const SolveOptions& options, int calls, SolveReport& report) override {
     const auto once = [&] {
@@ -67,7 +70,9 @@ class TimedCpu : public TimedCell {
     const auto once = [&] {
       const auto start = Clock::now();
       run_on_threads(threads, [&](int i) {
-        const auto at = [&](std::size_t n, int part) { return n * static_cast<std::size_t>(part) / static_cast<std::size_t>(threads); };
+        const auto at = [&](std::size_t n, int part) {
+          return n * static_cast<std::size_t>(part) / static_cast<std::size_t>(threads);
+        };
         const std::size_t r0 = at(from.size(), i), w0 = at(to.size(), i);
         copy_slice(from.data() + r0, at(from.size(), i + 1) - r0, to.data() + w0, at(to.size(), i + 1) - w0);
       });
@@ -89,8 +94,8 @@ class TimedCpu : public TimedCell {
 
 }  // namespace
 
-std::unique_ptr<TimedCell> timed_on_cpu(const CellGraph& cell, const Structure& structure, const CompileOptions& compile,
-                                        const BoundRun& run) {
+std::unique_ptr<TimedCell> timed_on_cpu(const CellGraph& cell, const Structure& structure,
+                                        const CompileOptions& compile, const BoundRun& run) {
   return std::make_unique<TimedCpu>(cell, structure, compile, run);
 }
 

@@ -6,8 +6,8 @@
 namespace cellc {
 
 /// All references must outlive the result.
-std::unique_ptr<TimedCell> timed_on_cpu(const CellGraph& cell, const Structure& structure, const CompileOptions& compile,
-                                        const BoundRun& run);
+std::unique_ptr<TimedCell> timed_on_cpu(const CellGraph& cell, const Structure& structure,
+                                        const CompileOptions& compile, const BoundRun& run);
 
 /// The processor and how many threads, as plans that were measured name them.
 std::string cpu_and_threads(int threads);

@@ -133,8 +133,7 @@ CELLC_AVX512 void to_rows_512(const float* const* lanes, const TurnedBlocks& blo
   }
 }
 
-CELLC_AVX512 void to_lanes_512(const float* row, const TurnedBlocks& blocks, float* const* lanes,
-                               bool past_caches) {
+CELLC_AVX512 void to_lanes_512(const float* row, const TurnedBlocks& blocks, float* const* lanes, bool past_caches) {
   const std::int64_t step = blocks.row_step;
   for (std::int64_t t = 0; t < blocks.blocks * kBlock; t += kBlock, row += kBlock * step) {
     __m512 v[4][4];
@@ -144,10 +143,8 @@ CELLC_AVX512 void to_lanes_512(const float* row, const TurnedBlocks& blocks, flo
     }
     // Quarter q of v[i][k] is steps 4i to 4i + 3 of lane 4q + k.
     for (std::int64_t k = 0; k < 4; ++k) {
-      const __m512 a = _mm512_shuffle_f32x4(v[0][k], v[1][k], 0x44),
-                   b = _mm512_shuffle_f32x4(v[0][k], v[1][k], 0xee);
-      const __m512 c = _mm512_shuffle_f32x4(v[2][k], v[3][k], 0x44),
-                   d = _mm512_shuffle_f32x4(v[2][k], v[3][k], 0xee);
+      const __m512 a = _mm512_shuffle_f32x4(v[0][k], v[1][k], 0x44), b = _mm512_shuffle_f32x4(v[0][k], v[1][k], 0xee);
+      const __m512 c = _mm512_shuffle_f32x4(v[2][k], v[3][k], 0x44), d = _mm512_shuffle_f32x4(v[2][k], v[3][k], 0xee);
       const __m512 lane[4] = {_mm512_shuffle_f32x4(a, c, 0x88), _mm512_shuffle_f32x4(a, c, 0xdd),
                               _mm512_shuffle_f32x4(b, d, 0x88), _mm512_shuffle_f32x4(b, d, 0xdd)};
       for (std::int64_t q = 0; q < 4; ++q) {
@@ -176,8 +173,8 @@ CELLC_AVX512 void to_rows_512(const double* const* lanes, const TurnedBlocks& bl
           __m512d q[4];
           for (std::int64_t j = 0; j < 4; ++j)
             q[j] = _mm512_castpd128_pd512(_mm_loadu_pd(lanes[half + 2 * j + k] + t + i));
-          v[k] = _mm512_shuffle_f64x2(_mm512_shuffle_f64x2(q[0], q[1], 0x00),
-                                      _mm512_shuffle_f64x2(q[2], q[3], 0x00), 0x88);
+          v[k] = _mm512_shuffle_f64x2(_mm512_shuffle_f64x2(q[0], q[1], 0x00), _mm512_shuffle_f64x2(q[2], q[3], 0x00),
+                                      0x88);
         }
         _mm512_storeu_pd(row + i * step + half, _mm512_unpacklo_pd(v[0], v[1]));
         _mm512_storeu_pd(row + (i + 1) * step + half, _mm512_unpackhi_pd(v[0], v[1]));
@@ -185,8 +182,7 @@ CELLC_AVX512 void to_rows_512(const double* const* lanes, const TurnedBlocks& bl
   }
 }
 
-CELLC_AVX512 void to_lanes_512(const double* row, const TurnedBlocks& blocks, double* const* lanes,
-                               bool past_caches) {
+CELLC_AVX512 void to_lanes_512(const double* row, const TurnedBlocks& blocks, double* const* lanes, bool past_caches) {
   const std::int64_t step = blocks.row_step;
   for (std::int64_t t = 0; t < blocks.blocks * kBlock; t += 8, row += 8 * step)
     for (std::int64_t half = 0; half < kBlock; half += 8) {

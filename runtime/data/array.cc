@@ -96,24 +96,33 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
 
 const char* to_string(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F32: return "f32";
-    case Dtype::F64: return "f64";
-    case Dtype::F16: return "f16";
-    case Dtype::BF16: return "bf16";
-    case Dtype::I64: return "i64";
-    case Dtype::U16: return "u16";
+    case Dtype::F32:
+      return "f32";
+    case Dtype::F64:
+      return "f64";
+    case Dtype::F16:
+      return "f16";
+    case Dtype::BF16:
+      return "bf16";
+    case Dtype::I64:
+      return "i64";
+    case Dtype::U16:
+      return "u16";
   }
   throw std::logic_error("to_string: no such dtype");
 }
 
 std::size_t size_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F32: return 4;
+    case Dtype::F32:
+      return 4;
     case Dtype::F64:
-    case Dtype::I64: return 8;
+    case Dtype::I64:
+      return 8;
     case Dtype::F16:
     case Dtype::BF16:
-    case Dtype::U16: return 2;
+    case Dtype::U16:
+      return 2;
   }
   throw std::logic_error("size_of: no such dtype");
 }
@@ -149,25 +158,39 @@ std::int64_t Array::count() const {
 
 double Array::get(std::int64_t flat) const {
   switch (dtype_) {
-    case Dtype::F32: return reinterpret_cast<const float*>(data_.get())[flat];
-    case Dtype::F64: return reinterpret_cast<const double*>(data_.get())[flat];
-    case Dtype::I64: return static_cast<double>(reinterpret_cast<const std::int64_t*>(data_.get())[flat]);
-    case Dtype::F16: return decode(reinterpret_cast<const std::uint16_t*>(data_.get())[flat], kHalf);
-    case Dtype::BF16: return decode(reinterpret_cast<const std::uint16_t*>(data_.get())[flat], kBrain);
-    case Dtype::U16: return reinterpret_cast<const std::uint16_t*>(data_.get())[flat];
+    case Dtype::F32:
+      return reinterpret_cast<const float*>(data_.get())[flat];
+    case Dtype::F64:
+      return reinterpret_cast<const double*>(data_.get())[flat];
+    case Dtype::I64:
+      return static_cast<double>(reinterpret_cast<const std::int64_t*>(data_.get())[flat]);
+    case Dtype::F16:
+      return decode(reinterpret_cast<const std::uint16_t*>(data_.get())[flat], kHalf);
+    case Dtype::BF16:
+      return decode(reinterpret_cast<const std::uint16_t*>(data_.get())[flat], kBrain);
+    case Dtype::U16:
+      return reinterpret_cast<const std::uint16_t*>(data_.get())[flat];
   }
   throw std::logic_error("Array::get: no such dtype");
 }
 
 void Array::set(std::int64_t flat, double value) {
   switch (dtype_) {
-    case Dtype::F32: reinterpret_cast<float*>(data_.get())[flat] = static_cast<float>(value); return;
-    case Dtype::F64: reinterpret_cast<double*>(data_.get())[flat] = value; return;
+    case Dtype::F32:
+      reinterpret_cast<float*>(data_.get())[flat] = static_cast<float>(value);
+      return;
+    case Dtype::F64:
+      reinterpret_cast<double*>(data_.get())[flat] = value;
+      return;
     case Dtype::I64:
       reinterpret_cast<std::int64_t*>(data_.get())[flat] = static_cast<std::int64_t>(std::nearbyint(value));
       return;
-    case Dtype::F16: reinterpret_cast<std::uint16_t*>(data_.get())[flat] = encode(value, kHalf); return;
-    case Dtype::BF16: reinterpret_cast<std::uint16_t*>(data_.get())[flat] = encode(value, kBrain); return;
+    case Dtype::F16:
+      reinterpret_cast<std::uint16_t*>(data_.get())[flat] = encode(value, kHalf);
+      return;
+    case Dtype::BF16:
+      reinterpret_cast<std::uint16_t*>(data_.get())[flat] = encode(value, kBrain);
+      return;
     case Dtype::U16:
       reinterpret_cast<std::uint16_t*>(data_.get())[flat] = static_cast<std::uint16_t>(std::nearbyint(value));
       return;

@@ -27,8 +27,8 @@ class Array {
   std::int64_t count() const;
   void* data() { return data_.get(); }
   const void* data() const { return data_.get(); }
-  double get(std::int64_t flat) const;          ///< entry converted to f64
-  void set(std::int64_t flat, double value);    ///< rounded to nearest even
+  double get(std::int64_t flat) const;        ///< entry converted to f64
+  void set(std::int64_t flat, double value);  ///< rounded to nearest even
   /// The same memory under another shape of as many entries.
   Array with_shape(std::vector<std::int64_t> shape) const {
     Array view = *this;

@@ -7,12 +7,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "compiler/graph/evaluate.h"
 #include "compiler/plan/call_layout.h"
 #include "compiler/syntax/diagnostic.h"
-#include "compiler/graph/evaluate.h"
+#include "runtime/data/errors.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/random_fill.h"
-#include "runtime/data/errors.h"
 
 namespace cellc {
 namespace {
@@ -83,9 +83,8 @@ class Binder {
       (void)length;
       if (std::find(names.begin(), names.end(), name) != names.end()) continue;
       const std::string near = closest_name(name, names);
-      throw UsageError(
-          fmt::format("--dim {}: cell {} has no axis '{}'{}", name, cell_.name, name,
-                      near.empty() ? listed("axes", names) : fmt::format("; did you mean '{}'?", near)));
+      throw UsageError(fmt::format("--dim {}: cell {} has no axis '{}'{}", name, cell_.name, name,
+                                   near.empty() ? listed("axes", names) : fmt::format("; did you mean '{}'?", near)));
     }
   }
 
@@ -101,14 +100,13 @@ class Binder {
       if (symbol.lag_of >= 0) continue;
       if (symbol.name == name && symbol.kind == kind) return s;
       if (symbol.name == name)
-        throw RequestError(fmt::format("{} {}: '{}' is {} {} of cell {}; give it with --{}", option, name,
-                                       name, symbol.kind == SymbolKind::Input ? "an" : "a",
-                                       kind_name(symbol.kind), cell_.name, kind_name(symbol.kind)));
+        throw RequestError(fmt::format("{} {}: '{}' is {} {} of cell {}; give it with --{}", option, name, name,
+                                       symbol.kind == SymbolKind::Input ? "an" : "a", kind_name(symbol.kind),
+                                       cell_.name, kind_name(symbol.kind)));
       if (symbol.kind == kind) names.push_back(symbol.name);
     }
     const std::string near = closest_name(name, names);
-    throw RequestError(fmt::format("{} {}: cell {} has no {} '{}'{}", option, name, cell_.name,
-                                   kind_name(kind), name,
+    throw RequestError(fmt::format("{} {}: cell {} has no {} '{}'{}", option, name, cell_.name, kind_name(kind), name,
                                    near.empty() ? listed((std::string(kind_name(kind)) + "s").c_str(), names)
                                                 : fmt::format("; did you mean '{}'?", near)));
   }
@@ -123,9 +121,8 @@ class Binder {
           if (s.name == base && s.lag_of < 0 && s.kind != SymbolKind::Param) wanted = s.kind;
       const int symbol = find(base, wanted, option);
       if (lagged && (kind == SymbolKind::Param || cell_.symbols[symbol].max_lag == 0))
-        throw RequestError(
-            fmt::format("{} {}: cell {} never reads {} at a lag, so there is no history to give", option,
-                        name, cell_.name, base));
+        throw RequestError(fmt::format("{} {}: cell {} never reads {} at a lag, so there is no history to give", option,
+                                       name, cell_.name, base));
       matched_.push_back({name, symbol, lagged, &array});
     }
   }
@@ -154,8 +151,7 @@ class Binder {
     for (const Matched& m : matched_) {
       const Dtype dtype = m.given->array.dtype();
       if (dtype == Dtype::I64)
-        throw RequestError(
-            fmt::format("{} holds int64 numbers; expected f32, f64 or f16 (or raw bf16)", label(m)));
+        throw RequestError(fmt::format("{} holds int64 numbers; expected f32, f64 or f16 (or raw bf16)", label(m)));
       if (dtype == Dtype::U16 && request_.dtype != Dtype::BF16)
         throw RequestError(
             fmt::format("{} holds raw 16-bit numbers: pass --dtype bf16 if they are bfloat16, "
@@ -178,8 +174,8 @@ class Binder {
       if (dtype == binding_.dtype) continue;
       // What a 16-bit run writes as h.final is f32, and must go back in as it is.
       if (is_start(m) && is_16_bit(binding_.dtype) && dtype == Dtype::F32) continue;
-      throw RequestError(fmt::format("{} is {}, but {} is {}: give arrays of one dtype, or state --dtype",
-                                     label(m), to_string(dtype), label(*first), to_string(binding_.dtype)));
+      throw RequestError(fmt::format("{} is {}, but {} is {}: give arrays of one dtype, or state --dtype", label(m),
+                                     to_string(dtype), label(*first), to_string(binding_.dtype)));
     }
   }
 
@@ -194,8 +190,8 @@ class Binder {
     if (!known)
       known = Known{value, from};
     else if (known->value != value)
-      throw RequestError(fmt::format("{} has {} {}; expected {}, {} of {}", from, what, value, known->value,
-                                     what, known->from));
+      throw RequestError(
+          fmt::format("{} has {} {}; expected {}, {} of {}", from, what, value, known->value, what, known->from));
   }
 
   void settle_axis(AxisId axis, std::int64_t value, const std::string& from) {
@@ -209,8 +205,8 @@ class Binder {
       return;
     }
     if (known->second.value != value)
-      throw RequestError(fmt::format("{}: axis {} has length {}; expected {}, as {} has it", from, name,
-                                     value, known->second.value, known->second.from));
+      throw RequestError(fmt::format("{}: axis {} has length {}; expected {}, as {} has it", from, name, value,
+                                     known->second.value, known->second.from));
   }
 
   std::string axes_text(const Symbol& symbol, const std::string& before) const {
@@ -223,8 +219,8 @@ class Binder {
   }
 
   [[noreturn]] void wrong_rank(const Matched& m, const std::string& expected) const {
-    throw RequestError(fmt::format("{} has the shape {}; expected {}", label(m),
-                                   shape_text(m.given->array.shape()), expected));
+    throw RequestError(
+        fmt::format("{} has the shape {}; expected {}", label(m), shape_text(m.given->array.shape()), expected));
   }
 
   void settle_tail(const Matched& m, std::size_t from) {
@@ -235,8 +231,7 @@ class Binder {
 
   void find_sizes() {
     for (const AxisId a : cell_.header)
-      if (cell_.graph.axis(a).fixed)
-        sizes_[a] = {*cell_.graph.axis(a).fixed, fmt::format("cell {}", cell_.name)};
+      if (cell_.graph.axis(a).fixed) sizes_[a] = {*cell_.graph.axis(a).fixed, fmt::format("cell {}", cell_.name)};
     for (const AxisId a : cell_.header)
       if (const auto dim = request_.dims.find(cell_.graph.axis(a).name); dim != request_.dims.end())
         settle_axis(a, dim->second, fmt::format("--dim {}={}", dim->first, dim->second));
@@ -247,8 +242,7 @@ class Binder {
       read_offsets(batch, length);
     else if (request_.length)
       length = Known{*request_.length, fmt::format("--length {}", *request_.length)};
-    if (request_.batch)
-      settle(batch, *request_.batch, fmt::format("--batch {}", *request_.batch), "the batch size");
+    if (request_.batch) settle(batch, *request_.batch, fmt::format("--batch {}", *request_.batch), "the batch size");
 
     bool any_batched = false, any_plain = false;
     for (const Matched& m : matched_) {
@@ -299,27 +293,25 @@ class Binder {
 
     for (const Matched& m : matched_)
       if (m.history && m.given->array.shape()[1] != depth(m.symbol))
-        throw RequestError(fmt::format("{} has {} steps of history; the cell reads {} (newest first)",
-                                       label(m), m.given->array.shape()[1], depth(m.symbol)));
+        throw RequestError(fmt::format("{} has {} steps of history; the cell reads {} (newest first)", label(m),
+                                       m.given->array.shape()[1], depth(m.symbol)));
     report_missing();
-    if (!length)
-      throw RequestError("the number of steps is not known: no input is given; state it with --length");
+    if (!length) throw RequestError("the number of steps is not known: no input is given; state it with --length");
     binding_.batch = batch ? batch->value : 1;
     binding_.length = length->value;
     if (!binding_.packed) {
       std::int64_t rows = 0;
       if (__builtin_mul_overflow(binding_.batch, binding_.length, &rows))
-        throw DeviceError(fmt::format("{} sequences of {} steps are more than can be counted", binding_.batch,
-                                      binding_.length));
+        throw DeviceError(
+            fmt::format("{} sequences of {} steps are more than can be counted", binding_.batch, binding_.length));
       offsets_at_regular_steps();
     }
     for (const AxisId a : cell_.header) {
       const auto known = sizes_.find(a);
       if (known == sizes_.end()) {
         const std::string& name = cell_.graph.axis(a).name;
-        throw RequestError(
-            fmt::format("the length of axis {} is not known: no given array has it; state it with --dim {}=N",
-                        name, name));
+        throw RequestError(fmt::format(
+            "the length of axis {} is not known: no given array has it; state it with --dim {}=N", name, name));
       }
       binding_.run.sizes[a] = known->second.value;
     }
@@ -352,17 +344,14 @@ class Binder {
     if (given.array.dtype() != Dtype::I64)
       throw RequestError(fmt::format("{} are {}; expected int64", who, to_string(given.array.dtype())));
     if (given.array.shape().size() != 1 || given.array.count() < 1)
-      throw RequestError(
-          fmt::format("{} have the shape {}; expected [N+1], from 0 to the total number of steps", who,
-                      shape_text(given.array.shape())));
+      throw RequestError(fmt::format("{} have the shape {}; expected [N+1], from 0 to the total number of steps", who,
+                                     shape_text(given.array.shape())));
     const auto* values = static_cast<const std::int64_t*>(given.array.data());
     const std::int64_t count = given.array.count();
-    if (values[0] != 0)
-      throw RequestError(fmt::format("{} begin with {}; the first must be 0", who, values[0]));
+    if (values[0] != 0) throw RequestError(fmt::format("{} begin with {}; the first must be 0", who, values[0]));
     for (std::int64_t i = 1; i < count; ++i)
       if (values[i] < values[i - 1])
-        throw RequestError(
-            fmt::format("{} decrease from {} to {} at entry {}", who, values[i - 1], values[i], i));
+        throw RequestError(fmt::format("{} decrease from {} to {} at entry {}", who, values[i - 1], values[i], i));
     binding_.run.offsets.assign(values, values + count);
     batch = Known{count - 1, who};
     length = Known{values[count - 1], who};
@@ -384,15 +373,15 @@ class Binder {
       if (symbol.kind == SymbolKind::State || symbol.initial != kNoNode || given(s, false) ||
           request_.param_numbers.count(symbol.name))
         continue;
-      missing.push_back(fmt::format(
-          "{} {}{} (--{} {}=FILE.npy)", kind_name(symbol.kind), symbol.name,
-          axes_text(symbol, symbol.kind == SymbolKind::Input ? (binding_.packed ? "total" : "B, T") : ""),
-          kind_name(symbol.kind), symbol.name));
+      missing.push_back(
+          fmt::format("{} {}{} (--{} {}=FILE.npy)", kind_name(symbol.kind), symbol.name,
+                      axes_text(symbol, symbol.kind == SymbolKind::Input ? (binding_.packed ? "total" : "B, T") : ""),
+                      kind_name(symbol.kind), symbol.name));
     }
     if (missing.empty()) return;
-    throw RequestError(
-        fmt::format("cell {} needs {} more array{}: {}; or --random SEED fills what is missing", cell_.name,
-                    missing.size(), missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")));
+    throw RequestError(fmt::format("cell {} needs {} more array{}: {}; or --random SEED fills what is missing",
+                                   cell_.name, missing.size(), missing.size() == 1 ? "" : "s",
+                                   fmt::join(missing, ", ")));
   }
 
   // Memory -----------------------------------------------------------------------------------
@@ -411,8 +400,7 @@ class Binder {
       std::int64_t bytes = count;
       overflow |= __builtin_mul_overflow(bytes, static_cast<std::int64_t>(size_of(dtype)), &bytes);
       for (const AxisId a : axes)
-        overflow |=
-            __builtin_mul_overflow(bytes, binding_.run.sizes.at(cell_.graph.axis(a).extent_of), &bytes);
+        overflow |= __builtin_mul_overflow(bytes, binding_.run.sizes.at(cell_.graph.axis(a).extent_of), &bytes);
       overflow |= __builtin_add_overflow(total, bytes, &total);
     };
     for (const Symbol& s : cell_.symbols) {
@@ -423,10 +411,9 @@ class Binder {
     }
     for (const Out& out : cell_.outs) add(rows(), out.index, binding_.dtype);
     if (overflow || total > physical_memory())
-      throw DeviceError(
-          fmt::format("the arrays of this run take {} of memory; the machine has {:.1f} GB",
-                      overflow ? "more than can be counted" : fmt::format("{:.1f} GB", total / 1e9),
-                      physical_memory() / 1e9));
+      throw DeviceError(fmt::format("the arrays of this run take {} of memory; the machine has {:.1f} GB",
+                                    overflow ? "more than can be counted" : fmt::format("{:.1f} GB", total / 1e9),
+                                    physical_memory() / 1e9));
   }
 
   // Values -----------------------------------------------------------------------------------
@@ -471,13 +458,13 @@ class Binder {
       for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, number->second);
       // Nobody who writes a number means the infinity that it would become.
       if (array.count() > 0 && std::isfinite(number->second) && !std::isfinite(array.get(0)))
-        throw UsageError(fmt::format("--param {}: the number {:g} is out of the range of {}", symbol.name, number->second, to_string(dtype)));
+        throw UsageError(fmt::format("--param {}: the number {:g} is out of the range of {}", symbol.name,
+                                     number->second, to_string(dtype)));
     } else if (symbol.initial != kNoNode) {
       array = Array(dtype, shape);
       const Tensor value = evaluate_initial(symbol);
       const auto count = static_cast<std::int64_t>(value.data.size());
-      for (std::int64_t i = 0; i < array.count(); ++i)
-        array.set(i, value.data[static_cast<std::size_t>(i % count)]);
+      for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, value.data[static_cast<std::size_t>(i % count)]);
     } else if (state) {
       array = Array(dtype, shape);
     } else {
@@ -521,10 +508,10 @@ class Binder {
     const std::int64_t entries = binding_.batch > 0 ? parent.count() / binding_.batch : 0;
     const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(parent.dtype());
     for (std::int64_t b = 0; b < binding_.batch; ++b)
-      std::memcpy(static_cast<std::byte*>(start.data()) + static_cast<std::size_t>(b) * bytes,
-                  static_cast<const std::byte*>(history.data()) +
-                      static_cast<std::size_t>(b * depth + symbol.lag - 1) * bytes,
-                  bytes);
+      std::memcpy(
+          static_cast<std::byte*>(start.data()) + static_cast<std::size_t>(b) * bytes,
+          static_cast<const std::byte*>(history.data()) + static_cast<std::size_t>(b * depth + symbol.lag - 1) * bytes,
+          bytes);
     binding_.run.symbols[s] = start;
   }
 
@@ -549,8 +536,7 @@ Array convert(const Array& array, Dtype dtype) {
   return result;
 }
 
-std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run,
-                                  const std::vector<AxisId>& axes) {
+std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run, const std::vector<AxisId>& axes) {
   std::vector<std::int64_t> result;
   for (const AxisId a : axes) result.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
   return result;

@@ -13,8 +13,8 @@
 #include "compiler/derive/default_cells.h"
 #include "compiler/graph/graph.h"
 #include "runtime/data/array.h"
-#include "runtime/data/run.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/run.h"
 
 namespace cellc {
 
@@ -38,7 +38,8 @@ struct BindRequest {
   std::optional<Dtype> dtype;
   std::optional<std::uint64_t> random_seed;
   bool reverse = false;
-  bool params_unrounded = false;  ///< params that are given to a 16-bit cell are kept in arithmetic precision, also for starts that follow from them
+  bool params_unrounded = false;  ///< params that are given to a 16-bit cell are kept in arithmetic precision, also for
+                                  ///< starts that follow from them
   int threads = 0;
 };
 
@@ -62,8 +63,7 @@ Dtype arithmetic_of(Dtype storage);
 Array convert(const Array& array, Dtype dtype);
 
 /// Lengths of `axes` in this run.
-std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run,
-                                  const std::vector<AxisId>& axes);
+std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run, const std::vector<AxisId>& axes);
 
 /// Everything that a run writes, by file name without ".npy": each state, out, NAME.final and
 /// NAME.lag. Shapes as inputs have them. Memory is shared with `output`.

@@ -25,8 +25,7 @@ Array final_history(const Binding& binding, int symbol) {
       const std::byte* from = j >= end - begin      ? at(before.data(), b * depth + j - (end - begin))
                               : binding.run.reverse ? at(input.data(), begin + j)
                                                     : at(input.data(), end - 1 - j);
-      std::memcpy(static_cast<std::byte*>(after.data()) + static_cast<std::size_t>(b * depth + j) * bytes,
-                  from, bytes);
+      std::memcpy(static_cast<std::byte*>(after.data()) + static_cast<std::size_t>(b * depth + j) * bytes, from, bytes);
     }
   }
   return after;
@@ -64,10 +63,8 @@ std::vector<std::pair<std::string, Array>> written_arrays(const CellGraph& cell,
     Array joined(history[0]->dtype(), shape);
     for (std::int64_t b = 0; b < binding.batch; ++b)
       for (std::size_t j = 0; j < history.size(); ++j)
-        std::memcpy(static_cast<std::byte*>(joined.data()) +
-                        (static_cast<std::size_t>(b) * history.size() + j) * bytes,
-                    static_cast<const std::byte*>(history[j]->data()) + static_cast<std::size_t>(b) * bytes,
-                    bytes);
+        std::memcpy(static_cast<std::byte*>(joined.data()) + (static_cast<std::size_t>(b) * history.size() + j) * bytes,
+                    static_cast<const std::byte*>(history[j]->data()) + static_cast<std::size_t>(b) * bytes, bytes);
     arrays.emplace_back(symbol.name + ".lag", joined);
   }
   for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)

@@ -12,8 +12,7 @@
 
 namespace cellc {
 
-std::map<AxisId, std::int64_t> fixed_lengths(const CellGraph& cell,
-                                             const std::map<std::string, std::int64_t>& dims) {
+std::map<AxisId, std::int64_t> fixed_lengths(const CellGraph& cell, const std::map<std::string, std::int64_t>& dims) {
   std::map<AxisId, std::int64_t> lengths;
   std::vector<std::string> names;
   for (const AxisId a : cell.header) names.push_back(cell.graph.axis(a).name);
@@ -27,8 +26,7 @@ std::map<AxisId, std::int64_t> fixed_lengths(const CellGraph& cell,
     const AxisId axis = cell.header[static_cast<std::size_t>(found - names.begin())];
     const auto header = cell.graph.axis(axis).fixed;
     if (header && *header != length)
-      throw RequestError(
-          fmt::format("--dim {}={}: cell {} has {}={}", name, length, cell.name, name, *header));
+      throw RequestError(fmt::format("--dim {}={}: cell {} has {}={}", name, length, cell.name, name, *header));
     if (!header) lengths[axis] = length;
   }
   return lengths;

@@ -39,8 +39,7 @@ class HeaderReader {
       const std::string key = string();
       expect(':');
       if (key == "descr") {
-        if (peek() != '\'' && peek() != '"')
-          fail("is a structured array; cellc reads arrays of plain numbers");
+        if (peek() != '\'' && peek() != '"') fail("is a structured array; cellc reads arrays of plain numbers");
         header.descr = string();
         have_descr = true;
       } else if (key == "fortran_order") {
@@ -68,9 +67,7 @@ class HeaderReader {
   [[noreturn]] void fail(const std::string& what) const {
     throw RequestError(fmt::format("{}: the .npy file {}", name_, what));
   }
-  [[noreturn]] void damaged() const {
-    fail(fmt::format("has a damaged header (at its character {})", at_ + 1));
-  }
+  [[noreturn]] void damaged() const { fail(fmt::format("has a damaged header (at its character {})", at_ + 1)); }
 
   void skip_space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
@@ -177,8 +174,7 @@ std::size_t header_end(std::string_view bytes, const std::string& name) {
   const auto fail = [&](const std::string& what) -> RequestError {
     return RequestError(fmt::format("{}: {}", name, what));
   };
-  if (bytes.size() < 10 || bytes.substr(0, 6) != "\x93NUMPY")
-    throw fail("is not a .npy file (numpy.save writes them)");
+  if (bytes.size() < 10 || bytes.substr(0, 6) != "\x93NUMPY") throw fail("is not a .npy file (numpy.save writes them)");
   const int version = static_cast<unsigned char>(bytes[6]);
   if (version < 1 || version > 3)
     throw fail(fmt::format("is a .npy file of version {}; versions 1 to 3 are read", version));
@@ -210,8 +206,7 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
   }
   layout.dtype = *dtype;
   if (header.fortran_order && header.shape.size() > 1)
-    throw RequestError(
-        fmt::format("{}: is stored in Fortran order; save numpy.ascontiguousarray(x) instead", name));
+    throw RequestError(fmt::format("{}: is stored in Fortran order; save numpy.ascontiguousarray(x) instead", name));
 
   // A zero anywhere makes the array empty, whatever the other lengths say; they must fit even so,
   // since strides are computed from them.
@@ -226,17 +221,16 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
   overflow |= __builtin_mul_overflow(count, size_of(layout.dtype), &count);
   overflow |= count > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
   if (overflow)
-    throw RequestError(fmt::format("{}: the .npy file claims the shape {}, which no memory can hold", name,
-                                   shape_text(header.shape)));
+    throw RequestError(
+        fmt::format("{}: the .npy file claims the shape {}, which no memory can hold", name, shape_text(header.shape)));
   layout.data_bytes = empty ? 0 : count;
   const std::size_t present = file_size - end;
   if (present < layout.data_bytes)
-    throw RequestError(
-        fmt::format("{}: the .npy file is cut short: shape {} of {} takes {} bytes, {} are there", name,
-                    shape_text(header.shape), to_string(layout.dtype), layout.data_bytes, present));
+    throw RequestError(fmt::format("{}: the .npy file is cut short: shape {} of {} takes {} bytes, {} are there", name,
+                                   shape_text(header.shape), to_string(layout.dtype), layout.data_bytes, present));
   if (present > layout.data_bytes)
-    throw RequestError(fmt::format("{}: the .npy file has {} bytes after the end of its array", name,
-                                   present - layout.data_bytes));
+    throw RequestError(
+        fmt::format("{}: the .npy file has {} bytes after the end of its array", name, present - layout.data_bytes));
   return layout;
 }
 
@@ -253,9 +247,7 @@ void read_exactly(int fd, char* to, std::size_t count, const std::string& path) 
 
 }  // namespace
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
+std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 Array read_npy(const std::string& path) {
   // O_NONBLOCK: a pipe of that name must not hang the open; regular files do not care.
@@ -292,9 +284,8 @@ Array parse_npy(std::string_view bytes, const std::string& name) {
 
 std::string npy_header(const Array& array) {
   const auto& shape = array.shape();
-  std::string text =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr_of(array.dtype()),
-                  fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                 descr_of(array.dtype()), fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   const std::size_t padded = (10 + text.size() + 1 + 63) / 64 * 64;
   text.append(padded - 10 - text.size() - 1, ' ');
   text += '\n';

@@ -133,9 +133,8 @@ const char* to_string(CacheState state) {
 ObjectKey object_key(const ObjectIdentity& identity) {
   Sha256 hash;
   hash.add(&kFormat, sizeof kFormat);
-  for (const std::string* part :
-       {&identity.kind, &identity.text, &identity.platform, &identity.processor, &identity.features,
-        &identity.options, &identity.compiler}) {
+  for (const std::string* part : {&identity.kind, &identity.text, &identity.platform, &identity.processor,
+                                  &identity.features, &identity.options, &identity.compiler}) {
     // The length first: what moves from the end of one part to the start of the next must tell.
     const std::uint64_t length = part->size();
     hash.add(&length, sizeof length);
@@ -230,10 +229,8 @@ void ObjectCache::sweep() const {
 std::string default_cache_directory() {
   if (const char* own = std::getenv("CELLC_CACHE_DIR")) return own;
   // Relative paths are to be ignored, says the XDG base directory specification.
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && cache[0] == '/')
-    return std::string(cache) + "/cellc";
-  if (const char* home = std::getenv("HOME"); home && home[0] == '/')
-    return std::string(home) + "/.cache/cellc";
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && cache[0] == '/') return std::string(cache) + "/cellc";
+  if (const char* home = std::getenv("HOME"); home && home[0] == '/') return std::string(home) + "/.cache/cellc";
   return "";
 }
 

@@ -8,8 +8,8 @@
 #include <cstring>
 
 #include "compiler/syntax/parse.h"
-#include "runtime/data/run.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/run.h"
 
 namespace cellc {
 

@@ -11,9 +11,9 @@
 namespace cellc {
 
 struct CompileOptions {
-  Dtype dtype = Dtype::F32;       ///< storage; arithmetic is f32, or f64 for f64
-  std::string cpu = "native";     ///< "native", or a name such as "x86-64-v3"
-  int vector_bits = 0;            ///< 0: the host's widest
+  Dtype dtype = Dtype::F32;    ///< storage; arithmetic is f32, or f64 for f64
+  std::string cpu = "native";  ///< "native", or a name such as "x86-64-v3"
+  int vector_bits = 0;         ///< 0: the host's widest
   /// Products stay in the step, in code of our own. A BLAS adds in an order that depends on the machine,
   /// so only then do the bits of a result follow from `cpu` alone.
   bool own_products = false;
@@ -29,21 +29,21 @@ struct CompileOptions {
 /// included) have arithmetic precision: f64 for f64 storage, f32 for every other, so that a 16-bit
 /// run resumed from its f32 `h.final` equals the whole.
 struct BoundRun {
-  std::map<AxisId, std::int64_t> sizes;         ///< by header axis
-  std::vector<Array> symbols;                   ///< by symbol: input, param or state start
-  std::vector<Array> histories;                 ///< by symbol, for lagged inputs: [N, max_lag, a…],
-                                                ///< entry j is the value j+1 steps before the start
-  std::vector<std::int64_t> offsets;            ///< N+1 row offsets of the sequences
+  std::map<AxisId, std::int64_t> sizes;  ///< by header axis
+  std::vector<Array> symbols;            ///< by symbol: input, param or state start
+  std::vector<Array> histories;          ///< by symbol, for lagged inputs: [N, max_lag, a…],
+                                         ///< entry j is the value j+1 steps before the start
+  std::vector<std::int64_t> offsets;     ///< N+1 row offsets of the sequences
   bool reverse = false;
-  int threads = 0;                              ///< 0: all cores
-  std::int64_t product_rows = 0;                ///< 0: kProductRows; others: cells without states only
+  int threads = 0;                ///< 0: all cores
+  std::int64_t product_rows = 0;  ///< 0: kProductRows; others: cells without states only
 };
 
 /// What a run wrote. Companion states are written like the others.
 struct RunOutput {
-  std::vector<Array> states;   ///< by position in updates: [rows, a…], storage dtype
-  std::vector<Array> finals;   ///< by position in updates: [N, a…], storage dtype, or f32 for 16 bits
-  std::vector<Array> outs;     ///< by out: [rows, a…]
+  std::vector<Array> states;  ///< by position in updates: [rows, a…], storage dtype
+  std::vector<Array> finals;  ///< by position in updates: [N, a…], storage dtype, or f32 for 16 bits
+  std::vector<Array> outs;    ///< by out: [rows, a…]
   double run_ms = 0;
 };
 

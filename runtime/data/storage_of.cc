@@ -17,8 +17,7 @@ Storage storage_of(Dtype dtype) {
     case Dtype::BF16:
       return Storage::BF16;
     default:
-      throw RequestError(
-          fmt::format("arrays of {} cannot be run; use f32, f64, f16 or bf16", to_string(dtype)));
+      throw RequestError(fmt::format("arrays of {} cannot be run; use f32, f64, f16 or bf16", to_string(dtype)));
   }
 }
 

@@ -40,8 +40,8 @@ void run_on_threads(int count, const std::function<void(int)>& work) {
         });
     } catch (const std::system_error& e) {
       give(kNever);
-      throw DeviceError(fmt::format("cannot start {} threads: {}; ask for fewer with --threads", count,
-                                    e.code().message()));
+      throw DeviceError(
+          fmt::format("cannot start {} threads: {}; ask for fewer with --threads", count, e.code().message()));
     } catch (...) {
       give(kNever);
       throw;

@@ -162,19 +162,16 @@ class Pending {
     namespace fs = std::filesystem;
     std::error_code error;
     std::vector<fs::path> missing;
-    for (fs::path p = fs::absolute(directory_, error); !p.empty() && !fs::exists(p, error);
-         p = p.parent_path())
+    for (fs::path p = fs::absolute(directory_, error); !p.empty() && !fs::exists(p, error); p = p.parent_path())
       missing.push_back(p);
     for (auto p = missing.rbegin(); p != missing.rend(); ++p) {
       if (p->filename().empty()) continue;  // "out/" has an empty last part
       if (mkdir(p->c_str(), 0777) == 0)
         created_.push_back(*p);
       else if (errno != EEXIST)
-        throw DeviceError(
-            fmt::format("{}: cannot create the directory: {}", p->string(), std::strerror(errno)));
+        throw DeviceError(fmt::format("{}: cannot create the directory: {}", p->string(), std::strerror(errno)));
     }
-    if (!fs::is_directory(directory_, error))
-      throw DeviceError(fmt::format("{}: is not a directory", directory_));
+    if (!fs::is_directory(directory_, error)) throw DeviceError(fmt::format("{}: is not a directory", directory_));
     if (!created_.empty()) {
       created_name_ = created_.back().string();
       pending_directory = created_name_.c_str();
@@ -193,8 +190,9 @@ class Pending {
 void write_arrays(const std::string& directory, const std::vector<std::pair<std::string, Array>>& arrays) {
   Pending files(directory, arrays.size());
   for (const auto& [name, array] : arrays)
-    files.write(name + ".npy", {npy_header(array), {static_cast<const char*>(array.data()),
-                                                    static_cast<std::size_t>(array.count()) * size_of(array.dtype())}});
+    files.write(name + ".npy", {npy_header(array),
+                                {static_cast<const char*>(array.data()),
+                                 static_cast<std::size_t>(array.count()) * size_of(array.dtype())}});
   files.publish();
 }
 

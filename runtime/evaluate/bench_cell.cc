@@ -21,14 +21,15 @@ Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
     const Symbol& symbol = cell.symbol_of(update);
     if (symbol.lag_of >= 0) continue;  // a lagged copy is no array of the user's
     traffic.written += rows * entries(symbol.axes) * size;
-    traffic.step_channels = std::max(traffic.step_channels, static_cast<double>(rows) * static_cast<double>(entries(symbol.axes)));
+    traffic.step_channels =
+        std::max(traffic.step_channels, static_cast<double>(rows) * static_cast<double>(entries(symbol.axes)));
   }
   for (const Out& out : cell.outs) traffic.written += rows * entries(out.index) * size;
   return traffic;
 }
 
-Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies, const SolveOptions& options,
-                 int calls) {
+Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies,
+                 const SolveOptions& options, int calls) {
   // `auto` comes first: what it learns from is then its own calls.
   if (strategies.empty())
     strategies = {Strategy::Auto,   Strategy::Sequential, Strategy::Segmented, Strategy::Shooting,

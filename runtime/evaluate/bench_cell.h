@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/evaluate/timed_cell.h"
 #include "runtime/data/errors.h"
+#include "runtime/evaluate/timed_cell.h"
 
 namespace cellc {
 
@@ -14,7 +14,7 @@ struct BenchedStrategy {
   Strategy strategy = Strategy::Auto;
   std::optional<std::string> refused;  ///< why it was not run; the rest is empty then
   double ms = 0;
-  SolveReport report;                  ///< of the last call
+  SolveReport report;  ///< of the last call
 };
 
 struct Bench {
@@ -23,7 +23,7 @@ struct Bench {
 };
 
 /// `strategies` empty: all. Throws DeviceError where the device fails at every one of them.
-Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies, const SolveOptions& options,
-                 int calls);
+Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies,
+                 const SolveOptions& options, int calls);
 
 }  // namespace cellc

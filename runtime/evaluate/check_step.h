@@ -24,12 +24,10 @@ class Step {
   Step(const CellGraph& cell, const BoundRun& run) : cell_(cell), run_(run) {
     for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
       sizes_.push_back(lengths(cell, run, cell.symbols[s].axes));
-      entries_.push_back(
-          std::accumulate(sizes_[s].begin(), sizes_[s].end(), std::int64_t{1}, std::multiplies<>()));
+      entries_.push_back(std::accumulate(sizes_[s].begin(), sizes_[s].end(), std::int64_t{1}, std::multiplies<>()));
     }
     update_of_.assign(cell.symbols.size(), -1);
-    for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      update_of_[cell.updates[u].symbol] = static_cast<int>(u);
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of_[cell.updates[u].symbol] = static_cast<int>(u);
     Environment environment;
     environment.sizes = run.sizes;
     environment.read = [this](int s, const std::vector<std::int64_t>& position, int lag) {
@@ -43,10 +41,9 @@ class Step {
         case SymbolKind::Input:
           break;
       }
-      if (lag <= elapsed_)
-        return run_.symbols[s].get((row_ + (run_.reverse ? lag : -lag)) * entries_[s] + flat);
-      return run_.histories[s].get(
-          (sequence_ * run_.histories[s].shape()[1] + lag - elapsed_ - 1) * entries_[s] + flat);
+      if (lag <= elapsed_) return run_.symbols[s].get((row_ + (run_.reverse ? lag : -lag)) * entries_[s] + flat);
+      return run_.histories[s].get((sequence_ * run_.histories[s].shape()[1] + lag - elapsed_ - 1) * entries_[s] +
+                                   flat);
     };
     evaluator_ = std::make_unique<Evaluator>(cell, environment);
   }
@@ -114,7 +111,8 @@ struct Point {
   /// [row update][column update][row entry * column entries + column entry]; NaN where the
   /// differences tell that the step has a kink there or is not finite, or tell nothing for rounding.
   std::vector<std::vector<Values>> slopes{};
-  /// By how much rounding alone may have moved them: a state of a million that is differenced over 1e-4 says five digits.
+  /// By how much rounding alone may have moved them: a state of a million that is differenced over 1e-4 says five
+  /// digits.
   std::vector<std::vector<Values>> rounding{};
 };
 

@@ -92,8 +92,7 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
     const std::int64_t row = row_of(step);
     for (std::size_t o = 0; o < cell.outs.size(); ++o) {
       const Tensor value = evaluator.value_over(cell.outs[o].value, cell.outs[o].index);
-      double* to =
-          static_cast<double*>(output.outs[o].data()) + row * static_cast<std::int64_t>(value.data.size());
+      double* to = static_cast<double*>(output.outs[o].data()) + row * static_cast<std::int64_t>(value.data.size());
       std::copy(value.data.begin(), value.data.end(), to);
     }
     // Every update reads the states before the step, so none is replaced until all are known.
@@ -101,16 +100,14 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
       next[u] = evaluator.value_over(cell.updates[u].value, symbol.index).data;
-      std::copy(
-          next[u].begin(), next[u].end(),
-          static_cast<double*>(output.states[u].data()) + row * static_cast<std::int64_t>(next[u].size()));
+      std::copy(next[u].begin(), next[u].end(),
+                static_cast<double*>(output.states[u].data()) + row * static_cast<std::int64_t>(next[u].size()));
     }
     state = std::move(next);
   }
   for (std::size_t u = 0; u < cell.updates.size(); ++u)
     std::copy(state[u].begin(), state[u].end(),
-              static_cast<double*>(output.finals[u].data()) +
-                  sequence * static_cast<std::int64_t>(state[u].size()));
+              static_cast<double*>(output.finals[u].data()) + sequence * static_cast<std::int64_t>(state[u].size()));
 }
 
 double distance(double a, double b) {
@@ -147,8 +144,7 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
   return output;
 }
 
-Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got,
-                  const RunOutput& reference) {
+Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got, const RunOutput& reference) {
   Deviation worst;
   const auto one = [&](const std::string& name, const Array& a, const Array& b, bool per_step) {
     const std::int64_t count = b.count();
@@ -177,13 +173,11 @@ Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& g
     one(name, got.states[u], reference.states[u], true);
     one(name + ".final", got.finals[u], reference.finals[u], false);
   }
-  for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    one(cell.outs[o].name, got.outs[o], reference.outs[o], true);
+  for (std::size_t o = 0; o < cell.outs.size(); ++o) one(cell.outs[o].name, got.outs[o], reference.outs[o], true);
   return worst;
 }
 
-std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run,
-                                         const RunOutput& output) {
+std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run, const RunOutput& output) {
   std::optional<NonFinite> first;
   std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {

@@ -21,8 +21,7 @@ struct Deviation {
   std::int64_t sequence = 0;
   std::int64_t step = 0;  ///< within the sequence
 };
-Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got,
-                  const RunOutput& reference);
+Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got, const RunOutput& reference);
 
 /// The earliest step (in the order of the run) at which a state is NaN or infinite.
 struct NonFinite {

@@ -11,7 +11,8 @@ namespace cellc {
 namespace {
 
 template <typename Number>
-Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance, bool reverse) {
+Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance,
+                     bool reverse) {
   const std::int64_t rows = a.shape()[0], entries = rows ? a.count() / rows : 0;
   const Number *x = static_cast<const Number*>(a.data()), *y = static_cast<const Number*>(b.data());
   Furthest result;
@@ -31,13 +32,15 @@ Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::in
 
 }  // namespace
 
-Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance, bool reverse) {
+Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance,
+                  bool reverse) {
   return a.dtype() == Dtype::F64 ? furthest_of<double>(a, b, begin, end, tolerance, reverse)
                                  : furthest_of<float>(a, b, begin, end, tolerance, reverse);
 }
 
 void merge(std::vector<Unconverged>& all, const Unconverged& one) {
-  const auto it = std::lower_bound(all.begin(), all.end(), one, [](const Unconverged& a, const Unconverged& b) { return a.sequence < b.sequence; });
+  const auto it = std::lower_bound(all.begin(), all.end(), one,
+                                   [](const Unconverged& a, const Unconverged& b) { return a.sequence < b.sequence; });
   if (it == all.end() || it->sequence != one.sequence) {
     all.insert(it, one);
     return;
@@ -46,13 +49,15 @@ void merge(std::vector<Unconverged>& all, const Unconverged& one) {
   it->residual = std::max(it->residual, one.residual);
 }
 
-double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets, double tolerance, bool reverse,
-                   std::vector<Unconverged>& unconverged) {
+double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets, double tolerance,
+                   bool reverse, std::vector<Unconverged>& unconverged) {
   double most = 0;
   for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
     const Furthest r = furthest(made, written, offsets[s], offsets[s + 1], tolerance, reverse);
     most = std::max(most, r.far);
-    if (r.row >= 0) merge(unconverged, {static_cast<std::int64_t>(s), reverse ? offsets[s + 1] - 1 - r.row : r.row - offsets[s], r.far});
+    if (r.row >= 0)
+      merge(unconverged,
+            {static_cast<std::int64_t>(s), reverse ? offsets[s + 1] - 1 - r.row : r.row - offsets[s], r.far});
   }
   return most;
 }

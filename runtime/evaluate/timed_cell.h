@@ -6,8 +6,8 @@
 #include <string>
 
 #include "runtime/data/bind.h"
-#include "runtime/strategy/solve_options.h"
 #include "runtime/data/errors.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 

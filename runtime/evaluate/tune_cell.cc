@@ -14,7 +14,8 @@ constexpr std::int64_t kShortest = 16;
 
 class Tuner {
  public:
-  Tuner(TimedCell& cell, std::int64_t longest, const SolveOptions& options, int calls, const std::function<void(const TuneTrial&)>& tried)
+  Tuner(TimedCell& cell, std::int64_t longest, const SolveOptions& options, int calls,
+        const std::function<void(const TuneTrial&)>& tried)
       : cell_(cell), longest_(longest), options_(options), calls_(calls), tried_(tried) {}
 
   TuneResult run(int stages) {
@@ -51,7 +52,8 @@ class Tuner {
       };
       const std::int64_t early = strategy == Strategy::Segmented ? 32 : 0;
       for (std::int64_t segment = kShortest; segment < longest_; segment *= 4) attempt_at(segment, early);
-      if (const StagePlan planned = result_.planned[static_cast<std::size_t>(k)]; planned.segment) attempt_at(planned.segment, planned.burn_in);
+      if (const StagePlan planned = result_.planned[static_cast<std::size_t>(k)]; planned.segment)
+        attempt_at(planned.segment, planned.burn_in);
       if (!(best.ms < kNever)) continue;
       if (strategy != Strategy::Scan)
         for (const std::int64_t burn_in : {8, 16, 64, 128, 256})
@@ -68,11 +70,13 @@ class Tuner {
     trial.stages = best_.stages;
     trial.stages[static_cast<std::size_t>(k)] = plan;
     const auto same = [&](const TuneTrial& t) {
-      return std::equal(t.stages.begin(), t.stages.end(), trial.stages.begin(), [](const StagePlan& a, const StagePlan& b) {
-        return a.strategy == b.strategy && a.segment == b.segment && a.burn_in == b.burn_in;
-      });
+      return std::equal(t.stages.begin(), t.stages.end(), trial.stages.begin(),
+                        [](const StagePlan& a, const StagePlan& b) {
+                          return a.strategy == b.strategy && a.segment == b.segment && a.burn_in == b.burn_in;
+                        });
     };
-    if (const auto before = std::find_if(result_.trials.begin(), result_.trials.end(), same); before != result_.trials.end())
+    if (const auto before = std::find_if(result_.trials.begin(), result_.trials.end(), same);
+        before != result_.trials.end())
       return before->converged ? before->ms : kNever;
     SolveOptions options = options_;
     options.solver = Strategy::Auto;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "runtime/data/errors.h"
 #include "runtime/evaluate/timed_cell.h"
 #include "runtime/strategy/tuned_plans.h"
-#include "runtime/data/errors.h"
 
 namespace cellc {
 

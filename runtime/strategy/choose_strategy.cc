@@ -31,7 +31,8 @@ double lane_pass(const StageShape& shape) { return shape.mixed > 1 ? 16 : whole_
 
 /// What a look at the data costs in passes lane by lane (probe_stage.cc).
 double look(const StageShape& shape) {
-  return 16 * (64 + 128 * (1 + static_cast<double>(shape.block))) / static_cast<double>(std::max<std::int64_t>(1, shape.rows));
+  return 16 * (64 + 128 * (1 + static_cast<double>(shape.block))) /
+         static_cast<double>(std::max<std::int64_t>(1, shape.rows));
 }
 
 /// Sweeps of the vector units that one sequential pass over the run costs: lanes that are missing
@@ -45,7 +46,8 @@ double sequential_cost(const StageShape& shape) {
 
 std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thread) {
   // As few and as long segments as fill the vectors twice over: the longer, the less a run-up costs.
-  const std::int64_t wanted = std::max<std::int64_t>(1, tiles_per_thread * lanes_wanted(shape) / std::max<std::int64_t>(1, shape.channels));
+  const std::int64_t wanted =
+      std::max<std::int64_t>(1, tiles_per_thread * lanes_wanted(shape) / std::max<std::int64_t>(1, shape.channels));
   const std::int64_t steps = (shape.rows + wanted - 1) / std::max<std::int64_t>(1, wanted);
   return std::clamp<std::int64_t>(steps, kShortestSegment, std::max<std::int64_t>(kShortestSegment, shape.longest));
 }
@@ -65,7 +67,8 @@ double iterations_worth(const MixingCost& cost) {
 
 std::optional<std::string> no_scan(const Stage& stage, const std::string& states) {
   if (stage.linear || stage.scannable != Scannable::No) return std::nullopt;
-  return fmt::format("the stage {} is neither linear nor a clip or Möbius map of its state, so no scan solves it", states);
+  return fmt::format("the stage {} is neither linear nor a clip or Möbius map of its state, so no scan solves it",
+                     states);
 }
 
 StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy) {
@@ -73,10 +76,9 @@ StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy stra
   plan.strategy = strategy;
   plan.reason = "asked for";
   if (strategy == Strategy::Sequential) return plan;
-  plan.segment =
-      strategy == Strategy::Scan && shape.along_time && stage.linear
-          ? kScanStepsAlongTime
-          : std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? kScanSteps : 4096);
+  plan.segment = strategy == Strategy::Scan && shape.along_time && stage.linear
+                     ? kScanStepsAlongTime
+                     : std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? kScanSteps : 4096);
   if (strategy == Strategy::Segmented || strategy == Strategy::Shooting)
     plan.burn_in = stage.linear && stage.norm_bound && *stage.norm_bound == 0 ? 1 : 64;
   return plan;
@@ -86,17 +88,19 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
   StagePlan plan;
   const std::int64_t lanes = shape.sequences * shape.channels;
   if (shape.longest < kShortest || shape.rows < kFewestRows) {
-    plan.reason = fmt::format("{} steps are too few to be worth cutting", shape.longest < kShortest ? shape.longest : shape.rows);
+    plan.reason =
+        fmt::format("{} steps are too few to be worth cutting", shape.longest < kShortest ? shape.longest : shape.rows);
     return plan;
   }
   const double sequential = sequential_cost(shape), pass = lane_pass(shape);
   if (sequential <= std::max(1.5, pass)) {
     if (shape.mixed > 1)
-      plan.reason = fmt::format("{} lane{} of {} entries that mix: step by step they lie side by side in vectors", lanes,
-                                lanes == 1 ? "" : "s", shape.mixed);
+      plan.reason = fmt::format("{} lane{} of {} entries that mix: step by step they lie side by side in vectors",
+                                lanes, lanes == 1 ? "" : "s", shape.mixed);
     else
-      plan.reason = fmt::format("{} lanes {} the vectors of {} thread{}", lanes, sequential < 1.5 ? "fill" : "are enough for",
-                                shape.threads, shape.threads == 1 ? "" : "s");
+      plan.reason =
+          fmt::format("{} lanes {} the vectors of {} thread{}", lanes, sequential < 1.5 ? "fill" : "are enough for",
+                      shape.threads, shape.threads == 1 ? "" : "s");
     return plan;
   }
   if (stage.linear && stage.norm_bound && *stage.norm_bound == 0) {
@@ -109,14 +113,19 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
     const double cost = along_time ? 1.5 : pass * (2.0 + static_cast<double>(shape.block));
     if (cost < sequential) {
       plan.strategy = Strategy::Scan;
-      plan.segment = along_time ? kScanStepsAlongTime : std::min<std::int64_t>(segment_length(shape, 1), shape.block <= 4 ? kScanSteps : kScanStepsOfBlocks);
-      plan.reason = fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable",
-                                lanes, (shape.longest + plan.segment - 1) / plan.segment);
+      plan.segment = along_time ? kScanStepsAlongTime
+                                : std::min<std::int64_t>(segment_length(shape, 1),
+                                                         shape.block <= 4 ? kScanSteps : kScanStepsOfBlocks);
+      plan.reason =
+          fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable",
+                      lanes, (shape.longest + plan.segment - 1) / plan.segment);
       return plan;
     }
   }
   if (const double least = pass * (1 + look(shape)); least >= sequential) {
-    plan.reason = fmt::format("cutting, and a look at the data before, would cost {:.1f} passes at least, running through {:.1f}", least, sequential);
+    plan.reason =
+        fmt::format("cutting, and a look at the data before, would cost {:.1f} passes at least, running through {:.1f}",
+                    least, sequential);
     return plan;
   }
   return std::nullopt;
@@ -135,12 +144,15 @@ std::optional<std::string> keeps_fused(const std::vector<StagePlan>& plans, cons
       behind += entries;
       continue;
     }
-    const double passes = lane_pass(s) * (plans[k].strategy == Strategy::Scan ? 2.0 + static_cast<double>(s.block) : 1.5);
+    const double passes =
+        lane_pass(s) * (plans[k].strategy == Strategy::Scan ? 2.0 + static_cast<double>(s.block) : 1.5);
     saved += std::max(0.0, sequential_cost(s) - passes) * entries;
   }
   if (saved >= lost) return std::nullopt;
-  return fmt::format("cutting it would take {:.0f} entries of other stages out of the fused kernel: {:.0f} passes over an entry lost, {:.0f} saved",
-                     behind, lost, saved);
+  return fmt::format(
+      "cutting it would take {:.0f} entries of other stages out of the fused kernel: {:.0f} passes over an entry lost, "
+      "{:.0f} saved",
+      behind, lost, saved);
 }
 
 StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen) {
@@ -152,31 +164,37 @@ StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen) {
   const double pass = lane_pass(shape);
   const double segmented = pass * (1 + burn_in / segment + seen.slow * 5 * (1 + static_cast<double>(shape.block)));
   const double shooting = pass * (2 + 4 * (1 + static_cast<double>(shape.block)));
-  const std::string idle =
-      fmt::format("{} lane{} vectors idle", shape.sequences * shape.channels, shape.sequences * shape.channels == 1 ? " leaves" : "s leave");
+  const std::string idle = fmt::format("{} lane{} vectors idle", shape.sequences * shape.channels,
+                                       shape.sequences * shape.channels == 1 ? " leaves" : "s leave");
   if (segmented <= shooting && segmented < sequential) {
     plan.strategy = Strategy::Segmented;
     plan.burn_in = static_cast<std::int64_t>(burn_in);
-    plan.reason = seen.typical > segment
-                      ? fmt::format("{}; {:.0f} % of them remember longer than half a segment of {} steps, the others forget in {:.0f}", idle,
-                                    100 * seen.slow, plan.segment, seen.most)
-                      : fmt::format("{}; half of them forget in {:.0f} steps, all but one in a hundred in {:.0f}", idle, seen.typical, seen.most);
+    plan.reason =
+        seen.typical > segment
+            ? fmt::format(
+                  "{}; {:.0f} % of them remember longer than half a segment of {} steps, the others forget in {:.0f}",
+                  idle, 100 * seen.slow, plan.segment, seen.most)
+            : fmt::format("{}; half of them forget in {:.0f} steps, all but one in a hundred in {:.0f}", idle,
+                          seen.typical, seen.most);
     return plan;
   }
   if (shooting < sequential) {
     plan.strategy = Strategy::Shooting;
     plan.burn_in = std::min<std::int64_t>(64, plan.segment);
-    plan.reason = fmt::format("{}; {:.0f} % of them remember longer than half a segment of {} steps", idle, 100 * seen.slow, plan.segment);
+    plan.reason = fmt::format("{}; {:.0f} % of them remember longer than half a segment of {} steps", idle,
+                              100 * seen.slow, plan.segment);
     return plan;
   }
-  const std::string remember = fmt::format("{} remember longer than half a segment of {} steps",
-                                           seen.slow >= 1 ? "all lanes" : fmt::format("{:.0f} % of the lanes", 100 * seen.slow), plan.segment);
+  const std::string remember =
+      fmt::format("{} remember longer than half a segment of {} steps",
+                  seen.slow >= 1 ? "all lanes" : fmt::format("{:.0f} % of the lanes", 100 * seen.slow), plan.segment);
   if (whole_tiles(shape)) {
     plan = {Strategy::Segmented, shape.longest, 0, remember + ": one segment a lane, which stays in registers"};
     return plan;
   }
   plan = {};
-  plan.reason = fmt::format("{}: cutting would cost {:.1f} passes, running through {:.1f}", remember, std::min(segmented, shooting), sequential);
+  plan.reason = fmt::format("{}: cutting would cost {:.1f} passes, running through {:.1f}", remember,
+                            std::min(segmented, shooting), sequential);
   return plan;
 }
 

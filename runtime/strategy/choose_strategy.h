@@ -13,22 +13,22 @@ namespace cellc {
 /// What the choice depends on, apart from the data.
 struct StageShape {
   std::int64_t sequences = 0;
-  std::int64_t longest = 0;      ///< steps of the longest sequence
-  std::int64_t rows = 0;         ///< steps of all
-  std::int64_t channels = 1;     ///< independent lanes of one sequence
-  std::int64_t block = 1;        ///< coupled entries of a lane
-  int storage_bytes = 4;         ///< of an entry in memory
-  std::int64_t mixed = 1;        ///< those of one state: the fused kernel has them side by side in vectors
+  std::int64_t longest = 0;   ///< steps of the longest sequence
+  std::int64_t rows = 0;      ///< steps of all
+  std::int64_t channels = 1;  ///< independent lanes of one sequence
+  std::int64_t block = 1;     ///< coupled entries of a lane
+  int storage_bytes = 4;      ///< of an entry in memory
+  std::int64_t mixed = 1;     ///< those of one state: the fused kernel has them side by side in vectors
   int vector_lanes = 16;
   int threads = 1;
-  bool along_time = false;       ///< one lane of one state, whose steps this processor can scan in vectors
+  bool along_time = false;  ///< one lane of one state, whose steps this processor can scan in vectors
 };
 
 /// How the lanes forget, as a few segments of the run show (probe_stage).
 struct Forgetting {
-  double typical = 1;  ///< steps to the tolerance, median lane
-  double most = 1;     ///< of the slowest but one in a hundred
-  double slow = 0;     ///< share of lanes that would not forget within a segment
+  double typical = 1;     ///< steps to the tolerance, median lane
+  double most = 1;        ///< of the slowest but one in a hundred
+  double slow = 0;        ///< share of lanes that would not forget within a segment
   double remembered = 0;  ///< run-up that earlier runs of the same cell turned out to need
 };
 

@@ -21,43 +21,43 @@ double default_tolerance(Dtype dtype);
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {
   Strategy strategy = Strategy::Sequential;
-  std::int64_t segment = 0;   ///< steps; 0: the whole sequence. Relaxation: of a window
-  std::int64_t burn_in = 0;   ///< steps that a segment starts early
+  std::int64_t segment = 0;  ///< steps; 0: the whole sequence. Relaxation: of a window
+  std::int64_t burn_in = 0;  ///< steps that a segment starts early
   std::string reason;
 };
 
 struct SolveOptions {
   Strategy solver = Strategy::Auto;
-  std::optional<double> tolerance;            ///< default 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits)
+  std::optional<double> tolerance;  ///< default 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits)
   int max_iterations = 50;
-  std::optional<int> fixed_iterations;        ///< exactly so many, no repair
+  std::optional<int> fixed_iterations;  ///< exactly so many, no repair
   bool repair = true;
   /// On a GPU: scans look at the rows that start from composed maps, and walk where those were rounded by more than the
   /// tolerance, or say so where nothing is to be repaired. docs/notes/device-scan.md has what it costs.
   bool check_scans = true;
-  std::vector<StagePlan> plan;                ///< by stage, where pinned
+  std::vector<StagePlan> plan;  ///< by stage, where pinned
 };
 
 /// One iteration of a stage's solver.
 struct IterationTrace {
-  double change = 0;      ///< largest change of an unknown (a start, or a state), over 1 + |s|
+  double change = 0;        ///< largest change of an unknown (a start, or a state), over 1 + |s|
   std::int64_t active = 0;  ///< lanes that took part
 };
 
 struct StageReport {
   StagePlan plan;
-  int iterations = 0;           ///< relaxation: of the window that took most
-  double max_residual = 0;      ///< final, over 1 + |s|
-  double error_estimate = 0;    ///< residuals carried through the Jacobians
-  std::int64_t misses = 0;      ///< boundaries beyond the tolerance after the first sweep
+  int iterations = 0;         ///< relaxation: of the window that took most
+  double max_residual = 0;    ///< final, over 1 + |s|
+  double error_estimate = 0;  ///< residuals carried through the Jacobians
+  std::int64_t misses = 0;    ///< boundaries beyond the tolerance after the first sweep
   std::int64_t boundaries = 0;
-  std::int64_t repaired = 0;    ///< segments of single channels run again
+  std::int64_t repaired = 0;  ///< segments of single channels run again
   int repair_rounds = 0;
-  std::vector<double> phases_us;  ///< on a GPU: the sweep, then composing and running again, for every round
-  std::optional<int> changed_over;  ///< from segmented to shooting, after so many rounds of repair
-  std::optional<double> contraction;  ///< factor by which a step shrinks a difference, typical channel;
-                                      ///< relaxation: by which an iteration does
-  std::optional<double> lyapunov;     ///< largest exponent per step, estimated from the carriers
+  std::vector<double> phases_us;            ///< on a GPU: the sweep, then composing and running again, for every round
+  std::optional<int> changed_over;          ///< from segmented to shooting, after so many rounds of repair
+  std::optional<double> contraction;        ///< factor by which a step shrinks a difference, typical channel;
+                                            ///< relaxation: by which an iteration does
+  std::optional<double> lyapunov;           ///< largest exponent per step, estimated from the carriers
   std::optional<int> predicted_iterations;  ///< from how the first few went
   std::vector<IterationTrace> trace;
 };

@@ -18,11 +18,14 @@ namespace {
 constexpr const char* kHead = "cellc-plan-1";
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 
-std::int64_t power_below(std::int64_t n) { return n < 1 ? 0 : static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))); }
+std::int64_t power_below(std::int64_t n) {
+  return n < 1 ? 0 : static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n)));
+}
 
 std::string range_text(std::int64_t n, const char* what) {
   const std::int64_t low = power_below(n);
-  return low <= 1 ? fmt::format("{} {}{}", low, what, low == 1 ? "" : "s") : fmt::format("{} to {} {}s", low, 2 * low - 1, what);
+  return low <= 1 ? fmt::format("{} {}{}", low, what, low == 1 ? "" : "s")
+                  : fmt::format("{} to {} {}s", low, 2 * low - 1, what);
 }
 
 ObjectKey key_of(const TunedFor& what) {
@@ -49,8 +52,8 @@ std::optional<TunedPlan> read(const std::string& text, std::size_t stages) {
   std::string head;
   std::size_t count = 0;
   TunedPlan plan;
-  if (!(in >> head >> plan.ms >> plan.planner_ms >> count) || head != kHead || !(plan.ms > 0) || !(plan.planner_ms > 0) ||
-      (count != 0 && count != stages))
+  if (!(in >> head >> plan.ms >> plan.planner_ms >> count) || head != kHead || !(plan.ms > 0) ||
+      !(plan.planner_ms > 0) || (count != 0 && count != stages))
     return std::nullopt;
   for (std::size_t k = 0; k < count; ++k) {
     std::string name;
@@ -60,7 +63,8 @@ std::optional<TunedPlan> read(const std::string& text, std::size_t stages) {
     if (!strategy || *strategy == Strategy::Auto) return std::nullopt;
     if (s.segment < 0 || s.segment > kMostSteps || s.burn_in < 0 || s.burn_in > kMostSteps) return std::nullopt;
     s.strategy = *strategy;
-    s.reason = fmt::format("measured by cellc tune: {:.4g} ms, the planner's own choice {:.4g} ms", plan.ms, plan.planner_ms);
+    s.reason =
+        fmt::format("measured by cellc tune: {:.4g} ms, the planner's own choice {:.4g} ms", plan.ms, plan.planner_ms);
     plan.stages.push_back(std::move(s));
   }
   return plan;
@@ -107,7 +111,9 @@ std::optional<TunedPlan> TunedPlans::find(const TunedFor& what, std::size_t stag
   return entry ? read({entry->data(), entry->size()}, stages) : std::nullopt;
 }
 
-bool TunedPlans::keep(const TunedFor& what, const TunedPlan& plan) const { return cache_.store(key_of(what), text_of(plan)); }
+bool TunedPlans::keep(const TunedFor& what, const TunedPlan& plan) const {
+  return cache_.store(key_of(what), text_of(plan));
+}
 
 std::string TunedPlans::path_of(const TunedFor& what) const { return cache_.path_of(key_of(what)); }
 

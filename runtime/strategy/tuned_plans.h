@@ -15,11 +15,11 @@ namespace cellc {
 
 /// What a measured plan holds for: this cell on this processor, in a range of shapes.
 struct TunedFor {
-  std::string cell;       ///< its graph and structure, as text
+  std::string cell;  ///< its graph and structure, as text
   std::string dtype;
   std::string device, processor;
   std::string tolerance;
-  std::string range;      ///< "8192 to 16383 lanes of 4096 to 8191 steps; k = 16": see shape_range()
+  std::string range;  ///< "8192 to 16383 lanes of 4096 to 8191 steps; k = 16": see shape_range()
 };
 
 /// Shapes that share a plan: lanes (sequences times channels of the widest stage) and steps of the longest

@@ -101,8 +101,7 @@ std::vector<double> gru(const Arrays<double>& a, std::int64_t sequences, std::in
       for (std::int64_t d = 0; d < kD; ++d) {
         double sum = 0;
         for (std::int64_t m = 0; m < kM; ++m)
-          sum +=
-              W[static_cast<std::size_t>(d * kM + m)] * x[static_cast<std::size_t>((s * steps + t) * kM + m)];
+          sum += W[static_cast<std::size_t>(d * kM + m)] * x[static_cast<std::size_t>((s * steps + t) * kM + m)];
         double& now = h[static_cast<std::size_t>(d)];
         const double z = 1 / (1 + std::exp(-(decay[static_cast<std::size_t>(d)] * now + sum + bias[0])));
         now = (1 - z) * now + z * std::tanh(sum);
@@ -127,8 +126,7 @@ TEST_F(CApi, ForwardAndPreparedCallGiveTheEquations) {
   report.status = status.data();
   ASSERT_EQ(cellc_forward(kernel, &shape, forward.table.data(), forward.count(), &report), CELLC_OK)
       << cellc_last_error();
-  ASSERT_EQ(cellc_run(prepare(kernel, shape), prepared.table.data(), prepared.count()), CELLC_OK)
-      << cellc_last_error();
+  ASSERT_EQ(cellc_run(prepare(kernel, shape), prepared.table.data(), prepared.count()), CELLC_OK) << cellc_last_error();
   EXPECT_EQ(report.converged, 1);
   EXPECT_EQ(status, std::vector<std::int32_t>(3, 0));
   const std::vector<double> truth = gru(forward, 3, 50, true);
@@ -136,8 +134,7 @@ TEST_F(CApi, ForwardAndPreparedCallGiveTheEquations) {
     expect_near(a->of("h"), truth);
     expect_near(a->of("y"), truth, 2);
     for (std::size_t s = 0; s < 3; ++s)
-      for (std::size_t d = 0; d < kD; ++d)
-        EXPECT_EQ(a->of("h_final")[s * kD + d], a->of("h")[(s * 50 + 49) * kD + d]);
+      for (std::size_t d = 0; d < kD; ++d) EXPECT_EQ(a->of("h_final")[s * kD + d], a->of("h")[(s * 50 + 49) * kD + d]);
   }
 }
 
@@ -157,9 +154,8 @@ TEST_F(CApi, StridedRowsAndUnwantedArrays) {
   dense.at("h").data = nullptr;
   for (const bool prepared : {false, true}) {
     std::fill(y.begin(), y.end(), 77);
-    const cellc_status status =
-        prepared ? cellc_run(prepare(kernel, shape), dense.table.data(), dense.count())
-                 : cellc_forward(kernel, &shape, dense.table.data(), dense.count(), nullptr);
+    const cellc_status status = prepared ? cellc_run(prepare(kernel, shape), dense.table.data(), dense.count())
+                                         : cellc_forward(kernel, &shape, dense.table.data(), dense.count(), nullptr);
     ASSERT_EQ(status, CELLC_OK) << cellc_last_error();
     for (std::size_t s = 0; s < 2; ++s)
       for (std::size_t t = 0; t < 9; ++t)
@@ -178,8 +174,7 @@ TEST_F(CApi, StepsWithCarriedStateAreTheWhole) {
   const cellc_shape whole = shape_of(kLengths, 2, 12), one = shape_of(kLengths, 2, 1);
   Arrays<float> all(kernel, whole, CELLC_F32), step(kernel, one, CELLC_F32);
   ASSERT_EQ(cellc_run(prepare(kernel, whole), all.table.data(), all.count()), CELLC_OK) << cellc_last_error();
-  for (const char* name : {"W", "a", "bias"})
-    step.of(name) = all.of(name), step.at(name).data = step.of(name).data();
+  for (const char* name : {"W", "a", "bias"}) step.of(name) = all.of(name), step.at(name).data = step.of(name).data();
   std::vector<float> state = all.of("h_start");
   step.at("h_start").data = step.at("h_final").data = state.data();
   step.at("h").data = nullptr;
@@ -201,19 +196,16 @@ TEST_F(CApi, HistoriesArePassedOnInPlace) {
   const cellc_shape whole = shape_of(lengths, 2, 10), part = shape_of(lengths, 2, 2);
   Arrays<float> all(kernel, whole, CELLC_F32), some(kernel, part, CELLC_F32);
   std::vector<float> h = all.of("h_start"), hl = all.of("h_lag"), xl = all.of("x_lag");
-  ASSERT_EQ(cellc_forward(kernel, &whole, all.table.data(), all.count(), nullptr), CELLC_OK)
-      << cellc_last_error();
+  ASSERT_EQ(cellc_forward(kernel, &whole, all.table.data(), all.count(), nullptr), CELLC_OK) << cellc_last_error();
   some.at("h_start").data = some.at("h_final").data = h.data();
   some.at("h_lag").data = some.at("h_lag_final").data = hl.data();
   some.at("x_lag").data = some.at("x_lag_final").data = xl.data();
   for (std::size_t t = 0; t < 10; t += 2) {
     for (std::size_t s = 0; s < 2; ++s)
       std::memcpy(&some.of("x")[s * 10], &all.of("x")[(s * 10 + t) * 5], 10 * sizeof(float));
-    ASSERT_EQ(cellc_run(prepare(kernel, part), some.table.data(), some.count()), CELLC_OK)
-        << cellc_last_error();
+    ASSERT_EQ(cellc_run(prepare(kernel, part), some.table.data(), some.count()), CELLC_OK) << cellc_last_error();
     for (std::size_t s = 0; s < 2; ++s)
-      EXPECT_EQ(std::memcmp(&some.of("h")[s * 10], &all.of("h")[(s * 10 + t) * 5], 10 * sizeof(float)), 0)
-          << t;
+      EXPECT_EQ(std::memcmp(&some.of("h")[s * 10], &all.of("h")[(s * 10 + t) * 5], 10 * sizeof(float)), 0) << t;
   }
   EXPECT_EQ(hl, all.of("h_lag_final"));
   EXPECT_EQ(xl, all.of("x_lag_final"));
@@ -231,14 +223,11 @@ TEST_F(CApi, PackedSequencesAndNarrowStorage) {
       arrays->at(name).dtype = CELLC_BF16;
       auto& memory = arrays->of(name);
       auto* raw = reinterpret_cast<std::uint16_t*>(memory.data());
-      for (std::size_t i = 0; i < memory.size(); ++i)
-        raw[i] = static_cast<std::uint16_t>(0x3e00 + 13 * i % 256);
+      for (std::size_t i = 0; i < memory.size(); ++i) raw[i] = static_cast<std::uint16_t>(0x3e00 + 13 * i % 256);
     }
-  ASSERT_EQ(cellc_forward(kernel, &shape, a.table.data(), a.count(), nullptr), CELLC_OK)
-      << cellc_last_error();
+  ASSERT_EQ(cellc_forward(kernel, &shape, a.table.data(), a.count(), nullptr), CELLC_OK) << cellc_last_error();
   ASSERT_EQ(cellc_run(prepare(kernel, shape), b.table.data(), b.count()), CELLC_OK) << cellc_last_error();
-  for (std::size_t i = 0; i < a.of("h_final").size(); ++i)
-    EXPECT_NEAR(a.of("h_final")[i], b.of("h_final")[i], 1e-5);
+  for (std::size_t i = 0; i < a.of("h_final").size(); ++i) EXPECT_NEAR(a.of("h_final")[i], b.of("h_final")[i], 1e-5);
   for (std::size_t d = 0; d < kD; ++d)
     EXPECT_EQ(a.of("h_final")[kD + d], a.of("h_start")[kD + d]) << "an empty sequence";
 }
@@ -269,15 +258,13 @@ TEST_F(CApi, NothingBesideTheArraysIsTouched) {
   for (const char* solver : {"sequential", "segmented", "shooting", "newton"})
     for (const bool reverse : {false, true})
       for (const bool at_end : {false, true}) {
-        SCOPED_TRACE(testing::Message()
-                     << solver << (reverse ? ", reversed" : "") << (at_end ? ", at ends" : ""));
+        SCOPED_TRACE(testing::Message() << solver << (reverse ? ", reversed" : "") << (at_end ? ", at ends" : ""));
         cellc_options options;
         cellc_options_init(&options);
         options.dtype = CELLC_F64;
         options.solver = solver;
         cellc_kernel* kernel = nullptr;
-        ASSERT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_OK)
-            << cellc_last_error();
+        ASSERT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
         kernels_.push_back(kernel);
         cellc_shape shape = shape_of(kLengths, 4, 0);
         shape.offsets = offsets;
@@ -295,11 +282,12 @@ TEST_F(CApi, NothingBesideTheArraysIsTouched) {
       }
 }
 
-/// A param that is given to a 16-bit cell is not rounded to 16 bits, nor is a start that follows from it; a default is, as one from a
-/// file would be.
+/// A param that is given to a 16-bit cell is not rounded to 16 bits, nor is a start that follows from it; a default is,
+/// as one from a file would be.
 TEST_F(CApi, NarrowCellsStartFromParamsAsTheyAre) {
-  cellc_kernel* kernel = compile("cell c[d] { param th[d], g[d] = 0.7654321\n input x[d]\n state h[d] = th\n h' = g*h + x }",
-                                 [](cellc_options& o) { o.dtype = CELLC_BF16; });
+  cellc_kernel* kernel =
+      compile("cell c[d] { param th[d], g[d] = 0.7654321\n input x[d]\n state h[d] = th\n h' = g*h + x }",
+              [](cellc_options& o) { o.dtype = CELLC_BF16; });
   const std::int64_t d = 3;
   cellc_shape shape = shape_of(&d, 2, 1);
   Arrays<float> a(kernel, shape, CELLC_F32), b(kernel, shape, CELLC_F32);
@@ -337,9 +325,11 @@ TEST_F(CApi, InspectAndDescribe) {
 
 TEST_F(CApi, ArraysHaveTheNamesOfTheCell) {
   cellc_kernel* kernel = compile(
-      "cell c[int] { state new[int]\n input x[int], x_strides, double\n new' = 0.5*new + x + x_strides*lag(double, 1) }");
+      "cell c[int] { state new[int]\n input x[int], x_strides, double\n new' = 0.5*new + x + x_strides*lag(double, 1) "
+      "}");
   EXPECT_EQ(cellc_axis_find(kernel, "int"), 0);
-  for (const char* name : {"x", "x_strides", "double", "new", "new_start", "new_final", "double_lag", "double_lag_final"})
+  for (const char* name :
+       {"x", "x_strides", "double", "new", "new_start", "new_final", "double_lag", "double_lag_final"})
     EXPECT_GE(cellc_array_find(kernel, name), 0) << name;
   EXPECT_EQ(cellc_array_find(kernel, "new_"), -1);
 }
@@ -418,8 +408,7 @@ TEST_F(CApi, WrongArraysAreRefusedAndNothingIsWritten) {
   cellc_kernel* kernel = compile(kGru);
   const cellc_shape shape = shape_of(kLengths, 2, 6);
   cellc_call* call = prepare(kernel, shape);
-  const auto refused = [&](const char* name, void (*spoil)(cellc_array&), cellc_status expected,
-                           const char* word) {
+  const auto refused = [&](const char* name, void (*spoil)(cellc_array&), cellc_status expected, const char* word) {
     Arrays<float> a(kernel, shape, CELLC_F32);
     spoil(a.at(name));
     for (const bool prepared : {true, false}) {
@@ -471,8 +460,7 @@ TEST_F(CApi, WrongShapes) {
     EXPECT_EQ(call, nullptr);
     EXPECT_NE(std::string(cellc_last_error()).find(word), std::string::npos) << cellc_last_error();
   };
-  const std::int64_t none[] = {0, kM}, huge[] = {INT64_MAX / 2, 3}, backwards[] = {0, 3, 2},
-                     late[] = {1, 2, 3};
+  const std::int64_t none[] = {0, kM}, huge[] = {INT64_MAX / 2, 3}, backwards[] = {0, 3, 2}, late[] = {1, 2, 3};
   refused(shape_of(nullptr, 1, 1), "lengths");
   refused(shape_of(none, 1, 1), "axis d");
   refused(shape_of(huge, 1, 1), "too large");
@@ -522,8 +510,7 @@ TEST_F(CApi, EightThreadsOnOnePreparedCall) {
         }
         if (cellc_run(call, mine.table.data(), mine.count()) != CELLC_OK) wrong[i] = cellc_last_error();
         if (mine.of("h") != truth.of("h") || mine.of("y") != truth.of("y")) wrong[i] = "other numbers";
-        if (k % 10 == 0 &&
-            cellc_forward(kernel, &shape, mine.table.data(), mine.count(), nullptr) != CELLC_OK)
+        if (k % 10 == 0 && cellc_forward(kernel, &shape, mine.table.data(), mine.count(), nullptr) != CELLC_OK)
           wrong[i] = cellc_last_error();
       }
     });

@@ -52,9 +52,8 @@ const char* const kOutput =
     "7  -0.402344  -0.912868\n";
 
 TEST_F(Examples, C99CompilerAlone) {
-  const std::string warnings =
-      shell("cc -std=c99 -Wall -Wextra -pedantic -Werror -I" + kSource + "/capi " + kSource +
-            "/examples/run_cell.c -o run_cell -L" + kBuild + " -lcellc -Wl,-rpath," + kBuild);
+  const std::string warnings = shell("cc -std=c99 -Wall -Wextra -pedantic -Werror -I" + kSource + "/capi " + kSource +
+                                     "/examples/run_cell.c -o run_cell -L" + kBuild + " -lcellc -Wl,-rpath," + kBuild);
   EXPECT_EQ(warnings, "");
   EXPECT_EQ(shell("./run_cell"), kOutput);
 }

@@ -23,8 +23,7 @@ class KeptHandles : public testing::Test {
     options.threads = 1;
     if (change) change(options);
     cellc_kernel* kernel = nullptr;
-    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK)
-        << cellc_last_error();
+    EXPECT_EQ(cellc_compile_text(text.data(), text.size(), &options, &kernel), CELLC_OK) << cellc_last_error();
     kernels_.push_back(kernel);
     return kernel;
   }

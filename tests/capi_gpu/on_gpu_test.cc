@@ -71,22 +71,19 @@ class Arrays {
       EXPECT_EQ(cellc_array_entries(kernel, &shape, i, &entries), CELLC_OK);
       std::vector<float> host;
       for (std::int64_t k = 0; k < entries; ++k)
-        host.push_back(info.written
-                           ? 77.0f
-                           : static_cast<float>(std::sin(phase + static_cast<double>(k + 3) * 0.7 + i)));
+        host.push_back(info.written ? 77.0f
+                                    : static_cast<float>(std::sin(phase + static_cast<double>(k + 3) * 0.7 + i)));
       host_.push_back(host);
       if (emulator) {
         device_.emplace_back(*emulator, std::max<std::size_t>(4, host.size() * 4));
         emulator->copy_in(device_.back().address(), host.data(), host.size() * 4, 0);
       }
-      table.push_back({emulator ? reinterpret_cast<void*>(device_.back().address()) : host_.back().data(),
-                       entries, CELLC_F32, 0, 0});
+      table.push_back({emulator ? reinterpret_cast<void*>(device_.back().address()) : host_.back().data(), entries,
+                       CELLC_F32, 0, 0});
     }
     for (const char* name : {"fall", "h_start", "x_lag", "x_lag_final"}) at(name).data = nullptr;  // defaults
   }
-  cellc_array& at(const char* name) {
-    return table[static_cast<std::size_t>(cellc_array_find(kernel_, name))];
-  }
+  cellc_array& at(const char* name) { return table[static_cast<std::size_t>(cellc_array_find(kernel_, name))]; }
   std::vector<float> of(const char* name) {
     const auto i = static_cast<std::size_t>(cellc_array_find(kernel_, name));
     if (emulator_) emulator_->copy_out(host_[i].data(), device_[i].address(), host_[i].size() * 4, 0);
@@ -116,17 +113,14 @@ void expect_close(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_F(OnGpu, GivesTheNumbersOfTheCpu) {
   cellc_kernel *cpu = compile("cpu"), *gpu = compile("cuda");
   for (const std::int64_t steps : {kSteps, std::int64_t{1}}) {
-    Arrays there(cpu, shape(kSequences, steps), nullptr),
-        here(gpu, shape(kSequences, steps), emulator_.get());
+    Arrays there(cpu, shape(kSequences, steps), nullptr), here(gpu, shape(kSequences, steps), emulator_.get());
     const cellc_shape s = shape(kSequences, steps);
-    ASSERT_EQ(cellc_forward(cpu, &s, there.table.data(), there.count(), nullptr), CELLC_OK)
-        << cellc_last_error();
+    ASSERT_EQ(cellc_forward(cpu, &s, there.table.data(), there.count(), nullptr), CELLC_OK) << cellc_last_error();
     cellc_report report;
     cellc_report_init(&report);
     std::vector<int32_t> status(kSequences, 9);
     report.status = status.data();
-    ASSERT_EQ(cellc_forward(gpu, &s, here.table.data(), here.count(), &report), CELLC_OK)
-        << cellc_last_error();
+    ASSERT_EQ(cellc_forward(gpu, &s, here.table.data(), here.count(), &report), CELLC_OK) << cellc_last_error();
     EXPECT_EQ(report.converged, 1);
     EXPECT_EQ(status, std::vector<int32_t>(kSequences, 0));
     for (const char* name : {"h", "y", "h_final"}) expect_close(here.of(name), there.of(name));
@@ -153,11 +147,9 @@ TEST_F(OnGpu, StepsWithCarriedStateAreTheWhole) {
   emulator_->zero(history.address(), history.bytes(), 0);
   one.at("a").data = whole.at("a").data;
   one.at("h_start") = one.at("h_final") = {reinterpret_cast<void*>(state.address()), 2 * kD, CELLC_F32, 0, 0};
-  one.at("x_lag") =
-      one.at("x_lag_final") = {reinterpret_cast<void*>(history.address()), 2 * kD, CELLC_F32, 0, 0};
+  one.at("x_lag") = one.at("x_lag_final") = {reinterpret_cast<void*>(history.address()), 2 * kD, CELLC_F32, 0, 0};
   for (int t = 0; t < 6; ++t) {
-    one.at("x") = {static_cast<float*>(whole.at("x").data) + t * kD, 2 * 6 * kD - t * kD, CELLC_F32, 6 * kD,
-                   0};
+    one.at("x") = {static_cast<float*>(whole.at("x").data) + t * kD, 2 * 6 * kD - t * kD, CELLC_F32, 6 * kD, 0};
     ASSERT_EQ(cellc_run_on(step, one.table.data(), one.count(), nullptr, nullptr, nullptr), CELLC_OK)
         << cellc_last_error();
     const std::vector<float> h = one.of("h"), y = one.of("y"), want_h = whole.of("h"), want_y = whole.of("y");
@@ -196,8 +188,7 @@ TEST_F(OnGpu, BadPointersAreRefusedAndNothingIsWritten) {
   --table[0].entries;
   EXPECT_EQ(cellc_run_on(call, table.data(), good.count(), nullptr, nullptr, nullptr), CELLC_WRONG_INPUT);
   EXPECT_EQ(cellc_run_on(nullptr, table.data(), good.count(), nullptr, nullptr, nullptr), CELLC_WRONG_USAGE);
-  EXPECT_EQ(cellc_forward_on(nullptr, &s, table.data(), good.count(), nullptr, nullptr, nullptr),
-            CELLC_WRONG_USAGE);
+  EXPECT_EQ(cellc_forward_on(nullptr, &s, table.data(), good.count(), nullptr, nullptr, nullptr), CELLC_WRONG_USAGE);
   EXPECT_TRUE(good.untouched());
 }
 
@@ -213,8 +204,7 @@ TEST_F(OnGpu, DevicesThatThereAreNotAndStreamsOfTheCpu) {
   };
   EXPECT_EQ(error("cuda:1", CELLC_DEVICE_FAILED), "device 'cuda:1': no GPU 1");
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", ""})
-    EXPECT_NE(error(name, CELLC_WRONG_USAGE).find("expected cpu, cuda, or cuda:1"), std::string::npos)
-        << name;
+    EXPECT_NE(error(name, CELLC_WRONG_USAGE).find("expected cpu, cuda, or cuda:1"), std::string::npos) << name;
   cellc_kernel* cpu = compile("cpu");
   const cellc_shape s = shape();
   Arrays arrays(cpu, s, nullptr);
@@ -229,12 +219,10 @@ TEST_F(OnGpu, RepeatedForwardAllocatesNothing) {
   cellc_kernel* kernel = compile("cuda");
   const cellc_shape s = shape();
   Arrays arrays(kernel, s, emulator_.get());
-  ASSERT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), nullptr, nullptr, nullptr),
-            CELLC_OK)
+  ASSERT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), nullptr, nullptr, nullptr), CELLC_OK)
       << cellc_last_error();
   const Emulator::Counts before = emulator_->counts();
-  ASSERT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), nullptr, nullptr, nullptr),
-            CELLC_OK);
+  ASSERT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), nullptr, nullptr, nullptr), CELLC_OK);
   EXPECT_EQ(emulator_->counts().allocations, before.allocations);
   EXPECT_EQ(emulator_->counts().synchronisations, before.synchronisations);
   // Shapes come and go; their memory does not pile up.
@@ -242,8 +230,7 @@ TEST_F(OnGpu, RepeatedForwardAllocatesNothing) {
   for (std::int64_t steps = 1; steps <= 24; ++steps) {
     const cellc_shape other = shape(1, steps);
     Arrays some(kernel, other, emulator_.get());
-    ASSERT_EQ(cellc_forward_on(kernel, &other, some.table.data(), some.count(), nullptr, nullptr, nullptr),
-              CELLC_OK)
+    ASSERT_EQ(cellc_forward_on(kernel, &other, some.table.data(), some.count(), nullptr, nullptr, nullptr), CELLC_OK)
         << cellc_last_error();
     if (steps == 12) held = emulator_->counts().live_bytes;
   }
@@ -255,15 +242,15 @@ TEST_F(OnGpu, CapturedCallsKeepTheirMemory) {
   const cellc_shape s = shape();
   Arrays arrays(kernel, s, emulator_.get());
   emulator_->set_capture(5);
-  EXPECT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8),
-                             nullptr, nullptr),
-            CELLC_OK)
+  EXPECT_EQ(
+      cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8), nullptr, nullptr),
+      CELLC_OK)
       << cellc_last_error();
   cellc_report report;
   cellc_report_init(&report);
-  EXPECT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8),
-                             nullptr, &report),
-            CELLC_WRONG_USAGE);
+  EXPECT_EQ(
+      cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8), nullptr, &report),
+      CELLC_WRONG_USAGE);
   EXPECT_NE(std::string(cellc_last_error()).find("cannot wait"), std::string::npos);
   emulator_->set_capture(0);
   EXPECT_FALSE(arrays.untouched());
@@ -275,7 +262,9 @@ TEST_F(OnGpu, ShapesThatGoInACaptureAreFreedAsItAllows) {
     const cellc_shape s = shape(1, steps);
     Arrays arrays(kernel, s, emulator_.get());
     if (steps > 8) emulator_->set_capture(5);
-    EXPECT_EQ(cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8), nullptr, nullptr), CELLC_OK)
+    EXPECT_EQ(
+        cellc_forward_on(kernel, &s, arrays.table.data(), arrays.count(), reinterpret_cast<void*>(8), nullptr, nullptr),
+        CELLC_OK)
         << cellc_last_error();
     emulator_->set_capture(0);
   }
@@ -290,8 +279,7 @@ TEST_F(OnGpu, EightThreadsOnOneKernel) {
     std::vector<std::vector<float>> alone;
     for (int i = 0; i < 8; ++i) {
       Arrays first(kernel, s, emulator, i);
-      ASSERT_EQ(cellc_forward(kernel, &s, first.table.data(), first.count(), nullptr), CELLC_OK)
-          << cellc_last_error();
+      ASSERT_EQ(cellc_forward(kernel, &s, first.table.data(), first.count(), nullptr), CELLC_OK) << cellc_last_error();
       alone.push_back(first.of("y"));
       all.push_back(std::make_unique<Arrays>(kernel, s, emulator, i));
     }

@@ -16,7 +16,8 @@ class CommandBench : public CommandTest {
 };
 
 TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
-  const Outcome outcome = cellc({"bench", gru, "--json", "--length", "600", "--dim", "d=8", "--batch", "2", "--repeats", "1", "--device", "cpu"});
+  const Outcome outcome = cellc(
+      {"bench", gru, "--json", "--length", "600", "--dim", "d=8", "--batch", "2", "--repeats", "1", "--device", "cpu"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json object = json::parse(outcome.out);
   EXPECT_EQ(object["cell"], "para_gru");
@@ -33,7 +34,8 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
   for (const json& s : cpu["strategies"]) by_name[s["solver"]] = s;
   EXPECT_EQ(by_name.size(), 7u);
   for (const char* runs : {"auto", "sequential", "segmented", "shooting", "newton"}) {
-    for (const char* key : {"ms", "ratio", "gb_per_s", "ns_per_step_channel", "compile_ms"}) EXPECT_GT(by_name[runs][key], 0.0) << runs << key;
+    for (const char* key : {"ms", "ratio", "gb_per_s", "ns_per_step_channel", "compile_ms"})
+      EXPECT_GT(by_name[runs][key], 0.0) << runs << key;
     EXPECT_EQ(by_name[runs]["converged"], true) << runs;
     EXPECT_EQ(by_name[runs]["plan"]["stages"].size(), 1u) << runs;
   }
@@ -44,25 +46,31 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
 TEST_F(CommandBench, TheTableForPeople) {
   const Outcome outcome = cellc({"bench", gru, "--length", "100", "--dim", "d=4", "--repeats", "1"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: "}) EXPECT_HAS(outcome.out, part);
+  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: "})
+    EXPECT_HAS(outcome.out, part);
 }
 
 TEST_F(CommandBench, SizesHaveDefaultsThatFit) {
-  const json gru_sizes = json::parse(cellc({"bench", gru, "--json", "--repeats", "1", "--solver", "sequential", "--device", "cpu"}).out);
+  const json gru_sizes =
+      json::parse(cellc({"bench", gru, "--json", "--repeats", "1", "--solver", "sequential", "--device", "cpu"}).out);
   EXPECT_EQ(gru_sizes["axes"]["d"], 256);
   EXPECT_EQ(gru_sizes["batch"], 1);
   EXPECT_EQ(gru_sizes["length"], 4096);
   // A matrix a step: 256 x 256 of them would be a gigabyte.
-  const json mlstm = json::parse(cellc({"bench", example("17_mlstm.cell"), "--json", "--repeats", "1", "--solver", "sequential", "--device", "cpu"}).out);
+  const json mlstm = json::parse(cellc({"bench", example("17_mlstm.cell"), "--json", "--repeats", "1", "--solver",
+                                        "sequential", "--device", "cpu"})
+                                     .out);
   EXPECT_LE(mlstm["written_bytes"], 256 << 20);
   EXPECT_GE(mlstm["axes"]["k"], 16);
 }
 
 TEST_F(CommandBench, TakesArraysToo) {
   for (const char* name : {"xz", "xr", "xc"})
-    array(std::string(name) + ".npy", {2, 50, 3}, [](std::int64_t i) { return 0.01 * static_cast<double>(i % 100); }, Dtype::F64);
-  const Outcome outcome = cellc({"bench", gru, "--json", "--input", "xz=xz.npy", "--input", "xr=xr.npy", "--input", "xc=xc.npy", "--repeats", "1",
-                                 "--solver", "sequential", "--device", "cpu"});
+    array(
+        std::string(name) + ".npy", {2, 50, 3}, [](std::int64_t i) { return 0.01 * static_cast<double>(i % 100); },
+        Dtype::F64);
+  const Outcome outcome = cellc({"bench", gru, "--json", "--input", "xz=xz.npy", "--input", "xr=xr.npy", "--input",
+                                 "xc=xc.npy", "--repeats", "1", "--solver", "sequential", "--device", "cpu"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json object = json::parse(outcome.out);
   EXPECT_EQ(object["length"], 50);
@@ -75,18 +83,14 @@ TEST_F(CommandBench, Statuses) {
     std::vector<std::string> arguments;
     const char* message;
   } cases[] = {
-      {2,
-       {"bench", gru, "--solver", "scan", "--device", "cpu"},
-       "--solver scan: the stage {h} is neither linear"},
+      {2, {"bench", gru, "--solver", "scan", "--device", "cpu"}, "--solver scan: the stage {h} is neither linear"},
       {2, {"bench", gru, "--solver", "magic"}, "expected all, auto"},
       {2, {"bench", gru, "--solver", "persistent"}, "not available in this version"},
       {2, {"bench", gru, "--device", "tpu"}, "expected auto, cpu or cuda"},
       {2, {"bench", gru, "--repeats", "0"}, "--repeats"},
       {2, {"bench", gru, "--dim", "q=3"}, "has no axis 'q'"},
       {1, {"bench", path("none.cell")}, "cannot open"},
-      {4,
-       {"bench", gru, "--batch", "4000000000000", "--length", "4000000000000"},
-       "more than can be counted"},
+      {4, {"bench", gru, "--batch", "4000000000000", "--length", "4000000000000"}, "more than can be counted"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = cellc(c.arguments);

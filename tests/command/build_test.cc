@@ -198,8 +198,7 @@ class CommandBuild : public CommandTest {
   }
   std::string payload(const std::string& name) const {
     const Array a = load(name);
-    return std::string(static_cast<const char*>(a.data()),
-                       static_cast<std::size_t>(a.count()) * size_of(a.dtype()));
+    return std::string(static_cast<const char*>(a.data()), static_cast<std::size_t>(a.count()) * size_of(a.dtype()));
   }
 };
 
@@ -213,8 +212,8 @@ TEST_F(CommandBuild, ProgramsGiveTheBitsOfRun) {
   const json pinned = build({"gru.cell", "--target", "cpu-object", "-o", "gru.o"});
   write("plan.json", pinned.dump());
   const Outcome run =
-      cellc({"run", "gru.cell", "--cpu", "x86-64-v3", "--plan", "plan.json", "--input", "x=x.npy", "--param",
-             "W=W.npy", "--param", "U=U.npy", "--param", "h0=h0.npy", "--out", "out", "--verify"});
+      cellc({"run", "gru.cell", "--cpu", "x86-64-v3", "--plan", "plan.json", "--input", "x=x.npy", "--param", "W=W.npy",
+             "--param", "U=U.npy", "--param", "h0=h0.npy", "--out", "out", "--verify"});
   ASSERT_EQ(run.status, 0) << run.err;
   const std::string expected =
       payload("out/h.npy") + payload("out/y.npy") + payload("out/h.final.npy") + payload("out/x.lag.npy");
@@ -238,8 +237,7 @@ TEST_F(CommandBuild, ProgramsGiveTheBitsOfRun) {
       EXPECT_EQ(needed.find(none), std::string::npos) << needed;
   }
   // Fixed lengths are the same loops.
-  build({"gru.cell", "--target", "cpu-object", "-o", "gru.o", "--dim", "d=19", "--dim", "m=6", "--length",
-         "41"});
+  build({"gru.cell", "--target", "cpu-object", "-o", "gru.o", "--dim", "d=19", "--dim", "m=6", "--length", "41"});
   shell(kCc + "use.c gru.o -o use && ./use");
   EXPECT_TRUE(bytes("out.bin") == expected);
 }
@@ -271,9 +269,8 @@ TEST_F(CommandBuild, LibraryShowsItsFunctionsOnly) {
   EXPECT_EQ(shell("readelf -d libgru.so | grep -c NEEDED || true"), "0\n");
   EXPECT_EQ(shell("nm -D --defined-only libgru.so | awk '{print $3}' | sort | tr '\\n' ' '"),
             "gru_about gru_forward gru_message gru_workspace ");
-  EXPECT_EQ(
-      shell("nm -D --undefined-only libgru.so | awk '{print $2}' | grep -v -E '^mem(cpy|move|set)$' || true"),
-      "");
+  EXPECT_EQ(shell("nm -D --undefined-only libgru.so | awk '{print $2}' | grep -v -E '^mem(cpy|move|set)$' || true"),
+            "");
 }
 
 class CommandBuildCells : public CommandBuild, public testing::WithParamInterface<std::string> {};
@@ -294,12 +291,10 @@ TEST_P(CommandBuildCells, EveryTargetAndDtype) {
       // A program that only asks: linked with both, and by both kinds of compiler.
       const std::size_t end = header.find("_workspace(const ");
       const std::string name = header.substr(header.rfind(' ', end) + 1, end - header.rfind(' ', end) - 1);
-      write("ask.c", "#include \"cell.h\"\nint main(void) { return " + name + "_workspace(0, 0) == 0 || !" +
-                         name + "_about(); }\n");
-      std::filesystem::copy_file(path("ask.c"), path("ask.cc"),
-                                 std::filesystem::copy_options::overwrite_existing);
-      EXPECT_EQ(shell(kCc + "ask.c cell.o -o ask && ./ask && " + kCc +
-                      "ask.c ./cell.so -Wl,-rpath,. -o ask && ./ask"),
+      write("ask.c", "#include \"cell.h\"\nint main(void) { return " + name + "_workspace(0, 0) == 0 || !" + name +
+                         "_about(); }\n");
+      std::filesystem::copy_file(path("ask.c"), path("ask.cc"), std::filesystem::copy_options::overwrite_existing);
+      EXPECT_EQ(shell(kCc + "ask.c cell.o -o ask && ./ask && " + kCc + "ask.c ./cell.so -Wl,-rpath,. -o ask && ./ask"),
                 "")
           << cell;
       EXPECT_EQ(shell(kCpp + "-fsyntax-only ask.cc"), "") << cell;
@@ -320,7 +315,8 @@ INSTANTIATE_TEST_SUITE_P(Examples, CommandBuildCells, testing::ValuesIn(example_
 TEST_F(CommandBuild, TheLinkerIsWaitedForWhereChildrenAreIgnored) {
   ProcessOptions options;
   options.ignores_children = true;
-  const Outcome outcome = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-shared", "-o", "gru.so"}, options);
+  const Outcome outcome =
+      cellc({"build", example("01_para_gru.cell"), "--target", "cpu-shared", "-o", "gru.so"}, options);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_GT(std::filesystem::file_size(path("gru.so")), 1000u);
   // A linker that fails, and one that only seems not to.
@@ -331,7 +327,8 @@ TEST_F(CommandBuild, TheLinkerIsWaitedForWhereChildrenAreIgnored) {
     std::filesystem::permissions(write("bin/ld", script), std::filesystem::perms::owner_all);
     for (const bool ignores : {false, true}) {
       options.ignores_children = ignores;
-      const Outcome failed = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-shared", "-o", "bad.so"}, options);
+      const Outcome failed =
+          cellc({"build", example("01_para_gru.cell"), "--target", "cpu-shared", "-o", "bad.so"}, options);
       EXPECT_EQ(failed.status, 4);
       EXPECT_HAS(failed.err, message);
       EXPECT_FALSE(std::filesystem::exists(path("bad.so")));
@@ -340,13 +337,15 @@ TEST_F(CommandBuild, TheLinkerIsWaitedForWhereChildrenAreIgnored) {
 }
 
 TEST_F(CommandBuild, APathNeedNotBeUtf8) {
-  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cpu-object", "-o", "b\xff.o", "--json"});
+  const Outcome built =
+      cellc({"build", example("01_para_gru.cell"), "--target", "cpu-object", "-o", "b\xff.o", "--json"});
   EXPECT_EQ(built.status, 0) << built.err;
   EXPECT_EQ(json::parse(built.out).at("out"), "b\xef\xbf\xbd.o");
 }
 
 TEST_F(CommandBuild, TheHeaderNamesStagesOfCopies) {
-  const std::string cell = write("late.cell", "cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n  out y = lag(h, 1)\n}\n");
+  const std::string cell =
+      write("late.cell", "cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n  out y = lag(h, 1)\n}\n");
   build({cell, "--target", "cpu-object", "-o", "late.o"});
   EXPECT_HAS(bytes("late.h"), "structure: {h} diagonal; {lag(h, 1)} diagonal\n");
 }
@@ -370,8 +369,7 @@ TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
   const std::string use =
       "#include \"main.h\"\nint use(const main_arrays* a) { return a->h_strides != 0 && a->new_ != 0; }\n";
   write("use.c", use);
-  write("after.c",
-        "#include <complex.h>\n#include <limits.h>\n#include <math.h>\n#include <stdio.h>\n" + use);
+  write("after.c", "#include <complex.h>\n#include <limits.h>\n#include <math.h>\n#include <stdio.h>\n" + use);
   for (const char* program : {"use.c", "after.c"}) {
     shell(kCc + "-c " + program + " -o use.o");
     shell(kCpp + "-x c++ -c " + program + " -o use.o");
@@ -379,8 +377,7 @@ TEST_F(CommandBuild, TheHeaderHasRoomForEveryName) {
 }
 
 TEST_F(CommandBuild, ACellMayBeCalledLlvm) {
-  const std::string cell =
-      write("llvm.cell", "cell llvm[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
+  const std::string cell = write("llvm.cell", "cell llvm[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n");
   build({cell, "--target", "cpu-shared", "-o", "libllvm.so"});
   write("use.c", "#include \"libllvm.h\"\nint main(void) { return llvm__about()[0] != 'c'; }\n");
   shell(kCc + "use.c -L. -lllvm -Wl,-rpath,. -o use && ./use");
@@ -401,7 +398,9 @@ TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed
   without.environment["CELLC_NVRTC"] = path("none");
-  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cuda-source", "--arch", "sm_90,sm_80", "-o", "a.cu", "--json"}, without);
+  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cuda-source", "--arch", "sm_90,sm_80",
+                               "-o", "a.cu", "--json"},
+                              without);
   ASSERT_EQ(built.status, 0) << built.err;
   const json facts = json::parse(built.out);
   EXPECT_EQ(facts["arch"], json({"sm_80", "sm_90"}));
@@ -409,7 +408,11 @@ TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   EXPECT_EQ(facts["runs"], json({"the stage {h}, a lane a thread: step by step, segments"}));
   EXPECT_EQ(facts["bytes"], std::filesystem::file_size(path("a.cu")));
   EXPECT_TRUE(std::filesystem::exists(path("a.h")));
-  ASSERT_EQ(cellc({"build", example("01_para_gru.cell"), "--target", "cuda-source", "--arch", "sm_80,sm_90", "-o", "b.cu"}, without).status, 0);
+  ASSERT_EQ(
+      cellc({"build", example("01_para_gru.cell"), "--target", "cuda-source", "--arch", "sm_80,sm_90", "-o", "b.cu"},
+            without)
+          .status,
+      0);
   std::ifstream a(path("a.cu")), b(path("b.cu"));
   std::stringstream first, second;
   first << a.rdbuf();
@@ -419,11 +422,13 @@ TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
 }
 
 TEST_F(CommandBuild, CubinsNeedNvrtcOnce) {
-  const Outcome built = cellc({"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_80,sm_90", "-o", "a.cubin", "--json"});
+  const Outcome built = cellc(
+      {"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_80,sm_90", "-o", "a.cubin", "--json"});
   if (built.status == 4 && !std::getenv("CELLC_REQUIRE_NVRTC")) GTEST_SKIP() << built.err;
   ASSERT_EQ(built.status, 0) << built.err;
   EXPECT_EQ(json::parse(built.out)["functions"][0], "para_gru_load");
-  const Outcome unknown = cellc({"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_99", "-o", "b.cubin"});
+  const Outcome unknown =
+      cellc({"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_99", "-o", "b.cubin"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_HAS(unknown.err, "compiles for sm_");
 }
@@ -437,26 +442,26 @@ TEST_F(CommandBuild, Refusals) {
     std::string message;
   };
   const std::vector<Case> cases = {
-      {{"gru.cell", "--target", "wasm", "-o", "a.o"},
-       2,
-       "expected cuda-source, ptx, cubin, cpu-object or cpu-shared"},
+      {{"gru.cell", "--target", "wasm", "-o", "a.o"}, 2, "expected cuda-source, ptx, cubin, cpu-object or cpu-shared"},
       {{"gru.cell", "-o", "a.o"}, 2, "--target"},
       {{"gru.cell", "--target", "cpu-object"}, 2, "--out"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.h"}, 2, "header"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "newton"}, 2, "step by step"},
-      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "magic"},
-       2,
-       "there is none of that name"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "magic"}, 2, "there is none of that name"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dtype", "f8"}, 2, "f8"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "d=0"}, 2, "at least 1"},
       {{"pick.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "d=2"}, 1, "needs 4 or more"},
-      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "abacus"}, 2, "--cpu abacus: LLVM knows no processor of that name"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "abacus"},
+       2,
+       "--cpu abacus: LLVM knows no processor of that name"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--cpu", "x86-64-v2"}, 4, "fused multiply-add"},
       {{"none.cell", "--target", "cpu-object", "-o", "a.o"}, 1, "none.cell"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--cpu", "native"}, 2, "--target cuda-source is for GPUs"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--arch", "sm_90"}, 2, "--target cpu-object is for CPUs"},
-      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "h100"}, 2, "expected architectures such as sm_90"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "h100"},
+       2,
+       "expected architectures such as sm_90"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--arch", "sm_75"}, 2, "need sm_80 or newer"},
       {{"gru.cell", "--target", "ptx", "-o", "a.o", "--arch", "sm_80,sm_90"}, 2, "PTX is of one architecture"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "relaxation"}, 2, "runs on CPUs only"},
@@ -464,7 +469,9 @@ TEST_F(CommandBuild, Refusals) {
       {{example("01_para_gru.cell"), "--target", "cuda-source", "-o", "a.o", "--solver", "scan"},
        2,
        "--solver scan: the stage {h} is neither linear nor"},
-      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "persistent"}, 2, "not available in this version"},
+      {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "persistent"},
+       2,
+       "not available in this version"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
   };
   for (const Case& c : cases) {
@@ -475,8 +482,8 @@ TEST_F(CommandBuild, Refusals) {
     EXPECT_HAS(outcome.err, c.message);
     EXPECT_FALSE(std::filesystem::exists(path("a.o")));
   }
-  const Outcome run = cellc({"run", "gru.cell", "--cpu", "abacus", "--random", "1", "--length", "2", "--dim",
-                             "d=2", "--dim", "m=2"});
+  const Outcome run =
+      cellc({"run", "gru.cell", "--cpu", "abacus", "--random", "1", "--length", "2", "--dim", "d=2", "--dim", "m=2"});
   EXPECT_EQ(run.status, 2);
   EXPECT_HAS(run.err, "--cpu abacus: LLVM knows no processor of that name");
   // No NVRTC in sight.

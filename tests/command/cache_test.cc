@@ -25,8 +25,7 @@ class CommandCache : public CommandTest {
   }
   std::string bytes(const std::string& name) const {
     const Array array = load(name);
-    return {static_cast<const char*>(array.data()),
-            static_cast<std::size_t>(array.count()) * size_of(array.dtype())};
+    return {static_cast<const char*>(array.data()), static_cast<std::size_t>(array.count()) * size_of(array.dtype())};
   }
 };
 
@@ -35,8 +34,7 @@ TEST_F(CommandCache, TheSecondProcessCompilesNothing) {
   EXPECT_EQ(run({"--out", path("second")}), "hit");
   EXPECT_EQ(bytes("first/h.npy"), bytes("second/h.npy"));
   EXPECT_EQ(run({"--dtype", "f64"}), "miss");
-  const Outcome text =
-      cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "100", "--dim", "d=65"});
+  const Outcome text = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "100", "--dim", "d=65"});
   EXPECT_HAS(text.out, "(cache hit)");  // lengths are no part of the code
 }
 

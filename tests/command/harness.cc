@@ -99,9 +99,8 @@ std::string CommandTest::write(const std::string& name, const std::string& text)
 }
 
 std::string CommandTest::save(const std::string& name, const Array& array) const {
-  return write(name, npy_header(array) +
-                         std::string(static_cast<const char*>(array.data()),
-                                     static_cast<std::size_t>(array.count()) * size_of(array.dtype())));
+  return write(name, npy_header(array) + std::string(static_cast<const char*>(array.data()),
+                                                     static_cast<std::size_t>(array.count()) * size_of(array.dtype())));
 }
 
 std::string CommandTest::array(const std::string& name, const std::vector<std::int64_t>& shape,
@@ -121,8 +120,7 @@ Array CommandTest::load(const std::string& name) const { return read_npy(path(na
 std::vector<std::string> CommandTest::listing(const std::string& name) const {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path(name), error))
-    names.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(path(name), error)) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -35,16 +35,14 @@ class CommandTest : public testing::Test {
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   std::string write(const std::string& name, const std::string& text) const;  ///< gives the path
   /// Writes an array; entry i is value(i).
-  std::string array(const std::string& name, const std::vector<std::int64_t>& shape,
-                    double (*value)(std::int64_t), Dtype dtype = Dtype::F32) const;
+  std::string array(const std::string& name, const std::vector<std::int64_t>& shape, double (*value)(std::int64_t),
+                    Dtype dtype = Dtype::F32) const;
   std::string save(const std::string& name, const Array& array) const;
   /// The numbers of a written array.
   Array load(const std::string& name) const;
   /// Names in a directory, sorted; empty if there is none.
   std::vector<std::string> listing(const std::string& name) const;
-  static std::string example(const std::string& name) {
-    return std::string(CELLC_SOURCE_DIR "/dsl-examples/") + name;
-  }
+  static std::string example(const std::string& name) { return std::string(CELLC_SOURCE_DIR "/dsl-examples/") + name; }
 
  private:
   std::string directory_;

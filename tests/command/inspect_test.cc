@@ -20,10 +20,8 @@ TEST_F(CommandInspect, EveryStageSaysSomething) {
     EXPECT_GT(outcome.out.size(), 40u) << stage;
     EXPECT_EQ(outcome.err, "") << stage;
   }
-  EXPECT_HAS(cellc({"inspect", example("02_para_lstm.cell"), "--stage", "llvm", "--dtype", "f64"}).out,
-             "double");
-  EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0)
-      << "a tree is of a whole file";
+  EXPECT_HAS(cellc({"inspect", example("02_para_lstm.cell"), "--stage", "llvm", "--dtype", "f64"}).out, "double");
+  EXPECT_EQ(cellc({"inspect", example("25_ltc.cell"), "--stage", "tree"}).status, 0) << "a tree is of a whole file";
 }
 
 TEST_F(CommandInspect, WholeUnitsForACard) {
@@ -32,7 +30,8 @@ TEST_F(CommandInspect, WholeUnitsForACard) {
   EXPECT_EQ(fragment.out.find("__global__"), std::string::npos);
   const Outcome whole = cellc({"inspect", gru, "--stage", "cuda", "--whole"});
   EXPECT_EQ(whole.status, 0) << whole.err;
-  for (const char* part : {"stage {h}: segmented", "CELLC_STORAGE_F32", "#line 1 \"segmented.cuh\"", "__global__", "struct Step"})
+  for (const char* part :
+       {"stage {h}: segmented", "CELLC_STORAGE_F32", "#line 1 \"segmented.cuh\"", "__global__", "struct Step"})
     EXPECT_HAS(whole.out, part);
   EXPECT_HAS(cellc({"inspect", gru, "--stage", "cuda", "--whole", "--dtype", "bf16"}).out, "CELLC_STORAGE_BF16");
   // Every stage and what lies between; a dense cell as a whole.
@@ -74,9 +73,8 @@ TEST_F(CommandInspect, TextAndLatex) {
 
 TEST_F(CommandInspect, LinesThatAreQuotedInPartSaySo) {
   // The quote ends within a letter of the comment.
-  const std::string cell =
-      write("long.cell", "cell long[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h +   # " +
-                             std::string(37, 'a') + "é\n    x)\n}\n");
+  const std::string cell = write("long.cell", "cell long[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h +   # " +
+                                                  std::string(37, 'a') + "é\n    x)\n}\n");
   EXPECT_HAS(cellc({"inspect", cell}).out, "`h' = tanh(0.5*h +   # " + std::string(37, 'a') + "…`\n");
 }
 
@@ -84,11 +82,10 @@ TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   const Outcome outcome = cellc({"inspect", example("04_lstm.cell"), "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json object = json::parse(outcome.out);
-  for (const char* key : {"cell", "axes", "states", "inputs", "params", "outs", "structure", "stages",
-                          "linear", "hoisted", "jacobian", "why", "flops_per_step"})
+  for (const char* key : {"cell", "axes", "states", "inputs", "params", "outs", "structure", "stages", "linear",
+                          "hoisted", "jacobian", "why", "flops_per_step"})
     EXPECT_TRUE(object.contains(key)) << key;
-  for (const char* key :
-       {"class", "block", "rank", "channel_axes", "mixed_axes", "mask", "coefficient_axes"}) {
+  for (const char* key : {"class", "block", "rank", "channel_axes", "mixed_axes", "mask", "coefficient_axes"}) {
     EXPECT_TRUE(object["structure"].contains(key)) << key;
     EXPECT_TRUE(object["stages"][0].contains(key)) << key;
   }
@@ -97,8 +94,7 @@ TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   EXPECT_EQ(object["structure"]["class"], "dense");
   EXPECT_EQ(object["structure"]["block"], "2*d");
   EXPECT_EQ(object["structure"]["mask"], json({"dF", "dF"}));
-  for (const char* key : {"row", "col", "text", "latex"})
-    EXPECT_TRUE(object["jacobian"][0].contains(key)) << key;
+  for (const char* key : {"row", "col", "text", "latex"}) EXPECT_TRUE(object["jacobian"][0].contains(key)) << key;
   for (const char* key : {"line", "column", "text"}) EXPECT_TRUE(object["why"][0].contains(key)) << key;
 }
 
@@ -109,8 +105,7 @@ TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {
   } cases[] = {
       {"cell c[d] {\n  state h[d]\n  input gate[d]\n  h' = tanh(gata + h)\n}\n",
        {":4:13: error: ", "'gata'", "'gate'"}},
-      {"cell c[d, m] {\n  state h[d]\n  input x[m]\n  param U[d,d]\n  h' = U@x\n}\n",
-       {":5:", "error: ", "'m'"}},
+      {"cell c[d, m] {\n  state h[d]\n  input x[m]\n  param U[d,d]\n  h' = U@x\n}\n", {":5:", "error: ", "'m'"}},
       {"cell c[d] {\n  state h[d]\n  h' = h\n  h' = 2*h\n}\n", {":4:3: error: ", "h'"}},
       {"cell c[d] {\n  state h[d], g[d]\n  h' = h\n}\n", {"error: ", "g"}},
       {"cell c[d] {\n  state h[d]\n  a = b + h\n  b = a\n  h' = a\n}\n", {":3:", "error: "}},
@@ -130,10 +125,9 @@ TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {
 }
 
 TEST_F(CommandInspect, AllErrorsOfAFileAtOnce) {
-  const std::string file =
-      write("two.cell",
-            "cell a[d] {\n  state h[d]\n  h' = nope1*h\n}\ncell b[d] {\n  state h[d]\n  h' = "
-            "nope2*h\n}\n");
+  const std::string file = write("two.cell",
+                                 "cell a[d] {\n  state h[d]\n  h' = nope1*h\n}\ncell b[d] {\n  state h[d]\n  h' = "
+                                 "nope2*h\n}\n");
   const Outcome outcome = cellc({"inspect", file, "--cell", "a", "--json"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_HAS(outcome.err, "nope1");
@@ -179,8 +173,8 @@ TEST_F(CommandInspect, CheckPassesAndSaysWhatItTried) {
 // Values that the reference has and f32 cannot hold say nothing of the kernels.
 TEST_F(CommandInspect, CheckSkipsWhatThePrecisionCannotHold) {
   for (const char* step : {"3*h^3 + x", "h*h + 2 + x", "exp(h) + x"}) {
-    const std::string cell =
-        write("large.cell", std::string("cell large[d] {\n  state h[d]\n  input x[d]\n  h' = ") + step + "\n  out y = 1/h'\n}\n");
+    const std::string cell = write("large.cell", std::string("cell large[d] {\n  state h[d]\n  input x[d]\n  h' = ") +
+                                                     step + "\n  out y = 1/h'\n}\n");
     const Outcome outcome = cellc({"check", cell});
     EXPECT_EQ(outcome.status, 0) << outcome.out;
     EXPECT_HAS(outcome.out, "skipped");
@@ -189,7 +183,8 @@ TEST_F(CommandInspect, CheckSkipsWhatThePrecisionCannotHold) {
 
 TEST_F(CommandInspect, TheTreeOfOneCell) {
   const std::string file = example("25_ltc.cell");
-  const Outcome both = cellc({"inspect", file, "--stage", "tree"}), one = cellc({"inspect", file, "--stage", "tree", "--cell", "ltc"});
+  const Outcome both = cellc({"inspect", file, "--stage", "tree"}),
+                one = cellc({"inspect", file, "--stage", "tree", "--cell", "ltc"});
   EXPECT_EQ(one.status, 0);
   EXPECT_HAS(both.out, "cell lrc_ssm");
   EXPECT_HAS(one.out, "cell ltc");

@@ -40,8 +40,7 @@ double number(std::int64_t i) { return static_cast<double>(i); }
 class CommandRun : public CommandTest {
  protected:
   /// cellc run FILE arguments… --out out, expected to succeed.
-  json run(const std::string& file, std::vector<std::string> arguments,
-           const std::string& out = "out") const {
+  json run(const std::string& file, std::vector<std::string> arguments, const std::string& out = "out") const {
     arguments.insert(arguments.begin(), {"run", file, "--json", "--out", path(out)});
     const Outcome outcome = cellc(arguments);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -50,9 +49,7 @@ class CommandRun : public CommandTest {
   void expect_same(const std::string& a, const std::string& b) const {
     const Array left = load(a), right = load(b);
     ASSERT_EQ(left.shape(), right.shape());
-    EXPECT_EQ(std::memcmp(left.data(), right.data(),
-                          static_cast<std::size_t>(left.count()) * size_of(left.dtype())),
-              0)
+    EXPECT_EQ(std::memcmp(left.data(), right.data(), static_cast<std::size_t>(left.count()) * size_of(left.dtype())), 0)
         << a << " and " << b;
   }
   /// Rows [begin, end) of the second axis of a [B, T, …] array.
@@ -90,8 +87,8 @@ TEST_F(CommandRun, ValuesAndShapes) {
     }
   EXPECT_EQ(listing("out"), (std::vector<std::string>{"h.final.npy", "h.npy", "y.npy"}));
   for (const char* key :
-       {"device", "dtype", "solver", "iterations", "plan", "converged", "max_residual", "error_estimate",
-        "repaired", "unconverged", "compile_ms", "cache", "run_ms", "arrays", "verify"})
+       {"device", "dtype", "solver", "iterations", "plan", "converged", "max_residual", "error_estimate", "repaired",
+        "unconverged", "compile_ms", "cache", "run_ms", "arrays", "verify"})
     EXPECT_TRUE(report.contains(key)) << key;
   EXPECT_EQ(report["arrays"]["h"], json({2, 5, 3}));
   EXPECT_EQ(report["device"], "cpu");
@@ -126,9 +123,12 @@ TEST_F(CommandRun, EmptyRunsAreValid) {
 }
 
 TEST_F(CommandRun, NotConvergedSaysWhereAndWhatHelps) {
-  const std::string cell = write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(3*h + x)\n}\n");
+  const std::string cell =
+      write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(3*h + x)\n}\n");
   array("x.npy", {2, 400, 3}, wave);
-  const std::vector<std::string> command = {"run", cell, "--input", "x=x.npy", "--solver", "newton", "--max-iterations", "1", "--no-repair", "--device", "cpu"};
+  const std::vector<std::string> command = {
+      "run", cell,          "--input",  "x=x.npy", "--solver", "newton", "--max-iterations",
+      "1",   "--no-repair", "--device", "cpu"};
   const Outcome text = cellc(command);
   EXPECT_EQ(text.status, 3);
   EXPECT_HAS(text.err, "cellc: error: not converged: ");
@@ -174,19 +174,21 @@ TEST_F(CommandRun, NamesStepsOfReversedRunsByTheirPlace) {
   EXPECT_HAS(text.err, " back with a residual of ");
   save("x.npy", Array(Dtype::F32, {1, 9}));
   write("pole.cell", "cell pole {\n  state h = 1\n  input x\n  h' = 1/(h*x)\n}\n");
-  const Outcome pole =
-      cellc({"run", path("pole.cell"), "--input", "x=x.npy", "--reverse", "--device", "cpu"});
+  const Outcome pole = cellc({"run", path("pole.cell"), "--input", "x=x.npy", "--reverse", "--device", "cpu"});
   EXPECT_EQ(pole.err, "cellc: warning: h is not finite from sequence 0, step 8 back\n");
 }
 
 // More iterations are no help to segments, of which each is run once.
 TEST_F(CommandRun, NotConvergedInSegmentsSaysWhatHelpsThere) {
-  const std::string cell = write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(1.05*h + 0.01*x)\n}\n");
+  const std::string cell =
+      write("steep.cell", "cell steep[d] {\n  state h[d] = 0.5\n  input x[d]\n  h' = tanh(1.05*h + 0.01*x)\n}\n");
   array("x.npy", {2, 4000, 3}, wave);
   write("plan.json", R"({"stages": [{"solver": "segmented", "segment": 100, "burn_in": 1}]})");
-  const Outcome segments = cellc({"run", cell, "--input", "x=x.npy", "--plan", "plan.json", "--no-repair", "--device", "cpu"});
+  const Outcome segments =
+      cellc({"run", cell, "--input", "x=x.npy", "--plan", "plan.json", "--no-repair", "--device", "cpu"});
   EXPECT_EQ(segments.status, 3);
-  EXPECT_HAS(segments.err, "leave out --no-repair, or give it a larger --tolerance or --solver shooting, which iterates");
+  EXPECT_HAS(segments.err,
+             "leave out --no-repair, or give it a larger --tolerance or --solver shooting, which iterates");
   EXPECT_EQ(segments.err.find("--max-iterations"), std::string::npos) << segments.err;
 }
 
@@ -211,7 +213,8 @@ TEST_F(CommandRun, NumbersOfParamsAreInRange) {
 }
 
 TEST_F(CommandRun, LanesAreAxes) {
-  const std::string cell = write("square.cell", "cell square[d] {\n  state P[d,d]\n  input x[d]\n  P'[i,j] = 0.5*P[i,j] + x[i]*x[j]\n}\n");
+  const std::string cell =
+      write("square.cell", "cell square[d] {\n  state P[d,d]\n  input x[d]\n  P'[i,j] = 0.5*P[i,j] + x[i]*x[j]\n}\n");
   const Outcome outcome = cellc({"run", cell, "--random", "1", "--length", "3", "--dim", "d=2"});
   EXPECT_HAS(outcome.out, "lanes d,d\n");
 }
@@ -268,8 +271,8 @@ TEST_F(CommandRun, AResumedRunEqualsTheWhole) {
       save("x2.npy", steps(x, cut, 11));
       run(cell, with({"--input", "x=x1.npy"}), "first");
       run(cell,
-          with({"--input", "x=x2.npy", "--state", "h=first/h.final.npy", "--state", "h.lag=first/h.lag.npy",
-                "--input", "x.lag=first/x.lag.npy"}),
+          with({"--input", "x=x2.npy", "--state", "h=first/h.final.npy", "--state", "h.lag=first/h.lag.npy", "--input",
+                "x.lag=first/x.lag.npy"}),
           "second");
       for (const char* name : {"h.final.npy", "h.lag.npy", "x.lag.npy"})
         expect_same(std::string("whole/") + name, std::string("second/") + name);
@@ -279,8 +282,7 @@ TEST_F(CommandRun, AResumedRunEqualsTheWhole) {
         second.reinterpret(Dtype::BF16);
       }
       const Array rest = steps(whole, cut, 11);
-      for (std::int64_t i = 0; i < rest.count(); ++i)
-        ASSERT_EQ(rest.get(i), second.get(i)) << dtype << cut << " " << i;
+      for (std::int64_t i = 0; i < rest.count(); ++i) ASSERT_EQ(rest.get(i), second.get(i)) << dtype << cut << " " << i;
     }
   }
 }
@@ -333,21 +335,25 @@ TEST_F(CommandRun, ThreadsDoNotChangeBits) {
   expect_same("1/h.npy", "5/h.npy");
 }
 
-// In which order this kernel of OpenBLAS adds follows from a row's place in the call, so which rows share a call may not follow
-// from the threads. Where there is another BLAS, or a processor that cannot run it, nothing is asked.
+// In which order this kernel of OpenBLAS adds follows from a row's place in the call, so which rows share a call may
+// not follow from the threads. Where there is another BLAS, or a processor that cannot run it, nothing is asked.
 TEST_F(CommandRun, ThreadsDoNotChangeBitsOfProducts) {
   const std::string cell =
-      write("mixed.cell", "cell mixed[d, m] {\n  state h[d]\n  input x[m]\n  param W[d,m], a[d]\n  h' = tanh(a*h + W@x)\n}\n");
+      write("mixed.cell",
+            "cell mixed[d, m] {\n  state h[d]\n  input x[m]\n  param W[d,m], a[d]\n  h' = tanh(a*h + W@x)\n}\n");
   write("plan.json", R"({"stages": [{"solver": "segmented", "segment": 8, "burn_in": 4}]})");
   ProcessOptions haswell;
   haswell.environment = {{"OPENBLAS_CORETYPE", "Haswell"}};
   for (const char* length : {"10", "33", "100"})
     for (const bool reverse : {false, true})
-      for (const std::vector<std::string>& solver : std::vector<std::vector<std::string>>{{"--solver", "sequential"}, {"--plan", "plan.json"}})
+      for (const std::vector<std::string>& solver :
+           std::vector<std::vector<std::string>>{{"--solver", "sequential"}, {"--plan", "plan.json"}})
         for (const char* threads : {"1", "2", "3", "8"}) {
-          SCOPED_TRACE(std::string(length) + " steps, " + solver[1] + ", " + threads + " threads" + (reverse ? ", reversed" : ""));
-          std::vector<std::string> arguments = {"run", cell, "--device", "cpu", "--random", "1", "--batch", "63", "--length", length,
-                                                "--dim", "d=64", "--dim", "m=300", "--threads", threads, "--out", threads};
+          SCOPED_TRACE(std::string(length) + " steps, " + solver[1] + ", " + threads + " threads" +
+                       (reverse ? ", reversed" : ""));
+          std::vector<std::string> arguments = {"run",     cell,    "--device",  "cpu",   "--random", "1",
+                                                "--batch", "63",    "--length",  length,  "--dim",    "d=64",
+                                                "--dim",   "m=300", "--threads", threads, "--out",    threads};
           arguments.insert(arguments.end(), solver.begin(), solver.end());
           if (reverse) arguments.push_back("--reverse");
           const Outcome outcome = cellc(arguments, haswell);
@@ -404,8 +410,7 @@ TEST_F(CommandRun, WrongArraysAreStatus1AndNamed) {
       {{"--input", "x=x.npy"}, "param a[d] (--param a=FILE.npy)"},
       {{"--input", "x=x.npy", "--param", "a=a4.npy"},
        "param a (a4.npy): axis d has length 4; expected 3, as input x (x.npy) has it"},
-      {{"--input", "x=a.npy", "--param", "a=a.npy"},
-       "input x (a.npy) has the shape [3]; expected [B, T, d] or [T, d]"},
+      {{"--input", "x=a.npy", "--param", "a=a.npy"}, "input x (a.npy) has the shape [3]; expected [B, T, d] or [T, d]"},
       {{"--input", "x=x.npy", "--param", "a=x.npy"}, "param a (x.npy) has the shape [2, 5, 3]; expected [d]"},
       {{"--input", "x=none.npy"}, "none.npy: cannot open: No such file or directory"},
       {{"--input", "x=text.npy"}, "text.npy: is not a .npy file"},
@@ -439,13 +444,12 @@ TEST_F(CommandRun, AFullDiskLeavesNothing) {
   EXPECT_TRUE(listing("out").empty());
   write("afile", "");
   EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "afile/out"}).status, 4);
-  EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "/proc/none/such"}).status,
-            4);
+  EXPECT_EQ(cellc({"run", cell, "--input", "x=x.npy", "--param", "a=0.5", "--out", "/proc/none/such"}).status, 4);
 }
 
 TEST_F(CommandRun, MoreThanMemoryIsRefused) {
-  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=1000000",
-                                 "--length", "1000000000", "--batch", "1000"});
+  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=1000000", "--length",
+                                 "1000000000", "--batch", "1000"});
   EXPECT_EQ(outcome.status, 4);
   EXPECT_HAS(outcome.err, "of memory");
 }
@@ -456,14 +460,13 @@ TEST_F(CommandRun, AnInterruptLeavesNothing) {
   for (const int signal : {SIGINT, SIGTERM}) {
     interrupt.signal = signal;
     // The reference takes far longer than the interrupt lets it.
-    const Outcome outcome = cellc({"run", example("04_lstm.cell"), "--random", "1", "--dim", "d=64", "--dim",
-                                   "m=64", "--length", "100000", "--verify", "--out", "out"},
+    const Outcome outcome = cellc({"run", example("04_lstm.cell"), "--random", "1", "--dim", "d=64", "--dim", "m=64",
+                                   "--length", "100000", "--verify", "--out", "out"},
                                   interrupt);
     EXPECT_EQ(outcome.status, 128 + signal);
     EXPECT_TRUE(listing("out").empty());
   }
 }
-
 
 TEST_F(CommandRun, EditedKernelsNeedAGpuAndAFile) {
   const std::string file = example("01_para_gru.cell");
@@ -493,7 +496,8 @@ TEST_F(CommandRun, TellsWhenACardCannotBeUsed) {
   std::filesystem::copy_file(CELLC_FAKE_DRIVER, path("libcuda.so.1"));
   ProcessOptions options;
   options.environment = {{"LD_LIBRARY_PATH", path("")}, {"CELLC_NVRTC", path("nowhere")}};
-  const std::vector<std::string> run = {"run", example("01_para_gru.cell"), "--random", "1", "--length", "8", "--dim", "d=2", "--json"};
+  const std::vector<std::string> run = {
+      "run", example("01_para_gru.cell"), "--random", "1", "--length", "8", "--dim", "d=2", "--json"};
   const Outcome outcome = cellc(run, options);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(json::parse(outcome.out)["device"], "cpu");

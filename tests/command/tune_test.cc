@@ -14,8 +14,13 @@ using nlohmann::json;
 class CommandTune : public CommandTest {
  protected:
   json tune(std::vector<std::string> more = {}, const std::string& length = "3000") const {
-    std::vector<std::string> arguments = {"tune", example("01_para_gru.cell"), "--json", "--device", "cpu", "--threads", "1",
-                                          "--length", length, "--dim", "d=2", "--repeats", "2"};
+    std::vector<std::string> arguments = {"tune",   example("01_para_gru.cell"),
+                                          "--json", "--device",
+                                          "cpu",    "--threads",
+                                          "1",      "--length",
+                                          length,   "--dim",
+                                          "d=2",    "--repeats",
+                                          "2"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = cellc(arguments);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -23,8 +28,13 @@ class CommandTune : public CommandTest {
     return json::parse(outcome.out, nullptr, false);
   }
   std::string reason(std::vector<std::string> more = {}, const std::string& length = "3000") const {
-    std::vector<std::string> arguments = {"run", example("01_para_gru.cell"), "--json", "--device", "cpu", "--threads", "1",
-                                          "--length", length, "--dim", "d=2", "--random", "9", "--verify"};
+    std::vector<std::string> arguments = {"run",    example("01_para_gru.cell"),
+                                          "--json", "--device",
+                                          "cpu",    "--threads",
+                                          "1",      "--length",
+                                          length,   "--dim",
+                                          "d=2",    "--random",
+                                          "9",      "--verify"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome outcome = cellc(arguments);
     EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -49,8 +59,11 @@ TEST_F(CommandTune, RunFollowsWhatWasMeasured) {
   EXPECT_HAS(reason({}, "2048"), "cellc tune");
   EXPECT_EQ(reason({}, "4096").find("cellc tune"), std::string::npos);
   // Who asks for something gets that.
-  for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{
-           {"--solver", "sequential"}, {"--dtype", "f64"}, {"--tolerance", "1e-5"}, {"--no-repair"}, {"--cpu", "x86-64-v3"}})
+  for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{{"--solver", "sequential"},
+                                                                                     {"--dtype", "f64"},
+                                                                                     {"--tolerance", "1e-5"},
+                                                                                     {"--no-repair"},
+                                                                                     {"--cpu", "x86-64-v3"}})
     EXPECT_EQ(reason(asked).find("cellc tune"), std::string::npos) << asked[0];
   EXPECT_EQ(reason({"--cache-dir", ""}).find("cellc tune"), std::string::npos);
 }
@@ -69,7 +82,8 @@ TEST_F(CommandTune, ACacheThatCannotBeWrittenIsNoError) {
     EXPECT_EQ(found["kept"], false);
     EXPECT_EQ(found.contains("file"), false);
   }
-  const Outcome text = cellc({"tune", example("01_para_gru.cell"), "--device", "cpu", "--cache-dir", "", "--length", "64", "--dim", "d=2", "--repeats", "1"});
+  const Outcome text = cellc({"tune", example("01_para_gru.cell"), "--device", "cpu", "--cache-dir", "", "--length",
+                              "64", "--dim", "d=2", "--repeats", "1"});
   EXPECT_EQ(text.status, 0);
   EXPECT_HAS(text.out, "not kept: there is no cache directory");
   EXPECT_HAS(text.out, "planner ");
@@ -87,10 +101,11 @@ TEST_F(CommandTune, APlanAndASolverMustAgree) {
   EXPECT_HAS(reason({"--plan", "plan.json", "--solver", "segmented"}), "pinned by plan.json");
   EXPECT_HAS(reason({"--plan", "plan.json", "--solver", "auto"}), "pinned by plan.json");
   for (const char* solver : {"newton", "sequential"}) {
-    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "300", "--dim", "d=2", "--plan", "plan.json",
-                                   "--solver", solver});
+    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "300", "--dim",
+                                   "d=2", "--plan", "plan.json", "--solver", solver});
     EXPECT_EQ(outcome.status, 2);
-    EXPECT_HAS(outcome.err, std::string("--solver ") + solver + ": plan.json says segmented; leave out --solver or --plan");
+    EXPECT_HAS(outcome.err,
+               std::string("--solver ") + solver + ": plan.json says segmented; leave out --solver or --plan");
   }
 }
 

@@ -1,6 +1,6 @@
 // Statuses, help, and what goes to which stream.
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,21 +57,28 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--batch", "-1"}, "--batch: -1: expected a whole number of at least 0 (cellc run --help"},
       {{"run", gru, "--batch", "1.5"}, "--batch: 1.5: expected a whole number of at least 0"},
       {{"run", gru, "--length", "0x10"}, "--length: 0x10: expected a whole number of at least 0"},
-      {{"run", gru, "--length", "99999999999999999999"}, "--length: 99999999999999999999: expected a whole number of at most "},
+      {{"run", gru, "--length", "99999999999999999999"},
+       "--length: 99999999999999999999: expected a whole number of at most "},
       {{"run", gru, "--random", "-1"}, "--random: -1: expected a whole number of at least 0"},
-      {{"run", gru, "--random", "18446744073709551616"}, "--random: 18446744073709551616: expected a whole number of at most 18446744073709551615"},
-      {{"run", gru, "--max-iterations", "99999999999999999999"}, "--max-iterations: 99999999999999999999: expected a whole number of at most "},
-      {{"run", gru, "--fixed-iterations", "4294967296"}, "--fixed-iterations: 4294967296: expected a whole number of at most "},
+      {{"run", gru, "--random", "18446744073709551616"},
+       "--random: 18446744073709551616: expected a whole number of at most 18446744073709551615"},
+      {{"run", gru, "--max-iterations", "99999999999999999999"},
+       "--max-iterations: 99999999999999999999: expected a whole number of at most "},
+      {{"run", gru, "--fixed-iterations", "4294967296"},
+       "--fixed-iterations: 4294967296: expected a whole number of at most "},
       {{"run", gru, "--threads", "0"}, "--threads: 0: expected a whole number of at least 1"},
       {{"run", gru, "--threads", "0x2"}, "--threads: 0x2: expected a whole number of at least 1"},
       {{"check", gru, "--seed", "-1"}, "--seed: -1: expected a whole number of at least 0"},
       {{"bench", gru, "--repeats", "0x3"}, "--repeats: 0x3: expected a whole number of at least 1"},
-      {{"inspect", gru, "--stage", "cuda", "--whole", "--length", "0x8"}, "--length: 0x8: expected a whole number of at least 1"},
-      {{"build", gru, "--target", "cpu-object", "-o", "a.o", "--length", "-1"}, "--length: -1: expected a whole number of at least 0"},
+      {{"inspect", gru, "--stage", "cuda", "--whole", "--length", "0x8"},
+       "--length: 0x8: expected a whole number of at least 1"},
+      {{"build", gru, "--target", "cpu-object", "-o", "a.o", "--length", "-1"},
+       "--length: -1: expected a whole number of at least 0"},
       {{"run", gru, "--dtype", "f31", "--random", "1"}, "expected f32, f64, bf16 or f16"},
       {{"run", gru, "--offsets", ""}, "--offsets"},
       {{"run", gru, "--offsets="}, "--offsets"},
-      {{"run", gru, "--out", "", "--random", "1", "--length", "1", "--dim", "d=1"}, "--out: expected a value, which is empty (cellc run --help"},
+      {{"run", gru, "--out", "", "--random", "1", "--length", "1", "--dim", "d=1"},
+       "--out: expected a value, which is empty (cellc run --help"},
       {{"run", gru, "--plan", ""}, "--plan"},
       {{"run", gru, "--dtype", ""}, "--dtype"},
       {{"run", gru, "--cell", ""}, "--cell"},
@@ -95,7 +102,8 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--sovler", "auto"}, "cellc run has no option --sovler; did you mean --solver? (cellc run --help"},
       {{"run", gru, "--inputs=x=x.npy"}, "no option --inputs; did you mean --input?"},
       {{"inspect", gru, "--zzz", "1"}, "cellc inspect has no option --zzz (cellc inspect --help"},
-      {{"--cell", "a", "run", gru}, "--cell stands before the command, and options follow it: cellc run FILE --cell (cellc run --help"},
+      {{"--cell", "a", "run", gru},
+       "--cell stands before the command, and options follow it: cellc run FILE --cell (cellc run --help"},
       {{"--dtype=f64", "run", gru}, "options follow it: cellc run FILE --dtype=f64 (cellc run --help"},
       {{"--soup", "run", gru}, "cellc run has no option --soup"},
       {{"inspect", gru, "another"}, "one argument too many: another"},
@@ -110,8 +118,9 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
 }
 
 TEST_F(CommandUsage, NumbersAreDecimal) {
-  const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "18446744073709551615", "--length", "010", "--batch", "08", "--dim",
-                                 "d=03", "--threads", "01", "--max-iterations", "08", "--json"});
+  const Outcome outcome =
+      cellc({"run", example("01_para_gru.cell"), "--random", "18446744073709551615", "--length", "010", "--batch", "08",
+             "--dim", "d=03", "--threads", "01", "--max-iterations", "08", "--json"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(json::parse(outcome.out, nullptr, false)["arrays"]["h"], json({8, 10, 3}));
 }
@@ -142,14 +151,18 @@ TEST_F(CommandUsage, JsonWhateverTheStatus) {
 }
 
 TEST_F(CommandUsage, OnlyACacheMayBeNowhere) {
-  EXPECT_EQ(cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "1", "--dim", "d=1", "--cache-dir", ""}).status, 0);
+  EXPECT_EQ(
+      cellc({"run", example("01_para_gru.cell"), "--random", "1", "--length", "1", "--dim", "d=1", "--cache-dir", ""})
+          .status,
+      0);
 }
 
 TEST_F(CommandUsage, NoGpuIsADeviceFailure) {
   ProcessOptions blind;  // also where there is a card
   blind.environment = {{"CUDA_VISIBLE_DEVICES", ""}};
   const Outcome outcome =
-      cellc({"run", example("01_para_gru.cell"), "--device", "cuda", "--random", "1", "--dim", "d=3", "--length", "4"}, blind);
+      cellc({"run", example("01_para_gru.cell"), "--device", "cuda", "--random", "1", "--dim", "d=3", "--length", "4"},
+            blind);
   EXPECT_EQ(outcome.status, 4);
   EXPECT_HAS(outcome.err, "--device cuda: ");
   EXPECT_HAS(outcome.err, "use --device cpu");
@@ -159,9 +172,9 @@ TEST_F(CommandUsage, AnInternalFaultLeavesADump) {
   for (const char* stage : {"parse", "structure", "compile"}) {
     ProcessOptions options;
     options.environment = {{"CELLC_FAULT", stage}, {"TMPDIR", path("")}};
-    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3",
-                                   "--length", "2", "--out", "an out"},
-                                  options);
+    const Outcome outcome =
+        cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length", "2", "--out", "an out"},
+              options);
     EXPECT_EQ(outcome.status, 5);
     EXPECT_HAS(outcome.err, std::string("internal fault in stage '") + stage + "'");
     EXPECT_HAS(outcome.err, "replay: cd ");
@@ -183,7 +196,8 @@ TEST_F(CommandUsage, ACrashLeavesADump) {
   for (const char* stage : {"parse", "run", "write"}) {
     ProcessOptions options;
     options.environment = {{"CELLC_FAULT", std::string("crash:") + stage}, {"TMPDIR", path("")}};
-    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length", "2", "--out", "an out", "--json"},
+    const Outcome outcome = cellc({"run", example("01_para_gru.cell"), "--random", "1", "--dim", "d=3", "--length", "2",
+                                   "--out", "an out", "--json"},
                                   options);
     EXPECT_EQ(outcome.status, 5);
     EXPECT_HAS(outcome.err, std::string("internal fault in stage '") + stage + "': signal 11");
@@ -224,7 +238,8 @@ TEST_F(CommandUsage, ThreadsThatCannotStartAreADeviceFailure) {
            {"--length", "4000", "--dim", "d=4096", "--solver", "sequential"},
            {"--length", "50", "--batch", "1000", "--dim", "d=512", "--solver", "sequential"},
            {"--length", "1", "--batch", "1000", "--dim", "d=1", "--verify"}}) {
-    std::vector<std::string> arguments = {"run", cell, "--random", "1", "--dtype", "bf16", "--threads", "600", "--device", "cpu"};
+    std::vector<std::string> arguments = {"run",  cell,        "--random", "1",        "--dtype",
+                                          "bf16", "--threads", "600",      "--device", "cpu"};
     arguments.insert(arguments.end(), shape.begin(), shape.end());
     const Outcome outcome = cellc(arguments, little);
     EXPECT_EQ(outcome.status, 4) << outcome.err;

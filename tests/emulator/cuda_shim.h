@@ -40,8 +40,7 @@ static const Services* services;
 static const Thread* current;
 static thread_local char shared_anchor;  // so that there is a thread-local segment to find
 
-extern "C" __attribute__((visibility("default"))) const Thread** cellc_emulator_attach(
-    const Services* given) {
+extern "C" __attribute__((visibility("default"))) const Thread** cellc_emulator_attach(const Services* given) {
   services = given;
   return &current;
 }
@@ -146,17 +145,14 @@ inline unsigned segment_of_lane(int width) { return current->lane & ~unsigned(wi
 #undef assert
 #define CELLC_EMULATOR_TEXT2(x) #x
 #define CELLC_EMULATOR_TEXT(x) CELLC_EMULATOR_TEXT2(x)
-#define assert(condition)                \
-  ((condition) ? (void)0                 \
-               : ::cellc_emulator::fail( \
-                     __FILE__ ":" CELLC_EMULATOR_TEXT(__LINE__) ": assertion failed: " #condition))
+#define assert(condition) \
+  ((condition) ? (void)0  \
+               : ::cellc_emulator::fail(__FILE__ ":" CELLC_EMULATOR_TEXT(__LINE__) ": assertion failed: " #condition))
 inline void __trap() { ::cellc_emulator::fail("__trap()"); }
 
 // ---- barriers and fences ----
 
-inline void __syncthreads() {
-  cellc_emulator::services->barrier(0, 0, cellc_emulator::BarrierKind::Plain, 0);
-}
+inline void __syncthreads() { cellc_emulator::services->barrier(0, 0, cellc_emulator::BarrierKind::Plain, 0); }
 inline int __syncthreads_or(int predicate) {
   return cellc_emulator::services->barrier(0, 0, cellc_emulator::BarrierKind::Or, predicate);
 }
@@ -193,8 +189,8 @@ inline unsigned __activemask() { return cellc_emulator::services->active_lanes()
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
-  return cellc_emulator::shuffle(
-      mask, value, cellc_emulator::segment_of_lane(width) + (unsigned(source) & unsigned(width - 1)));
+  return cellc_emulator::shuffle(mask, value,
+                                 cellc_emulator::segment_of_lane(width) + (unsigned(source) & unsigned(width - 1)));
 }
 template <class T>
 inline unsigned __match_any_sync(unsigned mask, T value) {

@@ -33,8 +33,8 @@ DeviceMemory::~DeviceMemory() {
 GpuAddress DeviceMemory::allocate(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > limit_ || live_ > limit_ - bytes)
-    throw MemoryError("emulator: out of device memory: " + count(bytes) + " were asked for, " +
-                      count(limit_ - live_) + " of " + std::to_string(limit_) + " are free");
+    throw MemoryError("emulator: out of device memory: " + count(bytes) + " were asked for, " + count(limit_ - live_) +
+                      " of " + std::to_string(limit_) + " are free");
   Allocation allocation;
   allocation.bytes = bytes;
   const std::size_t total = (kGuard + bytes + kGuard + kAlignment - 1) / kAlignment * kAlignment;
@@ -68,12 +68,10 @@ char* DeviceMemory::range(GpuAddress address, std::size_t bytes, const char* wha
   if (after != allocations_.begin()) {
     const auto& [start, allocation] = *std::prev(after);
     const std::size_t offset = address - start;
-    if (offset <= allocation.bytes && bytes <= allocation.bytes - offset)
-      return reinterpret_cast<char*>(address);
+    if (offset <= allocation.bytes && bytes <= allocation.bytes - offset) return reinterpret_cast<char*>(address);
     if (offset < allocation.bytes)
       throw DeviceError(std::string("emulator: ") + what + " of " + count(bytes) + " at offset " +
-                        std::to_string(offset) + " runs past the end of a device buffer of " +
-                        count(allocation.bytes));
+                        std::to_string(offset) + " runs past the end of a device buffer of " + count(allocation.bytes));
   }
   throw DeviceError(std::string("emulator: ") + what + " of " + count(bytes) +
                     " at an address that lies in no device buffer");
@@ -87,11 +85,9 @@ std::string DeviceMemory::broken_guard() {
     char* const end = allocation.base + kGuard + allocation.bytes;
     const std::size_t back = first_broken(end, allocation.tail);
     if (front < kGuard && report.empty())
-      report = "wrote memory up to " + count(kGuard - front) + " before a device buffer of " +
-               count(allocation.bytes);
+      report = "wrote memory up to " + count(kGuard - front) + " before a device buffer of " + count(allocation.bytes);
     if (back < allocation.tail && report.empty())
-      report = "wrote memory from " + count(back) + " past the end of a device buffer of " +
-               count(allocation.bytes);
+      report = "wrote memory from " + count(back) + " past the end of a device buffer of " + count(allocation.bytes);
     if (front < kGuard) fill_guard(allocation.base, kGuard);
     if (back < allocation.tail) fill_guard(end, allocation.tail);
   }

@@ -174,8 +174,7 @@ class EmulatorDevice final : public Emulator {
   }
   void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream) override {
     if (bytes)
-      std::memmove(memory_.range(to, bytes, "copy (target)"), memory_.range(from, bytes, "copy (source)"),
-                   bytes);
+      std::memmove(memory_.range(to, bytes, "copy (target)"), memory_.range(from, bytes, "copy (source)"), bytes);
   }
   void zero(GpuAddress to, std::size_t bytes, GpuStream) override {
     if (bytes) std::memset(memory_.range(to, bytes, "zero"), 0, bytes);
@@ -198,14 +197,11 @@ class EmulatorDevice final : public Emulator {
     const std::lock_guard lock(marks_mutex_);
     const auto first = marks_.find(from), last = marks_.find(to);
     if (first == marks_.end() || last == marks_.end())
-      throw DeviceError("emulator: mark " + std::to_string(first == marks_.end() ? from : to) +
-                        " was never recorded");
+      throw DeviceError("emulator: mark " + std::to_string(first == marks_.end() ? from : to) + " was never recorded");
     return std::chrono::duration<double, std::milli>(last->second - first->second).count();
   }
 
-  Counts counts() const override {
-    return {allocations_, memory_.live_bytes(), launches_, synchronisations_};
-  }
+  Counts counts() const override { return {allocations_, memory_.live_bytes(), launches_, synchronisations_}; }
   void set_seed(std::uint64_t seed) override { options_.seed = seed; }
   void set_room(int blocks) override { room_ = blocks; }
   void set_capture(std::uint64_t graph) override { capture_ = graph; }
@@ -258,23 +254,21 @@ class EmulatorDevice final : public Emulator {
 
 thread_local int EmulatorDevice::allowed_in_capture = 0;
 
-void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction& function,
-                                 const GpuLaunch& launch) {
+void EmulatorDevice::check_shape(const Module::Kernel& kernel, const GpuFunction& function, const GpuLaunch& launch) {
   const auto refuse = [&](const std::string& why) {
     throw DeviceError("emulator: kernel " + kernel.name + ": " + why);
   };
   const auto& [grid, block] = std::pair(launch.grid, launch.block);
   if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
-    refuse("a grid of " + std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " +
-           std::to_string(grid.z) + " blocks: at least 1, at most 2147483647 x 65535 x 65535");
+    refuse("a grid of " + std::to_string(grid.x) + " x " + std::to_string(grid.y) + " x " + std::to_string(grid.z) +
+           " blocks: at least 1, at most 2147483647 x 65535 x 65535");
   if (!block.x || !block.y || !block.z || block.x > 1024 || block.y > 1024 || block.z > 64 ||
       std::uint64_t{block.x} * block.y * block.z > 1024)
-    refuse("a block of " + std::to_string(block.x) + " x " + std::to_string(block.y) + " x " +
-           std::to_string(block.z) + " threads: 1 to 1024");
+    refuse("a block of " + std::to_string(block.x) + " x " + std::to_string(block.y) + " x " + std::to_string(block.z) +
+           " threads: 1 to 1024");
   const std::int64_t shared = facts(function).static_shared + launch.shared_bytes;
   if (launch.shared_bytes < 0 || shared > facts_.shared_per_block)
-    refuse(std::to_string(shared) + " bytes of shared memory: a block has " +
-           std::to_string(facts_.shared_per_block));
+    refuse(std::to_string(shared) + " bytes of shared memory: a block has " + std::to_string(facts_.shared_per_block));
   if (launch.cluster == 0 || launch.cluster > 16 || grid.x % launch.cluster != 0)
     refuse("clusters of " + std::to_string(launch.cluster) + " blocks: 1 to 16, and whole ones");
   if (!launch.cooperative) return;
@@ -307,7 +301,8 @@ void EmulatorDevice::launch(const GpuFunction& function, const GpuLaunch& launch
   if (launch.cooperative || options_.interleave)
     job.resident = static_cast<std::size_t>(
         std::max(1, facts_.multiprocessors * resident_blocks(function, threads, launch.shared_bytes)));
-  if (room_ > 0 && !launch.cooperative) job.resident = std::min(job.resident, static_cast<std::size_t>(room_) * launch.cluster);
+  if (room_ > 0 && !launch.cooperative)
+    job.resident = std::min(job.resident, static_cast<std::size_t>(room_) * launch.cluster);
   job.cluster = launch.cluster;
   job.shuffled = options_.seed != 0;
   // Launches differ, and a run of the same launches is the same again.

@@ -39,8 +39,8 @@ class Emulator : public Gpu {
   };
   virtual Counts counts() const = 0;
   virtual void set_seed(std::uint64_t seed) = 0;  ///< as EmulatorOptions::seed, of the launches from now on
-  /// As if other kernels held the rest of the card: of ordinary launches from now on so many blocks, or clusters of them, find
-  /// room at once. 0: as many as fit.
+  /// As if other kernels held the rest of the card: of ordinary launches from now on so many blocks, or clusters of
+  /// them, find room at once. 0: as many as fit.
   virtual void set_room(int blocks) = 0;
   /// As if streams, but those of make_stream(), were captured for that graph; 0: they are not. What a driver
   /// refuses then is refused, and so is what no graph may keep, such as a copy from the host.

@@ -121,9 +121,10 @@ std::size_t page_bytes() {
   return bytes;
 }
 
-/// Makes of a page one that nobody may touch. Since Linux 6.13 that is a mark which leaves the mapping whole. Otherwise it is cut
-/// in two, and a process has 65530 mappings at most where nobody has changed that: a card of 132 multiprocessors has more threads
-/// than half of that. Then so many stacks are guarded; those after them, whose mappings the system joins, are not.
+/// Makes of a page one that nobody may touch. Since Linux 6.13 that is a mark which leaves the mapping whole. Otherwise
+/// it is cut in two, and a process has 65530 mappings at most where nobody has changed that: a card of 132
+/// multiprocessors has more threads than half of that. Then so many stacks are guarded; those after them, whose
+/// mappings the system joins, are not.
 constexpr int kMostCuts = 16384;
 std::atomic<int> cuts = 0;
 

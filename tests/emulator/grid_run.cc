@@ -19,17 +19,17 @@ constexpr unsigned kCallsPerYield = 64;
 // Rounds in which threads only met at barriers: a loop around a barrier that waits for memory to change
 // makes these. They weigh less, since a long run over time makes many too.
 constexpr std::int64_t kIdleWeight = 25;
-constexpr std::size_t kMostBlocksTold = 8;   // of those that wait
+constexpr std::size_t kMostBlocksTold = 8;  // of those that wait
 
 constexpr int kPassesPerTurn = 64;
-// In one shuffled launch of eight, half of a block's warps go on in one pass of so many while others can. Where all are about
-// as far, what lacks a barrier is mostly there by the time that it is read. It takes two and a half times as long.
+// In one shuffled launch of eight, half of a block's warps go on in one pass of so many while others can. Where all are
+// about as far, what lacks a barrier is mostly there by the time that it is read. It takes two and a half times as
+// long.
 constexpr unsigned kPassesBehind = 24;
 constexpr std::uint64_t kLaunchesBehind = 8;
 
 std::string at_index(const char* what, unsigned x, unsigned y, unsigned z) {
-  return std::string(what) + " (" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) +
-         ")";
+  return std::string(what) + " (" + std::to_string(x) + ", " + std::to_string(y) + ", " + std::to_string(z) + ")";
 }
 
 }  // namespace
@@ -70,7 +70,9 @@ void GridRun::shuffle(std::vector<T>& items) {
 
 void GridRun::admit() {
   // The blocks of a cluster start together, or not yet.
-  const auto is_room = [&] { return next_ % job_.cluster != 0 || blocks_.empty() || blocks_.size() + job_.cluster <= job_.resident; };
+  const auto is_room = [&] {
+    return next_ % job_.cluster != 0 || blocks_.empty() || blocks_.size() + job_.cluster <= job_.resident;
+  };
   while (next_ < total_ && is_room()) {
     auto block = std::make_unique<Block>();
     const unsigned count = job_.block.x * job_.block.y * job_.block.z;
@@ -90,8 +92,7 @@ void GridRun::admit() {
     block->threads = std::vector<Thread>(count);
     for (unsigned i = 0; i < count; ++i) {
       Thread& thread = block->threads[i];
-      thread.view.thread = {i % job_.block.x, i / job_.block.x % job_.block.y,
-                            i / job_.block.x / job_.block.y};
+      thread.view.thread = {i % job_.block.x, i / job_.block.x % job_.block.y, i / job_.block.x / job_.block.y};
       thread.view.block = position;
       thread.view.block_dim = {job_.block.x, job_.block.y, job_.block.z};
       thread.view.grid_dim = {job_.grid.x, job_.grid.y, job_.grid.z};
@@ -119,9 +120,8 @@ void GridRun::retire(Block& block) {
     fill_guard(expected, 4);
     if (end[i] == expected[(kSharedGuard + job_.dynamic_shared_bytes + i) % 4]) continue;
     const auto& position = block.threads[0].view.block;
-    throw DeviceError("emulator: kernel " + job_.name + ", " +
-                      at_index("block", position.x, position.y, position.z) + ": wrote memory from byte " +
-                      std::to_string(job_.dynamic_shared_bytes + i) + " of " +
+    throw DeviceError("emulator: kernel " + job_.name + ", " + at_index("block", position.x, position.y, position.z) +
+                      ": wrote memory from byte " + std::to_string(job_.dynamic_shared_bytes + i) + " of " +
                       std::to_string(job_.dynamic_shared_bytes) + " bytes of dynamic shared memory");
   }
   if (loaded_ == &block) loaded_ = nullptr;
@@ -131,8 +131,7 @@ void GridRun::retire(Block& block) {
 void GridRun::make_current(Block& block) {
   if (loaded_ == &block) return;
   if (loaded_) std::memcpy(loaded_->static_shared.data(), job_.static_shared, job_.static_shared_bytes);
-  if (job_.static_shared_bytes)
-    std::memcpy(job_.static_shared, block.static_shared.data(), job_.static_shared_bytes);
+  if (job_.static_shared_bytes) std::memcpy(job_.static_shared, block.static_shared.data(), job_.static_shared_bytes);
   loaded_ = &block;
 }
 
@@ -190,7 +189,8 @@ bool GridRun::pass(Block& block) {
   for (auto& thread : block.threads)
     if (thread.state == State::Ready || thread.state == State::Yielded) order.push_back(&thread);
   shuffle(order);
-  const bool some_are_ahead = std::any_of(order.begin(), order.end(), [&](const Thread* thread) { return !is_behind(*thread); });
+  const bool some_are_ahead =
+      std::any_of(order.begin(), order.end(), [&](const Thread* thread) { return !is_behind(*thread); });
   for (Thread* thread : order) {
     if (job_.shuffled && chance(8)) continue;  // some fall behind by whole rounds
     if (some_are_ahead && is_behind(*thread) && !chance(kPassesBehind)) continue;
@@ -218,7 +218,7 @@ void GridRun::exit_thread() {
   thread.state = State::Exited;
   thread.copies.clear();
   ++block.exited;
-  block.cluster_arrivals -= thread.cluster_arrivals;   // from now on it counts as arrived, wherever the others are
+  block.cluster_arrivals -= thread.cluster_arrivals;  // from now on it counts as arrived, wherever the others are
   ++progress_;
   ++steps_;
   Warp& warp = block.warps[thread.number / 32];
@@ -230,8 +230,7 @@ void GridRun::exit_thread() {
   }
   const unsigned first = thread.number / 32 * 32;
   for (unsigned lane = 0; lane < 32 && first + lane < block.threads.size(); ++lane)
-    if (const Thread& other = block.threads[first + lane];
-        other.state == State::AtWarp && (other.mask & bit)) {
+    if (const Thread& other = block.threads[first + lane]; other.state == State::AtWarp && (other.mask & bit)) {
       set_error("ends while lane " + std::to_string(other.view.lane) + " waits for it at " + other.waits_for);
       return;
     }
@@ -317,7 +316,8 @@ GridRun::Block* GridRun::peer(unsigned rank) const {
 }
 
 void GridRun::cluster_arrive() {
-  if (running_->cluster_arrivals > running_->cluster_waits) fail("arrives at a cluster's barrier again without having waited there");
+  if (running_->cluster_arrivals > running_->cluster_waits)
+    fail("arrives at a cluster's barrier again without having waited there");
   ++running_->cluster_arrivals;
   ++running_->block->cluster_arrivals;
   ++progress_;
@@ -332,7 +332,8 @@ void GridRun::cluster_wait() {
         return false;
     return true;
   };
-  if (running_->cluster_waits == running_->cluster_arrivals) fail("waits at a cluster's barrier without having arrived there");
+  if (running_->cluster_waits == running_->cluster_arrivals)
+    fail("waits at a cluster's barrier without having arrived there");
   while (!all_came()) yield("a cluster's barrier");
   ++running_->cluster_waits;
 }
@@ -341,7 +342,8 @@ void* GridRun::of_block(void* at, unsigned rank) {
   const auto* const own = static_cast<const char*>(running_->view.dynamic_shared);
   const auto* const place = static_cast<const char*>(at);
   if (rank >= job_.cluster) fail("an address in a block that its cluster does not have");
-  if (place < own || place >= own + job_.dynamic_shared_bytes) fail("an address outside of the block's dynamic shared memory, for another block");
+  if (place < own || place >= own + job_.dynamic_shared_bytes)
+    fail("an address outside of the block's dynamic shared memory, for another block");
   Block* const other = peer(rank);
   if (!other || other->exited == other->threads.size()) fail("an address in a block of the cluster that has ended");
   return other->dynamic_base + kSharedGuard + (place - own);
@@ -365,8 +367,8 @@ unsigned long long GridRun::warp(cellc_emulator::WarpKind kind, unsigned mask, u
   }
   mask &= warp.existing;  // of a block that is no multiple of 32
   if (mask & warp.exited) {
-    set_error(std::string("waits at ") + name + " for lane " +
-              std::to_string(__builtin_ctz(mask & warp.exited)) + ", which has ended");
+    set_error(std::string("waits at ") + name + " for lane " + std::to_string(__builtin_ctz(mask & warp.exited)) +
+              ", which has ended");
     die();
   }
   // Mostly all lanes come to one place with one mask; only otherwise is there anything to look for.
@@ -431,9 +433,7 @@ unsigned GridRun::active_lanes() const {
 
 bool GridRun::in_shared(const void* at, std::size_t bytes) const {
   const auto* from = static_cast<const char*>(at);
-  const auto inside = [&](const char* base, std::size_t size) {
-    return from >= base && from + bytes <= base + size;
-  };
+  const auto inside = [&](const char* base, std::size_t size) { return from >= base && from + bytes <= base + size; };
   return inside(static_cast<const char*>(running_->view.dynamic_shared), job_.dynamic_shared_bytes) ||
          inside(job_.static_shared, job_.static_shared_bytes);
 }
@@ -468,9 +468,7 @@ void GridRun::finish_copies(int before_group) {
   copies.erase(copies.begin(), copy);
 }
 
-void GridRun::copy_wait(unsigned groups_left) {
-  finish_copies(running_->group - static_cast<int>(groups_left));
-}
+void GridRun::copy_wait(unsigned groups_left) { finish_copies(running_->group - static_cast<int>(groups_left)); }
 void GridRun::copy_wait_all() {
   copy_commit();
   copy_wait(0);
@@ -548,8 +546,7 @@ int do_barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predic
   CELLC_SITE;
   return active_run()->barrier(id, threads, kind, predicate);
 }
-unsigned long long do_warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
-                           unsigned source) {
+unsigned long long do_warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value, unsigned source) {
   CELLC_SITE;
   return active_run()->warp(kind, mask, value, source);
 }
@@ -585,9 +582,9 @@ void do_fail(const char* message) {
 
 const cellc_emulator::Services* grid_services() {
   static constexpr cellc_emulator::Services services = {
-      do_yield,      do_preempt,     do_progress,  do_barrier,       do_warp,  do_active_lanes,
-      do_copy_begin, do_copy_commit, do_copy_wait, do_copy_wait_all, do_cluster_arrive, do_cluster_wait, do_of_block,
-      do_clock,      do_fail,
+      do_yield,          do_preempt,      do_progress,    do_barrier,   do_warp,
+      do_active_lanes,   do_copy_begin,   do_copy_commit, do_copy_wait, do_copy_wait_all,
+      do_cluster_arrive, do_cluster_wait, do_of_block,    do_clock,     do_fail,
   };
   return &services;
 }

@@ -69,8 +69,7 @@ class GridRun {
   void preempt();
   void progress() { ++progress_; }
   int barrier(int id, int threads, cellc_emulator::BarrierKind kind, int predicate);
-  unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value,
-                          unsigned source);
+  unsigned long long warp(cellc_emulator::WarpKind kind, unsigned mask, unsigned long long value, unsigned source);
   unsigned active_lanes() const;
   void copy_begin(void* to, const void* from, unsigned bytes, unsigned source_bytes);
   void copy_commit();
@@ -110,9 +109,9 @@ class GridRun {
     unsigned mask = 0, source = 0;
     unsigned long long value = 0, result = 0;
     unsigned calls_since_yield = 0;
-    std::vector<Copy> copies;  ///< on their way, oldest first
-    int group = 0;             ///< of copies, that is open
-    std::size_t cluster_arrivals = 0, cluster_waits = 0;   ///< at the barrier of its cluster
+    std::vector<Copy> copies;                             ///< on their way, oldest first
+    int group = 0;                                        ///< of copies, that is open
+    std::size_t cluster_arrivals = 0, cluster_waits = 0;  ///< at the barrier of its cluster
   };
   struct Barrier {
     int expected = 0, arrived = 0, accumulated = 0, result = 0;
@@ -129,9 +128,9 @@ class GridRun {
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     std::array<Barrier, 16> barriers{};
-    std::vector<char> static_shared;  ///< while another block runs
-    char* dynamic_base = nullptr;     ///< guard, memory, guard
-    std::size_t exited = 0, cluster_arrivals = 0;   ///< of threads that have not ended
+    std::vector<char> static_shared;               ///< while another block runs
+    char* dynamic_base = nullptr;                  ///< guard, memory, guard
+    std::size_t exited = 0, cluster_arrivals = 0;  ///< of threads that have not ended
     std::uint64_t index = 0;
     ~Block();
   };
@@ -147,7 +146,7 @@ class GridRun {
   bool in_shared(const void* at, std::size_t bytes) const;
   void set_error(const std::string& message);  ///< of the running thread
   [[noreturn]] void die();
-  Block* peer(unsigned rank) const;   ///< of the running thread's cluster; nullptr: it has ended
+  Block* peer(unsigned rank) const;  ///< of the running thread's cluster; nullptr: it has ended
   void complete_warp(Block& block, Warp& warp, unsigned first, unsigned mask);
   std::string place(const Thread& thread) const;
   std::string who_waits(const Block& block) const;

@@ -114,18 +114,15 @@ std::mutex& mutex_of(const std::string& key) {
 
 }  // namespace
 
-HostCompilation compile_for_host(const GpuSource& source, int optimisation,
-                                 const std::string& cache_directory) {
+HostCompilation compile_for_host(const GpuSource& source, int optimisation, const std::string& cache_directory) {
   const std::string level = "-O" + std::to_string(optimisation);
   const auto start = std::chrono::steady_clock::now();
-  const fs::path directory =
-      cache_directory.empty() ? fs::path(CELLC_EMULATOR_CACHE) : fs::path(cache_directory);
+  const fs::path directory = cache_directory.empty() ? fs::path(CELLC_EMULATOR_CACHE) : fs::path(cache_directory);
   const fs::path shim = CELLC_EMULATOR_SHIM;
   const auto options = definitions(source.options);
 
   std::string identity = std::string(kFormat) + '\0' + CELLC_EMULATOR_COMPILER + '\0' +
-                         CELLC_EMULATOR_COMPILER_VERSION + '\0' + CELLC_EMULATOR_FLAGS + '\0' + source.name +
-                         '\0';
+                         CELLC_EMULATOR_COMPILER_VERSION + '\0' + CELLC_EMULATOR_FLAGS + '\0' + source.name + '\0';
   identity += level + '\0';
   for (const auto& option : options) identity += option + '\0';
   for (const char* file : kShimFiles) identity += read_file(shim / file) + '\0';
@@ -170,8 +167,7 @@ HostCompilation compile_for_host(const GpuSource& source, int optimisation,
   fs::rename(own + ".so", result.file, ignored);
   if (ignored) throw DeviceError("emulator: cannot write " + result.file);
   for (const char* suffix : {".cu", ".ii", ".entries.ii", ".log"}) fs::remove(own + suffix, ignored);
-  result.milliseconds =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
@@ -183,9 +179,7 @@ constexpr std::string_view kKernelMark = "__attribute__((cellc_kernel))";
 constexpr std::string_view kSharedMark = "__attribute__((cellc_shared)) static thread_local";
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_word(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
+bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 std::size_t skip_space(const std::string& text, std::size_t at) {
   while (at < text.size()) {
@@ -267,8 +261,7 @@ std::string add_entries(const std::string& preprocessed) {
     done = end;
   };
   for (std::size_t at = 0;;) {
-    const std::size_t kernel = preprocessed.find(kKernelMark, at),
-                      shared = preprocessed.find(kSharedMark, at);
+    const std::size_t kernel = preprocessed.find(kKernelMark, at), shared = preprocessed.find(kSharedMark, at);
     if (kernel == std::string::npos && shared == std::string::npos) break;
     if (shared < kernel) {
       copy_to(shared);
@@ -290,8 +283,8 @@ std::string add_entries(const std::string& preprocessed) {
     copy_to(head->body);
     at = done;
     out += "; extern \"C\" __attribute__((visibility(\"default\"))) void cellc_entry_" + head->name +
-           "(void** arguments) { ::cellc_emulator::call(&" + head->name + ", arguments); } void " +
-           head->name + head->parameters;
+           "(void** arguments) { ::cellc_emulator::call(&" + head->name + ", arguments); } void " + head->name +
+           head->parameters;
   }
   copy_to(preprocessed.size());
   return out;

@@ -42,8 +42,7 @@ struct HostCompilation {
 
 /// Compiles, or finds what was compiled of the same text, options, shim and compiler. Threads may call this
 /// at the same time. Throws DeviceError with the compiler's first error and the file that holds all of them.
-HostCompilation compile_for_host(const GpuSource& source, int optimisation,
-                                 const std::string& cache_directory);
+HostCompilation compile_for_host(const GpuSource& source, int optimisation, const std::string& cache_directory);
 
 /// The preprocessed text with an entry beside each kernel: `cellc_entry_NAME(void**)`. Public for its tests.
 std::string add_entries(const std::string& preprocessed);

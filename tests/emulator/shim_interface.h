@@ -11,9 +11,9 @@ struct Index3 {
 /// What a thread reads of itself. The emulator sets `current` of the loaded object to the running thread's.
 struct Thread {
   Index3 thread, block, block_dim, grid_dim;
-  unsigned lane;         // of its warp, 0..31
-  unsigned cluster_rank; // of its block
-  void* dynamic_shared;  // of its block
+  unsigned lane;          // of its warp, 0..31
+  unsigned cluster_rank;  // of its block
+  void* dynamic_shared;   // of its block
 };
 
 enum class BarrierKind { Plain, Or, And, Count };
@@ -37,7 +37,8 @@ struct Services {
   void (*copy_wait_all)();
   void (*cluster_arrive)();
   void (*cluster_wait)();
-  void* (*of_block)(void* at, unsigned rank);  // the same place in the dynamic shared memory of another block of the cluster
+  void* (*of_block)(void* at,
+                    unsigned rank);  // the same place in the dynamic shared memory of another block of the cluster
   long long (*clock)();
   void (*fail)(const char* message);  // does not return
 };

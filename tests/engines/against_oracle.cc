@@ -27,7 +27,8 @@ std::vector<double> part(const std::vector<double>& values, std::int64_t from, s
 std::vector<double> backwards(const std::vector<double>& values, std::int64_t steps) {
   std::vector<double> result;
   const std::int64_t n = steps ? static_cast<std::int64_t>(values.size()) / steps : 0;
-  for (std::int64_t t = steps; t-- > 0;) result.insert(result.end(), values.begin() + t * n, values.begin() + (t + 1) * n);
+  for (std::int64_t t = steps; t-- > 0;)
+    result.insert(result.end(), values.begin() + t * n, values.begin() + (t + 1) * n);
   return result;
 }
 
@@ -134,9 +135,12 @@ bool Trial::close(double got, double want, bool rounded) const {
   if (std::isinf(want) || std::isinf(got)) return got == want;
   const double size = 1 + std::fabs(want), error = std::fabs(got - want);
   switch (options_.dtype) {
-    case Dtype::F64: return error <= options_.f64_tolerance * size;
-    case Dtype::F32: return error <= 1e-5 * size;
-    default: break;
+    case Dtype::F64:
+      return error <= options_.f64_tolerance * size;
+    case Dtype::F32:
+      return error <= 1e-5 * size;
+    default:
+      break;
   }
   // What was carried errs as f32 does. A row is that, rounded once: by at most half the spacing of 16-bit
   // numbers there, which is the unit roundoff (2^-11 of f16, 2^-8 of bf16) of the power of two below.
@@ -150,12 +154,14 @@ bool Trial::close(double got, double want, bool rounded) const {
 std::string Trial::check(const std::string& what, std::size_t sequence, std::int64_t step, const Array& got,
                          std::int64_t row, const std::vector<double>& want, bool rounded) const {
   const std::int64_t n = static_cast<std::int64_t>(want.size());
-  if (got.count() < (row + 1) * n) return fmt::format("{} has {} numbers, row {} of {} is missing", what, got.count(), row, n);
+  if (got.count() < (row + 1) * n)
+    return fmt::format("{} has {} numbers, row {} of {} is missing", what, got.count(), row, n);
   compared_ += n;
   for (std::int64_t i = 0; i < n; ++i) {
     const double have = got.get(row * n + i);
     if (!close(have, want[i], rounded))
-      return fmt::format("{}, sequence {}, step {}, entry {}: {:.17g}, the oracle says {:.17g}", what, sequence, step, i, have, want[i]);
+      return fmt::format("{}, sequence {}, step {}, entry {}: {:.17g}, the oracle says {:.17g}", what, sequence, step,
+                         i, have, want[i]);
   }
   return {};
 }
@@ -170,14 +176,16 @@ std::vector<double> Trial::state_at(const Sequence& s, int update, std::int64_t 
   return oracle::initial_value(cell_, s.data, source.first);
 }
 
-std::string Trial::compare(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const {
+std::string Trial::compare(const BoundRun& run, const RunOutput& output,
+                           const std::vector<std::int64_t>& lengths) const {
   for (std::size_t b = 0; b < lengths.size(); ++b) {
     const Sequence& s = sequences_[b];
     for (int u = 0; u < static_cast<int>(graph_.updates.size()); ++u) {
       const std::string name = graph_.symbol_of(graph_.updates[u]).name;
       for (std::int64_t t = 0; t < lengths[b]; ++t) {
         const std::int64_t row = run.offsets[b] + (options_.reverse ? lengths[b] - 1 - t : t);
-        if (std::string wrong = check(name, b, t, output.states[u], row, state_at(s, u, t), true); !wrong.empty()) return wrong;
+        if (std::string wrong = check(name, b, t, output.states[u], row, state_at(s, u, t), true); !wrong.empty())
+          return wrong;
       }
       if (std::string wrong = check(name + ".final", b, lengths[b], output.finals[u], static_cast<std::int64_t>(b),
                                     state_at(s, u, lengths[b] - 1), false);
@@ -189,7 +197,8 @@ std::string Trial::compare(const BoundRun& run, const RunOutput& output, const s
       for (std::int64_t t = 0; t < lengths[b]; ++t) {
         const std::int64_t n = static_cast<std::int64_t>(truth->size()) / options_.steps;
         const std::int64_t row = run.offsets[b] + (options_.reverse ? lengths[b] - 1 - t : t);
-        if (std::string wrong = check(graph_.outs[o].name, b, t, output.outs[o], row, part(*truth, t * n, n), true); !wrong.empty())
+        if (std::string wrong = check(graph_.outs[o].name, b, t, output.outs[o], row, part(*truth, t * n, n), true);
+            !wrong.empty())
           return wrong;
       }
     }
@@ -199,7 +208,8 @@ std::string Trial::compare(const BoundRun& run, const RunOutput& output, const s
 
 bool Trial::at_jump(const oracle::Data& data, const oracle::Trajectory& exact) const {
   oracle::Random random(1);
-  const auto jumps = [&](const std::map<std::string, std::vector<double>>& a, const std::map<std::string, std::vector<double>>& b) {
+  const auto jumps = [&](const std::map<std::string, std::vector<double>>& a,
+                         const std::map<std::string, std::vector<double>>& b) {
     for (const auto& [name, values] : a)
       for (std::size_t i = 0; i < values.size(); ++i)
         if (!(std::fabs(values[i] - b.at(name)[i]) <= 1e-9 * (1 + std::fabs(values[i])))) return true;
@@ -217,7 +227,8 @@ bool Trial::at_jump(const oracle::Data& data, const oracle::Trajectory& exact) c
 }
 
 // Each step from what was written one step before: the errors of earlier steps do not count.
-std::string Trial::compare_steps(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const {
+std::string Trial::compare_steps(const BoundRun& run, const RunOutput& output,
+                                 const std::vector<std::int64_t>& lengths) const {
   for (std::size_t b = 0; b < lengths.size(); ++b) {
     const Sequence& s = sequences_[b];
     for (std::int64_t t = 0; t < lengths[b]; ++t) {
@@ -235,8 +246,10 @@ std::string Trial::compare_steps(const BoundRun& run, const RunOutput& output, c
         for (std::int64_t j = 1; j <= depth; ++j) {
           std::vector<double> row(n, 0.0);
           const auto given = s.data.histories.find(name);
-          if (t - j >= 0) row = part(s.data.inputs.at(name), (t - j) * n, n);
-          else if (given != s.data.histories.end()) row = part(given->second, (j - t - 1) * n, n);
+          if (t - j >= 0)
+            row = part(s.data.inputs.at(name), (t - j) * n, n);
+          else if (given != s.data.histories.end())
+            row = part(given->second, (j - t - 1) * n, n);
           before.insert(before.end(), row.begin(), row.end());
         }
         data.histories[name] = before;
@@ -263,7 +276,8 @@ std::string Trial::compare_steps(const BoundRun& run, const RunOutput& output, c
         if (source.second > 0) continue;
         const std::vector<double>& want = one.states.at(source.first);
         std::string wrong = check(source.first, b, t, output.states[u], row, want, true);
-        if (wrong.empty() && t + 1 == lengths[b]) wrong = check(source.first + ".final", b, t, output.finals[u], static_cast<std::int64_t>(b), want, false);
+        if (wrong.empty() && t + 1 == lengths[b])
+          wrong = check(source.first + ".final", b, t, output.finals[u], static_cast<std::int64_t>(b), want, false);
         if (!wrong.empty() && options_.skip_jumps && at_jump(data, one)) {
           ++skipped_;
           continue;
@@ -271,7 +285,9 @@ std::string Trial::compare_steps(const BoundRun& run, const RunOutput& output, c
         if (!wrong.empty()) return wrong + " (from the step before it)";
       }
       for (std::size_t o = 0; o < graph_.outs.size(); ++o)
-        if (std::string wrong = check(graph_.outs[o].name, b, t, output.outs[o], row, one.outs.at(graph_.outs[o].name), true); !wrong.empty()) {
+        if (std::string wrong =
+                check(graph_.outs[o].name, b, t, output.outs[o], row, one.outs.at(graph_.outs[o].name), true);
+            !wrong.empty()) {
           if (!options_.skip_jumps || !at_jump(data, one)) return wrong + " (from the step before it)";
           ++skipped_;
         }
@@ -284,7 +300,8 @@ Binding Trial::bound(const std::vector<std::int64_t>& lengths, bool packed, int 
   return bind(graph_, request(lengths, packed, threads));
 }
 
-std::string Trial::verify(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const {
+std::string Trial::verify(const BoundRun& run, const RunOutput& output,
+                          const std::vector<std::int64_t>& lengths) const {
   if (output.states.size() != graph_.updates.size() || output.finals.size() != graph_.updates.size() ||
       output.outs.size() != graph_.outs.size())
     return "the run wrote too few arrays";

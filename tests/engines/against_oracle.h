@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
-#include "runtime/data/bind.h"
 #include "runtime/cpu/engine.h"
+#include "runtime/data/bind.h"
 #include "tests/oracle/examples.h"
 #include "tests/oracle/oracle.h"
 
@@ -25,10 +25,10 @@ class Trial {
     int sequences = 3;
     bool starts_given = false;  ///< states and histories too, not only their defaults
     bool reverse = false;
-    bool step_by_step = false;  ///< the cell amplifies errors: compare each step from the one before it
-    bool skip_jumps = false;    ///< step by step: leave out entries within rounding of a jump, where the
-                                ///< oracle itself moves if its data move by 1e-13
-    double f64_tolerance = 1e-12;  ///< over 1 + |value|; a solver's own tolerance comes on top of rounding
+    bool step_by_step = false;       ///< the cell amplifies errors: compare each step from the one before it
+    bool skip_jumps = false;         ///< step by step: leave out entries within rounding of a jump, where the
+                                     ///< oracle itself moves if its data move by 1e-13
+    double f64_tolerance = 1e-12;    ///< over 1 + |value|; a solver's own tolerance comes on top of rounding
     double narrow_tolerance = 1e-5;  ///< of 16-bit storage, before it rounds: its arithmetic is f32's
   };
   Trial(const CellGraph& graph, const oracle::Cell& cell, const oracle::Ranges& ranges, oracle::Random& random,
@@ -62,7 +62,8 @@ class Trial {
   std::vector<double> state_at(const Sequence& sequence, int update, std::int64_t step) const;
   bool close(double got, double want, bool rounded) const;
   std::string compare(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const;
-  std::string compare_steps(const BoundRun& run, const RunOutput& output, const std::vector<std::int64_t>& lengths) const;
+  std::string compare_steps(const BoundRun& run, const RunOutput& output,
+                            const std::vector<std::int64_t>& lengths) const;
   /// Whether the oracle's step from `data` jumps within 1e-13 of it, in a state or out.
   bool at_jump(const oracle::Data& data, const oracle::Trajectory& exact) const;
   std::string check(const std::string& what, std::size_t sequence, std::int64_t step, const Array& got,

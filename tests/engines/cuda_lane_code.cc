@@ -6,11 +6,11 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "compiler/syntax/diagnostic.h"
-#include "compiler/graph/evaluate.h"
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
 #include "compiler/derive/newton_cell.h"
+#include "compiler/graph/evaluate.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/diagnostic.h"
 
 namespace cellc {
 
@@ -23,8 +23,7 @@ Lowered lowered(const SourceText& source, const File& file, const Cell& tree) {
   return result;
 }
 
-CudaLaneOptions options_for(const Lowered& cell, const SourceText& source, const Emitted& e,
-                            Storage storage) {
+CudaLaneOptions options_for(const Lowered& cell, const SourceText& source, const Emitted& e, Storage storage) {
   CudaLaneOptions options;
   options.storage = storage;
   options.sizes = e.sizes;
@@ -41,14 +40,8 @@ void emit_all(const SourceText& source, const File& file, const Cell& tree, cons
     const StageCells& stage = staged.stages[k];
     const std::string label = fmt::format("{}: {}, stage {}", source.path(), tree.name, k + 1);
     const auto begin = [&](const char* what, const CellGraph& derived) {
-      return Emitted{label + ", " + what,
-                     derived,
-                     stage.lane,
-                     sizes_to_show(stage.lanes, stage.lane),
-                     ranges,
-                     {},
-                     {},
-                     -1};
+      return Emitted{
+          label + ", " + what, derived, stage.lane, sizes_to_show(stage.lanes, stage.lane), ranges, {}, {}, -1};
     };
     const auto add = [&](const char* what, const CellGraph& derived) {
       Emitted e = begin(what, derived);
@@ -107,8 +100,7 @@ std::string translation_unit(const std::vector<Emitted>& all, Storage storage, c
     steps += fmt::format("  step_of<cell_{}::{}>,\n", i, all[i].carriers ? "Carried" : "Step");
     rules += all[i].carriers ? fmt::format("  cell_{}::CarrierRule::carrier,\n", i) : "  nullptr,\n";
   }
-  text +=
-      "using StepFunction = void (*)(const Real*, const Real*, const Real*, Real*, const Real* const*);\n";
+  text += "using StepFunction = void (*)(const Real*, const Real*, const Real*, Real*, const Real* const*);\n";
   text += "extern \"C\" const StepFunction steps[] = {\n" + steps + "};\n";
   text += "extern \"C\" int (*const rules[])(int) = {\n" + rules + "};\n";
   return text;
@@ -149,8 +141,7 @@ std::vector<double> reference(const Emitted& e, const Values& values) {
   std::map<SymbolEntry, double> next;
   for (const StateUpdate& u : e.cell.updates) {
     const Tensor t = evaluator.value_over(u.value, e.cell.symbols[u.symbol].index);
-    for (std::size_t i = 0; i < t.data.size(); ++i)
-      next[{u.symbol, static_cast<std::int64_t>(i)}] = t.data[i];
+    for (std::size_t i = 0; i < t.data.size(); ++i) next[{u.symbol, static_cast<std::int64_t>(i)}] = t.data[i];
   }
   std::vector<double> list;
   for (const SymbolEntry& s : e.code.states) list.push_back(next.at(s));
@@ -174,8 +165,7 @@ void clear_left_out(const Emitted& e, Values& values) {
   for (const StateUpdate& u : e.cell.updates)
     for (std::size_t i = 0; i < values[u.symbol].size(); ++i) {
       const SymbolEntry at{u.symbol, static_cast<std::int64_t>(i)};
-      if (std::find(e.code.states.begin(), e.code.states.end(), at) == e.code.states.end())
-        values[u.symbol][i] = 0;
+      if (std::find(e.code.states.begin(), e.code.states.end(), at) == e.code.states.end()) values[u.symbol][i] = 0;
     }
 }
 

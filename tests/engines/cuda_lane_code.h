@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/derive/stage_cells.h"
-#include "compiler/analysis/structure.h"
 #include "tests/engines/host_code.h"
 #include "tests/oracle/examples.h"
 #include "tests/oracle/random.h"
@@ -41,8 +41,7 @@ void emit_all(const SourceText& source, const File& file, const Cell& tree, cons
               Storage storage, std::vector<Emitted>& all);
 std::vector<Emitted> all_emitted(Storage storage);
 
-std::string translation_unit(const std::vector<Emitted>& all, Storage storage,
-                             const std::string& before = "");
+std::string translation_unit(const std::vector<Emitted>& all, Storage storage, const std::string& before = "");
 
 // -w: what a cell computes in vain is not the emitter's fault. Nothing is contracted, as in the evaluator.
 inline constexpr const char* kOptions = "-std=c++17 -O0 -w -ffp-contract=off";
@@ -67,8 +66,7 @@ struct Runner {
       list.push_back(0);
       return list;
     };
-    const std::vector<Real> param = gather(e.code.params), input = gather(e.code.inputs),
-                            state = gather(e.code.states);
+    const std::vector<Real> param = gather(e.code.params), input = gather(e.code.inputs), state = gather(e.code.states);
     std::vector<std::vector<Real>> uniforms;
     std::vector<const Real*> uniform;
     for (int u : e.code.uniform_arrays) uniforms.emplace_back(values[u].begin(), values[u].end());

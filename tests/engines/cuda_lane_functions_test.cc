@@ -68,8 +68,7 @@ void compare_functions(const Rows& by_function, double tolerance) {
       const double got = runner.step(static_cast<int>(i), all[i], values)[0];
       // What f32 does not hold says nothing of f32.
       const double want = static_cast<Real>(known.value);
-      if (!exact ||
-          (std::isfinite(known.value) && known.value != 0 && !std::isnormal(static_cast<Real>(want))))
+      if (!exact || (std::isfinite(known.value) && known.value != 0 && !std::isnormal(static_cast<Real>(want))))
         continue;
       ++compared;
       EXPECT_TRUE(agrees(functions[i], got, want, tolerance, f32))

@@ -44,7 +44,8 @@ Compared compare_steps(const std::vector<Emitted>& all, Storage storage, double 
     for (int trial = 0; trial < 4; ++trial) {
       Values values = draw(all[i], random, storage != Storage::F64);
       clear_left_out(all[i], values);
-      const std::vector<double> got = runner.step(static_cast<int>(i), all[i], values), want = reference(all[i], values);
+      const std::vector<double> got = runner.step(static_cast<int>(i), all[i], values),
+                                want = reference(all[i], values);
       EXPECT_EQ(got.size(), want.size());
       for (std::size_t k = 0; k < got.size(); ++k) {
         ++compared.all;
@@ -74,9 +75,7 @@ void expect_meaning(const Compared& c) {
   EXPECT_GT(c.numbers, c.all * 9 / 10) << "the data make too little sense";
 }
 
-TEST(CudaLane, StepsInF64) {
-  expect_meaning(compare_steps<double>(all_emitted(Storage::F64), Storage::F64, 1e-12));
-}
+TEST(CudaLane, StepsInF64) { expect_meaning(compare_steps<double>(all_emitted(Storage::F64), Storage::F64, 1e-12)); }
 TEST(CudaLane, StepsInF32) { expect_meaning(compare_steps<float>(all_emitted(Storage::F32), Storage::F32, 1e-5)); }
 
 // A failure names the seed; `CELLC_SEED=N CELLC_CELLS=1` runs it alone.
@@ -138,7 +137,8 @@ TEST(CudaLane, CarriersAreTheMapOfTheStart) {
     const auto run = [&](int which, std::vector<double> state) {
       const Emitted& e = all[which];
       for (int t = 0; t < kSteps; ++t) {
-        for (std::size_t i = 0; i < state.size(); ++i) rows[t][e.code.states[i].symbol][e.code.states[i].entry] = state[i];
+        for (std::size_t i = 0; i < state.size(); ++i)
+          rows[t][e.code.states[i].symbol][e.code.states[i].entry] = state[i];
         state = runner.step(which, e, rows[t]);
       }
       return state;

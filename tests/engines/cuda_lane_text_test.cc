@@ -80,17 +80,15 @@ TEST(CudaLane, AnyNameIsLegal) {
     oracle::Random random(3);
     Values values = draw(all[i], random, false);
     clear_left_out(all[i], values);
-    const std::vector<double> got = runner.step(static_cast<int>(i), all[i], values),
-                              want = reference(all[i], values);
-    for (std::size_t k = 0; k < got.size(); ++k)
-      EXPECT_TRUE(near(got[k], want[k], 1e-12)) << all[i].label << " " << k;
+    const std::vector<double> got = runner.step(static_cast<int>(i), all[i], values), want = reference(all[i], values);
+    for (std::size_t k = 0; k < got.size(); ++k) EXPECT_TRUE(near(got[k], want[k], 1e-12)) << all[i].label << " " << k;
   }
   EXPECT_NE(named(all, "1, step").code.text.find("const Real double_ = "), std::string::npos);
 }
 
 TEST(CudaLane, CompilerErrorsPointAtTheCell) {
-  std::vector<Emitted> all = emitted(
-      "cell c[d] {\n  state h[d]\n  input x[d]\n\n  z = sigmoid(h + x)\n\n  h' = z*h\n}\n", Storage::F64);
+  std::vector<Emitted> all =
+      emitted("cell c[d] {\n  state h[d]\n  input x[d]\n\n  z = sigmoid(h + x)\n\n  h' = z*h\n}\n", Storage::F64);
   std::string& text = all[0].code.text;
   const std::size_t at = text.find("cellc::scaled_sigmoid");
   ASSERT_NE(at, std::string::npos) << text;
@@ -104,8 +102,7 @@ TEST(CudaLane, CompilerErrorsPointAtTheCell) {
 }
 
 TEST(CudaLane, RefusesWhatIsTooLong) {
-  const SourceText source("test.cell",
-                          "cell long[d, k = 64] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
+  const SourceText source("test.cell", "cell long[d, k = 64] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
   const File file = oracle::parse_or_throw(source);
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);
@@ -117,8 +114,7 @@ TEST(CudaLane, RefusesWhatIsTooLong) {
 }
 
 TEST(CudaLane, ALengthThatIsMissingIsNamed) {
-  const SourceText source("test.cell",
-                          "cell c[d, k] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
+  const SourceText source("test.cell", "cell c[d, k] {\n  state S[k,d]\n  param W[k,k]\n  S' = tanh(W@S)\n}\n");
   const File file = oracle::parse_or_throw(source);
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);

@@ -14,9 +14,9 @@
 #include "compiler/front_end.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
+#include "runtime/build/compile_driver.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/data/bind.h"
-#include "runtime/build/compile_driver.h"
 
 namespace cellc {
 namespace {
@@ -81,11 +81,9 @@ struct Call {
       const std::int64_t n = entries(f);
       const Dtype dtype = f.is_storage() ? binding.dtype : arithmetic;
       if (f.is_written()) {
-        if (!rows_wanted && (f.kind == FieldKind::State || f.kind == FieldKind::Out) && f.id % 2 == 0)
-          continue;
+        if (!rows_wanted && (f.kind == FieldKind::State || f.kind == FieldKind::Out) && f.id % 2 == 0) continue;
         const bool lagged = f.kind == FieldKind::FinalStateHistory || f.kind == FieldKind::FinalInputHistory;
-        const std::int64_t count =
-            f.is_rows() ? rows * (n + gap) : binding.batch * n * (lagged ? depth(f.id) : 1);
+        const std::int64_t count = f.is_rows() ? rows * (n + gap) : binding.batch * n * (lagged ? depth(f.id) : 1);
         written.emplace_back(&f, Array(dtype, {count}));
         arrays[word] = std::bit_cast<std::uint64_t>(written.back().second.data());
       } else {
@@ -124,12 +122,11 @@ struct Call {
     workspace.assign(static_cast<std::size_t>(bytes) + 8 + kGuard, std::byte{0x5a});
     status.assign(static_cast<std::size_t>(binding.batch) + 1, 77);
     // Anywhere, and not a byte beyond.
-    const int result =
-        driver.forward(lengths.data(), arrays.data(), workspace.data() + 8, bytes, status.data());
-    EXPECT_TRUE(std::all_of(workspace.begin(), workspace.begin() + 8,
-                            [](std::byte b) { return b == std::byte{0x5a}; }));
-    EXPECT_TRUE(std::all_of(workspace.end() - kGuard, workspace.end(),
-                            [](std::byte b) { return b == std::byte{0x5a}; }));
+    const int result = driver.forward(lengths.data(), arrays.data(), workspace.data() + 8, bytes, status.data());
+    EXPECT_TRUE(
+        std::all_of(workspace.begin(), workspace.begin() + 8, [](std::byte b) { return b == std::byte{0x5a}; }));
+    EXPECT_TRUE(
+        std::all_of(workspace.end() - kGuard, workspace.end(), [](std::byte b) { return b == std::byte{0x5a}; }));
     return result;
   }
 
@@ -137,8 +134,7 @@ struct Call {
   std::string differences(const RunOutput& output, double within) const {
     std::string wrong;
     const auto apart = [&](double a, double b) {
-      return within > 0 ? !(std::abs(a - b) <= within * (1 + std::abs(b)))
-                        : std::memcmp(&a, &b, sizeof a) != 0;
+      return within > 0 ? !(std::abs(a - b) <= within * (1 + std::abs(b))) : std::memcmp(&a, &b, sizeof a) != 0;
     };
     const auto expected = written_arrays(cell(), binding, output);
     for (const auto& [field, array] : written) {
@@ -147,8 +143,7 @@ struct Call {
                                                 : cell().symbols[static_cast<std::size_t>(field->id)].name;
       if (kind == FieldKind::Final) name += ".final";
       if (kind == FieldKind::FinalStateHistory || kind == FieldKind::FinalInputHistory) name += ".lag";
-      const auto found =
-          std::find_if(expected.begin(), expected.end(), [&](const auto& e) { return e.first == name; });
+      const auto found = std::find_if(expected.begin(), expected.end(), [&](const auto& e) { return e.first == name; });
       if (found == expected.end()) return "nothing is called " + name;
       const Array want = field->is_rows() ? spread(found->second, entries(*field)) : found->second;
       if (array.dtype() != want.dtype() || array.count() != want.count())
@@ -205,14 +200,12 @@ void give_starts(const CellGraph& cell, const Binding& binding, BindRequest& req
         std::vector<std::int64_t> shape = start.shape();
         shape.insert(shape.begin() + 1, symbol.max_lag);
         Array history(start.dtype(), shape);
-        for (std::int64_t i = 0; i < history.count(); ++i)
-          history.set(i, 0.2 - 0.01 * static_cast<double>(i % 13));
+        for (std::int64_t i = 0; i < history.count(); ++i) history.set(i, 0.2 - 0.01 * static_cast<double>(i % 13));
         request.states[symbol.name + ".lag"] = {"history", history};
       }
     } else if (symbol.kind == SymbolKind::Input && symbol.max_lag != 0) {
       Array history(binding.dtype, binding.run.histories[s].shape());
-      for (std::int64_t i = 0; i < history.count(); ++i)
-        history.set(i, 0.125 * static_cast<double>(i % 11) - 0.5);
+      for (std::int64_t i = 0; i < history.count(); ++i) history.set(i, 0.125 * static_cast<double>(i % 11) - 0.5);
       request.inputs[symbol.name + ".lag"] = {"history", history};
     }
   }
@@ -235,8 +228,8 @@ TEST_P(Driver, SameBitsAsTheEngine) {
         for (const bool packed : {false, true})
           for (const bool reverse : {false, true})
             for (const bool defaults : {false, true}) {
-              SCOPED_TRACE(fmt::format("{} {} T={} packed={} reverse={} defaults={}", each.name,
-                                       to_string(dtype), length, packed, reverse, defaults));
+              SCOPED_TRACE(fmt::format("{} {} T={} packed={} reverse={} defaults={}", each.name, to_string(dtype),
+                                       length, packed, reverse, defaults));
               BindRequest request = request_for(cell, dtype, 2, length);
               request.reverse = reverse;
               if (packed) {

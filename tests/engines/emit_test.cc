@@ -6,13 +6,13 @@
 #include <cstring>
 #include <limits>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/front_end.h"
 #include "compiler/plan/plan.h"
-#include "compiler/analysis/structure.h"
 #include "gtest/gtest.h"
-#include "runtime/data/bind.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/cpu/products.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/read_text.h"
 #include "runtime/evaluate/reference.h"
 
@@ -41,10 +41,14 @@ Binding draw(const CellGraph& cell, const Shape& shape, Dtype dtype) {
 
 double tolerance(Dtype dtype) {
   switch (dtype) {
-    case Dtype::F64: return 1e-12;
-    case Dtype::F32: return 1e-5;
-    case Dtype::F16: return std::ldexp(1, -10) + 1e-4;
-    default: return std::ldexp(1, -7) + 1e-4;
+    case Dtype::F64:
+      return 1e-12;
+    case Dtype::F32:
+      return 1e-5;
+    case Dtype::F16:
+      return std::ldexp(1, -10) + 1e-4;
+    default:
+      return std::ldexp(1, -7) + 1e-4;
   }
 }
 
@@ -113,7 +117,8 @@ TEST(Emit, ScalarCells) {
     x' = x + dt*10*(y - x)
     y' = y + dt*(x*(28 - z) - y)
     z' = z + dt*(x*y - 8/3*z)
-    out s = x' + y' })", {{{}, 1, 0}, {{}, 1, 1}, {{}, 3, 20, true}});
+    out s = x' + y' })",
+               {{{}, 1, 0}, {{}, 1, 1}, {{}, 3, 20, true}});
 }
 
 TEST(Emit, DenseWithHoistedProducts) {
@@ -123,8 +128,10 @@ TEST(Emit, DenseWithHoistedProducts) {
 }
 
 TEST(Emit, LongSequencesGoThroughChunks) {
-  const std::vector<Shape> shapes = {{{{"d", 9}, {"m", 5}}, 2, 1100}, {{{"d", 9}, {"m", 5}}, 1, 700, true},
-                                     {{{"d", 9}, {"m", 5}}, 40, 30}, {{{"d", 9}, {"m", 5}}, 40, 30, true}};
+  const std::vector<Shape> shapes = {{{{"d", 9}, {"m", 5}}, 2, 1100},
+                                     {{{"d", 9}, {"m", 5}}, 1, 700, true},
+                                     {{{"d", 9}, {"m", 5}}, 40, 30},
+                                     {{{"d", 9}, {"m", 5}}, 40, 30, true}};
   expect_right(kLstm, shapes, {Dtype::F32, Dtype::F16});
 }
 
@@ -146,7 +153,8 @@ TEST(Emit, LaterStagesReadEarlierOnesThroughProducts) {
     a  = sigmoid(ua)
     g' = a*g + (1 - a)*tanh(ub)
     c' = sigmoid(Vf@g + uf)*c + sigmoid(Vi@g + ui)*tanh(Vz@g + uz)
-    out h = sigmoid(Vo@g' + uo)*tanh(c') })", shapes_of("d"), {Dtype::F32, Dtype::F64, Dtype::BF16});
+    out h = sigmoid(Vo@g' + uo)*tanh(c') })",
+               shapes_of("d"), {Dtype::F32, Dtype::F64, Dtype::BF16});
 }
 
 TEST(Emit, MatrixStatesInBothOrders) {
@@ -157,12 +165,14 @@ TEST(Emit, MatrixStatesInBothOrders) {
   expect_right(R"(cell a[v, k] { state S[v,k]
     input key[k] in (-0.2, 0.2), val[v], query[k], beta in (0, 1)
     S' = S + beta*(val - S@key)*key
-    out y = S'@query })", shapes);
+    out y = S'@query })",
+               shapes);
   expect_right(R"(cell b[k, v] { state S[k,v]
     input f in (0, 1), key[k], val[v], query[k]
     param W[v,v]
     S' = f*S + (1 - f)*tanh(S@W + key*val)
-    out y = query@S' })", shapes);
+    out y = query@S' })",
+               shapes);
 }
 
 TEST(Emit, BatchedBlocksReductionsAndSoftmax) {
@@ -175,8 +185,8 @@ TEST(Emit, BatchedBlocksReductionsAndSoftmax) {
     s  = tanh(R@h + W@x + u)
     e  = s - mean[k](s)
     g  = softmax[heads](s)
-    h' = g*e*rsqrt(mean[k](e^2) + 1e-2) + max[k](u)*sum[heads,k](u)/size[k] })", shapes,
-               {Dtype::F32, Dtype::F64, Dtype::F16});
+    h' = g*e*rsqrt(mean[k](e^2) + 1e-2) + max[k](u)*sum[heads,k](u)/size[k] })",
+               shapes, {Dtype::F32, Dtype::F64, Dtype::F16});
 }
 
 TEST(Emit, TransposesDiagonalsLiteralsAndIdentities) {
@@ -188,7 +198,8 @@ TEST(Emit, TransposesDiagonalsLiteralsAndIdentities) {
     param A[d,d], B[d,d]
     P'[i,k] = 0.3*P[k,i] + 0.1*A[i,l]@P[l,k] + 0.2*eye[i,k] + 0.1*B[k,i]
     q[i]    = sum[m](P[i,m]*h[m])
-    h'[i]   = tanh(q[i] + x[0,i] - 0.5*x[2,i] + 0.1*h[0] + sum[j](x[j,i]) + h[i]*sum[k](eye[i,k]*A[i,k])) })", shapes);
+    h'[i]   = tanh(q[i] + x[0,i] - 0.5*x[2,i] + 0.1*h[0] + sum[j](x[j,i]) + h[i]*sum[k](eye[i,k]*A[i,k])) })",
+               shapes);
 }
 
 TEST(Emit, FixedShortAxes) {
@@ -196,15 +207,16 @@ TEST(Emit, FixedShortAxes) {
     input x[d,c]
     param R[c,c]
     h'[d,c] = tanh(R[c,e]@h[d,e] + x + g)
-    g' = 0.5*g + sum[d](h)/size[d] })", shapes_of("d"));
+    g' = 0.5*g + sum[d](h)/size[d] })",
+               shapes_of("d"));
 }
 
 TEST(Emit, LagsComeFromHistory) {
   expect_right(R"(cell biquad[d] { state y[d]
     input x[d]
     param b0, b1, b2, a1 in (-0.3, 0.3), a2 in (-0.3, 0.3)
-    y' = b0*x + b1*lag(x, 1) + b2*lag(x, 2) - a1*y - a2*lag(y, 1) })", shapes_of("d"),
-               {Dtype::F32, Dtype::F64, Dtype::F16});
+    y' = b0*x + b1*lag(x, 1) + b2*lag(x, 2) - a1*y - a2*lag(y, 1) })",
+               shapes_of("d"), {Dtype::F32, Dtype::F64, Dtype::F16});
 }
 
 TEST(Emit, ValuesThatNeedNoStep) {
@@ -216,7 +228,8 @@ TEST(Emit, ValuesThatNeedNoStep) {
     out a = w
     out b = s*2
     out c = u
-    out e = h + k })", shapes_of("d"), {Dtype::F32, Dtype::BF16});
+    out e = h + k })",
+               shapes_of("d"), {Dtype::F32, Dtype::BF16});
 }
 
 TEST(Emit, NotANumberIsKept) {
@@ -240,13 +253,15 @@ TEST(Emit, NotANumberIsKept) {
   for (std::size_t o = 0; o < got.outs.size(); ++o) {
     for (std::int64_t i = 0; i < got.outs[o].count(); ++i) {
       const double x = got.outs[o].get(i), y = expected.outs[o].get(i);
-      EXPECT_TRUE(x == y || (std::isnan(x) && std::isnan(y))) << c.cell.outs[o].name << ' ' << i << ": " << x << ' ' << y;
+      EXPECT_TRUE(x == y || (std::isnan(x) && std::isnan(y)))
+          << c.cell.outs[o].name << ' ' << i << ": " << x << ' ' << y;
     }
   }
 }
 
 bool same_bits(const Array& a, const Array& b) {
-  return a.count() == b.count() && std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.count()) * size_of(a.dtype())) == 0;
+  return a.count() == b.count() &&
+         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.count()) * size_of(a.dtype())) == 0;
 }
 
 void expect_same(const RunOutput& a, const RunOutput& b, const std::string& what) {
@@ -306,7 +321,8 @@ bool blas_adds_rows_alike(Dtype dtype) {
 }
 
 TEST(Emit, ResumedRunHasTheBitsOfTheWhole) {
-  for (const auto& [text, own_products] : {std::pair{kParaGru, false}, std::pair{std::string(kLstm), false}, std::pair{std::string(kLstm), true}}) {
+  for (const auto& [text, own_products] :
+       {std::pair{kParaGru, false}, std::pair{std::string(kLstm), false}, std::pair{std::string(kLstm), true}}) {
     const AnalysedCell c = compile(text);
     for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16}) {
       if (text == kLstm && !own_products && !blas_adds_rows_alike(arithmetic_of(dtype))) {

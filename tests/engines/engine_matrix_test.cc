@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/lower.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/lowered_cell.h"
 
@@ -26,9 +26,7 @@ std::vector<std::vector<std::int64_t>> axis_choices(std::size_t axes) {
 
 class Engine : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    example_ = &oracle::example_named(GetParam());
-  }
+  void SetUp() override { example_ = &oracle::example_named(GetParam()); }
 
   CellGraph graph_of(const Cell& tree) const { return cellc::graph_of(example_->source, example_->tree, tree); }
 
@@ -109,7 +107,8 @@ TEST_P(Engine, AgreesInNarrowVectorsAndReversed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, Engine, testing::ValuesIn(oracle::names_of(oracle::all_cells())), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, Engine, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
+                         [](const auto& info) { return info.param; });
 
 // 16-bit storage: a cell of every kind of stage and of every way to store, none that amplifies.
 using NarrowEngine = Engine;
@@ -137,8 +136,8 @@ TEST_P(NarrowEngine, AgreesWithOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, NarrowEngine,
-                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm", "10_min_gru", "13_s6",
-                                         "18_delta_net", "26_ind_rnn", "32_ln_state", "33_m2rnn", "34_narx3",
+                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm", "10_min_gru",
+                                         "13_s6", "18_delta_net", "26_ind_rnn", "32_ln_state", "33_m2rnn", "34_narx3",
                                          "37_biquad2t", "39_kalman1", "x02_ln_lstm", "x04_gru_d", "x07_mixture",
                                          "x10_mamba", "x16_biquad1", "e_mamba_mixer", "d_mlstm_heads"),
                          [](const auto& info) { return info.param; });

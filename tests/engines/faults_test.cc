@@ -7,9 +7,9 @@
 
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
+#include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/fault_points.h"
-#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {
@@ -49,7 +49,8 @@ class Faults : public testing::TestWithParam<Faulty> {
     const auto equal = [](const std::vector<Array>& x, const std::vector<Array>& y) {
       if (x.size() != y.size()) return false;
       for (std::size_t i = 0; i < x.size(); ++i)
-        if (x[i].shape() != y[i].shape() || std::memcmp(x[i].data(), y[i].data(), static_cast<std::size_t>(x[i].count()) * size_of(x[i].dtype())))
+        if (x[i].shape() != y[i].shape() ||
+            std::memcmp(x[i].data(), y[i].data(), static_cast<std::size_t>(x[i].count()) * size_of(x[i].dtype())))
           return false;
       return true;
     };
@@ -149,8 +150,9 @@ const char* const kElman = R"(cell elman[d] {
 )";
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Faults,
-                         testing::Values(Faulty{kGru, Strategy::Auto}, Faulty{kGru, Strategy::Sequential}, Faulty{kGru, Strategy::Segmented},
-                                         Faulty{kGru, Strategy::Shooting}, Faulty{kGru, Strategy::Newton}, Faulty{kLinear, Strategy::Scan},
+                         testing::Values(Faulty{kGru, Strategy::Auto}, Faulty{kGru, Strategy::Sequential},
+                                         Faulty{kGru, Strategy::Segmented}, Faulty{kGru, Strategy::Shooting},
+                                         Faulty{kGru, Strategy::Newton}, Faulty{kLinear, Strategy::Scan},
                                          Faulty{kElman, Strategy::Sequential}, Faulty{kElman, Strategy::Relaxation}),
                          [](const auto& info) { return std::to_string(info.index) + to_string(info.param.solver); });
 

@@ -27,7 +27,9 @@ void gated(const double* h, const double* x, const double*, double* to) {
 void two_wells(const double* h, const double* x, const double*, double* to) {
   to[0] = h[0] + 0.1 * (h[0] - h[0] * h[0] * h[0] + 2 * std::tanh(x[0]));
 }
-void waves(const double* h, const double* x, const double* p, double* to) { to[0] = std::sin(p[0] * h[0] + 0.1 * x[0]); }
+void waves(const double* h, const double* x, const double* p, double* to) {
+  to[0] = std::sin(p[0] * h[0] + 0.1 * x[0]);
+}
 void fire(const double* h, const double* x, const double* p, double* to) {
   to[0] = h[0] > 1 ? h[0] - 1 : 0.3 * p[0] * h[0] + x[0];
 }
@@ -50,15 +52,14 @@ struct Nature {
   const char* name;
   double weights, inputs, first_lowered;  ///< |p| and |x| at most; by how much the first input is lowered
 };
-const Nature kNatures[] = {{"forgetful", 1, 1.2, 0}, {"slow", 1, 1.2, 6},      {"slower", 1, 0.3, 12},  {"stiff", 3, 2.4, 0},
-                           {"stiff, slow", 3, 2.4, 6}, {"still", 1.5, 0, 0},   {"still, stiff", 3, 0, 3}, {"wild", 6, 4, 0},
-                           {"large", 2, 50, 0}};
+const Nature kNatures[] = {{"forgetful", 1, 1.2, 0},  {"slow", 1, 1.2, 6},        {"slower", 1, 0.3, 12},
+                           {"stiff", 3, 2.4, 0},      {"stiff, slow", 3, 2.4, 6}, {"still", 1.5, 0, 0},
+                           {"still, stiff", 3, 0, 3}, {"wild", 6, 4, 0},          {"large", 2, 50, 0}};
 
 }  // namespace
 
 const std::vector<KnownRecurrence>& known_recurrences() {
-  static const std::vector<KnownRecurrence> all = {
-      {"gru", R"(cell gru[d] {
+  static const std::vector<KnownRecurrence> all = {{"gru", R"(cell gru[d] {
   state h0[d]
   input x0[d], x1[d], x2[d]
   param p0[d], p1[d], p2[d]
@@ -66,56 +67,64 @@ const std::vector<KnownRecurrence>& known_recurrences() {
   r = sigmoid(p1*h0 + x1)
   h0' = (1 - z)*h0 + z*tanh(p2*(r*h0) + x2)
 }
-)", 1, 3, 3, gru, false},
-      {"elman", R"(cell elman[d] {
+)",
+                                                    1, 3, 3, gru, false},
+                                                   {"elman", R"(cell elman[d] {
   state h0[d]
   input x0[d]
   param p0[d]
   h0' = tanh(p0*h0 + x0)
 }
-)", 1, 1, 1, elman, false},
-      {"linear", R"(cell linear[d] {
+)",
+                                                    1, 1, 1, elman, false},
+                                                   {"linear", R"(cell linear[d] {
   state h0[d]
   input x0[d]
   param p0[d]
   h0' = 0.35*p0*h0 + x0
 }
-)", 1, 1, 1, linear, true},
-      {"gated", R"(cell gated[d] {
+)",
+                                                    1, 1, 1, linear, true},
+                                                   {"gated", R"(cell gated[d] {
   state h0[d]
   input x0[d], x1[d]
   a = sigmoid(x0)
   h0' = a*h0 + (1 - a)*x1
 }
-)", 1, 2, 0, gated, true},
-      {"two_wells", R"(cell two_wells[d] {
+)",
+                                                    1, 2, 0, gated, true},
+                                                   {"two_wells", R"(cell two_wells[d] {
   state h0[d]
   input x0[d]
   h0' = h0 + 0.1*(h0 - h0*h0*h0 + 2*tanh(x0))
 }
-)", 1, 1, 0, two_wells, false},
-      {"waves", R"(cell waves[d] {
+)",
+                                                    1, 1, 0, two_wells, false},
+                                                   {"waves", R"(cell waves[d] {
   state h0[d]
   input x0[d]
   param p0[d]
   h0' = sin(p0*h0 + 0.1*x0)
 }
-)", 1, 1, 1, waves, false},
-      {"fire", R"(cell fire[d] {
+)",
+                                                    1, 1, 1, waves, false},
+                                                   {"fire", R"(cell fire[d] {
   state h0[d]
   input x0[d]
   param p0[d]
   h0' = where(h0 > 1, h0 - 1, 0.3*p0*h0 + x0)
 }
-)", 1, 1, 1, fire, false},
-      {"clip", R"(cell clip[d] {
+)",
+                                                    1, 1, 1, fire, false},
+                                                   {"clip", R"(cell clip[d] {
   state h0[d]
   input x0[d]
   param p0[d]
   h0' = max(min(p0*h0 + x0, 1), -1)
 }
-)", 1, 1, 1, clip, true},
-      {"lstm", R"(cell lstm[d] {
+)",
+                                                    1, 1, 1, clip, true},
+                                                   {"lstm", R"(cell lstm[d] {
   state h0[d], h1[d]
   input x0[d], x1[d], x2[d]
   param p0[d], p1[d], p2[d]
@@ -124,15 +133,17 @@ const std::vector<KnownRecurrence>& known_recurrences() {
   h0' = c
   h1' = sigmoid(p2*h1 + x2)*tanh(c)
 }
-)", 2, 3, 3, lstm, false},
-      {"turning", R"(cell turning[d] {
+)",
+                                                    2, 3, 3, lstm, false},
+                                                   {"turning", R"(cell turning[d] {
   state h0[d], h1[d]
   input x0[d], x1[d]
   param p0[d], p1[d]
   h0' = tanh(p0*h0 - p1*h1 + x0)
   h1' = tanh(p1*h0 + p0*h1 + x1)
 }
-)", 2, 2, 2, turning, false}};
+)",
+                                                    2, 2, 2, turning, false}};
   return all;
 }
 
@@ -144,8 +155,10 @@ KnownShape random_shape(oracle::Random& random, int numbers) {
   KnownShape shape;
   const int widths[] = {1, 3, 16, 32, 37, 64, 128};
   shape.channels = widths[random.below(7)];
-  const int sequences = 1 + random.below(random.chance(0.5) ? 1 : 4), longest = numbers / static_cast<int>(shape.channels) / sequences;
-  for (int s = 0; s < sequences; ++s) shape.lengths.push_back(random.chance(0.1) ? random.below(3) : 1 + random.below(longest));
+  const int sequences = 1 + random.below(random.chance(0.5) ? 1 : 4),
+            longest = numbers / static_cast<int>(shape.channels) / sequences;
+  for (int s = 0; s < sequences; ++s)
+    shape.lengths.push_back(random.chance(0.1) ? random.below(3) : 1 + random.below(longest));
   if (random.chance(0.4)) shape.lengths.assign(shape.lengths.size(), shape.lengths[0]);
   shape.reverse = random.chance(0.2);
   return shape;
@@ -158,7 +171,8 @@ SolveOptions random_options(oracle::Random& random, const KnownRecurrence& recur
     options.solver = cuts[random.below(recurrence.along_a_scan ? 4 : 3)];
     if (options.solver != Strategy::Scan && random.chance(0.5)) {
       const bool early = options.solver == Strategy::Segmented;
-      options.plan = {{options.solver, 1 + random.below(random.chance(0.2) ? 20 : 400), early ? random.below(70) : 0, "test"}};
+      options.plan = {
+          {options.solver, 1 + random.below(random.chance(0.2) ? 20 : 400), early ? random.below(70) : 0, "test"}};
     }
   }
   options.max_iterations = random.chance(0.5) ? 50 : 1 + random.below(6);
@@ -167,7 +181,8 @@ SolveOptions random_options(oracle::Random& random, const KnownRecurrence& recur
 
 std::string text(const SolveOptions& options) {
   std::string words = to_string(options.solver);
-  if (!options.plan.empty()) words += fmt::format(" in segments of {} after {}", options.plan[0].segment, options.plan[0].burn_in);
+  if (!options.plan.empty())
+    words += fmt::format(" in segments of {} after {}", options.plan[0].segment, options.plan[0].burn_in);
   return words + fmt::format(", {} rounds", options.max_iterations);
 }
 
@@ -203,7 +218,8 @@ std::string KnownRun::draw(oracle::Random& random) {
   }
   for (int i = 0; i < recurrence_.inputs; ++i)
     run_.symbols.push_back(drawn({rows, d}, [&](const Nature& n) {
-      return centre * n.inputs + n.inputs * (random.uniform(-1, 1) + random.uniform(-1, 1)) / 2 * 1.4 - (i ? 0 : n.first_lowered);
+      return centre * n.inputs + n.inputs * (random.uniform(-1, 1) + random.uniform(-1, 1)) / 2 * 1.4 -
+             (i ? 0 : n.first_lowered);
     }));
   for (int i = 0; i < recurrence_.params; ++i)
     run_.symbols.push_back(drawn({d}, [&](const Nature& n) { return n.weights * random.uniform(-1, 1); }));
@@ -217,7 +233,9 @@ std::string KnownRun::draw(oracle::Random& random) {
       const int symbol = recurrence_.states + random.below(recurrence_.inputs);
       run_.symbols[static_cast<std::size_t>(symbol)].set(
           static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(rows * d)),
-          random.chance(0.4) ? std::numeric_limits<double>::quiet_NaN() : random.chance(0.5) ? kInfinite : -kInfinite);
+          random.chance(0.4)   ? std::numeric_limits<double>::quiet_NaN()
+          : random.chance(0.5) ? kInfinite
+                               : -kInfinite);
     }
     words += fmt::format(", {} inputs not finite", many);
   }
@@ -241,7 +259,7 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
     for (std::int64_t c = 0; c < d; ++c) {
       for (int i = 0; i < n; ++i) h[i] = symbol(i).get(static_cast<std::int64_t>(s) * d + c);
       for (int i = 0; i < recurrence_.params; ++i) p[i] = symbol(n + recurrence_.inputs + i).get(c);
-      bool beyond = false;   // something infinite has been met
+      bool beyond = false;  // something infinite has been met
       for (std::int64_t t = run_.offsets[s]; t < run_.offsets[s + 1]; ++t) {
         const std::int64_t at = (run_.reverse ? run_.offsets[s] + run_.offsets[s + 1] - 1 - t : t) * d + c;
         double noise = 0;  // what the step code rounds goes with the size of what it adds
@@ -252,7 +270,7 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
         for (int i = 0; i < recurrence_.inputs; ++i) beyond = beyond || std::isinf(x[i]);
         for (int i = 0; i < n; ++i) beyond = beyond || std::isinf(h[i]);
         recurrence_.step(h, x, p, to);
-        double spread[4] = {};   // of the new state, over what rounding leaves open of the old one
+        double spread[4] = {};  // of the new state, over what rounding leaves open of the old one
         for (int j = 0; j < n && rounding > 0 && t > run_.offsets[s]; ++j)
           // Next to it as well: where a jump is there, what follows is found on neither side further away.
           for (const double side : {-1.0, -0x1p-10, 0x1p-10, 1.0}) {
@@ -269,11 +287,15 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
           const double want = rounded(to[i]);
           if (h[i] == want || (std::isnan(h[i]) && std::isnan(want))) continue;
           if (std::isinf(h[i]) && std::abs(want) > largest && std::signbit(h[i]) == std::signbit(want)) continue;
-          if (std::abs(h[i] - want) <= tolerance * (1 + std::abs(want)) + noise + spread[i] + rounding * std::abs(want) && std::isfinite(want)) continue;
+          if (std::abs(h[i] - want) <=
+                  tolerance * (1 + std::abs(want)) + noise + spread[i] + rounding * std::abs(want) &&
+              std::isfinite(want))
+            continue;
           // Composed maps make NaN of what is infinite: 0 times it.
           if (beyond && !std::isfinite(h[i]) && (recurrence_.along_a_scan || !std::isfinite(want))) continue;
-          return fmt::format("h{} of sequence {}, channel {}, step {} is {:.9g}, a step from the row before it {:.9g}: {:.2e} off",
-                             i, s, c, t - run_.offsets[s], h[i], want, std::abs(h[i] - want) / (1 + std::abs(want)));
+          return fmt::format(
+              "h{} of sequence {}, channel {}, step {} is {:.9g}, a step from the row before it {:.9g}: {:.2e} off", i,
+              s, c, t - run_.offsets[s], h[i], want, std::abs(h[i] - want) / (1 + std::abs(want)));
         }
       }
       for (int i = 0; i < n; ++i) {
@@ -281,7 +303,8 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
         if (final == h[i] || (std::isnan(final) && std::isnan(h[i]))) continue;
         if (std::isinf(h[i]) && std::abs(final) > largest && std::signbit(h[i]) == std::signbit(final)) continue;
         if (!(std::abs(final - h[i]) <= smallest + rounding * std::abs(final)))
-          return fmt::format("h{} of sequence {}, channel {} ends at {:.9g}, its final is {:.9g}", i, s, c, h[i], final);
+          return fmt::format("h{} of sequence {}, channel {} ends at {:.9g}, its final is {:.9g}", i, s, c, h[i],
+                             final);
       }
     }
   return {};

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "compiler/front_end.h"
-#include "runtime/data/bind.h"
 #include "runtime/cpu/engine.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 namespace {

@@ -3,11 +3,11 @@
 #include <set>
 #include <stdexcept>
 
-#include "compiler/syntax/diagnostic.h"
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
-#include "compiler/syntax/parse.h"
 #include "compiler/analysis/structure_rules.h"
+#include "compiler/graph/lower.h"
+#include "compiler/syntax/diagnostic.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc {
 
@@ -19,9 +19,7 @@ CellGraph graph_of(const SourceText& source, const File& tree, const Cell& cell)
 }
 
 LoweredCell::LoweredCell(const SourceText& source, const File& tree, const Cell& cell)
-    : graph(graph_of(source, tree, cell)),
-      structure(analyse(graph, differentiate(graph))),
-      oracle(tree, cell.name) {}
+    : graph(graph_of(source, tree, cell)), structure(analyse(graph, differentiate(graph))), oracle(tree, cell.name) {}
 
 std::string try_cell(const std::string& text,
                      const std::function<std::string(const SourceText& source, const LoweredCell& cell)>& attempt) {

@@ -3,9 +3,9 @@
 #include <functional>
 #include <string>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/graph/graph.h"
 #include "compiler/syntax/source.h"
-#include "compiler/analysis/structure.h"
 #include "compiler/syntax/tree.h"
 #include "tests/oracle/oracle.h"
 
@@ -25,8 +25,8 @@ struct LoweredCell {
   oracle::Cell oracle;
 };
 
-/// What `attempt` says is wrong with the first cell of a random text: nothing, or "segmented: …". "invalid: …" of a text that is no
-/// valid cell, "oracle: …" and "exception: …" of what was thrown.
+/// What `attempt` says is wrong with the first cell of a random text: nothing, or "segmented: …". "invalid: …" of a
+/// text that is no valid cell, "oracle: …" and "exception: …" of what was thrown.
 std::string try_cell(const std::string& text,
                      const std::function<std::string(const SourceText& source, const LoweredCell& cell)>& attempt);
 

@@ -1,20 +1,19 @@
 // Random cells: the engine against the oracle, the Jacobian against finite differences, claims
-// against finite moves, and one parallel strategy a cell. The seeds are fixed; a failure prints the smallest cell that still fails
-// and how to run it again:
+// against finite moves, and one parallel strategy a cell. The seeds are fixed; a failure prints the smallest cell that
+// still fails and how to run it again:
 //
 //   CELLC_SEED=N CELLC_CELLS=1 test_engines --gtest_filter='RandomCells.*'
 //
 // CELLC_CELLS=100000 tries that many, from CELLC_SEED on. The strategy and its plan follow from the seed;
 // the failure names them. A strategy's kernels take long to compile: without CELLC_CELLS, every second
 // cell has one.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fmt/format.h>
-
 #include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/structure.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
-#include "compiler/analysis/structure.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/strategies.h"
 #include "tests/generate/claims.h"
@@ -34,7 +33,8 @@ struct Counts {
 std::string strategy_failure(const LoweredCell& cell, std::uint64_t seed, Counts* counts) {
   oracle::Random random(seed ^ 0x5012);
   Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
-  Trial::Options options{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 4, 2}), .steps = 30, .sequences = 3};
+  Trial::Options options{
+      .dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 4, 2}), .steps = 30, .sequences = 3};
   options.starts_given = options.step_by_step = options.skip_jumps = true;
   options.reverse = random.chance(0.3);
   options.f64_tolerance = 1e-11;
@@ -89,7 +89,8 @@ std::string failure(const std::string& text, std::uint64_t seed, Counts* counts,
     }
     const Program program = Program::compile(*graph, structure, {.dtype = Dtype::F64});
     for (const auto& lengths : {std::vector<std::int64_t>{3, 4, 2}, {19, 2, 5}}) {
-      Trial::Options options{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, lengths), .steps = 18, .sequences = 2};
+      Trial::Options options{
+          .dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, lengths), .steps = 18, .sequences = 2};
       options.starts_given = lengths[0] == 3;
       options.step_by_step = options.skip_jumps = true;
       const Trial trial(*graph, cell, {}, random, options);
@@ -97,7 +98,10 @@ std::string failure(const std::string& text, std::uint64_t seed, Counts* counts,
       if (std::string wrong = trial.run(program, {3, 18}, true, 2); !wrong.empty()) return "engine: " + wrong;
       if (counts) counts->compared += trial.compared(), counts->skipped += trial.skipped();
     }
-    if (std::string wrong = with_strategy ? strategy_failure({source, tree, tree.cells[0]}, seed, counts) : std::string(); !wrong.empty()) return wrong;
+    if (std::string wrong =
+            with_strategy ? strategy_failure({source, tree, tree.cells[0]}, seed, counts) : std::string();
+        !wrong.empty())
+      return wrong;
   } catch (const oracle::OracleError& e) {
     return std::string("oracle: ") + e.what();
   } catch (const std::exception& e) {

@@ -30,12 +30,13 @@ Array with_rows(const Array& like, std::int64_t rows) {
 }
 void copy_row(const Array& from, std::int64_t row, Array& to, std::int64_t at) {
   const std::size_t n = row_bytes(from);
-  if (n) std::memcpy(static_cast<std::byte*>(to.data()) + at * n, static_cast<const std::byte*>(from.data()) + row * n, n);
+  if (n)
+    std::memcpy(static_cast<std::byte*>(to.data()) + at * n, static_cast<const std::byte*>(from.data()) + row * n, n);
 }
 
 /// What lies behind a step of a lagged input: row `at` of `to` [rows, depth, a…].
-void put_history(const Array& input, const Array& history, const BoundRun& run, std::int64_t sequence, std::int64_t step,
-                 Array& to, std::int64_t at) {
+void put_history(const Array& input, const Array& history, const BoundRun& run, std::int64_t sequence,
+                 std::int64_t step, Array& to, std::int64_t at) {
   const std::int64_t depth = history.shape()[1];
   const std::size_t n = row_bytes(input);
   for (std::int64_t j = 1; j <= depth && n; ++j) {
@@ -128,28 +129,31 @@ BoundRun steps_of(const CellGraph& cell, const BoundRun& run, std::int64_t from,
   part.offsets = {0};
   for (std::int64_t s = 0; s < sequences_of(run); ++s) {
     const std::int64_t steps = run.offsets[s + 1] - run.offsets[s];
-    part.offsets.push_back(part.offsets.back() + std::max<std::int64_t>(0, std::min(steps, to) - std::min(steps, from)));
+    part.offsets.push_back(part.offsets.back() +
+                           std::max<std::int64_t>(0, std::min(steps, to) - std::min(steps, from)));
   }
   for (std::size_t symbol = 0; symbol < cell.symbols.size(); ++symbol) {
     if (cell.symbols[symbol].kind != SymbolKind::Input) continue;
     part.symbols[symbol] = with_rows(run.symbols[symbol], part.offsets.back());
     for (std::int64_t s = 0; s < sequences_of(run); ++s) {
-      const std::int64_t steps = part.offsets[s + 1] - part.offsets[s], first = std::min(from, run.offsets[s + 1] - run.offsets[s]);
+      const std::int64_t steps = part.offsets[s + 1] - part.offsets[s],
+                         first = std::min(from, run.offsets[s + 1] - run.offsets[s]);
       for (std::int64_t t = 0; t < steps; ++t)
         copy_row(run.symbols[symbol], row_of(run, s, first + t), part.symbols[symbol], row_of(part, s, t));
     }
     if (!has_history(run, symbol)) continue;
     part.histories[symbol] = with_rows(run.histories[symbol], sequences_of(run));
     for (std::int64_t s = 0; s < sequences_of(run); ++s)
-      put_history(run.symbols[symbol], run.histories[symbol], run, s, std::min(from, run.offsets[s + 1] - run.offsets[s]),
-                  part.histories[symbol], s);
+      put_history(run.symbols[symbol], run.histories[symbol], run, s,
+                  std::min(from, run.offsets[s + 1] - run.offsets[s]), part.histories[symbol], s);
   }
   if (starts)
     for (std::size_t u = 0; u < cell.updates.size(); ++u) part.symbols[cell.updates[u].symbol] = (*starts)[u];
   return part;
 }
 
-void put_steps(const BoundRun& whole, std::int64_t from, const BoundRun& part, const RunOutput& output, RunOutput& all) {
+void put_steps(const BoundRun& whole, std::int64_t from, const BoundRun& part, const RunOutput& output,
+               RunOutput& all) {
   const auto put = [&](const std::vector<Array>& of, std::vector<Array>& to) {
     to.resize(of.size());
     for (std::size_t k = 0; k < of.size(); ++k) {

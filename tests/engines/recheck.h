@@ -1,10 +1,10 @@
 #pragma once
 // What `converged` means, looked at from outside: every step is made anew by the sequential kernel
 // from what was written one step before, all steps at once as sequences of length one.
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/structure.h"
-#include "runtime/data/bind.h"
+#include "compiler/graph/graph.h"
 #include "runtime/cpu/engine.h"
+#include "runtime/data/bind.h"
 #include "runtime/strategy/solve_options.h"
 
 namespace cellc {

@@ -5,11 +5,11 @@
 
 #include <cmath>
 
-#include "compiler/front_end.h"
 #include "compiler/derive/relaxed_cell.h"
+#include "compiler/front_end.h"
+#include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
 #include "runtime/strategy/choose_strategy.h"
-#include "runtime/cpu/solve.h"
 
 namespace cellc {
 namespace {
@@ -191,8 +191,10 @@ TEST(Relaxation, TheSameBitsForAnyThreads) {
       binding.run.threads = threads;
       RunOutput output = solver.run(binding.run, solve, report);
       EXPECT_TRUE(report.converged);
-      if (threads == 1) first = std::move(output);
-      else EXPECT_EQ(furthest(output, first), 0) << threads << " threads" << (reverse ? ", reversed" : "");
+      if (threads == 1)
+        first = std::move(output);
+      else
+        EXPECT_EQ(furthest(output, first), 0) << threads << " threads" << (reverse ? ", reversed" : "");
     }
     ASSERT_TRUE(report.stages[0].predicted_iterations);
     EXPECT_NEAR(*report.stages[0].predicted_iterations, report.stages[0].iterations, 3);
@@ -204,7 +206,8 @@ TEST(Relaxation, TheSameBitsForAnyThreads) {
 // few shared caches either, so that relaxation mostly runs here.
 TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
   for (const auto& [gain, channels] : {std::pair{0.3, 1450}, std::pair{0.05, 3000}, std::pair{30.0, 1450}}) {
-    AnalysedCell l = load(fmt::format("cell elman[d] {{\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh({}*(U@h) + x)\n}}\n", gain));
+    AnalysedCell l = load(fmt::format(
+        "cell elman[d] {{\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh({}*(U@h) + x)\n}}\n", gain));
     BindRequest r = request(Dtype::F32, 600);
     r.batch = 1;
     r.dims["d"] = channels;
@@ -217,7 +220,8 @@ TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
     SCOPED_TRACE(s.plan.reason);
     int predicted = 0, worth = 0;
     const std::size_t at = s.plan.reason.find("take ");
-    const bool both = at != std::string::npos && std::sscanf(s.plan.reason.c_str() + at, "take %d iterations, and %d", &predicted, &worth) == 2;
+    const bool both = at != std::string::npos &&
+                      std::sscanf(s.plan.reason.c_str() + at, "take %d iterations, and %d", &predicted, &worth) == 2;
     if (s.plan.strategy == Strategy::Relaxation) {
       ASSERT_TRUE(both);
       EXPECT_LT(gain, 1);
@@ -226,7 +230,8 @@ TEST(Relaxation, IsChosenWhereItIsPredictedToBeFaster) {
     } else if (both) {
       EXPECT_GE(predicted, worth);
     } else {
-      EXPECT_TRUE(s.plan.reason.find("would have to end after") != std::string::npos || s.plan.reason.find("does not contract") != std::string::npos ||
+      EXPECT_TRUE(s.plan.reason.find("would have to end after") != std::string::npos ||
+                  s.plan.reason.find("does not contract") != std::string::npos ||
                   s.plan.reason.find("second-level cache") != std::string::npos);
     }
     EXPECT_TRUE(report.converged);

@@ -15,7 +15,8 @@ std::optional<SolveOptions> planned(Solver& solver, const LoweredCell& cell, Str
   return options;
 }
 
-std::optional<SolveOptions> forced(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run, bool mixed) {
+std::optional<SolveOptions> forced(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run,
+                                   bool mixed) {
   bool all = true;
   for (int k = 0; k < cell.stages(); ++k) all &= !solver.refusal(k, strategy, run);
   if (!all) return mixed ? planned(solver, cell, strategy, run, 16, 8) : std::nullopt;

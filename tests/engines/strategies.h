@@ -16,7 +16,8 @@ constexpr Strategy kStrategies[] = {Strategy::Sequential, Strategy::Segmented, S
 
 /// What asks for `strategy` on every stage that admits it; on the others, if `mixed`, nothing but the
 /// step code. nullopt where no stage (not mixed: not every stage) admits it.
-std::optional<SolveOptions> forced(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run, bool mixed);
+std::optional<SolveOptions> forced(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run,
+                                   bool mixed);
 
 /// The same with the plan spelled out.
 std::optional<SolveOptions> planned(Solver& solver, const LoweredCell& cell, Strategy strategy, const BoundRun& run,

@@ -42,8 +42,7 @@ class ScanAlongTime : public testing::TestWithParam<AlongTimeCase> {
                                                                    : 1;
       Array array(GetParam().dtype, {rows, 1});
       for (std::int64_t i = 0; i < rows; ++i)
-        array.set(
-            i, symbol.name == "a" ? random.uniform(GetParam().low, GetParam().high) : random.uniform(-1, 1));
+        array.set(i, symbol.name == "a" ? random.uniform(GetParam().low, GetParam().high) : random.uniform(-1, 1));
       run.symbols.push_back(symbol.kind == SymbolKind::Param ? array.with_shape({1}) : array);
     }
     return run;
@@ -51,15 +50,13 @@ class ScanAlongTime : public testing::TestWithParam<AlongTimeCase> {
 
   /// The largest |s_t − f(s_{t−1})| over 1 + |s_t|, from the written array.
   double residual(const BoundRun& run, const Array& h) {
-    const auto at = [&](const char* name, std::int64_t i) {
-      return run.symbols[cell.graph.find_symbol(name)].get(i);
-    };
+    const auto at = [&](const char* name, std::int64_t i) { return run.symbols[cell.graph.find_symbol(name)].get(i); };
     double most = 0;
     for (std::size_t s = 0; s + 1 < run.offsets.size(); ++s) {
       double before = at("h", static_cast<std::int64_t>(s));
       for (std::int64_t t = run.offsets[s]; t < run.offsets[s + 1]; ++t) {
-        most = std::max(most, std::fabs(at("a", t) * before + at("gain", 0) * at("x", t) - h.get(t)) /
-                                  (1 + std::fabs(h.get(t))));
+        most = std::max(
+            most, std::fabs(at("a", t) * before + at("gain", 0) * at("x", t) - h.get(t)) / (1 + std::fabs(h.get(t))));
         before = h.get(t);
       }
     }
@@ -92,8 +89,7 @@ TEST_P(ScanAlongTime, EveryStepIsRight) {
       EXPECT_GE(report.error_estimate, report.max_residual);
       for (std::size_t s = 0; s < lengths.size(); ++s)
         if (lengths[s]) {
-          EXPECT_EQ(output.finals[0].get(static_cast<std::int64_t>(s)),
-                    output.states[0].get(run.offsets[s + 1] - 1));
+          EXPECT_EQ(output.finals[0].get(static_cast<std::int64_t>(s)), output.states[0].get(run.offsets[s + 1] - 1));
         }
     }
 }
@@ -163,8 +159,8 @@ TEST_P(ScanAlongTime, OddNumbersAreLeftToTheStepCode) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, ScanAlongTime,
                          testing::Values(AlongTimeCase{Dtype::F32, 0.5, 1}, AlongTimeCase{Dtype::F32, -1, 1},
-                                         AlongTimeCase{Dtype::F32, 0.999, 1},
-                                         AlongTimeCase{Dtype::F64, 0.5, 1}, AlongTimeCase{Dtype::F64, 1, 1}),
+                                         AlongTimeCase{Dtype::F32, 0.999, 1}, AlongTimeCase{Dtype::F64, 0.5, 1},
+                                         AlongTimeCase{Dtype::F64, 1, 1}),
                          [](const auto& info) {
                            return fmt::format("{}_{}", to_string(info.param.dtype), info.index);
                          });

@@ -41,8 +41,7 @@ class ErrorEstimate : public testing::TestWithParam<Remembering> {
     for (const Symbol& symbol : cell.graph.symbols) {
       Array array(Dtype::F64, {symbol.kind == SymbolKind::Input ? kSteps : 1, kChannels});
       for (std::int64_t i = 0; i < array.count(); ++i)
-        array.set(
-            i, symbol.name == "a" ? random.uniform(GetParam().low, GetParam().high) : random.uniform(-1, 1));
+        array.set(i, symbol.name == "a" ? random.uniform(GetParam().low, GetParam().high) : random.uniform(-1, 1));
       run.symbols.push_back(array);
     }
     SolveOptions options;
@@ -97,9 +96,8 @@ TEST_P(ErrorEstimate, StaysSmallWhereOnlyRoundingIsLeft) {
 
 // One that amplifies is told so.
 TEST(ErrorEstimateOfChaos, IsLarge) {
-  const SourceText source(
-      "test.cell",
-      "cell logistic[d] {\n  state h[d] = 0.3\n  input x[d]\n  h' = 3.9*h*(1 - h) + 1e-9*x\n}\n");
+  const SourceText source("test.cell",
+                          "cell logistic[d] {\n  state h[d] = 0.3\n  input x[d]\n  h' = 3.9*h*(1 - h) + 1e-9*x\n}\n");
   const File tree = oracle::parse_or_throw(source);
   const LoweredCell cell(source, tree, tree.cells[0]);
   Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
@@ -108,8 +106,7 @@ TEST(ErrorEstimateOfChaos, IsLarge) {
   run.offsets = {0, 2000};
   for (const Symbol& symbol : cell.graph.symbols) {
     Array array(Dtype::F64, {symbol.kind == SymbolKind::Input ? 2000 : 1, 1});
-    for (std::int64_t i = 0; i < array.count(); ++i)
-      array.set(i, symbol.kind == SymbolKind::State ? 0.3 : 0.5);
+    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, symbol.kind == SymbolKind::State ? 0.3 : 0.5);
     run.symbols.push_back(array);
   }
   SolveOptions options;

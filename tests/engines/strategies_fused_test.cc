@@ -27,8 +27,7 @@ TEST(Fused, AScanBesideAHeavyStageDoesNotPay) {
 
 TEST(Fused, NothingIsLostWhereNoStageStaysBehind) {
   for (const Strategy other : {Strategy::Scan, Strategy::Segmented, Strategy::Auto})
-    EXPECT_FALSE(keeps_fused({{Strategy::Scan, 256, 0, ""}, {other, 64, 0, ""}},
-                             {shape_of(1, 512), shape_of(16, 512)}))
+    EXPECT_FALSE(keeps_fused({{Strategy::Scan, 256, 0, ""}, {other, 64, 0, ""}}, {shape_of(1, 512), shape_of(16, 512)}))
         << to_string(other);
 }
 
@@ -47,10 +46,8 @@ SolveReport chosen(const std::string& name, std::int64_t steps, std::int64_t len
 TEST(Fused, TheStabiliserOfAnMlstmStaysWithItsMatrix) {
   const SolveReport report = chosen("17_mlstm", 8192, 64, 2);
   ASSERT_EQ(report.stages.size(), 3u);
-  for (const StageReport& s : report.stages)
-    EXPECT_EQ(s.plan.strategy, Strategy::Sequential) << s.plan.reason;
-  EXPECT_NE(report.stages[0].plan.reason.find("fused kernel"), std::string::npos)
-      << report.stages[0].plan.reason;
+  for (const StageReport& s : report.stages) EXPECT_EQ(s.plan.strategy, Strategy::Sequential) << s.plan.reason;
+  EXPECT_NE(report.stages[0].plan.reason.find("fused kernel"), std::string::npos) << report.stages[0].plan.reason;
 }
 
 TEST(Fused, StagesThatAllGainAreCut) {
@@ -64,7 +61,8 @@ TEST(Fused, WhatMixesIsNotCut) {
   for (const char* name : {"05_elman", "18_delta_net", "23_rwkv7", "33_m2rnn", "x12_slstm_heads", "x14_s5"}) {
     const SolveReport report = chosen(name, 8192, 16, 2);
     EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Sequential) << name << ": " << report.stages[0].plan.reason;
-    EXPECT_NE(report.stages[0].plan.reason.find("mix"), std::string::npos) << name << ": " << report.stages[0].plan.reason;
+    EXPECT_NE(report.stages[0].plan.reason.find("mix"), std::string::npos)
+        << name << ": " << report.stages[0].plan.reason;
   }
 }
 
@@ -76,7 +74,8 @@ TEST(Fused, FewRowsAreNotCut) {
 // What the data decide to run step by step is run by the fused kernel, as `sequential` and a pinned plan are:
 // equal plans, equal bits.
 TEST(Fused, DataAgainstCuttingGiveTheBitsOfSequential) {
-  const char* const kOscillator = "  state p[d] = 0.5, v[d]\n  input f[d]\n  v' = v + 0.02*(0.01*f - p - p^3)\n  p' = p + 0.02*v'\n";
+  const char* const kOscillator =
+      "  state p[d] = 0.5, v[d]\n  input f[d]\n  v' = v + 0.02*(0.01*f - p - p^3)\n  p' = p + 0.02*v'\n";
   for (const bool more : {false, true}) {
     const SourceText source("test.cell", fmt::format("cell c[d] {{\n{}{}  out y = p'*v\n}}\n", kOscillator,
                                                      more ? "  state g[d]\n  g' = tanh(0.9999*g + p')\n" : ""));

@@ -1,8 +1,7 @@
 // Every example by every strategy that it admits, against the oracle and against its own steps: odd
 // numbers of channels, lengths around segments, batches, packed sequences, reversed time, resumed runs.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <map>
 
@@ -36,7 +35,8 @@ class StrategyMatrix : public testing::TestWithParam<std::string> {
   }
 
   static std::string judge(const Trial& trial, const Recheck& recheck, const BoundRun& run, const RunOutput& output,
-                           const SolveReport& report, const std::vector<std::int64_t>& lengths, double tolerance, double within) {
+                           const SolveReport& report, const std::vector<std::int64_t>& lengths, double tolerance,
+                           double within) {
     if (!report.converged || !report.unconverged.empty()) return "reported as not converged";
     if (!(report.max_residual <= tolerance)) return fmt::format("a reported residual of {}", report.max_residual);
     const Recheck::Found found = recheck(run, output, within);
@@ -78,7 +78,8 @@ TEST_P(StrategyMatrix, AgreesWithOracle) {
       for (std::size_t choice = 0; choice < kAxes.size(); ++choice)
         for (const bool reverse : {false, true}) {
           if (reverse && choice != 0) continue;
-          Trial::Options options{.dtype = p.dtype, .sizes = oracle::axis_lengths(cell.oracle, kAxes[choice]), .steps = 257};
+          Trial::Options options{
+              .dtype = p.dtype, .sizes = oracle::axis_lengths(cell.oracle, kAxes[choice]), .steps = 257};
           options.starts_given = choice != 1;
           options.reverse = reverse;
           options.step_by_step = file.amplifies.count(tree.name) > 0;
@@ -89,15 +90,16 @@ TEST_P(StrategyMatrix, AgreesWithOracle) {
             std::optional<SolveOptions> solve = forced(solver, cell, strategy, shape, true);
             if (!solve) continue;
             solve->tolerance = p.solver;
-            SCOPED_TRACE(fmt::format("{} by {}, {}, axes choice {}{}", tree.name, to_string(strategy), to_string(p.dtype), choice,
-                                     reverse ? ", reversed" : ""));
+            SCOPED_TRACE(fmt::format("{} by {}, {}, axes choice {}{}", tree.name, to_string(strategy),
+                                     to_string(p.dtype), choice, reverse ? ", reversed" : ""));
             const std::int64_t before = runs_;
             const auto run = [&](const std::vector<std::int64_t>& lengths, bool packed) {
               return once(solver, trial, recheck, lengths, packed, *solve, p.recheck);
             };
             const bool all_lengths = choice == 0 && !reverse;
-            for (const std::int64_t length : all_lengths ? std::vector<std::int64_t>(std::begin(kLengths), std::end(kLengths))
-                                                         : std::vector<std::int64_t>{})
+            for (const std::int64_t length : all_lengths
+                                                 ? std::vector<std::int64_t>(std::begin(kLengths), std::end(kLengths))
+                                                 : std::vector<std::int64_t>{})
               for (const int batch : {1, 3})
                 EXPECT_EQ(run(std::vector<std::int64_t>(batch, length), false), "") << "B=" << batch << " T=" << length;
             EXPECT_EQ(run({}, false), "") << "an empty batch";
@@ -113,11 +115,13 @@ TEST_P(StrategyMatrix, AgreesWithOracle) {
     }
   }
   const int cells = static_cast<int>(file.tree.cells.size());
-  for (const Strategy s : {Strategy::Sequential, Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Auto})
+  for (const Strategy s :
+       {Strategy::Sequential, Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Auto})
     EXPECT_EQ(cells_[s], cells) << "cells run by " << to_string(s);
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, StrategyMatrix, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, StrategyMatrix, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())),
+                         [](const auto& info) { return info.param; });
 
 // How many cells admit each strategy, alone and (for a cell of several stages) for some of them. What
 // is counted here is run above: a cell that comes to refuse a strategy shows.
@@ -130,7 +134,11 @@ TEST(StrategyCoverage, IsWhatItWas) {
       Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
       oracle::Random random(92);
       const Trial trial(cell.graph, cell.oracle, file.ranges, random,
-                        {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, kAxes[0]), .steps = 2, .sequences = 1, .step_by_step = true});
+                        {.dtype = Dtype::F64,
+                         .sizes = oracle::axis_lengths(cell.oracle, kAxes[0]),
+                         .steps = 2,
+                         .sequences = 1,
+                         .step_by_step = true});
       const BoundRun run = trial.bound({2}, false, 1).run;
       ++cells;
       for (const Strategy s : kStrategies) {

@@ -24,7 +24,10 @@ TEST_P(NarrowStrategies, AgreeWithOracle) {
       Solver solver(cell.graph, cell.structure, {.dtype = dtype, .cache_directory = cache});
       oracle::Random random(96);
       const Trial trial(cell.graph, cell.oracle, file.ranges, random,
-                        {.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 65, .starts_given = true});
+                        {.dtype = dtype,
+                         .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}),
+                         .steps = 65,
+                         .starts_given = true});
       const std::vector<std::int64_t> lengths{65, 0, 40};
       const BoundRun run = trial.bound(lengths, true, 2).run;
       for (const Strategy strategy : kStrategies) {
@@ -35,7 +38,8 @@ TEST_P(NarrowStrategies, AgreeWithOracle) {
         SolveReport report;
         const RunOutput output = solver.run(run, *solve, report);
         EXPECT_TRUE(report.converged);
-        EXPECT_EQ(trial.verify(run, output, lengths), "") << tree.name << " by " << to_string(strategy) << ", " << to_string(dtype);
+        EXPECT_EQ(trial.verify(run, output, lengths), "")
+            << tree.name << " by " << to_string(strategy) << ", " << to_string(dtype);
         ++runs;
       }
     }
@@ -44,7 +48,8 @@ TEST_P(NarrowStrategies, AgreeWithOracle) {
   std::filesystem::remove_all(cache);
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, NarrowStrategies, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, NarrowStrategies, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace cellc

@@ -11,10 +11,18 @@ namespace {
 
 struct Prepared {
   explicit Prepared(const std::string& text)
-      : source("test.cell", text), tree(oracle::parse_or_throw(source)), cell(source, tree, tree.cells[0]),
-        solver(cell.graph, cell.structure, {.dtype = Dtype::F64}), recheck(cell.graph, cell.structure, Dtype::F64), random(98),
+      : source("test.cell", text),
+        tree(oracle::parse_or_throw(source)),
+        cell(source, tree, tree.cells[0]),
+        solver(cell.graph, cell.structure, {.dtype = Dtype::F64}),
+        recheck(cell.graph, cell.structure, Dtype::F64),
+        random(98),
         trial(cell.graph, cell.oracle, {}, random,
-              {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 2}), .steps = 130, .starts_given = true, .f64_tolerance = 1e-11}),
+              {.dtype = Dtype::F64,
+               .sizes = oracle::axis_lengths(cell.oracle, {3, 2}),
+               .steps = 130,
+               .starts_given = true,
+               .f64_tolerance = 1e-11}),
         run(trial.bound(lengths, true, 1).run) {}
 
   /// Runs and returns what is wrong.
@@ -57,14 +65,16 @@ TEST_P(ReadsInVain, ByEveryStrategy) {
   EXPECT_GE(runs, 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cells, ReadsInVain,
-                         testing::Values("cell one {\n  state a, b\n  input x\n  a' = 0.5*a + x + 0*b\n  b' = 0.5*b + a\n}\n",
-                                         "cell two[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x*(b - b))\n  b' = 0.5*b + a'\n}\n",
-                                         "cell three[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + sum[d](0*b))\n  b' = 0.5*b + a'\n}\n",
-                                         "cell four[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + 0*b)\n  b' = 0.5*b + x\n}\n",
-                                         "cell five[d, k=3] {\n  state a[k], b[k]\n  param R[d,k,k]\n  a' = b - b\n  b' = mean[d](R@a)\n}\n",
-                                         "cell six {\n  state h\n  input x\n  h' = where(abs(h), x + 1, 1 + x)\n}\n",
-                                         "cell seven[d] {\n  state h[d]\n  input x[d]\n  h' = where(h > 0, x, x)\n}\n"));
+INSTANTIATE_TEST_SUITE_P(
+    Cells, ReadsInVain,
+    testing::Values(
+        "cell one {\n  state a, b\n  input x\n  a' = 0.5*a + x + 0*b\n  b' = 0.5*b + a\n}\n",
+        "cell two[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x*(b - b))\n  b' = 0.5*b + a'\n}\n",
+        "cell three[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + sum[d](0*b))\n  b' = 0.5*b + a'\n}\n",
+        "cell four[d] {\n  state a[d], b[d]\n  input x[d]\n  a' = tanh(a + x + 0*b)\n  b' = 0.5*b + x\n}\n",
+        "cell five[d, k=3] {\n  state a[k], b[k]\n  param R[d,k,k]\n  a' = b - b\n  b' = mean[d](R@a)\n}\n",
+        "cell six {\n  state h\n  input x\n  h' = where(abs(h), x + 1, 1 + x)\n}\n",
+        "cell seven[d] {\n  state h[d]\n  input x[d]\n  h' = where(h > 0, x, x)\n}\n"));
 
 // What a sequential stage runs is one piece, whatever a plan says of segments.
 TEST(Plans, SequentialStagesHaveNoSegments) {
@@ -104,7 +114,8 @@ TEST(Plans, TheWholeStepIsWhatConverges) {
 
 // In one sequence a itself is off. In the other only the step is, which has to be told all the same.
 TEST(Plans, OneSequenceThatIsOffHidesNoOther) {
-  Prepared p("cell gain[d] {\n  state a[d], b[d]\n  input x[d], k[d]\n  a' = k*a + x\n  b' = 0.5*b + sin(1000*a')\n}\n");
+  Prepared p(
+      "cell gain[d] {\n  state a[d], b[d]\n  input x[d], k[d]\n  a' = k*a + x\n  b' = 0.5*b + sin(1000*a')\n}\n");
   Array& k = p.run.symbols[3];
   const std::int64_t first = p.lengths[0] * (k.count() / p.run.offsets.back());
   for (std::int64_t i = 0; i < k.count(); ++i) k.set(i, i < first ? 0.99 : 0.5);
@@ -124,7 +135,8 @@ struct Compared {
   SolveReport report;
   double apart = 0;
 };
-Compared compared(const std::string& text, StagePlan plan, const std::vector<std::int64_t>& offsets, std::int64_t channels) {
+Compared compared(const std::string& text, StagePlan plan, const std::vector<std::int64_t>& offsets,
+                  std::int64_t channels) {
   const SourceText source("test.cell", text);
   const File tree = oracle::parse_or_throw(source);
   const LoweredCell cell(source, tree, tree.cells[0]);
@@ -134,7 +146,9 @@ Compared compared(const std::string& text, StagePlan plan, const std::vector<std
   run.offsets = offsets;
   oracle::Random random(5);
   for (const Symbol& symbol : cell.graph.symbols) {
-    Array array(Dtype::F64, {symbol.kind == SymbolKind::Input ? offsets.back() : static_cast<std::int64_t>(offsets.size()) - 1, channels});
+    Array array(
+        Dtype::F64,
+        {symbol.kind == SymbolKind::Input ? offsets.back() : static_cast<std::int64_t>(offsets.size()) - 1, channels});
     for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, random.uniform(0.1, 0.9));
     run.symbols.push_back(array);
   }
@@ -153,8 +167,9 @@ Compared compared(const std::string& text, StagePlan plan, const std::vector<std
 // A run-up that is far too short for what the cell remembers: nearly every boundary misses, and what is
 // repaired does not come back to what was there.
 TEST(ChangingOver, WhereManyBoundariesMiss) {
-  const Compared c = compared("cell slow[d] {\n  state h[d]\n  input x[d]\n  h' = 0.9998*h + 0.001*tanh(h) + 0.1*x\n}\n",
-                              {Strategy::Segmented, 64, 2, "test"}, {0, 20000, 20000, 35000}, 2);
+  const Compared c =
+      compared("cell slow[d] {\n  state h[d]\n  input x[d]\n  h' = 0.9998*h + 0.001*tanh(h) + 0.1*x\n}\n",
+               {Strategy::Segmented, 64, 2, "test"}, {0, 20000, 20000, 35000}, 2);
   const StageReport& s = c.report.stages[0];
   EXPECT_TRUE(c.report.converged);
   ASSERT_TRUE(s.changed_over);
@@ -170,8 +185,8 @@ TEST(ChangingOver, WhereManyBoundariesMiss) {
 }
 
 TEST(ChangingOver, NotWhereRepairMerges) {
-  const Compared c = compared("cell quick[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x)\n}\n", {Strategy::Segmented, 64, 2, "test"},
-                              {0, 20000}, 2);
+  const Compared c = compared("cell quick[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x)\n}\n",
+                              {Strategy::Segmented, 64, 2, "test"}, {0, 20000}, 2);
   const StageReport& s = c.report.stages[0];
   EXPECT_TRUE(c.report.converged);
   EXPECT_FALSE(s.changed_over);
@@ -226,7 +241,8 @@ TEST(Plans, LongScansOfOneChannel) {
         oracle::Random random(5);
         for (const Symbol& symbol : cell.graph.symbols) {
           Array array(dtype, {symbol.kind == SymbolKind::Input ? run.offsets.back() : 4, 1});
-          for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, symbol.name == "a" ? random.uniform(0.3, 0.99) : random.uniform(-1, 1));
+          for (std::int64_t i = 0; i < array.count(); ++i)
+            array.set(i, symbol.name == "a" ? random.uniform(0.3, 0.99) : random.uniform(-1, 1));
           run.symbols.push_back(array);
         }
         SolveOptions options;
@@ -240,7 +256,8 @@ TEST(Plans, LongScansOfOneChannel) {
         const double tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-5;
         for (std::int64_t t = 0; t < run.offsets.back(); ++t)
           ASSERT_NEAR(found.states[0].get(t), expected.states[0].get(t), tolerance) << "row " << t;
-        for (std::int64_t s = 0; s < 4; ++s) ASSERT_NEAR(found.finals[0].get(s), expected.finals[0].get(s), tolerance) << "sequence " << s;
+        for (std::int64_t s = 0; s < 4; ++s)
+          ASSERT_NEAR(found.finals[0].get(s), expected.finals[0].get(s), tolerance) << "sequence " << s;
       }
   }
 }

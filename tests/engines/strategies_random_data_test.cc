@@ -1,5 +1,5 @@
-// Recurrences on random data of every nature, by solvers and plans of any kind: every row is held against a step in f64 from
-// the row before it. A failure prints how to run it again:
+// Recurrences on random data of every nature, by solvers and plans of any kind: every row is held against a step in f64
+// from the row before it. A failure prints how to run it again:
 //
 //   CELLC_SEED=N CELLC_CELLS=1 test_engines --gtest_filter='RandomData.*'
 //
@@ -43,10 +43,11 @@ std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
     ++runs[report.stages.empty() ? options.solver : report.stages[0].plan.strategy];
     std::string wrong = known.wrong(output, tolerance);
     if (wrong.empty() && !report.converged) wrong = "reported as not converged";
-    if (wrong.empty() && !(report.max_residual <= asked)) wrong = fmt::format("reported a residual of {:.2e}", report.max_residual);
+    if (wrong.empty() && !(report.max_residual <= asked))
+      wrong = fmt::format("reported a residual of {:.2e}", report.max_residual);
     if (!wrong.empty())
-      return fmt::format("{}, {}, {} ({}), {} threads, call {}, {}: {}", recurrence.name, to_string(dtype), shape.text(), nature,
-                         threads, call, text(options), wrong);
+      return fmt::format("{}, {}, {} ({}), {} threads, call {}, {}: {}", recurrence.name, to_string(dtype),
+                         shape.text(), nature, threads, call, text(options), wrong);
   }
   return {};
 }
@@ -56,19 +57,21 @@ TEST(RandomData, EveryRowFollowsFromTheOneBefore) {
   std::map<Strategy, int> runs;
   for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string why = failure(seed, runs);
-    if (!why.empty()) ADD_FAILURE() << why << "\n  CELLC_SEED=" << seed << " CELLC_CELLS=1 test_engines --gtest_filter='RandomData.*'";
+    if (!why.empty())
+      ADD_FAILURE() << why << "\n  CELLC_SEED=" << seed << " CELLC_CELLS=1 test_engines --gtest_filter='RandomData.*'";
   }
   for (const auto& [strategy, count] : runs) fmt::print("{}: {} calls\n", to_string(strategy), count);
   if (seeds.count_given || seeds.first_given) return;
-  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Scan}) EXPECT_GE(runs[strategy], 1);
+  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Scan})
+    EXPECT_GE(runs[strategy], 1);
 }
 
 void held(const double* h, const double* x, const double* p, double* to) {
   to[0] = std::tanh(h[0]) / (1 + std::exp(-p[0])) + x[0];
 }
 
-// Channels that fill no whole vector are gathered, the others run where they lie, and one thread does both by turns: what is
-// computed of params once for either must be there when its turn comes again.
+// Channels that fill no whole vector are gathered, the others run where they lie, and one thread does both by turns:
+// what is computed of params once for either must be there when its turn comes again.
 TEST(RandomData, ValuesOfParamsHoldInTilesOfEitherKind) {
   const KnownRecurrence recurrence = {"held", R"(cell held[d] {
   state h0[d]
@@ -91,7 +94,8 @@ TEST(RandomData, ValuesOfParamsHoldInTilesOfEitherKind) {
           options.plan = {{strategy, 100, strategy == Strategy::Segmented ? 40 : 0, "test"}};
           SolveReport report;
           EXPECT_EQ(known.wrong(solver.run(run, options, report), dtype == Dtype::F64 ? 1.1e-12 : 1.5e-6), "")
-              << to_string(dtype) << ", " << channels << " channels, " << to_string(strategy) << ", " << threads << " threads";
+              << to_string(dtype) << ", " << channels << " channels, " << to_string(strategy) << ", " << threads
+              << " threads";
           EXPECT_TRUE(report.converged);
         }
     }

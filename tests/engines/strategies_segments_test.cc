@@ -1,8 +1,7 @@
 // Plans that cut far too finely, and iterations that stop far too early: repair must still end right,
 // and without repair the report must say what a look from outside finds.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -22,13 +21,16 @@ std::string disagreement(const SolveReport& report, const Recheck::Found& found,
   if (report.converged != found.beyond.empty())
     return fmt::format("converged is {}, {} sequences have a bad step", report.converged, found.beyond.size());
   if (report.unconverged.size() != found.beyond.size())
-    return fmt::format("{} sequences in the report, {} have a bad step of more than {}", report.unconverged.size(), found.beyond.size(), tolerance);
+    return fmt::format("{} sequences in the report, {} have a bad step of more than {}", report.unconverged.size(),
+                       found.beyond.size(), tolerance);
   for (const Unconverged& u : found.beyond) {
-    const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(), [&](const Unconverged& v) { return v.sequence == u.sequence; });
+    const auto it = std::find_if(report.unconverged.begin(), report.unconverged.end(),
+                                 [&](const Unconverged& v) { return v.sequence == u.sequence; });
     if (it == report.unconverged.end()) return fmt::format("sequence {} is missing", u.sequence);
     if (it->first_bad_step != u.first_bad_step)
       return fmt::format("sequence {}: first bad step {}, truly {}", u.sequence, it->first_bad_step, u.first_bad_step);
-    if (!near(it->residual, u.residual)) return fmt::format("sequence {}: residual {:.17g}, truly {:.17g}", u.sequence, it->residual, u.residual);
+    if (!near(it->residual, u.residual))
+      return fmt::format("sequence {}: residual {:.17g}, truly {:.17g}", u.sequence, it->residual, u.residual);
   }
   return {};
 }
@@ -45,7 +47,8 @@ class TinySegments : public testing::TestWithParam<std::string> {
       Solver solver(cell.graph, cell.structure, {.dtype = Dtype::F64});
       const Recheck recheck(cell.graph, cell.structure, Dtype::F64);
       oracle::Random random(93);
-      Trial::Options options{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 150};
+      Trial::Options options{
+          .dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 150};
       options.starts_given = true;
       options.step_by_step = file.amplifies.count(tree.name) > 0;
       options.f64_tolerance = 1e-11;
@@ -56,8 +59,8 @@ class TinySegments : public testing::TestWithParam<std::string> {
   }
 
   /// Returns the number of runs.
-  static int end_right(const LoweredCell& cell, Solver& solver, const Recheck& recheck, const Trial& trial, const BoundRun& run,
-                       const std::vector<std::int64_t>& lengths) {
+  static int end_right(const LoweredCell& cell, Solver& solver, const Recheck& recheck, const Trial& trial,
+                       const BoundRun& run, const std::vector<std::int64_t>& lengths) {
     int runs = 0;
     for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan})
       for (const std::int64_t segment : {1, 2, 7})
@@ -74,16 +77,19 @@ class TinySegments : public testing::TestWithParam<std::string> {
           EXPECT_TRUE(report.converged) << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in;
           const Recheck::Found found = recheck(run, output, 1e-11);
           EXPECT_EQ(found.wrong, "");
-          EXPECT_TRUE(found.beyond.empty()) << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in << ": " << found.largest;
+          EXPECT_TRUE(found.beyond.empty())
+              << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in << ": " << found.largest;
           if (segment == 2 && burn_in > 0) continue;  // the oracle is slow
-          EXPECT_EQ(trial.verify(run, output, lengths), "") << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in;
+          EXPECT_EQ(trial.verify(run, output, lengths), "")
+              << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in;
         }
     return runs;
   }
 
   /// Stages of one cell check themselves against what the stages before them wrote, so only a cell of
   /// one stage can be looked at through its whole step.
-  static void report_what_is_left(const LoweredCell& cell, Solver& solver, const Recheck& recheck, const BoundRun& run) {
+  static void report_what_is_left(const LoweredCell& cell, Solver& solver, const Recheck& recheck,
+                                  const BoundRun& run) {
     for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan})
       for (const std::int64_t segment : {1, 7, 64})
         for (const std::int64_t burn_in : {0, 1, 20})
@@ -102,8 +108,8 @@ class TinySegments : public testing::TestWithParam<std::string> {
               const Recheck::Found found = recheck(run, output, *options->tolerance);
               EXPECT_EQ(found.wrong, "");
               EXPECT_EQ(disagreement(report, found, *options->tolerance, 1e-11), "")
-                  << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in << ", iterations " << iterations
-                  << (repair ? ", repaired" : "");
+                  << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in << ", iterations "
+                  << iterations << (repair ? ", repaired" : "");
               EXPECT_TRUE(report.converged || !repair);
             }
   }
@@ -125,7 +131,8 @@ TEST_P(TinySegments, EndRightOrSayWhatIsLeft) {
 TEST(LongSegments, AreRepairedToTheirLastBadStep) {
   int runs = 0;
   std::int64_t repaired = 0;
-  for (const char* name : {"03_gru", "05_elman", "13_s6", "26_ind_rnn", "31_fast_grnn", "34_narx3", "40_logistic", "x17_lif", "43_peak_hold"}) {
+  for (const char* name : {"03_gru", "05_elman", "13_s6", "26_ind_rnn", "31_fast_grnn", "34_narx3", "40_logistic",
+                           "x17_lif", "43_peak_hold"}) {
     const oracle::Example& file = oracle::example_named(name);
     for (const Cell& tree : file.tree.cells) {
       SCOPED_TRACE(tree.name);
@@ -136,15 +143,20 @@ TEST(LongSegments, AreRepairedToTheirLastBadStep) {
       oracle::Random random(97);
       // One step at a time, so that the oracle makes no trajectory that is not looked at.
       const Trial trial(cell.graph, cell.oracle, file.ranges, random,
-                        {.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 3000, .sequences = 2,
-                         .starts_given = true, .step_by_step = true});
+                        {.dtype = Dtype::F64,
+                         .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}),
+                         .steps = 3000,
+                         .sequences = 2,
+                         .starts_given = true,
+                         .step_by_step = true});
       const BoundRun run = trial.bound({3000, 1700}, true, 1).run;
       for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton})
         for (const std::int64_t segment : {0, 600, 1500})
           for (const int iterations : {1, 2, 4})
             for (const double tolerance : {1e-3, 1e-7, 1e-12}) {
               if (strategy == Strategy::Segmented && iterations > 1) continue;
-              std::optional<SolveOptions> options = planned(solver, cell, strategy, run, segment, strategy == Strategy::Segmented ? 1 : 0);
+              std::optional<SolveOptions> options =
+                  planned(solver, cell, strategy, run, segment, strategy == Strategy::Segmented ? 1 : 0);
               ASSERT_TRUE(options);
               options->tolerance = tolerance;
               options->max_iterations = iterations;
@@ -153,7 +165,8 @@ TEST(LongSegments, AreRepairedToTheirLastBadStep) {
               const Recheck::Found found = recheck(run, output, tolerance + 1e-13);
               EXPECT_EQ(found.wrong, "");
               EXPECT_EQ(disagreement(report, found, tolerance, 1e-11), "")
-                  << to_string(strategy) << ", segment " << segment << ", iterations " << iterations << ", tolerance " << tolerance;
+                  << to_string(strategy) << ", segment " << segment << ", iterations " << iterations << ", tolerance "
+                  << tolerance;
               ++runs;
               repaired += report.repaired;
             }
@@ -197,12 +210,14 @@ TEST(SignedZeros, AreNotOneAndTheSameStart) {
       const RunOutput output = solver.run(run, options, report);
       EXPECT_TRUE(report.converged);
       for (std::int64_t i = 0; i < x.count(); ++i)
-        ASSERT_EQ(output.states[0].get(i), expected.states[0].get(i)) << to_string(strategy) << ", step " << i / kChannels;
+        ASSERT_EQ(output.states[0].get(i), expected.states[0].get(i))
+            << to_string(strategy) << ", step " << i / kChannels;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, TinySegments, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, TinySegments, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace cellc

@@ -13,8 +13,7 @@ bool same_bits(const std::vector<Array>& a, const std::vector<Array>& b) {
   if (a.size() != b.size()) return false;
   for (std::size_t i = 0; i < a.size(); ++i)
     if (a[i].shape() != b[i].shape() ||
-        std::memcmp(a[i].data(), b[i].data(),
-                    static_cast<std::size_t>(a[i].count()) * size_of(a[i].dtype())) != 0)
+        std::memcmp(a[i].data(), b[i].data(), static_cast<std::size_t>(a[i].count()) * size_of(a[i].dtype())) != 0)
       return false;
   return true;
 }
@@ -69,8 +68,8 @@ TEST_P(Threads, SamePlanSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Threads,
-                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm",
-                                         "16_slstm_diag", "17_mlstm", "43_peak_hold"),
+                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm", "16_slstm_diag",
+                                         "17_mlstm", "43_peak_hold"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

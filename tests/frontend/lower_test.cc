@@ -12,8 +12,8 @@
 #include <sstream>
 
 #include "compiler/graph/evaluate.h"
-#include "compiler/syntax/parse.h"
 #include "compiler/graph/verify.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc {
 namespace {
@@ -27,8 +27,7 @@ std::string read_text(const fs::path& path) {
   return text.str();
 }
 
-std::vector<fs::path> files_of(const fs::path& folder, const std::string& prefix,
-                               const std::string& extension) {
+std::vector<fs::path> files_of(const fs::path& folder, const std::string& prefix, const std::string& extension) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == extension && entry.path().filename().string().starts_with(prefix))
@@ -83,16 +82,14 @@ class Numbers {
       if (sizes.contains(cell.graph.axis(a).name)) environment.sizes[a] = sizes.at(cell.graph.axis(a).name);
     environment.read = [&cell](int symbol, const std::vector<std::int64_t>& position, int lag) {
       const Symbol& s = cell.symbols[symbol];
-      return entry(s.lag_of >= 0 ? cell.symbols[s.lag_of].name : s.name, position,
-                   s.lag_of >= 0 ? s.lag : lag);
+      return entry(s.lag_of >= 0 ? cell.symbols[s.lag_of].name : s.name, position, s.lag_of >= 0 ? s.lag : lag);
     };
     evaluator_.emplace(cell, std::move(environment));
   }
   /// Of a state after the step, or of an out, laid out as it is written.
   Tensor operator()(const std::string& name) {
     for (const StateUpdate& u : cell_.updates)
-      if (cell_.symbol_of(u).name + "'" == name)
-        return evaluator_->value_over(u.value, cell_.symbol_of(u).index);
+      if (cell_.symbol_of(u).name + "'" == name) return evaluator_->value_over(u.value, cell_.symbol_of(u).index);
     for (const Out& out : cell_.outs)
       if (out.name == name) return evaluator_->value_over(out.value, out.index);
     throw std::runtime_error("no value " + name);
@@ -213,9 +210,7 @@ TEST(Lower, ContractionGroupsToTheRight) {
   Numbers at(cell, {{"n", 3}});
   const auto m = [](std::int64_t i, std::int64_t j) {
     return entry("Q", {j, i}) + sum_to(3, [&](auto k) {
-             return sum_to(3, [&](auto l) {
-               return entry("F", {i, k}) * entry("P", {k, l}) * entry("F", {j, l});
-             });
+             return sum_to(3, [&](auto l) { return entry("F", {i, k}) * entry("P", {k, l}) * entry("F", {j, l}); });
            });
   };
   expect_entries(at("P'"), [&](const Place& p) { return m(p[0], p[1]) - 2 * m(p[1], p[0]); });
@@ -240,7 +235,8 @@ TEST(Lower, LogisticFunctionsWrittenOutAreOne) {
   const auto update = [](const std::string& text) {
     const CellGraph cell = good("cell c[d] {\n state h[d]\n input x[d]\n h' = " + text + "\n}\n");
     const Node& node = cell.graph[cell.updates[0].value];
-    return node.op == Op::Sigmoid ? "sigmoid of " + std::string(op_info(cell.graph[node.args[0]].op).name) : op_info(node.op).name;
+    return node.op == Op::Sigmoid ? "sigmoid of " + std::string(op_info(cell.graph[node.args[0]].op).name)
+                                  : op_info(node.op).name;
   };
   EXPECT_EQ(update("1/(1 + exp(-(h + x)))"), "sigmoid of Add");
   EXPECT_EQ(update("1/(exp(-(h + x)) + 1)"), "sigmoid of Add");
@@ -261,13 +257,10 @@ TEST(Lower, RenamingDiagonalsAndPickedEntries) {
       " out g = h'[1]\n out t[j,i] = A[i,j]\n out e = eye[n,1]\n}\n");
   Numbers at(cell, {{"d", 2}});
   expect_entries(at("h'"), [&](const Place& p) {
-    return entry("A", {p[0], p[0]}) + sum_to(3, [&](auto i) {
-             return entry("A", {i, p[0]}) * entry("x", {i});
-           });
+    return entry("A", {p[0], p[0]}) + sum_to(3, [&](auto i) { return entry("A", {i, p[0]}) * entry("x", {i}); });
   });
   expect_entries(at("P'"), [&](const Place& p) {
-    return entry("x", {p[0]}) * entry("h", {p[1]}) + entry("A", {p[1], p[0]}) +
-           (p[0] == p[1]) * entry("x", {p[1]});
+    return entry("x", {p[0]}) * entry("h", {p[1]}) + entry("A", {p[1], p[0]}) + (p[0] == p[1]) * entry("x", {p[1]});
   });
   expect_entries(at("q'"), [&](const Place& p) {
     return entry("key", {1, p[0]}) + entry("x", {2}) * entry("key", {0, p[0]});
@@ -339,8 +332,7 @@ TEST(Lower, CompanionsAreAsManyAsNeeded) {
             (Names{"y", "lag(y, 1)", "lag(y, 2)", "lag(y, 3)", "g", "lag(g, 1)"}));
   // lag(h', 1) is h, and lag(h', 2) the state one step before.
   EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 1)\n}\n")), (Names{"h"}));
-  EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 2)\n}\n")),
-            (Names{"h", "lag(h, 1)"}));
+  EXPECT_EQ(state_names(good("cell c {\n state h\n h' = 0.5*h\n out y = lag(h', 2)\n}\n")), (Names{"h", "lag(h, 1)"}));
   // Also within an expression, and above the line that gives h'.
   EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n g = lag(2*h' + lag(h', 0), 2)\n h' = tanh(x + g)\n}\n")),
             (Names{"h", "lag(h, 1)"}));
@@ -350,9 +342,8 @@ TEST(Lower, CompanionsAreAsManyAsNeeded) {
                              " r = h' - q\n g' = r + lag(h', 3)\n out y = h'*lag(g', 1)\n}\n")),
             (Names{"h", "lag(h, 1)", "lag(h, 2)", "g", "lag(g, 1)"}));
   // Nested lags add up; a lag of a value is the value of lagged leaves.
-  EXPECT_EQ(
-      state_names(good("cell c {\n state h\n input x\n z = h*lag(x, 1)\n h' = lag(lag(z, 1), 1) + x\n}\n")),
-      (Names{"h", "lag(h, 1)", "lag(h, 2)"}));
+  EXPECT_EQ(state_names(good("cell c {\n state h\n input x\n z = h*lag(x, 1)\n h' = lag(lag(z, 1), 1) + x\n}\n")),
+            (Names{"h", "lag(h, 1)", "lag(h, 2)"}));
   // A line that nothing uses adds no state.
   EXPECT_EQ(state_names(good("cell c {\n state h\n z = lag(h, 3)\n h' = 0.5*h\n}\n")), (Names{"h"}));
 }
@@ -372,7 +363,9 @@ TEST(Lower, ALagAboveTheUpdateLeavesTheUpdateAsItIs) {
       "cell c[d] {\n state h[d], g[d]\n input x[d]\n p = lag(h'*g, 2)\n h' = 0.5*lag(h', 1) + p + x\n"
       " g' = h' + lag(g', 3)\n out y = h' - lag(h', 2)\n}\n");
   Numbers at(cell, {{"d", 3}});
-  const auto h = [](const Place& p) { return 0.5 * entry("h", p) + entry("h", p, 1) * entry("g", p, 2) + entry("x", p); };
+  const auto h = [](const Place& p) {
+    return 0.5 * entry("h", p) + entry("h", p, 1) * entry("g", p, 2) + entry("x", p);
+  };
   expect_entries(at("h'"), h);
   expect_entries(at("g'"), [&](const Place& p) { return h(p) + entry("g", p, 2); });
   expect_entries(at("y"), [&](const Place& p) { return h(p) - entry("h", p, 1); });
@@ -415,9 +408,7 @@ TEST(Lower, LagsAlongAnAxis) {
   EXPECT_EQ(cell.symbols[cell.find_symbol("x")].max_lag, -1 + 3 + 2);
   Numbers at(cell, {{"d", 2}});
   const auto u = [](std::int64_t d, int lag) {
-    return sum_to(3, [&](auto w) {
-      return entry("conv", {d, w}) * entry("x", {d}, static_cast<int>(w) + lag);
-    });
+    return sum_to(3, [&](auto w) { return entry("conv", {d, w}) * entry("x", {d}, static_cast<int>(w) + lag); });
   };
   expect_entries(at("h'"), [&](const Place& p) {
     return u(p[0], 0) + sum_to(3, [&](auto w) {
@@ -525,8 +516,7 @@ TEST(Lower, LongChainsOfOperators) {
   for (int i = 0; i < 900; ++i) sum += i % 2 ? " + h*h" : " - h";
   for (int i = 0; i < 900; ++i) product += "@W";
   std::string lines;
-  for (int i = 0; i < 20; ++i)
-    lines += " v" + std::to_string(i) + " = " + sum + " + " + std::to_string(i) + "\n";
+  for (int i = 0; i < 20; ++i) lines += " v" + std::to_string(i) + " = " + sum + " + " + std::to_string(i) + "\n";
   const Lowered a = lower_text("cell c[d] {\n state h[d]\n" + lines + " h' = v19\n}\n");
   EXPECT_EQ(a.errors, "");
   const Lowered b = lower_text("cell c[d] {\n state h[d]\n param W[d,d]\n h' = " + product + "@h\n}\n");
@@ -545,8 +535,8 @@ TEST(Lower, ExplodingFunctionsStop) {
   // Few nodes, many calls.
   text = "fn f0(x) = x + 1\n";
   for (int i = 1; i < 60; ++i)
-    text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x) + f" +
-            std::to_string(i - 1) + "(x)\n";
+    text +=
+        "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x) + f" + std::to_string(i - 1) + "(x)\n";
   const Lowered b = lower_text(text + "cell c {\n state h\n h' = f59(h)\n}\n");
   EXPECT_NE(b.errors.find("too long to inline"), std::string::npos) << b.errors;
 }
@@ -554,8 +544,7 @@ TEST(Lower, ExplodingFunctionsStop) {
 TEST(Lower, DeepCallsStop) {
   std::string text = "fn f0(x) = x\n", nested = "x";
   for (int i = 0; i < 90; ++i) nested = "-(" + nested + ")";
-  for (int i = 1; i < 5000; ++i)
-    text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x)\n";
+  for (int i = 1; i < 5000; ++i) text += "fn f" + std::to_string(i) + "(x) = f" + std::to_string(i - 1) + "(x)\n";
   const Lowered a = lower_text(text + "cell c {\n state h\n h' = f4999(h)\n}\n");
   EXPECT_NE(a.errors.find("more than 64 deep"), std::string::npos) << a.errors;
   text = "fn f0(x) = x\n";
@@ -582,10 +571,8 @@ TEST(Lower, FilesFullOfErrorsEndSoon) {
 
 TEST(Lower, ManyStatesByLags) {
   EXPECT_EQ(lower_text("cell c {\n state h\n h' = lag(h, 1000)\n}\n").cells.at(0).updates.size(), 1001u);
-  EXPECT_NE(
-      lower_text("cell c {\n state a, b, e\n a' = lag(a, 4000)\n b' = lag(b, 4000)\n e' = lag(a, 1)\n}\n")
-          .errors,
-      "");
+  EXPECT_NE(lower_text("cell c {\n state a, b, e\n a' = lag(a, 4000)\n b' = lag(b, 4000)\n e' = lag(a, 1)\n}\n").errors,
+            "");
 }
 
 }  // namespace

@@ -139,9 +139,8 @@ TEST(Expressions, Numbers) {
 }
 
 TEST(Lines, GoOnInsideBracketsAndAfterOperators) {
-  EXPECT_EQ(
-      printed("cell c {\n state h,\n  g\n h' =\n a +\n b*\n c\n g' = f(a,\n b\n )\n y[i,\n j] = 1\n}\n"),
-      "cell c {\n  state h\n  state g\n  h' = a + b*c\n  g' = f(a, b)\n  y[i,j] = 1\n}\n");
+  EXPECT_EQ(printed("cell c {\n state h,\n  g\n h' =\n a +\n b*\n c\n g' = f(a,\n b\n )\n y[i,\n j] = 1\n}\n"),
+            "cell c {\n  state h\n  state g\n  h' = a + b*c\n  g' = f(a, b)\n  y[i,j] = 1\n}\n");
 }
 
 TEST(Lines, CommentsTabsAndCarriageReturns) {
@@ -208,14 +207,12 @@ TEST(Spans, CoverWhatTheyName) {
 
 TEST(Printing, ReadsBackToTheSameText) {
   for (const char* expression :
-       {"a - (b - c)", "a/(b*c)",    "(a < b) < c",  "(a < b) + 1",   "-(a + b)",
-        "-(a*b)",      "(-a)@x",     "(-a)^2",       "(a*b)^-2",      "A@-B@-x",
-        "(A@B)@x",     "2^3",        "(x^2)^3",      "(A*B)@(c + d)", "a*-b",
-        "a - -b",      "f(-a, (b))", "1e300*1e-300", "123456789*0.1", "-(-(a))",
-        "(a + b)@x^2", "-x^2",       "(-x)^2",       "a@(b*c)",       "(a == b)*(c != d)"}) {
+       {"a - (b - c)", "a/(b*c)",  "(a < b) < c", "(a < b) + 1",      "-(a + b)",      "-(a*b)",  "(-a)@x",
+        "(-a)^2",      "(a*b)^-2", "A@-B@-x",     "(A@B)@x",          "2^3",           "(x^2)^3", "(A*B)@(c + d)",
+        "a*-b",        "a - -b",   "f(-a, (b))",  "1e300*1e-300",     "123456789*0.1", "-(-(a))", "(a + b)@x^2",
+        "-x^2",        "(-x)^2",   "a@(b*c)",     "(a == b)*(c != d)"}) {
     const std::string once = printed(in_cell(std::string("y = ") + expression));
-    EXPECT_EQ(read(expression),
-              read(once.substr(once.find("= ") + 2, once.rfind("\n}") - once.find("= ") - 2)))
+    EXPECT_EQ(read(expression), read(once.substr(once.find("= ") + 2, once.rfind("\n}") - once.find("= ") - 2)))
         << expression;
     EXPECT_EQ(printed(once), once);
   }
@@ -334,8 +331,7 @@ TEST(SyntaxErrors, InLinesAndDeclarations) {
       {"input x in 0, 1", {"2:14 expected '(', found '0'"}},
       {"input x in (lo, 1)", {"2:15 expected a number, found 'lo'"}},
       {"input x in (0, 1", {"2:14 this '(' is not closed"}},
-      {"param w = 3 in (0, 1) in (0, 1)",
-       {"2:25 expected ',' or the end of the line, found the reserved word 'in'"}},
+      {"param w = 3 in (0, 1) in (0, 1)", {"2:25 expected ',' or the end of the line, found the reserved word 'in'"}},
   };
   for (const Case& c : cases) EXPECT_EQ(errors_of(in_cell(c.text)), c.errors) << c.text;
 }
@@ -407,11 +403,10 @@ TEST(Recovery, EveryBrokenLineIsReported) {
   EXPECT_EQ(
       errors_of("cell a {\n  x = )\n  y = (1\n  z = 2\n  w = *\n  if (x) {\n    v = 1\n  }\n  u = 3 3\n}\n"
                 "fn f(x) = \ncell b[ {\n  t = ^\n}\n"),
-      (Errors{"2:7 expected a value, found ')'", "3:7 this '(' is not closed",
-              "5:7 expected a value, found '*'", "6:6 expected '=' after 'if', found '('",
-              "9:9 expected an operator or the end of the line, found '3'",
-              "11:10 expected a value, found the end of the line",
-              "12:9 expected the name of an axis, found '{'", "13:7 expected a value, found '^'"}));
+      (Errors{"2:7 expected a value, found ')'", "3:7 this '(' is not closed", "5:7 expected a value, found '*'",
+              "6:6 expected '=' after 'if', found '('", "9:9 expected an operator or the end of the line, found '3'",
+              "11:10 expected a value, found the end of the line", "12:9 expected the name of an axis, found '{'",
+              "13:7 expected a value, found '^'"}));
 }
 
 TEST(Recovery, KeepsWhatWasRead) {
@@ -450,8 +445,7 @@ TEST(Limits, Chains) {
   }
   const Errors wide = errors_of(in_cell("y = f(" + repeated("a + b, ", 5000) + "a)"));
   ASSERT_EQ(wide.size(), 1u);
-  EXPECT_NE(wide[0].find("an expression of more than 10000 operators and names"), std::string::npos)
-      << wide[0];
+  EXPECT_NE(wide[0].find("an expression of more than 10000 operators and names"), std::string::npos) << wide[0];
 }
 
 TEST(Limits, FileSize) {

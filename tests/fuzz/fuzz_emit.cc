@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "compiler/codegen_llvm/emit_llvm.h"
-#include "compiler/inspect.h"
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
-#include "compiler/syntax/parse.h"
-#include "compiler/plan/plan.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/codegen_llvm/emit_llvm.h"
+#include "compiler/graph/lower.h"
+#include "compiler/inspect.h"
+#include "compiler/plan/plan.h"
+#include "compiler/syntax/parse.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/structure.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
-#include "compiler/analysis/structure.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace cellc;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/syntax/diagnostic.h"
 #include "compiler/analysis/jacobian.h"
 #include "compiler/graph/lower.h"
+#include "compiler/syntax/diagnostic.h"
 #include "compiler/syntax/parse.h"
 #include "tests/oracle/difference.h"
 #include "tests/oracle/printed_jacobian.h"
@@ -22,8 +22,13 @@ using Values = std::vector<std::vector<double>>;  ///< by position in updates
 
 class Checker {
  public:
-  Checker(CellGraph& graph, const SourceText& source, const File& tree, const oracle::Ranges& ranges, oracle::Random& random)
-      : graph_(graph), cell_(tree, graph.name), ranges_(ranges), random_(random), printed_(graph, source),
+  Checker(CellGraph& graph, const SourceText& source, const File& tree, const oracle::Ranges& ranges,
+          oracle::Random& random)
+      : graph_(graph),
+        cell_(tree, graph.name),
+        ranges_(ranges),
+        random_(random),
+        printed_(graph, source),
         structure_(analyse(graph, differentiate(graph))) {}
 
   ClaimReport run(int points) {
@@ -108,7 +113,8 @@ class Checker {
           const double want = truth.values[i], have = block == got.end() ? 0 : block->second.values.at(i);
           const double tolerance = block == got.end() ? 1e-9 : 1e-6 * (1 + std::fabs(want));
           if (!(std::fabs(have - want) <= tolerance))
-            return wrong(fmt::format("jacobian: d {}'/d {}, entry {}: printed {}, differences {}", name(r), name(c), i, have, want));
+            return wrong(fmt::format("jacobian: d {}'/d {}, entry {}: printed {}, differences {}", name(r), name(c), i,
+                                     have, want));
         }
       }
     }
@@ -155,12 +161,17 @@ class Checker {
             return wrong(fmt::format("stages: {}' moves with {}, which is in a later stage", name(row), name(column)));
           if (structure_.stage_of[row] != column_stage) continue;
           if (!agree(row, i, column, j, &stage.channel_axes))
-            return wrong(fmt::format("lanes: entry {} of {}' moves with entry {} of {}", i, name(row), j, name(column)));
-          const auto place = [&](int u) { return std::find(stage.states.begin(), stage.states.end(), u) - stage.states.begin(); };
+            return wrong(
+                fmt::format("lanes: entry {} of {}' moves with entry {} of {}", i, name(row), j, name(column)));
+          const auto place = [&](int u) {
+            return std::find(stage.states.begin(), stage.states.end(), u) - stage.states.begin();
+          };
           const char letter = stage.mask.at(place(row)).at(place(column));
-          if (letter == '0') return wrong(fmt::format("mask: {}' moves with {}, claimed zero", name(row), name(column)));
+          if (letter == '0')
+            return wrong(fmt::format("mask: {}' moves with {}, claimed zero", name(row), name(column)));
           if (letter == 'd' && !agree(row, i, column, j, nullptr))
-            return wrong(fmt::format("mask: entry {} of {}' moves with entry {} of {}, claimed diagonal", i, name(row), j, name(column)));
+            return wrong(fmt::format("mask: entry {} of {}' moves with entry {} of {}, claimed diagonal", i, name(row),
+                                     j, name(column)));
         }
     }
     return true;
@@ -176,7 +187,8 @@ class Checker {
     }
     const auto shift = [&](double by) {
       for (std::size_t s = 0; s < stage.states.size(); ++s)
-        for (std::size_t i = 0; i < direction[s].size(); ++i) *entry(stage.states[s], static_cast<std::int64_t>(i)) += by * direction[s][i];
+        for (std::size_t i = 0; i < direction[s].size(); ++i)
+          *entry(stage.states[s], static_cast<std::int64_t>(i)) += by * direction[s][i];
     };
     const Data saved = data_;
     shift(1);

@@ -4,9 +4,9 @@
 // in the oracle, so that steps and kinks count as well.
 #include <string>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/graph/graph.h"
 #include "compiler/syntax/source.h"
-#include "compiler/analysis/structure.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc::generate {

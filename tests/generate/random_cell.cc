@@ -67,18 +67,22 @@ class Generator {
     const int values = random_.below(5);
     for (int i = 0; i < values; ++i) value_line(i);
     std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < states_.size(); ++i) order.insert(order.begin() + random_.below(static_cast<int>(i) + 1), i);
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      order.insert(order.begin() + random_.below(static_cast<int>(i) + 1), i);
     for (std::size_t i : order) state_line(states_[i]);
     for (int i = random_.below(3); i > 0; --i) out_line(i);
     std::string text = kFunctions;
-    text += "cell random_cell" + (header_.empty() ? std::string() : "[" + header + "]") + " {\n" + declarations_ + lines_ + "}\n";
+    text += "cell random_cell" + (header_.empty() ? std::string() : "[" + header + "]") + " {\n" + declarations_ +
+            lines_ + "}\n";
     return text;
   }
 
  private:
   bool chance(double p) { return random_.chance(p); }
   template <typename T>
-  const T& pick(const std::vector<T>& from) { return from[random_.below(static_cast<int>(from.size()))]; }
+  const T& pick(const std::vector<T>& from) {
+    return from[random_.below(static_cast<int>(from.size()))];
+  }
 
   std::vector<std::string> some_axes(double each) {
     std::vector<std::string> axes;
@@ -94,8 +98,10 @@ class Generator {
       if (i == 0 && t.axes.empty() && !header_.empty()) t.axes = {header_[0]};
       states_.push_back(t);
       std::string item = "  state " + t.name + listed(t.axes);
-      if (defaults_ && chance(0.6)) learned_.push_back({item, t.axes});
-      else if (chance(0.2)) item += " = " + number();
+      if (defaults_ && chance(0.6))
+        learned_.push_back({item, t.axes});
+      else if (chance(0.2))
+        item += " = " + number();
       if (learned_.empty() || learned_.back().first != item) declarations_ += item + "\n";
       leaves_.push_back(t);
       // One input with the state's axes: what an update lacks is taken from here.
@@ -135,8 +141,9 @@ class Generator {
   /// What a state over `axes` starts from: that, or params over some of those axes.
   std::string start(const std::vector<std::string>& axes) {
     for (const Tensor& p : params_) {
-      const bool fits = std::all_of(p.axes.begin(), p.axes.end(),
-                                    [&](const std::string& a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
+      const bool fits = std::all_of(p.axes.begin(), p.axes.end(), [&](const std::string& a) {
+        return std::find(axes.begin(), axes.end(), a) != axes.end();
+      });
       if (fits && chance(0.6)) return chance(0.5) ? p.name : "tanh(" + p.name + " + " + number() + ")";
     }
     return known();
@@ -162,7 +169,8 @@ class Generator {
     std::string name = t.name;
     if (primed_.count(name) && chance(0.4)) name += "'";
     // A lag of a state or input; lag(h', 1) is h.
-    if ((t.is_state || t.is_input) && chance(0.1)) name = "lag(" + name + ", " + std::to_string(1 + random_.below(3)) + ")";
+    if ((t.is_state || t.is_input) && chance(0.1))
+      name = "lag(" + name + ", " + std::to_string(1 + random_.below(3)) + ")";
     // An entry of a fixed axis.
     else if (t.ordered && !t.axes.empty() && fixed_.count(t.axes[0]) && chance(0.15)) {
       std::vector<std::string> index = t.axes;
@@ -237,7 +245,8 @@ class Generator {
     }
     if (roll < 0.70) {
       static const char* const signs[] = {" < ", " <= ", " > ", " >= "};
-      return call("where", {binary(signs[random_.below(4)], expression(depth - 1), leaf()), expression(depth - 1), expression(depth - 1)});
+      return call("where", {binary(signs[random_.below(4)], expression(depth - 1), leaf()), expression(depth - 1),
+                            expression(depth - 1)});
     }
     if (roll < 0.76) return call(chance(0.5) ? "max" : "min", {expression(depth - 1), expression(depth - 1)});
     if (roll < 0.79) return call("clip", {expression(depth - 1), {"-0.5", {}, false}, {"0.75", {}, false}});
@@ -256,15 +265,21 @@ class Generator {
   }
 
   Text unary(const Text& e) {
-    static const char* const plain[] = {"tanh", "sigmoid", "sin", "cos", "relu", "abs", "silu", "gelu", "softplus", "erf", "sign", "stop_gradient"};
+    static const char* const plain[] = {"tanh", "sigmoid", "sin",      "cos", "relu", "abs",
+                                        "silu", "gelu",    "softplus", "erf", "sign", "stop_gradient"};
     const int f = random_.below(17);
     if (f < 12) return call(plain[f], {e});
     switch (f) {
-      case 12: return {"exp(-abs(" + e.text + "))", e.axes, false};
-      case 13: return {"log(1 + abs(" + e.text + "))", e.axes, false};
-      case 14: return {"sqrt(0.1 + square(" + e.text + "))", e.axes, false};
-      case 15: return {"pow(0.5 + abs(" + e.text + "), -0.7)", e.axes, false};
-      default: return {"-" + operand(e), e.axes, true};
+      case 12:
+        return {"exp(-abs(" + e.text + "))", e.axes, false};
+      case 13:
+        return {"log(1 + abs(" + e.text + "))", e.axes, false};
+      case 14:
+        return {"sqrt(0.1 + square(" + e.text + "))", e.axes, false};
+      case 15:
+        return {"pow(0.5 + abs(" + e.text + "), -0.7)", e.axes, false};
+      default:
+        return {"-" + operand(e), e.axes, true};
     }
   }
 
@@ -301,8 +316,10 @@ class Generator {
     const Text e = fitted(expression(4), axes, input);
     std::string value;
     const double roll = random_.uniform(0, 1);
-    if (roll < 0.35) value = "tanh(" + e.text + ")";
-    else if (roll < 0.5) value = "0.7*" + state.name + " + tanh(" + e.text + ")";
+    if (roll < 0.35)
+      value = "tanh(" + e.text + ")";
+    else if (roll < 0.5)
+      value = "0.7*" + state.name + " + tanh(" + e.text + ")";
     else if (roll < 0.65) {  // linear in the state where the coefficient is free of it
       const Text a = fitted(expression(2), axes, input);
       value = "sigmoid(" + a.text + ")*" + state.name + " + 0.5*" + input;
@@ -310,8 +327,10 @@ class Generator {
       const Tensor& m = pick(matrices_);
       const bool mixes = m.axes.size() == 2 && m.axes[0] == m.axes[1] && axes.count(m.axes[0]);
       value = mixes ? "0.5*(" + m.name + "@" + state.name + ") + " + input : "clip(" + e.text + ", -2, 2)";
-    } else if (roll < 0.85) value = "clip(" + e.text + ", -1, 1)";
-    else value = "sin(" + e.text + ")";
+    } else if (roll < 0.85)
+      value = "clip(" + e.text + ", -1, 1)";
+    else
+      value = "sin(" + e.text + ")";
     // Brackets list the places, in the declared order.
     lines_ += "  " + state.name + "'" + (chance(0.15) ? listed(state.axes) : "") + " = " + value + "\n";
     primed_.insert(state.name);
@@ -328,7 +347,8 @@ class Generator {
   std::vector<std::string> header_;
   std::set<std::string> fixed_, primed_;
   std::vector<Tensor> states_, leaves_, matrices_, params_;
-  std::vector<std::pair<std::string, std::vector<std::string>>> learned_;  ///< states whose starts stand behind the params
+  std::vector<std::pair<std::string, std::vector<std::string>>>
+      learned_;  ///< states whose starts stand behind the params
   std::string declarations_, lines_;
 };
 

@@ -47,7 +47,8 @@ class Editor {
     const std::string name = cell.declarations[i].name;
     cell.declarations.erase(cell.declarations.begin() + static_cast<std::ptrdiff_t>(i));
     std::erase_if(cell.lines, [&](const Line& line) {
-      return std::any_of(line.targets.begin(), line.targets.end(), [&](const Target& t) { return t.primed && t.name == name; });
+      return std::any_of(line.targets.begin(), line.targets.end(),
+                         [&](const Target& t) { return t.primed && t.name == name; });
     });
     for (Line& line : cell.lines) forget(line.value, name);
   }

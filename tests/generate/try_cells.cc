@@ -23,8 +23,7 @@ Seeds::Seeds(std::uint64_t otherwise) {
 }
 
 std::string describe_failure(std::uint64_t seed, const std::string& text, const std::string& why,
-                             const std::function<std::string(const std::string&)>& failure,
-                             const std::string& tests) {
+                             const std::function<std::string(const std::string&)>& failure, const std::string& tests) {
   const std::string small = shrink(text, [&](const std::string& t) {
     const std::string reason = failure(t);
     return reason.starts_with("invalid") && !why.starts_with("invalid") ? std::string() : reason;
@@ -40,7 +39,8 @@ void try_seeds(const Seeds& seeds, const std::function<std::string(std::uint64_t
   for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string text = text_of(seed), why = failure(text, seed, false);
     if (why.empty()) continue;
-    tell(describe_failure(seed, text, why, [&](const std::string& t) { return failure(t, seed, true); }, tests));
+    tell(describe_failure(
+        seed, text, why, [&](const std::string& t) { return failure(t, seed, true); }, tests));
   }
 }
 

@@ -17,11 +17,10 @@ struct Seeds {
 /// says why a text fails, "invalid: …" of one that is no valid cell; `tests`: "test_engines
 /// --gtest_filter='RandomCells.*'".
 std::string describe_failure(std::uint64_t seed, const std::string& text, const std::string& why,
-                             const std::function<std::string(const std::string&)>& failure,
-                             const std::string& tests);
+                             const std::function<std::string(const std::string&)>& failure, const std::string& tests);
 
-/// Tries a cell of each seed and tells what is to be said of each that fails. `failure` says why the text of a seed does;
-/// `again`: it has been tried before.
+/// Tries a cell of each seed and tells what is to be said of each that fails. `failure` says why the text of a seed
+/// does; `again`: it has been tried before.
 void try_seeds(const Seeds& seeds, const std::function<std::string(std::uint64_t seed)>& text_of,
                const std::function<std::string(const std::string& text, std::uint64_t seed, bool again)>& failure,
                const std::string& tests, const std::function<void(const std::string&)>& tell);

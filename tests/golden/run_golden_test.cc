@@ -17,13 +17,13 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/codegen_cuda/emit_cuda_lane.h"
-#include "compiler/inspect.h"
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
-#include "compiler/syntax/parse.h"
-#include "compiler/plan/plan.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/codegen_cuda/emit_cuda_lane.h"
+#include "compiler/graph/lower.h"
+#include "compiler/inspect.h"
+#include "compiler/plan/plan.h"
+#include "compiler/syntax/parse.h"
 
 namespace cellc {
 namespace {
@@ -67,7 +67,8 @@ std::string dump(const Case& c, const std::string& path) {
   std::vector<CellGraph> cells;
   if (diagnostics.empty()) cells = lower_all(file, diagnostics);
   if (!diagnostics.empty()) return diagnostics.format(source);
-  auto chosen = std::find_if(cells.begin(), cells.end(), [&](const CellGraph& g) { return c.cell.empty() || g.name == c.cell; });
+  auto chosen =
+      std::find_if(cells.begin(), cells.end(), [&](const CellGraph& g) { return c.cell.empty() || g.name == c.cell; });
   if (chosen == cells.end()) return "no cell " + c.cell + "\n";
   CellGraph& cell = *chosen;
   if (c.stage == "graph") return print_graph(cell);
@@ -129,7 +130,9 @@ TEST(GoldenFolder, EveryStageHasCases) {
   const std::vector<std::string> all = cases();
   if (std::getenv("CELLC_GOLDEN")) GTEST_SKIP() << "filtered";
   for (const char* stage : {"tree", "graph", "jacobian", "structure", "cuda"})
-    EXPECT_GE(std::count_if(all.begin(), all.end(), [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }), 10)
+    EXPECT_GE(std::count_if(all.begin(), all.end(),
+                            [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }),
+              10)
         << "of " << stage;
 }
 

@@ -16,13 +16,12 @@ struct Line {
 
 /// What becomes of (end, slope) at `began` where the run before began at `before`, seen from `by` further on.
 /// `between`: and a run between the two, if it is not where that at `began` is.
-Line followed(double began, Line now, double before, Line then, double by, double between = NAN,
-              Line middle = {}) {
+Line followed(double began, Line now, double before, Line then, double by, double between = NAN, Line middle = {}) {
   static const auto gpu = open_emulator();
   static const GpuFunction kernel = [] {
     std::string text = "#define CELLC_STORAGE_F64 1\n";
-    for (const char* part : {"preamble.cuh", "math.cuh", "stub_cell.cuh", "lanes.cuh", "carriers.cuh",
-                             "segments.cuh", "bends.cuh"})
+    for (const char* part :
+         {"preamble.cuh", "math.cuh", "stub_cell.cuh", "lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"})
       text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
     text += R"(
 extern "C" __global__ void kernel(double* x) {
@@ -36,8 +35,8 @@ extern "C" __global__ void kernel(double* x) {
 })";
     return compile(*gpu, text);
   }();
-  const auto x = upload(*gpu, std::vector<double>{began, now.end, now.slope, before, then.end, then.slope, by,
-                                                  between, middle.end, middle.slope});
+  const auto x = upload(*gpu, std::vector<double>{began, now.end, now.slope, before, then.end, then.slope, by, between,
+                                                  middle.end, middle.slope});
   launch(*gpu, kernel, shape(1, 1), x.address());
   const auto result = download<double>(*gpu, x);
   return {result[1], result[2]};
@@ -49,8 +48,7 @@ double slope(double x) { return 0.7 + x * (-0.8 + x * 2.7); }
 TEST(Bends, ACubicIsKnownBetweenItsTwoStarts) {
   const double before = -0.35, began = 0.25;
   for (const double by : {0.0, -0.1, -0.3, -0.6, 0.2, 0.8, -1.4}) {
-    const Line line =
-        followed(began, {cubic(began), slope(began)}, before, {cubic(before), slope(before)}, by);
+    const Line line = followed(began, {cubic(began), slope(began)}, before, {cubic(before), slope(before)}, by);
     EXPECT_NEAR(line.end + line.slope * by, cubic(began + by), 1e-14) << by;
     EXPECT_NEAR(line.slope, slope(began + by), 1e-13) << by;
   }
@@ -61,8 +59,8 @@ TEST(Bends, AQuinticIsKnownBetweenItsThreeStarts) {
   const auto steep = [](double x) { return slope(x) + x * x * x * (3.2 - 6.5 * x); };
   const double before = -0.35, between = 0.03, began = 0.25;
   for (const double by : {0.0, -0.1, -0.22, -0.5, -0.6, 0.2, -0.9}) {
-    const Line line = followed(began, {value(began), steep(began)}, before, {value(before), steep(before)},
-                               by, between, {value(between), steep(between)});
+    const Line line = followed(began, {value(began), steep(began)}, before, {value(before), steep(before)}, by, between,
+                               {value(between), steep(between)});
     EXPECT_NEAR(line.end + line.slope * by, value(began + by), 1e-13) << by;
     EXPECT_NEAR(line.slope, steep(began + by), 1e-12) << by;
   }

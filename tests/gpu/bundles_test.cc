@@ -142,7 +142,8 @@ void expect_right_and_little_missed(const Data& data, int multiprocessors) {
   if (dtype == Dtype::F32) {
     EXPECT_LE(c.residual(output), kStep);
   }
-  // How few are off depends on how many segments there are, which a card of another size knows: there the answer counts.
+  // How few are off depends on how many segments there are, which a card of another size knows: there the answer
+  // counts.
   if (on_card()) return;
   // The first call finds nearly every boundary of a slow channel off, the third next to none.
   EXPECT_GT(reports[0].stages[0].misses, reports[0].stages[0].boundaries / data.every / 3);
@@ -154,8 +155,8 @@ class Bundles : public testing::TestWithParam<Data> {};
 
 TEST_P(Bundles, EndInTheRightAnswerAndMissLittle) { expect_right_and_little_missed(GetParam(), 4); }
 
-// More segments than the threads of a block take in one batch each: their maps are read again in every turn of a composition, and
-// bend as well. 2048 of them, and 1024 of each of two channels.
+// More segments than the threads of a block take in one batch each: their maps are read again in every turn of a
+// composition, and bend as well. 2048 of them, and 1024 of each of two channels.
 TEST(ManySegments, MissLittleAsWell) {
   expect_right_and_little_missed(Data{1, {32768}, false, 1, 0, Dtype::F32}, 8);
   expect_right_and_little_missed(Data{2, {16384}, true, 1, 0, Dtype::F32}, 8);
@@ -169,7 +170,7 @@ TEST(CrowdedBundles, EndInTheRightAnswer) {
   for (std::uint64_t call = 0; call < 16; ++call) {
     const int room = call % 8 == 0 ? 0 : static_cast<int>(2 + call % 4);
     device.crowd(room);
-    device.reorder(call);   // it depends on that which block is the last
+    device.reorder(call);  // it depends on that which block is the last
     spoil(device, solver, c.cell.cell, c.run, {});
     SolveReport report;
     const RunOutput output = solver.run(c.run, {}, report);
@@ -197,11 +198,12 @@ TEST(RunUps, AreShortenedWhereLessWillDo) {
     early.push_back(report.stages[0].plan.burn_in);
   }
   EXPECT_EQ(early[0], 64);
-  EXPECT_LT(early[2], 64);   // after two that missed nothing
+  EXPECT_LT(early[2], 64);  // after two that missed nothing
   EXPECT_EQ(early[5], early[4]);
 }
 
-// One channel of 512 that does not forget is repaired, call after call; of two, every call from the second on begins with bundles.
+// One channel of 512 that does not forget is repaired, call after call; of two, every call from the second on begins
+// with bundles.
 TEST(FewSlowChannels, AreRepaired) {
   for (const int every : {512, 256}) {
     const Case c(Data{512, {1200}, false, every, 0, Dtype::F32});
@@ -226,8 +228,9 @@ TEST(FewSlowChannels, AreRepaired) {
   }
 }
 
-// Chains that settle in one of two states sooner or later, and grow differences until then. Bundles about the mean of where segments
-// started draw them to the wrong state, and rounds that know a map near its last two runs only move on by two segments each.
+// Chains that settle in one of two states sooner or later, and grow differences until then. Bundles about the mean of
+// where segments started draw them to the wrong state, and rounds that know a map near its last two runs only move on
+// by two segments each.
 TEST(ChannelsOfTwoStates, SettleInFewRounds) {
   Case c(Data{16, {16384}, false, 1, 0, Dtype::F32});
   c.stiffen(1000);
@@ -244,16 +247,17 @@ TEST(ChannelsOfTwoStates, SettleInFewRounds) {
   }
   SolveReport last;
   EXPECT_LE(c.off(solver.run(c.run, {}, last)), 3e-5);
-  if (on_card()) return;   // it has another number of segments
+  if (on_card()) return;  // it has another number of segments
   const std::int64_t boundaries = calls[0].boundaries;
-  EXPECT_EQ(calls[0].misses, boundaries);   // the first call knows nothing
+  EXPECT_EQ(calls[0].misses, boundaries);  // the first call knows nothing
   for (int call = 1; call < 4; ++call) {
     EXPECT_LT(calls[call].misses, boundaries / 4) << call;
-    EXPECT_LE(calls[call].repair_rounds, 16) << call;   // 23 before a walk
+    EXPECT_LE(calls[call].repair_rounds, 16) << call;  // 23 before a walk
   }
 }
 
-// A segment may run again from a start that turns out wrong while its neighbour merges, and so ends as it did: that boundary is new.
+// A segment may run again from a start that turns out wrong while its neighbour merges, and so ends as it did: that
+// boundary is new.
 TEST(StiffChannels, LeaveNoStepOff) {
   Case c(Data{64, {16384}, false, 1 << 30, 0, Dtype::F32});
   for (const std::int64_t seed : {0, 1000}) {

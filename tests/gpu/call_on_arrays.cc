@@ -10,8 +10,8 @@ namespace cellc {
 namespace {
 
 bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
-         kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
+  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
+         kind == FieldKind::FinalStateHistory;
 }
 
 }  // namespace
@@ -27,8 +27,7 @@ void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) 
       if (symbol.lag_of < 0 || symbol.lag != lag) continue;
       int before = symbol.lag_of;
       for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-        if (cell.symbols[s].lag_of == symbol.lag_of && cell.symbols[s].lag == lag - 1)
-          before = static_cast<int>(s);
+        if (cell.symbols[s].lag_of == symbol.lag_of && cell.symbols[s].lag == lag - 1) before = static_cast<int>(s);
       const Array& follows = output.states[of_symbol.at(before)];
       const Array& start = run.symbols[before];
       Array &rows = output.states[u], &last = output.finals[u];
@@ -36,8 +35,7 @@ void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) 
       for (std::int64_t b = 0; b < sequences; ++b) {
         const std::int64_t first = run.offsets[b], end = run.offsets[b + 1];
         for (std::int64_t t = 0; t < end - first; ++t) {
-          const std::int64_t row = run.reverse ? end - 1 - t : first + t,
-                             from = run.reverse ? row + 1 : row - 1;
+          const std::int64_t row = run.reverse ? end - 1 - t : first + t, from = run.reverse ? row + 1 : row - 1;
           for (std::int64_t e = 0; e < n; ++e)
             rows.set(row * n + e, t == 0 ? start.get(b * n + e) : follows.get(from * n + e));
         }
@@ -48,8 +46,7 @@ void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) 
     }
 }
 
-CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, Dtype dtype,
-                       const CallLook& look)
+CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, Dtype dtype, const CallLook& look)
     : gpu_(gpu), cell_(cell), dtype_(dtype), look_(look), layout_(call_layout(cell)) {
   for (const AxisId a : cell.header) shape_.lengths.push_back(binding.run.sizes.at(a));
   shape_.sequences = binding.batch;
@@ -97,8 +94,7 @@ CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, 
         continue;
       }
     }
-    h.memory =
-        GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(h.entries) * size_of(h.dtype)));
+    h.memory = GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(h.entries) * size_of(h.dtype)));
     arrays_[i].data = h.memory.address();
     held_.push_back(std::move(h));
   }
@@ -168,8 +164,7 @@ RunOutput CallArrays::read(const Binding& binding) {
   for (const StateUpdate& u : cell_.updates) {
     const Symbol& symbol = cell_.symbols[u.symbol];
     if (symbol.lag_of < 0) {
-      output.states.push_back(
-          fetch(number(FieldKind::State, u.symbol)).with_shape(shaped(shape_.rows, symbol.axes)));
+      output.states.push_back(fetch(number(FieldKind::State, u.symbol)).with_shape(shaped(shape_.rows, symbol.axes)));
       output.finals.push_back(
           fetch(number(FieldKind::Final, u.symbol)).with_shape(shaped(shape_.sequences, symbol.axes)));
     } else {
@@ -189,12 +184,11 @@ RunOutput CallArrays::read(const Binding& binding) {
     Array& last = output.finals[u];
     const std::int64_t n = shape_.sequences ? last.count() / shape_.sequences : 0;
     for (std::int64_t b = 0; b < shape_.sequences; ++b)
-      for (std::int64_t e = 0; e < n; ++e)
-        last.set(b * n + e, history.get((b * depth + symbol.lag - 1) * n + e));
+      for (std::int64_t e = 0; e < n; ++e) last.set(b * n + e, history.get((b * depth + symbol.lag - 1) * n + e));
   }
   for (std::size_t o = 0; o < cell_.outs.size(); ++o)
-    output.outs.push_back(fetch(number(FieldKind::Out, static_cast<int>(o)))
-                              .with_shape(shaped(shape_.rows, cell_.outs[o].index)));
+    output.outs.push_back(
+        fetch(number(FieldKind::Out, static_cast<int>(o))).with_shape(shaped(shape_.rows, cell_.outs[o].index)));
   return output;
 }
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/data/bind.h"
 #include "runtime/cuda/call/call_pool.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 

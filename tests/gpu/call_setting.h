@@ -15,8 +15,7 @@ struct Calls {
   Calls(Gpu& gpu, const LoweredCell& cell, const SourceText* source, Dtype dtype, const CallShape& shape,
         const SolveOptions& solve)
       : pool(gpu, [=, &gpu, &cell, modules = std::make_shared<LoadedModules>()] {
-          return std::make_unique<DeviceCall>(gpu, modules, cell.graph, cell.structure, dtype, source, shape,
-                                              solve);
+          return std::make_unique<DeviceCall>(gpu, modules, cell.graph, cell.structure, dtype, source, shape, solve);
         }) {}
   CallPool pool;
 };

@@ -68,8 +68,8 @@ TEST_P(CardGraphs, ReplayWithOtherInputs) {
   for (const CallLook& look : {CallLook{}, CallLook{.strided = true}}) {
     CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 11, look);
     // The form with strides is new when it is captured: memory is allocated, and kernels compiled, meanwhile.
-    void* const graph = raw.captured(
-        stream, [&] { s.calls->pool.run(s.arrays->arrays(), stream, s.arrays->status(), nullptr); });
+    void* const graph =
+        raw.captured(stream, [&] { s.calls->pool.run(s.arrays->arrays(), stream, s.arrays->status(), nullptr); });
     raw.launch(graph, stream);
     EXPECT_EQ(s.wrong(), "");
     for (int again = 0; again < 2; ++again) {
@@ -89,8 +89,7 @@ TEST_P(CardGraphs, ReplayWithOtherInputs) {
   }
   gpu->release_stream(stream);
 }
-INSTANTIATE_TEST_SUITE_P(Cells, CardGraphs,
-                         testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
+INSTANTIATE_TEST_SUITE_P(Cells, CardGraphs, testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
                          [](const auto& info) { return info.param; });
 
 TEST_F(Card, PointersOfEveryKind) {
@@ -106,8 +105,7 @@ TEST_F(Card, PointersOfEveryKind) {
   EXPECT_EQ(gpu->pointer_fault(managed, 1 << 16), std::nullopt);
   EXPECT_TRUE(has(gpu->pointer_fault(memory.address() + 4096, 1 << 20).value_or(""),
                   "takes 1048576 bytes; the memory of the GPU there has 1044480"));
-  EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(pinned), 16).value_or(""),
-                  "is memory of the host"));
+  EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(pinned), 16).value_or(""), "is memory of the host"));
   EXPECT_TRUE(has(gpu->pointer_fault(reinterpret_cast<GpuAddress>(&here), 4).value_or(""),
                   "is memory of the host, or of nobody"));
   EXPECT_TRUE(has(gpu->pointer_fault(64, 4).value_or(""), "or of nobody"));
@@ -150,8 +148,8 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
     GpuAddress to = x.address();
     unsigned long long n = static_cast<unsigned long long>(count);
     void* arguments[] = {&to, &n};
-    gpu->launch(gpu->function(fill, dtype == Dtype::F32 ? "fill" : "fill_bf16"),
-                {.grid = {1024}, .block = {512}}, arguments);
+    gpu->launch(gpu->function(fill, dtype == Dtype::F32 ? "fill" : "fill_bf16"), {.grid = {1024}, .block = {512}},
+                arguments);
     const CallShape shape{{d}, sequences, steps, sequences * steps, {}, false};
     const CallLayout layout = call_layout(cell.cell);
     std::vector<CallArray> arrays(layout.fields.size());
@@ -161,8 +159,7 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
       if (layout.fields[i].kind == FieldKind::Out) arrays[i].data = y.address();
     }
     check_on_device(*gpu, cell.cell, layout, shape, dtype, arrays, 0);
-    DeviceCall call(*gpu, std::make_shared<LoadedModules>(), cell.cell, cell.structure, dtype, &cell.source,
-                    shape, {});
+    DeviceCall call(*gpu, std::make_shared<LoadedModules>(), cell.cell, cell.structure, dtype, &cell.source, shape, {});
     call.queue(arrays, 0, 0);
     SolveReport report;
     call.report(report, 0);
@@ -176,8 +173,8 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
     };
     double worst = 0, spread = 0;
     for (std::int64_t b = 0; b < sequences; ++b)
-      for (const std::int64_t t : {std::int64_t{0}, std::int64_t{1}, std::int64_t{777}, steps / 3, steps / 2,
-                                   steps - 2, steps - 1}) {
+      for (const std::int64_t t :
+           {std::int64_t{0}, std::int64_t{1}, std::int64_t{777}, steps / 3, steps / 2, steps - 2, steps - 1}) {
         const std::int64_t at = b * steps + t;
         const Array in = row(x, at), now = row(h, at), before = t ? row(h, at - 1) : Array(dtype, {d}),
                     out = has_out ? row(y, at) : Array();
@@ -196,17 +193,14 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
 }
 INSTANTIATE_TEST_SUITE_P(
     Cells, CardLarge,
-    testing::Values(
-        "cell gated[d] {\n  state h[d]\n  input x[d]\n  z = sigmoid(0.5*h + x)\n  h' = (1 - z)*h + "
-        "z*tanh(x)\n}\n",
-        "cell linear[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n}\n",
-        "cell read[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n  out y = 2*h' + x\n}\n"),
-    [](const auto& info) {
-      return std::string(info.param).substr(5, std::string(info.param).find('[') - 5);
-    });
+    testing::Values("cell gated[d] {\n  state h[d]\n  input x[d]\n  z = sigmoid(0.5*h + x)\n  h' = (1 - z)*h + "
+                    "z*tanh(x)\n}\n",
+                    "cell linear[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n}\n",
+                    "cell read[d] {\n  state h[d]\n  input x[d]\n  h' = 0.75*h + 0.25*x\n  out y = 2*h' + x\n}\n"),
+    [](const auto& info) { return std::string(info.param).substr(5, std::string(info.param).find('[') - 5); });
 
-// Each of these runs takes the whole card and its blocks wait for each other; together they find no room. Those of odd numbers
-// have data that do not forget, and so begin with bundles.
+// Each of these runs takes the whole card and its blocks wait for each other; together they find no room. Those of odd
+// numbers have data that do not forget, and so begin with bundles.
 TEST_F(Card, SegmentsOnSeveralStreamsAllEnd) {
   constexpr int kStreams = 5;
   std::vector<std::unique_ptr<KnownRun>> known;
@@ -224,7 +218,8 @@ TEST_F(Card, SegmentsOnSeveralStreamsAllEnd) {
     if (i % 2 == 0) options.solver = Strategy::Segmented;
     do natures[i] = known[i]->draw(random);
     while (i % 2 == 1 && natures[i].find("slow") == std::string::npos);
-    solvers.push_back(std::make_unique<CudaSolver>(*gpu, known[i]->cell().cell, known[i]->cell().structure, Dtype::F32, &known[i]->cell().source));
+    solvers.push_back(std::make_unique<CudaSolver>(*gpu, known[i]->cell().cell, known[i]->cell().structure, Dtype::F32,
+                                                   &known[i]->cell().source));
     streams.push_back(gpu->make_stream());
     solvers[i]->upload(known[i]->run(), options);
     solvers[i]->launch(0);  // compiles
@@ -250,8 +245,7 @@ TEST_F(Card, FaultIsToldAndTheProcessLives) {
         CallSetting s(*card, "01_para_gru", Dtype::F32, {67, 67}, 2, CallLook{});
         s.calls->pool.run(s.arrays->arrays(), 0, 0, nullptr);
         if (!s.wrong().empty()) std::_Exit(2);
-        const GpuModule wild =
-            card->load({"wild.cu", "extern \"C\" __global__ void wild(int* to) { *to = 1; }", {}});
+        const GpuModule wild = card->load({"wild.cu", "extern \"C\" __global__ void wild(int* to) { *to = 1; }", {}});
         GpuAddress nowhere = 8;
         void* argument = &nowhere;
         card->launch(card->function(wild, "wild"), {}, &argument);

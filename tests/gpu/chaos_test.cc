@@ -53,8 +53,7 @@ TEST_P(Chaos, IsWalkedAtOnceInEveryCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cells, Chaos,
-                         testing::Values(Chaotic{"logistic",
-                                                 "cell logistic {\n  state x\n  x' = 3.9*x*(1 - x)\n}\n"},
+                         testing::Values(Chaotic{"logistic", "cell logistic {\n  state x\n  x' = 3.9*x*(1 - x)\n}\n"},
                                          Chaotic{"lorenz", R"(cell lorenz {
   state x, y, z
   dt = 0.01

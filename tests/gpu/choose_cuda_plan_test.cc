@@ -65,7 +65,7 @@ TEST(ChooseCudaPlan, OneCallOfMoreRoundsIsForgiven) {
   EXPECT_EQ(call(600), Strategy::Segmented);
   EXPECT_EQ(call(460), Strategy::Segmented);
   EXPECT_EQ(call(600), Strategy::Segmented);
-  EXPECT_EQ(call(600), Strategy::Sequential);   // other data
+  EXPECT_EQ(call(600), Strategy::Sequential);  // other data
 }
 
 // One slow call must not decide for ever: data change, and another process may have had the card.
@@ -78,7 +78,7 @@ TEST(ChooseCudaPlan, SegmentsAreTriedAgain) {
   };
   EXPECT_EQ(walks(), 8);
   EXPECT_EQ(chosen(seen), Strategy::Segmented);
-  seen.segmented_ns = 600000;   // and were slow again
+  seen.segmented_ns = 600000;  // and were slow again
   EXPECT_EQ(walks(), 16);
   for (int i = 0; i < 10; ++i) seen.segmented_ns = 600000, walks();
   seen.segmented_ns = 600000;
@@ -87,7 +87,8 @@ TEST(ChooseCudaPlan, SegmentsAreTriedAgain) {
   EXPECT_EQ(walks(), 0);
 }
 
-// Scans walk what they rounded too much, a channel at a time; segments are the better choice for data where that is much.
+// Scans walk what they rounded too much, a channel at a time; segments are the better choice for data where that is
+// much.
 TEST(ChooseCudaPlan, SegmentsTakeTheScanOfDataThatItWalks) {
   const std::string linear = "0.5*h + x";
   Observed seen;
@@ -97,7 +98,7 @@ TEST(ChooseCudaPlan, SegmentsTakeTheScanOfDataThatItWalks) {
   seen.scan_walked = 0.9;
   int calls = 0;
   for (; chosen(seen, linear) == Strategy::Shooting && calls < 5000; ++calls) seen.went_another_way();
-  EXPECT_EQ(calls, 8);   // data change
+  EXPECT_EQ(calls, 8);  // data change
   EXPECT_EQ(chosen(seen, linear), Strategy::Scan);
 }
 
@@ -110,10 +111,11 @@ TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
   EXPECT_EQ(chosen(seen), Strategy::Sequential);
 }
 
-// Segments that begin amid a stage of steps would not be written from where they begin. A stage that forgets at once misses no
-// boundary whatever was written, so what an earlier run left would pass.
+// Segments that begin amid a stage of steps would not be written from where they begin. A stage that forgets at once
+// misses no boundary whatever was written, so what an earlier run left would pass.
 TEST(PinnedPlans, AreWholeStages) {
-  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(x)\n}\n"));
+  const AnalysedCell cell =
+      analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(x)\n}\n"));
   BoundRun run;
   run.sizes[cell.cell.header[0]] = 3;
   run.offsets = {0, 500};
@@ -126,7 +128,8 @@ TEST(PinnedPlans, AreWholeStages) {
   struct Pinned {
     std::int64_t segment, burn_in, as_segment, as_burn_in;
   };
-  for (const Pinned p : {Pinned{75, 13, 80, 16}, {64, 1, 64, 8}, {1, 9, 1, 0}, {2858, 1, 504, 8}, {far, far, 504, 504}}) {
+  for (const Pinned p :
+       {Pinned{75, 13, 80, 16}, {64, 1, 64, 8}, {1, 9, 1, 0}, {2858, 1, 504, 8}, {far, far, 504, 504}}) {
     SolveOptions options;
     options.plan = {{Strategy::Segmented, p.segment, p.burn_in, "test"}};
     spoil(device, solver, cell.cell, run, options);
@@ -134,22 +137,24 @@ TEST(PinnedPlans, AreWholeStages) {
     const RunOutput output = solver.run(run, options, report);
     EXPECT_EQ(report.stages[0].plan.segment, p.as_segment);
     EXPECT_EQ(report.stages[0].plan.burn_in, p.as_burn_in);
-    for (std::int64_t i = 0; i < x.count(); ++i) ASSERT_NEAR(output.states[0].get(i), std::tanh(x.get(i)), 2e-6) << p.segment << ", " << i;
+    for (std::int64_t i = 0; i < x.count(); ++i)
+      ASSERT_NEAR(output.states[0].get(i), std::tanh(x.get(i)), 2e-6) << p.segment << ", " << i;
   }
   SolveOptions options;
   options.plan = {{Strategy::Segmented, none, none, "test"}};
   SolveReport report;
   solver.run(run, options, report);
-  EXPECT_GT(report.stages[0].plan.segment, 0);   // the strategy's own
+  EXPECT_GT(report.stages[0].plan.segment, 0);  // the strategy's own
 }
 
 // As many rounds as are asked for, and no repair, also where a plan is pinned or it is left to us which.
 TEST(FixedIterations, AreSoMany) {
-  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+  const AnalysedCell cell =
+      analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
   BoundRun run;
   run.sizes[cell.cell.header[0]] = 3;
   run.offsets = {0, 2000};
-  Array x(Dtype::F32, {2000, 3});   // remembered for long
+  Array x(Dtype::F32, {2000, 3});  // remembered for long
   for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, 0.02 * std::sin(static_cast<double>(i)));
   run.symbols = {Array(Dtype::F32, {1, 3}), x};
   Device device = open_device();
@@ -164,20 +169,21 @@ TEST(FixedIterations, AreSoMany) {
       EXPECT_EQ(report.stages[0].plan.strategy, Strategy::Segmented);
       EXPECT_EQ(report.stages[0].iterations, rounds) << (pinned ? "pinned" : "auto");
       if (rounds == 1) {
-        EXPECT_FALSE(report.converged);   // what is left is told, and not walked
+        EXPECT_FALSE(report.converged);  // what is left is told, and not walked
       }
     }
   }
 }
 
-// Rounds are iterations: there are no more than the caller allows, also of a plan that is pinned or left to us. What they
-// leave is repaired.
+// Rounds are iterations: there are no more than the caller allows, also of a plan that is pinned or left to us. What
+// they leave is repaired.
 TEST(MaxIterations, CapTheRoundsOfSegments) {
-  const AnalysedCell cell = analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
+  const AnalysedCell cell =
+      analyse_text(SourceText("c.cell", "cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}\n"));
   BoundRun run;
   run.sizes[cell.cell.header[0]] = 3;
   run.offsets = {0, 2000};
-  Array x(Dtype::F32, {2000, 3});   // remembered for long
+  Array x(Dtype::F32, {2000, 3});  // remembered for long
   for (std::int64_t i = 0; i < x.count(); ++i) x.set(i, 0.02 * std::sin(static_cast<double>(i)));
   run.symbols = {Array(Dtype::F32, {1, 3}), x};
   Device device = open_device();
@@ -189,7 +195,7 @@ TEST(MaxIterations, CapTheRoundsOfSegments) {
     for (const Asked& asked : {Asked{Strategy::Auto, {}}, Asked{Strategy::Segmented, {}},
                                Asked{Strategy::Auto, {{Strategy::Segmented, 64, 8, "test"}}},
                                Asked{Strategy::Auto, {{Strategy::Shooting, 64, 0, "test"}}}}) {
-      CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);   // which has learned nothing
+      CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);  // which has learned nothing
       SolveOptions options;
       options.solver = asked.solver;
       options.plan = asked.plan;
@@ -197,7 +203,8 @@ TEST(MaxIterations, CapTheRoundsOfSegments) {
       options.repair = repair;
       SolveReport report;
       solver.run(run, options, report);
-      EXPECT_LE(report.stages[0].iterations, 1) << to_string(report.stages[0].plan.strategy) << report.stages[0].plan.reason;
+      EXPECT_LE(report.stages[0].iterations, 1)
+          << to_string(report.stages[0].plan.strategy) << report.stages[0].plan.reason;
       EXPECT_EQ(report.converged, repair) << to_string(report.stages[0].plan.strategy) << report.stages[0].plan.reason;
     }
 }

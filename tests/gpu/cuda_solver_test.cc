@@ -45,18 +45,13 @@ void expect_agreement(const MatrixCell& cell, const std::vector<Setting>& settin
   EXPECT_EQ(runs, planned_runs(*device.gpu, cell, settings));
 }
 
-TEST_P(CudaStrategies, AgreeWithOracle) {
-  expect_agreement(matrix_cells()[GetParam()], wide_settings_of(GetParam()));
-}
+TEST_P(CudaStrategies, AgreeWithOracle) { expect_agreement(matrix_cells()[GetParam()], wide_settings_of(GetParam())); }
 TEST_P(CudaNarrowStrategies, AgreeWithOracle) {
   expect_agreement(matrix_cells()[GetParam()], narrow_settings_of(GetParam()));
 }
 
-std::string name_of(const testing::TestParamInfo<std::size_t>& info) {
-  return matrix_cells()[info.param].name;
-}
-INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::Range<std::size_t>(0, matrix_cells().size()),
-                         name_of);
+std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return matrix_cells()[info.param].name; }
+INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::Range<std::size_t>(0, matrix_cells().size()), name_of);
 INSTANTIATE_TEST_SUITE_P(Examples, CudaNarrowStrategies, testing::ValuesIn(narrow_cells()), name_of);
 
 // What the matrix amounts to. Each test above makes as many runs as are counted here; a cell that comes to
@@ -122,7 +117,8 @@ TEST(CudaScan, PiecesAreThoseOfThePlan) {
   }
 }
 
-/// Short sequences are on the card as a whole, a cluster of blocks for each group of channels: whole pieces and groups, and others.
+/// Short sequences are on the card as a whole, a cluster of blocks for each group of channels: whole pieces and groups,
+/// and others.
 TEST(CudaScan, ShortSequencesAreOnTheCardAsAWhole) {
   const oracle::Example& file = oracle::example_named("08_gilr");
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
@@ -131,11 +127,13 @@ TEST(CudaScan, ShortSequencesAreOnTheCardAsAWhole) {
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
     oracle::Random random(19);
     for (const std::int64_t channels : {64, 37}) {
-      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = 512};
+      Trial::Options with{
+          .dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = 512};
       with.starts_given = true;
       with.f64_tolerance = 1e-11;
       const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
-      for (const std::vector<std::int64_t>& lengths : std::vector<std::vector<std::int64_t>>{{512, 512, 512}, {130, 0, 512}}) {
+      for (const std::vector<std::int64_t>& lengths :
+           std::vector<std::vector<std::int64_t>>{{512, 512, 512}, {130, 0, 512}}) {
         const bool packed = lengths[0] != lengths[2];
         const Binding binding = trial.bound(lengths, packed, 1);
         SolveOptions options;
@@ -145,7 +143,7 @@ TEST(CudaScan, ShortSequencesAreOnTheCardAsAWhole) {
         SCOPED_TRACE(fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "alike"));
         ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
         EXPECT_TRUE(report.converged);
-        EXPECT_EQ(report.stages[0].plan.segment, 4 * 8);   // four warps of eight steps: what says that it was a cluster
+        EXPECT_EQ(report.stages[0].plan.segment, 4 * 8);  // four warps of eight steps: what says that it was a cluster
       }
     }
   }
@@ -158,8 +156,8 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
     oracle::Random random(18);
     for (const std::int64_t channels : {1, 2, 3, 4, 8}) {
-      // Ten pieces a multiprocessor, and at most one carrier for 16 of them and one more. The oracle takes seconds for what
-      // four of them need.
+      // Ten pieces a multiprocessor, and at most one carrier for 16 of them and one more. The oracle takes seconds for
+      // what four of them need.
       if (channels > 1 && dtype != Dtype::F32) continue;
       Device device = open_device(channels == 1 ? 1 : 48);
       // A card needs a million steps to stream, and the oracle seconds for each.
@@ -167,25 +165,32 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
       CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
       // 4480 steps a piece of one channel; 16 bits hold twice as many, 64 half.
       const std::int64_t steps = 10 * device.gpu->facts().multiprocessors * 9600 / channels + 1237;
-      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}), .steps = static_cast<int>(steps)};
+      Trial::Options with{.dtype = dtype,
+                          .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}),
+                          .steps = static_cast<int>(steps)};
       with.starts_given = true;
       with.f64_tolerance = 1e-11;
       const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
       for (const bool packed : {false, true}) {
         // Three sequences want as many carriers for each channel; scan_test.cc packs streams.
         if (packed && channels > 1) continue;
-        const std::vector<std::int64_t> lengths = packed ? std::vector<std::int64_t>{17, 0, steps} : std::vector<std::int64_t>{steps};
+        const std::vector<std::int64_t> lengths =
+            packed ? std::vector<std::int64_t>{17, 0, steps} : std::vector<std::int64_t>{steps};
         const Binding binding = trial.bound(lengths, packed, 1);
         SolveOptions options;
         options.solver = Strategy::Scan;
         SolveReport report;
         const RunOutput output = solver.run(binding.run, options, report);
-        SCOPED_TRACE(fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "one sequence"));
+        SCOPED_TRACE(
+            fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "one sequence"));
         ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
         EXPECT_TRUE(report.converged);
         if (packed) continue;
         // What says that it was a stream: pieces of seven warps, or by rows of three.
-        const std::int64_t steps_of_a_thread = channels == 1 ? 5 * 16 / static_cast<std::int64_t>(size_of(dtype)) : channels == 2 ? 18 : channels == 3 ? 16 : 48;
+        const std::int64_t steps_of_a_thread = channels == 1   ? 5 * 16 / static_cast<std::int64_t>(size_of(dtype))
+                                               : channels == 2 ? 18
+                                               : channels == 3 ? 16
+                                                               : 48;
         const std::int64_t parts = 32 / (channels == 3 ? 2 : channels);
         EXPECT_EQ(report.stages[0].plan.segment, (channels < 4 ? 7 : 3) * parts * steps_of_a_thread);
       }
@@ -193,7 +198,8 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
   }
 }
 
-/// Kernels of lanes are told in 32 bits how far a channel's entries lie apart; where that is not enough whole steps are run.
+/// Kernels of lanes are told in 32 bits how far a channel's entries lie apart; where that is not enough whole steps are
+/// run.
 TEST(CudaLanes, EntriesTooFarApartAreRunInRows) {
   const AnalysedCell cell = analyse_text(SourceText("wide.cell", R"(cell wide[n, d, e] {
   state h[n,d,e]
@@ -211,11 +217,12 @@ TEST(CudaLanes, EntriesTooFarApartAreRunInRows) {
   };
   EXPECT_EQ(refusal(2, 1 << 30, 1), "");
   EXPECT_NE(refusal(3, 1 << 30, 1).find("more than 2^31 numbers apart"), std::string::npos) << refusal(3, 1 << 30, 1);
-  EXPECT_NE(refusal(1, std::int64_t{1} << 31, 2).find("more than 2^31 numbers apart"), std::string::npos) << "a place along an axis";
+  EXPECT_NE(refusal(1, std::int64_t{1} << 31, 2).find("more than 2^31 numbers apart"), std::string::npos)
+      << "a place along an axis";
 }
 
-/// A later stage makes more of what an earlier one leaves. Where nothing is repaired, sequences in which that is too much are
-/// told, also if the earlier stage itself was off in another one.
+/// A later stage makes more of what an earlier one leaves. Where nothing is repaired, sequences in which that is too
+/// much are told, also if the earlier stage itself was off in another one.
 TEST(CudaUnrepaired, SequencesThatAreNotNamedAreRight) {
   const AnalysedCell cell = analyse_text(SourceText("sharp.cell", R"(cell sharp[d] {
   state h[d], g[d]
@@ -233,18 +240,22 @@ TEST(CudaUnrepaired, SequencesThatAreNotNamedAreRight) {
   options.tolerance = 1e-6;
   options.repair = false;
   int named = 0;
-  for (const double push : {0.08, 0.1, 0.12, 0.14}) {   // the further from 0, the sooner forgotten; the first sequence forgets slowly
+  for (const double push :
+       {0.08, 0.1, 0.12, 0.14}) {  // the further from 0, the sooner forgotten; the first sequence forgets slowly
     BoundRun run;
     run.sizes[cell.cell.header[0]] = 1;
     run.offsets = {0, steps, 2 * steps};
     run.symbols = {Array(Dtype::F64, {2, 1}), Array(Dtype::F64, {2, 1}), Array(Dtype::F64, {2 * steps, 1})};
-    for (std::int64_t t = 0; t < 2 * steps; ++t) run.symbols[2].set(t, (t < steps ? 0 : push) + 0.02 * std::sin(1.7 * static_cast<double>(t)));
+    for (std::int64_t t = 0; t < 2 * steps; ++t)
+      run.symbols[2].set(t, (t < steps ? 0 : push) + 0.02 * std::sin(1.7 * static_cast<double>(t)));
     SolveReport report;
     const RunOutput output = solver.run(run, options, report);
     double worst = 0;
     for (std::int64_t t = steps; t < 2 * steps; ++t) {
-      const double a = std::tanh((t > steps ? output.states[0].get(t - 1) : 0) + run.symbols[2].get(t)), g = std::sin(1000 * a);
-      worst = std::max({worst, std::abs(output.states[0].get(t) - a) / (1 + std::abs(a)), std::abs(output.states[1].get(t) - g) / (1 + std::abs(g))});
+      const double a = std::tanh((t > steps ? output.states[0].get(t - 1) : 0) + run.symbols[2].get(t)),
+                   g = std::sin(1000 * a);
+      worst = std::max({worst, std::abs(output.states[0].get(t) - a) / (1 + std::abs(a)),
+                        std::abs(output.states[1].get(t) - g) / (1 + std::abs(g))});
     }
     bool names_second = false;
     for (const Unconverged& u : report.unconverged) names_second = names_second || u.sequence == 1;

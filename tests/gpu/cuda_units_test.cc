@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
-#include "runtime/data/bind.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/device/nvrtc.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/bind.h"
 #include "tests/emulator/emulator.h"
 #include "tests/gpu/fixtures.h"
 
@@ -29,16 +29,24 @@ class Listening : public Gpu {
     heard.push_back(source);
     return below_.load(source);
   }
-  GpuFunction function(const GpuModule& module, const std::string& name) override { return below_.function(module, name); }
+  GpuFunction function(const GpuModule& module, const std::string& name) override {
+    return below_.function(module, name);
+  }
   GpuFunctionFacts facts(const GpuFunction& f) override { return below_.facts(f); }
   // Few blocks at once, as the emulator has them: all of them are threads.
   int resident_blocks(const GpuFunction&, int, std::int64_t) override { return 1; }
   int resident_clusters(const GpuFunction&, int, std::int64_t, int) override { return 1 << 20; }
   GpuAddress allocate(std::size_t bytes) override { return below_.allocate(bytes); }
   void release(GpuAddress address) noexcept override { below_.release(address); }
-  void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream s) override { below_.copy_in(to, from, bytes, s); }
-  void copy_out(void* to, GpuAddress from, std::size_t bytes, GpuStream s) override { below_.copy_out(to, from, bytes, s); }
-  void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream s) override { below_.copy(to, from, bytes, s); }
+  void copy_in(GpuAddress to, const void* from, std::size_t bytes, GpuStream s) override {
+    below_.copy_in(to, from, bytes, s);
+  }
+  void copy_out(void* to, GpuAddress from, std::size_t bytes, GpuStream s) override {
+    below_.copy_out(to, from, bytes, s);
+  }
+  void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream s) override {
+    below_.copy(to, from, bytes, s);
+  }
   void zero(GpuAddress to, std::size_t bytes, GpuStream s) override { below_.zero(to, bytes, s); }
   // What is compared is the text: running 4096 steps on the emulator would take minutes.
   void launch(const GpuFunction&, const GpuLaunch&, void**) override {}
@@ -52,11 +60,14 @@ class Listening : public Gpu {
 };
 
 const char* const kGru =
-    "cell gru[d] {\n  state h[d]\n  input x[d], y[d]\n  param a[d]\n  z = sigmoid(a*h + x)\n  h' = (1 - z)*h + z*tanh(y)\n}\n";
+    "cell gru[d] {\n  state h[d]\n  input x[d], y[d]\n  param a[d]\n  z = sigmoid(a*h + x)\n  h' = (1 - z)*h + "
+    "z*tanh(y)\n}\n";
 const char* const kTwoStages =
-    "cell two[d] {\n  state c[d], h[d]\n  input x[d], f[d]\n  c' = sigmoid(f)*c + x\n  h' = tanh(0.5*h + c')\n  out y = 2*h'\n}\n";
+    "cell two[d] {\n  state c[d], h[d]\n  input x[d], f[d]\n  c' = sigmoid(f)*c + x\n  h' = tanh(0.5*h + c')\n  out y "
+    "= 2*h'\n}\n";
 const char* const kSums =
-    "cell sums[d, n] {\n  state h[d,n]\n  input u[d], B[n], C[n]\n  param A[d,n], W[n,d]\n  h' = exp(-exp(A))*h + u*B\n  out y = h'@(C + W@u) + u\n}\n";
+    "cell sums[d, n] {\n  state h[d,n]\n  input u[d], B[n], C[n]\n  param A[d,n], W[n,d]\n  h' = exp(-exp(A))*h + "
+    "u*B\n  out y = h'@(C + W@u) + u\n}\n";
 const char* const kDense = "cell dense[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  h' = tanh(W@h + x)\n}\n";
 
 TEST(CudaUnits, AreWhatARunCompiles) {
@@ -82,7 +93,8 @@ TEST(CudaUnits, AreWhatARunCompiles) {
       CudaSolver solver(card, cell.cell, cell.structure, dtype, &cell.source);
       solver.upload(binding.run, {});
       solver.launch(0);
-      const std::vector<CudaUnit> units = cuda_units(cell.cell, cell.structure, dtype, &cell.source, "sm_90", dims, steps);
+      const std::vector<CudaUnit> units =
+          cuda_units(cell.cell, cell.structure, dtype, &cell.source, "sm_90", dims, steps);
       ASSERT_EQ(units.size(), card.heard.size());
       for (std::size_t i = 0; i < units.size(); ++i) {
         EXPECT_EQ(units[i].source.name, card.heard[i].name);
@@ -97,11 +109,13 @@ TEST(CudaUnits, ADenseStageTakesTheCellToRowKernels) {
   const auto units = cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90");
   ASSERT_EQ(units.size(), 1u);
   EXPECT_TRUE(has(units[0].what, "256 coupled entries are too many for one thread"));
-  EXPECT_TRUE(has(cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90", {{"d", 4}})[0].what, "stage {h}"));
+  EXPECT_TRUE(
+      has(cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90", {{"d", 4}})[0].what, "stage {h}"));
 }
 
 TEST(CudaUnits, AxesThatTheCellHasNot) {
-  const AnalysedCell cell = analyse_text(SourceText("test.cell", "cell c[d, two=2] {\n  state h[d,two]\n  input x[d]\n  h' = 0.5*h + x\n}\n"));
+  const AnalysedCell cell = analyse_text(
+      SourceText("test.cell", "cell c[d, two=2] {\n  state h[d,two]\n  input x[d]\n  h' = 0.5*h + x\n}\n"));
   EXPECT_THROW(cuda_units(cell.cell, cell.structure, Dtype::F32, nullptr, "sm_90", {{"q", 4}}), UsageError);
   EXPECT_THROW(cuda_units(cell.cell, cell.structure, Dtype::F32, nullptr, "sm_90", {{"two", 4}}), RequestError);
 }
@@ -109,34 +123,40 @@ TEST(CudaUnits, AxesThatTheCellHasNot) {
 class CudaUnitsPtx : public WithNvrtc {};
 
 TEST_F(CudaUnitsPtx, EveryUnitCompiles) {
-  const auto compile = [](const AnalysedCell& cell, const std::string& architecture, Dtype dtype, const std::map<std::string, std::int64_t>& dims,
-                          std::int64_t steps) {
+  const auto compile = [](const AnalysedCell& cell, const std::string& architecture, Dtype dtype,
+                          const std::map<std::string, std::int64_t>& dims, std::int64_t steps) {
     for (const CudaUnit& unit : cuda_units(cell.cell, cell.structure, dtype, &cell.source, architecture, dims, steps))
       EXPECT_TRUE(has(compile_cuda(unit.source, architecture, CompiledKind::Ptx).code, ".entry ")) << unit.what;
   };
-  for (const char* text : {kGru, kTwoStages, kDense}) compile(analyse_text(SourceText("test.cell", text)), "sm_90", Dtype::F32, {}, kUnitSteps);
+  for (const char* text : {kGru, kTwoStages, kDense})
+    compile(analyse_text(SourceText("test.cell", text)), "sm_90", Dtype::F32, {}, kUnitSteps);
   // Sums of lanes: of a warp, of several, of two lanes a thread.
   const AnalysedCell sums = analyse_text(SourceText("test.cell", kSums));
   for (const char* const architecture : {"sm_80", "sm_90", "sm_100"})
     for (const Dtype dtype : {Dtype::F32, Dtype::F64})
-      for (const auto& [d, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{64, 16}, {3, 96}, {2048, 16}, {1024, 64}})
+      for (const auto& [d, n] :
+           std::vector<std::pair<std::int64_t, std::int64_t>>{{64, 16}, {3, 96}, {2048, 16}, {1024, 64}})
         compile(sums, architecture, dtype, {{"d", d}, {"n", n}}, 32);
 }
 
-/// A cluster holds its inputs in registers (scan_cluster.cuh). One that is spilled is waited for before the loads behind it are even
-/// asked for: three of them made the call a tenth longer.
+/// A cluster holds its inputs in registers (scan_cluster.cuh). One that is spilled is waited for before the loads
+/// behind it are even asked for: three of them made the call a tenth longer.
 TEST_F(CudaUnitsPtx, ClustersSpillNoInputs) {
   std::string reason;
-  if (nvrtc_version(reason) != "13.0") GTEST_SKIP() << "NVRTC " << nvrtc_version(reason) << " has another way with registers than 13.0";
+  if (nvrtc_version(reason) != "13.0")
+    GTEST_SKIP() << "NVRTC " << nvrtc_version(reason) << " has another way with registers than 13.0";
   struct Case {
     const char* step;
     std::int64_t steps;
   };
   // Whole pieces, and one that is not; of the second cell that spills seven words.
-  for (const Case& c : {Case{"h' = a*h + x", 2048}, Case{"h' = a*h + x", 2000}, Case{"h' = sigmoid(a)*h + (1 - sigmoid(a))*x", 2048}}) {
+  for (const Case& c :
+       {Case{"h' = a*h + x", 2048}, Case{"h' = a*h + x", 2000}, Case{"h' = sigmoid(a)*h + (1 - sigmoid(a))*x", 2048}}) {
     SCOPED_TRACE(fmt::format("{}, {} steps", c.step, c.steps));
-    const AnalysedCell cell = analyse_text(SourceText("test.cell", fmt::format("cell linear[d] {{\n  state h[d]\n  input a[d], x[d]\n  {}\n}}\n", c.step)));
-    CudaUnit unit = cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90", {{"d", 1024}}, c.steps).at(0);
+    const AnalysedCell cell = analyse_text(SourceText(
+        "test.cell", fmt::format("cell linear[d] {{\n  state h[d]\n  input a[d], x[d]\n  {}\n}}\n", c.step)));
+    CudaUnit unit =
+        cuda_units(cell.cell, cell.structure, Dtype::F32, &cell.source, "sm_90", {{"d", 1024}}, c.steps).at(0);
     ASSERT_TRUE(has(unit.source.text, "scan_cluster(run)"));
     unit.source.options.push_back("--ptxas-options=-v");
     const std::string log = compile_cuda(unit.source, "sm_90", CompiledKind::Cubin).log;

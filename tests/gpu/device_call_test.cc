@@ -22,8 +22,7 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
     const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
       oracle::Random random(57);
-      Trial::Options with{
-          .dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 67};
+      Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 67};
       if (on_card()) with.narrow_tolerance = 1e-4;  // tanh.approx there
       SolveOptions solve;
       solve.tolerance = 1e-6;
@@ -44,15 +43,14 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
           for (const CallLook& look :
                {CallLook{}, CallLook{.strided = true, .in_place = true}, CallLook{.leave_out = true}}) {
             if (look.leave_out == starts) continue;
-            SCOPED_TRACE(fmt::format(
-                "{} {} {} sequences of {}{}{}{}{}", tree.name, to_string(dtype), lengths.size(),
-                lengths.empty() ? 0 : lengths[0], packed ? ", packed" : "", look.strided ? ", strided" : "",
-                look.in_place ? ", in place" : "", look.leave_out ? ", with defaults" : ""));
+            SCOPED_TRACE(fmt::format("{} {} {} sequences of {}{}{}{}{}", tree.name, to_string(dtype), lengths.size(),
+                                     lengths.empty() ? 0 : lengths[0], packed ? ", packed" : "",
+                                     look.strided ? ", strided" : "", look.in_place ? ", in place" : "",
+                                     look.leave_out ? ", with defaults" : ""));
             CallArrays arrays(*device.gpu, cell.graph, binding, dtype, look);
-            if (!calls)
-              calls = std::make_unique<Calls>(*device.gpu, cell, &file.source, dtype, arrays.shape(), solve);
-            ASSERT_NO_THROW(check_on_device(*device.gpu, cell.graph, call_layout(cell.graph), arrays.shape(),
-                                            dtype, arrays.arrays(), arrays.status()));
+            if (!calls) calls = std::make_unique<Calls>(*device.gpu, cell, &file.source, dtype, arrays.shape(), solve);
+            ASSERT_NO_THROW(check_on_device(*device.gpu, cell.graph, call_layout(cell.graph), arrays.shape(), dtype,
+                                            arrays.arrays(), arrays.status()));
             calls->pool.run(arrays.arrays(), 0, arrays.status(), nullptr);
             const RunOutput output = arrays.read(binding);
             ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
@@ -96,8 +94,7 @@ TEST_P(QueuedCalls, AllocateAndWaitForNothing) {
 }
 
 TEST_P(QueuedCalls, CanBeCaptured) {
-  CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 4,
-                CallLook{.strided = true, .in_place = true, .stream = 8});
+  CallSetting s(*gpu, GetParam(), Dtype::F32, {67, 67}, 4, CallLook{.strided = true, .in_place = true, .stream = 8});
   EXPECT_FALSE(s.calls->pool.captured());
   // A form that is new while a graph is captured: the emulator refuses whatever a capture would not stand.
   gpu->set_capture(17);
@@ -138,8 +135,7 @@ TEST_P(QueuedCalls, OfAFreedPoolLeaveNoMemory) {
   EXPECT_EQ(gpu->counts().live_bytes, before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cells, QueuedCalls,
-                         testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
+INSTANTIATE_TEST_SUITE_P(Cells, QueuedCalls, testing::Values("01_para_gru", "04_lstm", "08_gilr", "34_narx3", "stages"),
                          [](const auto& info) { return info.param; });
 
 TEST(CallPools, ServeEightThreads) {
@@ -149,8 +145,8 @@ TEST(CallPools, ServeEightThreads) {
   std::vector<std::unique_ptr<Trial>> trials;
   std::vector<Binding> bindings;
   for (int i = 0; i < 8; ++i) {
-    trials.push_back(std::make_unique<Trial>(first.cell.graph, first.cell.oracle, first.file.ranges,
-                                             first.random, first.with));
+    trials.push_back(
+        std::make_unique<Trial>(first.cell.graph, first.cell.oracle, first.file.ranges, first.random, first.with));
     bindings.push_back(trials.back()->bound({67, 67}, false, 1));
     arrays.push_back(
         std::make_unique<CallArrays>(*device.gpu, first.cell.graph, bindings.back(), Dtype::F32, CallLook{}));
@@ -217,8 +213,7 @@ TEST(CallChecks, NameTheArrayAndTheFault) {
     std::vector<CallArray> arrays = s.arrays->arrays();
     arrays[field].data = address;
     try {
-      check_on_device(*device.gpu, s.cell.graph, layout, s.arrays->shape(), Dtype::F32, arrays,
-                      s.arrays->status());
+      check_on_device(*device.gpu, s.cell.graph, layout, s.arrays->shape(), Dtype::F32, arrays, s.arrays->status());
     } catch (const RequestError& e) {
       return e.what();
     }
@@ -227,8 +222,7 @@ TEST(CallChecks, NameTheArrayAndTheFault) {
   float on_host = 0;
   const GpuAddress good = s.arrays->arrays()[0].data;
   EXPECT_EQ(fault(0, good), "");
-  EXPECT_NE(fault(0, reinterpret_cast<GpuAddress>(&on_host))
-                .find("array " + layout.fields[0].name + ": its address"),
+  EXPECT_NE(fault(0, reinterpret_cast<GpuAddress>(&on_host)).find("array " + layout.fields[0].name + ": its address"),
             std::string::npos);
   EXPECT_NE(fault(0, good + 2).find("is not aligned to the 4 bytes of an entry"), std::string::npos);
   EXPECT_NE(fault(0, good + 4), "");  // runs past the end

@@ -79,8 +79,7 @@ TEST_F(WithFakeDriver, WhyThereIsNoGpu) {
   EXPECT_TRUE(has(reason_when([&] { driver->init_result = 803; }), "does not start: CUDA error 803"));
   EXPECT_TRUE(starts(reason_when([&] { driver->devices = 0; }), "no GPU: "));
   EXPECT_TRUE(has(reason_when([&] { driver->version = 11080; }), "serves CUDA 11.8, cellc needs 12.0"));
-  EXPECT_TRUE(
-      has(reason_when([&] { driver->version = 12040; }), "later major version than the driver, CUDA 12"));
+  EXPECT_TRUE(has(reason_when([&] { driver->version = 12040; }), "later major version than the driver, CUDA 12"));
   EXPECT_TRUE(has(reason_when([&] { driver->major = 7, driver->minor = 5; }), "compute capability 7.5"));
   EXPECT_TRUE(has(reason_when([&] { driver->fail["cuDevicePrimaryCtxRetain"] = 46; }), "no context"));
 }
@@ -146,7 +145,8 @@ TEST_F(WithFakeDriver, NothingBeginsEarlyWhereTheDriverDoesNotKnowIt) {
   EXPECT_FALSE(driver->launches[1].early);
   // What is refused for another reason is refused.
   driver->fail["cuLaunchKernelEx"] = 1;
-  EXPECT_TRUE(has(error_of([&] { gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr); }), "launching 1x1x1 blocks"));
+  EXPECT_TRUE(has(error_of([&] { gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr); }),
+                  "launching 1x1x1 blocks"));
 }
 
 TEST_F(WithFakeDriver, ModulesComeFromTheCache) {
@@ -188,8 +188,7 @@ TEST_F(WithFakeDriver, LaunchesSayWhatTheyWereAskedFor) {
   const GpuFunction function = gpu->function(module, "kernel");
   int number = 5;
   void* arguments[] = {&number};
-  gpu->launch(function, {.grid = {4, 3, 2}, .block = {64, 2, 1}, .shared_bytes = 1000, .stream = 77},
-              arguments);
+  gpu->launch(function, {.grid = {4, 3, 2}, .block = {64, 2, 1}, .shared_bytes = 1000, .stream = 77}, arguments);
   gpu->launch(function, {.grid = {132}, .block = {256}, .cooperative = true}, arguments);
   gpu->launch(function, {.grid = {132}, .block = {256}, .cooperative = true, .early = true}, arguments);
   ASSERT_EQ(driver->launches.size(), 3u);
@@ -223,8 +222,8 @@ TEST_F(WithFakeDriver, MuchSharedMemoryIsAskedForOnce) {
   EXPECT_EQ(gpu->resident_blocks(function, 512, 120 << 10), 4);
   EXPECT_EQ(driver->function_attributes.back(), std::pair(8, 120 << 10));
   EXPECT_EQ(gpu->resident_blocks(function, 512, 227 << 10), 0) << "its own 1 KiB is too much";
-  EXPECT_TRUE(has(error_of([&] { launch(228 << 10); }),
-                  "233472 bytes of shared memory a block; the card gives 232448"));
+  EXPECT_TRUE(
+      has(error_of([&] { launch(228 << 10); }), "233472 bytes of shared memory a block; the card gives 232448"));
 }
 
 TEST_F(WithFakeDriver, ClustersAreCountedAndAskedFor) {
@@ -267,8 +266,7 @@ TEST_F(WithFakeDriver, AnErrorLeavesTheDeviceUsable) {
   driver->fail.clear();
   EXPECT_NO_THROW(gpu->launch(function, {}, nullptr));
   driver->fail["cuMemAlloc_v2"] = 2;
-  EXPECT_TRUE(
-      has(error_of([&] { gpu->allocate(123000000); }), "no memory for 123.0 MB: 5.0 of 80.0 MB are free"));
+  EXPECT_TRUE(has(error_of([&] { gpu->allocate(123000000); }), "no memory for 123.0 MB: 5.0 of 80.0 MB are free"));
   driver->fail.clear();
   EXPECT_NO_THROW(gpu->synchronize(0));
 }
@@ -284,8 +282,7 @@ TEST_F(WithFakeDriver, ALostContextIsSaidOnceAndForAll) {
                     "CUDA_ERROR_ILLEGAL_ADDRESS (as the fake driver was told); a "
                     "kernel before it may be the cause. The context is lost"));
     driver->fail.clear();
-    EXPECT_TRUE(has(error_of([&] { gpu->launch(function, {}, nullptr); }),
-                    "the context was lost by an earlier error"));
+    EXPECT_TRUE(has(error_of([&] { gpu->launch(function, {}, nullptr); }), "the context was lost by an earlier error"));
     EXPECT_TRUE(has(error_of([&] { gpu->allocate(1); }), "the context was lost"));
     EXPECT_TRUE(has(error_of([&] { gpu->record(1, 0); }), "the context was lost"));
   }
@@ -383,8 +380,7 @@ TEST_F(GpuTest, UsesAllSharedMemoryOfABlock) {
 
 TEST_F(GpuTest, CooperativeBlocksAreResidentOrRefused) {
   const GpuFunction function = gpu->function(module, "meet");
-  unsigned blocks =
-      static_cast<unsigned>(gpu->resident_blocks(function, 1024, 0) * gpu->facts().multiprocessors);
+  unsigned blocks = static_cast<unsigned>(gpu->resident_blocks(function, 1024, 0) * gpu->facts().multiprocessors);
   const GpuBuffer count(*gpu, 4);
   gpu->zero(count.address(), 4, 0);
   GpuAddress address = count.address();
@@ -393,17 +389,15 @@ TEST_F(GpuTest, CooperativeBlocksAreResidentOrRefused) {
   unsigned met = 0;
   gpu->copy_out(&met, count.address(), 4, 0);
   EXPECT_EQ(met, blocks);
-  EXPECT_TRUE(has(error_of([&] {
-                    gpu->launch(function, {.grid = {blocks + 1}, .block = {1024}, .cooperative = true},
-                                arguments);
-                  }),
-                  "COOPERATIVE_LAUNCH_TOO_LARGE"));
+  EXPECT_TRUE(has(
+      error_of([&] { gpu->launch(function, {.grid = {blocks + 1}, .block = {1024}, .cooperative = true}, arguments); }),
+      "COOPERATIVE_LAUNCH_TOO_LARGE"));
   EXPECT_NO_THROW(gpu->synchronize(0));
 }
 
 TEST_F(GpuTest, NoMemory) {
-  EXPECT_TRUE(has(error_of([&] { gpu->allocate(static_cast<std::size_t>(gpu->facts().memory_bytes) * 2); }),
-                  "no memory for"));
+  EXPECT_TRUE(
+      has(error_of([&] { gpu->allocate(static_cast<std::size_t>(gpu->facts().memory_bytes) * 2); }), "no memory for"));
   EXPECT_NO_THROW(GpuBuffer(*gpu, 1000));
 }
 
@@ -421,13 +415,13 @@ TEST_F(GpuTest, AFaultyKernelLosesTheContextAndTheProcessLives) {
   EXPECT_EXIT(outlive_the_context(std::move(gpu), module), testing::ExitedWithCode(0), "");
 }
 
-
 TEST_F(WithFakeDriver, PointersAreLookedAt) {
   const auto gpu = open();
   driver->memory = {{1 << 20, {2, 0}}, {2 << 20, {2, 0}}, {8 << 20, {1, 0}}, {16 << 20, {2, 1}}};
   EXPECT_EQ(gpu->pointer_fault(1 << 20, 100), std::nullopt);
   EXPECT_EQ(gpu->pointer_fault((1 << 20) + 8, 1 << 20), std::nullopt) << "mapped in two pieces";
-  EXPECT_TRUE(has(gpu->pointer_fault((2 << 20) + 8, 1 << 20).value(), "takes 1048576 bytes; the memory of the GPU there has 1048568"));
+  EXPECT_TRUE(has(gpu->pointer_fault((2 << 20) + 8, 1 << 20).value(),
+                  "takes 1048576 bytes; the memory of the GPU there has 1048568"));
   EXPECT_TRUE(has(gpu->pointer_fault(8 << 20, 4).value(), "is memory of the host; expected memory of the GPU"));
   EXPECT_TRUE(has(gpu->pointer_fault(16 << 20, 4).value(), "is memory of GPU 1; the kernel is for GPU 0"));
   EXPECT_TRUE(has(gpu->pointer_fault(4 << 20, 4).value(), "is memory of the host, or of nobody"));

@@ -21,14 +21,13 @@ class Edited : public testing::Test {
         file_(oracle::example_named("01_para_gru")),
         cell_(file_.source, file_.tree, file_.tree.cells.at(0)),
         random_(3) {
-    const Trial::Options with{
-        .dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell_.oracle, {32}), .steps = 67};
+    const Trial::Options with{.dtype = Dtype::F32, .sizes = oracle::axis_lengths(cell_.oracle, {32}), .steps = 67};
     trial_ = std::make_unique<Trial>(cell_.graph, cell_.oracle, file_.ranges, random_, with);
     binding_ = trial_->bound({67, 67}, false, 1);
   }
   std::string written() {
-    return kernels_text(launched_sources(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32,
-                                         &file_.source, binding_.run, {}));
+    return kernels_text(
+        launched_sources(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32, &file_.source, binding_.run, {}));
   }
   EditedRun run(const std::string& text, bool verify = true) {
     return run_edited(*device_.gpu, cell_.graph, cell_.structure, Dtype::F32, &file_.source, binding_.run, {},
@@ -73,9 +72,8 @@ TEST_F(Edited, KernelAsItWasWrittenGivesTheSame) {
 
 TEST_F(Edited, KernelIsTheOneThatRuns) {
   // What is written, doubled.
-  const std::string text =
-      with(written(), "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }",
-           "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(2 * value); }");
+  const std::string text = with(written(), "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }",
+                                "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(2 * value); }");
   const EditedRun result = run(text);
   EXPECT_TRUE(result.wrong);
   EXPECT_GT(result.verified->error, 0.01);
@@ -86,8 +84,8 @@ TEST_F(Edited, KernelIsTheOneThatRuns) {
 /// A step reads inputs of the steps before it in its own sequence, in the order of time, and before the first
 /// one its history.
 TEST(EditedSteps, ReadLagsOfTheirSequence) {
-  const SourceText source(
-      "lags.cell", "cell lags[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x + lag(x, 2))\n}\n");
+  const SourceText source("lags.cell",
+                          "cell lags[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(0.5*h + x + lag(x, 2))\n}\n");
   Diagnostics diagnostics;
   const File tree = parse(source, diagnostics);
   const LoweredCell cell(source, tree, tree.cells.at(0));
@@ -98,28 +96,27 @@ TEST(EditedSteps, ReadLagsOfTheirSequence) {
     with.starts_given = true;
     with.reverse = reverse;
     const Binding binding = Trial(cell.graph, cell.oracle, {}, random, with).bound({9, 0, 5}, true, 1);
-    const std::string text = kernels_text(
-        launched_sources(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}));
-    const EditedRun result = run_edited(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source,
-                                        binding.run, {}, EditedKernels("edited.cu", text), true);
+    const std::string text =
+        kernels_text(launched_sources(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {}));
+    const EditedRun result = run_edited(*device.gpu, cell.graph, cell.structure, Dtype::F32, &source, binding.run, {},
+                                        EditedKernels("edited.cu", text), true);
     EXPECT_LT(result.step_error, 1e-5) << (reverse ? "reversed" : "forward");
     EXPECT_FALSE(result.wrong);
   }
 }
 
 TEST_F(Edited, KernelThatDoesNotCompileIsPointedAt) {
-  const std::string text =
-      with(written(), "namespace cellc {\n", "namespace cellc {\nint broken = missing;\n");
+  const std::string text = with(written(), "namespace cellc {\n", "namespace cellc {\nint broken = missing;\n");
   const std::size_t line =
-      1 + static_cast<std::size_t>(std::count(
-              text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find("int broken")), '\n'));
-  EXPECT_TRUE(has(refusal<DeviceError>(text),
-                  "edited.cu" + std::string(device_.emulator ? ":" : "(") + std::to_string(line)));
+      1 + static_cast<std::size_t>(
+              std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(text.find("int broken")), '\n'));
+  EXPECT_TRUE(
+      has(refusal<DeviceError>(text), "edited.cu" + std::string(device_.emulator ? ":" : "(") + std::to_string(line)));
 }
 
 TEST_F(Edited, FilesThatCannotBeMeant) {
-  EXPECT_TRUE(has(refusal<RequestError>("int x;\n"),
-                  "edited.cu: holds no kernels; expected units under lines such as"));
+  EXPECT_TRUE(
+      has(refusal<RequestError>("int x;\n"), "edited.cu: holds no kernels; expected units under lines such as"));
   const std::string text = written();
   EXPECT_TRUE(has(refusal<UsageError>(with(text, "#define CELLC_WIDTH 1", "#define CELLC_WIDTH 2")),
                   "lacks \"#define CELLC_WIDTH 1\""));

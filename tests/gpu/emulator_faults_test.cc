@@ -32,8 +32,7 @@ TEST(Emulator, AGridBarrierWithoutACooperativeLaunchIsADeadlock) {
   const auto kernel = compile(*gpu, kGridBarrier);
   const GpuBuffer values(*gpu, 30 * sizeof(float)), arrived(*gpu, sizeof(unsigned));
   gpu->zero(arrived.address(), 4, 0);
-  const auto error =
-      error_of([&] { launch(*gpu, kernel, shape(10, 64), values.address(), arrived.address(), 3); });
+  const auto error = error_of([&] { launch(*gpu, kernel, shape(10, 64), values.address(), arrived.address(), 3); });
   EXPECT_CONTAINS(error, "kernel kernel: deadlock");
   EXPECT_CONTAINS(error, "block (0, 0, 0)");
   EXPECT_CONTAINS(error, "1 thread at an atomic that changes nothing");
@@ -250,8 +249,7 @@ extern "C" __global__ void kernel(float* data, int how, int zero) {
 })");
   const GpuBuffer data(*gpu, 64);
   const char* const expected[] = {
-      "misaligned", "index outside", "division by zero", "__trap()", "assertion failed: zero == 1",
-      "stack_bytes"};
+      "misaligned", "index outside", "division by zero", "__trap()", "assertion failed: zero == 1", "stack_bytes"};
   for (int how = 0; how < 6; ++how) {
     const auto error = error_of([&] { launch(*gpu, kernel, shape(1, 4), data.address(), how, 0); });
     EXPECT_CONTAINS(error, "kernel kernel, block (0, 0, 0), thread (3, 0, 0)");
@@ -288,9 +286,8 @@ extern "C" __global__ void kernel(
 TEST(Emulator, ACompileErrorIsOneLineThatNamesThePlace) {
   const auto gpu = open_emulator();
   const auto error = error_of([&] {
-    gpu->load({"broken.cu",
-               "\n#line 7 \"my.cell\"\nextern \"C\" __global__ void f(float* a) { a[0] = nowhere; }\n",
-               {}});
+    gpu->load(
+        {"broken.cu", "\n#line 7 \"my.cell\"\nextern \"C\" __global__ void f(float* a) { a[0] = nowhere; }\n", {}});
   });
   EXPECT_CONTAINS(error, "broken.cu failed: my.cell:7:");
   EXPECT_CONTAINS(error, "nowhere");

@@ -48,8 +48,7 @@ TEST(Emulator, ReducesInSharedMemoryUnderEverySchedule) {
   std::iota(in.begin(), in.end(), 0.0f);
   for (const auto& options : schedules()) {
     const auto gpu = open_emulator(options);
-    const auto kernel =
-        gpu->function(gpu->load({"sum.cu", kBlockSum, {"-DBARRIER=__syncthreads();"}}), "kernel");
+    const auto kernel = gpu->function(gpu->load({"sum.cu", kBlockSum, {"-DBARRIER=__syncthreads();"}}), "kernel");
     EXPECT_GE(gpu->facts(kernel).static_shared, 512);
     const auto din = upload(*gpu, in);
     const GpuBuffer out(*gpu, 7 * sizeof(float));
@@ -265,9 +264,8 @@ TEST(Emulator, SourcesCompileAndRunOnSeveralThreads) {
   int results[4] = {};
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&, i] {  // two and two want the same object
-      const auto kernel =
-          compile(*gpu, "extern \"C\" __global__ void kernel(int* out) { __shared__ int x; x = " +
-                            std::to_string(i / 2 + 1) + "; __syncthreads(); *out = x; }");
+      const auto kernel = compile(*gpu, "extern \"C\" __global__ void kernel(int* out) { __shared__ int x; x = " +
+                                            std::to_string(i / 2 + 1) + "; __syncthreads(); *out = x; }");
       const GpuBuffer out(*gpu, 4);
       for (int turn = 0; turn < 20; ++turn) launch(*gpu, kernel, shape(3, 64), out.address());
       results[i] = download<int>(*gpu, out)[0];

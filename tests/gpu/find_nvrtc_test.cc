@@ -36,8 +36,7 @@ TEST(NvrtcFiles, TheNewestFirstAndEachOnce) {
   const Scratch scratch;
   EXPECT_TRUE(nvrtc_files_in(scratch.path()).empty());
   EXPECT_TRUE(nvrtc_files_in(scratch / "missing").empty());
-  for (const char* name :
-       {"libnvrtc.so.12.9.86", "libnvrtc.so.12.10.1", "libnvrtc.so.13.0.88", "libnvrtc.alt.so.13"})
+  for (const char* name : {"libnvrtc.so.12.9.86", "libnvrtc.so.12.10.1", "libnvrtc.so.13.0.88", "libnvrtc.alt.so.13"})
     touch(scratch / name);
   fs::create_symlink("libnvrtc.so.13.0.88", scratch / "libnvrtc.so.13");
   fs::create_symlink("libnvrtc.so.13", scratch / "libnvrtc.so");
@@ -53,10 +52,10 @@ TEST(NvrtcFiles, AsToolkitsAndWheelsLayThemOut) {
   touch(scratch / "nvidia/cu13/lib/libnvrtc.so.13");
   touch(scratch / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
   touch(scratch / "nvidia/cudnn/lib/libcudnn.so.9");
-  EXPECT_EQ(nvrtc_files_below(scratch.path()),
-            (std::vector<std::string>{scratch / "lib64/libnvrtc.so.12",
-                                      scratch / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
-                                      scratch / "nvidia/cu13/lib/libnvrtc.so.13"}));
+  EXPECT_EQ(
+      nvrtc_files_below(scratch.path()),
+      (std::vector<std::string>{scratch / "lib64/libnvrtc.so.12", scratch / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+                                scratch / "nvidia/cu13/lib/libnvrtc.so.13"}));
 }
 
 TEST(NvrtcFiles, OrderOfPlaces) {
@@ -68,17 +67,14 @@ TEST(NvrtcFiles, OrderOfPlaces) {
   scratch.set("CUDA_PATH", scratch / "path");
   scratch.set("VIRTUAL_ENV", scratch / "venv");
   const std::vector<std::string> all = nvrtc_candidates();
-  const auto place = [&](const std::string& file) {
-    return std::find(all.begin(), all.end(), file) - all.begin();
-  };
+  const auto place = [&](const std::string& file) { return std::find(all.begin(), all.end(), file) - all.begin(); };
   EXPECT_LT(place(scratch / "home/lib64/libnvrtc.so.12"),
             place(scratch / "path/targets/x86_64-linux/lib/libnvrtc.so.13"));
   EXPECT_LT(place(scratch / "path/targets/x86_64-linux/lib/libnvrtc.so.13"), place("libnvrtc.so.13"));
   EXPECT_LT(place("libnvrtc.so.13"), place("libnvrtc.so.12"));
   EXPECT_LT(place("libnvrtc.so.12"),
             place(scratch / "venv/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13"));
-  EXPECT_LT(place(scratch / "venv/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13"),
-            std::ssize(all));
+  EXPECT_LT(place(scratch / "venv/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13"), std::ssize(all));
 }
 
 TEST(NvrtcFiles, TheOneBesideTheProgramComesFirst) {
@@ -106,9 +102,7 @@ class NamedNvrtc : public testing::Test {
     const auto nvrtc = Nvrtc::find(latest_major, reason);
     return nvrtc ? to_string(nvrtc->version()) : reason;
   }
-  void put_fake(const std::string& version) {
-    fs::copy_file(CELLC_FAKE_NVRTC, scratch / ("libnvrtc.so." + version));
-  }
+  void put_fake(const std::string& version) { fs::copy_file(CELLC_FAKE_NVRTC, scratch / ("libnvrtc.so." + version)); }
   Scratch scratch;
 };
 

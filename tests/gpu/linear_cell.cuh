@@ -15,7 +15,10 @@ struct Step {
 struct Carried {
   static constexpr int kStates = 2, kInputs = 2, kParams = 0, kHeld = 0, kArrays = 4, kUniforms = 0, kOperations = 3;
   static constexpr bool kHolds = false;
-  static CELLC_DEVICE constexpr int state_array(int entry) { constexpr int table[] = {0, 3}; return table[entry]; }
+  static CELLC_DEVICE constexpr int state_array(int entry) {
+    constexpr int table[] = {0, 3};
+    return table[entry];
+  }
   static CELLC_DEVICE constexpr int input_array(int entry) { return 1 + entry; }
   static CELLC_DEVICE constexpr int param_array(int) { return -1; }
   static CELLC_DEVICE constexpr int uniform_array(int) { return -1; }

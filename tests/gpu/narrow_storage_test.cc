@@ -22,8 +22,8 @@ TEST_P(RoundedRows, DoNotEndARepair) {
   const auto [dtype, strategy] = GetParam();
   constexpr std::int64_t kChannels = 64, kSteps = 320;
   const double e = std::ldexp(1.0, dtype == Dtype::BF16 ? -9 : -12);  // a quarter of the spacing above 1
-  const AnalysedCell cell = analyse_text(
-      SourceText("drift.cell", "cell drift[d] {\n  state h[d]\n  input x[d]\n  h' = h + x\n}\n"));
+  const AnalysedCell cell =
+      analyse_text(SourceText("drift.cell", "cell drift[d] {\n  state h[d]\n  input x[d]\n  h' = h + x\n}\n"));
   Array x(dtype, {1, kSteps, kChannels}), start(Dtype::F32, {1, kChannels});
   for (std::int64_t c = 0; c < kChannels; ++c) {
     x.set(c, -e);
@@ -42,12 +42,10 @@ TEST_P(RoundedRows, DoNotEndARepair) {
   SolveReport report;
   const RunOutput output = solver.run(binding.run, options, report);
   EXPECT_GT(report.stages[0].misses, 0) << "nothing was off, so nothing was tested";
-  EXPECT_GE(report.stages[0].repaired, kChannels * (kSteps / 16 - 1))
-      << "every later segment of every channel is off";
+  EXPECT_GE(report.stages[0].repaired, kChannels * (kSteps / 16 - 1)) << "every later segment of every channel is off";
   EXPECT_TRUE(report.converged);
   for (std::int64_t c = 0; c < kChannels; ++c) ASSERT_EQ(output.finals[0].get(c), 1.0) << "channel " << c;
-  for (std::int64_t i = 0; i < kSteps * kChannels; ++i)
-    ASSERT_EQ(output.states[0].get(i), 1.0) << "entry " << i;
+  for (std::int64_t i = 0; i < kSteps * kChannels; ++i) ASSERT_EQ(output.states[0].get(i), 1.0) << "entry " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(CudaNarrow, RoundedRows,
@@ -82,8 +80,7 @@ TEST_P(LargeForms, AgreeWithOracle) {
   std::uint64_t seed = 0;
   for (const auto& [strategy, options] : forced(solver, cell, sizes_of(cell, {256, 2, 2, 2}))) {
     // The others run the kernel of segmented.
-    if (strategy == Strategy::Auto || strategy == Strategy::Shooting || strategy == Strategy::Newton)
-      continue;
+    if (strategy == Strategy::Auto || strategy == Strategy::Shooting || strategy == Strategy::Newton) continue;
     std::vector<std::int64_t> lengths(static_cast<std::size_t>(sequences), kSteps);
     for (const bool packed : {false, true}) {
       if (packed) lengths[0] = 17;
@@ -93,21 +90,19 @@ TEST_P(LargeForms, AgreeWithOracle) {
       solve.tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-7;
       SolveReport report;
       const RunOutput output = solver.run(binding.run, solve, report);
-      ASSERT_EQ(trial.verify(binding.run, output, lengths), "")
-          << to_string(strategy) << (packed ? ", packed" : "");
+      ASSERT_EQ(trial.verify(binding.run, output, lengths), "") << to_string(strategy) << (packed ? ", packed" : "");
       ASSERT_TRUE(report.converged);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    CudaNarrow, LargeForms,
-    testing::Values(std::tuple("01_para_gru", Dtype::F32), std::tuple("01_para_gru", Dtype::F16),
-                    std::tuple("02_para_lstm", Dtype::BF16), std::tuple("08_gilr", Dtype::F32),
-                    std::tuple("08_gilr", Dtype::BF16)),
-    [](const auto& info) {
-      return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(CudaNarrow, LargeForms,
+                         testing::Values(std::tuple("01_para_gru", Dtype::F32), std::tuple("01_para_gru", Dtype::F16),
+                                         std::tuple("02_para_lstm", Dtype::BF16), std::tuple("08_gilr", Dtype::F32),
+                                         std::tuple("08_gilr", Dtype::BF16)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
+                         });
 
 }  // namespace
 }  // namespace cellc

@@ -6,8 +6,8 @@
 
 namespace cellc {
 
-std::map<AxisId, std::int64_t> needed_lengths(const LoweredCell& cell,
-                                              const std::map<std::string, std::int64_t>& sizes, bool all) {
+std::map<AxisId, std::int64_t> needed_lengths(const LoweredCell& cell, const std::map<std::string, std::int64_t>& sizes,
+                                              bool all) {
   const StagedCell staged = split_stages(cell.graph, cell.structure);
   std::map<AxisId, std::int64_t> lengths;
   for (const AxisId a : cell.graph.header) {

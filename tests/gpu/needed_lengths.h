@@ -9,7 +9,7 @@
 namespace cellc {
 
 /// Those that decide on a lane's code, or all: axes of channels stay open where they may.
-std::map<AxisId, std::int64_t> needed_lengths(const LoweredCell& cell,
-                                              const std::map<std::string, std::int64_t>& sizes, bool all);
+std::map<AxisId, std::int64_t> needed_lengths(const LoweredCell& cell, const std::map<std::string, std::int64_t>& sizes,
+                                              bool all);
 
 }  // namespace cellc

@@ -62,8 +62,7 @@ TEST_F(NvrtcTest, Version) {
   EXPECT_GE(nvrtc->version(), kOldestNvrtc);
   EXPECT_TRUE(std::regex_match(nvrtc->identity(), std::regex("NVRTC 1[2-9]\\.[0-9]+ [0-9a-f]{6,}")));
   const std::vector<int> all = nvrtc->architectures();
-  for (const int wanted : {80, 90, 100})
-    EXPECT_NE(std::find(all.begin(), all.end(), wanted), all.end()) << wanted;
+  for (const int wanted : {80, 90, 100}) EXPECT_NE(std::find(all.begin(), all.end(), wanted), all.end()) << wanted;
 }
 
 TEST_F(NvrtcTest, AFailedCompileSaysWhereAndKeepsWhatItWasGiven) {
@@ -95,9 +94,8 @@ TEST_F(NvrtcTest, WhatTheAssemblerRefusesIsAnErrorToo) {
   scratch.set("TMPDIR", scratch.path());
   const std::string warned = "__device__ inline int error_of() { int unused_error; return 1; }\n";
   try {
-    compile_cuda(
-        {"assembly.cu", warned + "extern \"C\" __global__ void k() { asm(\"nonsense.f32;\"); }\n", {}},
-        "sm_90");
+    compile_cuda({"assembly.cu", warned + "extern \"C\" __global__ void k() { asm(\"nonsense.f32;\"); }\n", {}},
+                 "sm_90");
     FAIL() << "it compiled";
   } catch (const DeviceError& e) {
     EXPECT_TRUE(is_one_line(e.what())) << e.what();
@@ -146,11 +144,9 @@ class KernelCacheTest : public WithNvrtc {
     std::string reason;
     nvrtc = Nvrtc::find(0, reason);
   }
-  CompiledKernels compile(const std::string& directory,
-                          const std::function<void(const std::string&)>& use = {}) {
+  CompiledKernels compile(const std::string& directory, const std::function<void(const std::string&)>& use = {}) {
     return cached_or_compiled(
-        *nvrtc, scale(3), "sm_90", CompiledKind::Cubin, ObjectCache(directory),
-        use ? use : [](const std::string&) {});
+        *nvrtc, scale(3), "sm_90", CompiledKind::Cubin, ObjectCache(directory), use ? use : [](const std::string&) {});
   }
   std::string entry() {
     return ObjectCache(directory).path_of(kernel_key(*nvrtc, scale(3), "sm_90", CompiledKind::Cubin));

@@ -1,5 +1,5 @@
-// Products of rows and a matrix (product.cuh): every shape of tile and of its edges, both ways that a matrix lies, rows of a window of
-// which some are not there. Sums are whole numbers, so that they are exact in any order.
+// Products of rows and a matrix (product.cuh): every shape of tile and of its edges, both ways that a matrix lies, rows
+// of a window of which some are not there. Sums are whole numbers, so that they are exact in any order.
 #include <fmt/format.h>
 
 #include <limits>
@@ -20,16 +20,20 @@ class Products : public testing::Test {
  protected:
   Products() : gpu_(open_emulator()) {
     std::string text = sizeof(Real) == 4 ? "#define CELLC_STORAGE_F32 1\n" : "#define CELLC_STORAGE_F64 1\n";
-    for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh", "product.cuh"}) text += kernel_template(part);
+    for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh", "product.cuh"})
+      text += kernel_template(part);
     kernel_ = gpu_->function(gpu_->load({"product.cu", text, {}}), "cellc_product");
   }
 
   /// Compares with sums in order. Rows of the operand are `apart` entries apart.
-  void check(const Shape& s, long long tile, bool sum_last, bool windowed, unsigned blocks, long long infinite_term = -1) {
-    SCOPED_TRACE(fmt::format("{} rows, {} columns of {} terms, batch {}, tiles of {}, {}{}, {} blocks", s.rows, s.width, s.depth, s.batch, tile,
-                             sum_last ? "terms last" : "columns last", windowed ? ", windowed" : "", blocks));
+  void check(const Shape& s, long long tile, bool sum_last, bool windowed, unsigned blocks,
+             long long infinite_term = -1) {
+    SCOPED_TRACE(fmt::format("{} rows, {} columns of {} terms, batch {}, tiles of {}, {}{}, {} blocks", s.rows, s.width,
+                             s.depth, s.batch, tile, sum_last ? "terms last" : "columns last",
+                             windowed ? ", windowed" : "", blocks));
     const long long apart = s.batch * s.depth + 3;
-    std::vector<Real> operand(static_cast<std::size_t>(s.rows * apart)), matrix(static_cast<std::size_t>(s.batch * s.width * s.depth));
+    std::vector<Real> operand(static_cast<std::size_t>(s.rows * apart)),
+        matrix(static_cast<std::size_t>(s.batch * s.width * s.depth));
     for (std::size_t i = 0; i < operand.size(); ++i) operand[i] = static_cast<Real>(static_cast<int>(i * 7 % 11) - 5);
     for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<Real>(static_cast<int>(i * 5 % 13) - 6);
     if (infinite_term >= 0) operand[static_cast<std::size_t>(infinite_term)] = std::numeric_limits<Real>::infinity();
@@ -37,7 +41,8 @@ class Products : public testing::Test {
     const std::vector<long long> offsets = {0, s.rows - 1, s.rows};
     const long long jobs = windowed ? 4 : s.rows;
     const auto a_operand = upload(*gpu_, operand), a_matrix = upload(*gpu_, matrix), a_offsets = upload(*gpu_, offsets);
-    const auto a_result = upload(*gpu_, std::vector<Real>(static_cast<std::size_t>(jobs * s.batch * s.width + 1), Real(-777)));
+    const auto a_result =
+        upload(*gpu_, std::vector<Real>(static_cast<std::size_t>(jobs * s.batch * s.width + 1), Real(-777)));
     ProductArguments a{};
     a.frame.offsets = reinterpret_cast<const long long*>(a_offsets.address());
     a.frame.sequences = 2;
@@ -63,10 +68,13 @@ class Products : public testing::Test {
           Real sum = 0;
           for (long long k = 0; k < s.depth; ++k)
             sum += operand[static_cast<std::size_t>(row * apart + b * s.depth + k)] *
-                   matrix[static_cast<std::size_t>(b * s.width * s.depth + (sum_last ? n * s.depth + k : k * s.width + n))];
+                   matrix[static_cast<std::size_t>(b * s.width * s.depth +
+                                                   (sum_last ? n * s.depth + k : k * s.width + n))];
           const Real is = found[static_cast<std::size_t>((job * s.batch + b) * s.width + n)];
-          if (used && sum != sum) ASSERT_NE(is, is) << "job " << job << ", column " << n;
-          else ASSERT_EQ(is, used ? sum : Real(-777)) << "job " << job << ", batch " << b << ", column " << n;
+          if (used && sum != sum)
+            ASSERT_NE(is, is) << "job " << job << ", column " << n;
+          else
+            ASSERT_EQ(is, used ? sum : Real(-777)) << "job " << job << ", batch " << b << ", column " << n;
         }
       }
     }
@@ -82,8 +90,9 @@ TYPED_TEST_SUITE(Products, Reals);
 
 TYPED_TEST(Products, OfEveryShape) {
   for (const long long tile : {64, sizeof(TypeParam) == 4 ? 128 : 64}) {
-    for (const Shape& s : {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 1}, Shape{64, 64, 8, 1}, Shape{65, 63, 9, 2}, Shape{128, 128, 16, 1}, Shape{129, 127, 17, 1},
-                           Shape{131, 200, 24, 1}, Shape{7, 300, 1, 3}, Shape{200, 3, 33, 1}}) {
+    for (const Shape& s :
+         {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 1}, Shape{64, 64, 8, 1}, Shape{65, 63, 9, 2}, Shape{128, 128, 16, 1},
+          Shape{129, 127, 17, 1}, Shape{131, 200, 24, 1}, Shape{7, 300, 1, 3}, Shape{200, 3, 33, 1}}) {
       for (const bool sum_last : {true, false}) this->check(s, tile, sum_last, false, 2);
     }
   }

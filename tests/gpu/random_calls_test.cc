@@ -34,8 +34,8 @@ Array shaped(const Array& flat, const CellGraph& cell, const BoundRun& run, std:
 }
 
 /// What a shipped call wrote, in the order of a RunOutput.
-RunOutput output_of(const CellGraph& cell, const Binding& binding,
-                    const std::map<std::string, Array>& written, Dtype dtype) {
+RunOutput output_of(const CellGraph& cell, const Binding& binding, const std::map<std::string, Array>& written,
+                    Dtype dtype) {
   RunOutput output;
   const BoundRun& run = binding.run;
   const std::int64_t rows = run.offsets.back(), sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
@@ -64,38 +64,36 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     const Dtype dtype = random.chance(0.6) ? Dtype::F64 : Dtype::F32;
     static const std::vector<std::vector<std::int64_t>> kAxes = {{3, 4, 2}, {32, 2, 2}, {1, 1, 1},
                                                                  {5, 1, 3}, {33, 2, 1}, {1, 7, 2}};
-    Trial::Options with{
-        .dtype = dtype,
-        .sizes = oracle::axis_lengths(
-            cell.oracle, kAxes[static_cast<std::size_t>(random.below(static_cast<int>(kAxes.size())))]),
-        .steps = 67,
-        .sequences = 3};
+    Trial::Options with{.dtype = dtype,
+                        .sizes = oracle::axis_lengths(
+                            cell.oracle, kAxes[static_cast<std::size_t>(random.below(static_cast<int>(kAxes.size())))]),
+                        .steps = 67,
+                        .sequences = 3};
     with.step_by_step = with.skip_jumps = true;
     with.starts_given = random.chance(0.5);
     with.reverse = random.chance(0.4);
     with.f64_tolerance = 1e-11;
     const Trial trial(cell.graph, cell.oracle, {}, random, with);
-    static const std::vector<std::vector<std::int64_t>> kLengths = {
-        {67, 67, 67}, {67, 0, 13}, {0, 67, 1}, {1, 1, 1}, {67}, {2, 66, 0}, {0, 0}};
+    static const std::vector<std::vector<std::int64_t>> kLengths = {{67, 67, 67}, {67, 0, 13}, {0, 67, 1}, {1, 1, 1},
+                                                                    {67},         {2, 66, 0},  {0, 0}};
     const std::vector<std::int64_t>& steps =
         kLengths[static_cast<std::size_t>(random.below(static_cast<int>(kLengths.size())))];
     const bool even = std::all_of(steps.begin(), steps.end(), [&](std::int64_t n) { return n == steps[0]; });
     const Binding binding = trial.bound(steps, !even || random.chance(0.3), 1);
     SolveOptions solve;
     solve.tolerance = dtype == Dtype::F64 ? 1e-13 : 1e-6;
-    static const Strategy kSolvers[] = {Strategy::Auto,      Strategy::Auto,     Strategy::Sequential,
-                                        Strategy::Segmented, Strategy::Shooting, Strategy::Newton,
-                                        Strategy::Scan};
+    static const Strategy kSolvers[] = {Strategy::Auto,     Strategy::Auto,   Strategy::Sequential, Strategy::Segmented,
+                                        Strategy::Shooting, Strategy::Newton, Strategy::Scan};
     solve.solver = kSolvers[random.below(7)];
     CallLook look;
     look.strided = random.chance(0.5);
     look.in_place = with.starts_given && random.chance(0.5);
     look.leave_out = !with.starts_given && random.chance(0.7);
-    const std::string how = fmt::format(
-        "{} {} [{}] of {}{}{}{}{}{}", to_string(dtype), to_string(solve.solver), fmt::join(steps, ", "),
-        fmt::join(lengths(cell.graph, binding.run, cell.graph.header), "x"), binding.packed ? ", packed" : "",
-        with.reverse ? ", reversed" : "", look.strided ? ", strided" : "", look.in_place ? ", in place" : "",
-        look.leave_out ? ", with defaults" : "");
+    const std::string how =
+        fmt::format("{} {} [{}] of {}{}{}{}{}{}", to_string(dtype), to_string(solve.solver), fmt::join(steps, ", "),
+                    fmt::join(lengths(cell.graph, binding.run, cell.graph.header), "x"),
+                    binding.packed ? ", packed" : "", with.reverse ? ", reversed" : "", look.strided ? ", strided" : "",
+                    look.in_place ? ", in place" : "", look.leave_out ? ", with defaults" : "");
     device.reorder(seed);
     std::unique_ptr<Calls> calls;
     CallArrays arrays(*device.gpu, cell.graph, binding, dtype, look);
@@ -112,8 +110,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       const RunOutput output = arrays.read(binding);
       std::string wrong = trial.verify(binding.run, output, steps);
       if (wrong.empty()) wrong = arrays.wrong_histories(binding, output);
-      if (wrong.empty() && arrays.statuses() != std::vector<int>(steps.size(), 0))
-        wrong = "a status is not 0";
+      if (wrong.empty() && arrays.statuses() != std::vector<int>(steps.size(), 0)) wrong = "a status is not 0";
       if (wrong.empty() && !report.converged) wrong = "reported as not converged";
       if (!wrong.empty()) return fmt::format("call: {}, time {}: {}", how, time, wrong);
     }
@@ -182,12 +179,11 @@ std::string narrow_failure(Device& device, const std::string& text, std::uint64_
     const Dtype dtype = random.chance(0.5) ? Dtype::F16 : Dtype::BF16;
     static const std::vector<std::vector<std::int64_t>> kAxes = {
         {3, 4, 2}, {64, 2, 2}, {1, 1, 1}, {8, 1, 3}, {33, 2, 1}};
-    Trial::Options with{
-        .dtype = dtype,
-        .sizes = oracle::axis_lengths(
-            cell.oracle, kAxes[static_cast<std::size_t>(random.below(static_cast<int>(kAxes.size())))]),
-        .steps = 37,
-        .sequences = 3};
+    Trial::Options with{.dtype = dtype,
+                        .sizes = oracle::axis_lengths(
+                            cell.oracle, kAxes[static_cast<std::size_t>(random.below(static_cast<int>(kAxes.size())))]),
+                        .steps = 37,
+                        .sequences = 3};
     with.step_by_step = true;  // the oracle is not asked
     with.starts_given = random.chance(0.5);
     with.reverse = random.chance(0.4);
@@ -201,20 +197,18 @@ std::string narrow_failure(Device& device, const std::string& text, std::uint64_
     SolveOptions solve;
     solve.solver = Strategy::Sequential;
     // A start that follows from params is computed in f32 by a call, and in f64 elsewhere.
-    const bool computes =
-        std::any_of(cell.graph.symbols.begin(), cell.graph.symbols.end(), [&](const Symbol& s) {
-          return s.kind == SymbolKind::State && s.initial != kNoNode &&
-                 cell.graph.graph[s.initial].op != Op::Constant;
-        });
+    const bool computes = std::any_of(cell.graph.symbols.begin(), cell.graph.symbols.end(), [&](const Symbol& s) {
+      return s.kind == SymbolKind::State && s.initial != kNoNode && cell.graph.graph[s.initial].op != Op::Constant;
+    });
     CallLook look;
     look.strided = random.chance(0.5);
     look.in_place = with.starts_given && random.chance(0.5);
     look.leave_out = !with.starts_given && !computes && random.chance(0.7);
-    const std::string how = fmt::format("{} [{}] of {}{}{}{}{}{}", to_string(dtype), fmt::join(steps, ", "),
-                                        fmt::join(lengths(cell.graph, binding.run, cell.graph.header), "x"),
-                                        binding.packed ? ", packed" : "", with.reverse ? ", reversed" : "",
-                                        look.strided ? ", strided" : "", look.in_place ? ", in place" : "",
-                                        look.leave_out ? ", with defaults" : "");
+    const std::string how =
+        fmt::format("{} [{}] of {}{}{}{}{}{}", to_string(dtype), fmt::join(steps, ", "),
+                    fmt::join(lengths(cell.graph, binding.run, cell.graph.header), "x"),
+                    binding.packed ? ", packed" : "", with.reverse ? ", reversed" : "", look.strided ? ", strided" : "",
+                    look.in_place ? ", in place" : "", look.leave_out ? ", with defaults" : "");
     SolveReport report;
     const RunOutput run =
         CudaSolver(*device.gpu, cell.graph, cell.structure, dtype, &source).run(binding.run, solve, report);
@@ -237,8 +231,7 @@ std::string narrow_failure(Device& device, const std::string& text, std::uint64_
     options.gap = look.strided ? 1 + random.below(3) : 0;
     options.defaults = look.leave_out;
     options.in_place = look.in_place;
-    wrong = difference(cell.graph,
-                       output_of(cell.graph, binding, program.run(binding, dtype, options), dtype), run);
+    wrong = difference(cell.graph, output_of(cell.graph, binding, program.run(binding, dtype, options), dtype), run);
     if (!wrong.empty()) return fmt::format("shipped: {}: {}", how, wrong);
     return {};
   });
@@ -249,8 +242,8 @@ TEST(RandomCalls, OfSixteenBitsHaveTheBitsOfARun) {
   const generate::Seeds seeds(4);
   generate::try_seeds(
       seeds, generate::random_cell_with_defaults,
-      [&](const std::string& text, std::uint64_t seed, bool) { return narrow_failure(device, text, seed); }, "test_gpu --gtest_filter='RandomCalls.*'",
-      [](const std::string& why) { ADD_FAILURE() << why; });
+      [&](const std::string& text, std::uint64_t seed, bool) { return narrow_failure(device, text, seed); },
+      "test_gpu --gtest_filter='RandomCalls.*'", [](const std::string& why) { ADD_FAILURE() << why; });
 }
 
 TEST(RandomCalls, AgreeWithOracle) {
@@ -259,8 +252,10 @@ TEST(RandomCalls, AgreeWithOracle) {
   Counts counts;
   generate::try_seeds(
       seeds, generate::random_cell_with_defaults,
-      [&](const std::string& text, std::uint64_t seed, bool again) { return failure(device, text, seed, again ? nullptr : &counts); }, "test_gpu --gtest_filter='RandomCalls.*'",
-      [](const std::string& why) { ADD_FAILURE() << why; });
+      [&](const std::string& text, std::uint64_t seed, bool again) {
+        return failure(device, text, seed, again ? nullptr : &counts);
+      },
+      "test_gpu --gtest_filter='RandomCalls.*'", [](const std::string& why) { ADD_FAILURE() << why; });
   RecordProperty("cells", counts.cells);
   if (seeds.count_given || seeds.first_given) return;
   EXPECT_EQ(counts.shipped, static_cast<int>(seeds.count));

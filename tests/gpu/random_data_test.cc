@@ -21,7 +21,7 @@ namespace {
 
 /// One recurrence, one shape, two sets of data, five calls. What went wrong, or empty.
 std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
-  oracle::Random random(seed ^ 0x7a7a), crowd(seed ^ 0xc07d);   // apart, so that a seed's data stay what they were
+  oracle::Random random(seed ^ 0x7a7a), crowd(seed ^ 0xc07d);  // apart, so that a seed's data stay what they were
   const auto& all = known_recurrences();
   const KnownRecurrence& recurrence = all[static_cast<std::size_t>(random.below(static_cast<int>(all.size())))];
   const Dtype drawn = random.chance(0.85) ? Dtype::F32 : Dtype::F64;
@@ -49,13 +49,15 @@ std::string failure(std::uint64_t seed, std::map<Strategy, int>& runs) {
     if (!report.stages.empty()) ++runs[report.stages[0].plan.strategy];
     std::string wrong = known.wrong(output, tolerance);
     if (wrong.empty() && !report.converged) wrong = "reported as not converged";
-    if (wrong.empty() && !(report.max_residual <= asked)) wrong = fmt::format("reported a residual of {:.2e}", report.max_residual);
+    if (wrong.empty() && !(report.max_residual <= asked))
+      wrong = fmt::format("reported a residual of {:.2e}", report.max_residual);
     // What a scan rounds it has to see itself; looking at whole steps afterwards comes on top.
-    if (wrong.empty() && options.check_scans && !report.stages.empty() && report.stages[0].plan.reason.find("composed maps") != std::string::npos)
+    if (wrong.empty() && options.check_scans && !report.stages.empty() &&
+        report.stages[0].plan.reason.find("composed maps") != std::string::npos)
       wrong = fmt::format("a scan left more than the tolerance: {}", report.stages[0].plan.reason);
     if (!wrong.empty())
-      return fmt::format("{}, {}, {} ({}), {} processors, call {}, {}: {}", recurrence.name, to_string(dtype), shape.text(), nature,
-                         processors, call, text(options), wrong);
+      return fmt::format("{}, {}, {} ({}), {} processors, call {}, {}: {}", recurrence.name, to_string(dtype),
+                         shape.text(), nature, processors, call, text(options), wrong);
   }
   return {};
 }
@@ -65,22 +67,24 @@ TEST(RandomData, EveryRowFollowsFromTheOneBefore) {
   std::vector<std::uint64_t> seeds;
   for (std::uint64_t i = 0; i < given.count; ++i) seeds.push_back(given.first + i);
   const bool usual = !given.count_given && !given.first_given;
-  // Of what was found so: segments amid a stage (4), a lane that merges with the first row that it would write (1019), a scan
-  // that rounds by more than the tolerance (2062), a row that is finite where infinity follows (7336), a
+  // Of what was found so: segments amid a stage (4), a lane that merges with the first row that it would write (1019),
+  // a scan that rounds by more than the tolerance (2062), a row that is finite where infinity follows (7336), a
   // composed map that overflows where steps do not, in 16 bits (30251).
   if (usual) seeds.insert(seeds.end(), {1019, 2062, 7336, 30251});
   std::map<Strategy, int> runs;
   for (const std::uint64_t seed : seeds) {
     const std::string why = failure(seed, runs);
-    if (!why.empty()) ADD_FAILURE() << why << "\n  CELLC_SEED=" << seed << " CELLC_CELLS=1 test_gpu --gtest_filter='RandomData.*'";
+    if (!why.empty())
+      ADD_FAILURE() << why << "\n  CELLC_SEED=" << seed << " CELLC_CELLS=1 test_gpu --gtest_filter='RandomData.*'";
   }
   for (const auto& [strategy, count] : runs) fmt::print("{}: {} calls\n", to_string(strategy), count);
   if (!usual) return;
-  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Scan}) EXPECT_GE(runs[strategy], 1);
+  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Scan})
+    EXPECT_GE(runs[strategy], 1);
 }
 
-// Blocks wait for each other, but not for such as find no room on the card: then one of them goes on alone, and the next call finds
-// everything as any other would.
+// Blocks wait for each other, but not for such as find no room on the card: then one of them goes on alone, and the
+// next call finds everything as any other would.
 TEST(RandomData, SegmentsComeToAnEndOnACrowdedCard) {
   int alone = 0;
   for (const KnownRecurrence& recurrence : known_recurrences()) {
@@ -115,7 +119,8 @@ const KnownRecurrence& linear_recurrence() {
   throw std::runtime_error("no linear recurrence of one state");
 }
 
-// Chains that come from large states to small ones are walked where scans look at what they rounded, and then every row follows.
+// Chains that come from large states to small ones are walked where scans look at what they rounded, and then every row
+// follows.
 TEST(RandomData, ScansWalkWhereTheyLook) {
   const KnownRecurrence& linear = linear_recurrence();
   std::int64_t walked = 0;
@@ -125,7 +130,7 @@ TEST(RandomData, ScansWalkWhereTheyLook) {
     KnownRun known(linear, Dtype::F32, {37, {3000, 3000}});
     const std::string nature = known.draw(random);
     CudaSolver solver(*device.gpu, known.cell().cell, known.cell().structure, Dtype::F32, &known.cell().source);
-    for (const bool looks : {false, true, false, true}) {   // they share what is kept from call to call
+    for (const bool looks : {false, true, false, true}) {  // they share what is kept from call to call
       SolveOptions options;
       options.solver = Strategy::Scan;
       options.check_scans = looks;
@@ -151,13 +156,15 @@ TEST(RandomData, ScansWalkWhereTheyLook) {
   EXPECT_GT(walked, 0);
 }
 
-/// A row of a linear recurrence that does not follow from the row before it, and what of that may be the rounding of the step.
+/// A row of a linear recurrence that does not follow from the row before it, and what of that may be the rounding of
+/// the step.
 struct Residual {
   double far, noise;
 };
-Residual residual_of(const KnownRecurrence& linear, const BoundRun& run, const Array& rows, std::int64_t channels, std::int64_t row, std::int64_t first, std::int64_t start,
-                     std::int64_t c) {
-  const double h = row == first ? run.symbols[0].get(start) : rows.get((row - 1) * channels + c), x = run.symbols[1].get(row * channels + c), p = run.symbols[2].get(c);
+Residual residual_of(const KnownRecurrence& linear, const BoundRun& run, const Array& rows, std::int64_t channels,
+                     std::int64_t row, std::int64_t first, std::int64_t start, std::int64_t c) {
+  const double h = row == first ? run.symbols[0].get(start) : rows.get((row - 1) * channels + c),
+               x = run.symbols[1].get(row * channels + c), p = run.symbols[2].get(c);
   double to = 0;
   linear.step(&h, &x, &p, &to);
   const double scale = 1 + std::abs(to);
@@ -169,7 +176,7 @@ TEST(RandomData, ScansSayWhatTheyLeave) {
   const KnownRecurrence& linear = linear_recurrence();
   int told = 0, silent = 0;
   for (const std::int64_t channels : {37, 32, 8, 1}) {
-    for (const std::int64_t length : {3000, 500}) {   // a cluster would hold the second, but has no place for saying so
+    for (const std::int64_t length : {3000, 500}) {  // a cluster would hold the second, but has no place for saying so
       Device device = open_device(4, 1);
       KnownRun known(linear, Dtype::F32, {channels, {length, length}});
       for (std::uint64_t seed = 0; seed < 12; ++seed) {
@@ -194,7 +201,7 @@ TEST(RandomData, ScansSayWhatTheyLeave) {
           for (std::int64_t t = 0; t < length; ++t)
             for (std::int64_t c = 0; c < channels; ++c) {
               const Residual r = residual_of(linear, run, rows, channels, first + t, first, s * channels + c, c);
-              if (!std::isfinite(r.far) || !std::isfinite(r.noise)) {   // what is infinite makes NaN of a composed map
+              if (!std::isfinite(r.far) || !std::isfinite(r.noise)) {  // what is infinite makes NaN of a composed map
                 most = HUGE_VAL;
                 continue;
               }
@@ -239,7 +246,7 @@ TEST(RandomData, ShippedScansLook) {
     request.prefix = "shipped";
     const ShippedCell shipped(cell.cell, cell.structure, request);
     ShippedOnDevice program(gpu, shipped);
-    bool needed = false;   // data with which a scan that does not look is wrong
+    bool needed = false;  // data with which a scan that does not look is wrong
     for (std::uint64_t seed = 0; seed < 40 && !needed; ++seed) {
       oracle::Random random(seed);
       const std::string nature = known.draw(random);

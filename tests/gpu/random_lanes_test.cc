@@ -36,8 +36,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
     std::vector<Forced> strategies = forced(solver, cell, sizes_of(cell, axes));
     if (strategies.size() == 2) return {};  // auto and sequential: in rows, which RandomRows is for
-    Trial::Options with{
-        .dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 45, .sequences = 3};
+    Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 45, .sequences = 3};
     with.starts_given = with.step_by_step = with.skip_jumps = true;
     with.reverse = random.chance(0.3);
     with.f64_tolerance = 1e-11;
@@ -49,8 +48,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     if (counts) ++counts->cells;
     for (auto& [strategy, options] : strategies) {
       const bool cuts = strategy != Strategy::Auto && strategy != Strategy::Sequential;
-      if (cuts && options.plan.empty())
-        options.plan.assign(cell.structure.stages.size(), {strategy, 16, 0, "test"});
+      if (cuts && options.plan.empty()) options.plan.assign(cell.structure.stages.size(), {strategy, 16, 0, "test"});
       for (StagePlan& plan : options.plan) {
         if (plan.strategy == Strategy::Sequential) continue;  // of a stage that does not admit it
         plan.segment = strategy == Strategy::Newton ? 1 : segment;
@@ -65,9 +63,9 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       if (wrong.empty() && !report.converged) wrong = "reported as not converged";
       if (counts) ++counts->runs[strategy];
       if (!wrong.empty())
-        return fmt::format("{}: {}, {} channels, segments of {}, run-up {}, {} rounds{}: {}",
-                           to_string(strategy), to_string(dtype), axes[0], segment, burn_in, rounds,
-                           with.reverse ? ", reversed" : "", wrong);
+        return fmt::format("{}: {}, {} channels, segments of {}, run-up {}, {} rounds{}: {}", to_string(strategy),
+                           to_string(dtype), axes[0], segment, burn_in, rounds, with.reverse ? ", reversed" : "",
+                           wrong);
     }
     if (counts) counts->compared += trial.compared(), counts->skipped += trial.skipped();
     return {};
@@ -80,8 +78,10 @@ TEST(RandomLanes, AgreeWithOracle) {
   Counts counts;
   generate::try_seeds(
       seeds, generate::random_cell,
-      [&](const std::string& text, std::uint64_t seed, bool again) { return failure(device, text, seed, again ? nullptr : &counts); }, "test_gpu --gtest_filter='RandomLanes.*'",
-      [](const std::string& why) { ADD_FAILURE() << why; });
+      [&](const std::string& text, std::uint64_t seed, bool again) {
+        return failure(device, text, seed, again ? nullptr : &counts);
+      },
+      "test_gpu --gtest_filter='RandomLanes.*'", [](const std::string& why) { ADD_FAILURE() << why; });
   RecordProperty("cells", counts.cells);
   if (seeds.count_given || seeds.first_given) return;
   // The generator must not degenerate.

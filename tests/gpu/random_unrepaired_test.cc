@@ -35,8 +35,7 @@ std::vector<double> residuals(const CellGraph& cell, const BoundRun& run, const 
     const std::int64_t row = run.reverse ? end - 1 - t : first + t, before = run.reverse ? row + 1 : row - 1;
     States states;
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-      const Array& from =
-          t == 0 ? run.symbols[static_cast<std::size_t>(cell.updates[u].symbol)] : output.states[u];
+      const Array& from = t == 0 ? run.symbols[static_cast<std::size_t>(cell.updates[u].symbol)] : output.states[u];
       const std::int64_t n = step.entries(static_cast<int>(u)),
                          at = (t == 0 ? static_cast<std::int64_t>(sequence) : before) * n;
       Values values;
@@ -93,9 +92,9 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
       else
         options.max_iterations = rounds;
       device.reorder(seed);
-      const std::string how = fmt::format("{}, {} channels, segments of {}, run-up {}, {} {}rounds{}",
-                                          to_string(strategy), axes[0], segment, burn_in, rounds,
-                                          fixed ? "fixed " : "", with.reverse ? ", reversed" : "");
+      const std::string how =
+          fmt::format("{}, {} channels, segments of {}, run-up {}, {} {}rounds{}", to_string(strategy), axes[0],
+                      segment, burn_in, rounds, fixed ? "fixed " : "", with.reverse ? ", reversed" : "");
       // Of a call nobody sees the rows of lagged copies, which may be what was off.
       const bool lags = std::any_of(cell.graph.symbols.begin(), cell.graph.symbols.end(),
                                     [](const Symbol& symbol) { return symbol.lag_of >= 0; });
@@ -103,11 +102,9 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
                              const SolveReport* report) -> std::string {
         for (std::size_t s = 0; s < 4; ++s) {
           const std::vector<double> far = residuals(cell.graph, binding.run, output, s);
-          const auto off =
-              std::find_if(far.begin(), far.end(), [](double r) { return !(r <= kTolerance * 1.001); });
+          const auto off = std::find_if(far.begin(), far.end(), [](double r) { return !(r <= kTolerance * 1.001); });
           if (off != far.end() && !statuses[s])
-            return fmt::format("sequence {} is not named, but step {} is off by {}", s, off - far.begin(),
-                               *off);
+            return fmt::format("sequence {} is not named, but step {} is off by {}", s, off - far.begin(), *off);
           if (counts) ++(statuses[s] ? counts->named : counts->silent);
           if (!statuses[s] || (lags && !report)) continue;
           if (far.empty() || !(*std::max_element(far.begin(), far.end()) > kTolerance * 0.999))
@@ -115,8 +112,8 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
           if (!report) continue;
           for (const Unconverged& u : report->unconverged)
             if (u.sequence == static_cast<std::int64_t>(s) && off - far.begin() < u.first_bad_step)
-              return fmt::format("sequence {} is named from step {} on, but step {} is off by {}", s,
-                                 u.first_bad_step, off - far.begin(), *off);
+              return fmt::format("sequence {} is named from step {} on, but step {} is off by {}", s, u.first_bad_step,
+                                 off - far.begin(), *off);
         }
         return {};
       };
@@ -142,8 +139,10 @@ TEST(RandomUnrepaired, SequencesThatAreNotNamedAreRight) {
   Counts counts;
   generate::try_seeds(
       seeds, generate::random_cell,
-      [&](const std::string& text, std::uint64_t seed, bool again) { return failure(device, text, seed, again ? nullptr : &counts); }, "test_gpu --gtest_filter='RandomUnrepaired.*'",
-      [](const std::string& why) { ADD_FAILURE() << why; });
+      [&](const std::string& text, std::uint64_t seed, bool again) {
+        return failure(device, text, seed, again ? nullptr : &counts);
+      },
+      "test_gpu --gtest_filter='RandomUnrepaired.*'", [](const std::string& why) { ADD_FAILURE() << why; });
   fmt::print("{} cells, {} sequences named, {} not\n", counts.cells, counts.named, counts.silent);
   if (seeds.count_given || seeds.first_given) return;
   EXPECT_GE(counts.named, 1);

@@ -1,5 +1,5 @@
-// The places of rows, shared among the threads of a kernel (each_place, each_sum and those of tiles, of rows.cuh): every one is come to once,
-// whatever there are more of, rows or places or threads.
+// The places of rows, shared among the threads of a kernel (each_place, each_sum and those of tiles, of rows.cuh):
+// every one is come to once, whatever there are more of, rows or places or threads.
 #include <fmt/format.h>
 
 #include "runtime/cuda/build/kernel_templates.h"
@@ -71,7 +71,8 @@ TEST_P(PlacesOfRows, AreComeToOnce) {
             // A window has the steps 4 and 5 of each sequence, of which the first has one.
             const bool inside = !window || row == 4 || row == 5 + 4 || row == 5 + 5;
             for (long long p = 0; p < places; ++p)
-              ASSERT_EQ(count[static_cast<std::size_t>(row * places + p)], inside ? 1u : 0u) << "row " << row << ", place " << p;
+              ASSERT_EQ(count[static_cast<std::size_t>(row * places + p)], inside ? 1u : 0u)
+                  << "row " << row << ", place " << p;
           }
         }
       }
@@ -157,7 +158,8 @@ TEST_P(PlacesOfRows, HaveTheirSums) {
       for (const int together : {1, 2, 8, 32}) {
         for (const int blocks : {1, 3}) {
           for (const long long window : {0, 2}) {
-            SCOPED_TRACE(fmt::format("{} places of {} terms by {}, {} blocks, window {}", places, terms, together, blocks, window));
+            SCOPED_TRACE(fmt::format("{} places of {} terms by {}, {} blocks, window {}", places, terms, together,
+                                     blocks, window));
             Summed a{};
             a.frame.offsets = reinterpret_cast<const long long*>(at.address());
             a.frame.sequences = 3;
@@ -178,9 +180,11 @@ TEST_P(PlacesOfRows, HaveTheirSums) {
               const bool inside = !window || row == 4 || row == 5 + 4 || row == 5 + 5;
               for (long long p = 0; p < places; ++p) {
                 const long long place = row * places + p;
-                ASSERT_EQ(found[static_cast<std::size_t>(2 * place)], inside ? static_cast<float>(place * 64 * terms + terms * (terms - 1) / 2 + 1) : 0)
+                ASSERT_EQ(found[static_cast<std::size_t>(2 * place)],
+                          inside ? static_cast<float>(place * 64 * terms + terms * (terms - 1) / 2 + 1) : 0)
                     << "row " << row << ", place " << p;
-                ASSERT_EQ(found[static_cast<std::size_t>(2 * place + 1)], inside ? static_cast<float>(terms > 0 ? terms + 1 : 1) : 0)
+                ASSERT_EQ(found[static_cast<std::size_t>(2 * place + 1)],
+                          inside ? static_cast<float>(terms > 0 ? terms + 1 : 1) : 0)
                     << "row " << row << ", place " << p;
               }
             }
@@ -195,13 +199,16 @@ TEST_P(PlacesOfRows, HaveTheirSums) {
 TEST(RowPlaces, KnowTheirSequence) {
   RowsFrame frame{};
   const long long most = (1ll << 30) - 1;
-  for (const long long each : {1ll, 2ll, 3ll, 5ll, 7ll, 31ll, 32ll, 33ll, 641ll, 2047ll, 2048ll, 2049ll, 65537ll, 1000003ll, (1ll << 29) - 1, (1ll << 29) + 1, most - 1, most}) {
+  for (const long long each : {1ll, 2ll, 3ll, 5ll, 7ll, 31ll, 32ll, 33ll, 641ll, 2047ll, 2048ll, 2049ll, 65537ll,
+                               1000003ll, (1ll << 29) - 1, (1ll << 29) + 1, most - 1, most}) {
     frame.steps_each = each;
     cellc_set_division(&frame);
     for (const long long near : {0ll, each, 2 * each, 1000 * each, most / each * each, most / 2 / each * each, most}) {
       for (const long long row : {near - 1, near, near + 1, near + each / 2}) {
         if (row < 0 || row > most) continue;
-        EXPECT_EQ(static_cast<unsigned long long>(row) * static_cast<unsigned long long>(frame.steps_factor) >> frame.steps_shift, static_cast<unsigned long long>(row / each))
+        EXPECT_EQ(static_cast<unsigned long long>(row) * static_cast<unsigned long long>(frame.steps_factor) >>
+                      frame.steps_shift,
+                  static_cast<unsigned long long>(row / each))
             << row << " / " << each;
       }
     }
@@ -236,7 +243,8 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
     std::vector<int> many(8);
     for (const unsigned block : download<unsigned>(*gpu, by)) ++many.at(block);
     EXPECT_EQ(many[0], 0);
-    for (int block = 1; block <= 7; ++block) EXPECT_GT(many[static_cast<std::size_t>(block)], rows * 1000 / 7 / 2) << "block " << block << ", rows " << rows;
+    for (int block = 1; block <= 7; ++block)
+      EXPECT_GT(many[static_cast<std::size_t>(block)], rows * 1000 / 7 / 2) << "block " << block << ", rows " << rows;
   }
 }
 

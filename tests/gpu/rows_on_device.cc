@@ -12,8 +12,8 @@ bool is_set(const std::vector<char>& flags, std::size_t i) { return i < flags.si
 
 }  // namespace
 
-RunOutput run_on_device(Gpu& gpu, RowsProgram& program, const CellGraph& cell, const BoundRun& run,
-                        Dtype dtype, const RowsOptions& options) {
+RunOutput run_on_device(Gpu& gpu, RowsProgram& program, const CellGraph& cell, const BoundRun& run, Dtype dtype,
+                        const RowsOptions& options) {
   const Dtype arithmetic = arithmetic_of(dtype);
   std::vector<GpuBuffer> kept;
   const auto allocate = [&](const Array& like) {
@@ -57,8 +57,8 @@ RunOutput run_on_device(Gpu& gpu, RowsProgram& program, const CellGraph& cell, c
     on_device.symbols.push_back(array);
   }
   RunOutput output;
-  const auto written = [&](std::int64_t count, const std::vector<AxisId>& axes, Dtype as,
-                           std::vector<Array>& list, std::vector<GpuAddress>& addresses) {
+  const auto written = [&](std::int64_t count, const std::vector<AxisId>& axes, Dtype as, std::vector<Array>& list,
+                           std::vector<GpuAddress>& addresses) {
     std::vector<std::int64_t> shape = lengths(cell, run, axes);
     shape.insert(shape.begin(), count);
     list.emplace_back(as, shape);
@@ -66,13 +66,11 @@ RunOutput run_on_device(Gpu& gpu, RowsProgram& program, const CellGraph& cell, c
   };
   for (std::size_t i = 0; i < cell.updates.size(); ++i) {
     const Symbol& symbol = cell.symbols[cell.updates[i].symbol];
-    written(rows, symbol.index, is_set(options.wide_states, i) ? arithmetic : dtype, output.states,
-            on_device.states);
+    written(rows, symbol.index, is_set(options.wide_states, i) ? arithmetic : dtype, output.states, on_device.states);
     written(sequences, symbol.index, arithmetic, output.finals, on_device.finals);
   }
   for (std::size_t i = 0; i < cell.outs.size(); ++i) {
-    written(rows, cell.outs[i].index, is_set(options.wide_outs, i) ? arithmetic : dtype, output.outs,
-            on_device.outs);
+    written(rows, cell.outs[i].index, is_set(options.wide_outs, i) ? arithmetic : dtype, output.outs, on_device.outs);
   }
   program.run(on_device, 0);
   const auto download = [&](std::vector<Array>& list, const std::vector<GpuAddress>& addresses) {

@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
-#include "compiler/derive/stage_cells.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/stage_cells.h"
+#include "compiler/graph/lower.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "runtime/evaluate/reference.h"
 #include "tests/emulator/emulator.h"
@@ -28,9 +28,7 @@ using oracle::Example;
 
 class Rows : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    example_ = &oracle::example_named(GetParam());
-  }
+  void SetUp() override { example_ = &oracle::example_named(GetParam()); }
   const Example* example_ = nullptr;
 };
 
@@ -53,11 +51,10 @@ TEST_P(Rows, AgreesWithOracle) {
     std::uint64_t schedule = 0;
     for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
       Device device = open_device(4, 1);
-      RowsProgram program =
-          RowsProgram::compile(*device.gpu, graph, structure, dtype, {.source = &example_->source});
+      RowsProgram program = RowsProgram::compile(*device.gpu, graph, structure, dtype, {.source = &example_->source});
       // As little memory for hoisted products as makes windows of a few steps.
-      RowsProgram windows = RowsProgram::compile(*device.gpu, graph, structure, dtype,
-                                                 {.source = &example_->source, .chunk_bytes = 1});
+      RowsProgram windows =
+          RowsProgram::compile(*device.gpu, graph, structure, dtype, {.source = &example_->source, .chunk_bytes = 1});
       for (const auto& lengths : axis_choices(tree.axes.size())) {
         for (const bool reverse : {false, true}) {
           Trial::Options options{.dtype = dtype, .sizes = oracle::axis_lengths(cell, lengths), .steps = 17};
@@ -70,8 +67,8 @@ TEST_P(Rows, AgreesWithOracle) {
             const Binding binding = trial.bound(steps, packed, 1);
             return trial.verify(binding.run, run_on_device(*device.gpu, with, graph, binding.run, dtype), steps);
           };
-          const std::string label = fmt::format("{} axes {} {} {} reverse {}", to_string(dtype), lengths[0],
-                                                lengths[1], lengths[2], reverse);
+          const std::string label =
+              fmt::format("{} axes {} {} {} reverse {}", to_string(dtype), lengths[0], lengths[1], lengths[2], reverse);
           if (!reverse) {
             for (const std::int64_t steps : {0, 1, 2})
               ASSERT_EQ(once(program, {steps, steps}, false), "") << label << " T " << steps;
@@ -111,27 +108,22 @@ TEST_P(StatelessRows, AgreesWithReference) {
       const RowsOptions with{.source = &example_->source};
       RowsProgram program = RowsProgram::compile(*device.gpu, stateless.cell, Structure{}, Dtype::F64, with);
       for (const bool reverse : {false, true}) {
-        Trial::Options options{
-            .dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, {3, 37, 5, 2}), .steps = 6};
+        Trial::Options options{.dtype = Dtype::F64, .sizes = oracle::axis_lengths(cell, {3, 37, 5, 2}), .steps = 6};
         options.starts_given = true;
         options.reverse = reverse;
         const Trial trial(graph, cell, example_->ranges, random, options);
         BoundRun whole = trial.bound({2, 0, 6}, true, 1).run;
         const RunOutput truth = reference_run(graph, whole);
         // Values of earlier derived cells are any numbers here: both sides read the same.
-        BoundRun run{.sizes = whole.sizes,
-                     .symbols = {},
-                     .histories = {},
-                     .offsets = whole.offsets,
-                     .reverse = reverse};
+        BoundRun run{
+            .sizes = whole.sizes, .symbols = {}, .histories = {}, .offsets = whole.offsets, .reverse = reverse};
         for (std::size_t s = 0; s < stateless.sources.size(); ++s) {
           const ArraySource source = stateless.sources[s];
           const Symbol& symbol = stateless.cell.symbols[s];
           if (source.kind == ArraySource::Kind::Symbol) {
             run.symbols.push_back(whole.symbols[source.id]);
-            run.histories.push_back(static_cast<std::size_t>(source.id) < whole.histories.size()
-                                        ? whole.histories[source.id]
-                                        : Array());
+            run.histories.push_back(
+                static_cast<std::size_t>(source.id) < whole.histories.size() ? whole.histories[source.id] : Array());
           } else if (source.kind == ArraySource::Kind::Trajectory) {
             const Array& start = whole.symbols[graph.updates[source.id].symbol];
             std::vector<std::int64_t> shape = start.shape();
@@ -191,16 +183,14 @@ TEST_P(NarrowRows, AgreesWithOracle) {
         RowsProgram program = RowsProgram::compile(*device.gpu, graph, structure, dtype, with);
         with.chunk_bytes = 1;
         RowsProgram windows = RowsProgram::compile(*device.gpu, graph, structure, dtype, with);
-        Trial::Options options{
-            .dtype = dtype, .sizes = oracle::axis_lengths(cell, {37, 3, 5, 2}), .steps = 17};
+        Trial::Options options{.dtype = dtype, .sizes = oracle::axis_lengths(cell, {37, 3, 5, 2}), .steps = 17};
         options.starts_given = true;
         if (on_card()) options.narrow_tolerance = 1e-4;  // tanh.approx there
         const Trial trial(graph, cell, example_->ranges, random, options);
         for (RowsProgram* p : {&program, &windows}) {
           const Binding binding = trial.bound({5, 0, 17}, true, 1);
           const RunOutput output = run_on_device(*device.gpu, *p, graph, binding.run, dtype, with);
-          ASSERT_EQ(trial.verify(binding.run, output, {5, 0, 17}), "")
-              << to_string(dtype) << " wide " << int(wide);
+          ASSERT_EQ(trial.verify(binding.run, output, {5, 0, 17}), "") << to_string(dtype) << " wide " << int(wide);
         }
       }
     }
@@ -208,11 +198,10 @@ TEST_P(NarrowRows, AgreesWithOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, NarrowRows,
-                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm",
-                                         "10_min_gru", "13_s6", "18_delta_net", "26_ind_rnn", "32_ln_state",
-                                         "33_m2rnn", "34_narx3", "37_biquad2t", "39_kalman1", "x02_ln_lstm",
-                                         "x04_gru_d", "x07_mixture", "x10_mamba", "x16_biquad1",
-                                         "e_mamba_mixer", "d_mlstm_heads", "dense", "lags"),
+                         testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm", "10_min_gru",
+                                         "13_s6", "18_delta_net", "26_ind_rnn", "32_ln_state", "33_m2rnn", "34_narx3",
+                                         "37_biquad2t", "39_kalman1", "x02_ln_lstm", "x04_gru_d", "x07_mixture",
+                                         "x10_mamba", "x16_biquad1", "e_mamba_mixer", "d_mlstm_heads", "dense", "lags"),
                          [](const auto& info) { return info.param; });
 
 // Random cells, step by step from what was written: CELLC_SEED=N CELLC_CELLS=1 runs one again.
@@ -272,10 +261,8 @@ TEST(RowsRun, AllocatesNothingAndWaitsForNothingWhenRepeated) {
   const Emulator::Counts second = gpu->counts();
   // What run_on_device itself allocates and copies is the same both times; the program adds nothing.
   const std::int64_t arrays =
-      1 + static_cast<std::int64_t>(lstm.graph.symbols.size() + 2 * lstm.graph.updates.size() +
-                                    lstm.graph.outs.size());
-  const std::int64_t copies =
-      static_cast<std::int64_t>(2 * lstm.graph.updates.size() + lstm.graph.outs.size());
+      1 + static_cast<std::int64_t>(lstm.graph.symbols.size() + 2 * lstm.graph.updates.size() + lstm.graph.outs.size());
+  const std::int64_t copies = static_cast<std::int64_t>(2 * lstm.graph.updates.size() + lstm.graph.outs.size());
   EXPECT_EQ(second.allocations - first.allocations, arrays);
   EXPECT_EQ(second.synchronisations - first.synchronisations, copies);
 }
@@ -287,8 +274,8 @@ TEST(RowsRun, BitsDependOnTheSequenceAlone) {
   const auto gpu = open_emulator();
   RowsProgram program = RowsProgram::compile(*gpu, lstm.graph, lstm.structure, Dtype::F32);
   // Four chunks of 37 numbers a row: windows of 64 steps of three sequences.
-  RowsProgram windows = RowsProgram::compile(*gpu, lstm.graph, lstm.structure, Dtype::F32,
-                                             {.chunk_bytes = 4 * 37 * 4 * 64 * 3});
+  RowsProgram windows =
+      RowsProgram::compile(*gpu, lstm.graph, lstm.structure, Dtype::F32, {.chunk_bytes = 4 * 37 * 4 * 64 * 3});
   const BoundRun three = trial.bound({150, 20, 70}, true, 1).run, one = trial.bound({150}, true, 1).run;
   const RunOutput all = run_on_device(*gpu, program, lstm.graph, three, Dtype::F32);
   const RunOutput alone = run_on_device(*gpu, program, lstm.graph, one, Dtype::F32);
@@ -305,12 +292,10 @@ TEST(RowsRun, BitsDependOnTheSequenceAlone) {
   EXPECT_EQ(trial.verify(short_first, grouped, {20, 50, 150}), "");
   EXPECT_EQ(trial.verify(three, all, {150, 20, 70}), "");
   for (std::size_t s = 0; s < all.states.size(); ++s) {
-    for (std::int64_t i = 0; i < all.states[s].count(); ++i)
-      ASSERT_EQ(all.states[s].get(i), cut.states[s].get(i)) << i;
+    for (std::int64_t i = 0; i < all.states[s].count(); ++i) ASSERT_EQ(all.states[s].get(i), cut.states[s].get(i)) << i;
     for (std::int64_t i = 0; i < alone.states[s].count(); ++i)
       ASSERT_EQ(all.states[s].get(i), alone.states[s].get(i)) << i;
-    for (std::int64_t i = 0; i < all.finals[s].count(); ++i)
-      ASSERT_EQ(all.finals[s].get(i), cut.finals[s].get(i)) << i;
+    for (std::int64_t i = 0; i < all.finals[s].count(); ++i) ASSERT_EQ(all.finals[s].get(i), cut.finals[s].get(i)) << i;
   }
 }
 
@@ -319,8 +304,7 @@ TEST(RowsRun, BitsDependOnTheSequenceAlone) {
 TEST(RowsRun, ReachesRowsBeyondTwoToThe31) {
   constexpr std::int64_t kStride = (std::int64_t{1} << 31) + 5, kRows = 4;
   constexpr std::size_t kBytes = (kRows - 1) * kStride * sizeof(float) + 4096;
-  void* const far =
-      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const far = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (far == MAP_FAILED) GTEST_SKIP() << "no 24 GiB of addresses";
   const SourceText source("far.cell",
                           "cell far[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + lag(x, 1) + sum[d](x)\n "
@@ -364,7 +348,8 @@ TEST(RowsRun, ReachesRowsBeyondTwoToThe31) {
   munmap(far, kBytes);
 }
 
-/// How far the outs of a cell, which inputs alone are to feed, are from the reference where the kernels that follow its stages make them.
+/// How far the outs of a cell, which inputs alone are to feed, are from the reference where the kernels that follow its
+/// stages make them.
 double error_of_outs(const std::string& text, const std::vector<std::int64_t>& axes = {5, 3},
                      const std::vector<std::int64_t>& steps = {2, 0, 6}) {
   const SourceText source("outs.cell", text);
@@ -385,7 +370,8 @@ double error_of_outs(const std::string& text, const std::vector<std::int64_t>& a
   }
   run.symbols = std::move(symbols);
   run.histories.assign(after.symbols.size(), {});
-  return compare(after, run, run_on_device(*device.gpu, program, after, run, Dtype::F64), reference_run(after, run)).error;
+  return compare(after, run, run_on_device(*device.gpu, program, after, run, Dtype::F64), reference_run(after, run))
+      .error;
 }
 
 // A sum without axes that the same thread goes on with needs no memory. It had that of the first chunk.
@@ -403,12 +389,14 @@ TEST(RowsRun, TakesNamesOfItsOwnText) {
             1e-12);
 }
 
-// Who goes on with a sum has its thread, not that of a nest without one: another sum, of other threads, waits for what it has written.
+// Who goes on with a sum has its thread, not that of a nest without one: another sum, of other threads, waits for what
+// it has written.
 TEST(RowsRun, SumsWaitForWhatFollowedAnother) {
-  EXPECT_LE(error_of_outs("cell two[k, m] {\n  state h\n  input x[k], z[m]\n  h' = 0.5*h + 1\n  s = sum[k](x)\n"
-                          "  y = tanh(s)\n  v = sin(s)\n  d = y*sum[m](z)\n  out o = d + v\n  out e = sum[m](z*d)*y\n}\n",
-                          {64, 3}, {129}),
-            1e-12);
+  EXPECT_LE(
+      error_of_outs("cell two[k, m] {\n  state h\n  input x[k], z[m]\n  h' = 0.5*h + 1\n  s = sum[k](x)\n"
+                    "  y = tanh(s)\n  v = sin(s)\n  d = y*sum[m](z)\n  out o = d + v\n  out e = sum[m](z*d)*y\n}\n",
+                    {64, 3}, {129}),
+      1e-12);
 }
 
 TEST(RowsRun, SaysWhatIsMissing) {

@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
+#include "compiler/derive/stage_cells.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
-#include "compiler/derive/stage_cells.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/oracle/examples.h"
 
@@ -20,8 +20,7 @@ namespace {
 
 /// A cell of one stage through the compiler. Its inputs are read in the order in which the struct lists them.
 ScanCell emitted(
-    const std::string& text, Scannable kind, Storage storage,
-    std::map<std::string, std::pair<double, double>> ranges,
+    const std::string& text, Scannable kind, Storage storage, std::map<std::string, std::pair<double, double>> ranges,
     const std::function<void(const std::map<std::string, double>&, std::map<std::string, double>&)>& step) {
   const SourceText source("test.cell", text);
   const File file = oracle::parse_or_throw(source);
@@ -82,17 +81,16 @@ ScanCell linear_cell() {
 }
 
 ScanCell clip_cell() {
-  return emitted("cell c[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = clip(a*h + x, -0.75, 1)\n}\n",
-                 Scannable::Clip, Storage::F32, {{"a", {-1.2, 1.2}}, {"x", {-1, 1}}},
-                 [](const auto& v, auto& next) {
+  return emitted("cell c[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = clip(a*h + x, -0.75, 1)\n}\n", Scannable::Clip,
+                 Storage::F32, {{"a", {-1.2, 1.2}}, {"x", {-1, 1}}}, [](const auto& v, auto& next) {
                    next["h"] = std::clamp(v.at("a") * v.at("h") + v.at("x"), -0.75, 1.0);
                  });
 }
 
 ScanCell moebius_cell() {
   return emitted("cell c[d] {\n  state P[d]\n  input a[d], b[d], c[d], e[d]\n  P' = (a*P + b)/(c*P + e)\n}\n",
-                 Scannable::Moebius, Storage::F32,
-                 {{"a", {0, 1}}, {"b", {0, 1}}, {"c", {0, 1}}, {"e", {1, 2}}}, [](const auto& v, auto& next) {
+                 Scannable::Moebius, Storage::F32, {{"a", {0, 1}}, {"b", {0, 1}}, {"c", {0, 1}}, {"e", {1, 2}}},
+                 [](const auto& v, auto& next) {
                    next["P"] = (v.at("a") * v.at("P") + v.at("b")) / (v.at("c") * v.at("P") + v.at("e"));
                  });
 }
@@ -121,10 +119,9 @@ ScanCell ring_cell() {
 }
 
 ScanCell latch_cell() {
-  return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = clip(1.5*h + x, -1, 1)\n}\n",
-                 Scannable::Clip, Storage::F32, {{"x", {-0.1, 0.1}}}, [](const auto& v, auto& next) {
-                   next["h"] = std::clamp(1.5 * v.at("h") + v.at("x"), -1.0, 1.0);
-                 });
+  return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = clip(1.5*h + x, -1, 1)\n}\n", Scannable::Clip,
+                 Storage::F32, {{"x", {-0.1, 0.1}}},
+                 [](const auto& v, auto& next) { next["h"] = std::clamp(1.5 * v.at("h") + v.at("x"), -1.0, 1.0); });
 }
 
 ScanCell ramp_cell() {
@@ -134,9 +131,8 @@ ScanCell ramp_cell() {
 }
 
 ScanCell forgetful_cell() {
-  return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = x + 1\n}\n", Scannable::Affine,
-                 Storage::F32, {{"x", {-1, 1}}},
-                 [](const auto& v, auto& next) { next["h"] = v.at("x") + 1; });
+  return emitted("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = x + 1\n}\n", Scannable::Affine, Storage::F32,
+                 {{"x", {-1, 1}}}, [](const auto& v, auto& next) { next["h"] = v.at("x") + 1; });
 }
 
 }  // namespace cellc

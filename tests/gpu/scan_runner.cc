@@ -9,8 +9,8 @@
 #include <optional>
 #include <random>
 
-#include "kernels-templates/host/host_stage.h"
 #include "kernels-templates/host/host_scan.h"
+#include "kernels-templates/host/host_stage.h"
 #include "runtime/cuda/build/kernel_templates.h"
 
 namespace cellc {
@@ -94,12 +94,15 @@ extern "C" __global__ void sizes(int* to, int warps) {
 
 GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& format) {
   GpuSource source{"scan.cu", "", {}};
-  source.text = fmt::format(
-      "#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n",
-      format.name, c.channels, c.steps);
-  const std::string call = c.cluster ? "scan_cluster(s)" : fmt::format("{}<cellc::ScanCopy::{}>(s)", c.buffers ? "scan_stream" : "scan", c.copy);
+  source.text = fmt::format("#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n",
+                            format.name, c.channels, c.steps);
+  const std::string call = c.cluster
+                               ? "scan_cluster(s)"
+                               : fmt::format("{}<cellc::ScanCopy::{}>(s)", c.buffers ? "scan_stream" : "scan", c.copy);
   source.text += fmt::format("#define CALL {}\n#define BYTES {}_shared_bytes\n", call,
-                             c.cluster ? "cluster" : c.buffers ? "stream" : "scan");
+                             c.cluster   ? "cluster"
+                             : c.buffers ? "stream"
+                                         : "scan");
   if (c.cluster) source.text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", c.cluster);
   if (c.checks) source.text += "#define CELLC_SCAN_CHECKS 1\n";
   if (c.whole) source.text += "#define CELLC_SCAN_WHOLE 1\n";
@@ -109,10 +112,11 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
   std::vector<const char*> parts = {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
-  if (c.cluster) parts.push_back("scan_cluster.cuh");
-  else if (c.buffers) parts.insert(parts.end(), {"scan_bulk.cuh", "scan_stream.cuh"});
-  for (const char* part : parts)
-    source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  if (c.cluster)
+    parts.push_back("scan_cluster.cuh");
+  else if (c.buffers)
+    parts.insert(parts.end(), {"scan_bulk.cuh", "scan_stream.cuh"});
+  for (const char* part : parts) source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += kKernel;
   return source;
 }
@@ -140,16 +144,17 @@ double ScanFormat::get(const char* from) const {
 std::string ScanCase::label() const {
   std::string all;
   for (std::int64_t n : lengths) all += fmt::format(" {}", n);
-  return fmt::format("{} channels {} steps {} warps {} width {} lengths{}{}{} grid {} look {}", copy,
-                     channels, steps, warps, width, all, packed ? " packed" : "", reverse ? " reverse" : "",
-                     grid, look) +
-         (buffers ? fmt::format(" {} buffers, {} carried", buffers, carried) : "") + (cluster ? fmt::format(" cluster {}{}", cluster, whole ? " whole" : "") : "") + (checks ? " checks" : "");
+  return fmt::format("{} channels {} steps {} warps {} width {} lengths{}{}{} grid {} look {}", copy, channels, steps,
+                     warps, width, all, packed ? " packed" : "", reverse ? " reverse" : "", grid, look) +
+         (buffers ? fmt::format(" {} buffers, {} carried", buffers, carried) : "") +
+         (cluster ? fmt::format(" cluster {}{}", cluster, whole ? " whole" : "") : "") + (checks ? " checks" : "");
 }
 
 void ScanRunner::check(ScanCase c) {
   if (c.buffers || c.cluster) return check_kernel(c);
   check_kernel(c);
-  const std::int64_t piece = c.warps * 32 / c.channels * c.steps, longest = *std::max_element(c.lengths.begin(), c.lengths.end());
+  const std::int64_t piece = c.warps * 32 / c.channels * c.steps,
+                     longest = *std::max_element(c.lengths.begin(), c.lengths.end());
   if (longest <= 16 * piece) {
     ScanCase all_at_once = c;
     for (all_at_once.cluster = 1; all_at_once.cluster * piece < longest; all_at_once.cluster *= 2) {
@@ -244,9 +249,11 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   a.groups = static_cast<int>((c.width + c.channels - 1) / c.channels);
   a.pieces = static_cast<int>(std::max<std::int64_t>((longest + skew + block_steps - 1) / block_steps, 1));
   a.look = c.look;
-  a.carriers = c.buffers ? static_cast<int>(n * a.groups * (c.channels / (c.carried ? c.carried : std::min(c.channels, 4)))) : 0;
+  a.carriers =
+      c.buffers ? static_cast<int>(n * a.groups * (c.channels / (c.carried ? c.carried : std::min(c.channels, 4)))) : 0;
   const std::size_t mark_bytes = 4ull * n * a.groups * (1 + a.pieces * c.channels);
-  const GpuBuffer control(*gpu_, fact[2]), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels), marks(*gpu_, mark_bytes);
+  const GpuBuffer control(*gpu_, fact[2]), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels),
+      marks(*gpu_, mark_bytes);
   gpu_->zero(control.address(), fact[2], 0);
   gpu_->zero(marks.address(), mark_bytes, 0);
   a.marks = marks.address();
@@ -260,7 +267,8 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   shape.block.x = 32 * (c.warps + (c.buffers ? 1 : 0));
   shape.shared_bytes = fact[0];
   if (c.buffers) {
-    const unsigned resident = gpu_->facts().multiprocessors * gpu_->resident_blocks(kernel, shape.block.x, shape.shared_bytes);
+    const unsigned resident =
+        gpu_->facts().multiprocessors * gpu_->resident_blocks(kernel, shape.block.x, shape.shared_bytes);
     ASSERT_GT(resident, static_cast<unsigned>(a.carriers)) << "the case wants more multiprocessors";
     shape.grid.x = std::min<unsigned>(c.grid + a.carriers, resident);
     shape.cooperative = true;
@@ -291,7 +299,8 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   std::vector<unsigned> left(mark_bytes / 4);
   gpu_->copy_out(left.data(), marks.address(), mark_bytes, 0);
   mended_ += mended;
-  EXPECT_EQ(std::count(left.begin(), left.end(), 0u), static_cast<std::ptrdiff_t>(left.size())) << "what the next call finds";
+  EXPECT_EQ(std::count(left.begin(), left.end(), 0u), static_cast<std::ptrdiff_t>(left.size()))
+      << "what the next call finds";
 
   for (int e = 0; e < cell_.states; ++e)
     gpu_->copy_out(host[cell_.state_arrays[e]].data(), device[cell_.state_arrays[e]].address(), bytes, 0);
@@ -312,22 +321,21 @@ void ScanRunner::check_kernel(const ScanCase& c) {
       for (int e = 0; e < cell_.states; ++e) state.push_back(starts[e][s * c.width + channel]);
       for (std::int64_t t = 0; t < c.lengths[s]; ++t) {
         const std::int64_t place = (c.misalign + at(s, t, channel)) * format_.bytes;
-        for (std::size_t e = 0; e < input.size(); ++e)
-          input[e] = format_.get(host[cell_.inputs[e]].data() + place);
+        for (std::size_t e = 0; e < input.size(); ++e) input[e] = format_.get(host[cell_.inputs[e]].data() + place);
         cell_.step(input.data(), state.data());
         for (int e = 0; e < cell_.states; ++e)
           compare(format_.get(host[cell_.state_arrays[e]].data() + place), state[e],
                   // A step in f32 rounds numbers of 10 before it adds them.
                   c.by_rows ? kTolerance + 6e-7 : format_.tolerance + format_.rounding,
                   fmt::format("sequence {} step {} channel {} state {}", s, t, channel, e));
-        for (int e = 0; e < cell_.states && c.by_rows; ++e) state[e] = format_.get(host[cell_.state_arrays[e]].data() + place);
+        for (int e = 0; e < cell_.states && c.by_rows; ++e)
+          state[e] = format_.get(host[cell_.state_arrays[e]].data() + place);
       }
       for (int e = 0; e < cell_.states; ++e) {
         const std::int64_t i = (s * c.width + channel) * a.channel;
         const double got = real == 8 ? reinterpret_cast<const double*>(finals[e].data())[i]
                                      : reinterpret_cast<const float*>(finals[e].data())[i];
-        compare(got, state[e], format_.tolerance,
-                fmt::format("sequence {} channel {} final {}", s, channel, e));
+        compare(got, state[e], format_.tolerance, fmt::format("sequence {} channel {} final {}", s, channel, e));
       }
     }
   }

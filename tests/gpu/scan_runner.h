@@ -31,15 +31,16 @@ struct ScanCase {
   std::vector<std::int64_t> lengths{100};
   bool packed = false, reverse = false, time_inner = false;
   int grid = 5, look = 1 << 20, calls = 1;
-  int misalign = 0;  ///< entries that all arrays begin later
-  int buffers = 0;   ///< of scan_stream.cuh; 0: scan.cuh
-  int carried = 0;   ///< channels of a carrier; 0: the template's
-  unsigned before = 0;   ///< the number of the last call
-  int cluster = 0;   ///< blocks of scan_cluster.cuh; 0: another
+  int misalign = 0;     ///< entries that all arrays begin later
+  int buffers = 0;      ///< of scan_stream.cuh; 0: scan.cuh
+  int carried = 0;      ///< channels of a carrier; 0: the template's
+  unsigned before = 0;  ///< the number of the last call
+  int cluster = 0;      ///< blocks of scan_cluster.cuh; 0: another
   bool whole = false;   ///< the same, for whole pieces and groups
-  bool checks = false;    ///< whether starts were right (scan_mend.cuh)
-  bool by_rows = false;   ///< rows are held against a step from the row before them, to within 1e-6, and not against a plain loop
-  int infinite = 0;   ///< every so many entries of the last input are infinite
+  bool checks = false;  ///< whether starts were right (scan_mend.cuh)
+  bool by_rows =
+      false;  ///< rows are held against a step from the row before them, to within 1e-6, and not against a plain loop
+  int infinite = 0;  ///< every so many entries of the last input are infinite
   std::string label() const;
 };
 

@@ -1,5 +1,5 @@
-// scan.cuh, scan_stream.cuh and scan_cluster.cuh on the emulator against a plain loop in f64: kinds of maps, layouts, loaders,
-// storage, awkward lengths, and schedules in which pieces wait for each other.
+// scan.cuh, scan_stream.cuh and scan_cluster.cuh on the emulator against a plain loop in f64: kinds of maps, layouts,
+// loaders, storage, awkward lengths, and schedules in which pieces wait for each other.
 #include <gtest/gtest.h>
 
 #include "tests/gpu/scan_runner.h"
@@ -11,7 +11,7 @@ EmulatorOptions interleaved(std::uint64_t seed) {
   EmulatorOptions options;
   options.interleave = true;
   options.seed = seed;
-  options.multiprocessors = 16;   // a stream has a block for each channel of each chain, and others
+  options.multiprocessors = 16;  // a stream has a block for each channel of each chain, and others
   return options;
 }
 
@@ -40,8 +40,8 @@ void check_awkward(const char* copy, std::uint64_t seed, const std::vector<std::
 TEST(Scan, AwkwardLengthsEntryByEntry) { check_awkward("Each", 1, {{32, 37}, {8, 5}, {4, 9}, {1, 1}, {1, 3}}); }
 TEST(Scan, AwkwardLengthsByRows) { check_awkward("Rows", 2, {{32, 64}, {16, 16}, {4, 8}}); }
 
-// Carriers take windows of as many pieces as they hold; here several, the last of which is not full, also of channels that are none, of
-// packed sequences, and in calls that follow each other.
+// Carriers take windows of as many pieces as they hold; here several, the last of which is not full, also of channels
+// that are none, of packed sequences, and in calls that follow each other.
 TEST(Scan, StreamsOfSeveralWindows) {
   struct Layout {
     const char* copy;
@@ -49,8 +49,13 @@ TEST(Scan, StreamsOfSeveralWindows) {
   };
   std::uint64_t seed = 40;
   ScanRunner runner(linear_cell(), ScanFormat{}, interleaved(seed));
-  for (const Layout& layout : std::vector<Layout>{{"Rows", 4, 0, 4, 1}, {"Rows", 8, 8, 16, 1}, {"Rows", 16, 2, 16, 3}, {"Rows", 32, 0, 64, 2},
-                                                  {"Each", 8, 0, 13, 2}, {"Each", 32, 32, 37, 1}, {"Each", 2, 0, 3, 1}}) {
+  for (const Layout& layout : std::vector<Layout>{{"Rows", 4, 0, 4, 1},
+                                                  {"Rows", 8, 8, 16, 1},
+                                                  {"Rows", 16, 2, 16, 3},
+                                                  {"Rows", 32, 0, 64, 2},
+                                                  {"Each", 8, 0, 13, 2},
+                                                  {"Each", 32, 32, 37, 1},
+                                                  {"Each", 2, 0, 3, 1}}) {
     const std::int64_t piece = layout.warps * 32 / layout.channels * 8;
     for (const std::vector<std::int64_t>& lengths :
          {std::vector<std::int64_t>{piece * 75 + 5}, {piece * 17 + 1, 0, piece * 2, 3}, {piece * 34, piece * 34}}) {
@@ -163,7 +168,7 @@ TEST(Scan, EverySchedule) {
       c.look = seed % 2 ? 3 : 1 << 20;
       c.copy = seed % 3 ? "Rows" : "Each";
       c.checks = seed % 3 != 1;
-      c.before = seed % 4 == 2 ? ~0u - 2 : 0;   // the third call would be number 0
+      c.before = seed % 4 == 2 ? ~0u - 2 : 0;  // the third call would be number 0
       runner.check(c);
     }
   }
@@ -232,8 +237,8 @@ void check_walked(ScanRunner& runner, const ScanCase& c) {
   EXPECT_GT(runner.mended(), 0u);
 }
 
-// Chains that come from large states to small ones, so that composed maps are rounded by more than the tolerance: by all kernels,
-// with pieces that wait for each other and pieces that do not.
+// Chains that come from large states to small ones, so that composed maps are rounded by more than the tolerance: by
+// all kernels, with pieces that wait for each other and pieces that do not.
 TEST(Scan, RowsFollowFromEachOther) {
   ScanCell cell = linear_cell();
   cell.ranges = {{0.97, 1}, {-10, 10}};
@@ -266,13 +271,13 @@ TEST(Scan, RowsFollowFromEachOther) {
   }
 }
 
-// In 16 bits a walk does not begin at rows, which are rounded: where small states follow large ones it would spoil what was right. Nor
-// are finals rounded.
+// In 16 bits a walk does not begin at rows, which are rounded: where small states follow large ones it would spoil what
+// was right. Nor are finals rounded.
 TEST(Scan, RoundedRowsAreNoPlaceToBeginAt) {
   ScanCell cell = linear_cell();
   cell.ranges = {{0.9, 1}, {-300, 300}};
   for (ScanFormat format : {kBF16, kF16}) {
-    format.tolerance = 5e-4;   // what f32 itself leaves where 3000 become 1
+    format.tolerance = 5e-4;  // what f32 itself leaves where 3000 become 1
     for (std::uint64_t seed = 60; seed < 63; ++seed) {
       ScanRunner runner(cell, format, interleaved(seed));
       ScanCase c;

@@ -1,5 +1,6 @@
-// Inputs that lack an axis of the channels: threads of a warp that read the same entries divide their copies (Sharers of lanes.cuh), in rows
-// of sixteen bytes where what a warp reads is one row in memory. Rows of 4 to 32 columns, beside such as are not whole or not alone in a warp.
+// Inputs that lack an axis of the channels: threads of a warp that read the same entries divide their copies (Sharers
+// of lanes.cuh), in rows of sixteen bytes where what a warp reads is one row in memory. Rows of 4 to 32 columns, beside
+// such as are not whole or not alone in a warp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ TEST_P(SharedInputs, AgreeWithOracle) {
   const std::string wrong = try_cell(kCell, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
     oracle::Random random(31);
-    for (const auto& [d, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{{2, 64}, {5, 32}, {4, 16}, {3, 8}, {9, 4}, {3, 12}, {2, 36}, {7, 6}, {40, 1}}) {
+    for (const auto& [d, n] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {2, 64}, {5, 32}, {4, 16}, {3, 8}, {9, 4}, {3, 12}, {2, 36}, {7, 6}, {40, 1}}) {
       Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {d, n}), .steps = 67};
       with.starts_given = true;
       with.f64_tolerance = 1e-11;
@@ -43,7 +45,8 @@ TEST_P(SharedInputs, AgreeWithOracle) {
           const RunOutput output = solver.run(binding.run, options, report);
           std::string what = trial.verify(binding.run, output, shape.lengths);
           if (what.empty() && !report.converged) what = "reported as not converged";
-          if (!what.empty()) return fmt::format("{}, d {}, n {}{}: {}", to_string(strategy), d, n, shape.packed ? ", packed" : "", what);
+          if (!what.empty())
+            return fmt::format("{}, d {}, n {}{}: {}", to_string(strategy), d, n, shape.packed ? ", packed" : "", what);
         }
       }
     }

@@ -12,10 +12,10 @@
 
 #include "compiler/syntax/diagnostic.h"
 #include "compiler/syntax/parse.h"
-#include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/cuda/device/card_on_paper.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/device/nvrtc.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/cuda/ship/print_shipped.h"
 #include "runtime/data/errors.h"
 #include "tests/engines/against_oracle.h"
@@ -36,8 +36,7 @@ Outcome shell(const std::string& command) {
   Outcome outcome{};
   FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   char buffer[4096];
-  for (std::size_t n; pipe && (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    outcome.text.append(buffer, n);
+  for (std::size_t n; pipe && (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) outcome.text.append(buffer, n);
   outcome.status = pipe ? pclose(pipe) : -1;
   return outcome;
 }
@@ -72,8 +71,7 @@ Files files_of(const LoweredCell& cell, Dtype dtype = Dtype::F32, const std::str
   const ShippedCell& shipped = *made;
   const ShipOrigin origin{"cell " + cell.graph.name, " * a test\n"};
   return {print_cuda_source(shipped, request, origin), print_source_header(shipped, request, origin),
-          print_module_source(shipped, origin), print_module_header(shipped, request, origin, file),
-          request.prefix};
+          print_module_source(shipped, origin), print_module_header(shipped, request, origin, file), request.prefix};
 }
 
 /// Both headers, in C99 and in C++, with a program that calls everything. cuda.h is a stand-in where there is
@@ -82,11 +80,10 @@ void expect_clean_headers(const Files& files, const Scratch& scratch) {
   save(scratch / "source.h", files.source_header);
   save(scratch / "module.h", files.module_header);
   const std::string& p = files.prefix;
-  save(scratch / "a.c",
-       fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
-                   "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + "
-                   "{0}_message(0)[0] + {0}_about()[0]; }}\n",
-                   p));
+  save(scratch / "a.c", fmt::format("#include \"source.h\"\nint main(void) {{ {0}_lengths l; {0}_arrays a; int64_t n; "
+                                    "return {0}_workspace(&l, &a, &n) + {0}_forward(&l, &a, 0, 0, n, 0) + "
+                                    "{0}_message(0)[0] + {0}_about()[0]; }}\n",
+                                    p));
   save(scratch / "b.c", fmt::format("#include \"module.h\"\nint main(void) {{ {0}_module m; {0}_lengths "
                                     "l; {0}_arrays a; int64_t n = 0;\n"
                                     "memset(&l, 0, sizeof l); memset(&a, 0, sizeof a);\n"
@@ -97,8 +94,8 @@ void expect_clean_headers(const Files& files, const Scratch& scratch) {
   for (const char* name : {"a.c", "b.c"})
     for (const char* how : {"-x c -std=c99 -pedantic", "-x c++ -std=c++11"}) {
       const Outcome made =
-          shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER,
-                            how, scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
+          shell(fmt::format("{} {} -Wall -Wextra -Werror -fsyntax-only -I{} -I{} {}", CELLC_HOST_COMPILER, how,
+                            scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / name));
       ASSERT_EQ(made.status, 0) << made.text.substr(0, 2000);
     }
 }
@@ -129,7 +126,8 @@ TEST_P(ShippedFiles, HeadersAreCleanCAndCpp) {
 TEST(ShippedNames, OfCellsLikeOurOwn) {
   for (const char* name : {"cellc", "cellc_run", "cellc_scan"}) {
     SCOPED_TRACE(name);
-    const SourceText source("own.cell", fmt::format("cell {}[d] {{\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}}\n", name));
+    const SourceText source("own.cell",
+                            fmt::format("cell {}[d] {{\n  state h[d]\n  input x[d]\n  h' = tanh(h + x)\n}}\n", name));
     Diagnostics diagnostics;
     const File tree = parse(source, diagnostics);
     ASSERT_TRUE(diagnostics.empty());
@@ -168,8 +166,7 @@ TEST_P(ShippedModules, CompileUnderNvrtc) {
   if (std::atoi(nvrtc_version(reason).c_str()) >= 13) options = {"--Ofast-compile=max"};
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
-    const CompiledKernels ptx =
-        compile_cuda({"cell.cu", files_of(cell).module, options}, "sm_80", CompiledKind::Ptx);
+    const CompiledKernels ptx = compile_cuda({"cell.cu", files_of(cell).module, options}, "sm_80", CompiledKind::Ptx);
     EXPECT_TRUE(has(ptx.code, fmt::format(".entry {}_copy", c_prefix(cell.graph.name))));
     EXPECT_EQ(ptx.log, "");
   }
@@ -236,8 +233,9 @@ int main(void) {
   return loaded == 1 && result == CELLC_NO_CODE ? 0 : 1;
 }
 )");
-  const Outcome ran = shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER,
-                                        scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
+  const Outcome ran =
+      shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER,
+                        scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
   EXPECT_EQ(ran.status, 0) << ran.text;
   EXPECT_NE(ran.text.find("no code for this device"), std::string::npos) << ran.text;
 }
@@ -325,11 +323,12 @@ Outcome listen(const std::string& main) {
   const oracle::Example& file = oracle::example_named("16_slstm_diag");
   save(scratch / "module.h", files_of(LoweredCell(file.source, file.tree, file.tree.cells.at(0))).module_header);
   save(scratch / "use.c", std::string(kListeningDriver) + kOneCall + main);
-  return shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER, scratch.path(),
-                           CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
+  return shell(fmt::format("{0} -x c -std=c99 -Wall -Wextra -Werror -I{1} -I{2} {3} -o {4} && {4}", CELLC_HOST_COMPILER,
+                           scratch.path(), CELLC_SOURCE_DIR "/tests/gpu/fake", scratch / "use.c", scratch / "use"));
 }
 
-// Four inputs of f32 in three stages of eight steps are 48 KiB: without what the kernel has of its own they would need no leave.
+// Four inputs of f32 in three stages of eight steps are 48 KiB: without what the kernel has of its own they would need
+// no leave.
 TEST(ShippedModule, AsksForSharedMemoryBesidesItsOwn) {
   const Outcome ran = listen(R"(
 int main(void) {
@@ -410,8 +409,7 @@ TEST_F(ShippedCubins, AreTheSameEveryTime) {
 /// Reads NAME.bin of every input and param, writes NAME.out of every state, out and final.
 std::string program(const CellGraph& cell, const std::string& p, bool module) {
   const CallLayout layout = call_layout(cell);
-  std::string text =
-      module ? "#include \"cell.h\"\n" : "#include <cuda_runtime_api.h>\n#include \"cell.h\"\n";
+  std::string text = module ? "#include \"cell.h\"\n" : "#include <cuda_runtime_api.h>\n#include \"cell.h\"\n";
   text += "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n";
   text += module ? "#define PUT(to, from, n) cuMemcpyHtoD((CUdeviceptr)(uintptr_t)(to), from, n)\n#define "
                    "GET(to, from, n) cuMemcpyDtoH(to, (CUdeviceptr)(uintptr_t)(from), n)\n"
@@ -478,8 +476,7 @@ std::string program(const CellGraph& cell, const std::string& p, bool module) {
                     "  result = {0}_forward(&m, &lengths, &arrays, 0, "
                     "(CUdeviceptr)(uintptr_t)room((size_t)bytes), bytes, (CUdeviceptr)(uintptr_t)status);\n",
                     p)
-              : fmt::format(
-                    "  result = {0}_forward(&lengths, &arrays, 0, room((size_t)bytes), bytes, status);\n", p);
+              : fmt::format("  result = {0}_forward(&lengths, &arrays, 0, room((size_t)bytes), bytes, status);\n", p);
   text += fmt::format(
       "  if (result) {{ puts({0}_message(result)); return 2; }}\n  GET(told, status, 4 * 64);\n  for (i = 0; "
       "i < lengths.sequences; ++i) if (told[i]) return 1;\n",
@@ -516,8 +513,7 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
     CudaBuildRequest request;
     request.dtype = dtype;
     request.architectures = {gpu->facts().architecture()};
-    for (const auto& [axis, n] : needed_lengths(cell, sizes, false))
-      request.dims[cell.graph.graph.axis(axis).name] = n;
+    for (const auto& [axis, n] : needed_lengths(cell, sizes, false)) request.dims[cell.graph.graph.axis(axis).name] = n;
     CellGraph fixed = cell.graph;
     for (const auto& [axis, n] : needed_lengths(cell, sizes, false)) fixed.graph.fix_length(axis, n);
     for (const CudaTarget target : {CudaTarget::Cubin, CudaTarget::Ptx, CudaTarget::Source}) {
@@ -545,44 +541,35 @@ TEST_P(ShippedPrograms, HaveTheBitsOfARun) {
       for (const CallField& f : call_layout(fixed).fields) {
         if (f.kind == FieldKind::Input || f.kind == FieldKind::Param || f.kind == FieldKind::Start) {
           const Array a = convert(binding.run.symbols[f.id], f.is_storage() ? dtype : arithmetic_of(dtype));
-          save(scratch / (f.member + ".bin"),
-               std::string(static_cast<const char*>(a.data()),
-                           static_cast<std::size_t>(a.count()) * size_of(a.dtype())));
+          save(scratch / (f.member + ".bin"), std::string(static_cast<const char*>(a.data()),
+                                                          static_cast<std::size_t>(a.count()) * size_of(a.dtype())));
         }
         if (f.kind == FieldKind::State || f.kind == FieldKind::Out || f.kind == FieldKind::Final) {
-          const std::string written =
-              f.kind == FieldKind::Final ? cell.graph.symbols[f.id].name + ".final" : f.name;
+          const std::string written = f.kind == FieldKind::Final ? cell.graph.symbols[f.id].name + ".final" : f.name;
           name_of[written] = f.member;
-          const auto found =
-              std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
+          const auto found = std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
           ASSERT_NE(found, want.end()) << written;
-          save(scratch / (f.member + ".size"), std::to_string(static_cast<std::size_t>(found->second.count()) *
-                                                            size_of(found->second.dtype())));
+          save(scratch / (f.member + ".size"),
+               std::to_string(static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype())));
         }
       }
       const std::string in = "cd " + scratch.path() + " && ";
       const Outcome made =
           target == CudaTarget::Source
-              ? shell(
-                    in +
-                    fmt::format(
-                        "{0}/bin/nvcc -arch={1} -std=c++17 -c cell.cu -o cell.o && {2} -x c++ -fpermissive -w -I{0}/include "
-                        "use.c -x none cell.o -L{0}/lib64 -lcudart_static -lpthread -ldl -lrt -o use",
-                        cuda, gpu->facts().architecture(), CELLC_HOST_COMPILER))
-              : shell(in +
-                      fmt::format(
-                          "{0} -x c++ -fpermissive -w -I{1}/include use.c -L{1}/lib64/stubs -lcuda -o use",
-                          CELLC_HOST_COMPILER, cuda));
+              ? shell(in + fmt::format("{0}/bin/nvcc -arch={1} -std=c++17 -c cell.cu -o cell.o && {2} -x c++ "
+                                       "-fpermissive -w -I{0}/include "
+                                       "use.c -x none cell.o -L{0}/lib64 -lcudart_static -lpthread -ldl -lrt -o use",
+                                       cuda, gpu->facts().architecture(), CELLC_HOST_COMPILER))
+              : shell(in + fmt::format("{0} -x c++ -fpermissive -w -I{1}/include use.c -L{1}/lib64/stubs -lcuda -o use",
+                                       CELLC_HOST_COMPILER, cuda));
       ASSERT_EQ(made.status, 0) << made.text.substr(0, 3000);
       const Outcome ran = shell(in + "./use image && ldd use");
       ASSERT_EQ(ran.status, 0) << ran.text;
       EXPECT_EQ(ran.text.find("cellc."), std::string::npos) << ran.text;
       for (const auto& [written, name] : name_of) {
-        const auto found =
-            std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
+        const auto found = std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
         const std::string got = text_of(scratch / (name + ".out"));
-        const std::size_t bytes =
-            static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype());
+        const std::size_t bytes = static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype());
         ASSERT_EQ(got.size(), bytes);
         EXPECT_EQ(std::memcmp(got.data(), found->second.data(), bytes), 0) << name;
       }

@@ -21,8 +21,7 @@ struct ShippedOnDevice::Room {
     const auto n = [](int count) { return static_cast<std::size_t>(count); };
     symbols.resize(n(r.symbols)), part.resize(n(r.part));
     inputs.resize(n(r.inputs)), states.resize(n(r.states)), outs.resize(n(r.outs));
-    finals.resize(n(r.states)), addresses.resize(n(r.addresses)), before.resize(n(r.before)),
-        once.resize(n(r.once));
+    finals.resize(n(r.states)), addresses.resize(n(r.addresses)), before.resize(n(r.before)), once.resize(n(r.once));
     views.resize(n(r.views)), starts.resize(n(r.starts)), lasts.resize(n(r.starts)),
         argument.resize(n(r.argument_words));
     work = {symbols.data(), inputs.data(),    states.data(),  outs.data(), finals.data(),
@@ -40,14 +39,12 @@ ShippedOnDevice::ShippedOnDevice(Gpu& gpu, const ShippedCell& cell) : gpu_(gpu),
   module_ = gpu.load({cell.cell().name + ".cu", cell.text, {}});
   for (const std::string& name : cell.kernels) functions_.push_back(gpu.function(module_, name));
   device_.self = this;
-  device_.facts =
-      cellc_facts_of(&cell.table(), gpu.facts().multiprocessors, static_cast<int>(gpu.facts().l2_bytes));
+  device_.facts = cellc_facts_of(&cell.table(), gpu.facts().multiprocessors, static_cast<int>(gpu.facts().l2_bytes));
   device_.resident = [](void* self, int kernel, int threads, std::int64_t shared) {
     auto& that = *static_cast<ShippedOnDevice*>(self);
     return that.gpu_.resident_blocks(that.functions_.at(kernel), threads, shared);
   };
-  device_.launch = [](void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument,
-                      std::size_t) {
+  device_.launch = [](void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument, std::size_t) {
     auto& that = *static_cast<ShippedOnDevice*>(self);
     GpuLaunch launch;
     launch.grid.x = grid.blocks;
@@ -85,16 +82,15 @@ int ShippedOnDevice::workspace(const void* lengths, const void* arrays, std::int
   return cellc_count_bytes(&call, &room.work, lengths, arrays, bytes);
 }
 
-int ShippedOnDevice::forward(const void* lengths, const void* arrays, GpuAddress workspace,
-                             std::int64_t bytes, GpuAddress status) {
+int ShippedOnDevice::forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes,
+                             GpuAddress status) {
   Room room(cell_.table());
   cellc_call call = begin();
   launched.clear();
   return cellc_run_call(&call, &room.work, lengths, arrays, workspace, bytes, status);
 }
 
-std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype dtype,
-                                                  const Options& options) {
+std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype dtype, const Options& options) {
   const BoundRun& run = binding.run;
   const CellGraph& cell = cell_.cell();
   const Dtype arithmetic = arithmetic_of(dtype);
@@ -122,9 +118,7 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   // Rows with gaps: row r of the run begins at place(r), whatever sequence it is of, and step 0 of the first
   // at first_place().
   const bool in_one = binding.packed || !steps;
-  const auto step_stride = [&](std::int64_t n) {
-    return options.descending ? -(n + options.gap) : n + options.gap;
-  };
+  const auto step_stride = [&](std::int64_t n) { return options.descending ? -(n + options.gap) : n + options.gap; };
   const auto sequence_stride = [&](std::int64_t n) { return steps * (n + options.gap) + options.gap; };
   const auto first_place = [&](std::int64_t n) {
     return options.descending && rows ? ((in_one ? rows : steps) - 1) * (n + options.gap) : 0;
@@ -163,16 +157,13 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   };
   std::vector<Written> written;
   std::map<int, int> update_of;
-  for (std::size_t u = 0; u < cell.updates.size(); ++u)
-    update_of[cell.updates[u].symbol] = static_cast<int>(u);
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of[cell.updates[u].symbol] = static_cast<int>(u);
   std::map<int, std::pair<GpuAddress, std::size_t>> starts;
   for (const CallField& f : cell_.layout().fields) {
     const std::int64_t n = entries(field_axes(cell, f));
     const auto rows_at = [&](GpuAddress at) {
-      arrays[static_cast<std::size_t>(f.word)] =
-          at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
-      arrays[static_cast<std::size_t>(f.word) + 1] =
-          strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
+      arrays[static_cast<std::size_t>(f.word)] = at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
+      arrays[static_cast<std::size_t>(f.word) + 1] = strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
       arrays[static_cast<std::size_t>(f.word) + 2] = strided ? static_cast<std::uint64_t>(step_stride(n)) : 0;
     };
     const std::int64_t room = room_of(n);
@@ -207,10 +198,9 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
         const Array given = convert(run.symbols[f.id], dtype);
         Array apart(dtype, {std::max<std::int64_t>(1, room)});
         for (std::int64_t r = 0; r < rows; ++r)
-          std::memcpy(
-              static_cast<std::byte*>(apart.data()) + static_cast<std::size_t>(place(r, n)) * size_of(dtype),
-              static_cast<const std::byte*>(given.data()) + static_cast<std::size_t>(r * n) * size_of(dtype),
-              static_cast<std::size_t>(n) * size_of(dtype));
+          std::memcpy(static_cast<std::byte*>(apart.data()) + static_cast<std::size_t>(place(r, n)) * size_of(dtype),
+                      static_cast<const std::byte*>(given.data()) + static_cast<std::size_t>(r * n) * size_of(dtype),
+                      static_cast<std::size_t>(n) * size_of(dtype));
         rows_at(upload(apart));
         break;
       }
@@ -244,8 +234,7 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
       case FieldKind::Final:
         if (options.in_place && starts.contains(f.id)) {
           arrays[static_cast<std::size_t>(f.word)] = starts[f.id].first;
-          written.push_back(
-              {cell.symbols[f.id].name + ".final", starts[f.id].first, arithmetic, sequences * n, 0});
+          written.push_back({cell.symbols[f.id].name + ".final", starts[f.id].first, arithmetic, sequences * n, 0});
         } else {
           write(cell.symbols[f.id].name + ".final", arithmetic, sequences * n, 0);
         }
@@ -257,8 +246,8 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
       case FieldKind::FinalInputHistory: {
         std::int64_t depth = 0;
         for (const Reach& r : reaches(cell, f.id))
-          depth = std::max(
-              depth, r.lag + (r.axis == kNoAxis ? 0 : run.sizes.at(cell.graph.axis(r.axis).extent_of) - 1));
+          depth =
+              std::max(depth, r.lag + (r.axis == kNoAxis ? 0 : run.sizes.at(cell.graph.axis(r.axis).extent_of) - 1));
         write(cell.symbols[f.id].name + ".lag", dtype, sequences * n * depth, 0);
         break;
       }
@@ -266,9 +255,8 @@ std::map<std::string, Array> ShippedOnDevice::run(const Binding& binding, Dtype 
   }
   const auto checked = [&](int result, const char* what) {
     if (result)
-      throw std::runtime_error(
-          std::string(what) + ": " +
-          (result < CELLC_MISSING_FIELD ? cellc_message(result) : std::to_string(result)));
+      throw std::runtime_error(std::string(what) + ": " +
+                               (result < CELLC_MISSING_FIELD ? cellc_message(result) : std::to_string(result)));
   };
   std::int64_t bytes = 0, any = 0;
   checked(workspace(lengths.data(), nullptr, &any), "the workspace of any arrays");

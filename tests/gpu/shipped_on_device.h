@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/device/wrapped_gpu.h"
-#include "runtime/data/bind.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/ship/shipped_cell.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 
-/// A device as shipped code sees it: it launches without clusters, so that short scans draw their pieces, in another order of
-/// sums. What has its bits runs on this.
+/// A device as shipped code sees it: it launches without clusters, so that short scans draw their pieces, in another
+/// order of sums. What has its bits runs on this.
 class WithoutClusters final : public WrappedGpu {
  public:
   using WrappedGpu::WrappedGpu;
@@ -36,8 +36,7 @@ class ShippedOnDevice {
 
   /// A call from scratch: lengths and arrays are words, as the structs of the header lay them out.
   int workspace(const void* lengths, const void* arrays, std::int64_t* bytes);
-  int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes,
-              GpuAddress status);
+  int forward(const void* lengths, const void* arrays, GpuAddress workspace, std::int64_t bytes, GpuAddress status);
 
   std::vector<int> launched;  ///< kernels by number, of the last call
   bool trusts = false;        ///< all memory is taken for the device's

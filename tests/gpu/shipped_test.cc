@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/cuda/device/card_on_paper.h"
 #include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/cuda/ship/fat_binary.h"
 #include "runtime/data/errors.h"
 #include "tests/emulator/emulator.h"
@@ -36,7 +36,7 @@ std::unique_ptr<Gpu> open_device(int multiprocessors = 0) {
   quick.optimisation = 0;
   if (multiprocessors) {
     quick.multiprocessors = multiprocessors;
-    quick.optimisation = 1;   // and there is more to run
+    quick.optimisation = 1;  // and there is more to run
   }
   return open_emulator(quick);
 }
@@ -51,9 +51,8 @@ std::string difference(const std::map<std::string, Array>& got,
       return fmt::format("{} has {} entries, not {}", name, found->second.count(), array.count());
     const std::size_t size = size_of(array.dtype());
     for (std::int64_t i = 0; i < array.count(); ++i)
-      if (std::memcmp(
-              static_cast<const std::byte*>(found->second.data()) + static_cast<std::size_t>(i) * size,
-              static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(i) * size, size) != 0)
+      if (std::memcmp(static_cast<const std::byte*>(found->second.data()) + static_cast<std::size_t>(i) * size,
+                      static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(i) * size, size) != 0)
         return fmt::format("{}[{}] is {}, not {}", name, i, found->second.get(i), array.get(i));
   }
   return "";
@@ -68,13 +67,11 @@ TEST_P(Shipped, HasTheBitsOfARun) {
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
-      if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" &&
-          std::string(GetParam()) != "06_sru")
+      if (dtype == Dtype::BF16 && std::string(GetParam()) != "01_para_gru" && std::string(GetParam()) != "06_sru")
         continue;
       oracle::Random random(5);
       for (const std::int64_t channels : {32, 3}) {
-        const std::map<std::string, std::int64_t> sizes =
-            oracle::axis_lengths(cell.oracle, {channels, 2, 3, 2});
+        const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 3, 2});
         ShipRequest request;
         request.dtype = dtype;
         request.lengths = needed_lengths(cell, sizes, channels == 3);
@@ -120,9 +117,12 @@ INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
                                          "39_kalman1", "e_mamba_mixer", "x06_kalman2", "x15_qrnn2"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// A default that is a number is kept in the storage type, as an array in its place would be. (0.3 is none that 16 bits hold.)
+/// A default that is a number is kept in the storage type, as an array in its place would be. (0.3 is none that 16 bits
+/// hold.)
 TEST(ShippedDefaults, OfSixteenBitsAreRoundedLikeArrays) {
-  const SourceText source("default.cell", "cell default[d] {\n  state h[d] = 0.3\n  input x[d]\n  param a = 0.3\n  h' = tanh(a*h + x)\n}\n");
+  const SourceText source(
+      "default.cell",
+      "cell default[d] {\n  state h[d] = 0.3\n  input x[d]\n  param a = 0.3\n  h' = tanh(a*h + x)\n}\n");
   const AnalysedCell cell = analyse_text(source, "");
   const std::unique_ptr<Gpu> gpu = open_device();
   for (const Dtype dtype : {Dtype::F16, Dtype::BF16, Dtype::F32}) {
@@ -140,12 +140,15 @@ TEST(ShippedDefaults, OfSixteenBitsAreRoundedLikeArrays) {
     asked.random_seed = 1;
     const Binding drawn = bind(cell.cell, asked);
     asked.random_seed = std::nullopt;
-    asked.inputs["x"] = {"test", drawn.run.symbols[static_cast<std::size_t>(shipped.layout().fields.at(0).id)].with_shape({2, 5, 3})};
+    asked.inputs["x"] = {
+        "test", drawn.run.symbols[static_cast<std::size_t>(shipped.layout().fields.at(0).id)].with_shape({2, 5, 3})};
     const Binding binding = bind(cell.cell, asked);
     CudaSolver fresh(*gpu, cell.cell, cell.structure, dtype);
     SolveReport report;
     const RunOutput output = fresh.run(binding.run, {}, report);
-    EXPECT_EQ(difference(program.run(binding, dtype, {.defaults = true}), written_arrays(cell.cell, binding, output)), "") << to_string(dtype);
+    EXPECT_EQ(difference(program.run(binding, dtype, {.defaults = true}), written_arrays(cell.cell, binding, output)),
+              "")
+        << to_string(dtype);
   }
 }
 
@@ -173,9 +176,8 @@ class ShippedCall : public testing::Test {
                  {.sizes = sizes, .steps = steps, .starts_given = true});
   }
   std::string kernel(std::size_t launch) const {
-    return launch < program->launched.size()
-               ? shipped->kernels[static_cast<std::size_t>(program->launched[launch])]
-               : "";
+    return launch < program->launched.size() ? shipped->kernels[static_cast<std::size_t>(program->launched[launch])]
+                                             : "";
   }
   bool launched(const std::string& part) const {
     for (std::size_t i = 0; i < program->launched.size(); ++i)
@@ -242,12 +244,13 @@ TEST_F(ShippedCall, ScansAreThoseOfOpenLengths) {
 /// Long sequences stream: by rows with several carriers or, where those would be too many for the card, with one.
 TEST_F(ShippedCall, LongSequencesStreamAsARunDoes) {
   struct Case {
-    std::int64_t channels, steps;   // ten pieces a multiprocessor, 64 of more than eight channels
+    std::int64_t channels, steps;  // ten pieces a multiprocessor, 64 of more than eight channels
     int multiprocessors;
     const char* kernel;
   };
-  for (const Case& c : {Case{1, 45000, 1, "stream_time1"}, Case{8, 6000, 1, "stream_rows8_forward_carried8"},
-                        Case{8, 93000, 16, "stream_rows8_forward_carried4"}, Case{32, 18500, 1, "stream_rows32_forward_carried32"}}) {
+  for (const Case& c :
+       {Case{1, 45000, 1, "stream_time1"}, Case{8, 6000, 1, "stream_rows8_forward_carried8"},
+        Case{8, 93000, 16, "stream_rows8_forward_carried4"}, Case{32, 18500, 1, "stream_rows32_forward_carried32"}}) {
     SCOPED_TRACE(c.kernel);
     make("08_gilr", c.channels, Strategy::Scan, c.multiprocessors);
     if (gpu->facts().multiprocessors != c.multiprocessors) GTEST_SKIP() << "a card needs a million steps to stream";
@@ -274,7 +277,8 @@ TEST_F(ShippedCall, StridesAreTheCallersOwn) {
                                          apart = program->run(binding, Dtype::F32, {.gap = 3}),
                                          down = program->run(binding, Dtype::F32, {.descending = true});
       EXPECT_EQ(difference(apart, {plain.begin(), plain.end()}), "") << name << (packed ? ", packed" : "");
-      EXPECT_EQ(difference(down, {plain.begin(), plain.end()}), "") << name << (packed ? ", packed, descending" : ", descending");
+      EXPECT_EQ(difference(down, {plain.begin(), plain.end()}), "")
+          << name << (packed ? ", packed, descending" : ", descending");
     }
   }
 }
@@ -318,8 +322,7 @@ TEST_F(ShippedCall, WorkspacesCanBeKept) {
 
 TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
   make("01_para_gru", 32);
-  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)),
-      lengths{32, 2, 100, 0, 0, 0, 0};
+  std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words)), lengths{32, 2, 100, 0, 0, 0, 0};
   std::int64_t bytes = 0;
   const GpuBuffer memory(*gpu, 1 << 22);
   const auto call = [&](std::int64_t with) {
@@ -345,7 +348,8 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
     EXPECT_EQ(call(bytes), CELLC_UNALIGNED_FIELD + static_cast<int>(f));
     word = right;
   }
-  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address(), bytes, memory.address() + (1 << 21) + 2), CELLC_UNALIGNED_STATUS);
+  EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address(), bytes, memory.address() + (1 << 21) + 2),
+            CELLC_UNALIGNED_STATUS);
   EXPECT_TRUE(program->launched.empty());
   EXPECT_EQ(program->forward(lengths.data(), arrays.data(), memory.address() + (1 << 21), 256, 0),
             CELLC_SMALL_WORKSPACE);
@@ -369,7 +373,10 @@ TEST_F(ShippedCall, BadUseGivesAMessageAndDoesNothing) {
 
 /// What is told in 32 bits: how far the entries of a channel lie apart.
 TEST(ShippedLimits, EntriesOfAChannelFarApart) {
-  const AnalysedCell cell = analyse_text(SourceText("wide.cell", "cell wide[n=3, d] {\n  state h[n,d]\n  input x[d]\n  param a[n,n]\n  h' = tanh(a@h + x)\n}\n"), "");
+  const AnalysedCell cell = analyse_text(
+      SourceText("wide.cell",
+                 "cell wide[n=3, d] {\n  state h[n,d]\n  input x[d]\n  param a[n,n]\n  h' = tanh(a@h + x)\n}\n"),
+      "");
   const std::unique_ptr<Gpu> gpu = open_device();
   ShipRequest request;
   request.card = gpu->facts();
@@ -410,8 +417,8 @@ TEST(ShippedCells, AskForTheLengthsThatCodeDependsOn) {
   EXPECT_EQ(built("01_para_gru", {}), built("01_para_gru", {}));
 }
 
-/// The workspace of any arrays is enough for those that are given, also where all of these are copied on their way in any case, and
-/// starts as well, since finals are written over them.
+/// The workspace of any arrays is enough for those that are given, also where all of these are copied on their way in
+/// any case, and starts as well, since finals are written over them.
 TEST(ShippedCells, NeedNoMoreThanForAnyArrays) {
   const std::unique_ptr<Gpu> gpu = open_device();
   const AnalysedCell cell = analyse_text(SourceText("two_scans.cell", R"(cell two_scans[d] {
@@ -430,7 +437,8 @@ TEST(ShippedCells, NeedNoMoreThanForAnyArrays) {
   ShippedOnDevice program(*gpu, shipped);
   const std::vector<std::uint64_t> lengths{3, 2, 100, 0, 0, 0, 0};
   std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped.layout().words));
-  for (const CallField& f : shipped.layout().fields)   // by symbol: nothing runs, and all that counts is that the two are one
+  for (const CallField& f :
+       shipped.layout().fields)  // by symbol: nothing runs, and all that counts is that the two are one
     arrays[static_cast<std::size_t>(f.word)] = (std::uint64_t{1} << 20) * static_cast<std::uint64_t>(f.id + 1);
   std::int64_t any = 0, these = 0;
   ASSERT_EQ(program.workspace(lengths.data(), nullptr, &any), 0);

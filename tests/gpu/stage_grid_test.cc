@@ -37,14 +37,14 @@ TEST(StageGrid, ARunIsCyclicIfItIsALittleLargerThanTheCache) {
   Launch launch;
   launch.plan.strategy = launch.variant.kernel = CELLC_SEGMENTED;
   launch.plan.segment = 64;
-  EXPECT_FALSE(launch.of(1, 512, 1024).cyclic);   // 8 MiB
-  EXPECT_TRUE(launch.of(8, 512, 1024).cyclic);    // 64 MiB
+  EXPECT_FALSE(launch.of(1, 512, 1024).cyclic);  // 8 MiB
+  EXPECT_TRUE(launch.of(8, 512, 1024).cyclic);   // 64 MiB
   EXPECT_TRUE(launch.of(1, 65536, 64).cyclic);
   EXPECT_FALSE(launch.of(8, 2048, 1024).cyclic);  // 256 MiB
   launch.stage.storage_bytes = 2;
-  EXPECT_TRUE(launch.of(1, 8192, 1024).cyclic);   // of 16 bits, 64 MiB
+  EXPECT_TRUE(launch.of(1, 8192, 1024).cyclic);  // of 16 bits, 64 MiB
   launch.card.l2_bytes = 0;
-  EXPECT_FALSE(launch.of(8, 512, 1024).cyclic);   // of a card that does not say
+  EXPECT_FALSE(launch.of(8, 512, 1024).cyclic);  // of a card that does not say
   launch.variant.kernel = CELLC_SEQUENTIAL;
   launch.card.l2_bytes = 50 << 20;
   EXPECT_FALSE(launch.of(8, 512, 1024).cyclic);
@@ -72,7 +72,7 @@ TEST(StageGrid, AStreamHasCarriersForTheChannelsOfAChain) {
   const cellc_grid scan = launch.of(1, 44800, 1);
   EXPECT_FALSE(scan.cooperative);  // it looks back for itself
   EXPECT_EQ(scan.threads, 7u * 32);
-  EXPECT_EQ(scan.blocks, 11u);     // the first piece begins up to 15 bytes early
+  EXPECT_EQ(scan.blocks, 11u);  // the first piece begins up to 15 bytes early
   v.buffers = 3;
   v.carried = 1;
   const cellc_grid stream = launch.of(1, 44800, 1);
@@ -104,15 +104,16 @@ TEST(StageGrid, AStreamPaysWhereChainsAreFew) {
     v.copy = channels > 1 ? CELLC_ROWS : CELLC_TIME;
     for (v.channels = 1; 2 * v.channels <= channels && v.channels < CELLC_WARP;) v.channels *= 2;
     const std::int64_t chains = cellc_divide_up(channels, v.channels) * sequences;
-    if (!cellc_stream_block(&launch.stage, &launch.card, &v) || !cellc_streams(&launch.card, &launch.run, chains, &v)) v.buffers = 0;
+    if (!cellc_stream_block(&launch.stage, &launch.card, &v) || !cellc_streams(&launch.card, &launch.run, chains, &v))
+      v.buffers = 0;
     return v;
   };
   EXPECT_EQ(variant_of(9, 1 << 24, 1).carried, 1);
-  EXPECT_EQ(variant_of(10, 1 << 24, 1).buffers, 0);   // so many carriers cost more than they save
+  EXPECT_EQ(variant_of(10, 1 << 24, 1).buffers, 0);  // so many carriers cost more than they save
   EXPECT_EQ(variant_of(1, 1 << 21, 32).carried, 4);
   EXPECT_EQ(variant_of(1, 1 << 20, 128).carried, 32);
   EXPECT_EQ(variant_of(1, 1 << 19, 256).buffers, 0);
-  EXPECT_EQ(variant_of(1, 1 << 20, 32).buffers, 0);   // too short
+  EXPECT_EQ(variant_of(1, 1 << 20, 32).buffers, 0);  // too short
 }
 
 TEST(StageGrid, ScansOfManyChainsDoNotCrowdMemory) {
@@ -150,8 +151,10 @@ TEST(StageGrid, WalksOfManyLanesDoNotCrowdMemory) {
   /// Steps that a warp stages at once, of lanes that neighbour each other in memory.
   const auto steps_of = [&](std::int64_t lanes, int segments = 0) {
     const cellc_variant v = cellc_walk_variant(&launch.stage, &launch.card, 1, 1, lanes, 2048, segments);
-    const int inputs = segments ? std::max(launch.stage.step_inputs, launch.stage.carried_inputs) : launch.stage.step_inputs;
-    EXPECT_EQ(v.shared_bytes, launch.stage.warps * CELLC_STAGES_AHEAD * v.steps * inputs * CELLC_WARP * v.width * launch.stage.storage_bytes);
+    const int inputs =
+        segments ? std::max(launch.stage.step_inputs, launch.stage.carried_inputs) : launch.stage.step_inputs;
+    EXPECT_EQ(v.shared_bytes, launch.stage.warps * CELLC_STAGES_AHEAD * v.steps * inputs * CELLC_WARP * v.width *
+                                  launch.stage.storage_bytes);
     return v.steps;
   };
   EXPECT_EQ(steps_of(16 * 2048), 8) << "71 KB a multiprocessor";
@@ -189,14 +192,14 @@ TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
   EXPECT_EQ(grid.cluster, 16u);
   EXPECT_EQ(grid.blocks, 32u * 16);
   EXPECT_FALSE(grid.cooperative);
-  EXPECT_TRUE(of(1, 2000, 1024));   // a piece that is not full
+  EXPECT_TRUE(of(1, 2000, 1024));  // a piece that is not full
   EXPECT_FALSE(launch.variant.whole);
-  EXPECT_TRUE(of(1, 1920, 1024));   // the last of the cluster has none
+  EXPECT_TRUE(of(1, 1920, 1024));  // the last of the cluster has none
   EXPECT_EQ(launch.variant.cluster, 16);
   EXPECT_TRUE(launch.variant.whole);
   EXPECT_TRUE(of(1, 2048, 1000));
   EXPECT_FALSE(launch.variant.whole);
-  EXPECT_TRUE(of(1, 512, 1024));    // short sequences have more threads
+  EXPECT_TRUE(of(1, 512, 1024));  // short sequences have more threads
   EXPECT_EQ(launch.variant.steps, 8);
   EXPECT_TRUE(of(1, 30, 64));
   EXPECT_EQ(launch.variant.cluster, 1);
@@ -205,7 +208,7 @@ TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
   EXPECT_FALSE(of(1, 4097, 32));    // more than a cluster holds
   EXPECT_FALSE(of(8, 2048, 1024));  // more than the card does
   launch.stage.real_bytes = 8;
-  EXPECT_FALSE(of(1, 2048, 32));    // twice the registers
+  EXPECT_FALSE(of(1, 2048, 32));  // twice the registers
   EXPECT_TRUE(of(1, 1024, 32));
   launch.stage.map_numbers = 20;
   EXPECT_FALSE(of(1, 1024, 32));

@@ -63,9 +63,8 @@ bool uses_hardware_functions(const CellGraph& cell) {
 
 Trial::Options trial_options(const LoweredCell& cell, const Setting& setting, const oracle::Example& file,
                              bool amplifies) {
-  Trial::Options with{.dtype = setting.dtype,
-                      .sizes = oracle::axis_lengths(cell.oracle, setting.axes),
-                      .steps = setting.longest()};
+  Trial::Options with{
+      .dtype = setting.dtype, .sizes = oracle::axis_lengths(cell.oracle, setting.axes), .steps = setting.longest()};
   with.starts_given = setting.axes[0] != 32;
   // A file that says where a state makes sense means it of the start as well.
   for (const StateUpdate& update : cell.graph.updates)
@@ -101,7 +100,8 @@ Device open_device(int multiprocessors, int optimisation) {
   return device;
 }
 
-void spoil(Device& device, CudaSolver& solver, const CellGraph& cell, const BoundRun& run, const SolveOptions& options) {
+void spoil(Device& device, CudaSolver& solver, const CellGraph& cell, const BoundRun& run,
+           const SolveOptions& options) {
   solver.upload(run, options);
   if (run.offsets.back() == 0) return;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
@@ -118,8 +118,7 @@ Extent extent() {
   if (asked == "small") return Extent::Small;
   if (asked == "usual") return Extent::Usual;
   if (asked == "long") return Extent::Long;
-  if (!asked.empty())
-    throw std::runtime_error("CELLC_TEST_SIZE is small, usual or long, not '" + asked + "'");
+  if (!asked.empty()) throw std::runtime_error("CELLC_TEST_SIZE is small, usual or long, not '" + asked + "'");
   return on_card() ? Extent::Long : Extent::Usual;
 }
 
@@ -159,13 +158,11 @@ std::vector<Setting> narrow_settings(Extent extent, const std::string& file) {
   if (extent == Extent::Usual) return settings;
   settings[0].shapes = all_shapes(extent, file);
   // Of rounded rows no step can be told.
-  settings.push_back(
-      {Dtype::BF16, odd, false, drifts(file, 4099) ? all_shapes(extent, file) : longest_shapes()});
+  settings.push_back({Dtype::BF16, odd, false, drifts(file, 4099) ? all_shapes(extent, file) : longest_shapes()});
   return settings;
 }
 
-std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
-                           const std::map<AxisId, std::int64_t>& sizes) {
+std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const std::map<AxisId, std::int64_t>& sizes) {
   BoundRun shape;
   shape.sizes = sizes;
   std::vector<Forced> all;
@@ -176,8 +173,7 @@ std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
   // A stage that couples too much for a thread takes the whole cell to row kernels.
   for (int k = 0; k < cell.stages(); ++k)
     if (solver.refusal(k, Strategy::Segmented, shape)) return all;
-  for (const Strategy strategy :
-       {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan}) {
+  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan}) {
     SolveOptions options;
     options.solver = strategy;
     int admitting = 0;
@@ -215,8 +211,7 @@ std::map<AxisId, std::int64_t> sizes_of(const LoweredCell& cell, const std::vect
 namespace {
 
 /// What a setting asks of a cell.
-std::vector<Forced> forced(CudaSolver& solver, const MatrixCell& of, const LoweredCell& cell,
-                           const Setting& setting) {
+std::vector<Forced> forced(CudaSolver& solver, const MatrixCell& of, const LoweredCell& cell, const Setting& setting) {
   const bool narrow = size_of(setting.dtype) == 2;
   // Rounding to 16 bits is no small error where errors grow.
   if (narrow && of.file->amplifies.count(of.tree->name) > 0) return {};
@@ -239,8 +234,7 @@ std::int64_t planned_runs(Gpu& gpu, const MatrixCell& of, const std::vector<Sett
   return runs;
 }
 
-std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings,
-                       std::int64_t& runs) {
+std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings, std::int64_t& runs) {
   const oracle::Example& file = *of.file;
   const LoweredCell cell(file.source, file.tree, *of.tree);
   const bool amplifies = file.amplifies.count(of.tree->name) > 0, jumps = has_jumps(cell.graph);
@@ -249,13 +243,11 @@ std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<S
   std::map<Dtype, CudaSolver> solvers;  // what a type of storage compiles serves all its settings
   for (const Setting& setting : settings) {
     CudaSolver& solver =
-        solvers
-            .try_emplace(setting.dtype, *device.gpu, cell.graph, cell.structure, setting.dtype, &file.source)
+        solvers.try_emplace(setting.dtype, *device.gpu, cell.graph, cell.structure, setting.dtype, &file.source)
             .first->second;
     const std::vector<Forced> strategies = forced(solver, of, cell, setting);
     if (strategies.empty()) continue;
-    Trial::Options with =
-        trial_options(cell, setting, file, amplifies || drifts(file.name, setting.longest()));
+    Trial::Options with = trial_options(cell, setting, file, amplifies || drifts(file.name, setting.longest()));
     const Trial whole(cell.graph, cell.oracle, file.ranges, random, with);
     with.step_by_step = with.skip_jumps = true;
     const Trial steps(cell.graph, cell.oracle, file.ranges, random, with);
@@ -276,9 +268,8 @@ std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<S
         if (!(report.max_residual <= *solve.tolerance * 1.001))
           wrong = fmt::format("a reported residual of {}", report.max_residual);
         if (!wrong.empty())
-          return fmt::format("{} by {}, {}, {}lengths {}: {}", of.tree->name, to_string(strategy),
-                             setting.text(), shape.packed ? "packed, " : "", fmt::join(shape.lengths, " "),
-                             wrong);
+          return fmt::format("{} by {}, {}, {}lengths {}: {}", of.tree->name, to_string(strategy), setting.text(),
+                             shape.packed ? "packed, " : "", fmt::join(shape.lengths, " "), wrong);
         ++runs;
       }
     }

@@ -64,8 +64,7 @@ struct Forced {
 };
 /// Every strategy that a stage admits at these sizes, with what asks for it on those stages and for nothing
 /// on the others.
-std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell,
-                           const std::map<AxisId, std::int64_t>& sizes);
+std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const std::map<AxisId, std::int64_t>& sizes);
 
 /// One cell of the examples, or of those that are awkward on purpose. A file of several says which in the
 /// name.
@@ -84,7 +83,6 @@ std::int64_t planned_runs(Gpu& gpu, const MatrixCell& of, const std::vector<Sett
 
 /// Makes them: each against the oracle, and what is reported against what was asked. What is wrong with the
 /// first that fails, or an empty text; `runs` counts those that were right.
-std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings,
-                       std::int64_t& runs);
+std::string run_matrix(Device& device, const MatrixCell& of, const std::vector<Setting>& settings, std::int64_t& runs);
 
 }  // namespace cellc

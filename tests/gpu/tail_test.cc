@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "compiler/front_end.h"
-#include "runtime/data/bind.h"
 #include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/bind.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -44,7 +44,8 @@ TEST_P(Tail, EndsInTheRightAnswer) {
   run.reverse = reverse;
   Array x(Dtype::F32, {rows, channels}), r(Dtype::F32, {channels});
   for (std::int64_t i = 0; i < rows * channels; ++i) x.set(i, i % 997 == 13 ? 0.05 : 0);
-  for (std::int64_t c = 0; c < channels; ++c) r.set(c, 0.5 + 3.4 * static_cast<double>(c * 7 % channels) / static_cast<double>(channels));
+  for (std::int64_t c = 0; c < channels; ++c)
+    r.set(c, 0.5 + 3.4 * static_cast<double>(c * 7 % channels) / static_cast<double>(channels));
   for (const Symbol& s : cell.cell.symbols) {
     if (s.kind == SymbolKind::State) run.symbols.push_back(Array());
     if (s.kind == SymbolKind::Input) run.symbols.push_back(x);
@@ -68,7 +69,9 @@ TEST_P(Tail, EndsInTheRightAnswer) {
   const double tolerance = 1e-6;
   EXPECT_LE(report.max_residual, tolerance);
 
-  const auto h = [&](std::int64_t row, std::int64_t c) { return static_cast<float>(output.states[0].get(row * channels + c)); };
+  const auto h = [&](std::int64_t row, std::int64_t c) {
+    return static_cast<float>(output.states[0].get(row * channels + c));
+  };
   for (std::size_t s = 0; s < lengths.size(); ++s) {
     const std::int64_t begin = run.offsets[s], end = run.offsets[s + 1];
     for (std::int64_t c = 0; c < channels; ++c) {
@@ -76,25 +79,27 @@ TEST_P(Tail, EndsInTheRightAnswer) {
       for (std::int64_t t = 0; t < end - begin; ++t) {
         const std::int64_t row = reverse ? end - 1 - t : begin + t;
         const double rate = r.get(c), want = std::min(0.999, rate * before * (1 - before) + x.get(row * channels + c));
-        ASSERT_NEAR(h(row, c), want, 2 * tolerance * (1 + std::abs(want))) << "sequence " << s << ", step " << t << ", channel " << c;
+        ASSERT_NEAR(h(row, c), want, 2 * tolerance * (1 + std::abs(want)))
+            << "sequence " << s << ", step " << t << ", channel " << c;
         before = h(row, c);
       }
-      ASSERT_EQ(output.finals[0].get(static_cast<std::int64_t>(s) * channels + c), before) << "sequence " << s << ", channel " << c;
+      ASSERT_EQ(output.finals[0].get(static_cast<std::int64_t>(s) * channels + c), before)
+          << "sequence " << s << ", channel " << c;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Tail,
-                         testing::Values(Shape{64, {600}, false, 24, Strategy::Segmented},            // whole rows
+                         testing::Values(Shape{64, {600}, false, 24, Strategy::Segmented},  // whole rows
                                          Shape{64, {600, 0, 77}, true, 24, Strategy::Segmented},
-                                         Shape{37, {600}, false, 24, Strategy::Segmented},            // lane by lane
+                                         Shape{37, {600}, false, 24, Strategy::Segmented},  // lane by lane
                                          Shape{5, {600, 31, 333, 0, 600}, false, 16, Strategy::Segmented},
                                          Shape{5, {600, 31, 333, 0, 600}, true, 16, Strategy::Shooting},
-                                         Shape{64, {300}, false, 0, Strategy::Newton},                // every step a segment
+                                         Shape{64, {300}, false, 0, Strategy::Newton},  // every step a segment
                                          Shape{3, {300, 299}, true, 0, Strategy::Newton}),
                          [](const auto& info) {
-                           return fmt::format("{}{}Of{}{}", to_string(info.param.strategy), info.param.lengths.size(), info.param.channels,
-                                              info.param.reverse ? "Reversed" : "");
+                           return fmt::format("{}{}Of{}{}", to_string(info.param.strategy), info.param.lengths.size(),
+                                              info.param.channels, info.param.reverse ? "Reversed" : "");
                          });
 
 }  // namespace

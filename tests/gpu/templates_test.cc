@@ -78,7 +78,8 @@ extern "C" __global__ void stub_kernel(float* to) {
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
-    {"scan_stream.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh"}, R"(
+    {"scan_stream.cuh",
+     {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
 )"}},
     {"scan_cluster.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"}, R"(
@@ -127,7 +128,8 @@ extern "C" __global__ void stub_kernel(Real* x) {
   x[6] = next[0] - next[2];
 }
 )"}},
-    {"segmented.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh"}, R"(
+    {"segmented.cuh",
+     {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
 };
@@ -139,8 +141,7 @@ GpuSource alone(const std::string& name, const std::string& storage) {
   if (std::find(parts.begin(), parts.end(), name) == parts.end()) parts.push_back(name);
   GpuSource source{name + "-" + storage + ".cu", "#define CELLC_STORAGE_" + storage + " 1\n", {}};
   // A line directive each, so that messages speak of the file that a reader can open.
-  for (const std::string& part : parts)
-    source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  for (const std::string& part : parts) source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   if (use != kUses.end()) source.text += "#line 1 \"kernels\"\n" + use->second.kernels;
   return source;
 }

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "compiler/front_end.h"
-#include "runtime/evaluate/bench_cell.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/evaluate/bench_cell.h"
 #include "runtime/evaluate/tune_cell.h"
 #include "tests/emulator/emulator.h"
 
@@ -27,7 +27,8 @@ TEST(FloorCopy, MovesAllBytes) {
   FloorCopy floor(*gpu);
   // More in than out, with and without a rest; more out than in; one side only.
   for (const auto& [reads, writes] : {std::pair<int, int>{3000, 1000}, {2500, 1000}, {700, 2000}, {1, 1}, {0, 300}}) {
-    std::vector<std::uint64_t> in(2 * static_cast<std::size_t>(reads)), out(2 * static_cast<std::size_t>(writes) + 2, 7);
+    std::vector<std::uint64_t> in(2 * static_cast<std::size_t>(reads)),
+        out(2 * static_cast<std::size_t>(writes) + 2, 7);
     for (std::size_t i = 0; i < in.size(); ++i) in[i] = (i + 1) * 0x9E3779B97F4A7C15ull;
     const GpuBuffer from(*gpu, in.size() * 8 + 16), to(*gpu, out.size() * 8);
     gpu->copy_in(from.address(), in.data(), in.size() * 8, 0);
@@ -68,7 +69,8 @@ struct Prepared {
   Binding binding;
 };
 
-const char* const kLeaky = "cell leaky[d] {\n  state h[d]\n  input x[d]\n  param a[d]\n  h' = tanh(a*h + x)\n  out y = 2*h'\n}\n";
+const char* const kLeaky =
+    "cell leaky[d] {\n  state h[d]\n  input x[d]\n  param a[d]\n  h' = tanh(a*h + x)\n  out y = 2*h'\n}\n";
 
 TEST(TimedGpu, TrafficIsOfInputsStatesAndOuts) {
   const Prepared leaky(kLeaky);
@@ -149,7 +151,8 @@ TEST(TimedGpu, PlansThatAreMeasuredRun) {
     options.plan = t.stages;
     const RunOutput output = solver.run(p.binding.run, options, report);
     for (std::int64_t i = 0; i < expected.states[0].count(); ++i)
-      ASSERT_NEAR(output.states[0].get(i), expected.states[0].get(i), 3e-6) << t.stages[0].segment << " " << t.stages[0].burn_in;
+      ASSERT_NEAR(output.states[0].get(i), expected.states[0].get(i), 3e-6)
+          << t.stages[0].segment << " " << t.stages[0].burn_in;
   }
 }
 

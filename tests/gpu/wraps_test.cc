@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/launch/stage_program.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/cuda/launch/stage_program.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/gpu/strategy_matrix.h"
 
@@ -41,7 +41,7 @@ TEST(NumbersThatWrap, OfCallsAndBarriers) {
       EXPECT_EQ(known.wrong(output, 1.5e-6), "") << last << ", call " << call;
       unsigned passed = 0;
       gpu.copy_out(&passed, gpu.control + 24, 4, 0);
-      EXPECT_LT(passed, 3u);   // or the barriers around a count of 2^32 would use one word
+      EXPECT_LT(passed, 3u);  // or the barriers around a count of 2^32 would use one word
     }
   }
 }

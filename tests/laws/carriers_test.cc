@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "compiler/derive/carrier_cell.h"
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
+#include "compiler/derive/carrier_cell.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/graph/lower.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc {
@@ -25,7 +25,8 @@ void check(const SourceText& source, const File& file, const Cell& tree) {
       const Symbol& s = carriers.cell.symbols[u.symbol];
       for (AxisId a : carriers.cell.graph[u.value].axes)
         EXPECT_NE(std::find(s.index.begin(), s.index.end(), a), s.index.end())
-            << source.path() << ", " << tree.name << ": " << s.name << "' has axis " << carriers.cell.graph.axis(a).name;
+            << source.path() << ", " << tree.name << ": " << s.name << "' has axis "
+            << carriers.cell.graph.axis(a).name;
     }
   }
 }

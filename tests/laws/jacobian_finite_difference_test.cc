@@ -13,8 +13,8 @@ namespace cellc {
 namespace {
 
 /// A point with random states, and random histories of what is lagged.
-oracle::Data point(const oracle::Cell& cell, const CellGraph& graph, const oracle::Ranges& ranges, oracle::Random& random,
-                   const std::vector<std::int64_t>& lengths) {
+oracle::Data point(const oracle::Cell& cell, const CellGraph& graph, const oracle::Ranges& ranges,
+                   oracle::Random& random, const std::vector<std::int64_t>& lengths) {
   oracle::Data data = oracle::draw_data(cell, oracle::axis_lengths(cell, lengths), 1, ranges, random, true);
   for (const auto& [name, depth] : oracle::history_depths(graph)) {
     const Declaration& d = *cell.find(name);
@@ -45,7 +45,9 @@ TEST_P(JacobianOf, EqualsFiniteDifferences) {
     oracle::Random random(20240607);
     int points = 0, tries = 0;
     for (; points < kPoints && tries < kTries; ++tries) {
-      const oracle::Data data = point(cell, *graph, example.ranges, random, points == 2 ? std::vector<std::int64_t>{2, 3, 2, 1} : std::vector<std::int64_t>{3, 2, 4, 2});
+      const oracle::Data data =
+          point(cell, *graph, example.ranges, random,
+                points == 2 ? std::vector<std::int64_t>{2, 3, 2, 1} : std::vector<std::int64_t>{3, 2, 4, 2});
       const auto expected = oracle::difference_jacobian(cell, data, oracle::history_depths(*graph));
       if (!expected) continue;
       ++points;
@@ -68,7 +70,8 @@ TEST_P(JacobianOf, EqualsFiniteDifferences) {
             const double want = truth.values[i], have = block == got.end() ? 0 : block->second.values[i];
             ASSERT_LE(std::fabs(have - want), block == got.end() ? 1e-9 : 1e-6 * (1 + std::fabs(want)))
                 << "d " << row.first << "' (lag " << row.second << ") / d " << column.first << " (lag " << column.second
-                << "), entry " << i << ": printed " << have << ", differences " << want << "\n" << printed.text();
+                << "), entry " << i << ": printed " << have << ", differences " << want << "\n"
+                << printed.text();
           }
         }
       }
@@ -77,7 +80,8 @@ TEST_P(JacobianOf, EqualsFiniteDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, JacobianOf, testing::ValuesIn(oracle::names_of(oracle::all_cells())), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, JacobianOf, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace cellc

@@ -8,9 +8,8 @@ namespace cellc {
 namespace {
 
 std::optional<double> bound(const std::string& value) {
-  const SourceText source("bound",
-                          "cell c[d, k, n=3] {\n  state h[d]\n  input x[k] in (0.5, 1), z[n] in (0.5, 1)\n" +
-                              ("  param a in (0.2, 0.9), big in (800, 900)\n  h' = " + value + "\n}\n"));
+  const SourceText source("bound", "cell c[d, k, n=3] {\n  state h[d]\n  input x[k] in (0.5, 1), z[n] in (0.5, 1)\n" +
+                                       ("  param a in (0.2, 0.9), big in (800, 900)\n  h' = " + value + "\n}\n"));
   return analyse_text(source).structure.stages.at(0).norm_bound;
 }
 

@@ -1,5 +1,7 @@
 // Laws of the simplifier over every value of every example: idempotent, value-preserving, and the
 // cancellations that proofs rest on.
+#include "compiler/graph/simplify.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,11 +9,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/graph/evaluate.h"
 #include "compiler/analysis/jacobian.h"
+#include "compiler/graph/evaluate.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
-#include "compiler/graph/simplify.h"
 
 namespace cellc {
 namespace {
@@ -95,9 +96,9 @@ class Identity : public testing::TestWithParam<std::pair<const char*, const char
 
 // Both expressions must become one node.
 TEST_P(Identity, IsSeen) {
-  const std::string text = std::string("cell c[d, k] {\n  state h[d], S[d,k]\n  input u[d], v[k], w\n  param A[d,d], B[d,k]\n") +
-                           "  left = " + GetParam().first + "\n  right = " + GetParam().second +
-                           "\n  h' = h\n  S' = S\n  out y = w\n}\n";
+  const std::string text =
+      std::string("cell c[d, k] {\n  state h[d], S[d,k]\n  input u[d], v[k], w\n  param A[d,d], B[d,k]\n") +
+      "  left = " + GetParam().first + "\n  right = " + GetParam().second + "\n  h' = h\n  S' = S\n  out y = w\n}\n";
   std::vector<CellGraph> cells = lowered("identity.cell", text);
   ASSERT_EQ(cells.size(), 1u);
   CellGraph& cell = cells[0];
@@ -112,16 +113,17 @@ TEST_P(Identity, IsSeen) {
   EXPECT_EQ(simplifier.simplify(left), simplifier.simplify(right));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Algebra, Identity,
-    testing::Values(std::pair{"h - h + u", "u"}, std::pair{"h*u", "u*h"}, std::pair{"(h + u) + w", "w + (u + h)"},
-                    std::pair{"-(h - u)", "u - h"}, std::pair{"2*(h + u) - 2*h", "2*u"}, std::pair{"h*h", "h^2"},
-                    std::pair{"h/u*u", "h"}, std::pair{"(h - u)*w", "-((u - h)*w)"}, std::pair{"0*h + u", "u"},
-                    std::pair{"where(w > 0, h, h)", "h"}, std::pair{"stop_gradient(h)", "h"},
-                    std::pair{"sum[d](h - mean[d](h))", "0*w"}, std::pair{"A@(w*h)", "w*(A@h)"}, std::pair{"sum[d](h*w)", "w*sum[d](h)"},
-                    std::pair{"sum[k](2*w*v)", "2*w*sum[k](v)"}, std::pair{"max(h, h)", "h"},
-                    std::pair{"exp(h + u)", "exp(u + h)"},
-                    std::pair{"h*(A@(h + u))", "(A@(u + h))*h"}));
+INSTANTIATE_TEST_SUITE_P(Algebra, Identity,
+                         testing::Values(std::pair{"h - h + u", "u"}, std::pair{"h*u", "u*h"},
+                                         std::pair{"(h + u) + w", "w + (u + h)"}, std::pair{"-(h - u)", "u - h"},
+                                         std::pair{"2*(h + u) - 2*h", "2*u"}, std::pair{"h*h", "h^2"},
+                                         std::pair{"h/u*u", "h"}, std::pair{"(h - u)*w", "-((u - h)*w)"},
+                                         std::pair{"0*h + u", "u"}, std::pair{"where(w > 0, h, h)", "h"},
+                                         std::pair{"stop_gradient(h)", "h"}, std::pair{"sum[d](h - mean[d](h))", "0*w"},
+                                         std::pair{"A@(w*h)", "w*(A@h)"}, std::pair{"sum[d](h*w)", "w*sum[d](h)"},
+                                         std::pair{"sum[k](2*w*v)", "2*w*sum[k](v)"}, std::pair{"max(h, h)", "h"},
+                                         std::pair{"exp(h + u)", "exp(u + h)"},
+                                         std::pair{"h*(A@(h + u))", "(A@(u + h))*h"}));
 
 TEST(Simplify, KeepsWhatDiffers) {
   CellGraph cell = lowered("differs.cell",

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "compiler/front_end.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/front_end.h"
 
 namespace cellc {
 namespace {
@@ -39,11 +39,9 @@ TEST(Stages, RunAfterWhatTheyRead) {
   EXPECT_EQ(text(stages(states(4, [](int i) { return (i + 1) % 4; }))), "{s0,s1,s2,s3}");
   // Two circles, of which the first reads the second; then what could run next goes in declared order.
   EXPECT_EQ(
-      text(stages(
-          "cell c {\n state a, b, p, q, z\n a' = b + p\n b' = a\n p' = q\n q' = 0.5*p\n z' = 0.5*z\n}\n")),
+      text(stages("cell c {\n state a, b, p, q, z\n a' = b + p\n b' = a\n p' = q\n q' = 0.5*p\n z' = 0.5*z\n}\n")),
       "{p,q} {a,b} {z}");
-  EXPECT_EQ(text(stages("cell c {\n state a, b, z\n a' = 0.5*a + z\n b' = 0.5*b\n z' = 0.5*z\n}\n")),
-            "{b} {z} {a}");
+  EXPECT_EQ(text(stages("cell c {\n state a, b, z\n a' = 0.5*a + z\n b' = 0.5*b\n z' = 0.5*z\n}\n")), "{b} {z} {a}");
 }
 
 TEST(Stages, ThousandsOfStates) {
@@ -95,11 +93,12 @@ std::string outs_of(const StatelessCell& cell) {
   return all;
 }
 
-// Of channels of several axes, a value of fewer is made once for all of them where it takes long: as much of it as has fewer.
+// Of channels of several axes, a value of fewer is made once for all of them where it takes long: as much of it as has
+// fewer.
 TEST(Stages, ValuesOfFewerAxesAreMadeOnce) {
   const auto before = [](const std::string& step, const std::string& header = "d, n") {
-    const AnalysedCell c = stages("cell c[" + header + "] {\n  state h[" + header +
-                                  "]\n  input u[d], dt[d], g, x[" + header + "]\n  param A[d]\n  h' = " + step + "\n}\n");
+    const AnalysedCell c = stages("cell c[" + header + "] {\n  state h[" + header + "]\n  input u[d], dt[d], g, x[" +
+                                  header + "]\n  param A[d]\n  h' = " + step + "\n}\n");
     const StagedCell staged = split_stages(c.cell, c.structure);
     EXPECT_EQ(outs_of(staged.stages[0].once), "");
     return outs_of(staged.stages[0].before);
@@ -131,8 +130,7 @@ TEST(Stages, AThousandThatReadAllBeforeThem) {
 TEST(Stages, LayerUponLayer) {
   std::string lines = "  v0 = U@h\n";
   for (int i = 1; i < 40; ++i) lines += fmt::format("  v{0} = U@tanh(v{1})*sigmoid(V@v{1})\n", i, i - 1);
-  const AnalysedCell layers =
-      stages("cell c[d] {\n  state h[d]\n  param U[d,d], V[d,d]\n" + lines + "  h' = v39\n}\n");
+  const AnalysedCell layers = stages("cell c[d] {\n  state h[d]\n  param U[d,d], V[d,d]\n" + lines + "  h' = v39\n}\n");
   ASSERT_EQ(layers.structure.stages.size(), 1u);
   EXPECT_EQ(layers.structure.stages[0].kind, StructureClass::Dense);
 }

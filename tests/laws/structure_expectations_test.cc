@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/lower.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/lower.h"
 #include "tests/oracle/examples.h"
 
 namespace cellc {
@@ -29,16 +29,21 @@ std::string axes_text(const CellGraph& cell, const std::vector<AxisId>& axes) {
 std::string stage_text(const CellGraph& cell, const Stage& stage) {
   std::vector<std::string> names;
   for (int u : stage.states)
-    if (const Symbol& s = cell.symbol_of(cell.updates[u]); s.lag_of < 0) names.push_back(s.name + (stage.linear ? "*" : ""));
+    if (const Symbol& s = cell.symbol_of(cell.updates[u]); s.lag_of < 0)
+      names.push_back(s.name + (stage.linear ? "*" : ""));
   return names.empty() ? "" : "{" + join(names, ",") + "}";
 }
 
 const char* scan_text(Scannable s) {
   switch (s) {
-    case Scannable::No: return "no";
-    case Scannable::Affine: return "affine";
-    case Scannable::Clip: return "clip";
-    case Scannable::Moebius: return "moebius";
+    case Scannable::No:
+      return "no";
+    case Scannable::Affine:
+      return "affine";
+    case Scannable::Clip:
+      return "clip";
+    case Scannable::Moebius:
+      return "moebius";
   }
   return "";
 }
@@ -51,7 +56,8 @@ TEST_P(Expectation, IsWhatIsProved) {
   for (const auto& expected : found.expectations) {
     const std::string name = expected.at("cell");
     SCOPED_TRACE(name);
-    const auto tree = std::find_if(found.tree.cells.begin(), found.tree.cells.end(), [&](const Cell& c) { return c.name == name; });
+    const auto tree =
+        std::find_if(found.tree.cells.begin(), found.tree.cells.end(), [&](const Cell& c) { return c.name == name; });
     ASSERT_NE(tree, found.tree.cells.end());
     Diagnostics diagnostics;
     std::optional<CellGraph> cell = lower(found.tree, *tree, diagnostics);
@@ -102,14 +108,16 @@ TEST_P(Expectation, IsWhatIsProved) {
     for (const Stage& s : structure.stages) {
       std::string scan = s.linear ? "affine" : "no";
       for (int u : s.states)
-        if (const auto named = scans.find(cell->symbol_of(cell->updates[u]).name); named != scans.end()) scan = named->second;
+        if (const auto named = scans.find(cell->symbol_of(cell->updates[u]).name); named != scans.end())
+          scan = named->second;
       EXPECT_EQ(scan_text(s.scannable), scan) << stage_text(*cell, s);
     }
     for (const auto& [key, value] : expected) EXPECT_TRUE(known.count(key)) << "unknown key '" << key << "'";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Examples, Expectation, testing::ValuesIn(oracle::names_of(oracle::all_cells())), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Examples, Expectation, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
+                         [](const auto& info) { return info.param; });
 
 TEST(Examples, AreAllThere) {
   // 44 numbered files, 17 others, four hard ones.

@@ -112,8 +112,7 @@ define i32 @f(ptr %to, ptr %from, i64 %n, i32 %x) {
 
 TEST(CompileOrc, ProcessorsAreChecked) {
   const std::string text = "define i32 @f() {\n  ret i32 1\n}\n";
-  EXPECT_NE(failure([&] { compile_orc(text, "no-such-processor"); }).find("no-such-processor"),
-            std::string::npos);
+  EXPECT_NE(failure([&] { compile_orc(text, "no-such-processor"); }).find("no-such-processor"), std::string::npos);
 #if defined(__x86_64__)
   EXPECT_NE(failure([&] { compile_orc(text, "x86-64-v2"); }).find("multiply-add"), std::string::npos);
   EXPECT_EQ(host_vector_bits("x86-64-v3"), 256);

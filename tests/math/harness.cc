@@ -99,12 +99,10 @@ exit:
 Loops::Loops(const std::set<llvm_math::Request>& functions, const std::string& cpu)
     : module_(compile_orc(loops_text(functions), cpu)) {}
 
-std::vector<float> Loops::run(Op op, int lanes, const std::vector<float>& x,
-                              const std::vector<float>& y) const {
+std::vector<float> Loops::run(Op op, int lanes, const std::vector<float>& x, const std::vector<float>& y) const {
   return run_loop(*module_, op, lanes, x, y);
 }
-std::vector<double> Loops::run(Op op, int lanes, const std::vector<double>& x,
-                               const std::vector<double>& y) const {
+std::vector<double> Loops::run(Op op, int lanes, const std::vector<double>& x, const std::vector<double>& y) const {
   return run_loop(*module_, op, lanes, x, y);
 }
 
@@ -328,8 +326,7 @@ std::vector<double> arguments64(Op op) {
     for (std::size_t k = 0; k < count / 2; ++k) x.push_back(uniform(random));
     for (int k = 1; k < 40000; ++k) {
       const double near = k * (M_PI / 2);
-      for (const double value : {near, std::nextafter(near, 0.0), std::nextafter(near, 1e300)})
-        x.push_back(value);
+      for (const double value : {near, std::nextafter(near, 0.0), std::nextafter(near, 1e300)}) x.push_back(value);
     }
     // The double closest to a multiple of pi/2.
     x.push_back(std::ldexp(6381956970095103.0, 797));

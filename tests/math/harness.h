@@ -29,13 +29,9 @@ class Loops {
  public:
   explicit Loops(const std::set<llvm_math::Request>& functions, const std::string& cpu = "native");
   /// Any length: the tail is padded here. `y` is ignored by unary functions.
-  std::vector<float> run(Op op, int lanes, const std::vector<float>& x,
-                         const std::vector<float>& y = {}) const;
-  std::vector<double> run(Op op, int lanes, const std::vector<double>& x,
-                          const std::vector<double>& y = {}) const;
-  float at(Op op, float x, float y = 0) const {
-    return run(op, 1, std::vector<float>{x}, std::vector<float>{y})[0];
-  }
+  std::vector<float> run(Op op, int lanes, const std::vector<float>& x, const std::vector<float>& y = {}) const;
+  std::vector<double> run(Op op, int lanes, const std::vector<double>& x, const std::vector<double>& y = {}) const;
+  float at(Op op, float x, float y = 0) const { return run(op, 1, std::vector<float>{x}, std::vector<float>{y})[0]; }
   double at(Op op, double x, double y = 0) const {
     return run(op, 1, std::vector<double>{x}, std::vector<double>{y})[0];
   }

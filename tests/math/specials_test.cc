@@ -116,9 +116,8 @@ TYPED_TEST(Specials, PowFollowsTheStandard) {
   const T tiny = std::numeric_limits<T>::denorm_min();
   const T large = std::numeric_limits<T>::max();
   const T odd_end = std::ldexp(T(1), std::numeric_limits<T>::digits) - 1;  // the largest odd number
-  const std::vector<T> bases = {0,      -T(0),   1,      -1, 2,   -2,       T(0.5), T(-0.5),
-                                T(1.5), T(-1.5), 3,      -3, inf, -inf,     nan,    tiny,
-                                -tiny,  large,   -large, 10, -10, T(0.999), 16,     T(1e-5)};
+  const std::vector<T> bases = {0,   -T(0), 1,   -1,   2,     -2,    T(0.5), T(-0.5), T(1.5), T(-1.5),  3,  -3,
+                                inf, -inf,  nan, tiny, -tiny, large, -large, 10,      -10,    T(0.999), 16, T(1e-5)};
   const std::vector<T> powers = {0,       -T(0),  1,       -1,      2,        -2,          3,    -3,  T(0.5),
                                  T(-0.5), T(1.5), T(-2.5), 7,       -7,       inf,         -inf, nan, tiny,
                                  -tiny,   large,  -large,  odd_end, -odd_end, odd_end + 1, 100,  -101};
@@ -160,8 +159,7 @@ TYPED_TEST(Specials, EveryLaneCountGivesTheSameBits) {
       const std::vector<T> vector = all_loops().run(entry.op, lanes, x, y);
       for (std::size_t k = 0; k < x.size(); ++k) {
         if (std::isnan(scalar[k]) && std::isnan(vector[k])) continue;
-        ASSERT_EQ(bits(scalar[k]), bits(vector[k]))
-            << entry.name << " of " << x[k] << " in " << lanes << " lanes";
+        ASSERT_EQ(bits(scalar[k]), bits(vector[k])) << entry.name << " of " << x[k] << " in " << lanes << " lanes";
       }
     }
   }

@@ -56,10 +56,10 @@ class Ulp : public testing::TestWithParam<Tested> {};
 TEST_P(Ulp, F32) {
   const Tested& entry = GetParam();
   const Worst worst = measure<float>(entry.op, reference32, 16);
-  std::printf("| %-8s | f32 | %.2f | %g | %zu | x = %a%s |\n", entry.name, worst.ulp, entry.ulp_f32,
-              worst.count, worst.x, entry.binary ? (", y = " + std::to_string(worst.y)).c_str() : "");
-  EXPECT_LE(worst.ulp, entry.ulp_f32)
-      << "at x = " << worst.x << ", y = " << worst.y << ": " << worst.got << " instead of " << worst.exact;
+  std::printf("| %-8s | f32 | %.2f | %g | %zu | x = %a%s |\n", entry.name, worst.ulp, entry.ulp_f32, worst.count,
+              worst.x, entry.binary ? (", y = " + std::to_string(worst.y)).c_str() : "");
+  EXPECT_LE(worst.ulp, entry.ulp_f32) << "at x = " << worst.x << ", y = " << worst.y << ": " << worst.got
+                                      << " instead of " << worst.exact;
   if (entry.bounded) {
     EXPECT_LE(worst.absolute, 4e-7);
   }
@@ -68,10 +68,10 @@ TEST_P(Ulp, F32) {
 TEST_P(Ulp, F64) {
   const Tested& entry = GetParam();
   const Worst worst = measure<double>(entry.op, reference64, 8);
-  std::printf("| %-8s | f64 | %.2f | %g | %zu | x = %a%s |\n", entry.name, worst.ulp, entry.ulp_f64,
-              worst.count, worst.x, entry.binary ? (", y = " + std::to_string(worst.y)).c_str() : "");
-  EXPECT_LE(worst.ulp, entry.ulp_f64)
-      << "at x = " << worst.x << ", y = " << worst.y << ": " << worst.got << " instead of " << worst.exact;
+  std::printf("| %-8s | f64 | %.2f | %g | %zu | x = %a%s |\n", entry.name, worst.ulp, entry.ulp_f64, worst.count,
+              worst.x, entry.binary ? (", y = " + std::to_string(worst.y)).c_str() : "");
+  EXPECT_LE(worst.ulp, entry.ulp_f64) << "at x = " << worst.x << ", y = " << worst.y << ": " << worst.got
+                                      << " instead of " << worst.exact;
 }
 
 // The bound of tanh in f32 is reached just below 1, where an ulp is half as large as the error of
@@ -81,16 +81,13 @@ TEST(TanhNearZero, IsRelativelyAccurate) {
   for (float v = 1e-30f; v < 0.9f; v *= 1.00001f) x.push_back(v);
   const std::vector<float> got = all_loops().run(Op::Tanh, 16, x);
   double worst = 0;
-  for (std::size_t k = 0; k < x.size(); ++k)
-    worst = std::max(worst, ulp_error(got[k], std::tanh(double{x[k]})));
+  for (std::size_t k = 0; k < x.size(); ++k) worst = std::max(worst, ulp_error(got[k], std::tanh(double{x[k]})));
   std::printf("tanh f32 below 0.9: %.2f ulp\n", worst);
   EXPECT_LE(worst, 3.5);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Ulp, testing::ValuesIn(tested()),
-                         [](const testing::TestParamInfo<Tested>& entry) {
-                           return std::string(entry.param.name);
-                         });
+                         [](const testing::TestParamInfo<Tested>& entry) { return std::string(entry.param.name); });
 
 }  // namespace
 }  // namespace cellc::math_test

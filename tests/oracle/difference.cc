@@ -48,8 +48,8 @@ std::optional<DifferenceJacobian> difference_jacobian(const Cell& cell, const Da
           entry = at;
           return s;
         };
-        const States plus = moved(kReach), minus = moved(-kReach), plus2 = moved(kReach / 2), minus2 = moved(-kReach / 2),
-                     plus4 = moved(kReach / 4), minus4 = moved(-kReach / 4);
+        const States plus = moved(kReach), minus = moved(-kReach), plus2 = moved(kReach / 2),
+                     minus2 = moved(-kReach / 2), plus4 = moved(kReach / 4), minus4 = moved(-kReach / 4);
         for (const auto& [row, value] : centre) {
           Difference& block = result.at({row, {d.name, lag}});
           for (std::size_t i = 0; i < value.size(); ++i) {

@@ -95,8 +95,8 @@ std::vector<std::string> names_of(const std::vector<Example>& examples) {
   return names;
 }
 
-std::vector<double> draw_values(const Declaration& d, std::int64_t count, std::int64_t columns,
-                                  const Ranges& ranges, Random& random) {
+std::vector<double> draw_values(const Declaration& d, std::int64_t count, std::int64_t columns, const Ranges& ranges,
+                                Random& random) {
   double low = -2, high = 2;
   if (d.kind == SymbolKind::State) low = -1, high = 1;
   if (d.kind == SymbolKind::Param) {
@@ -104,14 +104,15 @@ std::vector<double> draw_values(const Declaration& d, std::int64_t count, std::i
     low = -high;
   }
   if (d.range) low = d.range->low, high = d.range->high;
-  if (const auto stated = ranges.find(d.name); stated != ranges.end()) low = stated->second.low, high = stated->second.high;
+  if (const auto stated = ranges.find(d.name); stated != ranges.end())
+    low = stated->second.low, high = stated->second.high;
   std::vector<double> values(count);
   for (double& v : values) v = random.uniform(low, high);
   return values;
 }
 
 Data draw_data(const Cell& cell, const std::map<std::string, std::int64_t>& sizes, std::int64_t steps,
-                 const Ranges& ranges, Random& random, bool random_starts) {
+               const Ranges& ranges, Random& random, bool random_starts) {
   Data data;
   data.sizes = sizes;
   data.steps = steps;

@@ -45,11 +45,11 @@ File parse_or_throw(const SourceText& source);
 /// states; params with a default keep it. With `random_starts`, states start in [-1, 1] or in
 /// their range, otherwise as declared.
 Data draw_data(const Cell& cell, const std::map<std::string, std::int64_t>& sizes, std::int64_t steps,
-                 const Ranges& ranges, Random& random, bool random_starts);
+               const Ranges& ranges, Random& random, bool random_starts);
 
 /// `count` values for a declaration, as draw_data draws them.
 std::vector<double> draw_values(const Declaration& declaration, std::int64_t count, std::int64_t columns,
-                                  const Ranges& ranges, Random& random);
+                                const Ranges& ranges, Random& random);
 
 /// Lengths for the cell's free axes, taken from `lengths` in turn.
 std::map<std::string, std::int64_t> axis_lengths(const Cell& cell, const std::vector<std::int64_t>& lengths);

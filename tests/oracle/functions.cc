@@ -67,7 +67,9 @@ const std::map<std::string, Function>& table() {
       {"min", {2, [](Args a) { return minimum(a[0], a[1]); }}},
       {"max", {2, [](Args a) { return maximum(a[0], a[1]); }}},
       {"clip", {3, [](Args a) { return minimum(maximum(a[0], a[1]), a[2]); }}},
-      {"sign", {1, [](Args a) { return a[0] > 0 ? 1.0 : a[0] < 0 ? -1.0 : a[0]; }}},
+      {"sign", {1, [](Args a) { return a[0] > 0   ? 1.0
+                                       : a[0] < 0 ? -1.0
+                                                  : a[0]; }}},
       {"stop_gradient", {1, [](Args a) { return a[0]; }}},
   };
   return functions;

@@ -309,9 +309,7 @@ const std::vector<KnownValue>& known_values() {
   return rows;
 }
 
-std::string to_string(const KnownValue& known) {
-  return fmt::format("{}({})", known.f, fmt::join(known.args, ", "));
-}
+std::string to_string(const KnownValue& known) { return fmt::format("{}({})", known.f, fmt::join(known.args, ", ")); }
 
 bool agrees(double got, const KnownValue& known) {
   const double want = known.value;

@@ -19,10 +19,10 @@ struct Scope;
 /// too, not as values: lag(x, 1) inside a function means the argument one step earlier.
 struct Definition {
   const Expr* expr = nullptr;
-  const Scope* scope = nullptr;     ///< where `expr` is read
-  const Target* target = nullptr;   ///< may list axes; null for an argument
+  const Scope* scope = nullptr;    ///< where `expr` is read
+  const Target* target = nullptr;  ///< may list axes; null for an argument
   const Scope* target_scope = nullptr;
-  std::size_t result = 0;           ///< which result of a function with several
+  std::size_t result = 0;  ///< which result of a function with several
 };
 
 struct Scope {
@@ -125,7 +125,8 @@ class Moment {
     if (row >= 0) {
       const auto found = written.find(d.name);
       if (found == written.end()) throw OracleError("the input '" + d.name + "' is missing");
-      if (static_cast<std::int64_t>(found->second.size()) < (row + 1) * n) throw OracleError("'" + d.name + "' is too short");
+      if (static_cast<std::int64_t>(found->second.size()) < (row + 1) * n)
+        throw OracleError("'" + d.name + "' is too short");
       t.data.assign(found->second.begin() + row * n, found->second.begin() + (row + 1) * n);
       return t;
     }
@@ -133,7 +134,8 @@ class Moment {
     if (is_state && row == -1) {
       t.data = initial_value(cell_, data_, d.name);
     } else if (const auto history = data_.histories.find(d.name); history != data_.histories.end()) {
-      if (static_cast<std::int64_t>(history->second.size()) < (before + 1) * n) throw OracleError("the history of '" + d.name + "' is too short");
+      if (static_cast<std::int64_t>(history->second.size()) < (before + 1) * n)
+        throw OracleError("the history of '" + d.name + "' is too short");
       t.data.assign(history->second.begin() + before * n, history->second.begin() + (before + 1) * n);
     } else {
       t.data = is_state ? initial_value(cell_, data_, d.name) : std::vector<double>(n, 0.0);
@@ -145,10 +147,10 @@ class Moment {
   const Tensor& evaluate(const Definition& definition, int back) {
     const auto key = std::make_pair(&definition, back);
     if (const auto known = values_.find(key); known != values_.end()) return known->second;
-    Tensor value = definition.target
-                       ? call_result(*definition.expr, *definition.scope, back, definition.result)
-                       : evaluate(*definition.expr, *definition.scope, back);
-    if (definition.target && definition.target->has_index) value = listed(value, *definition.target, *definition.target_scope);
+    Tensor value = definition.target ? call_result(*definition.expr, *definition.scope, back, definition.result)
+                                     : evaluate(*definition.expr, *definition.scope, back);
+    if (definition.target && definition.target->has_index)
+      value = listed(value, *definition.target, *definition.target_scope);
     return values_.emplace(key, std::move(value)).first->second;
   }
 
@@ -164,7 +166,8 @@ class Moment {
       if (state)
         lengths.push_back(cell_.length(state->axes.at(p).name, data_));
       else
-        lengths.push_back(found == value.axes.end() ? length_of(labels.back()) : value.shape[found - value.axes.begin()]);
+        lengths.push_back(found == value.axes.end() ? length_of(labels.back())
+                                                    : value.shape[found - value.axes.begin()]);
     }
     return over(value, labels, lengths);
   }
@@ -251,7 +254,8 @@ class Moment {
       return m;
     };
     if (e.name == "sum") return reduced(body, labels, lengths, sum);
-    if (e.name == "mean") return reduced(body, labels, lengths, [&](Values v) { return sum(v) / static_cast<double>(v.size()); });
+    if (e.name == "mean")
+      return reduced(body, labels, lengths, [&](Values v) { return sum(v) / static_cast<double>(v.size()); });
     if (e.name == "max") return reduced(body, labels, lengths, maximum);
     // softmax, with the largest value taken off first
     const Tensor top = reduced(body, labels, lengths, maximum);
@@ -305,7 +309,8 @@ class Moment {
   // ---- expressions -------------------------------------------------------------------------
   Tensor evaluate(const Expr& e, const Scope& scope, int back) {
     switch (e.kind) {
-      case ExprKind::Number: return scalar(e.number);
+      case ExprKind::Number:
+        return scalar(e.number);
       case ExprKind::Name: {
         Tensor value = name_value(e, scope, back);
         if (!e.has_index) return value;
@@ -314,8 +319,10 @@ class Moment {
           places.push_back(entry.integer ? Place{"", *entry.integer} : Place{scope.label(entry.name), 0});
         return renamed(value, places);
       }
-      case ExprKind::Call: return call_value(e, scope, back);
-      case ExprKind::Negate: return apply_all("neg", e, scope, back);
+      case ExprKind::Call:
+        return call_value(e, scope, back);
+      case ExprKind::Negate:
+        return apply_all("neg", e, scope, back);
       case ExprKind::Power: {
         const Tensor base = evaluate(*e.args.at(0), scope, back);
         return elementwise({&base}, [&](const std::vector<double>& v) { return std::pow(v[0], e.number); });

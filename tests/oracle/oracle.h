@@ -18,7 +18,9 @@
 namespace cellc::oracle {
 
 /// The cell cannot be evaluated: it breaks a rule, or the data do not fit it.
-struct OracleError : std::runtime_error { using runtime_error::runtime_error; };
+struct OracleError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
 
 /// Row-major; the last axis is the fastest. An axis repeats only in a tensor declared so (W[d,d]).
 struct Tensor {
@@ -29,13 +31,13 @@ struct Tensor {
 
 /// Arrays of one sequence, flat and row-major.
 struct Data {
-  std::map<std::string, std::int64_t> sizes;            ///< by header axis
+  std::map<std::string, std::int64_t> sizes;  ///< by header axis
   std::int64_t steps = 0;
-  std::map<std::string, std::vector<double>> inputs;    ///< x: [steps, a…]
-  std::map<std::string, std::vector<double>> params;    ///< p: [a…]; a missing one takes its default
-  std::map<std::string, std::vector<double>> starts;    ///< h: [a…]; a missing one takes its start
-  std::map<std::string, std::vector<double>> histories; ///< of a state or input: [n, a…], entry j is
-                                                        ///< the value j+1 steps before the start
+  std::map<std::string, std::vector<double>> inputs;     ///< x: [steps, a…]
+  std::map<std::string, std::vector<double>> params;     ///< p: [a…]; a missing one takes its default
+  std::map<std::string, std::vector<double>> starts;     ///< h: [a…]; a missing one takes its start
+  std::map<std::string, std::vector<double>> histories;  ///< of a state or input: [n, a…], entry j is
+                                                         ///< the value j+1 steps before the start
 };
 
 /// What a run writes: every state after each step and every out, [steps, a…].

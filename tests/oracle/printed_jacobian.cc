@@ -110,7 +110,8 @@ std::map<std::pair<Source, Source>, Difference> PrintedJacobian::evaluate(const 
         d.values[i * d.columns + j] = printed.at(i);
       }
     }
-    if (static_cast<std::int64_t>(d.values.size()) != d.rows * d.columns) throw OracleError("a printed block has the wrong size");
+    if (static_cast<std::int64_t>(d.values.size()) != d.rows * d.columns)
+      throw OracleError("a printed block has the wrong size");
     result[{row, column}] = std::move(d);
   }
   return result;

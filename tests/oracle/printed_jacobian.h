@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
 #include "tests/oracle/difference.h"
 #include "tests/oracle/oracle.h"
 

@@ -58,7 +58,8 @@ std::int64_t offset(const std::vector<std::int64_t>& at, const std::vector<std::
 void forbid_repeats(const Tensor& t) {
   for (std::size_t i = 0; i < t.axes.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
-      if (t.axes[i] == t.axes[j]) throw OracleError("a tensor with the axis '" + t.axes[i] + "' twice, used elementwise");
+      if (t.axes[i] == t.axes[j])
+        throw OracleError("a tensor with the axis '" + t.axes[i] + "' twice, used elementwise");
 }
 
 Tensor shaped(const Space& space) {
@@ -112,7 +113,8 @@ Tensor renamed(const Tensor& tensor, const std::vector<Place>& places) {
   }
   const std::vector<std::int64_t> moves = strides_in(space, tensor, labels);
   Tensor result = shaped(space);
-  space.each([&](const std::vector<std::int64_t>& at) { result.data.push_back(tensor.data[base + offset(at, moves)]); });
+  space.each(
+      [&](const std::vector<std::int64_t>& at) { result.data.push_back(tensor.data[base + offset(at, moves)]); });
   return result;
 }
 
@@ -150,8 +152,7 @@ Tensor contracted(const Tensor& a, const Tensor& b) {
   return result;
 }
 
-Tensor reduced(const Tensor& tensor, const std::vector<std::string>& labels,
-               const std::vector<std::int64_t>& lengths,
+Tensor reduced(const Tensor& tensor, const std::vector<std::string>& labels, const std::vector<std::int64_t>& lengths,
                const std::function<double(const std::vector<double>&)>& f) {
   forbid_repeats(tensor);
   Space inner, outer;

@@ -29,12 +29,10 @@ Tensor contracted(const Tensor& a, const Tensor& b);
 
 /// The axes `labels` (with these lengths) folded away by `f`, which sees all values at once. Axes
 /// that the tensor lacks are repeated first, so that a sum over them multiplies by their length.
-Tensor reduced(const Tensor& tensor, const std::vector<std::string>& labels,
-               const std::vector<std::int64_t>& lengths,
+Tensor reduced(const Tensor& tensor, const std::vector<std::string>& labels, const std::vector<std::int64_t>& lengths,
                const std::function<double(const std::vector<double>&)>& f);
 
 /// Laid out over exactly these axes, in this order; axes that the tensor lacks are repeated.
-Tensor over(const Tensor& tensor, const std::vector<std::string>& labels,
-            const std::vector<std::int64_t>& lengths);
+Tensor over(const Tensor& tensor, const std::vector<std::string>& labels, const std::vector<std::int64_t>& lengths);
 
 }  // namespace cellc::oracle

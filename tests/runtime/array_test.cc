@@ -58,7 +58,7 @@ TEST(Array, EveryHalfSurvivesARoundTrip) {
 }
 
 TEST(Array, HalvesRoundOnceAndTiesToEven) {
-  EXPECT_EQ(value_of(Dtype::F16, raw_of(Dtype::F16, 1 + std::ldexp(1, -11))), 1);              // tie, down
+  EXPECT_EQ(value_of(Dtype::F16, raw_of(Dtype::F16, 1 + std::ldexp(1, -11))), 1);  // tie, down
   EXPECT_EQ(value_of(Dtype::F16, raw_of(Dtype::F16, 1 + 3 * std::ldexp(1, -11))), 1 + std::ldexp(1, -9));
   // Through f32 this would first become the tie above and then round down.
   EXPECT_EQ(value_of(Dtype::F16, raw_of(Dtype::F16, 1 + std::ldexp(1, -11) + std::ldexp(1, -40))),
@@ -67,7 +67,7 @@ TEST(Array, HalvesRoundOnceAndTiesToEven) {
   EXPECT_EQ(raw_of(Dtype::F16, 65519.0), 0x7bff);
   EXPECT_EQ(raw_of(Dtype::F16, 65520.0), 0x7c00);
   EXPECT_EQ(raw_of(Dtype::F16, -std::numeric_limits<double>::infinity()), 0xfc00);
-  EXPECT_EQ(raw_of(Dtype::F16, std::ldexp(1, -25)), 0);       // half of the smallest subnormal: to even
+  EXPECT_EQ(raw_of(Dtype::F16, std::ldexp(1, -25)), 0);  // half of the smallest subnormal: to even
   EXPECT_EQ(raw_of(Dtype::F16, std::ldexp(1.5, -25)), 1);
   EXPECT_EQ(raw_of(Dtype::F16, -0.0), 0x8000);
 }

@@ -8,9 +8,7 @@
 namespace cellc {
 namespace {
 
-CellGraph cell_of(const std::string& text) {
-  return analyse_text(SourceText("test.cell", text)).cell;
-}
+CellGraph cell_of(const std::string& text) { return analyse_text(SourceText("test.cell", text)).cell; }
 
 const char* kLeaky = R"(cell leaky[d, m] {
   state h[d] = 0.5
@@ -120,8 +118,7 @@ TEST(Bind, MessagesNameArrayAxisExpectedAndFound) {
   EXPECT_HAS(error_of(cell, request), "input x (file.npy): axis m has length 0; expected at least 1");
   request = good();
   request.inputs["x"] = ramp({2, 5, 3, 1});
-  EXPECT_HAS(error_of(cell, request),
-             "input x (file.npy) has the shape [2, 5, 3, 1]; expected [B, T, m] or [T, m]");
+  EXPECT_HAS(error_of(cell, request), "input x (file.npy) has the shape [2, 5, 3, 1]; expected [B, T, m] or [T, m]");
   request = good();
   request.params["W"] = ramp({12});
   EXPECT_HAS(error_of(cell, request), "param W (file.npy) has the shape [12]; expected [d, m]");

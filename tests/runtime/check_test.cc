@@ -14,8 +14,7 @@ AnalysedCell derive(const std::string& text) { return analyse_text(SourceText("t
 /// Texts of the claims that fail.
 std::string failures(AnalysedCell& d) {
   BindRequest request;
-  for (const AxisId a : d.cell.header)
-    request.dims[d.cell.graph.axis(a).name] = a == d.cell.header[0] ? 5 : 7;
+  for (const AxisId a : d.cell.header) request.dims[d.cell.graph.axis(a).name] = a == d.cell.header[0] ? 5 : 7;
   request.length = 12;
   request.random_seed = 3;
   request.dtype = Dtype::F64;
@@ -46,7 +45,8 @@ TEST(Check, LargeStatesAreNoFailure) {
   std::string text = "cell c {\n  input x\n", updates;
   for (int i = 0; i < 100; ++i) {
     text += "  state s" + std::to_string(i) + "\n";
-    updates += "  s" + std::to_string(i) + "' = 0.5*s" + std::to_string(i) + " + " + (i ? "s" + std::to_string(i - 1) + "'" : "x") + "\n";
+    updates += "  s" + std::to_string(i) + "' = 0.5*s" + std::to_string(i) + " + " +
+               (i ? "s" + std::to_string(i - 1) + "'" : "x") + "\n";
   }
   AnalysedCell d = derive(text + updates + "}\n");
   EXPECT_EQ(failures(d), "");
@@ -126,8 +126,7 @@ TEST(Check, FalseScansAreNoticed) {
 
 // At a kink a difference quotient has no meaning; elsewhere it counts.
 TEST(Check, KinksAreSkippedNotFailed) {
-  AnalysedCell d =
-      derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");
+  AnalysedCell d = derive("cell c[d] {\n  state h[d]\n  input u[d]\n  h' = relu(h) + where(h > 0, 1, 0) + 0*u\n}\n");
   EXPECT_EQ(failures(d), "");
 }
 

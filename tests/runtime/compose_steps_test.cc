@@ -35,8 +35,7 @@ TYPED_TEST(ComposeSteps, AsTheLoop) {
         state = a[t] * state + b[t];
         product *= a[t];
         most = std::max(most, std::fabs(state));
-        ASSERT_NEAR(s[t], state, 64 * most * std::numeric_limits<Number>::epsilon())
-            << "step " << t << " of " << steps;
+        ASSERT_NEAR(s[t], state, 64 * most * std::numeric_limits<Number>::epsilon()) << "step " << t << " of " << steps;
       }
       EXPECT_NEAR(got, product, 1e-4 * std::fabs(product));
       EXPECT_EQ(s[static_cast<std::size_t>(steps)], -1) << "written past the end";
@@ -63,8 +62,7 @@ TYPED_TEST(ComposeSteps, ChecksEveryStep) {
         const double got = composer->check_and_copy(f.data(), s.data(), steps, to, past_caches);
         EXPECT_GE(got, want) << t;
         EXPECT_LE(got, want * (1 + 2.0 / 4096)) << t;
-        for (const Number odd :
-             {std::numeric_limits<Number>::quiet_NaN(), std::numeric_limits<Number>::infinity()}) {
+        for (const Number odd : {std::numeric_limits<Number>::quiet_NaN(), std::numeric_limits<Number>::infinity()}) {
           f[t] = odd;
           EXPECT_EQ(composer->check_and_copy(f.data(), s.data(), steps, to, past_caches),
                     std::numeric_limits<double>::infinity())

@@ -23,8 +23,7 @@ std::string npy(const std::string& dictionary, const std::string& data, int vers
   return file + header + data;
 }
 
-std::string dictionary(const std::string& descr, const std::string& shape,
-                       const std::string& order = "False") {
+std::string dictionary(const std::string& descr, const std::string& shape, const std::string& order = "False") {
   return "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
 }
 
@@ -80,8 +79,8 @@ TEST(Npy, RoundTrip) {
       for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, static_cast<double>(i));
       const std::string header = npy_header(array);
       EXPECT_EQ(header.size() % 64, 0u);
-      Array back = parse_npy(
-          header + std::string(static_cast<const char*>(array.data()), array.count() * size_of(dtype)), "a");
+      Array back =
+          parse_npy(header + std::string(static_cast<const char*>(array.data()), array.count() * size_of(dtype)), "a");
       if (dtype == Dtype::BF16) {
         EXPECT_EQ(back.dtype(), Dtype::U16);
         back.reinterpret(Dtype::BF16);
@@ -128,8 +127,7 @@ TEST(Npy, DamagedFilesGiveMessages) {
       {npy("{'descr': '<f4", data), "damaged header"},
   };
   for (const auto& c : cases)
-    EXPECT_NE(error_of(c.bytes).find(c.expected), std::string::npos)
-        << c.expected << "\n  got: " << error_of(c.bytes);
+    EXPECT_NE(error_of(c.bytes).find(c.expected), std::string::npos) << c.expected << "\n  got: " << error_of(c.bytes);
 }
 
 // Every prefix and every file with one byte changed is read or refused; none may crash or hang.
@@ -162,8 +160,8 @@ class NpyFile : public testing::Test {
 TEST_F(NpyFile, ReadsFromDisk) {
   const std::string path = directory + "/a.npy";
   const double values[] = {1, 2, 3};
-  std::ofstream(path, std::ios::binary)
-      << npy(dictionary("<f8", "(3,)"), std::string(reinterpret_cast<const char*>(values), sizeof values));
+  std::ofstream(path, std::ios::binary) << npy(dictionary("<f8", "(3,)"),
+                                               std::string(reinterpret_cast<const char*>(values), sizeof values));
   EXPECT_EQ(read_npy(path).get(2), 3);
 }
 
@@ -175,8 +173,7 @@ TEST_F(NpyFile, UnreadableFilesNameThePath) {
   EXPECT_NE(error(pipe).find("is not a regular file"), std::string::npos) << "and does not wait for a writer";
   const std::string huge = directory + "/huge.npy";
   std::ofstream(huge, std::ios::binary) << npy(dictionary("<f4", "(300000000000,)"), "");
-  EXPECT_NE(error(huge).find("cut short"), std::string::npos)
-      << "and does not allocate what the header claims";
+  EXPECT_NE(error(huge).find("cut short"), std::string::npos) << "and does not allocate what the header claims";
 }
 
 }  // namespace

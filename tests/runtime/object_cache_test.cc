@@ -15,9 +15,9 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
-#include "runtime/data/bind.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/engine.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 namespace {
@@ -124,8 +124,7 @@ TEST_F(ObjectCacheTest, AnyDamageIsAMissAndIsReplaced) {
   }
   overwrite(path, whole + "x");
   EXPECT_FALSE(cache.find(key)) << "too long";
-  overwrite(path,
-            "a letter, a picture, anything: but longer than the header of an entry, which has 88 bytes");
+  overwrite(path, "a letter, a picture, anything: but longer than the header of an entry, which has 88 bytes");
   EXPECT_FALSE(cache.find(key)) << "foreign";
   ASSERT_TRUE(cache.store(key_of(2), kObject));
   fs::copy_file(cache.path_of(key_of(2)), path, fs::copy_options::overwrite_existing);
@@ -168,9 +167,8 @@ TEST_F(ObjectCacheTest, DirectoriesAreMadeForThisUser) {
 
 TEST_F(ObjectCacheTest, UnusableDirectoriesAreNoError) {
   overwrite(root + "/file", "text");
-  for (const std::string& name :
-       {std::string(), root + "/file", root + "/file/below", std::string("/proc/none/at/all"),
-        std::string("/dev/null"), root + "/" + std::string(300, 'x')}) {
+  for (const std::string& name : {std::string(), root + "/file", root + "/file/below", std::string("/proc/none/at/all"),
+                                  std::string("/dev/null"), root + "/" + std::string(300, 'x')}) {
     const ObjectCache cache(name);
     EXPECT_FALSE(cache.find(key_of(1))) << name;
     EXPECT_FALSE(cache.store(key_of(1), kObject)) << name;
@@ -340,8 +338,7 @@ TEST_F(CachedProgram, DamagedCodeIsCompiledAgain) {
   const std::string right = bits, path = only_entry(), whole = content(path);
   std::string flipped = whole;
   flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 0x10);
-  for (const std::string& damaged :
-       {flipped, whole.substr(0, whole.size() / 2), std::string(), whole + whole}) {
+  for (const std::string& damaged : {flipped, whole.substr(0, whole.size() / 2), std::string(), whole + whole}) {
     overwrite(path, damaged);
     EXPECT_EQ(compile(), CacheState::Miss);
     EXPECT_EQ(bits, right);
@@ -362,11 +359,10 @@ TEST_F(CachedProgram, AnEntryThatDoesNotLinkIsCompiledAgain) {
 }
 
 TEST_F(CachedProgram, CodeThatDoesNotLinkIsNotKept) {
-  EXPECT_THROW(
-      compile_orc("declare float @tanhf(float)\n"
-                  "define float @f(float %x) {\n  %y = call float @tanhf(float %x)\n  ret float %y\n}\n",
-                  "native", {}, directory),
-      DeviceError);
+  EXPECT_THROW(compile_orc("declare float @tanhf(float)\n"
+                           "define float @f(float %x) {\n  %y = call float @tanhf(float %x)\n  ret float %y\n}\n",
+                           "native", {}, directory),
+               DeviceError);
   EXPECT_TRUE(names().empty());
 }
 

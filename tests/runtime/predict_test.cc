@@ -27,7 +27,7 @@ TEST(PredictIterations, OfRelaxation) {
 }
 
 TEST(PredictIterations, OfNewtonsMethod) {
-  EXPECT_EQ(predict_iterations(trace({1, 0.1}), 1e-6, 2), 4);    // 1e-3, 1e-7
+  EXPECT_EQ(predict_iterations(trace({1, 0.1}), 1e-6, 2), 4);        // 1e-3, 1e-7
   EXPECT_EQ(predict_iterations(trace({0.01, 0.001}), 1e-12, 2), 5);  // 1e-5, 1e-9, 1e-17
   EXPECT_EQ(predict_iterations(trace({0.1, 0.2}), 1e-6, 2), std::nullopt);
 }

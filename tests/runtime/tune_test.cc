@@ -1,6 +1,4 @@
 // Which plan is chosen, with times that the test makes up; and how plans are kept.
-#include "runtime/evaluate/tune_cell.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -11,6 +9,7 @@
 
 #include "compiler/front_end.h"
 #include "runtime/data/errors.h"
+#include "runtime/evaluate/tune_cell.h"
 
 namespace cellc {
 namespace {
@@ -19,13 +18,16 @@ namespace {
 class MadeUp : public TimedCell {
  public:
   using Times = std::function<double(const std::vector<StagePlan>&)>;
-  MadeUp(int stages, double planner_ms, Times times) : stages_(stages), planner_ms_(planner_ms), times_(std::move(times)) {}
+  MadeUp(int stages, double planner_ms, Times times)
+      : stages_(stages), planner_ms_(planner_ms), times_(std::move(times)) {}
 
   std::string device() const override { return "cpu"; }
   std::string processor() const override { return "made up"; }
   std::optional<std::string> refusal(int stage, Strategy strategy) override {
     if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
-    return strategy == Strategy::Segmented || (strategy == Strategy::Scan && stage == 1) ? std::nullopt : std::optional<std::string>("no");
+    return strategy == Strategy::Segmented || (strategy == Strategy::Scan && stage == 1)
+               ? std::nullopt
+               : std::optional<std::string>("no");
   }
   double time(const SolveOptions& options, int, SolveReport& report) override {
     report = {};
@@ -50,7 +52,8 @@ class MadeUp : public TimedCell {
 /// Least at segments of 512 that start 64 early.
 double bowl(const StagePlan& p) {
   if (p.strategy != Strategy::Segmented) return 20;
-  return 2 + std::abs(std::log2(static_cast<double>(p.segment) / 512)) + std::abs(std::log2(std::max(1.0, static_cast<double>(p.burn_in)) / 64));
+  return 2 + std::abs(std::log2(static_cast<double>(p.segment) / 512)) +
+         std::abs(std::log2(std::max(1.0, static_cast<double>(p.burn_in)) / 64));
 }
 
 TEST(Tune, FindsTheFastestSegments) {
@@ -80,14 +83,16 @@ TEST(Tune, WhatFindsNoMemoryIsNoCandidate) {
 }
 
 TEST(Tune, WhatDoesNotConvergeIsNoCandidate) {
-  MadeUp cell(1, 30, [](const std::vector<StagePlan>& p) { return p[0].strategy == Strategy::Segmented ? -1.0 : 20.0; });
+  MadeUp cell(1, 30,
+              [](const std::vector<StagePlan>& p) { return p[0].strategy == Strategy::Segmented ? -1.0 : 20.0; });
   const TuneResult result = tune_cell(cell, 1, 1000, {}, 1);
   ASSERT_EQ(result.best.stages.size(), 1u);
   EXPECT_EQ(result.best.stages[0].strategy, Strategy::Sequential);
 }
 
 TEST(Tune, StageAfterStage) {
-  MadeUp cell(2, 100, [](const std::vector<StagePlan>& p) { return bowl(p[0]) + (p[1].strategy == Strategy::Scan ? 1 : 30); });
+  MadeUp cell(2, 100,
+              [](const std::vector<StagePlan>& p) { return bowl(p[0]) + (p[1].strategy == Strategy::Scan ? 1 : 30); });
   const TuneResult result = tune_cell(cell, 2, 5000, {}, 1);
   ASSERT_EQ(result.best.stages.size(), 2u);
   EXPECT_EQ(result.best.stages[0].segment, 512);
@@ -138,7 +143,8 @@ TEST_F(TunedPlansTest, WhatIsKeptIsFound) {
 TEST_F(TunedPlansTest, EverythingThatWasMeasuredWithCounts) {
   const TunedPlans plans(directory);
   ASSERT_TRUE(plans.keep(what, plan));
-  for (std::string TunedFor::* part : {&TunedFor::cell, &TunedFor::dtype, &TunedFor::device, &TunedFor::processor, &TunedFor::tolerance, &TunedFor::range}) {
+  for (std::string TunedFor::*part : {&TunedFor::cell, &TunedFor::dtype, &TunedFor::device, &TunedFor::processor,
+                                      &TunedFor::tolerance, &TunedFor::range}) {
     TunedFor other = what;
     other.*part += "x";
     EXPECT_FALSE(plans.find(other, 2)) << other.*part;
@@ -154,11 +160,13 @@ TEST_F(TunedPlansTest, EntriesOfAnotherKindAreNone) {
   // An entry is found by its key: the key of this one is its file's name.
   ObjectKey key{};
   const std::string digits = std::filesystem::path(path).stem();
-  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::uint8_t>(std::stoi(digits.substr(2 * i, 2), nullptr, 16));
-  for (const char* text : {"", "cellc-plan-0 1 1 0\n", "cellc-plan-1 1 1 1\nsequential 0 0\n", "cellc-plan-1 -1 1 0\n",
-                           "cellc-plan-1 1 1 2\nsequential 0 0\n", "cellc-plan-1 1 1 2\nmagic 0 0\nsequential 0 0\n",
-                           "cellc-plan-1 1 1 2\nauto 0 0\nsequential 0 0\n", "cellc-plan-1 1 1 2\nsegmented -8 0\nsequential 0 0\n",
-                           "cellc-plan-1 nan 1 0\n", "cellc-plan-1 1 1 2\nsegmented 99999999999999999999 0\nsequential 0 0\n"}) {
+  for (std::size_t i = 0; i < key.size(); ++i)
+    key[i] = static_cast<std::uint8_t>(std::stoi(digits.substr(2 * i, 2), nullptr, 16));
+  for (const char* text :
+       {"", "cellc-plan-0 1 1 0\n", "cellc-plan-1 1 1 1\nsequential 0 0\n", "cellc-plan-1 -1 1 0\n",
+        "cellc-plan-1 1 1 2\nsequential 0 0\n", "cellc-plan-1 1 1 2\nmagic 0 0\nsequential 0 0\n",
+        "cellc-plan-1 1 1 2\nauto 0 0\nsequential 0 0\n", "cellc-plan-1 1 1 2\nsegmented -8 0\nsequential 0 0\n",
+        "cellc-plan-1 nan 1 0\n", "cellc-plan-1 1 1 2\nsegmented 99999999999999999999 0\nsequential 0 0\n"}) {
     ASSERT_TRUE(cache.store(key, text));
     EXPECT_FALSE(plans.find(what, 2)) << text;
   }
@@ -173,7 +181,8 @@ TEST_F(TunedPlansTest, NoDirectoryIsNoError) {
 }
 
 TEST(ShapeRange, PowersOfTwoOfLanesAndSteps) {
-  const auto range = [](const char* text, std::int64_t batch, std::int64_t length, std::map<std::string, std::int64_t> dims) {
+  const auto range = [](const char* text, std::int64_t batch, std::int64_t length,
+                        std::map<std::string, std::int64_t> dims) {
     AnalysedCell cell = analyse_text(SourceText("test.cell", text));
     BindRequest request;
     request.random_seed = 1;

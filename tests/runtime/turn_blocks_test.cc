@@ -21,8 +21,7 @@ TYPED_TEST_SUITE(TurnBlocks, Numbers);
 /// Lanes at uneven places of one array: aligned to a cache line (offset 0) or not.
 template <typename Number>
 struct Lanes {
-  Lanes(std::int64_t steps, std::int64_t offset)
-      : memory(static_cast<std::size_t>(kBlock * (steps + 112) + 64)) {
+  Lanes(std::int64_t steps, std::int64_t offset) : memory(static_cast<std::size_t>(kBlock * (steps + 112) + 64)) {
     Number* base = memory.data();
     while (reinterpret_cast<std::uintptr_t>(base) % 64) ++base;
     for (std::int64_t l = 0; l < kBlock; ++l)
@@ -47,8 +46,8 @@ TYPED_TEST(TurnBlocks, BothWays) {
       for (const std::int64_t step : {16, 17, 64, -16, -64})
         for (const std::int64_t offset : {0, 3})
           for (const bool past_caches : {false, true}) {
-            SCOPED_TRACE(testing::Message() << "turner " << k << ", " << blocks << " blocks, row step "
-                                            << step << ", offset " << offset);
+            SCOPED_TRACE(testing::Message()
+                         << "turner " << k << ", " << blocks << " blocks, row step " << step << ", offset " << offset);
             const std::int64_t steps = blocks * kBlock;
             Lanes<Number> from(steps, offset), to(steps, offset);
             for (std::int64_t l = 0; l < kBlock; ++l)
@@ -89,8 +88,7 @@ TYPED_TEST(TurnBlocks, AnyDistanceOfSteps) {
         const std::int64_t start = l * extent + (step < 0 ? extent - 1 : 0);
         in[l] = from.data() + start;
         out[l] = to.data() + start;
-        for (std::int64_t t = 0; t < rows; ++t)
-          from[static_cast<std::size_t>(start + t * step)] = value<Number>(l, t);
+        for (std::int64_t t = 0; t < rows; ++t) from[static_cast<std::size_t>(start + t * step)] = value<Number>(l, t);
       }
       lanes_to_rows(in, step, rows, tile.data(), 20);
       for (std::int64_t t = 0; t < rows; ++t)

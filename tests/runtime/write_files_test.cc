@@ -40,8 +40,7 @@ class WriteFiles : public testing::Test {
     return "no error";
   }
   std::size_t files() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
   }
 };
 
@@ -58,9 +57,9 @@ TEST_F(WriteFiles, WritesAndReplaces) {
 TEST_F(WriteFiles, AFailedRenameUndoesTheOthers) {
   write_arrays(directory, {{"a", filled(1, 1)}});
   fs::create_directory(directory + "/b.npy");
-  EXPECT_NE(error(directory, {{"a", filled(2, 9)}, {"c", filled(1, 9)}, {"b", filled(1, 9)}})
-                .find("b.npy: cannot write"),
-            std::string::npos);
+  EXPECT_NE(
+      error(directory, {{"a", filled(2, 9)}, {"c", filled(1, 9)}, {"b", filled(1, 9)}}).find("b.npy: cannot write"),
+      std::string::npos);
   EXPECT_EQ(read_npy(directory + "/a.npy").get(0), 1) << "what was there is there again";
   EXPECT_FALSE(fs::exists(directory + "/c.npy"));
   EXPECT_EQ(files(), 2u);

@@ -48,26 +48,29 @@ extern "C" __global__ void hold(int microseconds) {
 )";
 /// A call that takes less than that may be over before the next one has been queued.
 constexpr double kShortMs = 0.05;
-constexpr int kQueueingUs = 10;   ///< of a call, on a slow host
+constexpr int kQueueingUs = 10;  ///< of a call, on a slow host
 
 }  // namespace
 
-FloorCopy::FloorCopy(Gpu& gpu) : gpu_(gpu), module_(gpu.load({"floor_copy.cu", kSource, {}})), function_(gpu.function(module_, "floor_copy")) {}
+FloorCopy::FloorCopy(Gpu& gpu)
+    : gpu_(gpu), module_(gpu.load({"floor_copy.cu", kSource, {}})), function_(gpu.function(module_, "floor_copy")) {}
 
-void FloorCopy::launch(GpuAddress from, std::int64_t read, GpuAddress to, std::int64_t written, int blocks_a_multiprocessor) {
+void FloorCopy::launch(GpuAddress from, std::int64_t read, GpuAddress to, std::int64_t written,
+                       int blocks_a_multiprocessor) {
   long long reads = (read + kWord - 1) / kWord, writes = (written + kWord - 1) / kWord;
   void* arguments[] = {&from, &to, &reads, &writes};
   GpuLaunch launch;
   const std::int64_t words = std::max<std::int64_t>(1, std::max(reads, writes));
-  launch.grid.x = static_cast<unsigned>(
-      std::min<std::int64_t>((words + kThreads - 1) / kThreads, std::int64_t{gpu_.facts().multiprocessors} * blocks_a_multiprocessor));
+  launch.grid.x = static_cast<unsigned>(std::min<std::int64_t>(
+      (words + kThreads - 1) / kThreads, std::int64_t{gpu_.facts().multiprocessors} * blocks_a_multiprocessor));
   launch.block.x = kThreads;
   gpu_.launch(function_, launch, arguments);
 }
 
 double FloorCopy::ms(GpuAddress from, std::int64_t read, GpuAddress to, std::int64_t written, int calls) {
   double best = 1e300;
-  for (const int blocks : {8, 16}) best = std::min(best, ms_a_call(gpu_, calls, [&] { launch(from, read, to, written, blocks); }));
+  for (const int blocks : {8, 16})
+    best = std::min(best, ms_a_call(gpu_, calls, [&] { launch(from, read, to, written, blocks); }));
   return best;
 }
 

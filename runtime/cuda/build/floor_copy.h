@@ -25,8 +25,8 @@ class FloorCopy {
 };
 
 /// Milliseconds a call of `calls` calls in a row, after a warm-up: the median of a few such rows. 0 calls: as
-/// many as half a second allows. Short calls wait in the queue until all are there: what is timed is the device, not how fast
-/// a host queues.
+/// many as half a second allows. Short calls wait in the queue until all are there: what is timed is the device, not
+/// how fast a host queues.
 double ms_a_call(Gpu& gpu, int calls, const std::function<void()>& call);
 
 }  // namespace cellc

@@ -33,7 +33,7 @@ void CallGpu::Rehearsal::finish() { gpu_.below_.synchronize(gpu_.own_); }
 CallGpu::Rehearsal::~Rehearsal() {
   gpu_.rehearsing_ = false;
   try {
-    finish();   // also where it failed: what has been cleared then is kept, and its clearing must not come later
+    finish();  // also where it failed: what has been cleared then is kept, and its clearing must not come later
   } catch (...) {
     // A device that is lost says so at the next call.
   }

@@ -30,8 +30,7 @@ class LoadedModules {
 
 class CallGpu final : public WrappedGpu {
  public:
-  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules)
-      : WrappedGpu(below), modules_(std::move(modules)) {}
+  CallGpu(Gpu& below, std::shared_ptr<LoadedModules> modules) : WrappedGpu(below), modules_(std::move(modules)) {}
 
   /// A rehearsal, for as long as this lives. It ends when the device has done what was asked of it.
   class Rehearsal {
@@ -54,9 +53,7 @@ class CallGpu final : public WrappedGpu {
   void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream stream) override {
     if (!rehearsing_) below_.copy(to, from, bytes, stream);
   }
-  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override {
-    below_.zero(to, bytes, own_or(stream));
-  }
+  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override { below_.zero(to, bytes, own_or(stream)); }
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
     if (!rehearsing_) below_.launch(function, launch, arguments);
   }

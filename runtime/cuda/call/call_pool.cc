@@ -26,8 +26,7 @@ struct CallPool::Place {
   bool busy = true;          ///< some thread is queueing a run
 };
 
-CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make)
-    : gpu_(gpu), make_(std::move(make)) {
+CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make) : gpu_(gpu), make_(std::move(make)) {
   places_.push_back(std::make_unique<Place>(gpu_));
   places_.back()->call = make_();
   places_.back()->busy = false;
@@ -67,8 +66,7 @@ CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t
   return *found;
 }
 
-void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status,
-                   SolveReport* report) {
+void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, SolveReport* report) {
   const std::uint64_t graph = gpu_.capturing(stream);
   if (graph && report)
     throw UsageError("a report has to be waited for, and a graph that is being captured cannot wait");

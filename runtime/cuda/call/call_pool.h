@@ -28,8 +28,7 @@ class CallPool {
 
  private:
   struct Place;
-  Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status,
-              std::uint64_t graph);
+  Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status, std::uint64_t graph);
 
   Gpu& gpu_;
   const std::function<std::unique_ptr<DeviceCall>()> make_;

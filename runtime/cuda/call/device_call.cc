@@ -7,12 +7,12 @@
 #include <optional>
 #include <set>
 
-#include "compiler/graph/evaluate.h"
 #include "compiler/analysis/structure_rules.h"
-#include "runtime/data/bind.h"
+#include "compiler/graph/evaluate.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/launch/row_moves.h"
 #include "runtime/cuda/launch/rows_program.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -36,13 +36,13 @@ std::map<AxisId, std::int64_t> sizes_of(const CellGraph& cell, const CallShape& 
 }
 
 bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory ||
-         kind == FieldKind::FinalInputHistory || kind == FieldKind::FinalStateHistory;
+  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
+         kind == FieldKind::FinalStateHistory;
 }
 
 /// Entries of a row, of one sequence's start, final or history, or of a whole param.
-std::int64_t part_of(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes,
-                     const CallShape& shape, const CallField& field) {
+std::int64_t part_of(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes, const CallShape& shape,
+                     const CallField& field) {
   const std::int64_t depth = is_history(field.kind) ? history_depth(cell, shape.lengths, field.id) : 1;
   return depth * product(cell, sizes, field_axes(cell, field));
 }
@@ -97,9 +97,8 @@ struct DeviceCall::Impl {
         defaults(cell) {
     each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
       if (entry >= sizes.at(header))
-        throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})",
-                                       cell.name, entry, cell.graph.axis(header).name, of, sizes.at(header),
-                                       sizes.at(header) - 1));
+        throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
+                                       cell.graph.axis(header).name, of, sizes.at(header), sizes.at(header) - 1));
     });
     BoundRun run;
     run.sizes = sizes;
@@ -116,8 +115,7 @@ struct DeviceCall::Impl {
     run.histories.resize(cell.symbols.size());
     for (std::size_t s = 0; s < cell.symbols.size(); ++s)
       if (cell.symbols[s].kind == SymbolKind::Input && cell.symbols[s].max_lag != 0) {
-        std::vector<std::int64_t> depth{shape.sequences,
-                                        history_depth(cell, shape.lengths, static_cast<int>(s))};
+        std::vector<std::int64_t> depth{shape.sequences, history_depth(cell, shape.lengths, static_cast<int>(s))};
         for (const AxisId a : cell.symbols[s].axes) depth.push_back(sizes.at(cell.graph.axis(a).extent_of));
         run.histories[s] = Array::view(dtype, depth, nullptr);
       }
@@ -145,8 +143,7 @@ struct DeviceCall::Impl {
     f.part = part_of(cell, sizes, shape, field);
     f.given = field.is_storage() ? dtype : arithmetic;
     f.kept = field.is_storage() ? solver.storage() : arithmetic;
-    if (field.kind == FieldKind::Input || field.kind == FieldKind::State)
-      f.any_strides = solver.any_strides(field.id);
+    if (field.kind == FieldKind::Input || field.kind == FieldKind::State) f.any_strides = solver.any_strides(field.id);
     const auto stand = [&](std::int64_t count, Dtype type) {
       f.standing = GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(count) * size_of(type)));
     };
@@ -183,11 +180,9 @@ struct DeviceCall::Impl {
     const Tensor value = Evaluator(cell, environment).value_over(symbol.initial, symbol.index);
     // A param's default is rounded as a param of an input file would be.
     Array array(symbol.kind == SymbolKind::Param ? dtype : arithmetic, {times * f.part});
-    for (std::int64_t i = 0; i < array.count(); ++i)
-      array.set(i, value.data[static_cast<std::size_t>(i % f.part)]);
+    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, value.data[static_cast<std::size_t>(i % f.part)]);
     array = convert(array, arithmetic);
-    gpu.copy_in(f.standing.address(), array.data(),
-                static_cast<std::size_t>(array.count()) * size_of(arithmetic), 0);
+    gpu.copy_in(f.standing.address(), array.data(), static_cast<std::size_t>(array.count()) * size_of(arithmetic), 0);
   }
 
   // A run --------------------------------------------------------------------------------------------
@@ -299,8 +294,8 @@ struct DeviceCall::Impl {
         places.histories[id] = a.data ? a.data : f.standing.address();
         if (a.data && f.given != f.kept) {
           reserve(f.staged, shape.sequences * f.part, f.kept);
-          moves.move({f.staged.address(), f.part, f.part}, f.kept, {a.data, f.part, f.part}, f.given,
-                     shape.sequences, 1, f.part, stream);
+          moves.move({f.staged.address(), f.part, f.part}, f.kept, {a.data, f.part, f.part}, f.given, shape.sequences,
+                     1, f.part, stream);
           places.histories[id] = f.staged.address();
         }
         return;
@@ -313,8 +308,8 @@ struct DeviceCall::Impl {
         if (a.data && a.data == given(arrays, FieldKind::Final, id).data && shape.rows > 0 &&
             solver.overlaps_starts()) {
           reserve(f.staged, shape.sequences * f.part, arithmetic);
-          gpu.copy(f.staged.address(), a.data,
-                   static_cast<std::size_t>(shape.sequences * f.part) * size_of(arithmetic), stream);
+          gpu.copy(f.staged.address(), a.data, static_cast<std::size_t>(shape.sequences * f.part) * size_of(arithmetic),
+                   stream);
           places.values[id] = f.staged.address();
         }
         return;
@@ -326,8 +321,7 @@ struct DeviceCall::Impl {
   /// Starts that follow from params. All of them where any is wanted.
   void run_defaults(std::span<const CallArray> arrays, GpuStream stream) {
     bool wanted = false;
-    for (std::size_t i = 0; i < fields.size(); ++i)
-      wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
+    for (std::size_t i = 0; i < fields.size(); ++i) wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
     if (!wanted) return;
     if (!defaults_program) {
       defaults_program.emplace(RowsProgram::compile(gpu, defaults, Structure{}, arithmetic, {}));
@@ -343,8 +337,7 @@ struct DeviceCall::Impl {
     for (const Symbol& symbol : defaults.symbols) {
       const auto s = static_cast<std::size_t>(&symbol - defaults.symbols.data());
       RowsArray array;
-      array.data =
-          symbol.kind == SymbolKind::Input ? one_row.address() : places.values[s];  // inputs are read by none
+      array.data = symbol.kind == SymbolKind::Input ? one_row.address() : places.values[s];  // inputs are read by none
       array.history = one_row.address();
       run.symbols.push_back(array);
     }
@@ -358,8 +351,9 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < fields.size(); ++i) {
       Field& f = fields[i];
       if (f.computed < 0 || arrays[i].data) continue;
-      moves.move({f.standing.address(), f.part, f.part}, arithmetic, {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic,
-                 shape.sequences, 1, f.part, stream);
+      moves.move({f.standing.address(), f.part, f.part}, arithmetic,
+                 {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic, shape.sequences, 1, f.part,
+                 stream);
     }
   }
 
@@ -375,8 +369,8 @@ struct DeviceCall::Impl {
     const std::int64_t entries = product(cell, sizes, symbol.axes), skipped = (symbol.lag - 1) * entries;
     reserve(companions[update], shape.sequences * entries, arithmetic);
     moves.move({companions[update].address(), entries, entries}, arithmetic,
-               {history.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries},
-               arithmetic, shape.sequences, 1, entries, stream);
+               {history.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries}, arithmetic,
+               shape.sequences, 1, entries, stream);
     places.values[s] = companions[update].address();
   }
 
@@ -430,12 +424,10 @@ struct DeviceCall::Impl {
           const int s = cell.updates[u].symbol;
           const Symbol& symbol = cell.symbols[s];
           if (symbol.lag_of != id) continue;
-          const std::int64_t entries = product(cell, sizes, symbol.axes),
-                             skipped = (symbol.lag - 1) * entries;
-          const GpuAddress from =
-              shape.rows == 0 ? places.values[s] : solver.final_state(static_cast<int>(u));
-          moves.move({a.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries},
-                     arithmetic, {from, entries, entries}, arithmetic, shape.sequences, 1, entries, stream);
+          const std::int64_t entries = product(cell, sizes, symbol.axes), skipped = (symbol.lag - 1) * entries;
+          const GpuAddress from = shape.rows == 0 ? places.values[s] : solver.final_state(static_cast<int>(u));
+          moves.move({a.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries}, arithmetic,
+                     {from, entries, entries}, arithmetic, shape.sequences, 1, entries, stream);
         }
         return;
       case FieldKind::FinalInputHistory: {
@@ -452,8 +444,8 @@ struct DeviceCall::Impl {
         h.entries = input.part;
         h.reverse = shape.reverse;
         moves.move_history(h, stream);
-        moves.move({a.data, f.part, f.part}, f.given, {h.to, f.part, f.part}, f.given, shape.sequences, 1,
-                   f.part, stream);
+        moves.move({a.data, f.part, f.part}, f.given, {h.to, f.part, f.part}, f.given, shape.sequences, 1, f.part,
+                   stream);
         return;
       }
       default:
@@ -480,8 +472,8 @@ struct DeviceCall::Impl {
 };
 
 DeviceCall::DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell,
-                       const Structure& structure, Dtype dtype, const SourceText* source,
-                       const CallShape& shape, const SolveOptions& solve)
+                       const Structure& structure, Dtype dtype, const SourceText* source, const CallShape& shape,
+                       const SolveOptions& solve)
     : impl_(std::make_unique<Impl>(gpu, std::move(modules), cell, structure, dtype, source, shape, solve)) {}
 DeviceCall::~DeviceCall() = default;
 
@@ -493,8 +485,8 @@ bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
 }
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 
-void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape,
-                     Dtype dtype, std::span<const CallArray> arrays, GpuAddress status) {
+void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype,
+                     std::span<const CallArray> arrays, GpuAddress status) {
   const std::map<AxisId, std::int64_t> sizes = sizes_of(cell, shape);
   const auto look_at = [&](const std::string& name, GpuAddress data, std::int64_t entries, std::size_t size) {
     if (!data || entries == 0) return;

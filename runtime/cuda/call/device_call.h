@@ -11,13 +11,13 @@
 #include <span>
 #include <vector>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/plan/call_layout.h"
 #include "compiler/syntax/source.h"
-#include "compiler/analysis/structure.h"
-#include "runtime/data/array.h"
 #include "runtime/cuda/call/call_gpu.h"
-#include "runtime/strategy/solve_options.h"
+#include "runtime/data/array.h"
 #include "runtime/data/errors.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 
@@ -42,9 +42,8 @@ class DeviceCall {
  public:
   /// `gpu`, `cell`, `structure` and `source` must outlive it. Compiles for arrays without gaps, all of them
   /// given.
-  DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell,
-             const Structure& structure, Dtype dtype, const SourceText* source, const CallShape& shape,
-             const SolveOptions& solve);
+  DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure,
+             Dtype dtype, const SourceText* source, const CallShape& shape, const SolveOptions& solve);
   ~DeviceCall();
 
   /// Queues a run on a stream of the caller's, and waits for nothing. `status`, unless 0, is int32
@@ -62,7 +61,7 @@ class DeviceCall {
 };
 
 /// Throws RequestError, naming the array, unless every one lies where kernels of `gpu` can use it.
-void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape,
-                     Dtype dtype, std::span<const CallArray> arrays, GpuAddress status);
+void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype,
+                     std::span<const CallArray> arrays, GpuAddress status);
 
 }  // namespace cellc

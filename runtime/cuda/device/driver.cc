@@ -47,9 +47,8 @@ bool Driver::bind(std::string& reason) {
   const auto take = [&](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library_.symbol(name));
     if (!function && reason.empty())
-      reason =
-          fmt::format("the NVIDIA driver ({}) is too old: it has no {}; cellc needs one of CUDA {} or newer",
-                      library_.path(), name, version_name(kOldestDriver));
+      reason = fmt::format("the NVIDIA driver ({}) is too old: it has no {}; cellc needs one of CUDA {} or newer",
+                           library_.path(), name, version_name(kOldestDriver));
   };
   take(init, "cuInit");
   take(driver_get_version, "cuDriverGetVersion");
@@ -136,8 +135,8 @@ std::shared_ptr<const Driver> Driver::open(std::string& reason) {
   if (auto driver = open_file("libcuda.so.1", reason)) return driver;
   // Where the loader's path leads to a stub first, the driver may still lie where its installer puts it.
   if (reason.find("stub") != std::string::npos) {
-    for (const char* directory : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
-                                  "/usr/lib", "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"}) {
+    for (const char* directory : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
+                                  "/usr/lib/wsl/lib", "/usr/local/nvidia/lib64"}) {
       std::string other;
       if (auto driver = open_file(std::string(directory) + "/libcuda.so.1", other)) return driver;
     }

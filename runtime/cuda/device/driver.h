@@ -70,7 +70,11 @@ constexpr unsigned kCudaNonBlocking = 1, kCudaEventWithoutTiming = 2;
 
 enum CudaJitOption : int { kCudaErrorLog = 5, kCudaErrorLogBytes = 6 };  // CUjit_option
 
-enum CudaLaunchAttributeId : int { kCudaCooperative = 2, kCudaClusterDimension = 4, kCudaProgrammaticSerialization = 6 };
+enum CudaLaunchAttributeId : int {
+  kCudaCooperative = 2,
+  kCudaClusterDimension = 4,
+  kCudaProgrammaticSerialization = 6
+};
 struct CudaLaunchAttribute {  // CUlaunchAttribute
   int id = 0;
   char pad[4] = {};

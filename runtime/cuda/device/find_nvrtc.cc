@@ -51,8 +51,8 @@ std::vector<std::string> own_directories() {
 std::vector<std::string> python_directories() {
   std::vector<std::string> found;
   const std::string home = variable("HOME"), user = home.empty() ? "" : home + "/.local";
-  for (const std::string& prefix : {variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"), user,
-                                    std::string("/usr/local"), std::string("/usr")}) {
+  for (const std::string& prefix :
+       {variable("VIRTUAL_ENV"), variable("CONDA_PREFIX"), user, std::string("/usr/local"), std::string("/usr")}) {
     if (prefix.empty()) continue;
     for (const std::string& python : entries(prefix + "/lib", "python3")) {
       found.push_back(python + "/site-packages");
@@ -93,8 +93,7 @@ std::vector<std::string> nvrtc_files_in(const std::string& directory) {
     if (version && !error) found.push_back({*version, path, real.string()});
   }
   // The bare name, of no version, comes last.
-  std::stable_sort(found.begin(), found.end(),
-                   [](const Found& a, const Found& b) { return a.version > b.version; });
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.version > b.version; });
   std::vector<std::string> paths, seen;
   for (const Found& f : found) {
     if (std::find(seen.begin(), seen.end(), f.real) != seen.end()) continue;
@@ -111,8 +110,7 @@ std::vector<std::string> nvrtc_files_below(const std::string& root) {
   }
   // Wheels: nvidia/cu13/lib since 13.0, nvidia/cuda_nvrtc/lib before.
   append(found, nvrtc_files_in(root + "/nvidia/cuda_nvrtc/lib"));
-  for (const std::string& package : entries(root + "/nvidia", "cu1"))
-    append(found, nvrtc_files_in(package + "/lib"));
+  for (const std::string& package : entries(root + "/nvidia", "cu1")) append(found, nvrtc_files_in(package + "/lib"));
   return found;
 }
 

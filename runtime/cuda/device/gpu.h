@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/data/object_cache.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/object_cache.h"
 
 namespace cellc {
 
@@ -24,23 +24,23 @@ using GpuFence = std::uint64_t;   ///< what a stream has passed, or will; 0: non
 
 /// What a planner needs to know of a card.
 struct GpuFacts {
-  std::string name;                       ///< "NVIDIA H200"
-  int major = 0, minor = 0;               ///< compute capability
+  std::string name;          ///< "NVIDIA H200"
+  int major = 0, minor = 0;  ///< compute capability
   int multiprocessors = 0;
-  std::int64_t shared_per_block = 0;      ///< bytes that a kernel may opt in to
+  std::int64_t shared_per_block = 0;  ///< bytes that a kernel may opt in to
   std::int64_t shared_per_multiprocessor = 0;
   std::int64_t registers_per_multiprocessor = 0;
   std::int64_t threads_per_multiprocessor = 0;
   std::int64_t l2_bytes = 0;
   std::int64_t memory_bytes = 0;
-  std::string architecture() const;       ///< "sm_90"
+  std::string architecture() const;  ///< "sm_90"
 };
 
 /// One translation unit of generated CUDA C++.
 struct GpuSource {
-  std::string name;                       ///< of the file that diagnostics speak of, e.g. "para_gru.cu"
+  std::string name;  ///< of the file that diagnostics speak of, e.g. "para_gru.cu"
   std::string text;
-  std::vector<std::string> options;       ///< further compiler options
+  std::vector<std::string> options;  ///< further compiler options
 };
 
 struct GpuDim {
@@ -62,10 +62,10 @@ struct GpuFunctionFacts {
 
 struct GpuLaunch {
   GpuDim grid{}, block{};
-  std::int64_t shared_bytes = 0;          ///< dynamic; above 48 KiB the implementation opts in
+  std::int64_t shared_bytes = 0;  ///< dynamic; above 48 KiB the implementation opts in
   GpuStream stream = 0;
-  bool cooperative = false;               ///< all blocks are resident at once, or the launch is refused
-  unsigned cluster = 1;                   ///< blocks, neighbours along x, that run together and see each other's shared memory (sm_90)
+  bool cooperative = false;  ///< all blocks are resident at once, or the launch is refused
+  unsigned cluster = 1;  ///< blocks, neighbours along x, that run together and see each other's shared memory (sm_90)
   /// May begin before what is ahead of it on the stream has ended, where the device can do that: the kernel itself
   /// waits first (await_stream of preamble.cuh).
   bool early = false;
@@ -73,7 +73,7 @@ struct GpuLaunch {
 
 struct GpuModule {
   std::shared_ptr<void> module;
-  double compile_ms = 0;                  ///< 0 where it came from the cache
+  double compile_ms = 0;  ///< 0 where it came from the cache
   CacheState cache = CacheState::Off;
   explicit operator bool() const { return module != nullptr; }
 };
@@ -125,9 +125,9 @@ class Gpu {
   virtual void release_stream(GpuStream) noexcept {}
   virtual GpuFence make_fence() { return 0; }
   virtual void release_fence(GpuFence) noexcept {}
-  virtual void signal(GpuFence, GpuStream) {}       ///< the fence is where the stream is now
-  virtual bool passed(GpuFence) { return true; }    ///< also where it never was anywhere
-  virtual void wait(GpuFence, GpuStream) {}         ///< the stream goes on once the fence is passed; the host does not wait
+  virtual void signal(GpuFence, GpuStream) {}     ///< the fence is where the stream is now
+  virtual bool passed(GpuFence) { return true; }  ///< also where it never was anywhere
+  virtual void wait(GpuFence, GpuStream) {}  ///< the stream goes on once the fence is passed; the host does not wait
 };
 
 /// While it lives, this thread may do what Gpu::allow_in_capture lets it.

@@ -55,8 +55,7 @@ class Context {
   /// For each call that may fail: the context is current, and refused where it is lost.
   Current enter() const {
     if (lost_)
-      throw DeviceError(
-          fmt::format("{}: the context was lost by an earlier error; only a new process helps", name));
+      throw DeviceError(fmt::format("{}: the context was lost by an earlier error; only a new process helps", name));
     return Current(*this);
   }
 
@@ -106,8 +105,8 @@ LoadedModule& loaded(const std::shared_ptr<void>& module) {
 
 class GpuDriver final : public Gpu {
  public:
-  GpuDriver(std::shared_ptr<const Context> context, int device, GpuFacts facts,
-            std::shared_ptr<const Nvrtc> nvrtc, const std::string& cache_directory)
+  GpuDriver(std::shared_ptr<const Context> context, int device, GpuFacts facts, std::shared_ptr<const Nvrtc> nvrtc,
+            const std::string& cache_directory)
       : context_(std::move(context)),
         device_(device),
         driver_(*context_->driver),
@@ -159,8 +158,7 @@ class GpuDriver final : public Gpu {
     const Context::Current current = context_->enter();
     if (!opt_in(function, shared_bytes)) return 0;
     int blocks = 0;
-    check(driver_.occupancy(&blocks, handle_of(function.handle), threads,
-                            static_cast<std::size_t>(shared_bytes)),
+    check(driver_.occupancy(&blocks, handle_of(function.handle), threads, static_cast<std::size_t>(shared_bytes)),
           [&] { return fmt::format("counting resident blocks of {} threads", threads); });
     return blocks;
   }
@@ -178,7 +176,7 @@ class GpuDriver final : public Gpu {
     config.attribute_count = 1;
     int clusters = 0;
     const int result = driver_.active_clusters(&clusters, handle_of(function.handle), &config);
-    if (!loses_context(result) && result != kCudaSuccess) return 0;   // the card has no clusters of that size
+    if (!loses_context(result) && result != kCudaSuccess) return 0;  // the card has no clusters of that size
     check(result, [&] { return fmt::format("counting resident clusters of {} blocks", blocks); });
     return clusters;
   }
@@ -234,9 +232,8 @@ class GpuDriver final : public Gpu {
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
     const Context::Current current = context_->enter();
     if (!opt_in(function, launch.shared_bytes)) {
-      throw DeviceError(
-          fmt::format("{}: a kernel asks for {} bytes of shared memory a block; the card gives {}",
-                      facts_.name, launch.shared_bytes, facts_.shared_per_block));
+      throw DeviceError(fmt::format("{}: a kernel asks for {} bytes of shared memory a block; the card gives {}",
+                                    facts_.name, launch.shared_bytes, facts_.shared_per_block));
     }
     CudaLaunchConfig config;
     CudaLaunchAttribute attributes[3];
@@ -255,7 +252,9 @@ class GpuDriver final : public Gpu {
       allow_cluster(function, static_cast<int>(launch.cluster));
       attributes[config.attribute_count++] = cluster_of(launch.cluster);
     }
-    const auto queue = [&] { return driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr); };
+    const auto queue = [&] {
+      return driver_.launch_kernel_ex(&config, handle_of(function.handle), arguments, nullptr);
+    };
     const bool early = launch.early && starts_early_;
     if (early) with(kCudaProgrammaticSerialization);
     int result = queue();
@@ -266,9 +265,9 @@ class GpuDriver final : public Gpu {
       if (result == kCudaSuccess) starts_early_ = false;
     }
     check(result, [&] {
-      return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}",
-                         grid.x, grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
-                         launch.cooperative  ? ", all resident"
+      return fmt::format("launching {}x{}x{} blocks of {}x{}x{} threads with {} bytes of shared memory{}", grid.x,
+                         grid.y, grid.z, block.x, block.y, block.z, launch.shared_bytes,
+                         launch.cooperative   ? ", all resident"
                          : launch.cluster > 1 ? fmt::format(", in clusters of {}", launch.cluster)
                                               : std::string());
     });
@@ -284,8 +283,7 @@ class GpuDriver final : public Gpu {
     const std::lock_guard lock(marks_mutex_);
     Driver::Handle& event = marks_[mark];
     if (!event) check(driver_.event_create(&event, 0), [] { return "making an event"; });
-    check(driver_.event_record(event, handle_of(stream)),
-          [&] { return fmt::format("setting mark {}", mark); });
+    check(driver_.event_record(event, handle_of(stream)), [&] { return fmt::format("setting mark {}", mark); });
   }
 
   double elapsed_ms(int from, int to) override {
@@ -302,14 +300,17 @@ class GpuDriver final : public Gpu {
     const Context::Current current = context_->enter();
     const Memory memory = memory_at(address);
     if (!memory.known) return "is memory of the host, or of nobody; expected memory of the GPU";
-    if (!memory.managed && memory.type != kCudaMemoryOfDevice) return "is memory of the host; expected memory of the GPU";
+    if (!memory.managed && memory.type != kCudaMemoryOfDevice)
+      return "is memory of the host; expected memory of the GPU";
     if (!memory.managed && memory.device != device_)
       return fmt::format("is memory of GPU {}; the kernel is for GPU {}", memory.device, device_);
     if (bytes == 0 || address + bytes <= memory.start + memory.bytes) return std::nullopt;
     // Memory that was mapped piece by piece goes on where one piece ends.
     const Memory last = memory.one_piece ? Memory() : memory_at(address + bytes - 1);
-    if (last.known && (last.managed || (last.type == kCudaMemoryOfDevice && last.device == device_))) return std::nullopt;
-    return fmt::format("takes {} bytes; the memory of the GPU there has {}", bytes, memory.start + memory.bytes - address);
+    if (last.known && (last.managed || (last.type == kCudaMemoryOfDevice && last.device == device_)))
+      return std::nullopt;
+    return fmt::format("takes {} bytes; the memory of the GPU there has {}", bytes,
+                       memory.start + memory.bytes - address);
   }
 
   std::uint64_t capturing(GpuStream stream) override {
@@ -317,7 +318,8 @@ class GpuDriver final : public Gpu {
     int state = 0;
     std::uint64_t number = 0;
     // The legacy stream cannot be captured, and asking about it while another one is gives an error.
-    if (stream == 0 || driver_.stream_get_capture_info(handle_of(stream), &state, &number, nullptr, nullptr, nullptr) != kCudaSuccess)
+    if (stream == 0 ||
+        driver_.stream_get_capture_info(handle_of(stream), &state, &number, nullptr, nullptr, nullptr) != kCudaSuccess)
       return 0;
     return state ? std::max<std::uint64_t>(1, number) : 0;
   }
@@ -387,7 +389,8 @@ class GpuDriver final : public Gpu {
   Memory memory_at(GpuAddress address) const {
     Memory m;
     unsigned managed = 0, one_piece = 0;
-    int wanted[] = {kCudaMemoryType, kCudaIsManaged, kCudaDeviceOrdinal, kCudaIsLegacyIpcCapable, kCudaRangeStart, kCudaRangeBytes};
+    int wanted[] = {kCudaMemoryType,         kCudaIsManaged,  kCudaDeviceOrdinal,
+                    kCudaIsLegacyIpcCapable, kCudaRangeStart, kCudaRangeBytes};
     void* values[] = {&m.type, &managed, &m.device, &one_piece, &m.start, &m.bytes};
     m.known = driver_.pointer_get_attributes(6, wanted, values, address) == kCudaSuccess && m.type != 0;
     m.managed = managed & 1, m.one_piece = one_piece & 1;
@@ -407,17 +410,19 @@ class GpuDriver final : public Gpu {
     Driver::Handle handle = nullptr;
     check(driver_.module_load_data_ex(&handle, code.c_str(), 2, options, values), [&] {
       const std::string_view line = std::string_view(log).substr(0, std::string_view(log).find('\n'));
-      return fmt::format("loading {} as {} compiled it{}{}", source.name, nvrtc_->identity(),
-                         line.empty() ? "" : ": ", line);
+      return fmt::format("loading {} as {} compiled it{}{}", source.name, nvrtc_->identity(), line.empty() ? "" : ": ",
+                         line);
     });
     module.context = context_;
     module.handle = handle;
   }
 
-  /// What kernels are compiled for: a card that is younger than this NVRTC gets PTX of the latest architecture below it.
+  /// What kernels are compiled for: a card that is younger than this NVRTC gets PTX of the latest architecture below
+  /// it.
   int architecture() const {
     int best = 0;
-    for (const int one : nvrtc_->architectures()) best = std::max(best, one <= facts_.major * 10 + facts_.minor ? one : 0);
+    for (const int one : nvrtc_->architectures())
+      best = std::max(best, one <= facts_.major * 10 + facts_.minor ? one : 0);
     return best;
   }
 
@@ -439,8 +444,7 @@ class GpuDriver final : public Gpu {
     const std::int64_t fixed = attribute(function, kCudaStaticShared);
     if (fixed + bytes > facts_.shared_per_block) return false;
     if (fixed + bytes > kSharedWithoutOptIn) {
-      check(driver_.func_set_attribute(handle_of(function.handle), kCudaMaxDynamicShared,
-                                       static_cast<int>(bytes)),
+      check(driver_.func_set_attribute(handle_of(function.handle), kCudaMaxDynamicShared, static_cast<int>(bytes)),
             [&] { return fmt::format("asking for {} bytes of shared memory", bytes); });
     }
     granted = bytes;
@@ -453,7 +457,8 @@ class GpuDriver final : public Gpu {
     LoadedModule& module = loaded(function.module);
     const std::lock_guard lock(module.mutex);
     const auto [it, is_new] = module.large_clusters.try_emplace(function.handle);
-    if (is_new) it->second = driver_.func_set_attribute(handle_of(function.handle), kCudaLargeClusters, 1) == kCudaSuccess;
+    if (is_new)
+      it->second = driver_.func_set_attribute(handle_of(function.handle), kCudaLargeClusters, 1) == kCudaSuccess;
     return it->second;
   }
   static CudaLaunchAttribute cluster_of(unsigned blocks) {
@@ -467,8 +472,7 @@ class GpuDriver final : public Gpu {
   Driver::Handle event_of(int mark) {
     const std::lock_guard lock(marks_mutex_);
     const auto found = marks_.find(mark);
-    if (found == marks_.end() || !found->second)
-      throw std::logic_error(fmt::format("mark {} was not recorded", mark));
+    if (found == marks_.end() || !found->second) throw std::logic_error(fmt::format("mark {} was not recorded", mark));
     return found->second;
   }
 
@@ -478,8 +482,8 @@ class GpuDriver final : public Gpu {
   GpuFacts facts_;
   std::shared_ptr<const Nvrtc> nvrtc_;
   ObjectCache cache_;
-  /// Whether kernels may begin before what is ahead of them has ended: from sm_90 on, in graphs that are captured from 12.3 on.
-  /// Code for less does not wait (await_stream of preamble.cuh).
+  /// Whether kernels may begin before what is ahead of them has ended: from sm_90 on, in graphs that are captured
+  /// from 12.3 on. Code for less does not wait (await_stream of preamble.cuh).
   std::atomic<bool> starts_early_;
   std::mutex marks_mutex_;
   std::map<int, Driver::Handle> marks_;
@@ -533,8 +537,8 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   GpuFacts facts;
   if (!read_facts(*driver, device, facts, reason)) return nullptr;
   if (facts.major < kOldestMajor) {
-    reason = fmt::format("{} is too old: it has compute capability {}.{}, cellc needs {}.0 or newer",
-                         facts.name, facts.major, facts.minor, kOldestMajor);
+    reason = fmt::format("{} is too old: it has compute capability {}.{}, cellc needs {}.0 or newer", facts.name,
+                         facts.major, facts.minor, kOldestMajor);
     return nullptr;
   }
   std::string problem;
@@ -554,7 +558,9 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   return std::make_unique<GpuDriver>(std::move(context), device, std::move(facts), std::move(nvrtc), cache_directory);
 }
 
-bool says_no_gpu(const std::string& reason) { return reason.starts_with("no GPU") || reason.starts_with("no NVIDIA driver"); }
+bool says_no_gpu(const std::string& reason) {
+  return reason.starts_with("no GPU") || reason.starts_with("no NVIDIA driver");
+}
 
 std::optional<std::string> Gpu::pointer_fault(GpuAddress, std::size_t) { return std::nullopt; }
 

@@ -1,16 +1,16 @@
 #include "runtime/cuda/device/kernel_cache.h"
-#include "runtime/data/errors.h"
-#include "runtime/data/object_cache.h"
 
 #include <fmt/format.h>
 
 #include <optional>
 #include <vector>
 
+#include "runtime/data/errors.h"
+#include "runtime/data/object_cache.h"
+
 namespace cellc {
 
-ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
-                     CompiledKind kind) {
+ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture, CompiledKind kind) {
   ObjectIdentity identity;
   identity.kind = kind == CompiledKind::Cubin ? "cubin" : "ptx";
   identity.text = source.text;
@@ -24,9 +24,8 @@ ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::str
   return object_key(identity);
 }
 
-CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source,
-                                   const std::string& architecture, CompiledKind kind,
-                                   const ObjectCache& cache,
+CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
+                                   CompiledKind kind, const ObjectCache& cache,
                                    const std::function<void(const std::string& code)>& use) {
   const ObjectKey key = kernel_key(nvrtc, source, architecture, kind);
   if (const std::optional<std::vector<char>> object = cache.find(key)) {

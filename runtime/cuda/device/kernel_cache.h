@@ -8,14 +8,12 @@
 
 namespace cellc {
 
-ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
-                     CompiledKind kind);
+ObjectKey kernel_key(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture, CompiledKind kind);
 
 /// The kernels from the cache, else from the compiler. `use` loads the code: cached code that it throws on
 /// is compiled anew, and only code that it accepts is kept. No failure of the cache is an error.
-CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source,
-                                   const std::string& architecture, CompiledKind kind,
-                                   const ObjectCache& cache,
+CompiledKernels cached_or_compiled(const Nvrtc& nvrtc, const GpuSource& source, const std::string& architecture,
+                                   CompiledKind kind, const ObjectCache& cache,
                                    const std::function<void(const std::string& code)>& use);
 
 }  // namespace cellc

@@ -37,8 +37,8 @@ std::string first_error(const std::string& log, const std::string& otherwise) {
 }
 
 /// Keeps what a failed compile was given, for whoever looks into it. Where it is, in words.
-std::string keep_failed(const GpuSource& source, const std::vector<std::string>& options,
-                        const std::string& log, const std::string& compiler) {
+std::string keep_failed(const GpuSource& source, const std::vector<std::string>& options, const std::string& log,
+                        const std::string& compiler) {
   const char* base = std::getenv("TMPDIR");
   std::string directory = std::string(base && *base ? base : "/tmp") + "/cellc-nvrtc-XXXXXX";
   if (!mkdtemp(directory.data())) return "its source could not be kept in " + directory;
@@ -84,8 +84,8 @@ std::shared_ptr<const Nvrtc> Nvrtc::load(const std::string& file, std::string& r
     return nullptr;
   }
   if (nvrtc->version_ < kOldestNvrtc) {
-    reason = fmt::format("NVRTC {} ({}) is too old: cellc needs {} or newer", to_string(nvrtc->version_),
-                         nvrtc->path(), to_string(kOldestNvrtc));
+    reason = fmt::format("NVRTC {} ({}) is too old: cellc needs {} or newer", to_string(nvrtc->version_), nvrtc->path(),
+                         to_string(kOldestNvrtc));
     return nullptr;
   }
   // A compile loads the builtins by name, which the loader finds in no directory but its own. It
@@ -121,8 +121,7 @@ std::shared_ptr<const Nvrtc> Nvrtc::find(int latest_major, std::string& reason) 
                             to_string(nvrtc->version()), nvrtc->path(), latest_major);
     }
     // What the loader does not find under a mere name is not there: no reason.
-    if (unfit.empty() && (only || file.find('/') != std::string::npos || problem.starts_with("NVRTC")))
-      unfit = problem;
+    if (unfit.empty() && (only || file.find('/') != std::string::npos || problem.starts_with("NVRTC"))) unfit = problem;
   }
   if (only) {
     reason = unfit.empty() ? fmt::format("CELLC_NVRTC={}: no libnvrtc.so lies there", named)
@@ -133,9 +132,7 @@ std::shared_ptr<const Nvrtc> Nvrtc::find(int latest_major, std::string& reason) 
   return nullptr;
 }
 
-std::string Nvrtc::identity() const {
-  return fmt::format("NVRTC {} {}", to_string(version_), library_.build());
-}
+std::string Nvrtc::identity() const { return fmt::format("NVRTC {} {}", to_string(version_), library_.build()); }
 
 std::vector<int> Nvrtc::architectures() const {
   int count = 0;
@@ -149,17 +146,16 @@ std::vector<std::string> Nvrtc::options(const GpuSource& source, const std::stri
                                         CompiledKind kind) const {
   // PTX is of a virtual architecture; naming the real one would have NVRTC compile it to the end.
   const bool virtual_one = kind == CompiledKind::Ptx && architecture.starts_with("sm_");
-  std::vector<std::string> all = {
-      "--std=c++17", "-arch=" + (virtual_one ? "compute_" + architecture.substr(3) : architecture),
-      // Contraction is said, not left to the default: results depend on it. Functions without __device__
-      // are device functions, so that the templates need not name it.
-      "--fmad=true", "-default-device"};
+  std::vector<std::string> all = {"--std=c++17",
+                                  "-arch=" + (virtual_one ? "compute_" + architecture.substr(3) : architecture),
+                                  // Contraction is said, not left to the default: results depend on it. Functions
+                                  // without __device__ are device functions, so that the templates need not name it.
+                                  "--fmad=true", "-default-device"};
   all.insert(all.end(), source.options.begin(), source.options.end());
   return all;
 }
 
-CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& architecture,
-                               CompiledKind kind) const {
+CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& architecture, CompiledKind kind) const {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<std::string> all = options(source, architecture, kind);
   std::vector<const char*> words;
@@ -173,11 +169,9 @@ CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& archi
     }
   } owned{*this};
   const auto checked = [&](int result, const char* call) {
-    if (result != kSuccess)
-      throw DeviceError(fmt::format("{}: {}: {}", source.name, call, error_string_(result)));
+    if (result != kSuccess) throw DeviceError(fmt::format("{}: {}: {}", source.name, call, error_string_(result)));
   };
-  checked(create_(&owned.program, source.text.c_str(), source.name.c_str(), 0, nullptr, nullptr),
-          "nvrtcCreateProgram");
+  checked(create_(&owned.program, source.text.c_str(), source.name.c_str(), 0, nullptr, nullptr), "nvrtcCreateProgram");
   const int result = compile_(owned.program, static_cast<int>(words.size()), words.data());
 
   CompiledKernels compiled;
@@ -188,8 +182,8 @@ CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& archi
     while (!compiled.log.empty() && compiled.log.back() == '\0') compiled.log.pop_back();  // C's end of text
   }
   if (result != kSuccess) {
-    throw DeviceError(fmt::format("NVRTC {} does not compile {} for {}: {}; {}", to_string(version_),
-                                  source.name, architecture, first_error(compiled.log, error_string_(result)),
+    throw DeviceError(fmt::format("NVRTC {} does not compile {} for {}: {}; {}", to_string(version_), source.name,
+                                  architecture, first_error(compiled.log, error_string_(result)),
                                   keep_failed(source, all, compiled.log, identity())));
   }
   if (kind == CompiledKind::Cubin) {
@@ -203,10 +197,8 @@ CompiledKernels Nvrtc::compile(const GpuSource& source, const std::string& archi
     while (!compiled.code.empty() && compiled.code.back() == '\0') compiled.code.pop_back();
   }
   if (compiled.code.empty())
-    throw DeviceError(
-        fmt::format("{}: '{}' names no real architecture, such as sm_90", source.name, architecture));
-  compiled.compile_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    throw DeviceError(fmt::format("{}: '{}' names no real architecture, such as sm_90", source.name, architecture));
+  compiled.compile_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return compiled;
 }
 

@@ -55,8 +55,7 @@ class Nvrtc {
   /// Real architectures that it compiles for: 75, 80, …
   std::vector<int> architectures() const;
   /// All options of a compilation, in the order in which NVRTC sees them.
-  std::vector<std::string> options(const GpuSource& source, const std::string& architecture,
-                                   CompiledKind kind) const;
+  std::vector<std::string> options(const GpuSource& source, const std::string& architecture, CompiledKind kind) const;
 
   /// `architecture`: "sm_90", for both kinds. A failed compile throws DeviceError, which has the first error
   /// and names the directory that keeps source, options and log.

@@ -22,8 +22,8 @@ void take(CudaPlan& plan, const cellc_plan& numbers) {
 /// From so many walks a lane on another way than a scan is taken: until then they cost about what a sweep does.
 constexpr double kMostWalked = 0.25;
 
-/// Steps as kernels cut them. A warp stages so many at once: segments that begin amid a stage would neither be written from
-/// where they begin, nor joined there by a walk along their chain.
+/// Steps as kernels cut them. A warp stages so many at once: segments that begin amid a stage would neither be written
+/// from where they begin, nor joined there by a walk along their chain.
 std::int64_t whole_stages(std::int64_t steps) {
   return (steps + CELLC_STAGE_STEPS_MOST - 1) / CELLC_STAGE_STEPS_MOST * CELLC_STAGE_STEPS_MOST;
 }
@@ -31,10 +31,13 @@ std::int64_t whole_stages(std::int64_t steps) {
 /// What walking every lane is expected to take, by what the last call with segments took.
 double walking_ns(const Observed& seen, const StageShape& shape) {
   // A sweep has a start and a check, and then perhaps carriers, and more lanes a multiprocessor: walking takes less
-  // a step. Of ParaGRU on an H200: 68 ns where sweeps took 130 beside 4 to 6 us, which short segments are mostly made of. In
-  // 16 bits a thread has two lanes, and a walk half the warps: 75 ns at (8, 2048, 4096), where sweeps take 121.
+  // a step. Of ParaGRU on an H200: 68 ns where sweeps took 130 beside 4 to 6 us, which short segments are mostly made
+  // of. In 16 bits a thread has two lanes, and a walk half the warps: 75 ns at (8, 2048, 4096), where sweeps take 121.
   const double step = std::max(0.0, seen.sweep_ns - 4800) / static_cast<double>(seen.sweep_steps);
-  const double walking = (seen.carries ? 0.5 : shape.storage_bytes == 2 ? 0.62 : 0.55) * step * static_cast<double>(shape.longest);
+  const double walking = (seen.carries               ? 0.5
+                          : shape.storage_bytes == 2 ? 0.62
+                                                     : 0.55) *
+                         step * static_cast<double>(shape.longest);
   // Where it walked nearly all, it has seen what that takes.
   return seen.walked > 0.9 && seen.tail_ns > 0 ? std::min(walking, seen.tail_ns) : walking;
 }
@@ -46,8 +49,9 @@ bool is_slower_than_walking(const Observed& seen, const StageShape& shape) {
 
 CudaPlan walk_instead(const Observed& seen, const StageShape& shape) {
   CudaPlan plan;
-  plan.plan.reason = fmt::format("segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
-                                 seen.segmented_ns * 1e-3, seen.tails, walking_ns(seen, shape) * 1e-3);
+  plan.plan.reason = fmt::format(
+      "segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
+      seen.segmented_ns * 1e-3, seen.tails, walking_ns(seen, shape) * 1e-3);
   return plan;
 }
 
@@ -65,7 +69,8 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
       plan.plan.reason = fmt::format("{} steps are too few to be worth cutting", shape.longest);
       return plan;
     case CELLC_FULL:
-      plan.plan.reason = fmt::format("{} lanes fill {} multiprocessors: one pass at the speed of memory", lanes, gpu.multiprocessors);
+      plan.plan.reason =
+          fmt::format("{} lanes fill {} multiprocessors: one pass at the speed of memory", lanes, gpu.multiprocessors);
       return plan;
     case CELLC_FORGETS:
       take(plan, numbers);
@@ -77,14 +82,18 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
       if (seen.scan_walked > kMostWalked) {
         if (is_slower_than_walking(seen, shape)) return walk_instead(seen, shape);
         plan = forced_cuda_plan(stage, shape, gpu, Strategy::Shooting, {});
-        plan.plan.reason = fmt::format("scans rounded by more than the tolerance on the last data, and walked {:.1f} times for each of {} lanes", seen.scan_walked, lanes);
+        plan.plan.reason = fmt::format(
+            "scans rounded by more than the tolerance on the last data, and walked {:.1f} times for each of {} lanes",
+            seen.scan_walked, lanes);
         return plan;
       }
       take(plan, numbers);
       plan.plan.strategy = Strategy::Scan;
-      plan.plan.reason = fmt::format("{} stage, {} lanes: one exact scan", stage.linear ? "linear" : "scannable", lanes);
+      plan.plan.reason =
+          fmt::format("{} stage, {} lanes: one exact scan", stage.linear ? "linear" : "scannable", lanes);
       return plan;
-    default: break;
+    default:
+      break;
   }
   if (is_slower_than_walking(seen, shape)) return walk_instead(seen, shape);
   take(plan, numbers);
@@ -95,7 +104,9 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   return plan;
 }
 
-int most_rounds(const SolveOptions& options) { return std::min(static_cast<int>(CELLC_ROUNDS), options.max_iterations); }
+int most_rounds(const SolveOptions& options) {
+  return std::min(static_cast<int>(CELLC_ROUNDS), options.max_iterations);
+}
 
 CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, Strategy strategy,
                           const SolveOptions& options) {
@@ -104,7 +115,9 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
   plan.plan.reason = "asked for";
   if (strategy == Strategy::Sequential) return plan;
   const int asked = options.fixed_iterations.value_or(options.max_iterations);
-  const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked : options.repair ? most_rounds(options) : 0;
+  const int rounds = strategy != Strategy::Segmented || options.fixed_iterations ? asked
+                     : options.repair                                            ? most_rounds(options)
+                                                                                 : 0;
   const cellc_facts card = host_facts(gpu);
   const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
   take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest,

@@ -11,13 +11,13 @@
 #include <tuple>
 
 #include "compiler/derive/stage_cells.h"
-#include "runtime/data/bind.h"
-#include "runtime/strategy/choose_strategy.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/run_arrays.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
-#include "runtime/evaluate/row_difference.h"
 #include "runtime/data/object_cache.h"
+#include "runtime/evaluate/row_difference.h"
+#include "runtime/strategy/choose_strategy.h"
 
 namespace cellc {
 
@@ -29,11 +29,11 @@ struct CudaSolver::Impl {
   const SourceText* source;
   std::optional<StagedCell> staged;
   std::vector<std::unique_ptr<StageProgram>> stages;
-  std::vector<std::optional<SummedStage>> summed;        ///< by stage, where it has sums in its lanes
-  std::vector<std::unique_ptr<StageProgram>> summing;    ///< those, as programs; else null
+  std::vector<std::optional<SummedStage>> summed;      ///< by stage, where it has sums in its lanes
+  std::vector<std::unique_ptr<StageProgram>> summing;  ///< those, as programs; else null
   std::vector<std::optional<RowsProgram>> before, once, before_summing, once_summing;
   std::optional<RowsProgram> after, step, whole;
-  std::vector<Observed> observed;   ///< by stage, for the shape of the last run
+  std::vector<Observed> observed;  ///< by stage, for the shape of the last run
   double compile_ms = 0;
   std::vector<CacheState> caches;
 
@@ -41,23 +41,28 @@ struct CudaSolver::Impl {
   CudaRunArrays arrays;
   SolveOptions solve;
   double tolerance = 0;
-  Dtype running = Dtype::F32;       ///< storage that programs have code for
-  bool in_rows = false;             ///< the whole cell as row kernels
+  Dtype running = Dtype::F32;  ///< storage that programs have code for
+  bool in_rows = false;        ///< the whole cell as row kernels
   std::vector<CudaPlan> plans;
-  using SumParts = std::vector<int>;   ///< by stage: of each sum that its lanes make; 0: they make none
+  using SumParts = std::vector<int>;  ///< by stage: of each sum that its lanes make; 0: they make none
   struct AfterSums {
-    StatelessCell cell;                ///< what is left of `after` then
+    StatelessCell cell;  ///< what is left of `after` then
     std::optional<RowsProgram> program;
   };
   SumParts sum_parts;
-  std::map<SumParts, AfterSums> after_summing;   ///< never dropped by another plan: its kernels may still run
-  bool reserved = false;             ///< memory for what stages and sums pass on, as planned
+  std::map<SumParts, AfterSums> after_summing;  ///< never dropped by another plan: its kernels may still run
+  bool reserved = false;                        ///< memory for what stages and sums pass on, as planned
   std::vector<GpuBuffer> step_arrays;
-  bool on_device = false;           ///< all arrays are the caller's, unless place_all() says else
+  bool on_device = false;  ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
 
   Impl(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source)
-      : gpu(gpu), cell(cell), structure(structure), dtype(dtype), arithmetic(arithmetic_of(dtype)), source(source),
+      : gpu(gpu),
+        cell(cell),
+        structure(structure),
+        dtype(dtype),
+        arithmetic(arithmetic_of(dtype)),
+        source(source),
         arrays(gpu, cell, arithmetic) {}
 
   // Made on demand -----------------------------------------------------------------------------------
@@ -84,7 +89,9 @@ struct CudaSolver::Impl {
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const Scannable scannable = structure.stages[k].scannable;
       stages.push_back(std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source));
-      summing.push_back(summed[k] ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source) : nullptr);
+      summing.push_back(summed[k]
+                            ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source)
+                            : nullptr);
     }
     after.reset();
     after_summing.clear();
@@ -93,7 +100,8 @@ struct CudaSolver::Impl {
       for (auto& p : *programs) p.reset();
   }
 
-  RowsProgram& rows_program(std::optional<RowsProgram>& program, const CellGraph& graph, const Structure& of, Dtype storage) {
+  RowsProgram& rows_program(std::optional<RowsProgram>& program, const CellGraph& graph, const Structure& of,
+                            Dtype storage) {
     if (!program) {
       RowsOptions options;
       options.source = source;
@@ -126,7 +134,8 @@ struct CudaSolver::Impl {
 
   std::string states_of(int stage) const {
     std::string names;
-    for (int u : structure.stages[stage].states) names += (names.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
+    for (int u : structure.stages[stage].states)
+      names += (names.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
     return names;
   }
 
@@ -147,7 +156,8 @@ struct CudaSolver::Impl {
     const auto before = shape_of();
     arrays.begin(run);
     if (arrays.sequences > std::numeric_limits<int>::max())
-      throw RequestError(fmt::format("{} sequences: a GPU takes {} in one run", arrays.sequences, std::numeric_limits<int>::max()));
+      throw RequestError(
+          fmt::format("{} sequences: a GPU takes {} in one run", arrays.sequences, std::numeric_limits<int>::max()));
     // Times of another shape tell nothing.
     if (shape_of() != before) observed.assign(observed.size(), {});
     outs_wanted = true;
@@ -184,7 +194,8 @@ struct CudaSolver::Impl {
     return true;
   }
 
-  /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise read after it.
+  /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
+  /// read after it.
   bool any_strides(int symbol) const { return !in_rows && !is_read_in_rows(symbol, false); }
   bool is_read_in_rows(int symbol, bool as_planned) const {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
@@ -200,8 +211,9 @@ struct CudaSolver::Impl {
 
   bool overlaps_starts() const {
     if (in_rows) return false;
-    return staged->stages.size() > 1 || !staged->stages[0].before.cell.outs.empty() || !staged->after.cell.outs.empty() ||
-           cell.updates.size() > 1 || plans[0].plan.strategy != Strategy::Sequential;
+    return staged->stages.size() > 1 || !staged->stages[0].before.cell.outs.empty() ||
+           !staged->after.cell.outs.empty() || cell.updates.size() > 1 ||
+           plans[0].plan.strategy != Strategy::Sequential;
   }
 
   bool replan(const SolveOptions& options) {
@@ -209,9 +221,11 @@ struct CudaSolver::Impl {
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
     const std::vector<CudaPlan> before = std::move(plans);
     plan();
-    return !std::equal(plans.begin(), plans.end(), before.begin(), before.end(), [](const CudaPlan& a, const CudaPlan& b) {
-      return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment && a.plan.burn_in == b.plan.burn_in;
-    });
+    return !std::equal(plans.begin(), plans.end(), before.begin(), before.end(),
+                       [](const CudaPlan& a, const CudaPlan& b) {
+                         return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment &&
+                                a.plan.burn_in == b.plan.burn_in;
+                       });
   }
 
   void plan() {
@@ -227,7 +241,8 @@ struct CudaSolver::Impl {
       if (in_rows) {
         std::string why;
         for (int j = 0; j < count; ++j)
-          if (const auto r = stages[j]->refusal(arrays.bound.sizes)) why = fmt::format("the stage {{{}}}: {}", states_of(j), *r);
+          if (const auto r = stages[j]->refusal(arrays.bound.sizes))
+            why = fmt::format("the stage {{{}}}: {}", states_of(j), *r);
         plan.plan.reason = why;
         if (strategy != Strategy::Sequential && strategy != Strategy::Auto)
           throw SolverError(fmt::format("the cell is run step by step on this device: {}", why));
@@ -254,26 +269,31 @@ struct CudaSolver::Impl {
       plan.checks = only_then || solve.check_scans;
       if (on_device && k + 1 < count && !in_rows && arrays.rows > 0 && !is_exact(k, plan)) {
         plan = {};
-        plan.plan.reason = "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";
+        plan.plan.reason =
+            "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";
       }
       plans.push_back(std::move(plan));
     }
     choose_sums();
   }
 
-  /// Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans run
-  /// steps more than once, and would make sums anew each time.
+  /// Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans
+  /// run steps more than once, and would make sums anew each time.
   void choose_sums() {
     reserved = false;
     sum_parts.assign(plans.size(), 0);
     for (std::size_t k = 0; k < plans.size() && !in_rows && arrays.rows > 0; ++k)
-      if (summing[k] && plans[k].plan.strategy == Strategy::Sequential) sum_parts[k] = summing[k]->sum_parts(arrays.bound.sizes);
+      if (summing[k] && plans[k].plan.strategy == Strategy::Sequential)
+        sum_parts[k] = summing[k]->sum_parts(arrays.bound.sizes);
     std::vector<MadeSum> made;
     for (std::size_t k = 0; k < plans.size(); ++k)
-      for (std::size_t i = 0; sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i) made.push_back({summed[k]->sums[i], sum_parts[k]});
-    if (!made.empty() && !after_summing.contains(sum_parts)) after_summing.emplace(sum_parts, AfterSums{after_sums(staged->after, made), std::nullopt});
+      for (std::size_t i = 0; sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)
+        made.push_back({summed[k]->sums[i], sum_parts[k]});
+    if (!made.empty() && !after_summing.contains(sum_parts))
+      after_summing.emplace(sum_parts, AfterSums{after_sums(staged->after, made), std::nullopt});
   }
-  /// With the launch, not with the plan: a call that is replanned is rehearsed before it runs, and may find no memory only there.
+  /// With the launch, not with the plan: a call that is replanned is rehearsed before it runs, and may find no memory
+  /// only there.
   void reserve_between() {
     if (reserved) return;
     std::vector<const StageCells*> all;
@@ -286,7 +306,9 @@ struct CudaSolver::Impl {
     return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
   }
   bool sums(std::size_t k) const { return sums_in_lanes() && sum_parts[k] > 0; }
-  const StageCells& lanes_of(std::size_t k, bool with_sums) const { return with_sums ? summed[k]->stage : staged->stages[k]; }
+  const StageCells& lanes_of(std::size_t k, bool with_sums) const {
+    return with_sums ? summed[k]->stage : staged->stages[k];
+  }
   StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
   const StatelessCell& after_cell() const { return sums_in_lanes() ? after_summing.at(sum_parts).cell : staged->after; }
 
@@ -318,13 +340,17 @@ struct CudaSolver::Impl {
       const StageCells& s = lanes_of(k, sums(k));
       const int number = static_cast<int>(k);
       if (!s.once.cell.outs.empty())
-        rows_program((sums(k) ? once_summing : once)[k], s.once.cell, Structure{}, arithmetic).run(arrays.once_run(s, number), stream);
+        rows_program((sums(k) ? once_summing : once)[k], s.once.cell, Structure{}, arithmetic)
+            .run(arrays.once_run(s, number), stream);
       if (!s.before.cell.outs.empty())
-        rows_program((sums(k) ? before_summing : before)[k], s.before.cell, Structure{}, running).run(arrays.before_run(s, number), stream);
+        rows_program((sums(k) ? before_summing : before)[k], s.before.cell, Structure{}, running)
+            .run(arrays.before_run(s, number), stream);
       program(k).run(arrays.stage_run(s, number), plans[k], tolerance, stream);
     }
     if (!staged->after.cell.outs.empty() && outs_wanted)
-      rows_program(sums_in_lanes() ? after_summing.at(sum_parts).program : after, after_cell().cell, Structure{}, running).run(arrays.after_run(after_cell()), stream);
+      rows_program(sums_in_lanes() ? after_summing.at(sum_parts).program : after, after_cell().cell, Structure{},
+                   running)
+          .run(arrays.after_run(after_cell()), stream);
   }
 
   // And back -----------------------------------------------------------------------------------------
@@ -345,7 +371,8 @@ struct CudaSolver::Impl {
         r.max_residual = o.max_residual;
         if (segmented) {
           const std::int64_t segments = (arrays.longest + r.plan.segment - 1) / r.plan.segment;
-          r.boundaries = std::max<std::int64_t>(0, segments - 1) * arrays.sequences * stages[k]->channels(arrays.bound.sizes);
+          r.boundaries =
+              std::max<std::int64_t>(0, segments - 1) * arrays.sequences * stages[k]->channels(arrays.bound.sizes);
           r.plan.burn_in = o.burn_in;
           // A residual grows from boundary to boundary at most as the largest carrier does.
           double sum = 0, power = 1;
@@ -364,9 +391,12 @@ struct CudaSolver::Impl {
           seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
           seen.sweep_steps = r.plan.segment + o.burn_in;
           const std::int64_t lanes = arrays.sequences * stages[k]->channels(arrays.bound.sizes);
-          if (o.piece > 0) seen.scan_walked = static_cast<double>(o.repaired) / static_cast<double>(std::max<std::int64_t>(1, lanes));
-          if (o.piece == 0 && seen.scan_walked > 0) seen.went_another_way();
-          else seen.walks = 0;
+          if (o.piece > 0)
+            seen.scan_walked = static_cast<double>(o.repaired) / static_cast<double>(std::max<std::int64_t>(1, lanes));
+          if (o.piece == 0 && seen.scan_walked > 0)
+            seen.went_another_way();
+          else
+            seen.walks = 0;
         } else {
           observed[k].went_another_way();
         }
@@ -384,16 +414,19 @@ struct CudaSolver::Impl {
       for (const auto& s : *programs)
         if (s) all.insert(all.end(), s->caches().begin(), s->caches().end());
     const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
-    report.cache = any(CacheState::Miss) ? CacheState::Miss : any(CacheState::Off) || all.empty() ? CacheState::Off : CacheState::Hit;
+    report.cache = any(CacheState::Miss)                 ? CacheState::Miss
+                   : any(CacheState::Off) || all.empty() ? CacheState::Off
+                                                         : CacheState::Hit;
   }
 
-  /// Why steps may be further off than `report` says, or null. Also of a run that is known to be off somewhere: it has to say where
-  /// else it is.
+  /// Why steps may be further off than `report` says, or null. Also of a run that is known to be off somewhere: it has
+  /// to say where else it is.
   const char* unchecked(const SolveReport& report) {
     if (in_rows || arrays.rows == 0) return nullptr;
     if (plans.size() > 1 && report.max_residual > 0) return "a later stage amplifies what the stages before it left";
-    // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from large
-    // states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a| up to 2).
+    // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from
+    // large states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a|
+    // up to 2).
     for (std::size_t k = 0; k < plans.size() && running == arithmetic; ++k)
       if (plans[k].plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(arrays.bound.sizes))
         return "composed maps were rounded by more than the tolerance";
@@ -406,7 +439,8 @@ struct CudaSolver::Impl {
     for (std::size_t k = 0; k < plans.size(); ++k) {
       if (plans[k].plan.strategy != Strategy::Scan || refusal(static_cast<int>(k), Strategy::Shooting)) continue;
       scans = true;
-      plans[k] = forced_cuda_plan(structure.stages[k], shape(static_cast<int>(k)), gpu.facts(), Strategy::Shooting, solve);
+      plans[k] =
+          forced_cuda_plan(structure.stages[k], shape(static_cast<int>(k)), gpu.facts(), Strategy::Shooting, solve);
       plans[k].plan.reason = fmt::format("{}, so cut into segments whose boundaries are checked", why);
     }
     for (std::size_t k = 0; k < plans.size() && !scans; ++k) {
@@ -429,15 +463,16 @@ struct CudaSolver::Impl {
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Array written = arrays.fetch_trajectory(u, stream),
                   made = arrays.fetch_rows(step_arrays[u], cell.symbols[cell.updates[u].symbol].axes, stream);
-      report.max_residual =
-          std::max(report.max_residual, check_steps(written, made, arrays.bound.offsets, tolerance, arrays.bound.reverse, report.unconverged));
+      report.max_residual = std::max(report.max_residual, check_steps(written, made, arrays.bound.offsets, tolerance,
+                                                                      arrays.bound.reverse, report.unconverged));
     }
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
   }
 };
 
-CudaSolver::CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source)
+CudaSolver::CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                       const SourceText* source)
     : impl_(std::make_unique<Impl>(gpu, cell, structure, dtype, source)) {}
 CudaSolver::~CudaSolver() = default;
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
@@ -461,10 +496,13 @@ bool CudaSolver::overlaps_starts() const { return impl_->overlaps_starts(); }
 std::vector<GpuAddress> CudaSolver::first_bad_steps() const { return impl_->first_bad_steps(); }
 bool CudaSolver::replan(const SolveOptions& options) { return impl_->replan(options); }
 void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) {
-  impl_->arrays.placed.inputs[symbol] = {data, impl_->arrays.uniform ? row_stride * impl_->arrays.longest : 0, row_stride};
+  impl_->arrays.placed.inputs[symbol] = {data, impl_->arrays.uniform ? row_stride * impl_->arrays.longest : 0,
+                                         row_stride};
 }
 GpuAddress CudaSolver::trajectory(int update) const { return impl_->arrays.trajectory_of(update).data; }
-GpuAddress CudaSolver::final_state(int update) const { return impl_->arrays.final_of(static_cast<std::size_t>(update)); }
+GpuAddress CudaSolver::final_state(int update) const {
+  return impl_->arrays.final_of(static_cast<std::size_t>(update));
+}
 GpuAddress CudaSolver::out(int number) const { return impl_->arrays.out_of(static_cast<std::size_t>(number)); }
 void CudaSolver::launch(GpuStream stream) { impl_->launch(stream); }
 void CudaSolver::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }

@@ -5,10 +5,10 @@
 // much for one thread runs as row kernels altogether.
 #include <memory>
 
-#include "compiler/syntax/source.h"
 #include "compiler/analysis/structure.h"
-#include "runtime/cuda/launch/device_arrays.h"
+#include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/device_arrays.h"
 #include "runtime/data/run.h"
 #include "runtime/strategy/solve_options.h"
 
@@ -17,7 +17,8 @@ namespace cellc {
 class CudaSolver {
  public:
   /// `cell`, `structure` and `source` (null: no #line) must outlive it. Compiles nothing yet.
-  CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source = nullptr);
+  CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+             const SourceText* source = nullptr);
   ~CudaSolver();
   CudaSolver(CudaSolver&&) noexcept;
 

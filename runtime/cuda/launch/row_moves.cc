@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "runtime/data/bind.h"
 #include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 
@@ -40,8 +40,8 @@ void RowMoves::launch(const char* kernel, std::int64_t threads, void** arguments
     module_ = gpu_.load({"row_moves.cu", std::move(text), {}});
   }
   GpuLaunch launch;
-  launch.grid.x = static_cast<unsigned>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1,
-                                                                 kBlocks * gpu_.facts().multiprocessors));
+  launch.grid.x = static_cast<unsigned>(
+      std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kBlocks * gpu_.facts().multiprocessors));
   launch.block.x = kThreads;
   launch.stream = stream;
   launch.early = true;
@@ -59,8 +59,7 @@ void RowMoves::move(const PlacedRows& to, Dtype to_type, const PlacedRows& from,
     gpu_.copy(to.data, from.data, static_cast<std::size_t>(count) * size_of(to_type), stream);
     return;
   }
-  const char* const kernel = to_type == from_type
-                                 ? (to_type == storage_ ? "cellc_move_stored" : "cellc_move_real")
+  const char* const kernel = to_type == from_type  ? (to_type == storage_ ? "cellc_move_stored" : "cellc_move_real")
                              : to_type == storage_ ? "cellc_narrow"
                                                    : "cellc_widen";
   MoveArguments a{to.data, from.data, to.batch, to.row, from.batch, from.row, sequences, steps, entries};
@@ -77,8 +76,7 @@ void RowMoves::move_history(const History& h, GpuStream stream) {
   launch("cellc_history", count, &argument, stream);
 }
 
-void RowMoves::status(GpuAddress status, GpuAddress first_bad, std::int64_t sequences, bool adds,
-                      GpuStream stream) {
+void RowMoves::status(GpuAddress status, GpuAddress first_bad, std::int64_t sequences, bool adds, GpuStream stream) {
   int count = static_cast<int>(sequences), also = adds;
   void* arguments[] = {&status, &first_bad, &count, &also};
   launch("cellc_status", sequences, arguments, stream);

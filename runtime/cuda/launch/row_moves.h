@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include "runtime/data/array.h"
-#include "runtime/cuda/launch/device_arrays.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/device_arrays.h"
+#include "runtime/data/array.h"
 
 namespace cellc {
 
@@ -17,8 +17,8 @@ class RowMoves {
   RowMoves(Gpu& gpu, Dtype storage) : gpu_(gpu), storage_(storage) {}
 
   /// `sequences` times `steps` rows of `entries`.
-  void move(const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type,
-            std::int64_t sequences, std::int64_t steps, std::int64_t entries, GpuStream stream);
+  void move(const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type, std::int64_t sequences,
+            std::int64_t steps, std::int64_t entries, GpuStream stream);
 
   struct History {
     GpuAddress to = 0, before = 0;  ///< [sequences, depth, entries] of storage; before 0: zeros

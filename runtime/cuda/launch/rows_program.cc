@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <stdexcept>
+#include <tuple>
 
 #include "compiler/codegen_cuda/emit_cuda_rows.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/rows_tables.h"
 #include "runtime/cuda/launch/stage_tables.h"
-#include "runtime/data/run.h"
-#include "runtime/data/storage_of.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/object_cache.h"
+#include "runtime/data/run.h"
+#include "runtime/data/storage_of.h"
 
 namespace cellc {
 
@@ -29,8 +29,7 @@ struct Emitted {
   std::vector<RowsKernel> kernels;
 };
 
-Emitted emit_rows(const CellGraph& cell, const Structure& structure, Dtype dtype,
-                  const RowsOptions& options) {
+Emitted emit_rows(const CellGraph& cell, const Structure& structure, Dtype dtype, const RowsOptions& options) {
   CudaRowsOptions emit;
   emit.storage = storage_of(dtype);
   emit.wide_inputs = options.wide_inputs;
@@ -155,8 +154,17 @@ struct RowsProgram::Impl {
     std::vector<cellc_rows_array> symbols;
     for (const RowsArray& a : run->symbols) symbols.push_back({a.data, a.row_stride, a.history, a.history_depth});
     const cellc_device device{this, host_facts(gpu.facts()), &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
-    const cellc_rows_run work{lengths.data(), symbols.data(), run->states.data(), run->finals.data(), run->outs.data(), sequences, 0,
-                              run->offsets.data(), run->device_offsets, run->reverse, options.chunk_bytes};
+    const cellc_rows_run work{lengths.data(),
+                              symbols.data(),
+                              run->states.data(),
+                              run->finals.data(),
+                              run->outs.data(),
+                              sequences,
+                              0,
+                              run->offsets.data(),
+                              run->device_offsets,
+                              run->reverse,
+                              options.chunk_bytes};
     const auto bytes = static_cast<std::size_t>(cellc_rows_bytes(&tables.rows, &work, &device));
     if (memory.bytes() < bytes) {
       memory = GpuBuffer();  // the old one first: both need not fit

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "compiler/graph/graph.h"
 #include "compiler/analysis/structure.h"
-#include "runtime/data/array.h"
+#include "compiler/graph/graph.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/data/array.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/object_cache.h"
 

@@ -12,8 +12,7 @@ static_assert(static_cast<int>(RowsSlotKind::Length) == CELLC_LENGTH &&
               static_cast<int>(RowsSlotKind::Start) == CELLC_START &&
               static_cast<int>(RowsSlotKind::Chunk) == CELLC_CHUNK &&
               static_cast<int>(RowsSlotKind::LocalScalars) == CELLC_LOCAL_SCALARS);
-static_assert(static_cast<int>(RowsForm::Steps) == CELLC_STEPS &&
-              static_cast<int>(RowsForm::Flat) == CELLC_FLAT);
+static_assert(static_cast<int>(RowsForm::Steps) == CELLC_STEPS && static_cast<int>(RowsForm::Flat) == CELLC_FLAT);
 
 class Filler {
  public:
@@ -91,13 +90,12 @@ class Filler {
     r.slots = static_cast<int>(k.slots.size());
     if (r.slots > CELLC_MOST_SLOTS) throw std::logic_error("rows: a kernel has too many arguments");
     for (const RowsSlot& s : k.slots)
-      t_.slots.push_back({static_cast<int>(s.kind),
-                          s.kind == RowsSlotKind::Length ? axis(static_cast<AxisId>(s.id)) : s.id});
+      t_.slots.push_back(
+          {static_cast<int>(s.kind), s.kind == RowsSlotKind::Length ? axis(static_cast<AxisId>(s.id)) : s.id});
     r.first_nest = static_cast<int>(t_.nests.size());
     const std::vector<Nest>& nests = plan_.kernels[k.kernel].nests;
     for (std::size_t n = 0; n < nests.size(); ++n)
-      if (k.nest < 0 || k.nest == static_cast<int>(n))
-        t_.nests.push_back({dims(nests[n].axes), dims(nests[n].bound)});
+      if (k.nest < 0 || k.nest == static_cast<int>(n)) t_.nests.push_back({dims(nests[n].axes), dims(nests[n].bound)});
     r.nests = static_cast<int>(t_.nests.size()) - r.first_nest;
     t_.kernels.push_back(r);
   }

@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "compiler/codegen_cuda/emit_cuda_rows.h"
-#include "kernels-templates/host/host_stage.h"
-#include "kernels-templates/host/host_scan.h"
 #include "kernels-templates/host/host_lanes.h"
-#include "kernels-templates/sequential/rows_frame.cuh"
 #include "kernels-templates/host/host_rows.h"
+#include "kernels-templates/host/host_scan.h"
+#include "kernels-templates/host/host_stage.h"
+#include "kernels-templates/sequential/rows_frame.cuh"
 
 namespace cellc {
 

@@ -124,7 +124,7 @@ std::int64_t CudaRunArrays::entries(const std::vector<AxisId>& axes) const {
 }
 
 PlacedRows CudaRunArrays::rows_of(const PlacedRows& given, const GpuBuffer& own,
-                              const std::vector<AxisId>& axes) const {
+                                  const std::vector<AxisId>& axes) const {
   if (given.data) return given;
   const std::int64_t row = entries(axes);
   return {own.address(), uniform ? row * longest : 0, row};
@@ -135,8 +135,7 @@ PlacedRows CudaRunArrays::input_rows_of(int symbol) const {
 }
 
 PlacedRows CudaRunArrays::trajectory_of(int update) const {
-  return rows_of(placed.trajectories[update], trajectories_[update],
-                 cell.symbols[cell.updates[update].symbol].axes);
+  return rows_of(placed.trajectories[update], trajectories_[update], cell.symbols[cell.updates[update].symbol].axes);
 }
 
 // As kernels are given them ------------------------------------------------------------------------------
@@ -283,15 +282,14 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
 // And back -----------------------------------------------------------------------------------------------
 
 Array CudaRunArrays::fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
-                       GpuStream stream) const {
+                           GpuStream stream) const {
   Array array = Array::uninitialised(type, shape);
   const std::size_t bytes = static_cast<std::size_t>(array.count()) * size_of(type);
   if (bytes) gpu.copy_out(array.data(), buffer.address(), bytes, stream);
   return array;
 }
 
-Array CudaRunArrays::fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes,
-                            GpuStream stream) const {
+Array CudaRunArrays::fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes, GpuStream stream) const {
   return fetch(buffer, storage, shape_of(rows, axes), stream);
 }
 

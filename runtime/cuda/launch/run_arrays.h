@@ -4,8 +4,8 @@
 // run.
 #include "compiler/derive/stage_cells.h"
 #include "compiler/derive/summed_cells.h"
-#include "runtime/cuda/launch/device_arrays.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/device_arrays.h"
 #include "runtime/cuda/launch/rows_program.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/run.h"
@@ -23,8 +23,7 @@ struct CudaRunArrays {
   DeviceArrays placed;  ///< what is the caller's
 
   /// `cell` must outlive it.
-  CudaRunArrays(Gpu& gpu, const CellGraph& cell, Dtype arithmetic)
-      : gpu(gpu), cell(cell), arithmetic(arithmetic) {}
+  CudaRunArrays(Gpu& gpu, const CellGraph& cell, Dtype arithmetic) : gpu(gpu), cell(cell), arithmetic(arithmetic) {}
 
   // To the device, in this order.
 
@@ -48,9 +47,7 @@ struct CudaRunArrays {
   GpuAddress final_of(std::size_t update) const {
     return placed.finals[update] ? placed.finals[update] : finals_[update].address();
   }
-  GpuAddress out_of(std::size_t out) const {
-    return placed.outs[out] ? placed.outs[out] : outs_[out].address();
-  }
+  GpuAddress out_of(std::size_t out) const { return placed.outs[out] ? placed.outs[out] : outs_[out].address(); }
 
   // As kernels are given them.
 
@@ -75,8 +72,7 @@ struct CudaRunArrays {
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   void reserve(GpuBuffer& buffer, std::size_t bytes) const;
   void put(GpuBuffer& buffer, const Array& array, Dtype as) const;
-  Array fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape,
-              GpuStream stream) const;
+  Array fetch(const GpuBuffer& buffer, Dtype type, const std::vector<std::int64_t>& shape, GpuStream stream) const;
   PlacedRows rows_of(const PlacedRows& given, const GpuBuffer& own, const std::vector<AxisId>& axes) const;
   PlacedRows input_rows_of(int symbol) const;
   GpuAddress value_of(int symbol) const {
@@ -89,7 +85,7 @@ struct CudaRunArrays {
 
   std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;
   std::vector<std::vector<GpuBuffer>> before_, once_, sums_;
-  std::vector<GpuAddress> parts_;   ///< of sums, as `after` numbers them
+  std::vector<GpuAddress> parts_;  ///< of sums, as `after` numbers them
   GpuBuffer offsets_;
 };
 

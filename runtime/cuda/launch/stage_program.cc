@@ -17,8 +17,8 @@ namespace cellc {
 namespace {
 
 constexpr int kWarp = CELLC_WARP;
-constexpr int kWarps = 4;                     ///< of a block, where memory allows
-constexpr int kStages = CELLC_STAGES_AHEAD;   ///< under way, of a warp
+constexpr int kWarps = 4;                    ///< of a block, where memory allows
+constexpr int kStages = CELLC_STAGES_AHEAD;  ///< under way, of a warp
 constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
 /// Entries that one thread may couple: its states and carriers live in registers.
 constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
@@ -131,8 +131,12 @@ struct CarrierRule {
   // A scan sweeps both cells over the inputs that it holds.
   c.tables.stage.scans = c.has_carriers && c.carried.map_numbers <= kLargestMap && c.carried.inputs == c.step.inputs;
   // Two blocks a multiprocessor at least, so that one's barriers hide behind the other's work.
-  const std::int64_t inputs = static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.carried.inputs.size()}));
-  const auto bytes = [&] { return c.warps * kStages * c.stage_steps * inputs * kWarp * static_cast<std::int64_t>(std::max<std::size_t>(4, size_of(storage_))); };
+  const std::int64_t inputs =
+      static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.carried.inputs.size()}));
+  const auto bytes = [&] {
+    return c.warps * kStages * c.stage_steps * inputs * kWarp *
+           static_cast<std::int64_t>(std::max<std::size_t>(4, size_of(storage_)));
+  };
   while (c.warps > 1 && bytes() > gpu_.facts().shared_per_block / 2) c.warps /= 2;
   while (c.stage_steps > 1 && bytes() > gpu_.facts().shared_per_block / 2) c.stage_steps /= 2;
   if (!c.refusal && bytes() > gpu_.facts().shared_per_block)
@@ -153,7 +157,8 @@ std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int
   const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
   const int axes = cellc_long_channels(&c.tables.stage, lengths.data());
   if (axes > kChannelAxes) return fmt::format("{} channel axes are more than {}", axes, kChannelAxes);
-  if (!cellc_fits_lanes(&c.tables.stage, lengths.data())) return "the entries of a channel lie more than 2^31 numbers apart";
+  if (!cellc_fits_lanes(&c.tables.stage, lengths.data()))
+    return "the entries of a channel lie more than 2^31 numbers apart";
   return std::nullopt;
 }
 
@@ -163,15 +168,18 @@ int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
   return cellc_sum_parts(&code(sizes).tables.stage, lengths.data());
 }
 
-std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
-                              const std::string& name) {
-  const char* const argument = variant.kernel == CELLC_SCAN ? "Scan" : variant.kernel == CELLC_SEGMENTED ? "Segmented" : "Lanes";
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage,
+                              const cellc_variant& variant, const std::string& name) {
+  const char* const argument = variant.kernel == CELLC_SCAN        ? "Scan"
+                               : variant.kernel == CELLC_SEGMENTED ? "Segmented"
+                                                                   : "Lanes";
   const std::size_t states = step.states.size();
   std::string bounds = std::to_string(cellc_stage_threads(&stage, &variant)), call;
   if (variant.kernel == CELLC_SCAN) {
     const char* const copy = variant.copy == CELLC_ROWS ? "Rows" : variant.copy == CELLC_TIME ? "Time" : "Each";
     bounds += fmt::format(", {}", variant.blocks);
-    call = variant.cluster ? "scan_cluster" : fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
+    call = variant.cluster ? "scan_cluster"
+                           : fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
@@ -179,25 +187,38 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
   } else {
     call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
   }
-  std::string text = fmt::format("extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ {}cellc::{}(run); }}\n",
-                                 bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
+  std::string text = fmt::format(
+      "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ "
+      "{}cellc::{}(run); }}\n",
+      bounds, name, argument, variant.cluster ? "" : "cellc::await_stream(); ", call);
   // What the host writes and the device reads are told apart nowhere else.
-  text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument, argument_bytes(stage, variant));
+  text += fmt::format("static_assert(sizeof(cellc::{}) == {}, \"what the launch hands over\");\n", argument,
+                      argument_bytes(stage, variant));
   if (variant.kernel == CELLC_SEGMENTED)
-    text += fmt::format("static_assert(sizeof(cellc::Control) == {} && cellc::kPlannedRounds == {}, \"what the launch reserves, and plans\");\n",
-                        stage_control_bytes(), static_cast<int>(CELLC_ROUNDS));
+    text += fmt::format(
+        "static_assert(sizeof(cellc::Control) == {} && cellc::kPlannedRounds == {}, \"what the launch reserves, and "
+        "plans\");\n",
+        stage_control_bytes(), static_cast<int>(CELLC_ROUNDS));
   if (variant.kernel == CELLC_SCAN)
-    text += fmt::format("static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {} && sizeof(cellc::ScanControl) == {}, \"what the launch reserves\");\n",
-                        variant.cluster ? "cluster" : variant.buffers ? "stream" : "scan", variant.warps, variant.shared_bytes, carried.map_numbers,
-                        static_cast<int>(CELLC_SCAN_CONTROL));
+    text += fmt::format(
+        "static_assert(cellc::{}_shared_bytes({}) == {} && cellc::kMapReals == {} && sizeof(cellc::ScanControl) == {}, "
+        "\"what the launch reserves\");\n",
+        variant.cluster   ? "cluster"
+        : variant.buffers ? "stream"
+                          : "scan",
+        variant.warps, variant.shared_bytes, carried.map_numbers, static_cast<int>(CELLC_SCAN_CONTROL));
   return text;
 }
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
-  if (variant.kernel == CELLC_SCAN && variant.cluster) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_cluster.cuh"};
-  if (variant.kernel == CELLC_SCAN && variant.buffers) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh", "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN && variant.cluster)
+    return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_cluster.cuh"};
+  if (variant.kernel == CELLC_SCAN && variant.buffers)
+    return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
-  if (variant.kernel == CELLC_SEGMENTED) return {"carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh", "segmented.cuh"};
+  if (variant.kernel == CELLC_SEGMENTED)
+    return {"carriers.cuh", "segments.cuh", "bends.cuh",    "segment_runs.cuh",
+            "compose.cuh",  "bundles.cuh",  "segmented.cuh"};
   return {"sums.cuh", "sequential.cuh"};
 }
 
@@ -217,19 +238,25 @@ bool shares_inputs(const cellc_stage& stage) {
 }  // namespace
 
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
-  std::string text = fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
-                                 variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
-  text += fmt::format("#define CELLC_AXES {}\n", variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
+  std::string text =
+      fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
+                  variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
+  text += fmt::format("#define CELLC_AXES {}\n",
+                      variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
   if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
-  if (stage.sums) text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
+  if (stage.sums)
+    text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
   if (variant.broadcast) text += fmt::format("#define CELLC_BROADCAST {}u\n", variant.broadcast);
   if (variant.kernel == CELLC_SCAN)
-    text += fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
+    text +=
+        fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
   if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";
   if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
   if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
   if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
-  if (variant.buffers) text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRIED {}\n", variant.buffers, variant.carried);
+  if (variant.buffers)
+    text +=
+        fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRIED {}\n", variant.buffers, variant.carried);
   return text;
 }
 
@@ -239,19 +266,25 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   };
   std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
   // What is shipped has scans of rows beside others of as many channels, under the same macros.
-  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_ROWS && !variant.cluster) text += "#define CELLC_ONE_AXIS 1\n";
+  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_ROWS && !variant.cluster)
+    text += "#define CELLC_ONE_AXIS 1\n";
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
   text += part("lanes.cuh");
   for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
-  text += "#line 1 \"kernel\"\n" + stage_kernel_text(code.step, code.carried, code.tables.stage, variant, "cellc_kernel");
-  const char* const kind = variant.kernel == CELLC_SCAN ? "scan" : variant.kernel == CELLC_SEGMENTED ? "segmented" : "sequential";
+  text +=
+      "#line 1 \"kernel\"\n" + stage_kernel_text(code.step, code.carried, code.tables.stage, variant, "cellc_kernel");
+  const char* const kind = variant.kernel == CELLC_SCAN        ? "scan"
+                           : variant.kernel == CELLC_SEGMENTED ? "segmented"
+                                                               : "sequential";
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
 }
 
 cellc_plan StageProgram::numbers(const CudaPlan& plan) {
   cellc_plan p{};
-  p.strategy = plan.plan.strategy == Strategy::Sequential ? CELLC_SEQUENTIAL : plan.plan.strategy == Strategy::Scan ? CELLC_SCAN : CELLC_SEGMENTED;
+  p.strategy = plan.plan.strategy == Strategy::Sequential ? CELLC_SEQUENTIAL
+               : plan.plan.strategy == Strategy::Scan     ? CELLC_SCAN
+                                                          : CELLC_SEGMENTED;
   p.segment = plan.plan.segment;
   p.burn_in = plan.plan.burn_in;
   p.learns = plan.learns;
@@ -282,7 +315,7 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   const Described d = describe(run);
   CudaPlan whole;
   whole.plan = plan;
-  whole.checks = true;   // as whole runs have it
+  whole.checks = true;  // as whole runs have it
   const cellc_plan p = numbers(whole);
   const cellc_lane_axes axes = cellc_merge_axes(&c.tables.stage, &d.run);
   return source(c, cellc_choose_variant(&c.tables.stage, &d.facts, &d.run, &axes, &p));
@@ -290,7 +323,8 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
 
 StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& variant) {
   const auto same = [&](const Compiled& k) { return std::memcmp(&k.variant, &variant, sizeof variant) == 0; };
-  if (const auto it = std::find_if(code.kernels.begin(), code.kernels.end(), same); it != code.kernels.end()) return *it;
+  if (const auto it = std::find_if(code.kernels.begin(), code.kernels.end(), same); it != code.kernels.end())
+    return *it;
   const GpuModule module = gpu_.load(source(code, variant));
   compile_ms_ += module.compile_ms;
   caches_.push_back(module.cache);
@@ -298,7 +332,8 @@ StageProgram::Compiled& StageProgram::kernel(Code& code, const cellc_variant& va
   compiled.variant = variant;
   compiled.function = gpu_.function(module, "cellc_kernel");
   const int threads = cellc_stage_threads(&code.tables.stage, &variant);
-  compiled.clusters = variant.cluster ? gpu_.resident_clusters(compiled.function, threads, variant.shared_bytes, variant.cluster) : 0;
+  compiled.clusters =
+      variant.cluster ? gpu_.resident_clusters(compiled.function, threads, variant.shared_bytes, variant.cluster) : 0;
   compiled.resident = std::max(1, gpu_.resident_blocks(compiled.function, threads, variant.shared_bytes));
   code.kernels.push_back(std::move(compiled));
   return code.kernels.back();
@@ -323,8 +358,10 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
     }
     d.strides.insert(d.strides.end(), strides.begin(), strides.end());
   }
-  d.run = {d.lengths.data(), d.views.data(), gaps ? d.strides.data() : nullptr, run.starts.data(), run.finals.data(), run.sequences,
-           run.length, run.uniform, run.reverse, run.offsets, run.part};
+  d.run = {d.lengths.data(),  d.views.data(),    gaps ? d.strides.data() : nullptr,
+           run.starts.data(), run.finals.data(), run.sequences,
+           run.length,        run.uniform,       run.reverse,
+           run.offsets,       run.part};
   return d;
 }
 
@@ -333,7 +370,7 @@ void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream strea
   buffer = GpuBuffer();
   GpuBuffer made(gpu_, std::max<std::size_t>(bytes, 256));
   if (cleared) gpu_.zero(made.address(), made.bytes(), stream);
-  buffer = std::move(made);   // not before: what could not be cleared is none
+  buffer = std::move(made);  // not before: what could not be cleared is none
 }
 
 // Running ------------------------------------------------------------------------------------------------
@@ -411,7 +448,8 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
 
 CudaOutcome StageProgram::outcome(GpuStream stream) {
   CudaOutcome result;
-  // A scan in a single pass has nothing to miss: every start comes from composed maps. Where those rounded too much it has walked.
+  // A scan in a single pass has nothing to miss: every start comes from composed maps. Where those rounded too much it
+  // has walked.
   result.piece = ran_piece_;
   if (ran_piece_ > 0) {
     // Those are of all calls, and many may have come since somebody last asked, in graphs as well.
@@ -451,7 +489,8 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   const unsigned marks = std::min(t.phases, 32u);
   for (unsigned i = 1; i < marks; ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
   // What was walked in the end, or what more rounds took than there are marks.
-  if (marks > 0 && t.ended > t.time[marks - 1] && (t.tails > 0 || marks == 32)) result.phase_ns.push_back(static_cast<double>(t.ended - t.time[marks - 1]));
+  if (marks > 0 && t.ended > t.time[marks - 1] && (t.tails > 0 || marks == 32))
+    result.phase_ns.push_back(static_cast<double>(t.ended - t.time[marks - 1]));
   return result;
 }
 

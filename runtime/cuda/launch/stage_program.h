@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/derive/stage_cells.h"
-#include "compiler/analysis/structure.h"
-#include "runtime/data/array.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/stage_tables.h"
-#include "runtime/strategy/solve_options.h"
+#include "runtime/data/array.h"
 #include "runtime/data/object_cache.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 
@@ -23,34 +23,34 @@ namespace cellc {
 /// b*batch + row(b, t)*row + Σ place*stride.
 struct DeviceArray {
   GpuAddress data = 0;
-  std::int64_t batch = 0, row = 0;      ///< entries
-  std::vector<std::int64_t> lengths;    ///< of its places, the cell's own axes
-  std::vector<std::int64_t> strides;    ///< entries; empty: row-major without gaps
+  std::int64_t batch = 0, row = 0;    ///< entries
+  std::vector<std::int64_t> lengths;  ///< of its places, the cell's own axes
+  std::vector<std::int64_t> strides;  ///< entries; empty: row-major without gaps
 };
 
 /// One run of a stage. Inputs and states have the storage dtype, params, starts and finals arithmetic
 /// precision.
 struct StageRun {
-  std::vector<DeviceArray> symbols;     ///< by symbol of the lane cell; a state's: where it is written
-  std::vector<GpuAddress> starts;       ///< by state: [N, a…]
-  std::vector<GpuAddress> finals;       ///< by state: [N, a…]
-  std::map<AxisId, std::int64_t> sizes; ///< by header axis
+  std::vector<DeviceArray> symbols;      ///< by symbol of the lane cell; a state's: where it is written
+  std::vector<GpuAddress> starts;        ///< by state: [N, a…]
+  std::vector<GpuAddress> finals;        ///< by state: [N, a…]
+  std::map<AxisId, std::int64_t> sizes;  ///< by header axis
   std::int64_t sequences = 0;
-  std::int64_t length = 0;              ///< steps of every sequence, or of the longest
-  bool uniform = true;                  ///< all sequences are as long
-  GpuAddress offsets = 0;               ///< int64 [N+1] where they are packed, else 0
+  std::int64_t length = 0;  ///< steps of every sequence, or of the longest
+  bool uniform = true;      ///< all sequences are as long
+  GpuAddress offsets = 0;   ///< int64 [N+1] where they are packed, else 0
   bool reverse = false;
-  std::int64_t part = 0;                ///< entries from a part of a sum to the next
+  std::int64_t part = 0;  ///< entries from a part of a sum to the next
 };
 
 /// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
 struct CudaPlan {
   StagePlan plan;
-  bool learns = false;   ///< burn-in and carriers of the first sweep follow what earlier calls saw
-  bool carries = false;  ///< the first sweep carries the map over each segment
-  int rounds = CELLC_ROUNDS; ///< of repair, at most
-  bool fixed = false;    ///< as many rounds as that, also where they lead nowhere
-  int eager = 0;         ///< rounds that run every segment whose start has moved at all
+  bool learns = false;        ///< burn-in and carriers of the first sweep follow what earlier calls saw
+  bool carries = false;       ///< the first sweep carries the map over each segment
+  int rounds = CELLC_ROUNDS;  ///< of repair, at most
+  bool fixed = false;         ///< as many rounds as that, also where they lead nowhere
+  int eager = 0;              ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
   bool checks = false;     ///< a scan looks at the starts that composed maps give, and walks where they are off
   std::int64_t piece = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
@@ -62,10 +62,10 @@ struct CudaOutcome {
   int rounds = 0;
   double max_residual = 0, growth = 0;
   std::int64_t burn_in = 0;
-  bool carries = false;  ///< the next call carries derivatives along
-  bool bundles = false;  ///< this call began with a pass of bundles.cuh
-  std::int64_t piece = 0;                ///< steps of a block, where a scan took a single pass; else 0
-  std::vector<double> phase_ns;          ///< first sweep, then starts and repair of each round
+  bool carries = false;          ///< the next call carries derivatives along
+  bool bundles = false;          ///< this call began with a pass of bundles.cuh
+  std::int64_t piece = 0;        ///< steps of a block, where a scan took a single pass; else 0
+  std::vector<double> phase_ns;  ///< first sweep, then starts and repair of each round
   std::vector<Unconverged> unconverged;
 };
 
@@ -73,8 +73,8 @@ struct CudaOutcome {
 // kernel itself, called `name`.
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant);
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
-std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage, const cellc_variant& variant,
-                              const std::string& name);
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage,
+                              const cellc_variant& variant, const std::string& name);
 /// Bytes of Control of segments.cuh.
 std::int64_t stage_control_bytes();
 
@@ -131,7 +131,7 @@ class StageProgram {
     std::map<AxisId, std::int64_t> sizes;
     CudaLaneCode step, carried;
     bool has_carriers = false;
-    int warps = 4, stage_steps = 8;   ///< of a block; that a warp stages at once: what shared memory holds
+    int warps = 4, stage_steps = 8;  ///< of a block; that a warp stages at once: what shared memory holds
     StageTables tables;
     std::optional<std::string> refusal;
     std::vector<Compiled> kernels;
@@ -153,11 +153,12 @@ class StageProgram {
   const SourceText* source_;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
-  bool writes_down_ = false;   ///< the last run left in bad_ what it did not repair
+  bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair
   GpuBuffer scan_control_, scan_words_, scan_marks_;
-  unsigned mended_before_ = 0, scans_before_ = 0;   ///< shares of channels that scans had walked, and scans, when somebody last asked
+  unsigned mended_before_ = 0,
+           scans_before_ = 0;  ///< shares of channels that scans had walked, and scans, when somebody last asked
   bool ran_segmented_ = false;
-  std::int64_t ran_piece_ = 0;    ///< 0: the last run was no scan in a single pass
+  std::int64_t ran_piece_ = 0;  ///< 0: the last run was no scan in a single pass
   std::int64_t sequences_ = 0, segment_ = 0;
   CudaPlan last_;
   double compile_ms_ = 0;

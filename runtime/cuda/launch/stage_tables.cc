@@ -32,8 +32,7 @@ int number_of_axis(const CellGraph& cell, AxisId axis) {
   return static_cast<int>(found - cell.header.begin());
 }
 
-std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
-                                            const std::map<AxisId, std::int64_t>& sizes) {
+std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
   std::vector<std::int64_t> lengths;
   for (const AxisId a : cell.header) {
     const auto found = sizes.find(a);
@@ -43,11 +42,11 @@ std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
 }
 
 cellc_facts host_facts(const GpuFacts& facts) {
-  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor, facts.memory_bytes, facts.l2_bytes, facts.major >= 9};
+  return {facts.multiprocessors, facts.shared_per_block, facts.shared_per_multiprocessor,
+          facts.memory_bytes,    facts.l2_bytes,         facts.major >= 9};
 }
 
-const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,
-                                          const ArraySource& source) {
+const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage, const ArraySource& source) {
   switch (source.kind) {
     case ArraySource::Kind::Symbol:
       return cell.symbols[source.id].axes;
@@ -109,8 +108,7 @@ std::size_t argument_words(const cellc_stage& stage) {
 
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {
   int axes_in_use = 1;
-  for (int p = 0; p < stage.places[stage.symbols]; ++p)
-    axes_in_use = std::max(axes_in_use, stage.place_axis[p] + 1);
+  for (int p = 0; p < stage.places[stage.symbols]; ++p) axes_in_use = std::max(axes_in_use, stage.place_axis[p] + 1);
   for (int c = 0; c < stage.channels; ++c) axes_in_use = std::max(axes_in_use, stage.channel_axes[c] + 1);
   const std::vector<std::int64_t> lengths(static_cast<std::size_t>(axes_in_use), 1);
   const std::vector<cellc_view> views(static_cast<std::size_t>(stage.symbols) + 1);

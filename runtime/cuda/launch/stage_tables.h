@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
-#include "compiler/graph/graph.h"
 #include "compiler/derive/stage_cells.h"
-#include "kernels-templates/host/host_stage.h"
-#include "kernels-templates/host/host_scan.h"
+#include "compiler/graph/graph.h"
 #include "kernels-templates/host/host_lanes.h"
 #include "kernels-templates/host/host_plan.h"
-#include "runtime/data/array.h"
+#include "kernels-templates/host/host_scan.h"
+#include "kernels-templates/host/host_stage.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/data/array.h"
 
 namespace cellc {
 
@@ -31,15 +31,13 @@ struct StageTables {
 /// Header axes by number: axis `a` of any of the cell's graphs has the length lengths[number_of_axis(cell,
 /// a)].
 int number_of_axis(const CellGraph& cell, AxisId axis);
-std::vector<std::int64_t> lengths_by_number(const CellGraph& cell,
-                                            const std::map<AxisId, std::int64_t>& sizes);
+std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes);
 
 /// A card as host_lanes.h asks of it.
 cellc_facts host_facts(const GpuFacts& facts);
 
 /// Axes of the array that a derived cell's symbol stands for.
-const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage,
-                                          const ArraySource& source);
+const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCells& stage, const ArraySource& source);
 
 /// Without what the card decides: warps, stage_steps.
 StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const CudaLaneCode& step,

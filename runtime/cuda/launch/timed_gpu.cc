@@ -1,7 +1,7 @@
 #include "runtime/cuda/launch/timed_gpu.h"
 
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/launch/cuda_solver.h"
 
 namespace cellc {
 
@@ -9,12 +9,15 @@ namespace {
 
 class TimedGpu : public TimedCell {
  public:
-  TimedGpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const BoundRun& run, const SourceText* source)
+  TimedGpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const BoundRun& run,
+           const SourceText* source)
       : gpu_(gpu), run_(run), solver_(gpu, cell, structure, dtype, source) {}
 
   std::string device() const override { return "cuda"; }
   std::string processor() const override { return gpu_.facts().name; }
-  std::optional<std::string> refusal(int stage, Strategy strategy) override { return solver_.refusal(stage, strategy, run_); }
+  std::optional<std::string> refusal(int stage, Strategy strategy) override {
+    return solver_.refusal(stage, strategy, run_);
+  }
 
   double time(const SolveOptions& options, int calls, SolveReport& report) override {
     if (uploaded_) {
@@ -50,8 +53,8 @@ class TimedGpu : public TimedCell {
 
 }  // namespace
 
-std::unique_ptr<TimedCell> timed_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const BoundRun& run,
-                                        const SourceText* source) {
+std::unique_ptr<TimedCell> timed_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                        const BoundRun& run, const SourceText* source) {
   return std::make_unique<TimedGpu>(gpu, cell, structure, dtype, run, source);
 }
 

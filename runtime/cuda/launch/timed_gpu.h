@@ -1,13 +1,13 @@
 #pragma once
-#include "compiler/syntax/source.h"
 #include "compiler/analysis/structure.h"
+#include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/evaluate/timed_cell.h"
 
 namespace cellc {
 
 /// What is timed is the device's part of a call: data stay there. All references must outlive the result.
-std::unique_ptr<TimedCell> timed_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const BoundRun& run,
-                                        const SourceText* source = nullptr);
+std::unique_ptr<TimedCell> timed_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                        const BoundRun& run, const SourceText* source = nullptr);
 
 }  // namespace cellc

@@ -7,13 +7,13 @@
 
 #include "compiler/codegen_llvm/print_header.h"
 #include "compiler/syntax/version.h"
-#include "runtime/data/bind.h"
 #include "runtime/cuda/device/card_on_paper.h"
-#include "runtime/cuda/ship/fat_binary.h"
 #include "runtime/cuda/device/nvrtc.h"
+#include "runtime/cuda/ship/fat_binary.h"
 #include "runtime/cuda/ship/print_shipped.h"
-#include "runtime/data/fixed_lengths.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/fixed_lengths.h"
 
 namespace cellc {
 
@@ -28,8 +28,7 @@ int number_of(const std::string& architecture) {
     number = 10 * number + (*from - '0');
   }
   if (!plain)
-    throw UsageError(
-        fmt::format("--arch {}: expected architectures such as sm_90, or sm_80,sm_90", architecture));
+    throw UsageError(fmt::format("--arch {}: expected architectures such as sm_90, or sm_80,sm_90", architecture));
   if (number < 80) throw UsageError(fmt::format("--arch {}: the kernels need sm_80 or newer", architecture));
   return number;
 }
@@ -44,8 +43,8 @@ std::vector<std::string> architectures_of(const CudaBuildRequest& request) {
   for (const std::string& a : all) number_of(a);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (request.target == CudaTarget::Ptx && all.size() > 1)
-    throw UsageError(fmt::format("--arch {}: PTX is of one architecture, and runs on those above it",
-                                 fmt::join(all, ",")));
+    throw UsageError(
+        fmt::format("--arch {}: PTX is of one architecture, and runs on those above it", fmt::join(all, ",")));
   return all;
 }
 
@@ -55,8 +54,7 @@ GpuFacts least_card(const std::vector<std::string>& architectures) {
   for (const std::string& a : architectures) {
     const GpuFacts facts = facts_of_architecture(a);
     least.shared_per_block = std::min(least.shared_per_block, facts.shared_per_block);
-    least.shared_per_multiprocessor =
-        std::min(least.shared_per_multiprocessor, facts.shared_per_multiprocessor);
+    least.shared_per_multiprocessor = std::min(least.shared_per_multiprocessor, facts.shared_per_multiprocessor);
   }
   return least;
 }
@@ -90,8 +88,8 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   origin.about = fmt::format("cell {}, {}, for {}, by cellc {}{}", cell.name, to_string(request.dtype),
                              fmt::join(result.architectures, ", "), kVersion,
                              nvrtc ? fmt::format(" with NVRTC {}", to_string(nvrtc->version())) : "");
-  origin.lines = fmt::format(" * structure: {}\n * solver: {}\n", structure_summary(cell, structure),
-                             to_string(request.solver));
+  origin.lines =
+      fmt::format(" * structure: {}\n * solver: {}\n", structure_summary(cell, structure), to_string(request.solver));
   result.about = origin.about;
   result.kernels = shipped.kernels;
   result.plan = shipped.plan;
@@ -107,8 +105,8 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   const GpuSource source{cell.name + ".cu", print_module_source(shipped, origin), {}};
   std::vector<CardCode> codes;
   for (const std::string& a : result.architectures) {
-    const CompiledKernels kernels = nvrtc->compile(
-        source, a, request.target == CudaTarget::Ptx ? CompiledKind::Ptx : CompiledKind::Cubin);
+    const CompiledKernels kernels =
+        nvrtc->compile(source, a, request.target == CudaTarget::Ptx ? CompiledKind::Ptx : CompiledKind::Cubin);
     if (request.target == CudaTarget::Ptx)
       result.bytes = kernels.code;
     else

@@ -9,8 +9,8 @@
 
 #include "compiler/analysis/structure.h"
 #include "runtime/data/array.h"
-#include "runtime/strategy/solve_options.h"
 #include "runtime/data/errors.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 

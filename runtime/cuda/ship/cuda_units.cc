@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "compiler/derive/summed_cells.h"
-#include "runtime/data/bind.h"
 #include "runtime/cuda/device/card_on_paper.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/rows_program.h"
 #include "runtime/cuda/launch/stage_program.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -27,18 +27,21 @@ std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map
     used += said != dims.end();
     sizes[a] = said != dims.end() ? said->second : axis.fixed.value_or(kLength);
     if (axis.fixed && sizes[a] != *axis.fixed)
-      throw RequestError(fmt::format("axis {} has length {}; the header fixes it as {}", axis.name, sizes[a], *axis.fixed));
+      throw RequestError(
+          fmt::format("axis {} has length {}; the header fixes it as {}", axis.name, sizes[a], *axis.fixed));
   }
   for (const auto& [name, n] : dims)
-    if (used != dims.size() && std::none_of(cell.header.begin(), cell.header.end(), [&](AxisId a) { return cell.graph.axis(a).name == name; }))
+    if (used != dims.size() &&
+        std::none_of(cell.header.begin(), cell.header.end(), [&](AxisId a) { return cell.graph.axis(a).name == name; }))
       throw UsageError(fmt::format("--dim {}={}: the cell has no axis '{}'", name, n, name));
   return sizes;
 }
 
 }  // namespace
 
-std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
-                                 const std::string& architecture, const std::map<std::string, std::int64_t>& dims, std::int64_t steps) {
+std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                 const SourceText* source, const std::string& architecture,
+                                 const std::map<std::string, std::int64_t>& dims, std::int64_t steps) {
   CardOnPaper card(facts_of_architecture(architecture));
   const StagedCell staged = split_stages(cell, structure);
   const std::map<AxisId, std::int64_t> sizes = all_lengths(cell, dims);
@@ -69,15 +72,21 @@ std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structu
     // As CudaSolver has it: lanes that walk make sums.
     const std::optional<SummedStage> summed = with_sums(staged, static_cast<int>(k));
     std::optional<StageProgram> summing;
-    if (summed && plan.plan.strategy == Strategy::Sequential) summing.emplace(card, cell, summed->stage, structure.stages[k].scannable, storage, source);
+    if (summed && plan.plan.strategy == Strategy::Sequential)
+      summing.emplace(card, cell, summed->stage, structure.stages[k].scannable, storage, source);
     const int parts = summing ? summing->sum_parts(sizes) : 0;
     for (std::size_t i = 0; parts > 0 && i < summed->sums.size(); ++i) made.push_back({summed->sums[i], parts});
     const StageCells& stage = parts > 0 ? summed->stage : plain;
     const auto once = stage.once.cell.outs.empty() ? 0 : 1, before = stage.before.cell.outs.empty() ? 0 : 1;
-    if (once) units.push_back({fmt::format("once, for the stage {{{}}}", names(stage)), RowsProgram::emit(stage.once.cell, {}, arithmetic, rows)});
-    if (before) units.push_back({fmt::format("before the stage {{{}}}", names(stage)), RowsProgram::emit(stage.before.cell, {}, storage, rows)});
-    units.push_back({fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
-                     (parts > 0 ? *summing : program).unit(sizes, plan.plan, steps)});
+    if (once)
+      units.push_back({fmt::format("once, for the stage {{{}}}", names(stage)),
+                       RowsProgram::emit(stage.once.cell, {}, arithmetic, rows)});
+    if (before)
+      units.push_back({fmt::format("before the stage {{{}}}", names(stage)),
+                       RowsProgram::emit(stage.before.cell, {}, storage, rows)});
+    units.push_back(
+        {fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
+         (parts > 0 ? *summing : program).unit(sizes, plan.plan, steps)});
   }
   const StatelessCell after = made.empty() ? staged.after : after_sums(staged.after, made);
   if (!after.cell.outs.empty()) units.push_back({"outs", RowsProgram::emit(after.cell, {}, storage, rows)});

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "compiler/syntax/source.h"
 #include "compiler/analysis/structure.h"
-#include "runtime/data/array.h"
+#include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/data/array.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -25,8 +25,8 @@ constexpr std::int64_t kUnitSteps = 4096;
 /// Whole translation units, in the order in which they run, as the planner chooses them for a card of that
 /// architecture ("sm_90"), one sequence of `steps`, and axes of 256 where `dims` says nothing else. Throws
 /// UsageError where `dims` names no axis of the cell, RequestError where it disagrees with the header.
-std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
-                                 const std::string& architecture, const std::map<std::string, std::int64_t>& dims = {},
-                                 std::int64_t steps = kUnitSteps);
+std::vector<CudaUnit> cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                 const SourceText* source, const std::string& architecture,
+                                 const std::map<std::string, std::int64_t>& dims = {}, std::int64_t steps = kUnitSteps);
 
 }  // namespace cellc

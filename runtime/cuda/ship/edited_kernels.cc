@@ -9,12 +9,12 @@
 #include <set>
 #include <sstream>
 
-#include "runtime/data/bind.h"
-#include "runtime/evaluate/check_step.h"
-#include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/build/floor_copy.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/evaluate/check_step.h"
 
 namespace cellc {
 
@@ -80,8 +80,8 @@ class EditedGpu final : public WrappedGpu {
   int used_ = 0;
 };
 
-/// Nothing begins before what is ahead of it has ended: an edited kernel may not wait for that by itself, and what it is
-/// compared with is to have no advantage.
+/// Nothing begins before what is ahead of it has ended: an edited kernel may not wait for that by itself, and what it
+/// is compared with is to have no advantage.
 class OrderlyGpu final : public WrappedGpu {
  public:
   using WrappedGpu::WrappedGpu;
@@ -110,8 +110,7 @@ double worst_step(const CellGraph& cell, const BoundRun& run, const RunOutput& o
   for (std::size_t s = 0; s + 1 < run.offsets.size(); ++s) {
     const std::int64_t first = run.offsets[s], end = run.offsets[s + 1];
     for (std::int64_t t = 0; t < end - first; ++t) {
-      const std::int64_t row = run.reverse ? end - 1 - t : first + t,
-                         before = run.reverse ? row + 1 : row - 1;
+      const std::int64_t row = run.reverse ? end - 1 - t : first + t, before = run.reverse ? row + 1 : row - 1;
       States states;
       for (std::size_t u = 0; u < cell.updates.size(); ++u) {
         const Array& from = t == 0 ? run.symbols[cell.updates[u].symbol] : output.states[u];
@@ -218,9 +217,8 @@ EditedRun run_edited(Gpu& device, const CellGraph& cell, const Structure& struct
   return result;
 }
 
-std::vector<GpuSource> launched_sources(Gpu& gpu, const CellGraph& cell, const Structure& structure,
-                                        Dtype dtype, const SourceText* source, const BoundRun& run,
-                                        const SolveOptions& solve) {
+std::vector<GpuSource> launched_sources(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                        const SourceText* source, const BoundRun& run, const SolveOptions& solve) {
   ListeningGpu listening(gpu);
   CudaSolver solver(listening, cell, structure, dtype, source);
   SolveReport report;

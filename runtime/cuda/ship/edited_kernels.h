@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "compiler/syntax/source.h"
 #include "compiler/analysis/structure.h"
-#include "runtime/data/array.h"
+#include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"
+#include "runtime/data/array.h"
+#include "runtime/data/errors.h"
 #include "runtime/data/run.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/strategy/solve_options.h"
-#include "runtime/data/errors.h"
 
 namespace cellc {
 
@@ -54,13 +54,11 @@ struct EditedRun {
 };
 
 /// Throws UsageError where a unit of the file stands for nothing that the run launches.
-EditedRun run_edited(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
-                     const SourceText* source, const BoundRun& run, const SolveOptions& solve,
-                     const EditedKernels& edited, bool verify);
+EditedRun run_edited(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
+                     const BoundRun& run, const SolveOptions& solve, const EditedKernels& edited, bool verify);
 
 /// Runs once, and gives the sources of all that was launched.
-std::vector<GpuSource> launched_sources(Gpu& gpu, const CellGraph& cell, const Structure& structure,
-                                        Dtype dtype, const SourceText* source, const BoundRun& run,
-                                        const SolveOptions& solve);
+std::vector<GpuSource> launched_sources(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                        const SourceText* source, const BoundRun& run, const SolveOptions& solve);
 
 }  // namespace cellc

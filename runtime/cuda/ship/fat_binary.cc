@@ -32,8 +32,8 @@ std::string fat_binary(const std::vector<CardCode>& codes) {
     put<std::uint64_t>(body, bytes.size());
     put<std::uint32_t>(body, 0);  // not compressed
     put<std::uint32_t>(body, 0);  // no options
-    put<std::uint16_t>(
-        body, static_cast<unsigned char>(code.elf.size() > 8 ? code.elf[8] : 0));  // version of the ELF's ABI
+    put<std::uint16_t>(body,
+                       static_cast<unsigned char>(code.elf.size() > 8 ? code.elf[8] : 0));  // version of the ELF's ABI
     put<std::uint16_t>(body, 1);
     put<std::uint32_t>(body, static_cast<std::uint32_t>(code.architecture));
     put<std::uint32_t>(body, 0);  // no name

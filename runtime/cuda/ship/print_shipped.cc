@@ -13,16 +13,15 @@ namespace {
 std::string host_part(const char* name) { return std::string(kernel_template(name)) + "\n"; }
 
 std::string host_parts() {
-  return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") + host_part("rows_frame.cuh") +
-         host_part("host_rows.h") + host_part("host_cell.h") + host_part("host_arrays.h") +
-         host_part("host_call.h");
+  return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") +
+         host_part("rows_frame.cuh") + host_part("host_rows.h") + host_part("host_cell.h") +
+         host_part("host_arrays.h") + host_part("host_call.h");
 }
 
 std::string kernels_of(const ShippedCell& cell) {
   return "// The templates hold more than any one cell uses.\n"
          "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_suppress 177\n#endif\n\n" +
-         cell.text +
-         "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
+         cell.text + "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
 }
 
 std::string item(int n) { return std::to_string(n); }
@@ -33,12 +32,9 @@ std::string item(cellc_slot s) { return fmt::format("{{{}, {}}}", s.kind, s.id);
 std::string item(cellc_source s) { return fmt::format("{{{}, {}}}", s.kind, s.id); }
 std::string item(cellc_phase p) { return fmt::format("{{{}, {}}}", p.is_product, p.index); }
 std::string item(const cellc_nest& n) { return fmt::format("{{{}, {}}}", item(n.axes), item(n.bound)); }
-std::string item(const cellc_field& f) {
-  return fmt::format("{{{}, {}, {}, {}}}", f.kind, f.id, f.word, f.required);
-}
+std::string item(const cellc_field& f) { return fmt::format("{{{}, {}, {}, {}}}", f.kind, f.id, f.word, f.required); }
 std::string item(const cellc_rows_kernel& k) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}}}", k.form, k.kernel, k.first_slot, k.slots, k.first_nest,
-                     k.nests);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}}}", k.form, k.kernel, k.first_slot, k.slots, k.first_nest, k.nests);
 }
 std::string item(const cellc_product& p) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix, p.matrix_id,
@@ -46,13 +42,13 @@ std::string item(const cellc_product& p) {
 }
 std::string item(const cellc_variant& v) {
   static_assert(sizeof v == 18 * sizeof(int), "a field that is not printed would shift all that follow it");
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows, v.lockstep,
-                     v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carried, v.forward, v.cluster,
-                     v.whole, v.checks, v.shared_bytes, v.sum_lanes, v.broadcast);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows,
+                     v.lockstep, v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carried,
+                     v.forward, v.cluster, v.whole, v.checks, v.shared_bytes, v.sum_lanes, v.broadcast);
 }
 std::string item(const cellc_symbol& s) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of,
-                     s.lag, item(s.reaches), s.default_kind, s.default_out, s.number, s.in_rows);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag,
+                     item(s.reaches), s.default_kind, s.default_out, s.number, s.in_rows);
 }
 
 /// Tables as C, each a constant of the prefix's.
@@ -62,19 +58,15 @@ class TablePrinter {
 
   std::string print() {
     const cellc_cell& t = cell_.table();
-    const std::string lengths = list("int64_t", "fixed", cell_.fixed),
-                      least = list("int64_t", "least", cell_.least);
-    const std::string words = list("int", "axis_word", cell_.axis_word),
-                      axes = list("int", "axes", cell_.axes);
+    const std::string lengths = list("int64_t", "fixed", cell_.fixed), least = list("int64_t", "least", cell_.least);
+    const std::string words = list("int", "axis_word", cell_.axis_word), axes = list("int", "axes", cell_.axes);
     const std::string fields = list("cellc_field", "fields", cell_.fields),
                       symbols = list("cellc_symbol", "symbols", cell_.symbols);
-    const std::string updates = list("int", "updates", cell_.updates),
-                      outs = list("cellc_dims", "outs", cell_.outs);
+    const std::string updates = list("int", "updates", cell_.updates), outs = list("cellc_dims", "outs", cell_.outs);
     std::vector<std::string> parts;
     for (std::size_t k = 0; k < cell_.stages.size(); ++k) parts.push_back(stage(static_cast<int>(k)));
     const std::string stages = raw("cellc_stage_part", "stages", parts);
-    const std::string whole = derived("rows", t.whole, cell_.whole),
-                      after = derived("after", t.after, cell_.after);
+    const std::string whole = derived("rows", t.whole, cell_.whole), after = derived("after", t.after, cell_.after);
     const std::string defaults = derived("defaults", t.defaults, cell_.defaults),
                       starts = derived("starts", t.starts, cell_.starts);
     text_ += fmt::format(
@@ -84,10 +76,10 @@ class TablePrinter {
         "  {}, {}, {}, {}, {}, {}, {}, {},\n"
         "  {},\n  {},\n  {},\n  {},\n  {},\n"
         "  {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n\n",
-        p_, t.axis_count, lengths, least, words, t.first_word, t.fixed_steps, axes, fields, symbols, updates,
-        outs, t.field_count, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running,
-        t.real, stages, whole, after, defaults, starts, t.solver, t.tolerance, t.control_bytes, t.copy_kernel,
-        t.offsets_kernel, t.history_kernel, t.kernel_count, t.shared_per_block, t.shared_per_multiprocessor);
+        p_, t.axis_count, lengths, least, words, t.first_word, t.fixed_steps, axes, fields, symbols, updates, outs,
+        t.field_count, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running, t.real, stages,
+        whole, after, defaults, starts, t.solver, t.tolerance, t.control_bytes, t.copy_kernel, t.offsets_kernel,
+        t.history_kernel, t.kernel_count, t.shared_per_block, t.shared_per_multiprocessor);
     return text_;
   }
 
@@ -113,14 +105,12 @@ class TablePrinter {
 
   std::string rows(const std::string& name, const RowsTables& t) {
     const auto sub = [&](const char* what) { return name + "_" + what; };
-    const std::string axes = list("int", sub("axes"), t.axes),
-                      slots = list("cellc_slot", sub("slots"), t.slots);
+    const std::string axes = list("int", sub("axes"), t.axes), slots = list("cellc_slot", sub("slots"), t.slots);
     const std::string nests = list("cellc_nest", sub("nests"), t.nests),
                       kernels = list("cellc_rows_kernel", sub("kernels"), t.kernels);
     const std::string products = list("cellc_product", sub("products"), t.products),
                       phases = list("cellc_phase", sub("phases"), t.phases);
-    const std::string once = list("cellc_dims", sub("once"), t.once),
-                      temps = list("cellc_dims", sub("temps"), t.temps);
+    const std::string once = list("cellc_dims", sub("once"), t.once), temps = list("cellc_dims", sub("temps"), t.temps);
     const std::string chunks = list("cellc_dims", sub("chunks"), t.chunks),
                       of_symbol = list("cellc_dims", sub("symbol_axes"), t.symbol_axes);
     const std::string of_state = list("cellc_dims", sub("state_axes"), t.state_axes),
@@ -129,16 +119,15 @@ class TablePrinter {
     text_ += fmt::format(
         "static const cellc_rows {}_{} = {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, "
         "{}, {}, {}, {}, {}, {}, {}}};\n",
-        p_, name, axes, slots, nests, kernels, products, phases, once, temps, chunks, of_symbol, of_state,
-        state, r.kernel_count, r.phase_count, r.once_count, r.temp_count, r.chunk_count, r.once_kernel,
-        r.split, r.real_bytes, r.first_kernel, r.product_kernel);
+        p_, name, axes, slots, nests, kernels, products, phases, once, temps, chunks, of_symbol, of_state, state,
+        r.kernel_count, r.phase_count, r.once_count, r.temp_count, r.chunk_count, r.once_kernel, r.split, r.real_bytes,
+        r.first_kernel, r.product_kernel);
     return p_ + "_" + name;
   }
 
   std::string derived(const std::string& name, const cellc_derived& d, const ShippedRows& of) {
     if (!d.rows) return "{0, 0, 0, 0, 0}";
-    const std::string table = rows(name, of.tables),
-                      sources = list("cellc_source", name + "_sources", of.sources);
+    const std::string table = rows(name, of.tables), sources = list("cellc_source", name + "_sources", of.sources);
     const std::string outs = list("cellc_dims", name + "_outs", of.outs);
     return fmt::format("{{&{}, {}, {}, {}, {}}}", table, sources, d.source_count, d.out_count, outs);
   }
@@ -163,12 +152,12 @@ class TablePrinter {
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
         "{}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
-        p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states,
-        t.step_inputs, t.step_params, t.carried_states, t.carried_inputs, t.carried_params, entries,
-        t.map_numbers, t.has_carriers, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed);
+        p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
+        t.step_params, t.carried_states, t.carried_inputs, t.carried_params, entries, t.map_numbers, t.has_carriers,
+        t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed);
     return fmt::format("{{&{}_{}, {{{}, {}, {}, {}}}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, part.facts.exact,
-                       part.facts.forgets, part.facts.block, part.facts.storage_bytes, once, before, sources, states, variants,
-                       part.variant_count, part.first_kernel);
+                       part.facts.forgets, part.facts.block, part.facts.storage_bytes, once, before, sources, states,
+                       variants, part.variant_count, part.first_kernel);
   }
 
   const ShippedCell& cell_;
@@ -203,8 +192,7 @@ std::string room_and_words(const ShippedCell& cell, const std::string& p, const 
       "  w.starts = r->starts, w.lasts = r->lasts, w.argument = r->argument;\n"
       "  return w;\n"
       "}}\n\n",
-      p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words,
-      r.views);
+      p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words, r.views);
   std::vector<std::string> missing, foreign, unaligned;
   for (const CallField& f : cell.layout().fields) {
     missing.push_back(f.member + " is a null pointer");
@@ -263,8 +251,7 @@ std::string comment_on_calls(const std::string& p) {
 
 }  // namespace
 
-std::string print_source_header(const ShippedCell& cell, const ShipRequest& request,
-                                const ShipOrigin& origin) {
+std::string print_source_header(const ShippedCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
   const std::string& p = request.prefix;
   return fmt::format(
              "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
@@ -306,8 +293,8 @@ std::string print_cuda_source(const ShippedCell& cell, const ShipRequest& reques
     table += fmt::format("  reinterpret_cast<const void*>(&{}{}),\n", cell.places[k], cell.kernels[k]);
   text += "namespace {\n\n" + TablePrinter(cell, p).print();
   text += fmt::format("const void* const {0}_kernels[] = {{\n{1}}};\n\n", p, table);
-  text += room_and_words(
-      cell, p, "    return cudaGetErrorString(static_cast<cudaError_t>(result - CELLC_DEVICE_ERROR));\n");
+  text += room_and_words(cell, p,
+                         "    return cudaGetErrorString(static_cast<cudaError_t>(result - CELLC_DEVICE_ERROR));\n");
   text += "}  // namespace\n\n";
   text += structs(cell, request);
   text += fmt::format(

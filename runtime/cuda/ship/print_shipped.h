@@ -15,8 +15,7 @@ struct ShipOrigin {
 
 /// One file that nvcc compiles as it stands, and the header of its functions.
 std::string print_cuda_source(const ShippedCell& cell, const ShipRequest& request, const ShipOrigin& origin);
-std::string print_source_header(const ShippedCell& cell, const ShipRequest& request,
-                                const ShipOrigin& origin);
+std::string print_source_header(const ShippedCell& cell, const ShipRequest& request, const ShipOrigin& origin);
 
 /// The kernels alone, for NVRTC; and the header by which a module of them is launched.
 std::string print_module_source(const ShippedCell& cell, const ShipOrigin& origin);

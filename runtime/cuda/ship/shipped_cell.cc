@@ -6,18 +6,18 @@
 #include <bit>
 #include <set>
 
-#include "compiler/derive/default_cells.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/codegen_cuda/emit_cuda_rows.h"
+#include "compiler/derive/default_cells.h"
 #include "compiler/plan/plan.h"
-#include "runtime/data/bind.h"
-#include "runtime/strategy/choose_strategy.h"
-#include "runtime/cuda/device/card_on_paper.h"
 #include "runtime/cuda/build/kernel_templates.h"
-#include "runtime/cuda/ship/shipped_variants.h"
+#include "runtime/cuda/device/card_on_paper.h"
 #include "runtime/cuda/launch/stage_program.h"
+#include "runtime/cuda/ship/shipped_variants.h"
+#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/storage_of.h"
+#include "runtime/strategy/choose_strategy.h"
 
 namespace cellc {
 
@@ -31,8 +31,7 @@ int type_of(Dtype dtype) { return static_cast<int>(storage_of(dtype)); }
 /// A template as a part of a larger file.
 std::string part(std::string_view name) {
   const std::string text(kernel_template(name));
-  std::string result =
-      fmt::format("// {} {}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'));
+  std::string result = fmt::format("// {} {}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'));
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
     const std::string line = text.substr(from, end - from);
@@ -48,8 +47,7 @@ std::string undefine(const std::string& text) {
   std::string result;
   for (std::size_t at = 0; (at = text.find("#define ", at)) != std::string::npos; ++at) {
     const std::size_t from = at + 8, end = text.find_first_of(" (\n", from);
-    if (names.insert(text.substr(from, end - from)).second)
-      result += "#undef " + text.substr(from, end - from) + "\n";
+    if (names.insert(text.substr(from, end - from)).second) result += "#undef " + text.substr(from, end - from) + "\n";
   }
   return result;
 }
@@ -65,8 +63,7 @@ class Shipper {
     const StagedCell staged = split_stages(cell_, structure_);
     const Dtype arithmetic = arithmetic_of(request_.dtype);
     // As CudaSolver::upload: sixteen bits where nothing but the stage itself reads what it writes.
-    const bool alone =
-        staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell_.outs.empty();
+    const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell_.outs.empty();
     running_ = alone ? request_.dtype : arithmetic;
     sizes_ = known_sizes();
     std::vector<std::unique_ptr<StageProgram>> programs;
@@ -79,10 +76,10 @@ class Shipper {
         break;
       }
       if (!open.empty())
-        throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}",
-                                     names_of(stage), fmt::join(options_for(open), " ")));
-      programs.push_back(std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable,
-                                                        running_, nullptr));
+        throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}", names_of(stage),
+                                     fmt::join(options_for(open), " ")));
+      programs.push_back(
+          std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_, nullptr));
       if (const auto refused = programs.back()->refusal(sizes_)) {
         why = fmt::format("the stage {}: {}", names_of(stage), *refused);
         break;
@@ -91,10 +88,11 @@ class Shipper {
     const bool in_rows = !why.empty();
     if (in_rows) running_ = request_.dtype;
     if (in_rows && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
-      throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}",
-                                   to_string(request_.solver), why));
+      throw UsageError(
+          fmt::format("--solver {}: the cell is run step by step on a GPU: {}", to_string(request_.solver), why));
     for (std::size_t k = 0; k < staged.stages.size() && request_.solver == Strategy::Scan; ++k)
-      if (const auto no = no_scan(structure_.stages[k], names_of(staged.stages[k]))) throw UsageError("--solver scan: " + *no);
+      if (const auto no = no_scan(structure_.stages[k], names_of(staged.stages[k])))
+        throw UsageError("--solver scan: " + *no);
     describe();
     if (in_rows) {
       to_.plan.push_back(fmt::format("all of the cell step by step, as row kernels: {}", why));
@@ -158,9 +156,8 @@ class Shipper {
     used.erase(stage.lane);
     std::set<std::string> names;
     for (const AxisId a : used) {
-      const auto header = std::find_if(cell_.header.begin(), cell_.header.end(), [&](AxisId h) {
-        return cell_.graph.axis(h).name == graph.axis(a).name;
-      });
+      const auto header = std::find_if(cell_.header.begin(), cell_.header.end(),
+                                       [&](AxisId h) { return cell_.graph.axis(h).name == graph.axis(a).name; });
       if (header != cell_.header.end() && is_open(*header)) names.insert(graph.axis(a).name);
     }
     return names;
@@ -213,28 +210,25 @@ class Shipper {
     const auto least = least_lengths(cell_);
     for (const AxisId a : cell_.header) {
       const auto said = request_.lengths.find(a);
-      const auto fixed =
-          said != request_.lengths.end() ? std::optional(said->second) : cell_.graph.axis(a).fixed;
+      const auto fixed = said != request_.lengths.end() ? std::optional(said->second) : cell_.graph.axis(a).fixed;
       if (fixed && *fixed < least.at(a))
-        throw RequestError(fmt::format("axis {} has length {}; the cell needs {} or more",
-                                       cell_.graph.axis(a).name, *fixed, least.at(a)));
+        throw RequestError(fmt::format("axis {} has length {}; the cell needs {} or more", cell_.graph.axis(a).name,
+                                       *fixed, least.at(a)));
       to_.fixed.push_back(fixed.value_or(-1));
       to_.least.push_back(least.at(a));
     }
     if (cell_.header.size() > CELLC_MOST_AXES)
-      throw UsageError(fmt::format("a cell of more than {} axes cannot be built for GPUs",
-                                   static_cast<int>(CELLC_MOST_AXES)));
+      throw UsageError(
+          fmt::format("a cell of more than {} axes cannot be built for GPUs", static_cast<int>(CELLC_MOST_AXES)));
     CellGraph fixed = cell_;
     for (const auto& [axis, length] : request_.lengths) fixed.graph.fix_length(axis, length);
     to_.layout_ = call_layout(fixed);
     const CallLayout& layout = to_.layout_;
     for (const AxisId a : cell_.header) {
       const auto at = std::find(layout.lengths.begin(), layout.lengths.end(), a);
-      to_.axis_word.push_back(at == layout.lengths.end() ? -1
-                                                         : static_cast<int>(at - layout.lengths.begin()));
+      to_.axis_word.push_back(at == layout.lengths.end() ? -1 : static_cast<int>(at - layout.lengths.begin()));
     }
-    for (const CallField& f : layout.fields)
-      to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
+    for (const CallField& f : layout.fields) to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
     for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
       const Symbol& symbol = cell_.symbols[s];
       cellc_symbol t{};
@@ -277,8 +271,8 @@ class Shipper {
     // The first two lines say where the file begins.
     std::string text = module.text;
     for (int lines = 0; lines < 2; ++lines) text = text.substr(text.find('\n') + 1);
-    group.text += fmt::format("// {} {}\n{}\n", name,
-                              std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text);
+    group.text +=
+        fmt::format("// {} {}\n{}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text);
     rows.tables = rows_tables(plan, module.kernels, storage == Dtype::F64);
     rows.tables.rows.first_kernel = static_cast<int>(to_.kernels.size());
     for (const RowsKernel& k : module.kernels) kernel(k.function, space_of(storage) + "::");
@@ -311,8 +305,7 @@ class Shipper {
     for (const LaneSymbol& symbol : stage.symbols) s.sources.push_back(source_of(symbol.source));
     s.states = stage.states;
     s.states.push_back(-1);
-    const cellc_stage_facts facts =
-        stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
+    const cellc_stage_facts facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
     s.variants = shipped_variants(s.tables.stage, facts, request_, to_.fixed, structure_.stages.size() == 1);
     cellc_stage_part part_table{};
     part_table.stage = &s.tables.stage;
@@ -333,7 +326,11 @@ class Shipper {
                                     ? fmt::format("{}{}{}{}", v.buffers ? "stream" : "channels", v.channels,
                                                   v.forward ? fmt::format("_steps{}", v.steps) : "",
                                                   v.buffers ? fmt::format("_carried{}", v.carried) : "")
-                                    : fmt::format("{}{}", v.width == 2 ? "pairs" : v.rows ? "rows" : "lanes", v.steps);
+                                    : fmt::format("{}{}",
+                                                  v.width == 2 ? "pairs"
+                                                  : v.rows     ? "rows"
+                                                               : "lanes",
+                                                  v.steps);
       const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, variant_name(v));
       std::string& body = inside[space];
       if (body.empty()) {
@@ -418,8 +415,8 @@ class Shipper {
         for (int* asks : group.products) *asks = number;
       }
       text += group.text;
-      to_.text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text,
-                              undefine(text));
+      to_.text +=
+          fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text, undefine(text));
     }
     for (std::size_t k = 0; k < part_tables_.size(); ++k) {
       cellc_stage_part& p = part_tables_[k];
@@ -495,8 +492,7 @@ class Shipper {
   std::vector<cellc_stage_part> part_tables_;
 };
 
-ShippedCell::ShippedCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request)
-    : cell_(cell) {
+ShippedCell::ShippedCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request) : cell_(cell) {
   Shipper(*this, structure, request).run();
   // Only what programs see has the lengths that were fixed.
   for (const auto& [axis, length] : request.lengths) cell_.graph.fix_length(axis, length);

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "compiler/plan/call_layout.h"
 #include "compiler/analysis/structure.h"
-#include "runtime/data/array.h"
+#include "compiler/plan/call_layout.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/rows_tables.h"
 #include "runtime/cuda/launch/stage_tables.h"
+#include "runtime/data/array.h"
 #include "runtime/strategy/solve_options.h"
 // After the tables of stages and rows.
 #include "kernels-templates/host/host_cell.h"
@@ -27,11 +27,11 @@ namespace cellc {
 
 struct ShipRequest {
   Dtype dtype = Dtype::F32;
-  std::map<AxisId, std::int64_t> lengths;     ///< of header axes, the same in every call
-  std::optional<std::int64_t> steps;          ///< of every sequence, if they are
+  std::map<AxisId, std::int64_t> lengths;  ///< of header axes, the same in every call
+  std::optional<std::int64_t> steps;       ///< of every sequence, if they are
   Strategy solver = Strategy::Auto;
-  GpuFacts card;                              ///< shared memory is no more than its
-  std::string prefix;                         ///< of every name
+  GpuFacts card;       ///< shared memory is no more than its
+  std::string prefix;  ///< of every name
 };
 
 /// Row kernels of a cell, or of a part that has no states.

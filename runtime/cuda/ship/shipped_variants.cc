@@ -5,8 +5,8 @@
 namespace cellc {
 
 std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cellc_stage_facts& facts,
-                                            const ShipRequest& request,
-                                            const std::vector<std::int64_t>& lengths, bool only_stage) {
+                                            const ShipRequest& request, const std::vector<std::int64_t>& lengths,
+                                            bool only_stage) {
   std::vector<cellc_variant> all;
   const GpuFacts& card = request.card;
   const cellc_facts on{1 << 20, card.shared_per_block, card.shared_per_multiprocessor, 0, 0, 0};
@@ -33,8 +33,7 @@ std::vector<cellc_variant> shipped_variants(const cellc_stage& stage, const cell
       segments = true;
   }
   if (segments && !only_stage && !facts.forgets) segments = false;  // cellc_run_stage walks there
-  if (request.steps && *request.steps < CELLC_SHORTEST && request.solver == Strategy::Auto)
-    scans = segments = false;
+  if (request.steps && *request.steps < CELLC_SHORTEST && request.solver == Strategy::Auto) scans = segments = false;
   for (const int kind : {CELLC_SEQUENTIAL, CELLC_SEGMENTED}) {
     if (kind == CELLC_SEGMENTED && !segments) continue;
     const auto add = [&](int rows, int lockstep, int width, bool crowded = false) {

@@ -110,7 +110,8 @@ struct Config {
 int cuOccupancyMaxActiveClusters(int* clusters, void*, const void* config) {
   const Config& c = *static_cast<const Config*>(config);
   if (c.count != 1 || c.attributes[0].id != 4 || c.attributes[0].value[0] > state.largest_cluster) return 1;
-  return *clusters = static_cast<int>(132 * (2048 / c.block[0]) / c.attributes[0].value[0]), on_context("cuOccupancyMaxActiveClusters");
+  return *clusters = static_cast<int>(132 * (2048 / c.block[0]) / c.attributes[0].value[0]),
+         on_context("cuOccupancyMaxActiveClusters");
 }
 int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
   const Config& c = *static_cast<const Config*>(config);
@@ -157,9 +158,7 @@ int cuMemsetD8Async(std::uint64_t to, unsigned char value, std::size_t bytes, vo
   return std::memset(reinterpret_cast<void*>(to), value, bytes), on_context("cuMemsetD8Async");
 }
 int cuStreamSynchronize(void*) { return on_context("cuStreamSynchronize"); }
-int cuEventCreate(void** event, unsigned) {
-  return *event = new int, ++state.events, on_context("cuEventCreate");
-}
+int cuEventCreate(void** event, unsigned) { return *event = new int, ++state.events, on_context("cuEventCreate"); }
 int cuEventDestroy_v2(void* event) { return delete static_cast<int*>(event), --state.events, 0; }
 int cuEventRecord(void*, void*) { return on_context("cuEventRecord"); }
 int cuEventSynchronize(void*) { return on_context("cuEventSynchronize"); }
