@@ -18,7 +18,7 @@
 
 #include "bench/device_data.h"
 #include "compiler/front_end.h"
-#include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 
 using namespace cellc;

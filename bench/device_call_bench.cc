@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/call/call_pool.h"
 
 using namespace cellc;

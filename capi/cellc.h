@@ -95,10 +95,10 @@ typedef struct {
 } cellc_axis;
 
 typedef enum {
-  CELLC_ROWS,      /* one row a step: [sequences, steps, axes], or [all steps, axes] with offsets */
-  CELLC_SEQUENCES, /* [sequences, axes] */
-  CELLC_HISTORY,   /* [sequences, n, axes], the newest step first */
-  CELLC_ONCE       /* [axes] */
+  CELLC_CONTIGUOUS, /* one row a step: [sequences, steps, axes], or [all steps, axes] with offsets */
+  CELLC_SEQUENCES,  /* [sequences, axes] */
+  CELLC_HISTORY,    /* [sequences, n, axes], the newest step first */
+  CELLC_ONCE        /* [axes] */
 } cellc_layout;
 
 /* An input, param, state or out, or a start, final or history of one: "x", "W", "h", "y", "h_start",

@@ -42,7 +42,7 @@ bool is_history(FieldKind kind) {
 }
 
 cellc_layout layout_of(const CallField& field) {
-  if (field.is_rows()) return CELLC_ROWS;
+  if (field.is_rows()) return CELLC_CONTIGUOUS;
   if (field.kind == FieldKind::Param) return CELLC_ONCE;
   return is_history(field.kind) ? CELLC_HISTORY : CELLC_SEQUENCES;
 }

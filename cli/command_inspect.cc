@@ -13,7 +13,7 @@
 #include "compiler/plan/plan.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/cuda/device/nvrtc.h"
-#include "runtime/cuda/ship/cuda_units.h"
+#include "runtime/cuda/ship/list_cuda_units.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/storage_of.h"
 
@@ -33,8 +33,8 @@ void check_architecture(const std::string& name) {
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
 std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
   std::string text;
-  for (const CudaUnit& unit : cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch,
-                                         dims_named(options.dims), options.length.value_or(kUnitSteps))) {
+  for (const CudaUnit& unit : list_cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch,
+                                              dims_named(options.dims), options.length.value_or(kUnitSteps))) {
     text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
     text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
     if (text.back() != '\n') text += '\n';

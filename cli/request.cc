@@ -121,7 +121,7 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) 
   if (device == "cpu") return found;
   found.gpu = open_gpu(cache_directory, found.reason);
   // Where there is a card, whoever left the choice to us expects it to be used.
-  if (!found.gpu && device == "auto" && !says_no_gpu(found.reason))
+  if (!found.gpu && device == "auto" && !is_gpu_missing(found.reason))
     std::fputs(fmt::format("cellc: note: --device auto takes the CPU: {}\n", found.reason).c_str(), stderr);
   if (!found.gpu && device == "cuda")
     throw DeviceError(fmt::format("--device cuda: {}; use --device cpu", found.reason));

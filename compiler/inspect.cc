@@ -164,7 +164,7 @@ Json structure_json(const CellGraph& cell, const Stage& s) {
   j["block"] = number_or_text(s.block.text);
   j["rank"] = s.rank ? number_or_text(*s.rank) : Json(nullptr);
   j["channel_axes"] = axis_names(cell, s.channel_axes);
-  j["mixed_axes"] = axis_names(cell, s.mixed_axes);
+  j["mixed_axes"] = axis_names(cell, s.coupled_axes);
   j["mask"] = s.mask;
   j["coefficient_axes"] = axis_names(cell, s.coefficient_axes);
   return j;

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <map>
 
+#include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/stage_cells.h"
-#include "compiler/derive/summed_cells.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
 #include "compiler/graph/simplify.h"
@@ -140,7 +140,7 @@ std::string print_structure(const CellGraph& cell, const Structure& s) {
     text += fmt::format("  {}{}; scannable {}\n", t.linear ? "linear" : "nonlinear",
                         t.time_invariant ? ", time-invariant" : "", scans[static_cast<int>(t.scannable)]);
     text += fmt::format("  lanes {}; mixed {}; mask [{}]; coefficients {}\n", names(t.channel_axes),
-                        names(t.mixed_axes), mask, names(t.coefficient_axes));
+                        names(t.coupled_axes), mask, names(t.coefficient_axes));
     if (!inputs.empty()) text += "  inputs from" + inputs + "\n";
     if (t.rotation) text += "  scaled rotation\n";
     if (t.norm_bound) text += fmt::format("  norm of the block at most {:.6g}\n", *t.norm_bound);
@@ -167,9 +167,9 @@ std::string print_staged(const StagedCell& staged) {
   }
   if (!staged.after.cell.outs.empty()) section("after", staged.after.cell);
   // And as it is where stages sum up.
-  std::vector<MadeSum> made;
+  std::vector<PartialSum> made;
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-    const std::optional<SummedStage> summed = with_sums(staged, static_cast<int>(k));
+    const std::optional<FusedStage> summed = fuse_reductions(staged, static_cast<int>(k));
     if (!summed) continue;
     const StageCells &s = summed->stage, &plain = staged.stages[k];
     const std::string stage = "stage " + std::to_string(k + 1);
@@ -179,7 +179,7 @@ std::string print_staged(const StagedCell& staged) {
     section(stage + ", lanes with sums", s.lanes);
     for (const NodeId sum : summed->sums) made.push_back({sum, 1});
   }
-  if (!made.empty()) section("after, with sums", after_sums(staged.after, made).cell);
+  if (!made.empty()) section("after, with sums", with_reduced_outs(staged.after, made).cell);
   return text;
 }
 

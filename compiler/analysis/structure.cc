@@ -124,7 +124,7 @@ class Analyser {
     for (int u : states)
       for (AxisId a : state(u).index)
         if (!view.is_channel(a)) mixed.insert(a);
-    r.mixed_axes.assign(mixed.begin(), mixed.end());
+    r.coupled_axes.assign(mixed.begin(), mixed.end());
     r.block = block_size(view);
     for (int u : states) {
       std::string row;
@@ -371,7 +371,7 @@ class Analyser {
       r.kind = low.uniform ? StructureClass::IdentityPlusLowRank : StructureClass::DiagonalPlusLowRank;
       r.rank = low.rank;
       why_.push_back({span, std::string(to_string(r.kind)) + ": every coupling of " + who + " along " +
-                                axis_list(r.mixed_axes) + " is an outer product; rank " + low.rank});
+                                axis_list(r.coupled_axes) + " is an outer product; rank " + low.rank});
     } else {
       r.kind = r.channel_axes.empty() ? StructureClass::Dense : StructureClass::BlockDiagonal;
       why_.push_back(low.why_not);

@@ -42,7 +42,7 @@ struct Stage {
   BlockSize block;
   std::optional<std::string> rank;  ///< "1", "2", "r"
   std::vector<AxisId> channel_axes;
-  std::vector<AxisId> mixed_axes;
+  std::vector<AxisId> coupled_axes;
   std::vector<std::string> mask;  ///< one string a state: 0 proved zero, d identity on shared axes, F mixes
   std::vector<AxisId> coefficient_axes;
   bool rotation = false;             ///< a 2x2 block that is a scaled rotation

@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "compiler/derive/held_values.h"
+#include "compiler/derive/loop_invariants.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {
@@ -62,18 +62,18 @@ std::string table_text(const std::string& name, const char* argument, const std:
 
 class LaneWriter {
  public:
-  LaneWriter(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options, const CarrierCell* carriers)
+  LaneWriter(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options, const TransitionCell* transitions)
       : cell_(cell), lane_(lane), options_(options) {
-    ScalarOptions scalar;
+    ScalarizeOptions scalar;
     scalar.sizes = options.sizes;
     scalar.f64 = options.storage == Storage::F64;
     scalar.limit = options.limit;
-    if (carriers && carriers->kind == Scannable::Affine) {
-      scalar.own = static_cast<int>(carriers->position.size());
-      scalar.zero = zero_carriers(*carriers, lane, scalar);
+    if (transitions && transitions->kind == Scannable::Affine) {
+      scalar.own = static_cast<int>(transitions->position.size());
+      scalar.zero = zero_transitions(*transitions, lane, scalar);
     }
-    scalar_ = scalar_cell(cell, lane, scalar);
-    held_ = held_values(scalar_, cell);
+    scalar_ = scalarize(cell, lane, scalar);
+    held_ = loop_invariants(scalar_, cell);
   }
 
   CudaLaneCode run() {
@@ -218,8 +218,8 @@ class LaneWriter {
     line("  static constexpr int kStates = {};", code_.states.size());
     line("  static constexpr int kInputs = {};", code_.inputs.size());
     line("  static constexpr int kParams = {};", code_.params.size());
-    line("  static constexpr int kHeld = {};", holds() ? kept_ + held_.values.size() : code_.params.size());
-    line("  static constexpr bool kHolds = {};", holds());
+    line("  static constexpr int kInvariants = {};", holds() ? kept_ + held_.values.size() : code_.params.size());
+    line("  static constexpr bool kHasPrologue = {};", holds());
     std::vector<std::string> symbols;
     for (const Symbol& s : cell_.symbols) symbols.push_back(s.name);
     line("  static constexpr int kArrays = {};  // {}", symbols.size(), joined(symbols, " "));
@@ -562,10 +562,10 @@ class LaneWriter {
   const CellGraph& cell_;
   const AxisId lane_;
   const CudaLaneOptions& options_;
-  ScalarCell scalar_;
+  ScalarizedCell scalar_;
   CudaLaneCode code_;
   std::map<SymbolEntry, std::string> place_, place_before_;  ///< in a step, and in hold()
-  HeldValues held_;
+  LoopInvariants held_;
   std::size_t kept_ = 0;  ///< params that a lane holds as they are
   bool in_hold_ = false;
   std::vector<int> uses_, depth_;
@@ -587,30 +587,32 @@ CudaLaneCode emit_cuda_lane(const CellGraph& cell, AxisId lane, const CudaLaneOp
   return LaneWriter(cell, lane, options, nullptr).run();
 }
 
-CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const CudaLaneOptions& options) {
-  CudaLaneCode code = LaneWriter(carriers.cell, lane, options, &carriers).run();
+CudaLaneCode emit_cuda_step_with_transition(const TransitionCell& transitions, AxisId lane,
+                                            const CudaLaneOptions& options) {
+  CudaLaneCode code = LaneWriter(transitions.cell, lane, options, &transitions).run();
 
   std::map<SymbolEntry, int> number;
   for (std::size_t i = 0; i < code.states.size(); ++i) number[code.states[i]] = static_cast<int>(i);
   const auto place = [&](int update, std::int64_t entry) {
-    const auto it = number.find({carriers.cell.updates[static_cast<std::size_t>(update)].symbol, entry});
+    const auto it = number.find({transitions.cell.updates[static_cast<std::size_t>(update)].symbol, entry});
     return std::to_string(it == number.end() ? -1 : it->second);
   };
   const auto entries = [&](std::size_t update) {
-    return entries_of(carriers.cell, lane, carriers.cell.updates[update].symbol, options.sizes);
+    return entries_of(transitions.cell, lane, transitions.cell.updates[update].symbol, options.sizes);
   };
   std::vector<std::string> rows, row;
   const auto end_row = [&] {
     rows.push_back(joined(row, ", "));
     row.clear();
   };
-  if (carriers.kind == Scannable::Affine) {
-    const std::size_t n = carriers.position.size();
+  if (transitions.kind == Scannable::Affine) {
+    const std::size_t n = transitions.position.size();
     for (std::size_t i = 0; i < n; ++i)
       for (std::int64_t r = 0; r < entries(i); ++r) {
         for (std::size_t j = 0; j < n; ++j)
           for (std::int64_t c = 0; c < entries(j); ++c) {
-            row.push_back(carriers.position[i][j] < 0 ? "-1" : place(carriers.position[i][j], r * entries(j) + c));
+            row.push_back(transitions.position[i][j] < 0 ? "-1"
+                                                         : place(transitions.position[i][j], r * entries(j) + c));
             // Over no step the map is the identity: its diagonal is kept whatever is proved zero.
             code.map_numbers += row.back() != "-1" || (i == j && r == c);
           }
@@ -619,17 +621,18 @@ CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const C
       }
   } else {
     for (std::int64_t e = 0; e < entries(0); ++e) {
-      for (int m : carriers.map) row.push_back(place(m, e));
+      for (int m : transitions.map) row.push_back(place(m, e));
       code.map_numbers += 4;
       end_row();
     }
   }
-  const char* kind = carriers.kind == Scannable::Clip      ? "Clip"
-                     : carriers.kind == Scannable::Moebius ? "Moebius"
-                                                           : "Affine";
+  const char* kind = transitions.kind == Scannable::Clip      ? "Clip"
+                     : transitions.kind == Scannable::Moebius ? "Moebius"
+                                                              : "Affine";
   code.text += fmt::format(
-      "\nstruct CarrierRule {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n", kind);
-  code.text += table_text("carrier", "place", rows, ",\n      ") + "};\n";
+      "\nstruct TransitionRule {{\n  enum Kind {{ Affine, Clip, Moebius }};\n  static constexpr Kind kKind = {};\n",
+      kind);
+  code.text += table_text("transition", "place", rows, ",\n      ") + "};\n";
   return code;
 }
 

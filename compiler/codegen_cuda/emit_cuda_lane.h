@@ -1,15 +1,15 @@
 #pragma once
 // A lane cell -> one CUDA C++ struct of the shape that kernels-templates/device/stub_cell.cuh shows: what a lane
-// holds as flat lists of entries, and one step of it as scalar statements. Follows scalar_cell. Text only:
+// holds as flat lists of entries, and one step of it as scalar statements. Follows scalarize. Text only:
 // this file knows no device. What the text calls is in kernels-templates/device/math.cuh.
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "compiler/derive/carrier_cell.h"
-#include "compiler/derive/scalar_cell.h"
+#include "compiler/derive/scalarize.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/transition_cell.h"
 #include "compiler/graph/storage.h"
 #include "compiler/syntax/source.h"
 
@@ -31,22 +31,23 @@ struct CudaLaneCode {
   std::vector<int> uniform_arrays;  ///< params without the lane that the step reads: symbols
   std::int64_t operations = 0;      ///< arithmetic a step
   int map_numbers =
-      0;  ///< that tell a lane's map over any number of steps (Map::count() of carriers.cuh); with carriers
+      0;  ///< that tell a lane's map over any number of steps (Map::count() of transitions.cuh); with transitions
 };
 
-/// `cell`: StageCells::lanes or a cell derived from it. Throws ScalarCellTooLong, and as scalar_cell does.
+/// `cell`: StageCells::lanes or a cell derived from it. Throws ScalarizedTooLong, and as scalarize does.
 CudaLaneCode emit_cuda_lane(const CellGraph& cell, AxisId lane, const CudaLaneOptions& options);
 
-/// Two structs: `options.name` (use "Carried"), which leaves out carriers whose entry is proved zero, and
-/// `CarrierRule`, which says which states of the first are the others. With n entries in all states of the
+/// Two structs: `options.name` (use "StepWithTransition"), which leaves out transitions whose entry is proved zero, and
+/// `TransitionRule`, which says which states of the first are the others. With n entries in all states of the
 /// lane cell, place i*n + j of an affine rule is ∂(entry i)/∂(start of entry j), -1 where it is proved
 /// zero; places 4*i … of the others are entry i's a b low high (Clip) or a b c d (Möbius).
-CudaLaneCode emit_cuda_carried(const CarrierCell& carriers, AxisId lane, const CudaLaneOptions& options);
+CudaLaneCode emit_cuda_step_with_transition(const TransitionCell& transitions, AxisId lane,
+                                            const CudaLaneOptions& options);
 
 /// Lengths for a look at the code where the cell leaves them open: 2, 3, 4, 2, … by header axis.
 std::map<AxisId, std::int64_t> sizes_to_show(const CellGraph& cell, AxisId lane);
 
-/// `inspect --stage cuda`: step and carriers of every stage.
+/// `inspect --stage cuda`: step and transitions of every stage.
 std::string print_cuda(const CellGraph& cell, const StagedCell& staged, const Structure& structure,
                        const SourceText& source, Storage storage);
 

@@ -46,11 +46,11 @@ std::string print_cuda(const CellGraph& cell, const StagedCell& staged, const St
     text += fmt::format("{}// stage {}{}\n", k ? "\n" : "", k + 1, shown);
     try {
       text += emit_cuda_lane(stage.lanes, stage.lane, options).text;
-      options.name = "Carried";
-      text += "\n" + emit_cuda_carried(with_carriers(stage.lanes, stage.lane, structure.stages[k].scannable),
-                                       stage.lane, options)
+      options.name = "StepWithTransition";
+      text += "\n" + emit_cuda_step_with_transition(
+                         with_transition(stage.lanes, stage.lane, structure.stages[k].scannable), stage.lane, options)
                          .text;
-    } catch (const ScalarCellTooLong& e) {
+    } catch (const ScalarizedTooLong& e) {
       text += fmt::format("// {}: no code by lanes\n", e.what());
     }
   }

@@ -153,7 +153,7 @@ void KernelEmitter::label(const std::string& name) {
 /// Tested at the top, so that a range without positions is no special case and what is carried
 /// can be used after the loop under the name that it has inside.
 KernelEmitter::OpenLoop KernelEmitter::open_loop(const std::string& begin, const std::string& end,
-                                                 const std::string& step, std::vector<Carried> carried) {
+                                                 const std::string& step, std::vector<StepWithTransition> carried) {
   OpenLoop loop;
   loop.header = fresh("loop");
   loop.latch = loop.header + ".next";

@@ -38,12 +38,12 @@ class KernelEmitter {
     std::vector<AxisId> axes;
     std::vector<std::string> position;  ///< one, or one for each row of the block
   };
-  struct Carried {
+  struct StepWithTransition {
     std::string type, name, first;
   };
   struct OpenLoop {
     std::string before, header, latch, exit, counter, begin, end, step, from;
-    std::vector<Carried> carried;
+    std::vector<StepWithTransition> carried;
   };
 
   const Node& node(NodeId id) const { return plan_.cell.graph[id]; }
@@ -62,7 +62,7 @@ class KernelEmitter {
   std::string steps_so_far();
   void label(const std::string& name);
   OpenLoop open_loop(const std::string& begin, const std::string& end, const std::string& step,
-                     std::vector<Carried> carried = {});
+                     std::vector<StepWithTransition> carried = {});
   void close_loop(OpenLoop& loop, const std::vector<std::string>& next = {});
 
   // Nests (emit_llvm_nest.cc)
@@ -136,7 +136,7 @@ class KernelEmitter {
   int lanes_ = 1;
   int blocks_ = 1;  ///< rows computed side by side
   AxisId block_axis_ = kNoAxis;
-  AxisId lane_axis_ = kNoAxis;
+  AxisId vector_axis_ = kNoAxis;
   std::vector<Loop> loops_;
   std::vector<std::string> masks_;  ///< by block; empty strings: every lane is used
   std::vector<Reference> references_;

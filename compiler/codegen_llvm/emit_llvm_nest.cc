@@ -23,8 +23,8 @@ void KernelEmitter::nest(const Nest& nest) {
 }
 
 void KernelEmitter::begin_nest(const Nest& nest) {
-  lane_axis_ = nest.lane_axis;
-  lanes_ = lane_axis_ == kNoAxis ? 1 : wide_;
+  vector_axis_ = nest.vector_axis;
+  lanes_ = vector_axis_ == kNoAxis ? 1 : wide_;
   loops_.clear();
   masks_.assign(1, "");
   references_.clear();
@@ -39,11 +39,11 @@ void KernelEmitter::begin_nest(const Nest& nest) {
     }
     int times = 0;
     for (const Index& i : r.index) {
-      times += i.is_axis() && i.axis == lane_axis_;
+      times += i.is_axis() && i.axis == vector_axis_;
       r.blocked = r.blocked || (blocks_ > 1 && i.is_axis() && i.axis == block_axis_);
     }
     r.lanes = lanes_ > 1 && times > 0;
-    r.contiguous = times == 1 && r.index.back().is_axis() && r.index.back().axis == lane_axis_;
+    r.contiguous = times == 1 && r.index.back().is_axis() && r.index.back().axis == vector_axis_;
     references_.push_back(std::move(r));
   };
   for (const Access& a : nest.loads) {
@@ -176,7 +176,7 @@ void KernelEmitter::map_nest(const Nest& nest) {
 }
 
 void KernelEmitter::reduction_nest(const Nest& nest) {
-  const bool lanes_bound = nest.lane_axis != kNoAxis && nest.bound_loops.back() == nest.lane_axis;
+  const bool lanes_bound = nest.vector_axis != kNoAxis && nest.bound_loops.back() == nest.vector_axis;
   // Several rows side by side share what they read in common, and their sums are independent chains.
   // Together about eight accumulators: more would not fit beside the operands in 16 registers.
   blocks_ = 1;
@@ -270,7 +270,7 @@ void KernelEmitter::emit_bound(const Nest& nest, std::size_t depth, std::vector<
     return;
   }
   const AxisId axis = nest.bound_loops[depth];
-  const bool lanes = lanes_ > 1 && axis == lane_axis_;
+  const bool lanes = lanes_ > 1 && axis == vector_axis_;
   const std::string end = length(axis);
   const auto references = references_;
   const auto values = values_;
@@ -284,12 +284,12 @@ void KernelEmitter::emit_bound(const Nest& nest, std::size_t depth, std::vector<
     full = fresh("full");
     line("{} = and i64 {}, {}", full, end, -wide_);
   }
-  std::vector<Carried> carried;
+  std::vector<StepWithTransition> carried;
   for (const std::string& s : sums) carried.push_back({type(), fresh("sum"), s});
   OpenLoop loop = open_loop("0", full, lanes ? fmt::format("{}", wide_) : "1", carried);
   enter({{axis}, {loop.counter}});
   std::vector<std::string> next;
-  for (const Carried& c : carried) next.push_back(c.name);
+  for (const StepWithTransition& c : carried) next.push_back(c.name);
   emit_bound(nest, depth + 1, next);
   restore();
   close_loop(loop, next);
@@ -320,7 +320,7 @@ void KernelEmitter::accumulate(const Nest& nest, std::vector<std::string>& sums)
   for (const NodeId id : nest.inlined) {
     for (int b = 0; b < (differs_in_block(id) ? blocks_ : 1); ++b) compute(id, b);
   }
-  const bool lanes_bound = lanes_ > 1 && nest.bound_loops.back() == lane_axis_;
+  const bool lanes_bound = lanes_ > 1 && nest.bound_loops.back() == vector_axis_;
   for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
     const Node& n = node(nest.nodes[i]);
     for (int b = 0; b < blocks_; ++b) {
@@ -389,7 +389,7 @@ std::string KernelEmitter::value(NodeId id, int block) {
 std::string KernelEmitter::position_value(const Node& n, int block) {
   bool lanes = false;
   std::vector<std::string> sides;
-  for (const Index& i : n.index) lanes = lanes || (lanes_ > 1 && i.is_axis() && i.axis == lane_axis_);
+  for (const Index& i : n.index) lanes = lanes || (lanes_ > 1 && i.is_axis() && i.axis == vector_axis_);
   for (const Index& i : n.index) {
     std::string position = fmt::format("{}", i.literal);
     if (i.is_axis()) {
@@ -399,7 +399,7 @@ std::string KernelEmitter::position_value(const Node& n, int block) {
     }
     if (lanes) {
       position = splat("i64", position);
-      if (i.is_axis() && i.axis == lane_axis_) {
+      if (i.is_axis() && i.axis == vector_axis_) {
         const std::string each = fresh();
         line("{} = add {} {}, {}", each, vector_type("i64"), position, iota("i64"));
         position = each;

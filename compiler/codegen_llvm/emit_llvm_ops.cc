@@ -182,7 +182,7 @@ std::string KernelEmitter::stride(const Home& home, std::size_t place) {
 std::string KernelEmitter::lane_stride(const Reference& r) {
   std::string sum;
   for (std::size_t i = 0; i < r.index.size(); ++i) {
-    if (!r.index[i].is_axis() || r.index[i].axis != lane_axis_) continue;
+    if (!r.index[i].is_axis() || r.index[i].axis != vector_axis_) continue;
     const std::string s = stride(*r.home, i);
     if (sum.empty()) {
       sum = s;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/derive/known_states.h"
+#include "compiler/derive/substitute_states.h"
 
 namespace cellc {
 

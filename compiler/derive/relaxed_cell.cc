@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "compiler/derive/known_states.h"
+#include "compiler/derive/substitute_states.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {

@@ -2,7 +2,7 @@
 //
 // Proofs want one canonical form of a value, and derivatives come in it: a*h + x may stand there as
 // x + a*h, a product in another order. Run beside the step, such a value would be computed twice,
-// transcendental functions included: a GRU with its carriers would evaluate six a step instead of three.
+// transcendental functions included: a GRU with its transitions would evaluate six a step instead of three.
 #include <map>
 
 #include "compiler/analysis/jacobian.h"

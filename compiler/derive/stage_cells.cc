@@ -6,7 +6,7 @@
 #include <set>
 #include <tuple>
 
-#include "compiler/derive/known_states.h"
+#include "compiler/derive/substitute_states.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {

@@ -31,7 +31,7 @@ struct ArraySource {
     Before,      ///< id: out of the stage's `before`
     Once,        ///< id: out of the stage's `once`
     Mixing,      ///< id: mixing term of a relaxed stage (relaxed_cell.h)
-    Sum,         ///< id: sum of the stage, or, read by `after`, a part of one (summed_cells.h)
+    Sum,         ///< id: sum of the stage, or, read by `after`, a part of one (fused_reductions.h)
   };
   Kind kind = Kind::Symbol;
   int id = -1;
@@ -58,7 +58,7 @@ struct StageCells {
   CellGraph lanes;
   AxisId lane = kNoAxis;            ///< header axis of `lanes`
   std::vector<LaneSymbol> symbols;  ///< by symbol of `lanes`
-  // Of SummedStage; else none. Behind the updates of `states` the lane cell has one for each sum: its term.
+  // Of FusedStage; else none. Behind the updates of `states` the lane cell has one for each sum: its term.
   std::vector<std::vector<AxisId>> sums;  ///< axes of what is left
   int summed = 0;                         ///< innermost channels that they run along
 };

@@ -71,7 +71,7 @@ struct Nest {
   std::vector<Access> loads;
   std::vector<std::vector<AxisId>> loops;  ///< over `axes`, outermost first; a group of several is one flat loop
   std::vector<AxisId> bound_loops;         ///< over `bound`, outermost first
-  AxisId lane_axis = kNoAxis;  ///< walked in vectors: the last of the last group of `loops`, or of `bound_loops`
+  AxisId vector_axis = kNoAxis;  ///< walked in vectors: the last of the last group of `loops`, or of `bound_loops`
   bool is_reduction() const { return !bound.empty(); }
 };
 

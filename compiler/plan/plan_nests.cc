@@ -282,19 +282,19 @@ class Scheduler {
 
   void choose_loops(Nest& nest) {
     std::vector<std::vector<Index>> used;  // every access with a known layout
-    std::set<AxisId> fastened;             // axes whose positions are needed as numbers, or that pick rows
+    std::set<AxisId> no_merge;             // axes whose positions are needed as numbers, or that pick rows
     for (const Access& a : nest.loads) {
       used.push_back(a.index);
-      if (a.lag_axis != kNoAxis) fastened.insert(a.lag_axis);
+      if (a.lag_axis != kNoAxis) no_merge.insert(a.lag_axis);
     }
-    std::vector<AxisId> lag_axes(fastened.begin(), fastened.end());
+    std::vector<AxisId> lag_axes(no_merge.begin(), no_merge.end());
     for (const Store& s : nest.stores) {
       if (has_order(s.home)) used.push_back(as_index(s.home.dims));
     }
     each_operand(nest, [&](NodeId operand) {
       const Node& n = node(operand);
       if (n.op != Op::Eye && n.op != Op::OneHot) return;
-      for (const AxisId a : n.axes) fastened.insert(a);
+      for (const AxisId a : n.axes) no_merge.insert(a);
     });
 
     const auto choose_lane = [&](const std::vector<AxisId>& among, int bonus, int& best_score) {
@@ -302,8 +302,8 @@ class Scheduler {
         if (contains(lag_axes, axis)) continue;  // rows of different steps are no vector
         int score = bonus;
         for (const auto& index : used) score += lane_score(axis, index);
-        if (nest.lane_axis == kNoAxis || score >= best_score) {
-          nest.lane_axis = axis;
+        if (nest.vector_axis == kNoAxis || score >= best_score) {
+          nest.vector_axis = axis;
           best_score = score;
         }
       }
@@ -320,7 +320,7 @@ class Scheduler {
         if (!widest || index.size() > widest->size()) widest = &index;
       }
       const auto rank = [&](AxisId axis) {
-        if (axis == nest.lane_axis) return std::size_t{1000};
+        if (axis == nest.vector_axis) return std::size_t{1000};
         for (std::size_t i = 0; widest && i < widest->size(); ++i) {
           if ((*widest)[i].is_axis() && (*widest)[i].axis == axis) return i;
         }
@@ -332,8 +332,8 @@ class Scheduler {
     const std::vector<AxisId> outer = order(nest.axes);
     nest.bound_loops = order(nest.bound);
     for (const AxisId axis : outer) {
-      const bool merge = !nest.is_reduction() && !nest.loops.empty() && !fastened.contains(axis) &&
-                         !fastened.contains(nest.loops.back().back()) &&
+      const bool merge = !nest.is_reduction() && !nest.loops.empty() && !no_merge.contains(axis) &&
+                         !no_merge.contains(nest.loops.back().back()) &&
                          walks_as_one(nest.loops.back().back(), axis, used);
       if (merge) {
         nest.loops.back().push_back(axis);
@@ -342,15 +342,15 @@ class Scheduler {
       }
     }
     // Vectors of one or two lanes are no gain.
-    const bool in_bound = !nest.bound_loops.empty() && nest.bound_loops.back() == nest.lane_axis;
-    if (nest.lane_axis != kNoAxis) {
+    const bool in_bound = !nest.bound_loops.empty() && nest.bound_loops.back() == nest.vector_axis;
+    if (nest.vector_axis != kNoAxis) {
       std::int64_t length = 1;
-      const std::vector<AxisId> group = in_bound ? std::vector{nest.lane_axis} : nest.loops.back();
+      const std::vector<AxisId> group = in_bound ? std::vector{nest.vector_axis} : nest.loops.back();
       for (const AxisId axis : group) {
         const std::optional<std::int64_t> fixed = plan_.cell.graph.axis(plan_.cell.graph.axis(axis).extent_of).fixed;
         length = fixed && length <= 2 ? length * *fixed : 3;
       }
-      if (length <= 2) nest.lane_axis = kNoAxis;
+      if (length <= 2) nest.vector_axis = kNoAxis;
     }
     for (Store& s : nest.stores) {
       if (has_order(s.home)) continue;

@@ -121,7 +121,7 @@ class Printer {
         loops += fmt::format(" {}", group.size() > 1 ? "(" + axes(group) + ")" : axes(group));
       put("  for{}", loops.empty() ? " once" : loops);
       if (nest.is_reduction()) put(" over {}", axes(nest.bound_loops));
-      put("{}\n", nest.lane_axis == kNoAxis ? "" : "  # lanes: " + axis(nest.lane_axis));
+      put("{}\n", nest.vector_axis == kNoAxis ? "" : "  # lanes: " + axis(nest.vector_axis));
       for (const NodeId id : nest.inlined) put("      {} = {}\n", value(id), operation(id, nest));
       for (const NodeId id : nest.nodes) put("    {} = {}\n", value(id), operation(id, nest));
       for (const Store& s : nest.stores) put("    {}{} <- {}\n", home(s.home), brackets(s.home.dims), value(s.value));

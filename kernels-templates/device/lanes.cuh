@@ -44,7 +44,7 @@ struct Lanes {
   Real* last[Step::kStates];         ///< by entry: of the final states [B, ...]; null: not written
   long long start_batch[Step::kStates];
   Offsets<Step> step;
-  Offsets<Carried> carried;
+  Offsets<StepWithTransition> carried;
   long long channels;
   int axes;  ///< channel axes in use, kAxes at most; arrays do not move along others
   int size[kChannelAxes];
@@ -125,7 +125,7 @@ CELLC_DEVICE const auto& offsets_of<Step>(const Lanes& lanes) {
   return lanes.step;
 }
 template <>
-CELLC_DEVICE const auto& offsets_of<Carried>(const Lanes& lanes) {
+CELLC_DEVICE const auto& offsets_of<StepWithTransition>(const Lanes& lanes) {
   return lanes.carried;
 }
 
@@ -142,12 +142,12 @@ struct Uniforms {
 
 /// What a lane holds for its steps.
 template <class Cell>
-CELLC_DEVICE void load_held(const Lanes& lanes, const Lane& lane, Real* held) {
+CELLC_DEVICE void load_invariants(const Lanes& lanes, const Lane& lane, Real* held) {
   const auto param = [&](int e) {
     const ArrayView& array = lanes.array[Cell::param_array(e)];
     return static_cast<const Real*>(array.data)[channel_offset(array, lane) + offsets_of<Cell>(lanes).param[e]];
   };
-  if constexpr (Cell::kHolds) {
+  if constexpr (Cell::kHasPrologue) {
     Real raw[(Cell::kParams > 0 ? Cell::kParams : 1)];
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kParams; ++e) raw[e] = param(e);
@@ -160,9 +160,9 @@ CELLC_DEVICE void load_held(const Lanes& lanes, const Lane& lane, Real* held) {
 // `> 0` in brackets: with -default-device NVRTC 13.0 finds no such function without it.
 template <class Cell, int kWidth>
 CELLC_DEVICE void load_params(const Lanes& lanes, const Lane (&lane)[kWidth],
-                              Real (&param)[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)]) {
+                              Real (&param)[kWidth][(Cell::kInvariants > 0 ? Cell::kInvariants : 1)]) {
   CELLC_UNROLL()
-  for (int v = 0; v < kWidth; ++v) load_held<Cell>(lanes, lane[v], param[v]);
+  for (int v = 0; v < kWidth; ++v) load_invariants<Cell>(lanes, lane[v], param[v]);
 }
 
 /// The state before step 0 of the lane's sequence.
@@ -240,13 +240,13 @@ constexpr bool kSharedInputs = false;
 #endif
 /// Two lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e has
 /// one number for both.
-#ifdef CELLC_BROADCAST
-constexpr bool kWide = true;
-constexpr unsigned kBroadcast = CELLC_BROADCAST;
+#ifdef CELLC_UNIFORM_INPUTS
+constexpr bool kVectorised = true;
+constexpr unsigned kUniformInputs = CELLC_UNIFORM_INPUTS;
 static_assert(kWidth == 2 && sizeof(Stored) == 4, "eight bytes a thread");
 #else
-constexpr bool kWide = false;
-constexpr unsigned kBroadcast = 0;
+constexpr bool kVectorised = false;
+constexpr unsigned kUniformInputs = 0;
 #endif
 struct alignas(2 * sizeof(Stored)) Two {
   Stored first, second;
@@ -314,10 +314,11 @@ struct Staging {
   /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a
   /// sixth longer, and those with 36, whose registers it did not fit, half as long again.
   static constexpr int kMostShared = 8;
-  static constexpr bool kShares = kSharedInputs && !kRows && (kWidth == 1 || kWide) && Cell::kInputs <= kMostShared;
-  static_assert(kShares || !kWide, "a row of columns that are not all as wide");
+  static constexpr bool kShares =
+      kSharedInputs && !kRows && (kWidth == 1 || kVectorised) && Cell::kInputs <= kMostShared;
+  static_assert(kShares || !kVectorised, "a row of columns that are not all as wide");
   /// Entries of input e that a thread reads: of all its lanes, or one for all.
-  static CELLC_DEVICE constexpr int entries(int e) { return kBroadcast >> e & 1 ? 1 : kWidth; }
+  static CELLC_DEVICE constexpr int entries(int e) { return kUniformInputs >> e & 1 ? 1 : kWidth; }
   struct Shared {
     Sharers who;
     int step_in_rows, step_alone;  ///< the first step of a stage that this thread copies, sixteen bytes or an entry;
@@ -373,7 +374,7 @@ struct Staging {
 
   static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
     copy_async_if<16>(in_rows, at, from);
-    if (kWide && wide)
+    if (kVectorised && wide)
       copy_async_if<8>(alone, at, from);
     else if constexpr (sizeof(Stored) >= 4)
       copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
@@ -442,7 +443,7 @@ struct Staging {
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
       if constexpr (kShares) from = shared[e].from + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
-      if constexpr (kWide) {
+      if constexpr (kVectorised) {
         const Stored* const at = from + e * kSteps * kTile;
         const Two both = entries(e) == 1 ? Two{at[0], at[0]} : *reinterpret_cast<const Two*>(at);
         input[0][e] = widen(both.first);
@@ -492,7 +493,7 @@ struct Rows {
     CELLC_UNROLL()
     for (int e = 0; e < kOwnStates; ++e) {
       if (writes && present[e]) {
-        if constexpr (kWide) {
+        if constexpr (kVectorised) {
           *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};
         } else
 #ifdef CELLC_NARROW
@@ -548,7 +549,7 @@ CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long
                        BeforeStage&& before_stage, After&& after, const Caching& caching = Caching()) {
   constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1, kAtOnce = kPiece < kSteps ? kPiece : kSteps;
   static_assert(kSteps % kAtOnce == 0, "a stage is whole pieces");
-  Real param[kWidth][(Cell::kHeld > 0 ? Cell::kHeld : 1)];
+  Real param[kWidth][(Cell::kInvariants > 0 ? Cell::kInvariants : 1)];
   constexpr bool kReady = kIsReady<Meanwhile>;
   if (kReady) load_params<Cell>(lanes, lane, param);
   Staging<Cell, kRows, Caching> staging(memory, lanes, lane, begin, end, caching);

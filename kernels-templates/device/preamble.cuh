@@ -426,14 +426,14 @@ struct GridSum {
   unsigned started;  ///< blocks of this call that run, or have run
 };
 /// The blocks that go on after the first barrier of a call: all, one, or none of which this block is.
-struct Crew {
+struct ActiveBlocks {
   unsigned rank, size;
 };
 CELLC_DEVICE void tell_started(GridSum* grid) {
   if (threadIdx.x == 0) atomicAdd(&grid->started, 1u);
 }
 /// Of someone who waits for other blocks: after every so many looks it is asked whether all of them run.
-struct Patience {
+struct SpinLimit {
   unsigned looks = 0;
   CELLC_DEVICE bool is_over(const GridSum* grid) {
     return ++looks % 256 == 0 && *static_cast<const volatile unsigned*>(&grid->started) != gridDim.x;
@@ -453,7 +453,7 @@ CELLC_DEVICE unsigned long long block_sum(unsigned* sums, unsigned own) {
 
 struct Gathered {
   unsigned sum, passed;
-  Crew crew;
+  ActiveBlocks active_blocks;
 };
 /// The first barrier of a call. `barrier` counts on from one to the next, alike in all threads that go on. kOrders:
 /// what was written before is seen after. Otherwise nothing but the sum is passed on, which takes half as long. Bits 16
@@ -471,7 +471,7 @@ CELLC_DEVICE Gathered gather(GridSum* grid, unsigned barrier, unsigned own) {
     unsigned long long now = atomicAdd(slot, sum << 32 | 1u) + (sum << 32 | 1u);
     const bool is_last = (static_cast<unsigned>(now) & kArrived) == gridDim.x;
     bool leaves = false;
-    Patience patience;
+    SpinLimit patience;
     while (!leaves && (static_cast<unsigned>(now) & kArrived) != gridDim.x) {
       now = load_relaxed(slot);
       if (!patience.is_over(grid)) continue;
@@ -506,8 +506,8 @@ CELLC_DEVICE Gathered gather(GridSum* grid, unsigned barrier, unsigned own) {
 CELLC_APART Gathered gather_in_order(GridSum* grid, unsigned barrier, unsigned own) {
   return gather<true>(grid, barrier, own);
 }
-/// Any barrier after the first, of the crew alone.
-CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own, Crew crew) {
+/// Any barrier after the first, of the active blocks alone.
+CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own, ActiveBlocks active_blocks) {
   __shared__ unsigned sums[kMostWarps + 1];
   const unsigned long long sum = block_sum(sums, own);
   if (threadIdx.x == 0) {
@@ -515,8 +515,8 @@ CELLC_APART unsigned sum_in_order(GridSum* grid, unsigned passed, unsigned own, 
     unsigned long long now;
     add_release(slot, sum << 32 | 1u);
     do now = load_acquire(slot);
-    while (static_cast<unsigned>(now) != crew.size);
-    if (crew.rank == 0) store_relaxed(grid->slot + (passed + 2) % 3, 0);
+    while (static_cast<unsigned>(now) != active_blocks.size);
+    if (active_blocks.rank == 0) store_relaxed(grid->slot + (passed + 2) % 3, 0);
     sums[kMostWarps] = static_cast<unsigned>(now >> 32);
   }
   __syncthreads();

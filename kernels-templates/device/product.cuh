@@ -3,10 +3,10 @@
 // A block makes tiles of the result, a thread 4 by 4 or 8 by 8 sums of each. What a tile needs comes to shared memory
 // eight terms at a time, while the eight before are multiplied; 16 bytes are read from there at once, so that a thread
 // of 8 by 8 sums reads 4 times for 64 multiplications. Large tiles are taken where there are enough of them for the
-// card (host_rows.h).
+// card (host_nests.h).
 //
 // Each sum is added up in the order of its terms by one thread, so its bits depend on neither the batch, nor the card,
-// nor the tile. Needs rows.cuh.
+// nor the tile. Needs nests.cuh.
 #pragma once
 
 namespace cellc {
@@ -111,9 +111,9 @@ struct ProductTile {
       __syncthreads();
       CELLC_UNROLL(1)
       for (long long depth = 0; depth < a.depth; depth += kProductDepth) {
-        const bool goes_on = depth + kProductDepth < a.depth;
-        if (goes_on) fetch(a.depth - depth - kProductDepth);
-        if (goes_on || a.depth - depth == kProductDepth) {
+        const bool fuses_with_next = depth + kProductDepth < a.depth;
+        if (fuses_with_next) fetch(a.depth - depth - kProductDepth);
+        if (fuses_with_next || a.depth - depth == kProductDepth) {
           CELLC_UNROLL()
           for (int k = 0; k < kProductDepth; ++k) multiply(buffer * kEntries + k * kPitch);
         } else {
@@ -122,7 +122,7 @@ struct ProductTile {
           for (int k = 0; k < static_cast<int>(a.depth - depth); ++k) multiply(buffer * kEntries + k * kPitch);
         }
         buffer ^= 1;
-        if (goes_on) put(buffer);
+        if (fuses_with_next) put(buffer);
         __syncthreads();
       }
       CELLC_UNROLL()

@@ -1,5 +1,5 @@
 // A cell as the compiler emits it, by hand: what the templates beside this file compile against on
-// their own. ParaGRU (ParaRNN, arXiv 2510.21450, eq. 3.1a with 3.3), its step alone and with carriers.
+// their own. ParaGRU (ParaRNN, arXiv 2510.21450, eq. 3.1a with 3.3), its step alone and with transitions.
 //
 // One struct a derived cell. A lane is one channel of one sequence. What a lane holds is flattened:
 // `states` are all entries of all states of a lane, in the order of the cell's symbols and, inside one,
@@ -11,8 +11,8 @@ struct Step {
   static constexpr int kStates = 1;  // entries
   static constexpr int kInputs = 3;
   static constexpr int kParams = 3;
-  static constexpr int kHeld = 3;  // numbers that a lane keeps from step to step: `param`
-  static constexpr bool kHolds =
+  static constexpr int kInvariants = 3;  // numbers that a lane keeps from step to step: `param`
+  static constexpr bool kHasPrologue =
       false;                         // whether hold(raw, param, uniform) makes them of the params; they are the params
   static constexpr int kArrays = 7;  // by symbol of the lane cell: h xz xr xc az ar ac
   static constexpr int kUniforms = 0;     // arrays among them that have no lane
@@ -55,13 +55,13 @@ struct Step {
   }
 };
 
-// The same with its carriers as further states: compiler/derive/carrier_cell.h.
-struct Carried {
-  static constexpr int kStates = 2;  // the states of Step come first, then the carriers
+// The same with its transitions as further states: compiler/derive/transition_cell.h.
+struct StepWithTransition {
+  static constexpr int kStates = 2;  // the states of Step come first, then the transitions
   static constexpr int kInputs = 3;
   static constexpr int kParams = 3;
-  static constexpr int kHeld = 3;
-  static constexpr bool kHolds = false;
+  static constexpr int kInvariants = 3;
+  static constexpr bool kHasPrologue = false;
   static constexpr int kArrays = 8;
   static constexpr int kUniforms = 0;
   static constexpr int kOperations = 50;
@@ -103,11 +103,11 @@ struct Carried {
   }
 };
 
-// Which state of Carried holds ∂(state i)/∂(start j), by i * kStates + j; -1 where it is proved zero.
-struct CarrierRule {
+// Which state of StepWithTransition holds ∂(state i)/∂(start j), by i * kStates + j; -1 where it is proved zero.
+struct TransitionRule {
   enum Kind { Affine, Clip, Moebius };
   static constexpr Kind kKind = Affine;
-  static CELLC_DEVICE constexpr int carrier(int place) {
+  static CELLC_DEVICE constexpr int transition(int place) {
     constexpr int table[] = {1};
     return table[place];
   }

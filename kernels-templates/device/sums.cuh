@@ -1,6 +1,6 @@
 // Sums over lanes that lie beside each other, of what each has just computed: y[d] = sum[n](C[n]*h'[d,n]) is made by
 // the kSumLanes lanes that hold h'[d,n], instead of by a kernel that reads all states back
-// (compiler/derive/summed_cells.h). The last kSums states of Step are the terms. They start as nothing and are not
+// (compiler/derive/fused_reductions.h). The last kSums states of Step are the terms. They start as nothing and are not
 // written; what is written is their sum, by one lane.
 //
 // A stage's terms are kept until its last step. Then threads exchange halves of what they hold, as long as there are

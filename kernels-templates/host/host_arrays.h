@@ -4,7 +4,7 @@
 #ifndef CELLC_HOST_ARRAYS
 #define CELLC_HOST_ARRAYS
 
-/* Needs host_cell.h. */
+#include "kernels-templates/host/host_cell.h"
 
 /* Arguments of call.cuh. */
 typedef struct cellc_copy {
@@ -227,13 +227,13 @@ static inline void cellc_copy_rows(cellc_call* c, const cellc_rows_view* from, i
 
 /* What a call works with, by symbol, position or out; room for them is the caller's. */
 typedef struct cellc_work {
-  cellc_rows_array* symbols; /* inputs, params, starts */
+  cellc_nest_array* symbols; /* inputs, params, starts */
   cellc_rows_view* inputs;   /* by symbol */
   cellc_rows_view* states;   /* by position */
   cellc_rows_view* outs;
   uint64_t* finals; /* by position */
   /* For one part of the cell. */
-  cellc_rows_array* part;
+  cellc_nest_array* part;
   uint64_t* addresses; /* states, finals, outs of a part */
   uint64_t* before;    /* outs of the stage's parts */
   uint64_t* once;
@@ -243,8 +243,8 @@ typedef struct cellc_work {
   uint64_t* argument;
 } cellc_work;
 
-static inline cellc_rows_array cellc_array_at(uint64_t data) {
-  cellc_rows_array a;
+static inline cellc_nest_array cellc_array_at(uint64_t data) {
+  cellc_nest_array a;
   a.data = data;
   a.row_stride = -1;
   a.history = 0;
@@ -252,9 +252,9 @@ static inline cellc_rows_array cellc_array_at(uint64_t data) {
   return a;
 }
 
-static inline void cellc_run_rows(cellc_call* c, const cellc_rows* rows, const cellc_rows_array* symbols,
-                                  const uint64_t* states, const uint64_t* finals, const uint64_t* outs, int single) {
-  cellc_rows_run run;
+static inline void cellc_run_nests(cellc_call* c, const cellc_nests* rows, const cellc_nest_array* symbols,
+                                   const uint64_t* states, const uint64_t* finals, const uint64_t* outs, int single) {
+  cellc_nest_run run;
   int64_t bytes;
   uint64_t at;
   memset(&run, 0, sizeof run);
@@ -277,9 +277,9 @@ static inline void cellc_run_rows(cellc_call* c, const cellc_rows* rows, const c
     c->filled = 1;
   }
   if (c->result) return;
-  bytes = cellc_rows_bytes(rows, &run, c->device);
+  bytes = cellc_nest_bytes(rows, &run, c->device);
   at = cellc_take(c, bytes);
-  if (!c->counts && !c->result) c->result = cellc_rows_queue(rows, &run, c->device, at);
+  if (!c->counts && !c->result) c->result = cellc_nest_queue(rows, &run, c->device, at);
 }
 
 /* A cell of defaults or starts, in f64; where each out went. */
@@ -293,7 +293,7 @@ static inline void cellc_compute_defaults(cellc_call* c, cellc_work* w, const ce
     w->part[s] = cellc_array_at(wide);
   }
   for (o = 0; o < of->out_count; ++o) w->addresses[o] = cellc_take(c, cellc_times(cellc_entries(c, of->outs[o]), 8));
-  cellc_run_rows(c, of->rows, w->part, 0, 0, w->addresses, 1);
+  cellc_run_nests(c, of->rows, w->part, 0, 0, w->addresses, 1);
 }
 
 /* A default where the caller gave nothing, for each of `times` sequences; `computed`: where it was. */
@@ -382,7 +382,7 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
     given = used = cellc_callers_rows(c, CELLC_FIELD_INPUT, s, n);
     /* Row kernels take any step between rows, but one after another, and upwards. */
     if (cell->running != cell->storage || !c->arrays ||
-        (symbol->in_rows && (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
+        (symbol->read_by_nests && (given.step < 0 || (c->sequences > 1 && given.sequence != c->steps * given.step)))) {
       used = cellc_own_rows(c, n);
       cellc_copy_rows(c, &given, cell->storage, &used, cell->running, n);
     }
@@ -406,10 +406,10 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
 }
 
 /* Where rows are written: the caller's memory where that is as kernels write it. */
-static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries, int in_rows) {
+static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries, int read_by_nests) {
   cellc_rows_view v = cellc_callers_rows(c, kind, id, entries);
   const int gapless = v.step == entries && (c->sequences <= 1 || v.sequence == c->steps * entries);
-  if (!v.data || c->cell->running != c->cell->storage || (in_rows && !gapless)) v = cellc_own_rows(c, entries);
+  if (!v.data || c->cell->running != c->cell->storage || (read_by_nests && !gapless)) v = cellc_own_rows(c, entries);
   return v;
 }
 
@@ -419,8 +419,9 @@ static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
   for (u = 0; u < cell->update_count; ++u) {
     const int s = cell->updates[u];
     const int64_t n = cellc_entries(c, cell->symbols[s].axes);
-    w->states[u] = cell->symbols[s].lag_of < 0 ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].in_rows)
-                                               : cellc_own_rows(c, n);
+    w->states[u] = cell->symbols[s].lag_of < 0
+                       ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests)
+                       : cellc_own_rows(c, n);
     w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
     if (!w->finals[u])
       w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));

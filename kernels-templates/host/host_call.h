@@ -4,13 +4,13 @@
 #ifndef CELLC_HOST_CALL
 #define CELLC_HOST_CALL
 
-/* Needs host_arrays.h. */
+#include "kernels-templates/host/host_arrays.h"
 
 /* Parts of the cell ----------------------------------------------------------------------------------------
  */
 
-static inline cellc_rows_array cellc_array_of(const cellc_call* c, const cellc_work* w, cellc_source source) {
-  cellc_rows_array a;
+static inline cellc_nest_array cellc_array_of(const cellc_call* c, const cellc_work* w, cellc_source source) {
+  cellc_nest_array a;
   switch (source.kind) {
     case CELLC_FROM_SYMBOL:
       return w->symbols[source.id];
@@ -30,7 +30,7 @@ static inline void cellc_run_derived(cellc_call* c, cellc_work* w, const cellc_d
                                      int single) {
   int s;
   for (s = 0; s < part->source_count; ++s) w->part[s] = cellc_array_of(c, w, part->sources[s]);
-  cellc_run_rows(c, part->rows, w->part, 0, 0, outs, single);
+  cellc_run_nests(c, part->rows, w->part, 0, 0, outs, single);
 }
 
 static inline void cellc_run_whole(cellc_call* c, cellc_work* w) {
@@ -39,12 +39,12 @@ static inline void cellc_run_whole(cellc_call* c, cellc_work* w) {
   int u, o;
   for (u = 0; u < cell->update_count; ++u) states[u] = w->states[u].data;
   for (o = 0; o < cell->out_count; ++o) outs[o] = w->outs[o].data;
-  cellc_run_rows(c, cell->whole.rows, w->symbols, states, w->finals, outs, 0);
+  cellc_run_nests(c, cell->whole.rows, w->symbols, states, w->finals, outs, 0);
 }
 
 static inline cellc_plan cellc_plan_of(const cellc_call* c, const cellc_stage_part* part, int64_t channels) {
   const int solver = c->cell->solver;
-  if (solver == CELLC_MUST_WALK) return cellc_walk_plan();
+  if (solver == CELLC_SOLVER_SEQUENTIAL) return cellc_sequential_plan();
   if (solver == CELLC_MUST_AUTO)
     return cellc_choose_plan(&part->facts, &c->device->facts, c->sequences, channels, c->steps, 0);
   {
@@ -180,13 +180,13 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
   if (v.kernel == CELLC_SEGMENTED && c->cell->stage_count > 1 && !part->facts.forgets) {
     /* What a later stage makes of a residual would have to be checked. */
-    plan = cellc_walk_plan();
+    plan = cellc_sequential_plan();
     v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
   }
   found = cellc_find_kernel(part, &v);
   if (found < 0 && v.kernel == CELLC_SCAN) found = cellc_find_scan(part, &c->device->facts, &v);
   if (found < 0) {
-    plan = cellc_walk_plan();
+    plan = cellc_sequential_plan();
     v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
     found = cellc_find_kernel(part, &v);
   }

@@ -1,9 +1,10 @@
 /* What is known of a shipped cell before any call: its axes, arrays, parts and kernels, as tables that the
- * build prints (runtime/cuda/ship/print_shipped.cc); and what calls answer. */
+ * build prints (runtime/cuda/ship/print_aot.cc); and what calls answer. */
 #ifndef CELLC_HOST_CELL
 #define CELLC_HOST_CELL
 
-/* Needs host_lanes.h, host_plan.h and host_rows.h. */
+#include "kernels-templates/host/host_nests.h"
+#include "kernels-templates/host/host_plan.h"
 
 enum { CELLC_MOST_AXES = 32 };
 
@@ -34,8 +35,8 @@ typedef struct cellc_symbol {
   int lag_of, lag;    /* a lagged copy of a state; -1: none */
   cellc_dims reaches; /* pairs in cellc_cell::axes, lag and axis (-1: none), that say how deep a history is */
   int default_kind, default_out;
-  uint64_t number; /* bits of an f64 */
-  int in_rows;     /* row kernels read it, or what it is written to */
+  uint64_t number;   /* bits of an f64 */
+  int read_by_nests; /* row kernels read it, or what it is written to */
 } cellc_symbol;
 
 enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE };
@@ -46,7 +47,7 @@ typedef struct cellc_source {
 
 /* A cell without states: outs from arrays. */
 typedef struct cellc_derived {
-  const cellc_rows* rows;      /* null: there is none */
+  const cellc_nests* rows;     /* null: there is none */
   const cellc_source* sources; /* by symbol */
   int source_count, out_count;
   const cellc_dims* outs; /* axes are those of cellc_cell::axes */
@@ -64,7 +65,7 @@ typedef struct cellc_stage_part {
 
 enum { CELLC_F32, CELLC_F64, CELLC_F16, CELLC_BF16 };
 
-enum { CELLC_MUST_AUTO = -1, CELLC_MUST_WALK = -2, CELLC_SCAN_ASKED = -3 }; /* else CELLC_ASK_* */
+enum { CELLC_MUST_AUTO = -1, CELLC_SOLVER_SEQUENTIAL = -2, CELLC_SCAN_ASKED = -3 }; /* else CELLC_ASK_* */
 
 typedef struct cellc_cell {
   int axis_count;

@@ -3,7 +3,8 @@
 #ifndef CELLC_HOST_CUDART
 #define CELLC_HOST_CUDART
 
-/* Needs host_call.h and cuda_runtime.h. */
+/* Needs cuda_runtime.h. */
+#include "kernels-templates/host/host_call.h"
 
 typedef struct cellc_cuda {
   const void* const* kernels;

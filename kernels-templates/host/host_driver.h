@@ -3,7 +3,8 @@
 #ifndef CELLC_HOST_DRIVER
 #define CELLC_HOST_DRIVER
 
-/* Needs host_call.h and cuda.h. */
+/* Needs cuda.h. */
+#include "kernels-templates/host/host_call.h"
 
 typedef struct cellc_driver {
   const CUfunction* kernels;

@@ -3,7 +3,7 @@
 #ifndef CELLC_HOST_LANES
 #define CELLC_HOST_LANES
 
-/* Needs host_stage.h and host_scan.h. */
+#include "kernels-templates/host/host_scan.h"
 
 static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_plan* plan) {
   return plan->strategy != CELLC_SEQUENTIAL && plan->segment > 0 && run->length > 0
@@ -23,8 +23,8 @@ static inline void cellc_ask_for_less(cellc_variant* v) {
 }
 
 /* Which walk: `whole` says that channels are neighbours in every array and rows aligned; segments 0: none. */
-static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const cellc_facts* facts, int whole,
-                                               int uniform, int64_t chains, int64_t channels, int64_t segments) {
+static inline cellc_variant cellc_sequential_variant(const cellc_stage* stage, const cellc_facts* facts, int whole,
+                                                     int uniform, int64_t chains, int64_t channels, int64_t segments) {
   cellc_variant v;
   /* Two channels a thread make whole lines of memory of a warp's rows and halve the instructions, where there
    * are lanes enough for a warp on every scheduler. */
@@ -41,7 +41,7 @@ static inline cellc_variant cellc_walk_variant(const cellc_stage* stage, const c
   /* The warps of a block stay together where they walk one row to its end and memory is the limit. */
   v.lockstep = !segments && v.rows && uniform && tiles % stage->warps == 0 && blocks >= 3 * facts->multiprocessors / 2;
   step_bytes = stage->warps * CELLC_STAGES_AHEAD *
-               cellc_most(1, segments ? cellc_most(stage->step_inputs, stage->carried_inputs) : stage->step_inputs) *
+               cellc_most(1, segments ? cellc_most(stage->step_inputs, stage->transition_inputs) : stage->step_inputs) *
                tile * stage->storage_bytes;
   v.steps = stage->stage_steps;
   v.shared_bytes = (int)(v.steps * step_bytes);
@@ -91,7 +91,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
   /* Tickets of a scan are numbers of 32 bits. */
   if (plan->strategy == CELLC_SCAN && stage->scans && run->length > 0 &&
       cellc_scan_variant(stage, facts, run, axes, plan, &v) &&
-      chains * (run->length / cellc_scan_piece(&v) + 2) < (int64_t)1 << 31)
+      chains * (run->length / cellc_scan_tile(&v) + 2) < (int64_t)1 << 31)
     return v;
   /* Rows of neighbouring channels, sixteen bytes at a time, where every array's memory allows it. */
   for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
@@ -107,8 +107,8 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     e.symbol = symbol;
     for (e.entry = 0; e.entry < own && aligned; ++e.entry) aligned = cellc_entry_offset(stage, run, e) * size % 16 == 0;
   }
-  v = cellc_walk_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels,
-                         cellc_segments(run, plan));
+  v = cellc_sequential_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels,
+                               cellc_segments(run, plan));
   if (stage->sums) {
     v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
     if (!v.rows && chains >= CELLC_MANY_LANES * (int64_t)facts->multiprocessors && cellc_wide(stage, run, axes, &i)) {
@@ -136,9 +136,10 @@ static inline cellc_scratch cellc_scratch_bytes(const cellc_stage* stage, const 
     if (!plan->repairs && v->checks) s.bad = (uint64_t)(run->sequences * 12);
   } else if (v->kernel == CELLC_SEGMENTED) {
     const int64_t count = run->sequences * axes->channels * cellc_segments(run, plan);
-    const int64_t carriers = stage->carried_states - stage->step_states;
-    /* Of one state and its carrier more runs than the last are kept: Runs of segments.cuh. */
-    const int64_t entries = 3 * stage->step_states + carriers + (stage->step_states == 1 && carriers == 1 ? 12 : 0);
+    const int64_t transitions = stage->transition_states - stage->step_states;
+    /* Of one state and its transition more runs than the last are kept: Runs of segments.cuh. */
+    const int64_t entries =
+        3 * stage->step_states + transitions + (stage->step_states == 1 && transitions == 1 ? 12 : 0);
     s.control = (uint64_t)control_bytes;
     s.sent = (uint64_t)(stage->step_states * (count * stage->real_bytes / 4) * 8);
     s.off = (uint64_t)(count * 4);
@@ -173,18 +174,18 @@ static inline cellc_grid cellc_stage_grid(const cellc_stage* stage, const cellc_
   memset(&grid, 0, sizeof grid);
   grid.threads = (unsigned)cellc_stage_threads(stage, v);
   if (v->kernel == CELLC_SCAN) {
-    const int64_t chains = cellc_scan_chains(run, axes, v), pieces = chains * cellc_scan_pieces(stage, run, v);
-    const int64_t carriers = v->buffers ? cellc_stream_carriers(chains, v) : 0;
+    const int64_t chains = cellc_scan_chains(run, axes, v), tiles = chains * cellc_scan_tiles(stage, run, v);
+    const int64_t transitions = v->buffers ? cellc_stream_carry_blocks(chains, v) : 0;
     if (v->cluster) {
       grid.blocks = (unsigned)(chains * v->cluster);
       grid.cluster = (unsigned)v->cluster;
       return grid;
     }
-    if (carriers == 0)
+    if (transitions == 0)
       at_once =
           facts->multiprocessors * cellc_least(cellc_most(1, resident), cellc_scan_crowd(stage, facts, v, chains));
-    grid.blocks = (unsigned)cellc_most(carriers + 1, cellc_least(carriers + pieces, at_once));
-    grid.cooperative = carriers > 0;
+    grid.blocks = (unsigned)cellc_most(transitions + 1, cellc_least(transitions + tiles, at_once));
+    grid.cooperative = transitions > 0;
   } else {
     const int64_t count = run->sequences * axes->channels * cellc_most(1, cellc_segments(run, plan));
     const int64_t blocks = cellc_divide_up(cellc_divide_up(count, CELLC_WARP * v->width), stage->warps);
@@ -232,8 +233,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   const cellc_entry* e = stage->entries;
   cellc_argument out;
   int s, a, list, i;
-  const int lists[6] = {stage->step_states,    stage->step_inputs,    stage->step_params,
-                        stage->carried_states, stage->carried_inputs, stage->carried_params};
+  const int lists[6] = {stage->step_states,       stage->step_inputs,       stage->step_params,
+                        stage->transition_states, stage->transition_inputs, stage->transition_params};
   out.bytes = (unsigned char*)room;
   out.size = 0;
   for (s = 0; s < stage->symbols; ++s) {
@@ -272,9 +273,9 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->words);
     cellc_put64(&out, (int64_t)at->marks);
     cellc_put_real(&out, stage, tolerance);
-    cellc_put32(&out, cellc_scan_pieces(stage, run, v));
+    cellc_put32(&out, cellc_scan_tiles(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
-    cellc_put32(&out, v->buffers ? cellc_stream_carriers(chains, v) : 0);
+    cellc_put32(&out, v->buffers ? cellc_stream_carry_blocks(chains, v) : 0);
     cellc_put32(&out, grid.blocks / chains + 1);
     cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad);
     cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad + run->sequences * 8);
@@ -286,7 +287,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->off);
     for (i = 0; i < 4; ++i) cellc_put64(&out, (int64_t)at->states + i * stage->step_states * lanes * stage->real_bytes);
     cellc_put64(&out,
-                (int64_t)at->states + (2 * stage->step_states + stage->carried_states) * lanes * stage->real_bytes);
+                (int64_t)at->states + (2 * stage->step_states + stage->transition_states) * lanes * stage->real_bytes);
     cellc_put_real(&out, stage, tolerance);
     cellc_put32(&out, plan->burn_in);
     cellc_put32(&out, plan->rounds);
@@ -295,7 +296,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put32(&out, plan->repairs);
     cellc_put64(&out, (int64_t)at->bad);
     cellc_put64(&out, (int64_t)at->bad + run->sequences * 8);
-    cellc_put32(&out, plan->learns ? -1 : plan->carries ? 1 : 0);
+    cellc_put32(&out, plan->learns ? -1 : plan->measures_slope ? 1 : 0);
     cellc_put32(&out, grid.cyclic);
     cellc_end(&out);
   }

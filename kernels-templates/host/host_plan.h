@@ -4,7 +4,7 @@
 #ifndef CELLC_HOST_PLAN
 #define CELLC_HOST_PLAN
 
-/* Needs host_lanes.h. */
+#include "kernels-templates/host/host_lanes.h"
 
 enum {
   CELLC_STAGE_STEPS_MOST = 8, /* steps that a warp stages at once: segments are multiples of it */
@@ -22,7 +22,7 @@ typedef struct cellc_stage_facts {
   int storage_bytes;
 } cellc_stage_facts;
 
-/* Lanes that keep a multiprocessor busy: of 16-bit arrays a thread takes two (cellc_walk_variant). */
+/* Lanes that keep a multiprocessor busy: of 16-bit arrays a thread takes two (cellc_sequential_variant). */
 static inline int64_t cellc_lanes_wanted(const cellc_stage_facts* stage, int64_t channels) {
   return stage->storage_bytes == 2 && channels % (2 * CELLC_WARP) == 0 ? 2 * CELLC_THREADS_WANTED
                                                                        : CELLC_THREADS_WANTED;
@@ -39,7 +39,7 @@ static inline int64_t cellc_segment_length(const cellc_facts* card, int64_t sequ
                     cellc_divide_up(steps, CELLC_STAGE_STEPS_MOST) * CELLC_STAGE_STEPS_MOST);
 }
 
-static inline cellc_plan cellc_walk_plan(void) {
+static inline cellc_plan cellc_sequential_plan(void) {
   cellc_plan plan;
   memset(&plan, 0, sizeof plan);
   plan.strategy = CELLC_SEQUENTIAL;
@@ -52,7 +52,7 @@ static inline cellc_plan cellc_walk_plan(void) {
 /* `why`: null, or the reason. */
 static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const cellc_facts* card, int64_t sequences,
                                            int64_t channels, int64_t longest, int* why) {
-  cellc_plan plan = cellc_walk_plan();
+  cellc_plan plan = cellc_sequential_plan();
   const int64_t lanes = cellc_lanes_wanted(stage, channels);
   int reason;
   if (longest < CELLC_SHORTEST) {
@@ -68,7 +68,7 @@ static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const
     } else if (stage->exact && stage->block <= 8) {
       reason = CELLC_EXACT;
       plan.strategy = CELLC_SCAN;
-      plan.carries = 1;
+      plan.measures_slope = 1;
       plan.eager = 1;
     } else {
       reason = CELLC_SEGMENTS;
@@ -84,10 +84,10 @@ static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const
 enum { CELLC_ASK_SEGMENTED, CELLC_ASK_NEWTON, CELLC_ASK_CARRIED };
 
 /* A strategy that is asked for, with its parameters: segments, Newton's iteration over single steps, or
- * segments with carriers (shooting, scan). `rounds`: of repair at most, or exactly where `fixed`. */
+ * segments with transitions (shooting, scan). `rounds`: of repair at most, or exactly where `fixed`. */
 static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const cellc_facts* card, int64_t sequences,
                                            int64_t channels, int64_t longest, int asked, int rounds) {
-  cellc_plan plan = cellc_walk_plan();
+  cellc_plan plan = cellc_sequential_plan();
   plan.strategy = CELLC_SEGMENTED;
   plan.segment =
       cellc_least(cellc_segment_length(card, sequences, channels, longest, cellc_lanes_wanted(stage, channels)),
@@ -101,7 +101,7 @@ static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const
     plan.eager = 2;
     plan.fixed = 1;
   } else {
-    plan.carries = 1;
+    plan.measures_slope = 1;
     plan.eager = 1;
   }
   return plan;

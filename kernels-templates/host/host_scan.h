@@ -1,14 +1,14 @@
 /* How a scan is cut: which kernel of scan.cuh, scan_stream.cuh and scan_cluster.cuh suits a run, how many channels,
- * steps and warps its blocks have, and how many pieces that makes. */
+ * steps and warps its blocks have, and how many tiles that makes. */
 #ifndef CELLC_HOST_SCAN
 #define CELLC_HOST_SCAN
 
-/* Needs host_stage.h. */
+#include "kernels-templates/host/host_stage.h"
 
 /* Bytes of ScanControl, and where some of its members are. */
-enum { CELLC_SCAN_CONTROL = 40, CELLC_SCAN_CALLS = 0, CELLC_SCAN_MENDED = 32, CELLC_SCAN_CLUSTERED = 36 };
+enum { CELLC_SCAN_CONTROL = 40, CELLC_SCAN_CALLS = 0, CELLC_SCAN_REPAIRED = 32, CELLC_SCAN_CLUSTERED = 36 };
 
-/* What scan_piece.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
+/* What scan_tile.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
 static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {
   return cellc_most(cellc_most(1, stage->step_inputs), v->channels < CELLC_WARP ? stage->step_states : 0);
 }
@@ -18,15 +18,14 @@ static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_var
   return parts * (steps * v->channels + pad) * size;
 }
 
-/* What so many warps hold of the step after their own: kFollowingBytes of scan_piece.cuh. */
+/* What so many warps hold of the step after their own: kFollowingBytes of scan_tile.cuh. */
 static inline int64_t cellc_following_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t warps) {
   if (!v->checks) return 0;
   return warps * cellc_divide_up(stage->step_inputs * v->channels * stage->storage_bytes, 16) * 16;
 }
 
 /* How many steps and warps a block of a scan has for its loader and channels; 0 where none would fit. */
-static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t piece,
-                                   cellc_variant* v) {
+static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* facts, int64_t tile, cellc_variant* v) {
   enum {
     WARPS = 8,
     STEPS = 32,
@@ -35,17 +34,17 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   const int64_t real = stage->real_bytes, parts = CELLC_WARP / v->channels;
   int blocks;
   int64_t room, bytes;
-  /* scan_shared_bytes of scan_piece.cuh. */
+  /* scan_shared_bytes of scan_tile.cuh. */
 #define CELLC_SCAN_BYTES                                                           \
   (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
                v->channels * (2 * stage->map_numbers * real + 4)) +                \
    cellc_following_bytes(stage, v, v->channels < CELLC_WARP ? v->warps : 1) +      \
    v->channels * stage->step_states * real + (v->checks ? 12 : 8))
-#define CELLC_SCAN_PIECE ((int64_t)v->warps * parts * v->steps)
+#define CELLC_SCAN_TILE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
   room = cellc_least(facts->shared_per_multiprocessor / blocks - 1024, facts->shared_per_block);
-  v->buffers = v->carried = 0;
+  v->buffers = v->carry_channels = 0;
   v->warps = WARPS;
   v->steps = STEPS;
   while (v->steps > LEAST && CELLC_SCAN_BYTES > room) v->steps -= 8;
@@ -54,11 +53,11 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
     v->steps = STEPS;
   }
   while (v->steps > 8 && CELLC_SCAN_BYTES > room) v->steps -= 8;
-  while (v->warps > 1 && (CELLC_SCAN_BYTES > room || (piece > 0 && CELLC_SCAN_PIECE > piece))) v->warps /= 2;
-  while (v->steps > 8 && piece > 0 && CELLC_SCAN_PIECE > piece) v->steps -= 8;
+  while (v->warps > 1 && (CELLC_SCAN_BYTES > room || (tile > 0 && CELLC_SCAN_TILE > tile))) v->warps /= 2;
+  while (v->steps > 8 && tile > 0 && CELLC_SCAN_TILE > tile) v->steps -= 8;
   bytes = CELLC_SCAN_BYTES;
 #undef CELLC_SCAN_BYTES
-#undef CELLC_SCAN_PIECE
+#undef CELLC_SCAN_TILE
   if (bytes > facts->shared_per_block) return 0;
   v->blocks = (int)cellc_least(blocks * WARPS / v->warps, facts->shared_per_multiprocessor / (bytes + 1024));
   v->shared_bytes = (int)bytes;
@@ -77,8 +76,8 @@ static inline int cellc_scan_crowd(const cellc_stage* stage, const cellc_facts* 
                                                               : ANY;
 }
 
-/* The same where the pieces of few channels stream through a block; 0 where that does not suit the stage.
- * Pieces are as long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for
+/* The same where the tiles of few channels stream through a block; 0 where that does not suit the stage.
+ * Tiles are as long as two blocks of a multiprocessor can hold three of each: the longer, the fewer wait for
  * each other. */
 static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts* facts, cellc_variant* v) {
   enum {
@@ -91,7 +90,7 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
   }; /* MAP: bytes of a map that a thread holds several of */
   const int64_t size = stage->storage_bytes, real = stage->real_bytes;
   const int64_t room = cellc_least(facts->shared_per_multiprocessor / 2 - 1024, facts->shared_per_block);
-  const int time = v->copy == CELLC_TIME, rows = v->copy == CELLC_ROWS;
+  const int time = v->copy == CELLC_TIME, rows = v->copy == CELLC_CONTIGUOUS;
   /* Along time a thread's part is an odd number of 16 bytes, so that no two threads of a warp read from one
    * bank. By rows a block has few threads of many steps, whose maps are soon composed. */
   const int warps = rows ? ROW_WARPS : WARPS, most = time ? 13 : ROW_STEPS / 8, fewest = time ? 5 : 2,
@@ -100,7 +99,7 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
   int parts;
   if (stage->map_numbers * real > MAP) return 0;
   v->buffers = BUFFERS;
-  v->carried = v->channels < CARRIED ? v->channels : CARRIED;
+  v->carry_channels = v->channels < CARRIED ? v->channels : CARRIED;
   v->blocks = 2;
   for (parts = most; parts >= fewest; parts -= by) {
     v->steps = time ? parts * 16 / (int)(size * v->channels) : 8 * parts;
@@ -117,9 +116,9 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
   return v->warps > 1;
 }
 
-static inline int64_t cellc_scan_piece(const cellc_variant* v);
+static inline int64_t cellc_scan_tile(const cellc_variant* v);
 
-/* The same where all pieces of a sequence are on the card at once, in the registers of one cluster of blocks; 0 where
+/* The same where all tiles of a sequence are on the card at once, in the registers of one cluster of blocks; 0 where
  * they do not fit. The fewer steps a thread has, the more threads load at the same time. */
 static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                       const cellc_lane_axes* axes, cellc_variant* v) {
@@ -128,18 +127,18 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
   int more; /* steps of a thread, and then twice the threads */
   if (!facts->clusters || stage->map_numbers * stage->real_bytes > MAP) return 0;
   for (more = 8; more <= 2 * STEPS; more *= 2) {
-    int64_t piece, numbers, registers;
+    int64_t tile, numbers, registers;
     v->steps = more < STEPS ? more : STEPS;
     v->warps = more <= STEPS ? WARPS : 2 * WARPS;
-    piece = cellc_scan_piece(v);
+    tile = cellc_scan_tile(v);
     numbers = v->steps * cellc_most(cellc_most(1, stage->step_states), stage->step_inputs) * words;
     registers = (numbers + OTHERS + 4 * stage->map_numbers * words + 7) / 8 * 8;
     if (numbers > NUMBERS) return 0;
-    if (piece * CLUSTER < run->length) continue;
-    for (v->cluster = 1; piece * v->cluster < run->length; v->cluster *= 2) {
+    if (tile * CLUSTER < run->length) continue;
+    for (v->cluster = 1; tile * v->cluster < run->length; v->cluster *= 2) {
     }
     v->blocks = (int)(REGISTERS / (registers * v->warps * CELLC_WARP));
-    v->whole = run->uniform && run->length % piece == 0 && axes->channels % v->channels == 0;
+    v->whole = run->uniform && run->length % tile == 0 && axes->channels % v->channels == 0;
     /* cluster_shared_bytes of scan_cluster.cuh. */
     v->shared_bytes = (int)(16 + (v->warps + v->cluster) * stage->map_numbers * v->channels * stage->real_bytes +
                             v->warps * CELLC_WARP * stage->step_inputs * stage->storage_bytes);
@@ -149,13 +148,13 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
   return 0;
 }
 
-/* Blocks of a stream that carry states from piece to piece, of some channels of a chain each. */
-static inline int64_t cellc_stream_carriers(int64_t chains, const cellc_variant* v) {
-  return chains * (v->channels / v->carried);
+/* Blocks of a stream that carry states from tile to tile, of some channels of a chain each. */
+static inline int64_t cellc_stream_carry_blocks(int64_t chains, const cellc_variant* v) {
+  return chains * (v->channels / v->carry_channels);
 }
 
-/* Whether a stream pays: enough pieces, and few carriers, which are lost to rows. Where few channels each would be too
- * many, a carrier takes all of a chain. */
+/* Whether a stream pays: enough tiles, and few carry blocks, which are lost to rows. Where few channels each would be
+ * too many, a carry block takes all of a chain. */
 static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains,
                                 cellc_variant* v) {
   enum {
@@ -163,21 +162,21 @@ static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run*
     ROUNDS = 10,
     MANY_ROUNDS = 64,
     CHAINS = 4
-  }; /* pieces of a multiprocessor; chains, unless along time */
+  }; /* tiles of a multiprocessor; chains, unless along time */
   const int64_t most = 1 + facts->multiprocessors / 16;
-  /* Fewer pieces end sooner without the run-up of a stream. */
-  if (run->length / cellc_scan_piece(v) * chains <
+  /* Fewer tiles end sooner without the run-up of a stream. */
+  if (run->length / cellc_scan_tile(v) * chains <
       (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
     return 0;
-  if (cellc_stream_carriers(chains, v) > most) v->carried = v->channels;
-  return cellc_stream_carriers(chains, v) <= most && (v->copy == CELLC_TIME || chains <= CHAINS);
+  if (cellc_stream_carry_blocks(chains, v) > most) v->carry_channels = v->channels;
+  return cellc_stream_carry_blocks(chains, v) <= most && (v->copy == CELLC_TIME || chains <= CHAINS);
 }
 
 /* Which loader and how many channels a block of a scan has, and from them the rest; 0 where no block would
  * fit. */
 static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
                                      const cellc_lane_axes* axes, const cellc_plan* plan, cellc_variant* v) {
-  const int64_t size = stage->storage_bytes, channels = axes->channels, piece = plan->piece;
+  const int64_t size = stage->storage_bytes, channels = axes->channels, tile = plan->tile;
   int64_t chains;
   /* Rows of neighbours in memory, 16 bytes at a time; or steps that are, where all inputs are aligned alike.
    */
@@ -220,7 +219,7 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     v->copy = CELLC_TIME;
     v->channels = time ? 1 : most;
   } else if (rows && v->channels * size >= 16) {
-    v->copy = CELLC_ROWS;
+    v->copy = CELLC_CONTIGUOUS;
   } else {
     v->copy = CELLC_EACH;
     v->channels = most;
@@ -228,47 +227,47 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   cluster = stream = *v;
   chains = cellc_divide_up(channels, v->channels) * run->sequences;
   /* Sectors of memory are 32 bytes. */
-  if (piece == 0 && (plan->repairs || !plan->checks) && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
+  if (tile == 0 && (plan->repairs || !plan->checks) && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
       cellc_cluster_block(stage, facts, run, axes, &cluster)) {
     *v = cluster;
     return 1;
   }
-  if (piece == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(facts, run, chains, &stream)) {
+  if (tile == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(facts, run, chains, &stream)) {
     *v = stream;
     return 1;
   }
-  if (!cellc_scan_block(stage, facts, piece, v)) return 0;
+  if (!cellc_scan_block(stage, facts, tile, v)) return 0;
   v->blocks = (int)cellc_least(v->blocks, cellc_scan_crowd(stage, facts, v, chains)); /* and more registers for each */
   return 1;
 }
 
-/* Steps of a piece, which is what one block takes. */
-static inline int64_t cellc_scan_piece(const cellc_variant* v) {
+/* Steps of a tile, which is what one block takes. */
+static inline int64_t cellc_scan_tile(const cellc_variant* v) {
   return (int64_t)v->warps * (CELLC_WARP / v->channels) * v->steps;
 }
 
-/* Pieces of a sequence that a scan cuts it into, and groups of its channels. */
-static inline int64_t cellc_scan_pieces(const cellc_stage* stage, const cellc_stage_run* run, const cellc_variant* v) {
-  /* Along time the first piece begins at a multiple of 16 bytes, before step 0. */
+/* Tiles of a sequence that a scan cuts it into, and groups of its channels. */
+static inline int64_t cellc_scan_tiles(const cellc_stage* stage, const cellc_stage_run* run, const cellc_variant* v) {
+  /* Along time the first tile begins at a multiple of 16 bytes, before step 0. */
   const int64_t early = v->copy == CELLC_TIME ? 16 / ((int64_t)stage->storage_bytes * v->channels) - 1 : 0;
-  return cellc_divide_up(run->length + early, cellc_scan_piece(v));
+  return cellc_divide_up(run->length + early, cellc_scan_tile(v));
 }
 static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_lane_axes* axes,
                                         const cellc_variant* v) {
   return run->sequences * cellc_divide_up(axes->channels, v->channels);
 }
 
-/* Bytes of what pieces publish, of a channel a word of 8 for every half of a number; a cluster publishes nothing. */
+/* Bytes of what tiles publish, of a channel a word of 8 for every half of a number; a cluster publishes nothing. */
 static inline int64_t cellc_scan_word_bytes(const cellc_stage* stage, const cellc_stage_run* run,
                                             const cellc_lane_axes* axes, const cellc_variant* v) {
   return v->cluster ? 0
-                    : cellc_scan_chains(run, axes, v) * cellc_scan_pieces(stage, run, v) *
+                    : cellc_scan_chains(run, axes, v) * cellc_scan_tiles(stage, run, v) *
                           (stage->step_states + stage->map_numbers) * (stage->real_bytes / 4) * v->channels * 8;
 }
-/* Bytes of what scan_mend.cuh marks: a word for each chain, and one for each channel of each piece. */
+/* Bytes of what scan_repair.cuh marks: a word for each chain, and one for each channel of each tile. */
 static inline int64_t cellc_scan_mark_bytes(const cellc_stage* stage, const cellc_stage_run* run,
                                             const cellc_lane_axes* axes, const cellc_variant* v) {
-  return !v->checks ? 0 : cellc_scan_chains(run, axes, v) * (1 + cellc_scan_pieces(stage, run, v) * v->channels) * 4;
+  return !v->checks ? 0 : cellc_scan_chains(run, axes, v) * (1 + cellc_scan_tiles(stage, run, v) * v->channels) * 4;
 }
 
 #endif

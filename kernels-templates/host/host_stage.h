@@ -23,7 +23,7 @@ typedef struct cellc_entry {
   int symbol, entry; /* of the symbol's own entries, those along no channel */
 } cellc_entry;
 
-/* A stage whose lanes are compiled (Step and Carried of lanes.cuh). */
+/* A stage whose lanes are compiled (Step and StepWithTransition of lanes.cuh). */
 typedef struct cellc_stage {
   int symbols, channels;    /* symbols of the lane cell, states first; channel axes */
   const int* channel_axes;  /* by channel: header axis */
@@ -32,25 +32,25 @@ typedef struct cellc_stage {
   const int* place_axis;    /* by place: header axis */
   const int* is_param;      /* by symbol */
   int step_states, step_inputs, step_params;
-  int carried_states, carried_inputs, carried_params;
+  int transition_states, transition_inputs, transition_params;
   const cellc_entry* entries; /* of those six lists, one after another */
   int map_numbers;            /* that tell a map over any number of steps */
-  int has_carriers, scans;
+  int has_transition, scans;
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
   int sums, summed; /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
 } cellc_stage;
 
 enum { CELLC_SEQUENTIAL, CELLC_SEGMENTED, CELLC_SCAN };
-enum { CELLC_EACH, CELLC_ROWS, CELLC_TIME }; /* ScanCopy of scan_piece.cuh */
+enum { CELLC_EACH, CELLC_CONTIGUOUS, CELLC_TIME }; /* ScanCopy of scan_tile.cuh */
 
 /* How a stage is to be run. */
 typedef struct cellc_plan {
   int strategy; /* CELLC_SEQUENTIAL, _SEGMENTED, or _SCAN where that is possible */
   int64_t segment, burn_in;
-  int learns, carries, rounds, fixed, eager, repairs;
-  int checks;    /* a scan looks at the starts that composed maps give (scan_mend.cuh) */
-  int64_t piece; /* steps that a block of a scan takes at most; 0: as many as suit the card */
+  int learns, measures_slope, rounds, fixed, eager, repairs;
+  int checks;   /* a scan looks at the starts that composed maps give (scan_repair.cuh) */
+  int64_t tile; /* steps that a block of a scan takes at most; 0: as many as suit the card */
 } cellc_plan;
 
 /* A kernel among those that a stage may have. */
@@ -58,9 +58,9 @@ typedef struct cellc_variant {
   int kernel, rows, lockstep, width;
   int copy, channels, steps, warps, blocks; /* of a scan: of a block, a thread, a block; blocks of a multiprocessor. Of
                                                a walk: steps that a warp stages at once */
-  int buffers, carried, forward; /* of a scan: pieces that a block holds at once (scan_stream.cuh), 0: one; channels of
-                                    a carrier; time runs forward */
-  int cluster, whole; /* of a scan: blocks that have a sequence's pieces together (scan_cluster.cuh), 0: they are drawn;
+  int buffers, carry_channels, forward;     /* of a scan: tiles that a block holds at once (scan_stream.cuh), 0: one;
+                                        channels of     a transition; time runs forward */
+  int cluster, whole; /* of a scan: blocks that have a sequence's tiles together (scan_cluster.cuh), 0: they are drawn;
                          whether all those are of one length and all groups of channels full */
   int checks;         /* of a scan: cellc_plan's */
   int shared_bytes;
@@ -145,8 +145,8 @@ static inline int64_t cellc_entry_offset(const cellc_stage* stage, const cellc_s
 /* Whether the numbers of 32 bits that tell kernels where a lane's entries and channels lie are enough for them. */
 static inline int cellc_fits_lanes(const cellc_stage* stage, const int64_t* lengths) {
   cellc_stage_run run;
-  const int lists = stage->step_states + stage->step_inputs + stage->step_params + stage->carried_states +
-                    stage->carried_inputs + stage->carried_params;
+  const int lists = stage->step_states + stage->step_inputs + stage->step_params + stage->transition_states +
+                    stage->transition_inputs + stage->transition_params;
   int i;
   memset(&run, 0, sizeof run);
   run.lengths = lengths;

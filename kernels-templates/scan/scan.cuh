@@ -1,36 +1,36 @@
 // Stages whose map over any number of steps is known exactly (linear, clip, Möbius): one pass over memory.
 //
-// A block takes a piece of time of a group of channels, copies its inputs to shared memory and keeps them
-// there. Each of its threads owns kScanSteps steps of one channel: it sweeps them with carriers from
-// nowhere in particular, the maps of all threads are composed, and that of the whole piece is published.
-// Once the state at the piece's start is known, each thread runs its steps again, exactly, from its own
+// A block takes a tile of time of a group of channels, copies its inputs to shared memory and keeps them
+// there. Each of its threads owns kScanSteps steps of one channel: it sweeps them with transitions from
+// nowhere in particular, the maps of all threads are composed, and that of the whole tile is published.
+// Once the state at the tile's start is known, each thread runs its steps again, exactly, from its own
 // start, over the inputs that are still on chip, and writes the rows. So memory is read once and written
 // once, and every row is made by the step code from the row before it, but for the first of a thread.
 //
-// The start of a piece comes from the pieces on its left (decoupled look-back: Merrill and Garland, 2016):
+// The start of a tile comes from the tiles on its left (decoupled look-back: Merrill and Garland, 2016):
 // all threads of the block look at as many predecessors at once, and compose what they find until one of
-// them has published the state at its end. Pieces are handed out in order of time by a counter, so that
+// them has published the state at its end. Tiles are handed out in order of time by a counter, so that
 // whoever is waited for is running: any grid will do, and the launch need not be cooperative.
 //
 // What is published is told from what stood there before by the number of the call beside every 32 bits,
 // in one word of 64: no flag is waited for first and no fence stands between.
 //
 // Where the unit asks for it (CELLC_SCAN_CHECKS), threads look at each other's starts, and what composed maps rounded
-// by more than the tolerance is walked in the end (scan_mend.cuh).
+// by more than the tolerance is walked in the end (scan_repair.cuh).
 //
-// Lanes::segments is 1 here. Needs scan_piece.cuh and scan_mend.cuh.
+// Lanes::segments is 1 here. Needs scan_tile.cuh and scan_repair.cuh.
 #pragma once
 
 namespace cellc {
 
-/// Maps of pieces and of what is left of them: within a block through shared memory, between blocks through `words`.
+/// Maps of tiles and of what is left of them: within a block through shared memory, between blocks through `words`.
 template <ScanCopy kCopy, int kBuffers = 1>
-struct ScanMaps : ScanPiece<kCopy, kBuffers> {
-  using Piece = ScanPiece<kCopy, kBuffers>;
-  using Map = Carriers::Map;
-  using Piece::lanes, Piece::lane, Piece::warp, Piece::channel, Piece::call, Piece::real, Piece::piece, Piece::words;
+struct ScanMaps : ScanTile<kCopy, kBuffers> {
+  using Tile = ScanTile<kCopy, kBuffers>;
+  using Map = Transitions::Map;
+  using Tile::lanes, Tile::lane, Tile::warp, Tile::channel, Tile::call, Tile::real, Tile::tile, Tile::words;
 
-  CELLC_DEVICE ScanMaps(const Scan& scan, char* shared) : Piece(scan, shared) {}
+  CELLC_DEVICE ScanMaps(const Scan& scan, char* shared) : Tile(scan, shared) {}
 
   CELLC_DEVICE void keep(Real* table, Map& map) const {
     Real* at = table + warp * (kMapReals * kScanChannels) + channel;
@@ -48,19 +48,19 @@ struct ScanMaps : ScanPiece<kCopy, kBuffers> {
     });
   }
 
-  CELLC_DEVICE unsigned long long* words_of(int of_piece) const {
-    return words + static_cast<long long>(of_piece) * (kScanWords * kScanChannels);
+  CELLC_DEVICE unsigned long long* words_of(int of_tile) const {
+    return words + static_cast<long long>(of_tile) * (kScanWords * kScanChannels);
   }
-  CELLC_DEVICE bool look_at_state(int of_piece, Real (&state)[Step::kStates]) const {
-    const unsigned long long* const at = words_of(of_piece);
+  CELLC_DEVICE bool look_at_state(int of_tile, Real (&state)[Step::kStates]) const {
+    const unsigned long long* const at = words_of(of_tile);
     bool there = true;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e)
       there = look_at(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]) && there;
     return there;
   }
-  CELLC_DEVICE bool look_at_map(int of_piece, Map& map) const {
-    const unsigned long long* at = words_of(of_piece) + Step::kStates * kHalves * kScanChannels;
+  CELLC_DEVICE bool look_at_map(int of_tile, Map& map) const {
+    const unsigned long long* at = words_of(of_tile) + Step::kStates * kHalves * kScanChannels;
     bool there = true;
     map.identity();
     map.each([&](Real& value) {
@@ -70,12 +70,12 @@ struct ScanMaps : ScanPiece<kCopy, kBuffers> {
     return there;
   }
   CELLC_DEVICE void publish_state(const Real (&state)[Step::kStates]) const {
-    unsigned long long* const at = words_of(piece);
+    unsigned long long* const at = words_of(tile);
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) publish(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]);
   }
   CELLC_DEVICE void publish_map(Map& map) const {
-    unsigned long long* at = words_of(piece) + Step::kStates * kHalves * kScanChannels;
+    unsigned long long* at = words_of(tile) + Step::kStates * kHalves * kScanChannels;
     map.each([&](Real& value) {
       publish(at, kScanChannels, call, value);
       at += kHalves * kScanChannels;
@@ -93,29 +93,29 @@ struct ScanRun : ScanMaps<kCopy> {
   using Maps = ScanMaps<kCopy>;
   using Maps::first_state, Maps::draw;
   using Maps::keep, Maps::fetch, Maps::look_at_state, Maps::look_at_map, Maps::publish_state, Maps::publish_map;
-  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high;
+  using Maps::real, Maps::tile, Maps::begin, Maps::low, Maps::high;
   using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
   using Maps::totals, Maps::looks, Maps::known, Maps::ended, Maps::is_known, Maps::ticket, Maps::flagged;
-  using typename Maps::Map, typename Maps::Piece;
+  using typename Maps::Map, typename Maps::Tile;
 
   CELLC_DEVICE ScanRun(const Scan& scan, char* shared) : Maps(scan, shared) {}
 
-  /// Composes kLook predecessors, nearest, nearest - 1, …, as they appear; whether they led back to a state.
-  /// The first piece always has its state.
+  /// Composes kLookBack predecessors, nearest, nearest - 1, …, as they appear; whether they led back to a state.
+  /// The first tile always has its state.
   CELLC_DEVICE bool look(int nearest, Map& all) const {
     int seen = 0;
-    while (seen < kLook) {
-      bool has_state[kLook], has_map[kLook];
-      Real state[kLook][Step::kStates];
-      Map map[kLook];
+    while (seen < kLookBack) {
+      bool has_state[kLookBack], has_map[kLookBack];
+      Real state[kLookBack][Step::kStates];
+      Map map[kLookBack];
       CELLC_UNROLL()
-      for (int i = 0; i < kLook; ++i) {
+      for (int i = 0; i < kLookBack; ++i) {
         const int other = nearest - i > 0 ? nearest - i : 0;
         has_state[i] = look_at_state(other, state[i]);
         has_map[i] = look_at_map(other, map[i]);
       }
       CELLC_UNROLL()
-      for (int i = 0; i < kLook; ++i) {
+      for (int i = 0; i < kLookBack; ++i) {
         if (i != seen) continue;
         if (has_state[i])
           map[i].constant(state[i]);
@@ -129,18 +129,19 @@ struct ScanRun : ScanMaps<kCopy> {
     return false;
   }
 
-  /// The state at the start of the piece, from the pieces on its left.
+  /// The state at the start of the tile, from the tiles on its left.
   CELLC_DEVICE void look_back(Real (&state)[Step::kStates]) {
     const int parts = warps * kScanParts, mine = warp * kScanParts + part;
-    const int reach = scan.look < parts * kLook ? (scan.look + kLook - 1) / kLook * kLook : parts * kLook;
+    const int reach =
+        scan.look < parts * kLookBack ? (scan.look + kLookBack - 1) / kLookBack * kLookBack : parts * kLookBack;
     Map all;
     all.identity();
     bool found = !real;
     for (int base = 0;; base += reach) {
       Map map;
       map.identity();
-      const int nearest = piece - 1 - base - mine * kLook;
-      const bool looks_on = !found && mine * kLook < reach && nearest >= 0;
+      const int nearest = tile - 1 - base - mine * kLookBack;
+      const bool looks_on = !found && mine * kLookBack < reach && nearest >= 0;
       bool done = found;
       if (looks_on) done = look(nearest, map);
       __syncwarp();
@@ -172,11 +173,11 @@ struct ScanRun : ScanMaps<kCopy> {
     all.move(state);
   }
 
-  /// A start that was composed, and what the piece before has published since, are made differently. Of what may be
-  /// left where the piece starts, half is for that.
+  /// A start that was composed, and what the tile before has published since, are made differently. Of what may be
+  /// left where the tile starts, half is for that.
   struct Since {
     bool asks, there;  ///< the thread has to do with it; the other state has been published
-    Real state[Step::kStates], input[Piece::kInputs];
+    Real state[Step::kStates], input[Tile::kInputs];
   };
   /// Asked for before the thread's steps, while inputs are on chip.
   CELLC_DEVICE Since look_again(bool asks) const {
@@ -184,40 +185,40 @@ struct ScanRun : ScanMaps<kCopy> {
     since.asks = asks;
     since.there = false;
     if (!asks) return since;
-    since.there = look_at_state(piece - 1, since.state);
+    since.there = look_at_state(tile - 1, since.state);
     this->read(0, since.input);
     return since;
   }
-  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kHeld > 0 ? Step::kHeld : 1)], const Uniforms<Step>& uniforms,
-                           Since& since, int chain) const {
+  CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
+                           const Uniforms<Step>& uniforms, Since& since, int chain) const {
     if (!since.asks) return false;
-    while (!since.there) since.there = look_at_state(piece - 1, since.state);
+    while (!since.there) since.there = look_at_state(tile - 1, since.state);
     Real start[Step::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
     return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) &&
-           this->mark(chain, piece, 0) && this->mark_chain(chain);
+           this->mark(chain, tile, 0) && this->mark_chain(chain);
   }
 
-  // Pieces -------------------------------------------------------------------------------------------
+  // Tiles -------------------------------------------------------------------------------------------
 
   CELLC_DEVICE void run(unsigned number) {
     const unsigned chains = static_cast<unsigned>(lanes.sequences * scan.groups);
-    piece = static_cast<int>(number / chains);
-    const int chain = static_cast<int>(number - piece * chains);
+    tile = static_cast<int>(number / chains);
+    const int chain = static_cast<int>(number - tile * chains);
     const int sequence = chain / scan.groups;
     const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
     real = at_channel < lanes.channels;
     this->resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
     const int skewed = this->skew();
     const int block_steps = warps * (kScanSteps * kScanParts);
-    const long long block_first = static_cast<long long>(piece) * block_steps - skewed, steps = lane[0].steps;
+    const long long block_first = static_cast<long long>(tile) * block_steps - skewed, steps = lane[0].steps;
     const long long first = block_first + warp * (kScanSteps * kScanParts);
     begin = first + part * kScanSteps;
     low = begin < 0 ? static_cast<int>(-begin) : 0;
     high = steps - begin < kScanSteps ? static_cast<int>(steps - begin) : kScanSteps;
     if (block_first >= steps || steps == 0) {
-      if (piece == 0 && warp == 0 && part == 0 && real) {
+      if (tile == 0 && warp == 0 && part == 0 && real) {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
@@ -231,23 +232,23 @@ struct ScanRun : ScanMaps<kCopy> {
     Real state[Step::kStates];
     bool there = true;
     if (nearest && real) {
-      if (piece == 0)
+      if (tile == 0)
         first_state(state);
       else
-        there = look_at_state(piece - 1, state);
+        there = look_at_state(tile - 1, state);
     }
     Map own_map;
     {
-      Real param[1][(Carried::kHeld > 0 ? Carried::kHeld : 1)];
-      load_params<Carried>(lanes, lane, param);
-      const Uniforms<Carried> uniforms(lanes);
-      Real carried[Carried::kStates];
+      Real param[1][(StepWithTransition::kInvariants > 0 ? StepWithTransition::kInvariants : 1)];
+      load_params<StepWithTransition>(lanes, lane, param);
+      const Uniforms<StepWithTransition> uniforms(lanes);
+      Real carried[StepWithTransition::kStates];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
-      Carriers::identity(&carried[Step::kStates]);
+      Transitions::identity(&carried[Step::kStates]);
       copy_wait<0>();
       __syncwarp();
-      this->template sweep<Carried>(param, uniforms, carried, typename Piece::Nothing());
+      this->template sweep<StepWithTransition>(param, uniforms, carried, typename Tile::Nothing());
       own_map.identity();
       if (low < high) own_map.from(carried, &carried[Step::kStates]);
     }
@@ -305,21 +306,21 @@ struct ScanRun : ScanMaps<kCopy> {
     if (kStaged && part > 0) own_map.move(state);
     {
       Since since = look_again(kChecks && nearest && real && !starts_known);
-      typename Piece::Following next = this->follow(state);
+      typename Tile::Following next = this->follow(state);
       if (part == kScanParts - 1) {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) next.start[e] = end[e];
       }
-      Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
+      Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
       load_params<Step>(lanes, lane, param);
       const Uniforms<Step> uniforms(lanes);
       if constexpr (kStaged) {
-        this->template sweep<Step>(param, uniforms, state, typename Piece::Staged(*this));
+        this->template sweep<Step>(param, uniforms, state, typename Tile::Staged(*this));
         this->write_staged(first);
       } else {
-        this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
+        this->template sweep<Step>(param, uniforms, state, typename Tile::Direct(*this));
       }
-      bool off = Piece::is_off(param, uniforms, state, next, chain);
+      bool off = Tile::is_off(param, uniforms, state, next, chain);
       off = is_off(param, uniforms, since, chain) || off;
       if (kChecks && off) *flagged() = 1;
     }
@@ -336,14 +337,14 @@ template <ScanCopy kCopy>
 CELLC_DEVICE void scan(const Scan& scan) {
   static_assert(kScanChannels >= 1 && kScanChannels <= kWarp && (kScanChannels & (kScanChannels - 1)) == 0);
   static_assert((kCopy != ScanCopy::Time || kScanChannels <= kChunk), "chunks of time");
-  static_assert(kCopy != ScanCopy::Rows || kScanChannels * sizeof(Stored) >= 16);
+  static_assert(kCopy != ScanCopy::Contiguous || kScanChannels * sizeof(Stored) >= 16);
   CELLC_DYNAMIC_SHARED(char, scan_shared);
   ScanRun<kCopy> work(scan, scan_shared);
   if (threadIdx.x == 0) {
     if (kChecks) *work.flagged() = 0;
     *work.ticket() = work.draw();
   }
-  const unsigned all = static_cast<unsigned>(scan.lanes.sequences) * scan.groups * scan.pieces;
+  const unsigned all = static_cast<unsigned>(scan.lanes.sequences) * scan.groups * scan.tiles;
   for (unsigned ran = 0;; ++ran) {
     __syncthreads();
     const unsigned number = *work.ticket();
@@ -354,11 +355,11 @@ CELLC_DEVICE void scan(const Scan& scan) {
         scan.control->calls = work.call;
       }
       if constexpr (kChecks) {
-        const bool alone = scan.pieces == 1;  // nobody else has to do with what this block has written
+        const bool alone = scan.tiles == 1;  // nobody else has to do with what this block has written
         if (!alone && threadIdx.x == 0) tell_finished(scan, work.call, ran);
         if (*work.flagged()) {
           if (!alone) await_finished(scan, work.call, all);
-          mend<kCopy>(scan, work.warps, work.flagged(), alone);
+          repair<kCopy>(scan, work.warps, work.flagged(), alone);
         }
       }
       return;

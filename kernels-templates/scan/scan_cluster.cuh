@@ -2,12 +2,12 @@
 //
 // Where a sequence is short enough, its inputs fit into the registers of a few multiprocessors, and the blocks that
 // hold them can be resident together (clusters, sm_90). Then nothing is left to hand out and nobody looks back through
-// memory: block r of a cluster takes the r-th piece of time, a thread loads its steps of one channel all at once, and
-// the blocks write the maps of their pieces into each other's shared memory, the earlier ones to the later ones.
+// memory: block r of a cluster takes the r-th tile of time, a thread loads its steps of one channel all at once, and
+// the blocks write the maps of their tiles into each other's shared memory, the earlier ones to the later ones.
 //
-// Has it: linear, clip and Moebius stages over at most 16 pieces of a sequence, whose clusters all fit the card (minGRU
+// Has it: linear, clip and Moebius stages over at most 16 tiles of a sequence, whose clusters all fit the card (minGRU
 // of 1024 channels over 2048 steps, a chunk of a longer text). Has it not: longer sequences, and more of them than fit:
-// there scan.cuh comes near the speed of a copy anyway, since it loads one piece while it writes another.
+// there scan.cuh comes near the speed of a copy anyway, since it loads one tile while it writes another.
 //
 // What it saves, h' = a*h + x in f32 at (1, 2048, 1024) on an H200: docs/notes/device-scan.md. Each of these counts
 // there: inputs in registers instead of shared memory, letters (st.async) instead of a barrier of the cluster, all
@@ -16,7 +16,7 @@
 //
 // With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it
 // before rows are written. What a block has found the others know when theirs are: mostly nothing, and then nobody
-// waits for rows to be in memory (scan_mend.cuh).
+// waits for rows to be in memory (scan_repair.cuh).
 //
 // Needs scan.cuh.
 #pragma once
@@ -29,13 +29,13 @@ namespace cellc {
 constexpr int kCluster = CELLC_SCAN_CLUSTER;  ///< blocks of a cluster: 1, 2, 4, 8, 16
 #ifdef CELLC_SCAN_WHOLE
 constexpr bool kWhole =
-    true;  ///< all sequences are as long, of whole pieces, and channels fill whole groups: nobody asks for each step
+    true;  ///< all sequences are as long, of whole tiles, and channels fill whole groups: nobody asks for each step
 #else
 constexpr bool kWhole = false;
 #endif
 
 constexpr int kMailboxBytes = 16;
-/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the pieces before its own, and
+/// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the tiles before its own, and
 /// what the steps after those of its threads read.
 constexpr int cluster_shared_bytes(int warps) {
   return kMailboxBytes + (warps + kCluster) * kMapReals * kScanChannels * static_cast<int>(sizeof(Real)) +
@@ -43,28 +43,28 @@ constexpr int cluster_shared_bytes(int warps) {
 }
 
 /// By one warp: what is marked of a chain, all of whose rows are written.
-CELLC_APART void mend_of_cluster(const Scan& scan, int chain, int warps) {
+CELLC_APART void repair_of_cluster(const Scan& scan, int chain, int warps) {
   unsigned claimed = 0;
   if (threadIdx.x % kWarp == 0) claimed = atomicExch(scan.marks + chain, 0u);
   if (!__shfl_sync(0xffffffffu, claimed, 0)) return;
-  ScanMend<ScanCopy::Each> mend(scan);
-  mend.warp = 0;
-  mend.mend_chain(chain, warps, 1);
+  ScanRepair<ScanCopy::Each> repair(scan);
+  repair.warp = 0;
+  repair.repair_chain(chain, warps, 1);
 }
 
 struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   using Maps = ScanMaps<ScanCopy::Each, 0>;
-  using typename Maps::Map, typename Maps::Piece;
+  using typename Maps::Map, typename Maps::Tile;
 
   static constexpr int kWarpSteps = kScanSteps * kScanParts;
   static constexpr int kLetters = kCluster < 4 ? kCluster : 4;
 
   Mailbox* mailbox;
   int rank;
-  static constexpr int kHeld = Maps::kInputs > Step::kStates ? Maps::kInputs : Step::kStates;
+  static constexpr int kInvariants = Maps::kInputs > Step::kStates ? Maps::kInputs : Step::kStates;
   /// Inputs as they stand in memory, since what is made of one would be waited for; and in the end, in their place,
   /// rows.
-  Stored held[kScanSteps][kHeld];
+  Stored held[kScanSteps][kInvariants];
   long long first_place[Maps::kInputs],
       following_place[Maps::kInputs];  ///< of the thread's first step in each input, and of the one after its last
 
@@ -75,10 +75,10 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
 
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
 
-  /// Whether the thread after this one, of the next piece perhaps, started elsewhere than where this one has come to.
-  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Piece::Following& next, int chain) const {
+  /// Whether the thread after this one, of the next tile perhaps, started elsewhere than where this one has come to.
+  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Tile::Following& next, int chain) const {
     if (!next.there) return false;
-    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
+    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance)) return false;
@@ -87,14 +87,14 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   }
   /// By each warp, before it writes its rows: whether it has found anything off. The first that has tells all blocks.
   /// The others order nothing, and so need not wait for memory.
-  CELLC_DEVICE void tell(bool off, int chain, int pieces) {
+  CELLC_DEVICE void tell(bool off, int chain, int tiles) {
     if (!__any_sync(0xffffffffu, off)) {
       if (kCluster > 1) cluster_arrive_relaxed();
       return;
     }
     const bool first = thread == 0 && atomicExch(scan.marks + chain, blockIdx.x + 1) == 0;
     if (kCluster == 1) return;
-    for (int to = 0; first && to < pieces; ++to) ring(mailbox, to);
+    for (int to = 0; first && to < tiles; ++to) ring(mailbox, to);
     __syncwarp();
     cluster_arrive();
   }
@@ -111,7 +111,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     } else if (!__syncthreads_or(off)) {
       return;
     }
-    mend_of_cluster(scan, chain, warps);
+    repair_of_cluster(scan, chain, warps);
   }
 
   /// Whether there is a step after the thread's own, to look at.
@@ -127,7 +127,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   CELLC_DEVICE long long place_of(int e, long long t) const {
     return this->input_at(e, t) - static_cast<const Stored*>(lanes.array[Step::input_array(e)].data);
   }
-  /// Works out what read() will need in one piece, before all else that it has to do.
+  /// Works out what read() will need in one tile, before all else that it has to do.
   CELLC_DEVICE void prepare() {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
@@ -179,7 +179,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   /// second copy of the code, for threads that have all: it is run once, and fetching it counts.
   template <class Cell, class After>
   CELLC_DEVICE void sweep(Real (&state)[Cell::kStates], After&& after) {
-    Real param[1][(Cell::kHeld > 0 ? Cell::kHeld : 1)];
+    Real param[1][(Cell::kInvariants > 0 ? Cell::kInvariants : 1)];
     load_params<Cell>(lanes, lane, param);
     const Uniforms<Cell> uniforms(lanes);
     CELLC_UNROLL()
@@ -195,11 +195,11 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
   }
 
-  /// The map of this block's piece, to those that come later: each warp writes to some of them.
-  CELLC_DEVICE void send(Map& map, int pieces) {
+  /// The map of this block's tile, to those that come later: each warp writes to some of them.
+  CELLC_DEVICE void send(Map& map, int tiles) {
     if (part > 0) return;
     CELLC_UNROLL(1)
-    for (int to = rank + 1 + warp; to < pieces; to += warps) {
+    for (int to = rank + 1 + warp; to < tiles; to += warps) {
       Real* at = letters() + rank * (kMapReals * kScanChannels) + channel;
       map.each([&](Real& value) {
         send_letter(mailbox, at, to, value);
@@ -216,17 +216,17 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     this->resolve(sequence, chain, real ? at_channel : lanes.channels - 1);
     begin = (rank * warps + warp) * kWarpSteps + part * kScanSteps;
     const long long steps = lane[0].steps;
-    const int block_steps = warps * kWarpSteps, pieces = static_cast<int>((steps + block_steps - 1) / block_steps);
+    const int block_steps = warps * kWarpSteps, tiles = static_cast<int>((steps + block_steps - 1) / block_steps);
     high = steps - begin >= kScanSteps ? kScanSteps : steps > begin ? static_cast<int>(steps - begin) : 0;
     if (kCluster > 1) {
       constexpr int kReal = static_cast<int>(sizeof(Real));
-      if (threadIdx.x == 0) open_mailbox(mailbox, rank < pieces ? rank * (kMapReals * kScanChannels * kReal) : 0);
+      if (threadIdx.x == 0) open_mailbox(mailbox, rank < tiles ? rank * (kMapReals * kScanChannels * kReal) : 0);
       __syncwarp();
       cluster_arrive_relaxed();
     }
     prepare();
     await_stream();
-    if (kWhole && rank >= pieces) {
+    if (kWhole && rank >= tiles) {
       cluster_wait();
       return;
     }
@@ -236,11 +236,11 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     first_state(state);
     Map own_map;
     {
-      Real carried[Carried::kStates];
+      Real carried[StepWithTransition::kStates];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
-      Carriers::identity(&carried[Step::kStates]);
-      sweep<Carried>(carried, [](int, const Real(&)[Carried::kStates]) {});
+      Transitions::identity(&carried[Step::kStates]);
+      sweep<StepWithTransition>(carried, [](int, const Real(&)[StepWithTransition::kStates]) {});
       own_map.identity();
       if (kWhole || high > 0) own_map.from(carried, &carried[Step::kStates]);
     }
@@ -268,15 +268,15 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (kChecks && w == warp) upto = all;
     }
     // Nobody waits for those that have no steps, or writes to them.
-    if (rank >= pieces) {
+    if (rank >= tiles) {
       if (steps == 0 && rank == 0 && warp == 0 && part == 0 && real) {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
       }
       return;
     }
-    if (kCluster > 1) send(all, pieces);
-    typename Piece::Following next;
+    if (kCluster > 1) send(all, tiles);
+    typename Tile::Following next;
     next.there = is_followed();
     Stored* to[Step::kStates];
     bool writes[Step::kStates];
@@ -338,7 +338,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       for (int k = 0; k < kScanSteps; ++k) {
         if (k == kScanSteps / 2) {
           off = is_off(state, next, chain);
-          tell(off, chain, pieces);
+          tell(off, chain, tiles);
         }
         if (!kWhole && k >= high) continue;
         CELLC_UNROLL()

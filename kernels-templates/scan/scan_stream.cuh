@@ -1,24 +1,24 @@
-// A scan (scan.cuh) of few channels: long sequences whose pieces stream through the blocks.
+// A scan (scan.cuh) of few channels: long sequences whose tiles stream through the blocks.
 //
-// With few channels nearly all pieces that are under way belong to one chain, and each waits for those before it. If
+// With few channels nearly all tiles that are under way belong to one chain, and each waits for those before it. If
 // every block looked for its start among its predecessors, as in scan.cuh, all blocks would read the words of the same
-// two hundred pieces at about the same time; these few lines of memory then answer so late that this was a quarter of
-// the time and more. So somebody else reads them, once: the first blocks are carriers. Each follows some channels of
-// one chain, takes the maps of pieces as they appear, and publishes the states at their ends. A block that works on
+// two hundred tiles at about the same time; these few lines of memory then answer so late that this was a quarter of
+// the time and more. So somebody else reads them, once: the first blocks are carry blocks. Each follows some channels
+// of one chain, takes the maps of tiles as they appear, and publishes the states at their ends. A block that works on
 // rows waits for one word.
 //
-// It holds kScanBuffers pieces at once: the inputs of the later ones are on their way, the next one is swept with
-// carriers and its map published, and only then the state before the last one is looked at, whose maps are by then a
-// round old. The last warp of a block does nothing but draw tickets.
+// It holds kScanBuffers tiles at once: the inputs of the later ones are on their way, the next one is swept with
+// carry blocks and its map published, and only then the state before the last one is looked at, whose maps are by then
+// a round old. The last warp of a block does nothing but draw tickets.
 //
-// Pieces are handed out in order of time, a block takes its own in order, and a map is published before any
-// start is waited for. All blocks are resident (a cooperative launch): carriers and those who wait for them.
+// Tiles are handed out in order of time, a block takes its own in order, and a map is published before any
+// start is waited for. All blocks are resident (a cooperative launch): carry blocks and those who wait for them.
 //
 // What it saves, of 2^26 steps of one channel on an H200: f32 at 0.45 of a copy's speed by scan.cuh, 0.75 in a stream
-// whose blocks look back for themselves, 0.87 with a carrier; clip maps, of four numbers, 0.40 and 0.57 in the last
+// whose blocks look back for themselves, 0.87 with a carry block; clip maps, of four numbers, 0.40 and 0.57 in the last
 // two.
 //
-// Needs scan.cuh and scan_bulk.cuh.
+// Needs scan.cuh and scan_tma.cuh.
 #pragma once
 
 namespace cellc {
@@ -26,30 +26,30 @@ namespace cellc {
 #ifndef CELLC_SCAN_BUFFERS
 #define CELLC_SCAN_BUFFERS 3
 #endif
-constexpr int kScanBuffers = CELLC_SCAN_BUFFERS;  ///< pieces of a block that are on chip at once: 3 or 4
+constexpr int kScanBuffers = CELLC_SCAN_BUFFERS;  ///< tiles of a block that are on chip at once: 3 or 4
 constexpr int kMostStreamWarps = 8;               ///< that work on rows
-constexpr int kPieceRing = 8;                     ///< more than a block has to do with at once
-constexpr int kWarpBytes = kSlots * kSlotPitch * static_cast<int>(sizeof(Stored));  ///< of a piece
-#ifndef CELLC_SCAN_CARRIED
-#define CELLC_SCAN_CARRIED (CELLC_SCAN_CHANNELS < 4 ? CELLC_SCAN_CHANNELS : 4)
+constexpr int kTileRing = 8;                      ///< more than a block has to do with at once
+constexpr int kWarpBytes = kSlots * kSlotPitch * static_cast<int>(sizeof(Stored));  ///< of a tile
+#ifndef CELLC_SCAN_CARRY
+#define CELLC_SCAN_CARRY (CELLC_SCAN_CHANNELS < 4 ? CELLC_SCAN_CHANNELS : 4)
 #endif
-// A warp of a carrier has rows of pieces, side by side, as many as its registers have room for.
-constexpr int kCarriedChannels = CELLC_SCAN_CARRIED;  ///< of one carrier: they divide a block's
-constexpr int kCarriedParts = kWarp / kCarriedChannels;
-constexpr int kMostCarried = kMapReals * kHalves < 32 ? 32 / (kMapReals * kHalves) : 1;
-constexpr int kCarriedRows = kCarriedChannels < kMostCarried ? kCarriedChannels : kMostCarried;
-constexpr int kCarriedPieces = kCarriedRows * kCarriedParts;
+// A warp of a carry block has rows of tiles, side by side, as many as its registers have room for.
+constexpr int kCarryChannels = CELLC_SCAN_CARRY;  ///< of one carry block: they divide a block's
+constexpr int kCarryParts = kWarp / kCarryChannels;
+constexpr int kMostCarry = kMapReals * kHalves < 32 ? 32 / (kMapReals * kHalves) : 1;
+constexpr int kCarryRows = kCarryChannels < kMostCarry ? kCarryChannels : kMostCarry;
+constexpr int kCarryTiles = kCarryRows * kCarryParts;
 
-/// Which piece a ticket stands for.
-struct PieceAt {
+/// Which tile a ticket stands for.
+struct TileAt {
   long long block_first, steps, first_row;
-  int piece, sequence, chain;
+  int tile, sequence, chain;
   int there;  ///< 0: no ticket was left
 };
 
 /// Dynamic shared memory of a block of so many warps beside the one that draws tickets.
 constexpr int stream_shared_bytes(int warps) {
-  return kPieceRing * static_cast<int>(sizeof(PieceAt)) + kScanBuffers * warps * kFollowingBytes +
+  return kTileRing * static_cast<int>(sizeof(TileAt)) + kScanBuffers * warps * kFollowingBytes +
          warps * (kScanBuffers * (kWarpBytes + 8) +
                   kScanChannels * static_cast<int>((kChecks ? 4 : 2) * kMapReals * sizeof(Real))) +
          kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) +
@@ -76,12 +76,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   using Maps = ScanMaps<kCopy, kScanBuffers>;
   using Maps::first_state, Maps::draw;
   using Maps::keep, Maps::fetch, Maps::publish_state, Maps::publish_map;
-  using Maps::real, Maps::piece, Maps::begin, Maps::low, Maps::high, Maps::buffer, Maps::words;
+  using Maps::real, Maps::tile, Maps::begin, Maps::low, Maps::high, Maps::buffer, Maps::words;
   using Maps::scan, Maps::lanes, Maps::lane, Maps::thread, Maps::warp, Maps::warps, Maps::channel, Maps::part;
-  using typename Maps::Map, typename Maps::Piece;
-  static constexpr int kAhead = kScanBuffers - 1;  ///< pieces from asking for inputs to their sweep
+  using typename Maps::Map, typename Maps::Tile;
+  static constexpr int kAhead = kScanBuffers - 1;  ///< tiles from asking for inputs to their sweep
 
-  PieceAt* const ring;
+  TileAt* const ring;
   long long first;       // step of the warp's first row
   bool is_last;          // of its sequence
   unsigned parity = 0;   // by buffer: of its gate
@@ -91,7 +91,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   unsigned tickets = 0;  // that the thread has drawn
 
   CELLC_DEVICE ScanStream(const Scan& scan, char* shared)
-      : Maps(scan, shared + kPieceRing * sizeof(PieceAt)), ring(reinterpret_cast<PieceAt*>(shared)) {
+      : Maps(scan, shared + kTileRing * sizeof(TileAt)), ring(reinterpret_cast<TileAt*>(shared)) {
     --warps;
   }
 
@@ -100,11 +100,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
                                                  kScanBuffers * warps * kFollowingBytes);
   }
   CELLC_DEVICE Real* tables() const { return reinterpret_cast<Real*>(gates() + kScanBuffers * warps); }
-  /// By warp: the map of its steps, for two pieces in turn.
+  /// By warp: the map of its steps, for two tiles in turn.
   CELLC_DEVICE Real* totals(int turn) const { return tables() + (turn & 1) * warps * (kMapReals * kScanChannels); }
-  /// By entry and channel: the state that a piece starts from.
+  /// By entry and channel: the state that a tile starts from.
   CELLC_DEVICE Real* starts() const { return tables() + 2 * warps * (kMapReals * kScanChannels); }
-  /// By warp: the map of the steps before it, for two pieces in turn.
+  /// By warp: the map of the steps before it, for two tiles in turn.
   CELLC_DEVICE Real* befores(int turn) const {
     return starts() + kScanChannels * Step::kStates + (turn & 1) * warps * (kMapReals * kScanChannels);
   }
@@ -115,7 +115,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   /// What tells a warp that the engine has copied the inputs of a buffer.
   CELLC_DEVICE unsigned long long* gate() const { return gates() + warp * kScanBuffers + buffer; }
   /// The maps of the warps before this one. Groups of threads read some each, all at once, and compose them in a tree:
-  /// one after the other they took 1300 cycles, a sixth of a piece's time.
+  /// one after the other they took 1300 cycles, a sixth of a tile's time.
   CELLC_DEVICE void compose_before(const Real* table, Map& map) const {
     constexpr int kGroup = kScanParts < 8 ? kScanParts : 8, kShare = (kMostStreamWarps + kGroup - 1) / kGroup;
     map.identity();
@@ -148,30 +148,30 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     }
   }
 
-  CELLC_DEVICE PieceAt* at(int turn) const { return ring + (turn & (kPieceRing - 1)); }
+  CELLC_DEVICE TileAt* at(int turn) const { return ring + (turn & (kTileRing - 1)); }
   CELLC_DEVICE int chains() const { return lanes.sequences * scan.groups; }
 
   // Tickets ------------------------------------------------------------------------------------------
 
-  /// What `number` and those after it stand for, until a piece has steps; by one thread.
-  CELLC_DEVICE bool plan(PieceAt* to, unsigned number) {
-    const unsigned all = static_cast<unsigned>(chains()) * scan.pieces;
-    PieceAt next;
+  /// What `number` and those after it stand for, until a tile has steps; by one thread.
+  CELLC_DEVICE bool plan(TileAt* to, unsigned number) {
+    const unsigned all = static_cast<unsigned>(chains()) * scan.tiles;
+    TileAt next;
     for (;; number = draw()) {
       next.there = number < all;
       if (!next.there) break;
       ++tickets;
       if (number == 0) begin_finished(scan, this->call);
       const unsigned round = number / chains();
-      next.piece = static_cast<int>(round);
+      next.tile = static_cast<int>(round);
       next.chain = static_cast<int>(number - round * chains());
       next.sequence = next.chain / scan.groups;
       const long long at_channel = static_cast<long long>(next.chain - next.sequence * scan.groups) * kScanChannels;
       place_in(next);
       enter(next, at_channel);
-      next.block_first = static_cast<long long>(next.piece) * (warps * (kScanSteps * kScanParts)) - this->skew();
+      next.block_first = static_cast<long long>(next.tile) * (warps * (kScanSteps * kScanParts)) - this->skew();
       if (next.block_first < next.steps && next.steps > 0) break;
-      if (next.piece > 0) continue;
+      if (next.tile > 0) continue;
       // A sequence of nothing ends where it starts.
       for (int c = 0; c < kScanChannels && at_channel + c < lanes.channels; ++c) {
         set_channel(lanes, lane[0], at_channel + c);
@@ -179,10 +179,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
     }
-    if (!next.there && number == all + (gridDim.x - scan.carriers) - 1) {
-      // Every block but carriers draws one ticket in vain; who draws the last leaves the counters to the next call,
+    if (!next.there && number == all + (gridDim.x - scan.carry_blocks) - 1) {
+      // Every block but carry blocks draws one ticket in vain; who draws the last leaves the counters to the next call,
       // once all know of this one.
-      while (load_relaxed(&scan.control->carrying) != static_cast<unsigned long long>(scan.carriers)) {
+      while (load_relaxed(&scan.control->carrying) != static_cast<unsigned long long>(scan.carry_blocks)) {
       }
       scan.control->carrying = 0;
       scan.control->drawn = 0;
@@ -193,7 +193,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   }
 
   /// Where a sequence is, and how long.
-  CELLC_DEVICE void place_in(PieceAt& of) const {
+  CELLC_DEVICE void place_in(TileAt& of) const {
     long long first_row = 0;
     of.steps = lanes.length;
     if (lanes.offsets) {
@@ -202,8 +202,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     }
     of.first_row = lanes.reverse ? first_row + of.steps - 1 : first_row;
   }
-  CELLC_DEVICE void enter(const PieceAt& of, long long at_channel) {
-    piece = of.piece;
+  CELLC_DEVICE void enter(const TileAt& of, long long at_channel) {
+    tile = of.tile;
     real = at_channel < lanes.channels;
     Lane& l = lane[0];
     set_channel(lanes, l, real ? at_channel : lanes.channels - 1);
@@ -213,15 +213,15 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     l.first_row = of.first_row;
     l.direction = lanes.reverse ? -1 : 1;
     if (of.chain == found_chain) return;
-    // Mostly all pieces of a block are of one chain.
+    // Mostly all tiles of a block are of one chain.
     found_chain = of.chain;
     this->find_words(of.chain);
     this->find_inputs();
     this->find_rows();
   }
-  /// The thread's place in a piece.
+  /// The thread's place in a tile.
   CELLC_DEVICE void enter(int turn) {
-    const PieceAt& of = *at(turn);
+    const TileAt& of = *at(turn);
     enter(of, static_cast<long long>(of.chain - of.sequence * scan.groups) * kScanChannels + channel);
     buffer = turn % kScanBuffers;
     first = of.block_first + warp * (kScanSteps * kScanParts);
@@ -231,10 +231,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     is_last = of.block_first + warps * (kScanSteps * kScanParts) >= of.steps;
   }
 
-  // Carriers -----------------------------------------------------------------------------------------
+  // Transitions -----------------------------------------------------------------------------------------
 
-  /// The states that a carrier's warps hand on in shared memory: words that say by themselves before which window it
-  /// is.
+  /// The states that a carry block's warps hand on in shared memory: words that say by themselves before which window
+  /// it is.
   CELLC_DEVICE unsigned long long* handed() const {
     return reinterpret_cast<unsigned long long*>(this->shared);
   }  // [entry][half][channel]
@@ -272,24 +272,24 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     return there;
   }
 
-  /// By one block: the states at the ends of a chain's pieces, of some channels, from their maps as they appear. Its
-  /// warps take windows of kCarriedPieces in turn. Each composes what it sees of its own, and when the states before it
+  /// By one block: the states at the ends of a chain's tiles, of some channels, from their maps as they appear. Its
+  /// warps take windows of kCarryTiles in turn. Each composes what it sees of its own, and when the states before it
   /// have been handed on, what is left to do takes a hundred cycles; then the next one's maps have mostly come, too.
   CELLC_DEVICE void carry(int unit) {
-    constexpr int kUnits = kScanChannels / kCarriedChannels;  // of a chain
+    constexpr int kUnits = kScanChannels / kCarryChannels;  // of a chain
     const int chain = unit / kUnits;
-    channel = unit % kUnits * kCarriedChannels + thread % kCarriedChannels;
-    part = thread / kCarriedChannels;
+    channel = unit % kUnits * kCarryChannels + thread % kCarryChannels;
+    part = thread / kCarryChannels;
     const int sequence = chain / scan.groups;
     const long long at_channel = static_cast<long long>(chain - sequence * scan.groups) * kScanChannels + channel;
-    if (at_channel - thread % kCarriedChannels >= lanes.channels) return;
-    PieceAt whole{};
+    if (at_channel - thread % kCarryChannels >= lanes.channels) return;
+    TileAt whole{};
     whole.chain = chain;
     whole.sequence = sequence;
     place_in(whole);
     enter(whole, at_channel);
-    const int piece_steps = warps * (kScanSteps * kScanParts);
-    const int pieces = static_cast<int>((whole.steps + this->skew() + piece_steps - 1) / piece_steps);
+    const int tile_steps = warps * (kScanSteps * kScanParts);
+    const int tiles = static_cast<int>((whole.steps + this->skew() + tile_steps - 1) / tile_steps);
     Real state[Step::kStates];
     for (int w = threadIdx.x; w < Step::kStates * kHalves * kScanChannels; w += blockDim.x)
       store_shared(handed() + w, 0);
@@ -298,48 +298,48 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       first_state(state);
       hand(0, state);
     }
-    const int last = pieces - 2;  // nobody starts from the end of the one after it
-    for (int window = warp; window * kCarriedPieces <= last; window += warps + 1) {
-      const int first_piece = window * kCarriedPieces,
-                all = last - first_piece + 1 < kCarriedPieces ? last - first_piece + 1 : kCarriedPieces;
-      Map own[kCarriedRows], composed[kCarriedRows];
+    const int last = tiles - 2;  // nobody starts from the end of the one after it
+    for (int window = warp; window * kCarryTiles <= last; window += warps + 1) {
+      const int first_tile = window * kCarryTiles,
+                all = last - first_tile + 1 < kCarryTiles ? last - first_tile + 1 : kCarryTiles;
+      Map own[kCarryRows], composed[kCarryRows];
       CELLC_UNROLL()
-      for (int i = 0; i < kCarriedRows; ++i) composed[i].identity();
+      for (int i = 0; i < kCarryRows; ++i) composed[i].identity();
       bool mine = false;  // the state before the window
       int known = 0,
-          published = 0;  // of the window's pieces, from its first on: whose maps are composed; whose states are out
+          published = 0;  // of the window's tiles, from its first on: whose maps are composed; whose states are out
       while (published < all) {
         if (known < all) {
-          // All at once: a branch between them would wait for each. In the place of pieces that are none stands some
+          // All at once: a branch between them would wait for each. In the place of tiles that are none stands some
           // other.
-          bool there[kCarriedRows];
+          bool there[kCarryRows];
           CELLC_UNROLL()
-          for (int i = 0; i < kCarriedRows; ++i) {
-            const int of = i * kCarriedParts + part;
-            there[i] = this->look_at_map(first_piece + (of < all ? of : all - 1), own[i]) || !real;
+          for (int i = 0; i < kCarryRows; ++i) {
+            const int of = i * kCarryParts + part;
+            there[i] = this->look_at_map(first_tile + (of < all ? of : all - 1), own[i]) || !real;
           }
           int run = 0;
           CELLC_UNROLL()
-          for (int i = 0; i < kCarriedRows; ++i) {
+          for (int i = 0; i < kCarryRows; ++i) {
             const unsigned lacking = __ballot_sync(0xffffffffu, !there[i]);
-            if (run == i * kCarriedParts)
-              run += lacking ? (__ffs(static_cast<int>(lacking)) - 1) / kCarriedChannels : kCarriedParts;
+            if (run == i * kCarryParts)
+              run += lacking ? (__ffs(static_cast<int>(lacking)) - 1) / kCarryChannels : kCarryParts;
           }
           if (run > all) run = all;
           if (run > known) {
             CELLC_UNROLL()
-            for (int i = 0; i < kCarriedRows; ++i) {
-              if (run <= i * kCarriedParts || known >= (i + 1) * kCarriedParts) continue;
+            for (int i = 0; i < kCarryRows; ++i) {
+              if (run <= i * kCarryParts || known >= (i + 1) * kCarryParts) continue;
               composed[i] = own[i];
               CELLC_UNROLL(1)
-              for (int by = kCarriedChannels; by < kWarp; by *= 2) {
+              for (int by = kCarryChannels; by < kWarp; by *= 2) {
                 Map before = composed[i];
                 before.shuffle_up(by);
                 if (thread >= by) composed[i].after(before);
               }
               if (i == 0) continue;
               Map row = composed[i > 0 ? i - 1 : 0];
-              if constexpr (kCarriedParts > 1) row.shuffle(kWarp - kCarriedChannels + thread % kCarriedChannels);
+              if constexpr (kCarryParts > 1) row.shuffle(kWarp - kCarryChannels + thread % kCarryChannels);
               composed[i].after(row);
             }
             known = run;
@@ -348,43 +348,43 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         // Of all or none, though a thread may see it before another does.
         if (!mine) mine = __all_sync(0xffffffffu, !real || take(window, state));
         if (!mine || published == known) continue;
-        Real end[kCarriedRows][Step::kStates];
+        Real end[kCarryRows][Step::kStates];
         CELLC_UNROLL()
-        for (int i = 0; i < kCarriedRows; ++i) {
+        for (int i = 0; i < kCarryRows; ++i) {
           CELLC_UNROLL()
           for (int e = 0; e < Step::kStates; ++e) end[i][e] = state[e];
           composed[i].move(end[i]);
           // First of all to the next one.
-          if (known == all && i * kCarriedParts + part == all - 1) hand(window + 1, end[i]);
+          if (known == all && i * kCarryParts + part == all - 1) hand(window + 1, end[i]);
         }
         CELLC_UNROLL()
-        for (int i = 0; i < kCarriedRows; ++i) {
-          piece = first_piece + i * kCarriedParts + part;
-          if (real && piece - first_piece >= published && piece - first_piece < known) publish_state(end[i]);
+        for (int i = 0; i < kCarryRows; ++i) {
+          tile = first_tile + i * kCarryParts + part;
+          if (real && tile - first_tile >= published && tile - first_tile < known) publish_state(end[i]);
         }
         published = known;
       }
     }
   }
 
-  // Pieces -------------------------------------------------------------------------------------------
+  // Tiles -------------------------------------------------------------------------------------------
 
   /// The map of the thread's steps, from no state in particular.
   CELLC_DEVICE void sweep_map(Map& map) {
-    Real param[1][(Carried::kHeld > 0 ? Carried::kHeld : 1)];
-    load_params<Carried>(lanes, lane, param);
-    const Uniforms<Carried> uniforms(lanes);
-    Real carried[Carried::kStates];
+    Real param[1][(StepWithTransition::kInvariants > 0 ? StepWithTransition::kInvariants : 1)];
+    load_params<StepWithTransition>(lanes, lane, param);
+    const Uniforms<StepWithTransition> uniforms(lanes);
+    Real carried[StepWithTransition::kStates];
     CELLC_UNROLL()
-    for (int e = 0; e < Carried::kStates; ++e) carried[e] = 0;
-    Carriers::identity(&carried[Step::kStates]);
-    this->template sweep<Carried>(param, uniforms, carried, typename Piece::Nothing());
+    for (int e = 0; e < StepWithTransition::kStates; ++e) carried[e] = 0;
+    Transitions::identity(&carried[Step::kStates]);
+    this->template sweep<StepWithTransition>(param, uniforms, carried, typename Tile::Nothing());
     map.identity();
     if (low < high) map.from(carried, &carried[Step::kStates]);
   }
-  /// From the thread's start. `after`: where the next piece starts, if that is known.
+  /// From the thread's start. `after`: where the next tile starts, if that is known.
   CELLC_DEVICE void sweep_rows(Real (&state)[Step::kStates], int turn, bool known, Real (&after)[Step::kStates]) {
-    typename Piece::Following next = this->follow(state);
+    typename Tile::Following next = this->follow(state);
     if (kChecks && part == kScanParts - 1 && warp + 1 < warps && next.there) {
       Map before;
       fetch(befores(turn), warp + 1, before);
@@ -392,38 +392,38 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       for (int e = 0; e < Step::kStates; ++e) next.start[e] = starts()[e * kScanChannels + channel];
       before.move(next.start);
     }
-    Real param[1][(Step::kHeld > 0 ? Step::kHeld : 1)];
+    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     if constexpr (kStaged) {
-      this->template sweep<Step>(param, uniforms, state, typename Piece::Staged(*this));
+      this->template sweep<Step>(param, uniforms, state, typename Tile::Staged(*this));
       leaves = is_bulk_out();
       if (leaves)
         copy_out();
       else
         this->write_staged(first);
     } else {
-      this->template sweep<Step>(param, uniforms, state, typename Piece::Direct(*this));
+      this->template sweep<Step>(param, uniforms, state, typename Tile::Direct(*this));
     }
     if (real && low < high && begin + high == lane[0].steps) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
     }
-    if (kChecks && ends_piece() && next.there) {
-      // Its carrier has published the state before, and so this one, or is about to.
-      while (!known) known = this->look_at_state(piece, after);
+    if (kChecks && ends_tile() && next.there) {
+      // Its carry block has published the state before, and so this one, or is about to.
+      while (!known) known = this->look_at_state(tile, after);
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) next.start[e] = after[e];
     }
     off = this->is_off(param, uniforms, state, next, at(turn)->chain) || off;
   }
-  CELLC_DEVICE bool ends_piece() const { return warp == warps - 1 && part == kScanParts - 1; }
+  CELLC_DEVICE bool ends_tile() const { return warp == warps - 1 && part == kScanParts - 1; }
 
   /// Whether the engine copies the warp's rows.
   CELLC_DEVICE bool is_bulk() const {
     bool all = kBulk && kCopy != ScanCopy::Each && Step::kInputs > 0 && !lanes.reverse && first >= 0 &&
                first + kScanSteps * kScanParts <= lane[0].steps;
-    if constexpr (kCopy == ScanCopy::Rows) {
+    if constexpr (kCopy == ScanCopy::Contiguous) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e)
         all = all && this->input_stride(e) == kScanChannels;  // there is no other group
@@ -480,7 +480,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     __syncwarp();
   }
 
-  /// Finds out which pieces the block works on.
+  /// Finds out which tiles the block works on.
   CELLC_DEVICE void draw_tickets() {
     channel = part = 0;
     bool draws = true;
@@ -489,7 +489,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         if constexpr (kChecks) {
           __syncthreads();
           if (thread == 0) tell_finished(scan, this->call, tickets);
-          if (*flagged()) mend<kCopy>(scan, warps, flagged(), false);  // comes to its barriers
+          if (*flagged()) repair<kCopy>(scan, warps, flagged(), false);  // comes to its barriers
         }
         return;
       }
@@ -505,7 +505,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   }
 
   CELLC_DEVICE void run() {
-    if (static_cast<int>(blockIdx.x) < scan.carriers) {
+    if (static_cast<int>(blockIdx.x) < scan.carry_blocks) {
       __syncthreads();  // all of the block have read this call's number
       if (threadIdx.x == 0) add_release(&scan.control->carrying, 1);
       carry(static_cast<int>(blockIdx.x));
@@ -520,8 +520,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       bulk_fence();
     }
     if (kChecks && threadIdx.x == 0) *flagged() = 0;  // looked at behind many barriers
-    const bool publishes = ends_piece();
-    // Of the piece whose start is looked for next: what lies before the thread's steps.
+    const bool publishes = ends_tile();
+    // Of the tile whose start is looked for next: what lies before the thread's steps.
     Map prefix;
     prefix.identity();
     for (int turn = -kAhead;; ++turn) {
@@ -532,8 +532,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
           if (off) *flagged() = 1;
           __syncthreads();
           if (*flagged()) {
-            await_finished(scan, this->call, static_cast<unsigned>(chains()) * scan.pieces);
-            mend<kCopy>(scan, warps, flagged(), false);
+            await_finished(scan, this->call, static_cast<unsigned>(chains()) * scan.tiles);
+            repair<kCopy>(scan, warps, flagged(), false);
           }
         }
         return;
@@ -544,15 +544,15 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       bool known = true;
       if (asks) {
         enter(turn - 1);
-        if (piece == 0)
+        if (tile == 0)
           first_state(state);
         else if (real)
-          known = this->look_at_state(piece - 1, state);
+          known = this->look_at_state(tile - 1, state);
       }
       bool ended = false;
-      if (kChecks && writes && ends_piece()) {
+      if (kChecks && writes && ends_tile()) {
         enter(turn - 1);
-        if (real && !is_last) ended = this->look_at_state(piece, after);
+        if (real && !is_last) ended = this->look_at_state(tile, after);
       }
       Map own;
       if (sweeps) {
@@ -572,7 +572,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       if (sweeps) {
         Map before;
         compose_before(totals(turn), before);
-        Map whole = own;  // in who publishes, all of the piece
+        Map whole = own;  // in who publishes, all of the tile
         whole.after(before);
         own.shuffle_up(kScanChannels);
         if (part == 0) own.identity();
@@ -594,7 +594,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       }
       if (writes) enter(turn - 1);
       if (asks) {
-        while (!known) known = this->look_at_state(piece - 1, state);
+        while (!known) known = this->look_at_state(tile - 1, state);
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) starts()[e * kScanChannels + channel] = state[e];
       }
@@ -616,13 +616,13 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   }
 };
 
-/// Blocks of any number of warps, beside the one that draws tickets, in any number beside the carriers.
+/// Blocks of any number of warps, beside the one that draws tickets, in any number beside the carry blocks.
 template <ScanCopy kCopy>
 CELLC_DEVICE void scan_stream(const Scan& scan) {
   static_assert(kScanChannels >= 1 && kScanChannels <= kWarp && (kScanChannels & (kScanChannels - 1)) == 0);
   static_assert(kCopy != ScanCopy::Time || kScanChannels <= kChunk);
-  static_assert(kCopy != ScanCopy::Rows || kScanChannels * sizeof(Stored) >= 16);
-  static_assert(kScanBuffers >= 3 && kScanBuffers + 2 <= kPieceRing && sizeof(PieceAt) % 8 == 0);
+  static_assert(kCopy != ScanCopy::Contiguous || kScanChannels * sizeof(Stored) >= 16);
+  static_assert(kScanBuffers >= 3 && kScanBuffers + 2 <= kTileRing && sizeof(TileAt) % 8 == 0);
   CELLC_DYNAMIC_SHARED(char, scan_shared);
   ScanStream<kCopy>(scan, scan_shared).run();
 }

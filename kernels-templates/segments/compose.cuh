@@ -1,7 +1,7 @@
 // Where segments should start: along every chain (a channel of a sequence) the recurrence of segmented.cuh over
 // the boundaries between its segments, cut among the threads of a block.
 //
-// Needs carriers.cuh, bends.cuh and segments.cuh.
+// Needs transitions.cuh, hermite.cuh and segments.cuh.
 #pragma once
 
 namespace cellc {
@@ -9,38 +9,38 @@ namespace cellc {
 /// What is known of the maps over segments.
 enum class Maps {
   Lines,  ///< a slope, or none
-  Bent,   ///< segments have been run twice (bends.cuh), near where they should start
+  Bent,   ///< segments have been run twice (hermite.cuh), near where they should start
   Pairs,
-  Triples  ///< from either side of it (bundles.cuh), and from between
+  Triples  ///< from either side of it (multistart.cuh), and from between
 };
 
 /// What composing reads and writes. By value, where a reference to a kernel's arguments would have pointers read again
 /// after every store.
 struct Chains {
   struct Run {
-    Real *began, *ended, *starts, *carriers;
+    Real *began, *ended, *starts, *transitions;
     const Runs* runs;
   } run;
   struct Shape {
     long long sequences, channels;
     int segments;
   } lanes;
-  Slack slack;  ///< what may stay as it is
+  ResidualBudget slack;  ///< what may stay as it is
   Maps maps;
-  bool bends;  ///< the maps' lines are tangents that a polynomial tells where to draw
+  bool hermite;  ///< the maps' lines are tangents that a polynomial tells where to draw
   long long count;
-  Crew crew;
+  ActiveBlocks active_blocks;
   int thread, warp, warps;
 
   template <class Work>
-  CELLC_DEVICE Chains(const Work& work, Maps maps, Slack slack)
-      : run{work.run.began, work.run.ended, work.run.starts, work.run.carriers, work.run.runs},
+  CELLC_DEVICE Chains(const Work& work, Maps maps, ResidualBudget slack)
+      : run{work.run.began, work.run.ended, work.run.starts, work.run.transitions, work.run.runs},
         lanes{work.lanes.sequences, work.lanes.channels, work.lanes.segments},
         slack(slack),
         maps(maps),
-        bends(kBends && maps != Maps::Lines),
+        hermite(kHermite && maps != Maps::Lines),
         count(work.count),
-        crew(work.crew),
+        active_blocks(work.active_blocks),
         thread(work.thread),
         warp(work.warp),
         warps(work.warps) {}
@@ -64,8 +64,8 @@ CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const Lane
 /// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the
 /// tangent midway. `to`: about where the first of these lanes should start, and then the one after them.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], const Chains& work, const LaneOf& lane_of,
-                            Real& to) {
+CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], HermiteMap (&bend)[kBatch], const Chains& work,
+                            const LaneOf& lane_of, Real& to) {
   const bool last =
       work.maps == Maps::Bent;  // the last run stands where all lanes' do, otherwise among the lane's runs
   Runs runs[kBatch];
@@ -86,7 +86,7 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], con
     for (int i = 0; i < kBatch; ++i) {
       batch[i].began[0] = i + 1 < kBatch ? runs[i + 1 < kBatch ? i + 1 : i].start[2] : right;
       batch[i].end[0] = runs[i].end[2];
-      batch[i].carrier[0] = runs[i].slope[2];
+      batch[i].transition[0] = runs[i].slope[2];
       began[i] = runs[i].start[2];
     }
   }
@@ -101,8 +101,8 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], Bend (&bend)[kBatch], con
   }
   CELLC_UNROLL(kAbreast)
   for (int i = 0; i < kBatch; ++i) {
-    bend[i].fit(batch[i].end[0], batch[i].carrier[0], Real(64) * work.slack.tolerance);
-    if (!last) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].carrier[0]);
+    bend[i].fit(batch[i].end[0], batch[i].transition[0], Real(64) * work.slack.tolerance);
+    if (!last) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].transition[0]);
   }
 }
 
@@ -129,8 +129,8 @@ CELLC_DEVICE void join(Map& map, Change& change, Map* totals, int group) {
 /// New starts of all chains. A chain is cut among `parts` groups of `group` threads of a block, whose
 /// maps are composed: within a warp by shuffles, between warps through shared memory. Neighbouring
 /// threads take neighbouring chains, since a multiprocessor can wait for few lines of memory at once.
-/// Where maps bend, the slope that each has where its segment should now start is left as its carrier.
-/// A template, so that what other carriers lack is not compiled with them.
+/// Where maps bend, the slope that each has where its segment should now start is left as its transition.
+/// A template, so that what other transitions lack is not compiled with them.
 template <class Of>
 CELLC_APART void compose(const Chains work, int group, int parts) {
   const auto lanes = work.lanes;
@@ -141,11 +141,11 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
   const long long chains = lanes.sequences * lanes.channels;
   const int length = (lanes.segments + parts - 1) / parts;
   const long long step =
-      kShares ? static_cast<long long>(work.crew.size) * group : static_cast<long long>(work.warps) * kWarp;
+      kShares ? static_cast<long long>(work.active_blocks.size) * group : static_cast<long long>(work.warps) * kWarp;
   // A part of one batch is kept from turn to turn. A longer one is read again, and its tangents are drawn again where
   // the last walk drew them, which is left where starts will be.
   const bool whole = length <= kBatch;
-  for (long long chain0 = kShares ? static_cast<long long>(work.crew.rank) * group
+  for (long long chain0 = kShares ? static_cast<long long>(work.active_blocks.rank) * group
                                   : static_cast<long long>(work.warp) * kWarp;
        chain0 < chains; chain0 += step) {
     const int mine = kShares ? thread % group : thread;
@@ -160,10 +160,10 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
     if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : 1) * lanes.channels);
     // Boundaries in batches: what one needs is read before any of them is worked on.
     typename Of::Boundary batch[kBatch];
-    Bend bend[kBatch];
+    HermiteMap bend[kBatch];
     // Turns count down. Even ones compose the maps of the parts, odd ones walk each part from where it begins;
     // a single part is only walked. Where maps bend, earlier walks find where their slopes are needed.
-    const int first_turn = (parts > 1 ? 2 : 1) * (!work.bends ? 1 : maps == Maps::Bent ? 2 : 3);
+    const int first_turn = (parts > 1 ? 2 : 1) * (!work.hermite ? 1 : maps == Maps::Bent ? 2 : 3);
     CELLC_UNROLL(1)
     for (int turn = first_turn; turn > 0; --turn) {
       const bool walks = !kShares || parts == 1 || turn % 2, last = turn == 1;
@@ -173,7 +173,7 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
         change.begin(work, lane0);
       else if (settles && begin > 1)
         change.settle(work, before);
-      const bool redraws = work.bends && !walks && !whole && turn < first_turn;
+      const bool redraws = work.hermite && !walks && !whole && turn < first_turn;
       Real to = settles ? before.end[0] : Real(0), drawn[kBatch] = {};
       for (int s = begin; s < end; s += kBatch) {
         if (turn == first_turn || !whole) {
@@ -181,8 +181,8 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
           const auto lane_of = [&](int i) {
             return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels;
           };
-          if (maps == Maps::Lines || !kBends) read(batch, work, lane_of);
-          if constexpr (kBends) {
+          if (maps == Maps::Lines || !kHermite) read(batch, work, lane_of);
+          if constexpr (kHermite) {
             if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, to);
             if (redraws) {
               CELLC_UNROLL()
@@ -194,12 +194,12 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
         for (int i = 0; i < kBatch; ++i) {
           if (s + i >= end) continue;
           const long long lane = lane0 + (s + i) * lanes.channels;
-          if constexpr (kBends) {
-            if (redraws || (work.bends && walks))
-              bend[i].follow(walks ? change.by[0] : drawn[i], batch[i].end[0], batch[i].carrier[0]);
-            if (work.bends && walks && real) {
+          if constexpr (kHermite) {
+            if (redraws || (work.hermite && walks))
+              bend[i].follow(walks ? change.by[0] : drawn[i], batch[i].end[0], batch[i].transition[0]);
+            if (work.hermite && walks && real) {
               if (last)
-                work.at(work.run.carriers, 0, lane - lanes.channels) = batch[i].carrier[0];
+                work.at(work.run.transitions, 0, lane - lanes.channels) = batch[i].transition[0];
               else if (!whole)
                 work.at(work.run.starts, 0, lane) = change.by[0];
             }

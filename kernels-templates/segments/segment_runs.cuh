@@ -1,7 +1,7 @@
-// What the phases of segmented.cuh do to the segments of one warp: the sweep and its check, runs with carriers, how
+// What the phases of segmented.cuh do to the segments of one warp: the sweep and its check, runs with transitions, how
 // boundaries are looked at between them, and the walk along chains in the end.
 //
-// Needs segments.cuh and carriers.cuh.
+// Needs segments.cuh and transitions.cuh.
 #pragma once
 
 namespace cellc {
@@ -11,14 +11,14 @@ struct SegmentedRun {
   const Segmented& run;
   const Lanes& lanes;
   Stored* memory;
-  long long count;  // of lanes
-  Crew crew;        // who works
+  long long count;             // of lanes
+  ActiveBlocks active_blocks;  // who works
   int thread, warp, warps;
-  unsigned call, passed;  // barriers, modulo 3
-  Tally* of;              // this call's
-  bool bundled = false;   // the sweep began from what bundles found
-  bool sparse = false;    // few segments will run again
-  bool hopeless = false;  // whatever segments start from grows: what is walked will not merge with what stands
+  unsigned call, passed;      // barriers, modulo 3
+  Tally* of;                  // this call's
+  bool multistarted = false;  // the sweep began from what multistarts found
+  bool sparse = false;        // few segments will run again
+  bool hopeless = false;      // whatever segments start from grows: what is walked will not merge with what stands
   /// What this thread has seen since it last reported: many threads' atomics on one word would be waited for.
   struct Seen {
     Real residual = 0, growth = 0;
@@ -27,29 +27,29 @@ struct SegmentedRun {
   CELLC_DEVICE SegmentedRun(const Segmented& run, Stored* shared)
       : run(run),
         lanes(run.lanes),
-        memory(shared + threadIdx.x / kWarp * kStageEntries<Carried>),
+        memory(shared + threadIdx.x / kWarp * kStageEntries<StepWithTransition>),
         count(lanes.sequences * static_cast<long long>(lanes.segments) * lanes.channels),
         thread(threadIdx.x % kWarp) {
-    enlist({blockIdx.x, gridDim.x});
+    join_crew({blockIdx.x, gridDim.x});
   }
   CELLC_DEVICE void begin_call(unsigned number, unsigned barriers) {
     call = number;
     passed = barriers;
     of = run.control->of + (call & 1);
   }
-  CELLC_DEVICE void enlist(Crew with) {
+  CELLC_DEVICE void join_crew(ActiveBlocks with) {
     const int per_block = blockDim.x / kWarp;
-    crew = with;
-    warp = crew.rank * per_block + threadIdx.x / kWarp;
-    warps = crew.size * per_block;
+    active_blocks = with;
+    warp = active_blocks.rank * per_block + threadIdx.x / kWarp;
+    warps = active_blocks.size * per_block;
   }
-  /// The first barrier of a call. Who comes out of it without a crew is done.
+  /// The first barrier of a call. Who comes out of it without a place among the active blocks is done.
   template <bool kOrders>
   CELLC_DEVICE unsigned gather(unsigned own) {
     const Gathered all = kOrders ? gather_in_order(&run.control->grid, passed, own)
                                  : cellc::gather<false>(&run.control->grid, passed, own);
     passed = all.passed;
-    enlist(all.crew);
+    join_crew(all.active_blocks);
     // After a call the compiler no longer knows that the threads of a warp are together, and would have every vote of
     // the sweep ask for it.
     if (kOrders) __syncthreads();
@@ -57,7 +57,7 @@ struct SegmentedRun {
   }
   /// Every other one.
   CELLC_DEVICE unsigned sum(unsigned own) {
-    const unsigned all = sum_in_order(&run.control->grid, passed++, own, crew);
+    const unsigned all = sum_in_order(&run.control->grid, passed++, own, active_blocks);
     __syncthreads();
     return all;
   }
@@ -67,7 +67,7 @@ struct SegmentedRun {
     while (tile + warps < tiles) tile += warps;
     return tile < tiles ? tile : -1;
   }
-  CELLC_DEVICE bool leads() const { return crew.rank == 0 && threadIdx.x == 0; }
+  CELLC_DEVICE bool is_leader() const { return active_blocks.rank == 0 && threadIdx.x == 0; }
 
   CELLC_DEVICE long long first_lane(long long tile) const { return tile * kTile + thread * kWidth; }
   CELLC_DEVICE Real& at(Real* array, int entry, long long lane) const { return array[entry * count + lane]; }
@@ -105,7 +105,7 @@ struct SegmentedRun {
   /// takes longer, since it stands in the loop of the walk.) Where lanes are many, tiles wait for later ones, and a
   /// warp's last comes first.
   ///
-  /// `composed`: from the composed starts, whose slopes are carriers already; otherwise burn_in steps early.
+  /// `composed`: from the composed starts, whose slopes are transitions already; otherwise burn_in steps early.
   /// Returns how many lanes of this thread end elsewhere than where the next segment began. Composed starts tell
   /// nothing of run-ups.
   CELLC_DEVICE unsigned sweep(long long tile, const Lane (&lane)[kWidth], int burn_in, bool composed) {
@@ -133,7 +133,7 @@ struct SegmentedRun {
               state[v][e] =
                   composed && !empty && lane[v].segment > 0 ? at(run.starts, e, own + v) : start_of(lanes, lane[v], e);
             CELLC_UNROLL()
-            for (int e = 0; e < Step::kHeld; ++e) beyond[v].param[e] = param[v][e];
+            for (int e = 0; e < Step::kInvariants; ++e) beyond[v].param[e] = param[v][e];
             if (checks) beyond[v].read_inputs(lanes, lane[v], last);
           }
           rows.begin(lanes, lane[0], begin);
@@ -156,7 +156,7 @@ struct SegmentedRun {
       CELLC_UNROLL()
       for (int v = 0; v < kWidth; ++v) {
         keep_end(own, lane[v], v, state[v]);
-        if (!composed) keep_carriers<Step>(own, v, state[v]);
+        if (!composed) keep_transitions<Step>(own, v, state[v]);
       }
     }
     __syncwarp();  // the next segment may be another thread's of this warp
@@ -167,26 +167,26 @@ struct SegmentedRun {
   static CELLC_DEVICE void identity(Real (&state)[kWidth][Cell::kStates]) {
     if constexpr (Cell::kStates > Step::kStates) {
       CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) Carriers::identity(&state[v][Step::kStates]);
+      for (int v = 0; v < kWidth; ++v) Transitions::identity(&state[v][Step::kStates]);
     }
   }
-  /// By how much a lane grows what it starts from, as far as its carriers know.
+  /// By how much a lane grows what it starts from, as far as its transitions know.
   CELLC_DEVICE Real growth_of(long long lane) const {
-    Real carrier[kCarriers ? kCarriers : 1];
+    Real transition[kTransitions ? kTransitions : 1];
     CELLC_UNROLL()
-    for (int c = 0; c < kCarriers; ++c) carrier[c] = at(run.carriers, c, lane);
-    return kCarriers ? Carriers::growth(carrier) : Real(0);
+    for (int c = 0; c < kTransitions; ++c) transition[c] = at(run.transitions, c, lane);
+    return kTransitions ? Transitions::growth(transition) : Real(0);
   }
   /// Of a round. In the first ones most warps run anyway: what they mend now is not left for a round in which few would
   /// run. Later ones, in which few chains are off and each costs as much, leave about what the promise allows. Where
   /// every step is a boundary, what each leaves adds up.
-  CELLC_DEVICE Slack slack(int round) const {
+  CELLC_DEVICE ResidualBudget slack(int round) const {
     const Real all = run.tolerance, little = all / 8;
     if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
-    return round < 3 ? Slack{all, little, all} : Slack{all, all / 2, all / 2};
+    return round < 3 ? ResidualBudget{all, little, all} : ResidualBudget{all, all / 2, all / 2};
   }
-  CELLC_DEVICE Real grew(const Real* carrier) {
-    const Real growth = Carriers::growth(carrier);
+  CELLC_DEVICE Real grew(const Real* transition) {
+    const Real growth = Transitions::growth(transition);
     if (is_finite(growth) && growth > seen.growth) seen.growth = growth;
     return growth;
   }
@@ -198,17 +198,17 @@ struct SegmentedRun {
   }
   /// By how much the segment has grown a difference; 0 where nobody can tell.
   template <class Cell>
-  CELLC_DEVICE Real keep_carriers(long long own, int v, const Real* state) {
-    Real carrier[kCarriers ? kCarriers : 1], growth = 0;
+  CELLC_DEVICE Real keep_transitions(long long own, int v, const Real* state) {
+    Real transition[kTransitions ? kTransitions : 1], growth = 0;
     if constexpr (Cell::kStates > Step::kStates) {
       CELLC_UNROLL()
-      for (int c = 0; c < kCarriers; ++c) carrier[c] = state[Step::kStates + c];
-      growth = grew(carrier);
+      for (int c = 0; c < kTransitions; ++c) transition[c] = state[Step::kStates + c];
+      growth = grew(transition);
     } else {
-      Carriers::forget(carrier, state);
+      Transitions::forget(transition, state);
     }
     CELLC_UNROLL()
-    for (int c = 0; c < kCarriers; ++c) at(run.carriers, c, own + v) = carrier[c];
+    for (int c = 0; c < kTransitions; ++c) at(run.transitions, c, own + v) = transition[c];
     return growth;
   }
 
@@ -216,7 +216,7 @@ struct SegmentedRun {
   CELLC_DEVICE unsigned check(long long own, bool checks, const Real (&ended)[kWidth][Step::kStates],
                               const Probe (&beyond)[kWidth], int burn_in, bool composed) {
     unsigned missed = 0;
-    Patience patience;
+    SpinLimit patience;
     Real began[kWidth][Step::kStates] = {};
     bool there[kWidth] = {};
     CELLC_UNROLL()
@@ -235,7 +235,8 @@ struct SegmentedRun {
         if (there[v] && r <= left)
           note(r);
         else
-          ++missed, need = !there[v] || composed || run.carries >= 0 ? -1 : classify(ended[v], began[v], burn_in);
+          ++missed,
+              need = !there[v] || composed || run.measures_slope >= 0 ? -1 : classify(ended[v], began[v], burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
         CELLC_UNROLL(1)
@@ -308,9 +309,9 @@ struct SegmentedRun {
     seen = Seen{};
   }
 
-  // With carriers --------------------------------------------------------------------------------------
+  // With transitions --------------------------------------------------------------------------------------
 
-  /// What one warp runs with carriers. One piece of code serves all three: what is not there is neither
+  /// What one warp runs with transitions. One piece of code serves all three: what is not there is neither
   /// compiled nor fetched.
   enum Pass {
     First,  ///< the first sweep, where the last call's data did not forget
@@ -323,7 +324,7 @@ struct SegmentedRun {
   CELLC_DEVICE void carried(Pass pass, int round, long long tile, int burn_in, Real tolerance, unsigned& ran,
                             unsigned& expand) {
     const long long place = tile * kTile + thread * kWidth, own = place < count ? place : count - 1;
-    const Slack may_stay = slack(round);
+    const ResidualBudget may_stay = slack(round);
     Lane lane[kWidth];
     bool open[kWidth];
     Real left[kWidth];
@@ -358,10 +359,10 @@ struct SegmentedRun {
       many += open[v];
       if (pass == Look) continue;
       if (open[v] || round == 0) run.off[own + v] = open[v] ? round + 1 : 0;
-      if constexpr (kBends) {
-        if (round == 0 && !bundled) {
+      if constexpr (kHermite) {
+        if (round == 0 && !multistarted) {
           Runs& runs = run.runs[own + v];
-          const Real ended = at(run.ended, 0, own + v), slope = at(run.carriers, 0, own + v);
+          const Real ended = at(run.ended, 0, own + v), slope = at(run.transitions, 0, own + v);
           CELLC_UNROLL()
           for (int r = 0; r < 3; ++r) {
             runs.start[r] = began[0];
@@ -378,8 +379,8 @@ struct SegmentedRun {
 
     const long long first = first_step(lane[0]), last = last_step(lane[0]);
     const long long begin = pass != First ? first : first > burn_in ? first - burn_in : 0;
-    Real state[kWidth][Carried::kStates];
-    Standing rows(lanes, lane, begin, last);
+    Real state[kWidth][StepWithTransition::kStates];
+    BoundaryState rows(lanes, lane, begin, last);
     bool runs = kRows;
     CELLC_UNROLL()
     for (int v = 0; v < kWidth; ++v) {
@@ -389,13 +390,13 @@ struct SegmentedRun {
         state[v][e] = !open[v] ? Real(0) : pass == First ? start_of(lanes, lane[v], e) : at(run.starts, e, own + v);
       if (pass == Again && open[v]) rows.look_ahead(v, begin);
     }
-    identity<Carried>(state);
+    identity<StepWithTransition>(state);
     bool writes[kWidth] = {};
-    walk<Carried, kRows, false, kTogether<Carried>>(
+    walk<StepWithTransition, kRows, false, kTogether<StepWithTransition>>(
         lanes, lane, begin, runs ? last : begin, state, memory, [](const auto&) {},
         [&](long long t, auto& now) {
           if (t == first) {
-            identity<Carried>(now);
+            identity<StepWithTransition>(now);
             CELLC_UNROLL()
             for (int v = 0; v < kWidth; ++v) {
               writes[v] = open[v];
@@ -418,7 +419,7 @@ struct SegmentedRun {
     for (int v = 0; v < kWidth; ++v) {
       if (!open[v]) continue;
       keep_end(own, lane[v], v, state[v]);
-      const Real growth = keep_carriers<Carried>(own, v, state[v]);
+      const Real growth = keep_transitions<StepWithTransition>(own, v, state[v]);
       if (pass == First) ran += !(growth <= remembers());
       expand += !(growth <= Real(1));
     }
@@ -427,7 +428,7 @@ struct SegmentedRun {
   /// step's residual is their difference, and all that follows may stay (but for a first row, below). Rounded rows do
   /// not tell a residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
   /// step, where every such difference would be left in the result and add up.
-  CELLC_DEVICE bool merges(Standing& rows, int v, const Real* now, long long t, Real left) {
+  CELLC_DEVICE bool merges(BoundaryState& rows, int v, const Real* now, long long t, Real left) {
     if (kNarrow || lanes.segment == 1 || !rows.is_due(t)) return false;
     const Real far = rows.difference(v, now, t);
     // The first row only where it is the same: its boundary will be judged by what it was begun from now, and what may
@@ -443,7 +444,7 @@ struct SegmentedRun {
     return static_cast<bool>(kRows ? __any_sync(0xffffffffu, any) : any);
   }
 
-  /// One pass over all tiles with carriers, counted as carried() says.
+  /// One pass over all tiles with transitions, counted as carried() says.
   CELLC_DEVICE unsigned all_tiles(Pass pass, int round, int burn_in, Real tolerance, unsigned& expand) {
     unsigned ran = 0;
     for (long long tile = warp; tile * kTile < count; tile += warps)
@@ -524,7 +525,7 @@ struct SegmentedRun {
       chains_here += walks[v] && place + v < chains;
     }
     const long long begin = first_step(lane[0]), last = lane[0].steps;
-    Standing rows(lanes, lane, begin, last);
+    BoundaryState rows(lanes, lane, begin, last);
     Real state[kWidth][Step::kStates] = {};
     // The segment that begins here or later. Where all of a thread's chains are open it does not ask where segments
     // begin: that took a fifth of the time of a cell of three operations.

@@ -7,7 +7,7 @@
 //            (a channel of a sequence), start(s) = end(s-1) + P(s-1) (start(s-1) - old start(s-1)).
 //            P is the product of the Jacobians over a segment where it was carried along (multiple
 //            shooting with Newton), else 0 (the left neighbour's end as it is); from the second round on
-//            the map over a segment is not its tangent, but a cubic (bends.cuh)
+//            the map over a segment is not its tangent, but a cubic (hermite.cuh)
 //   repair   segments whose first step is off are run again from there, until what they would write is
 //            what stands there; compose again
 //   tail     what rounds do not settle is walked along its chain, through segment after segment, until it merges
@@ -16,10 +16,10 @@
 // Nothing returns to the host to decide. All blocks work together from the first barrier on, or else one does it all
 // (gather of preamble.cuh).
 //
-// Where the last call's data did not forget, a pass of bundles.cuh and a composition come before the sweep, which then
-// begins where segments should.
+// Where the last call's data did not forget, a pass of multistart.cuh and a composition come before the sweep, which
+// then begins where segments should.
 //
-// Needs segment_runs.cuh, compose.cuh and bundles.cuh.
+// Needs segment_runs.cuh, compose.cuh and multistart.cuh.
 #pragma once
 
 namespace cellc {
@@ -30,8 +30,8 @@ struct Before {
   float residual;              ///< the largest at a boundary
 
   /// Of the tally whose turn comes after this call. Its other entries are cleared by others.
-  CELLC_DEVICE Before(const Control& control, Tally& last, bool leads) : enough(0), too_short(0), residual(0) {
-    if (!leads) return;
+  CELLC_DEVICE Before(const Control& control, Tally& last, bool is_leader) : enough(0), too_short(0), residual(0) {
+    if (!is_leader) return;
     enough = control.enough;
     too_short = control.too_short;
     residual = __uint_as_float(last.worst_residual);
@@ -46,7 +46,7 @@ CELLC_DEVICE void shorten(const Segmented& run, const Before& before, int burn_i
   Control* const c = run.control;
   c->burn_in = burn_in;
   c->enough = burn_in;
-  c->slow = c->carries = 0;
+  c->slow = c->measures_slope = 0;
   if (before.enough != static_cast<unsigned>(burn_in)) return;
   const float residual = before.residual > 1e-10f ? before.residual : 1e-10f;
   const float less =
@@ -72,10 +72,11 @@ CELLC_APART void learn(const Segmented& run, unsigned slower, int burn_in) {
   c->slow = slower;
   // Few are repaired in less time than a pass over everything takes, which counts otherwise than a sweep does: with one
   // limit for both, data near it would be taken the one way and the other in turn.
-  c->carries = kCarriers > 0 && static_cast<float>(slower) > (c->carries ? 0.001f : 0.003f) * boundaries;
+  c->measures_slope =
+      kTransitions > 0 && static_cast<float>(slower) > (c->measures_slope ? 0.001f : 0.003f) * boundaries;
   // Where most warps will run again for the slow, the others are mended with them. Without P a short run-up
   // would not tell the slow from the others the next time.
-  if (kCarriers > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;
+  if (kTransitions > 0 && static_cast<float>(slower) > 0.02f * boundaries) next = kSteps;
   c->burn_in = (next + kSteps - 1) / kSteps * kSteps;
   c->enough = 0;
   if (next > burn_in && burn_in > static_cast<int>(c->too_short)) c->too_short = burn_in;
@@ -114,8 +115,8 @@ constexpr int kPlannedRounds = 8;
 
 /// So many rounds of few lanes take as long as walking the sequence: then the two together take twice the better one at
 /// most. A round composes, looks and waits for the grid, which takes as long as 300 steps of a walk, and a step with
-/// carriers takes 1.6 of its steps (26 us for segments of 64 steps, 44 for 256, 232 for 1992, where a walk takes 64 ns
-/// a step).
+/// transitions takes 1.6 of its steps (26 us for segments of 64 steps, 44 for 256, 232 for 1992, where a walk takes 64
+/// ns a step).
 CELLC_DEVICE int rounds_of_a_walk(const Lanes& lanes) {
   const float segment = static_cast<float>(lanes.segment);
   return static_cast<int>(static_cast<float>(lanes.segments) * segment / (300.f + 1.6f * segment));
@@ -136,10 +137,11 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
   auto pass = Work::First;
   int round = 0;
   // Where the caller allows fewer than a plan has, it is so many.
-  const bool extends = run.carries < 0 && run.rounds >= kPlannedRounds && rounds_of_a_walk(run.lanes) > run.rounds;
+  const bool extends =
+      run.measures_slope < 0 && run.rounds >= kPlannedRounds && rounds_of_a_walk(run.lanes) > run.rounds;
   const int most = extends ? rounds_of_a_walk(run.lanes) : run.rounds;
   unsigned active = misses, repaired = 0;
-  if (run.carries < 0 && sweeps && early && 2 * misses > work.count) {
+  if (run.measures_slope < 0 && sweeps && early && 2 * misses > work.count) {
     // The first call on data that do not forget, or chaos, which is walked at once.
     work.sum(0);
     unsigned own = 0;
@@ -151,14 +153,14 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     if (!runs) {
       work.sum(0);  // what the sweep wrote is needed now
     } else {
-      // The one place from which lanes are run with carriers: each would be a copy of the walk.
+      // The one place from which lanes are run with transitions: each would be a copy of the walk.
       unsigned expand = 0;
       const unsigned own = work.all_tiles(pass, round, burn_in,
                                           pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, expand);
       if (pass == Work::Again && round == 0) work.count_in(&of->expanding, expand);
       if (pass == Work::First) {
         active = work.template gather<true>(own);
-        if (!work.crew.size) return;
+        if (!work.active_blocks.size) return;
         // Nearly every boundary is off, and the next pass sees which.
         slower = active;
         active = 1;
@@ -168,10 +170,10 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
       if (pass == Work::Again) {
         if (!sweeps && round == 0) misses = active;
         repaired += active;
-        if (work.leads()) of->ran[round & 15] = active;
+        if (work.is_leader()) of->ran[round & 15] = active;
         // Where most segments grow what they start from, starts cannot be known: chaos is walked.
         const unsigned expanding = *static_cast<volatile unsigned*>(&of->expanding);
-        work.hopeless = run.carries < 0 && round == 0 && active > work.count / 2 && expanding > active / 2;
+        work.hopeless = run.measures_slope < 0 && round == 0 && active > work.count / 2 && expanding > active / 2;
         ++round;
       }
       mark();
@@ -186,9 +188,9 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     // need few rounds more, and each costs a segment where walking costs the sequence.
     if (!work.hopeless && round < most && (run.fixed || round < 4 || active < misses / 2 || active < 32)) {
       // Newton's iteration, where it is asked for, is that and nothing better.
-      const Shares shares = shares_of(run.lanes, work.crew.size);
-      compose<Carriers>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)),
-                        shares.group, shares.parts);
+      const Shares shares = shares_of(run.lanes, work.active_blocks.size);
+      compose<Transitions>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)),
+                           shares.group, shares.parts);
       pass = Work::Again;
     } else {
       for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
@@ -201,12 +203,12 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     work.sum(0);
     mark();
   }
-  if (work.leads()) {
+  if (work.is_leader()) {
     of->misses = misses;
     of->repaired = repaired;
     of->rounds = round;
     of->phases = mark.count;
-    if (run.carries < 0) {
+    if (run.measures_slope < 0) {
       if (work.hopeless)
         for (unsigned& needed : control->needed) needed = 0;
       learn(run, slower && !work.hopeless ? slower : control->needed[kNeeds], burn_in);
@@ -218,7 +220,7 @@ template <bool kRows>
 CELLC_DEVICE void segmented(const Segmented& run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   Control* const control = run.control;
-  const unsigned calls = control->calls, seen = control->burn_in, carried = control->carries,
+  const unsigned calls = control->calls, seen = control->burn_in, carried = control->measures_slope,
                  passed = control->grid.passed;
   // While those are on their way.
   SegmentedRun<kRows> work(run, shared);
@@ -231,40 +233,42 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   work.begin_call(call, passed);
   const int learned = (static_cast<int>(seen) + kSteps - 1) / kSteps * kSteps,
             first = run.burn_in > kFirstRunUp ? run.burn_in : kFirstRunUp;
-  const int burn_in = run.carries >= 0 ? run.burn_in : learned ? learned : first;
+  const int burn_in = run.measures_slope >= 0 ? run.burn_in : learned ? learned : first;
   // All threads agree on these; by votes the compiler knows it, too, and lays the sweep out for whole warps.
-  const bool carries = __any_sync(0xffffffffu, run.carries < 0 ? carried != 0 : run.carries != 0);
-  const bool composed = kBends && __any_sync(0xffffffffu, run.carries < 0 && carries), sweeps = !carries || composed;
+  const bool measures_slope = __any_sync(0xffffffffu, run.measures_slope < 0 ? carried != 0 : run.measures_slope != 0);
+  const bool composed = kHermite && __any_sync(0xffffffffu, run.measures_slope < 0 && measures_slope),
+             sweeps = !measures_slope || composed;
   unsigned misses = 0, slower = 0;
-  work.bundled = composed;
+  work.multistarted = composed;
   Tally* const last = control->of + ((call + 1) & 1);
-  const Before before(*control, *last, work.leads());
-  Marks mark{work.leads() ? work.of->time : nullptr, 0};
+  const Before before(*control, *last, work.is_leader());
+  Marks mark{work.is_leader() ? work.of->time : nullptr, 0};
   mark();
   if (lanes_may_be_empty(run.lanes))
     for (long long tile = work.warp; tile < tiles; tile += work.warps) finish_empty(run.lanes, work.count, tile);
   if (blockIdx.x == gridDim.x - 1)
     for (unsigned i = threadIdx.x; i < sizeof(Tally) / 4; i += blockDim.x)
       if (reinterpret_cast<unsigned*>(last) + i != &last->worst_residual) reinterpret_cast<unsigned*>(last)[i] = 0;
-  if constexpr (kBends) {
+  if constexpr (kHermite) {
     if (composed) {
       unsigned own = 0;
       const bool three = run.lanes.segment < kLongSegment;
-      for (long long tile = work.warp; tile < tiles; tile += work.warps) own += run_bundles<kRows>(work, tile, three);
+      for (long long tile = work.warp; tile < tiles; tile += work.warps)
+        own += run_multistart<kRows>(work, tile, three);
       slower = work.template gather<true>(own);
-      if (!work.crew.size) return;
+      if (!work.active_blocks.size) return;
       mark();
-      const Shares shares = shares_of(run.lanes, work.crew.size);
-      const Slack none{run.tolerance, Real(0), Real(0)};  // nothing stands yet
-      compose<Carriers>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
+      const Shares shares = shares_of(run.lanes, work.active_blocks.size);
+      const ResidualBudget none{run.tolerance, Real(0), Real(0)};  // nothing stands yet
+      compose<Transitions>(Chains(work, three ? Maps::Triples : Maps::Pairs, none), shares.group, shares.parts);
       work.sum(0);
       mark();
     }
   }
   if (sweeps) {
     unsigned own = 0;
-    // Who goes on alone after the bundles begins with another tile than the one whose lanes have been resolved.
-    bool resolved = work.crew.size == gridDim.x;
+    // Who goes on alone after the multistarts begins with another tile than the one whose lanes have been resolved.
+    bool resolved = work.active_blocks.size == gridDim.x;
     for (long long tile = work.last_tile(tiles); tile >= 0; tile -= work.warps) {
       if (!resolved) resolve_own(run.lanes, work.first_lane(tile), work.count, lane);
       resolved = false;
@@ -273,22 +277,22 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     work.report();
     // Mostly nothing is off, and then nobody needs to see what another block has written.
     misses = composed ? work.sum(own) : work.template gather<false>(own);
-    if (!work.crew.size) return;
+    if (!work.active_blocks.size) return;
     mark();
   }
   if (__any_sync(0xffffffffu, !sweeps || misses)) {
     mend<kRows>(work, misses, slower, burn_in, sweeps, composed ? 0 : burn_in, mark);
-    if (!work.crew.size) return;
-  } else if (work.leads()) {
+    if (!work.active_blocks.size) return;
+  } else if (work.is_leader()) {
     work.of->phases = mark.count;
     if (composed)
       learn(run, slower, burn_in);
-    else if (run.carries < 0)
+    else if (run.measures_slope < 0)
       shorten(run, before, burn_in);
   }
-  if (work.leads()) {
+  if (work.is_leader()) {
     atomicMax(&work.of->ended, nanoseconds());
-    work.of->bundles = composed;
+    work.of->multistarts = composed;
     work.of->burn_in = static_cast<unsigned>(composed ? 0 : burn_in);
     control->calls = call;
     control->grid.passed = work.passed % 3;

@@ -12,7 +12,7 @@ struct Tally {
   unsigned rounds;
   unsigned growth;              ///< bits of a float: the largest factor by which a segment grew a difference
   unsigned phases;              ///< marks taken
-  unsigned bundles;             ///< the first pass was that of bundles.cuh, and the sweep began from what it found
+  unsigned multistarts;         ///< the first pass was that of multistart.cuh, and the sweep began from what it found
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
   unsigned ran[16];             ///< segments run again, by round
   unsigned expanding;           ///< of those in the first round: what they start from grows in them
@@ -26,7 +26,7 @@ struct Control {
   unsigned calls;
   // What the next call starts from.
   unsigned burn_in;          ///< steps; 0: the plan's
-  unsigned carries;          ///< the first sweep carries P
+  unsigned measures_slope;   ///< the first sweep carries P
   unsigned enough;           ///< steps of run-up with which the last call missed nothing; 0: it says nothing of that
   unsigned too_short;        ///< the longest run-up that was
   unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
@@ -45,12 +45,12 @@ struct Segmented {
   Lanes lanes;
   Control* control;
   unsigned long long* sent;  ///< [entry][half][lane]: the states that the first sweep wrote from, marked with the call
-  unsigned* off;   ///< by lane: one more than the last round in which it ran; for the tail: its boundary is off
-  Real* began;     ///< [entry][lane]: the state that a segment was started from, and then
-  Real* ended;     ///< the state at its end
-  Real* starts;    ///< the state that it should start from
-  Real* carriers;  ///< [carrier][lane]
-  Runs* runs;      ///< kBends: by lane
+  unsigned* off;      ///< by lane: one more than the last round in which it ran; for the tail: its boundary is off
+  Real* began;        ///< [entry][lane]: the state that a segment was started from, and then
+  Real* ended;        ///< the state at its end
+  Real* starts;       ///< the state that it should start from
+  Real* transitions;  ///< [transition][lane]
+  Runs* runs;         ///< kHermite: by lane
   Real tolerance;
   int burn_in;                    ///< steps, a multiple of kSteps
   int rounds;                     ///< of repair, at most
@@ -59,7 +59,7 @@ struct Segmented {
   int repairs;                    ///< what is then still off is walked; otherwise it is written down:
   unsigned long long* first_bad;  ///< by sequence: the first step beyond the tolerance; starts as all ones
   unsigned* residual;             ///< by sequence: bits of a float, the largest of those; starts as zero
-  int carries;                    ///< the first sweep carries P: 0, 1; -1: as the last call found
+  int measures_slope;             ///< the first sweep carries P: 0, 1; -1: as the last call found
   int cyclic;                     ///< inputs and states are a little more than the second-level cache holds
 };
 
@@ -71,9 +71,9 @@ CELLC_DEVICE float need(int place) {
   return place == 0 ? 1.f : place == 1 ? 1.25f : place == 2 ? 1.5f : place == 3 ? 2.f : 3.f;
 }
 
-constexpr int kCarriers = Carried::kStates - Step::kStates;
-constexpr bool kBends = Step::kStates == 1 && kCarriers == 1;  ///< bends.cuh
-constexpr bool kShares = Step::kStates <= 2;                   ///< maps of parts of a chain are composed
+constexpr int kTransitions = StepWithTransition::kStates - Step::kStates;
+constexpr bool kHermite = Step::kStates == 1 && kTransitions == 1;  ///< hermite.cuh
+constexpr bool kShares = Step::kStates <= 2;                        ///< maps of parts of a chain are composed
 /// Boundaries that are read together. Of eight, more threads of a block would share a chain and fewer blocks would
 /// work: composing took 10 to 40 % longer, and the kernel a fifth longer to compile.
 constexpr int kBatch = Step::kStates <= 2 ? 4 : 2;
@@ -82,7 +82,7 @@ constexpr int kBatch = Step::kStates <= 2 ? 4 : 2;
 /// them comes to four times that at most, if segments go on to make of a difference what the one before the boundary
 /// has made of it. (ParaGRU on stiff data, 2048 steps in segments of 64: with the tolerance for all of them, 99
 /// channels in 100 are up to 12 times as far from f64 as a walk in f32 is; so, 2.2 times.)
-struct Slack {
+struct ResidualBudget {
   Real tolerance, least, most;
   CELLC_DEVICE Real at(Real growth) const {
     const Real share = Real(4) * (Real(1) - growth) * tolerance;
@@ -98,9 +98,9 @@ CELLC_DEVICE Real relative_difference(Real a, Real b) {
 
 /// One step of a lane, apart from a walk.
 struct Probe {
-  Real param[Step::kHeld ? Step::kHeld : 1] = {}, input[Step::kInputs ? Step::kInputs : 1] = {};
+  Real param[Step::kInvariants ? Step::kInvariants : 1] = {}, input[Step::kInputs ? Step::kInputs : 1] = {};
 
-  CELLC_DEVICE void read_params(const Lanes& lanes, const Lane& lane) { load_held<Step>(lanes, lane, param); }
+  CELLC_DEVICE void read_params(const Lanes& lanes, const Lane& lane) { load_invariants<Step>(lanes, lane, param); }
   CELLC_DEVICE void read_inputs(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
@@ -156,13 +156,13 @@ CELLC_APART Real step_residual(const Lanes& lanes, const Lane& lane, long long t
 
 /// Rows as they stand where lanes run again: at the first step of every second stage, since memory takes longer than a
 /// stage. (Several stages ahead, in a queue of registers, each would be waited for where the queue moves.)
-struct Standing {
+struct BoundaryState {
   static constexpr int kEvery = 2 * kSteps;
   Stored* row[kWidth][Step::kStates];
   long long stride[Step::kStates], begin, last;
   Real stands[kWidth][Step::kStates];
 
-  CELLC_DEVICE Standing(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last)
+  CELLC_DEVICE BoundaryState(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long last)
       : begin(begin), last(last) {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {

@@ -26,7 +26,7 @@ std::map<std::string, std::int64_t> choose_sizes(const CellGraph& cell, const St
       if (cell.graph.axis(a).name == *stage.rank && sizes.count(a)) rank = sizes[a] = 2;
     if (rank == 0 && stage.rank->size() <= 2 && std::all_of(stage.rank->begin(), stage.rank->end(), ::isdigit))
       rank = std::stoll(*stage.rank);
-    for (const AxisId a : stage.mixed_axes) {
+    for (const AxisId a : stage.coupled_axes) {
       const AxisId header = cell.graph.axis(a).extent_of;
       if (sizes.count(header)) sizes[header] = std::max(sizes[header], 2 * rank + 3);
     }

@@ -2,7 +2,7 @@
 // s = a*s + b over neighbouring steps, in vectors along time. Private to the scan along time.
 //
 // Within a vector the maps of one, two, four and eight steps are composed (Kogge and Stone): some ten
-// shuffles for sixteen steps. Turning blocks of lanes and steps (turn_blocks.h) costs fifteen for each array
+// shuffles for sixteen steps. Turning blocks of lanes and steps (transpose_tiles.h) costs fifteen for each array
 // that is read or written, and every entry a second way through the caches.
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // the exact recurrence. Private to the stage solver.
 //
 // A few of the worst lanes are followed through neighbouring segments. Each segment's growth is the norm of
-// the product of its Jacobians, from the carriers: a small difference run on beside the trajectory would do
+// the product of its Jacobians, from the transitions: a small difference run on beside the trajectory would do
 // for large residuals, but at the level of rounding it measures rounding. With e the error that a segment
 // begins with and r its residual it ends with growth*(e + r); beyond the segments that were followed the mean
 // growth goes on.
@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/cpu/compose_carriers.h"
+#include "runtime/cpu/compose_transitions.h"
 
 namespace cellc {
 
@@ -56,8 +56,8 @@ void widen(Scale& scale, const StageData& data, const Lane& lane) {
 template <typename Number>
 std::vector<double> growth_of(const StageData& data, StageKernels& kernels, const std::vector<Lane>& lanes,
                               const std::vector<const Scale*>& scales, const SegmentStates& at, int threads) {
-  const StageKernels::Carrying& carrying = kernels.carriers();
-  const CarrierCell& cell = carrying.cell;
+  const StageKernels::Carrying& carrying = kernels.transitions();
+  const TransitionCell& cell = carrying.cell;
   const std::int64_t count = static_cast<std::int64_t>(lanes.size()), channels = data.channels();
   SegmentStates from = data.make_states(cell.cell, count), to = data.make_states(cell.cell, count);
   put_identity<Number>(cell, data, count, from);

@@ -1,7 +1,7 @@
 #pragma once
 // Results too small for a normal number become zero while this lives, on this thread.
 //
-// For carriers of contractive cells: P' = J·P falls below the smallest normal number within some
+// For transitions of contractive cells: P' = J·P falls below the smallest normal number within some
 // hundred steps, and stays at the smallest denormal one (0.7 of it rounds to itself). Each such
 // product costs a trap into microcode, some 80 cycles a vector. What is lost is 1e-38 of a
 // start's change; a start that is off by more than the tolerance would be found and repaired.

@@ -9,7 +9,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "runtime/cpu/turn_blocks.h"
+#include "runtime/cpu/transpose_tiles.h"
 
 namespace cellc {
 
@@ -74,7 +74,7 @@ bool stream_rows(const Number* from, std::int64_t from_step, Number* to, std::in
 #endif
 }
 
-/// Sixteen lanes at a time, by whole blocks where a lane's steps are neighbours (turn_blocks.h); row by row,
+/// Sixteen lanes at a time, by whole blocks where a lane's steps are neighbours (transpose_tiles.h); row by row,
 /// a lane's steps would be written to (or read from) so many places at one distance that caches evict each
 /// other. The rest goes entry by entry.
 template <typename Number>

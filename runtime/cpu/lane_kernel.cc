@@ -557,7 +557,7 @@ void LaneKernel::scan(const ScanKernels& kernels, const SegmentStates& from, Seg
   const bool wide = size_of(kernels.step->compiled_.dtype) == 8;
   run_on_threads(static_cast<int>(std::clamp<std::int64_t>(threads, 1, static_cast<std::int64_t>(tiles.size()))),
                  [&](int) {
-                   LaneTile carrying(*kernels.carriers, *kernels.carried, from, swept, false);
+                   LaneTile carrying(*kernels.transitions, *kernels.carried, from, swept, false);
                    LaneTile stepping(*kernels.step, *kernels.data, starts, ends, true);
                    const auto work = [&]<typename Number>(Number, std::int64_t t) {
                      const Tile& tile = tiles[static_cast<std::size_t>(t)];

@@ -60,12 +60,12 @@ class LaneKernel {
   void run(const LaneData& data, const std::vector<Lane>& lanes, const SegmentStates& from, SegmentStates& to,
            bool write, int threads) const;
 
-  /// A scan that reads its inputs once: tile by tile in the order of time, a sweep with carriers from
+  /// A scan that reads its inputs once: tile by tile in the order of time, a sweep with transitions from
   /// `from` to `swept`, then `compose(segment, one past)`, which is called in that order and fills
   /// `starts`, then the steps themselves over the gathered inputs, writing. Inputs have the same
   /// numbers in both cells.
   struct ScanKernels {
-    const LaneKernel* carriers;
+    const LaneKernel* transitions;
     const LaneData* carried;
     const LaneKernel* step;
     const LaneData* data;
@@ -76,7 +76,7 @@ class LaneKernel {
                    const std::function<void(std::int64_t, std::int64_t)>& compose);
 
   const CellGraph& cell() const { return compiled_.plan.cell; }
-  /// What carriers of a contraction are run with (flush_to_zero.h).
+  /// What transitions of a contraction are run with (flush_to_zero.h).
   void flush_to_zero() { flushes_ = true; }
 
   double compile_ms() const { return compiled_.compile_ms; }

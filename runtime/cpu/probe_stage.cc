@@ -3,19 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/cpu/compose_carriers.h"
+#include "runtime/cpu/compose_transitions.h"
 
 namespace cellc {
 
 namespace {
 
 constexpr std::int64_t kSegments = 16;
-/// Steps to come near the trajectory from the start, and steps over which the carriers are multiplied.
+/// Steps to come near the trajectory from the start, and steps over which the transitions are multiplied.
 constexpr std::int64_t kApproach = 64, kObserved = 128;
 
 template <typename Number>
 Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance, std::int64_t segment, int threads) {
-  const StageKernels::Carrying& carrying = kernels.carriers();
+  const StageKernels::Carrying& carrying = kernels.transitions();
   // Places spread over all sequences, by rows.
   std::vector<Lane> approach, observe;
   SegmentStates at = data.make_states(data.stage().lanes, kSegments);
@@ -48,7 +48,7 @@ Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance,
   for (std::int64_t i = 0; i < data.states(); ++i)
     std::copy_n(static_cast<const Number*>(at.arrays[i].data()), at.arrays[i].count(),
                 static_cast<Number*>(from.arrays[i].data()));
-  kernels.carriers().kernel.run(data.extended(carrying.cell.cell), observe, from, to, false, threads);
+  kernels.transitions().kernel.run(data.extended(carrying.cell.cell), observe, from, to, false, threads);
   // By channel, the slowest of its places.
   std::vector<double> steps;
   for (std::int64_t c = 0; c < data.channels(); ++c) {

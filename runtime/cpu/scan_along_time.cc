@@ -171,12 +171,12 @@ class Worker {
   Worker(const StageData& data, const StageKernels::Carrying& carrying, const LaneData& carried, const LaneKernel& step)
       : data_(data),
         composer_(*step_composer<Number>()),
-        carriers_(carrying.kernel, carried),
+        transitions_(carrying.kernel, carried),
         step_(step, data.lanes()) {
     std::fill_n(zero_, kChunk, Number{0});
     std::fill_n(one_, kChunk, Number{1});
-    carriers_.set_state(0, zero_, offset_);
-    carriers_.set_state(carrying.cell.position[0][0], one_, factor_);
+    transitions_.set_state(0, zero_, offset_);
+    transitions_.set_state(carrying.cell.position[0][0], one_, factor_);
     step_.set_state(0, state_, stepped_);
     const LaneArray& a = data.lanes().symbols[0];
     trajectory_ = reinterpret_cast<Number*>(a.data) + a.mixed[0] + a.channel[0];
@@ -191,11 +191,11 @@ class Worker {
   /// Steps [row, row + steps) from a state, written and checked.
   Chunk run(std::int64_t row, std::int64_t steps, Number from) {
     Chunk result;
-    carriers_.run(row, steps);
+    transitions_.run(row, steps);
     const std::int64_t whole = (steps + composer_.width - 1) / composer_.width * composer_.width;
     std::fill(factor_ + steps, factor_ + whole, Number{1});  // what fills the last vector up changes nothing
     std::fill(offset_ + steps, offset_ + whole, Number{0});
-    carriers_.lines_of(row + kChunk, lines_);
+    transitions_.lines_of(row + kChunk, lines_);
     state_[0] = from;
     {
       const FlushToZero flushed(true);  // products of factors, as everywhere
@@ -217,7 +217,7 @@ class Worker {
  private:
   const StageData& data_;
   const StepComposer<Number>& composer_;
-  StepsAsLanes carriers_, step_;
+  StepsAsLanes transitions_, step_;
   std::vector<const std::byte*> lines_;
   Number* trajectory_ = nullptr;
   bool large_ = false;
@@ -231,9 +231,9 @@ bool has_step_composer(Dtype dtype) {
   return dtype == Dtype::F64 ? step_composer<double>() != nullptr : step_composer<float>() != nullptr;
 }
 
-bool scans_along_time(const StageData& data, const CarrierCell& carriers) {
-  if (!has_step_composer(data.dtype()) || carriers.kind != Scannable::Affine || data.channels() != 1 ||
-      data.states() != 1 || data.mixed(0) != 1 || carriers.position[0][0] < 0 || data.lanes().direction != 1)
+bool scans_along_time(const StageData& data, const TransitionCell& transitions) {
+  if (!has_step_composer(data.dtype()) || transitions.kind != Scannable::Affine || data.channels() != 1 ||
+      data.states() != 1 || data.mixed(0) != 1 || transitions.position[0][0] < 0 || data.lanes().direction != 1)
     return false;
   const StageCells& stage = data.stage();
   for (std::size_t s = 0; s < stage.lanes.symbols.size(); ++s) {
@@ -249,7 +249,7 @@ bool scans_along_time(const StageData& data, const CarrierCell& carriers) {
 template <typename Number>
 AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments<Number>& segments, double tolerance,
                           int threads) {
-  const StageKernels::Carrying& carrying = kernels.carriers();
+  const StageKernels::Carrying& carrying = kernels.transitions();
   const LaneData carried = data.extended(carrying.cell.cell);
   const LaneKernel& step = kernels.step();
   const std::int64_t count = segments.count();

@@ -2,7 +2,7 @@
 // The scan of a linear stage of one state whose steps are neighbours in memory: B = 1, d = 1. Vectors lie
 // along time, so nothing is gathered or turned, and each array is read or written once.
 //
-// In chunks that stay in the first-level cache: the carrier cell over all steps of a chunk side by side, each
+// In chunks that stay in the first-level cache: the transition cell over all steps of a chunk side by side, each
 // from state zero, gives s = a*s + b; those are composed (compose_steps.h); and the step code over the same
 // steps, each from the state that was found before it, is what every step is checked against. A thread takes
 // a segment from a guess of its start. The true one follows from the segment before; from there on chunks
@@ -18,11 +18,11 @@ namespace cellc {
 bool has_step_composer(Dtype dtype);
 
 /// Whether these arrays admit it, too.
-bool scans_along_time(const StageData& data, const CarrierCell& carriers);
+bool scans_along_time(const StageData& data, const TransitionCell& transitions);
 
 struct AlongTime {
   std::vector<double> residual;  ///< by segment, the largest over all steps but its first
-  double log_product = 0;        ///< of all carriers
+  double log_product = 0;        ///< of all transitions
   bool checked = false;          ///< all residuals are within the tolerance; otherwise scan in another way
 };
 

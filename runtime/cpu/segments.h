@@ -60,7 +60,7 @@ class Segments {
     return result;
   }
   /// The steps just before each segment, `burn_in` of them where the sequence has so many.
-  std::vector<Lane> run_up(std::int64_t burn_in) const {
+  std::vector<Lane> burn_in_lanes(std::int64_t burn_in) const {
     std::vector<Lane> result;
     for (const SegmentLane at : all()) {
       Lane lane = this->lane(at);

@@ -17,20 +17,20 @@ namespace cellc {
 namespace {
 
 /// Steps [begin, end) of a sequence.
-struct Piece {
+struct Chunk {
   std::int64_t sequence, begin, end;
 };
 
-/// Pieces in neighbouring rows, run phase by phase: many short sequences, or a part of a long one.
-struct Block {
-  std::vector<Piece> pieces;
+/// Chunks in neighbouring rows, run phase by phase: many short sequences, or a part of a long one.
+struct Span {
+  std::vector<Chunk> chunks;
   std::int64_t row_begin, row_end;
 };
 
-/// Blocks that must follow each other.
-using Job = std::vector<Block>;
+/// Spans that must follow each other.
+using Task = std::vector<Span>;
 
-/// Memory of one job at a time.
+/// Memory of one task at a time.
 struct Scratch {
   std::vector<Array> temps, chunks;
   std::vector<Array> carried[2];  ///< by state, narrow storage: step t writes carried[t % 2]
@@ -77,7 +77,7 @@ class SequentialRun {
     allocate_outputs();
     run_once();
     make_jobs();
-    if (!jobs_.empty()) {
+    if (!tasks_.empty()) {
       if (!plan_.products.empty()) use_one_blas_thread();
       const int threads = choose_threads();
       if (by_lanes_) {
@@ -209,8 +209,8 @@ class SequentialRun {
     }
   }
 
-  std::uint64_t slot_value(const Slot& slot, const Scratch& scratch, const Block& block, const Piece& piece) const {
-    const std::int64_t row = row_of(piece.sequence, piece.begin);
+  std::uint64_t slot_value(const Slot& slot, const Scratch& scratch, const Span& span, const Chunk& chunk) const {
+    const std::int64_t row = row_of(chunk.sequence, chunk.begin);
     const int id = slot.id;
     const auto base_and_row = [&](const Array& array, std::int64_t at_row) {
       return at(array, 0) + static_cast<std::uint64_t>(at_row * row_bytes(slot.kind, id));
@@ -227,26 +227,26 @@ class SequentialRun {
       case SlotKind::InputRow:
         return base_and_row(arrays_[id], row);
       case SlotKind::History:
-        return at(histories_[id], piece.sequence * history_depth_[id] * entries(plan_.cell.symbols[id].axes));
+        return at(histories_[id], chunk.sequence * history_depth_[id] * entries(plan_.cell.symbols[id].axes));
       case SlotKind::Time:
-        return static_cast<std::uint64_t>(piece.begin);
+        return static_cast<std::uint64_t>(chunk.begin);
       case SlotKind::StateOld: {
         const StateUpdate& u = plan_.cell.updates[id];
         const std::int64_t n = entries(plan_.cell.symbols[u.symbol].axes);
-        if (piece.begin == 0) return at(arrays_[u.symbol], piece.sequence * n);
-        if (narrow_) return at(scratch.carried[(piece.begin - 1) % 2][id], 0);
-        return at(output_.states[id], row_of(piece.sequence, piece.begin - 1) * n);
+        if (chunk.begin == 0) return at(arrays_[u.symbol], chunk.sequence * n);
+        if (narrow_) return at(scratch.carried[(chunk.begin - 1) % 2][id], 0);
+        return at(output_.states[id], row_of(chunk.sequence, chunk.begin - 1) * n);
       }
       case SlotKind::StateNew:
-        return at(scratch.carried[piece.begin % 2][id], 0);
+        return at(scratch.carried[chunk.begin % 2][id], 0);
       case SlotKind::StateSpare:
-        return at(scratch.carried[(piece.begin + 1) % 2][id], 0);
+        return at(scratch.carried[(chunk.begin + 1) % 2][id], 0);
       case SlotKind::StateRow:
         return base_and_row(output_.states[id], row);
       case SlotKind::OutRow:
         return base_and_row(output_.outs[id], row);
       case SlotKind::ChunkRow:
-        return base_and_row(scratch.chunks[id], row - block.row_begin);
+        return base_and_row(scratch.chunks[id], row - span.row_begin);
       case SlotKind::InputStep:
       case SlotKind::StateStep:
       case SlotKind::OutStep:
@@ -258,21 +258,21 @@ class SequentialRun {
     throw std::logic_error("run: no such slot");
   }
 
-  void call(int kernel, const Scratch& scratch, const Block& block, const Piece& piece, std::int64_t lane_begin,
+  void call(int kernel, const Scratch& scratch, const Span& span, const Chunk& chunk, std::int64_t lane_begin,
             std::int64_t lane_end) const {
     const KernelFunction function = compiled_.functions[kernel];
     if (!function) return;
     const std::vector<Slot>& slots = compiled_.kernels[kernel].slots;
     std::vector<std::uint64_t> values(slots.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) values[i] = slot_value(slots[i], scratch, block, piece);
-    function(values.data(), piece.end - piece.begin, lane_begin, lane_end);
+    for (std::size_t i = 0; i < slots.size(); ++i) values[i] = slot_value(slots[i], scratch, span, chunk);
+    function(values.data(), chunk.end - chunk.begin, lane_begin, lane_end);
   }
 
   void run_once() {
     for (const Buffer& b : plan_.once) once_.push_back(Array::uninitialised(arithmetic_, shape({}, b.dims)));
     if (plan_.once_kernel < 0) return;
     const Scratch scratch = make_scratch();
-    // Its slots are sizes, params and buffers: the piece is not looked at.
+    // Its slots are sizes, params and buffers: the chunk is not looked at.
     const KernelFunction function = compiled_.functions[plan_.once_kernel];
     std::vector<std::uint64_t> values;
     for (const Slot& slot : compiled_.kernels[plan_.once_kernel].slots) {
@@ -296,7 +296,7 @@ class SequentialRun {
     function(values.data(), 1, 0, 0);
   }
 
-  // Blocks of time -----------------------------------------------------------------------------
+  // Spans of time -----------------------------------------------------------------------------
 
   void make_jobs() {
     chunk_rows_ = std::numeric_limits<std::int64_t>::max();
@@ -306,7 +306,7 @@ class SequentialRun {
       chunk_rows_ = std::clamp<std::int64_t>(kChunkBytes / std::max<std::int64_t>(bytes, 1), 1, kChunkRows);
       if (chunk_rows_ > kProductRows) chunk_rows_ -= chunk_rows_ % kProductRows;
     }
-    // Without states no step waits for another: every thread finds blocks of its own.
+    // Without states no step waits for another: every thread finds spans of its own.
     const bool stateless = plan_.cell.updates.empty();
     const bool chunked = chunk_rows_ != std::numeric_limits<std::int64_t>::max();
     if (stateless && chunked && run_.product_rows > kProductRows && chunk_rows_ >= run_.product_rows) {
@@ -321,54 +321,54 @@ class SequentialRun {
     for (std::int64_t s = 0; s < sequences_; ++s) {
       const std::int64_t steps = steps_of(s);
       if (steps == 0) continue;
-      // Short sequences share a block, so that a product of theirs is one product.
+      // Short sequences share a span, so that a product of theirs is one product.
       const std::int64_t first_row = run_.offsets[s];
-      if (joins && !jobs_.empty() && jobs_.back().size() == 1 && jobs_.back()[0].row_end == first_row &&
-          first_row + steps - jobs_.back()[0].row_begin <= std::min(chunk_rows_, joined_rows)) {
-        jobs_.back()[0].pieces.push_back({s, 0, steps});
-        jobs_.back()[0].row_end += steps;
+      if (joins && !tasks_.empty() && tasks_.back().size() == 1 && tasks_.back()[0].row_end == first_row &&
+          first_row + steps - tasks_.back()[0].row_begin <= std::min(chunk_rows_, joined_rows)) {
+        tasks_.back()[0].chunks.push_back({s, 0, steps});
+        tasks_.back()[0].row_end += steps;
         continue;
       }
-      Job job;
+      Task task;
       for (std::int64_t begin = 0; begin < steps; begin += std::min(chunk_rows_, steps - begin)) {
         const std::int64_t end = begin + std::min(chunk_rows_, steps - begin);
         const std::int64_t low = row_of(s, run_.reverse ? end - 1 : begin);
-        job.push_back({{{s, begin, end}}, low, low + (end - begin)});
-        if (stateless && end < steps) jobs_.push_back(std::exchange(job, {}));
+        task.push_back({{{s, begin, end}}, low, low + (end - begin)});
+        if (stateless && end < steps) tasks_.push_back(std::exchange(task, {}));
       }
-      jobs_.push_back(std::move(job));
+      tasks_.push_back(std::move(task));
     }
     if (stateless) share_blocks();
-    for (const Job& job : jobs_) {
-      for (const Block& block : job) largest_block_ = std::max(largest_block_, block.row_end - block.row_begin);
+    for (const Task& task : tasks_) {
+      for (const Span& span : task) largest_span_ = std::max(largest_span_, span.row_end - span.row_begin);
     }
   }
 
-  /// Cuts jobs of one block without states into smaller ones, in whole products, so that every thread finds some.
+  /// Cuts tasks of one span without states into smaller ones, in whole products, so that every thread finds some.
   void share_blocks() {
     const std::int64_t share = rows_ / (8 * thread_count(run_.threads));
     const std::int64_t rows = std::max<std::int64_t>(product_rows_, share - share % product_rows_);
-    std::vector<Job> jobs;
-    for (Job& job : jobs_) {
-      const Piece whole = job[0].pieces[0];
-      if (job[0].pieces.size() > 1 || whole.end - whole.begin <= rows) {
-        jobs.push_back(std::move(job));
+    std::vector<Task> tasks;
+    for (Task& task : tasks_) {
+      const Chunk whole = task[0].chunks[0];
+      if (task[0].chunks.size() > 1 || whole.end - whole.begin <= rows) {
+        tasks.push_back(std::move(task));
         continue;
       }
       for (std::int64_t begin = whole.begin; begin < whole.end; begin += std::min(rows, whole.end - begin)) {
         const std::int64_t end = begin + std::min(rows, whole.end - begin);
         const std::int64_t low = row_of(whole.sequence, run_.reverse ? end - 1 : begin);
-        jobs.push_back({{{{whole.sequence, begin, end}}, low, low + (end - begin)}});
+        tasks.push_back({{{{whole.sequence, begin, end}}, low, low + (end - begin)}});
       }
     }
-    jobs_ = std::move(jobs);
+    tasks_ = std::move(tasks);
   }
 
   Scratch make_scratch() const {
     Scratch scratch;
     for (const Buffer& b : plan_.temps) scratch.temps.push_back(Array::uninitialised(arithmetic_, shape({}, b.dims)));
     for (const Buffer& b : plan_.chunks) {
-      scratch.chunks.push_back(Array::uninitialised(arithmetic_, shape({largest_block_}, b.dims)));
+      scratch.chunks.push_back(Array::uninitialised(arithmetic_, shape({largest_span_}, b.dims)));
     }
     if (narrow_) {
       for (const StateUpdate& u : plan_.cell.updates) {
@@ -383,7 +383,7 @@ class SequentialRun {
   // Phases -------------------------------------------------------------------------------------
 
   /// Every `of`-th group of rows, from the `part`-th on.
-  void multiply(const Product& p, const Scratch& scratch, const Block& block, int part, int of) const {
+  void multiply(const Product& p, const Scratch& scratch, const Span& span, int part, int of) const {
     const ProductShape shape = product_shape(plan_, p, run_.sizes);
     const void* matrix = p.matrix.place == Place::Param ? arrays_[p.matrix.id].data() : once_[p.matrix.id].data();
     const std::int64_t size = static_cast<std::int64_t>(size_of(arithmetic_));
@@ -391,13 +391,13 @@ class SequentialRun {
     const std::byte* operand = nullptr;
     switch (p.operand.place) {
       case Place::Input:
-        operand = bytes(arrays_[p.operand.id]) + block.row_begin * in;
+        operand = bytes(arrays_[p.operand.id]) + span.row_begin * in;
         break;
       case Place::StateNew:
-        operand = bytes(output_.states[p.operand.id]) + block.row_begin * in;
+        operand = bytes(output_.states[p.operand.id]) + span.row_begin * in;
         break;
       case Place::Out:
-        operand = bytes(output_.outs[p.operand.id]) + block.row_begin * in;
+        operand = bytes(output_.outs[p.operand.id]) + span.row_begin * in;
         break;
       case Place::Chunk:
         operand = bytes(scratch.chunks[p.operand.id]);
@@ -406,7 +406,7 @@ class SequentialRun {
         throw std::logic_error("run: a product of something without rows");
     }
     std::byte* result = const_cast<std::byte*>(bytes(scratch.chunks[p.chunk]));
-    const std::int64_t rows = block.row_end - block.row_begin;
+    const std::int64_t rows = span.row_end - span.row_begin;
     // Which rows share a call follows from the sequences alone: neither from the threads nor from who is asked.
     const std::int64_t rest = rows % product_rows_, first = run_.reverse ? rest : 0;
     const auto groups = [&](std::int64_t begin, std::int64_t end, std::int64_t each) {
@@ -421,10 +421,10 @@ class SequentialRun {
   static const std::byte* bytes(const Array& array) { return static_cast<const std::byte*>(array.data()); }
 
   /// Narrow storage has the last state only in the carried buffers, until the next sequence takes them.
-  void keep_finals(int kernel, const Scratch& scratch, const Piece& piece) {
-    if (!narrow_ || piece.end != steps_of(piece.sequence)) return;
+  void keep_finals(int kernel, const Scratch& scratch, const Chunk& chunk) {
+    if (!narrow_ || chunk.end != steps_of(chunk.sequence)) return;
     for (std::size_t i = 0; i < plan_.cell.updates.size(); ++i) {
-      if (plan_.state_kernel[i] == kernel) copy_final(i, piece.sequence, scratch.carried[(piece.end - 1) % 2][i], 0);
+      if (plan_.state_kernel[i] == kernel) copy_final(i, chunk.sequence, scratch.carried[(chunk.end - 1) % 2][i], 0);
     }
   }
 
@@ -455,12 +455,12 @@ class SequentialRun {
   int choose_threads() {
     int threads = thread_count(run_.threads);
     threads = static_cast<int>(std::clamp<std::int64_t>(work_ / kWorkPerThread, 1, threads));
-    const std::int64_t jobs = static_cast<std::int64_t>(jobs_.size());
+    const std::int64_t tasks = static_cast<std::int64_t>(tasks_.size());
     // Sequences need no agreement between threads, but few of them leave threads idle.
-    const bool uneven = jobs < 4 * threads && jobs % threads != 0;
+    const bool uneven = tasks < 4 * threads && tasks % threads != 0;
     by_lanes_ = threads > 1 && uneven && plan_.split_axis != kNoAxis &&
                 length(plan_.split_axis) >= 4 * static_cast<std::int64_t>(threads);
-    if (!by_lanes_) threads = static_cast<int>(std::min<std::int64_t>(threads, jobs));
+    if (!by_lanes_) threads = static_cast<int>(std::min<std::int64_t>(threads, tasks));
     return threads;
   }
 
@@ -471,16 +471,16 @@ class SequentialRun {
     std::atomic<std::size_t> next{0};
     run_on_threads(threads, [&](int thread) {
       const Scratch& scratch = scratches[thread];
-      for (std::size_t j; (j = next.fetch_add(1)) < jobs_.size();) {
-        for (const Block& block : jobs_[j]) {
+      for (std::size_t j; (j = next.fetch_add(1)) < tasks_.size();) {
+        for (const Span& span : tasks_[j]) {
           for (const Phase& phase : plan_.phases) {
             if (phase.product) {
-              multiply(plan_.products[phase.index], scratch, block, 0, 1);
+              multiply(plan_.products[phase.index], scratch, span, 0, 1);
               continue;
             }
-            for (const Piece& piece : block.pieces) {
-              call(phase.index, scratch, block, piece, 0, all);
-              keep_finals(phase.index, scratch, piece);
+            for (const Chunk& chunk : span.chunks) {
+              call(phase.index, scratch, span, chunk, 0, all);
+              keep_finals(phase.index, scratch, chunk);
             }
           }
         }
@@ -498,19 +498,19 @@ class SequentialRun {
     run_in_step(threads, [&](int thread, std::barrier<>& meeting) {
       const std::int64_t begin = std::min(all, units * thread / threads * unit);
       const std::int64_t end = std::min(all, units * (thread + 1) / threads * unit);
-      for (const Job& job : jobs_) {
-        for (const Block& block : job) {
+      for (const Task& task : tasks_) {
+        for (const Span& span : task) {
           for (const Phase& phase : plan_.phases) {
             if (phase.product) {
-              multiply(plan_.products[phase.index], scratch, block, thread, threads);
+              multiply(plan_.products[phase.index], scratch, span, thread, threads);
               meeting.arrive_and_wait();
               continue;
             }
-            for (const Piece& piece : block.pieces) {
-              call(phase.index, scratch, block, piece, begin, end);
+            for (const Chunk& chunk : span.chunks) {
+              call(phase.index, scratch, span, chunk, begin, end);
               if (!narrow_) continue;
               meeting.arrive_and_wait();
-              if (thread == 0) keep_finals(phase.index, scratch, piece);
+              if (thread == 0) keep_finals(phase.index, scratch, chunk);
               meeting.arrive_and_wait();
             }
             if (meets) meeting.arrive_and_wait();
@@ -530,8 +530,8 @@ class SequentialRun {
   std::vector<Array> arrays_, histories_, once_;
   std::vector<std::int64_t> history_depth_;
   RunOutput output_;
-  std::int64_t chunk_rows_ = 0, largest_block_ = 0, product_rows_ = kProductRows;
-  std::vector<Job> jobs_;
+  std::int64_t chunk_rows_ = 0, largest_span_ = 0, product_rows_ = kProductRows;
+  std::vector<Task> tasks_;
   bool by_lanes_ = false;
 };
 

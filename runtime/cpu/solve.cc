@@ -23,7 +23,7 @@ namespace cellc {
 
 namespace {
 
-/// Blocks up to this many coupled entries have carriers worth multiplying.
+/// Blocks up to this many coupled entries have transitions worth multiplying.
 constexpr std::int64_t kLargestBlock = 64;
 /// Multiplications of a whole run below which relaxation is not even looked at: a tenth of a second.
 constexpr double kSmallMixing = 1e9;
@@ -299,7 +299,7 @@ struct Solver::Impl {
       return forced_plan(stage, s, solve.solver);
     if (s.block > kLargestBlock) {
       StagePlan plan;
-      plan.reason = fmt::format("{} coupled entries are too many for carriers{}", s.block, not_relaxed);
+      plan.reason = fmt::format("{} coupled entries are too many for transitions{}", s.block, not_relaxed);
       return plan;
     }
     if (auto plan = plan_from_shape(stage, s)) return *plan;

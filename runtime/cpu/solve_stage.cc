@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/cpu/compose_carriers.h"
+#include "runtime/cpu/compose_transitions.h"
 #include "runtime/cpu/estimate_error.h"
 #include "runtime/cpu/scan_along_time.h"
 #include "runtime/cpu/segments.h"
@@ -51,7 +51,7 @@ class StageSolver {
         break;
       case Strategy::Shooting:
         run_up();
-        shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), iterations(), all_lanes());
+        shoot(kernels_.transitions(), data_.extended(kernels_.transitions().cell.cell), iterations(), all_lanes());
         write(segments_.all());
         settle(boundaries());
         break;
@@ -85,8 +85,8 @@ class StageSolver {
   /// Starts each segment some steps early from the sequence's start: a contractive cell forgets it.
   void run_up() {
     if (plan_.burn_in <= 0) return;
-    kernels_.step().run(data_.lanes(), segments_.run_up(plan_.burn_in), segments_.starts(), segments_.starts(), false,
-                        threads_);
+    kernels_.step().run(data_.lanes(), segments_.burn_in_lanes(plan_.burn_in), segments_.starts(), segments_.starts(),
+                        false, threads_);
   }
 
   /// By sequence and channel: takes part.
@@ -97,7 +97,7 @@ class StageSolver {
     return static_cast<std::size_t>(segments_[at.segment].sequence * data_.channels() + at.channel);
   }
 
-  /// Sweeps with carriers and composes them until no start of an active lane moves.
+  /// Sweeps with transitions and composes them until no start of an active lane moves.
   void shoot(const StageKernels::Carrying& carrying, const LaneData& data, int most, std::vector<char> active) {
     const bool exact = plan_.strategy == Strategy::Scan || plan_.strategy == Strategy::Newton;
     SegmentStates from = data_.make_states(carrying.cell.cell, segments_.count());
@@ -137,7 +137,7 @@ class StageSolver {
   /// One lane along time where it can be; else once over the inputs where segments are short enough to be
   /// kept; otherwise twice.
   void scan() {
-    const StageKernels::Carrying& carrying = kernels_.carriers();
+    const StageKernels::Carrying& carrying = kernels_.transitions();
     if (plan_.segment > kKeptSteps && scans_along_time(data_, carrying.cell)) {
       AlongTime along = scan_along_time<Number>(data_, kernels_, segments_, tolerance_, threads_);
       if (along.checked) {
@@ -173,9 +173,9 @@ class StageSolver {
     std::copy_n(static_cast<const Number*>(from.data()), from.count(), static_cast<Number*>(to.data()));
   }
 
-  /// Growth per step, from the carriers: the largest over channels estimates the Lyapunov exponent
+  /// Growth per step, from the transitions: the largest over channels estimates the Lyapunov exponent
   /// (the mean of log‖P‖ over the segments bounds it from above).
-  void observe(const CarrierCell& carriers, const SegmentStates& swept, const std::vector<char>& active) {
+  void observe(const TransitionCell& transitions, const SegmentStates& swept, const std::vector<char>& active) {
     std::vector<double> exponents;
     for (std::int64_t c = 0; c < data_.channels(); ++c) {
       double sum = 0, steps = 0;
@@ -186,9 +186,9 @@ class StageSolver {
           for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
             double row = 0;
             for (int j = 0; j < data_.states(); ++j) {
-              if (carriers.position[i][j] < 0) continue;
+              if (transitions.position[i][j] < 0) continue;
               const std::int64_t columns = data_.mixed(j);
-              const Number* p = static_cast<const Number*>(swept.arrays[carriers.position[i][j]].data());
+              const Number* p = static_cast<const Number*>(swept.arrays[transitions.position[i][j]].data());
               for (std::int64_t k = 0; k < columns; ++k)
                 row +=
                     std::fabs(static_cast<double>(p[((s * data_.mixed(i) + m) * columns + k) * data_.channels() + c]));
@@ -296,7 +296,7 @@ class StageSolver {
       lanes.push_back(at);
       residual_[lane_number(at)] = kNone;
     }
-    shoot(kernels_.carriers(), data_.extended(kernels_.carriers().cell.cell), iterations(), std::move(active));
+    shoot(kernels_.transitions(), data_.extended(kernels_.transitions().cell.cell), iterations(), std::move(active));
     write(lanes);
     report().boundaries = 0;
     settle(boundaries());
@@ -327,7 +327,7 @@ class StageSolver {
   /// Of every chain (a channel of a sequence) only the first miss at a time, so that no segment runs more than once.
   /// All of them in every round would run each as often as there are segments before it that miss: 4070 segments of 6
   /// steps of a cell that forgets in hundreds took a minute and a half.
-  void mend_chains(const std::vector<Miss>& misses, LaneSet& partly) {
+  void repair_chains(const std::vector<Miss>& misses, LaneSet& partly) {
     std::map<std::size_t, std::map<std::int32_t, Miss>> chains;
     for (const Miss& m : misses) chains[lane_of(m.at)].emplace(m.at.segment, m);
     while (!chains.empty()) {
@@ -351,7 +351,7 @@ class StageSolver {
       misses = mend(misses, partly).second;
       if (shooting_is_shorter(misses, before)) return change_over(misses);
       if (misses.size() * 2 < before || (plan_.strategy == Strategy::Segmented && !report().changed_over)) continue;
-      mend_chains(misses, partly);
+      repair_chains(misses, partly);
       misses.clear();
     }
     // Newton's segments have residuals inside as well: what is left of them is looked at again.
@@ -484,11 +484,11 @@ class StageSolver {
         data.symbols[newton.cell.before[i]] = data_.as_input(i, data_.trajectory(i), true);
         data.symbols[i].data = static_cast<std::byte*>(other[i].data());
       }
-      LaneData carried = data_.extended(kernels_.newton_carriers().cell.cell);
+      LaneData carried = data_.extended(kernels_.newton_transitions().cell.cell);
       for (int i = 0; i < states; ++i) {
         carried.symbols[newton.cell.before[i]] = data.symbols[newton.cell.before[i]];
       }
-      shoot(kernels_.newton_carriers(), carried, 1, all_lanes());
+      shoot(kernels_.newton_transitions(), carried, 1, all_lanes());
       newton.kernel.run(data, segments_.lanes(segments_.all()), segments_.starts(), segments_.ends(), true, threads_);
       for (int i = 0; i < states; ++i) {
         Array written = other[i];

@@ -33,16 +33,16 @@ const LaneKernel& StageKernels::step() {
   return *step_;
 }
 
-const StageKernels::Carrying& StageKernels::carriers() {
-  if (!carriers_) {
+const StageKernels::Carrying& StageKernels::transitions() {
+  if (!transitions_) {
     const Clock clock(compile_ms_);
-    CarrierCell cell = with_carriers(stage_.lanes, stage_.lane, scannable_);
+    TransitionCell cell = with_transition(stage_.lanes, stage_.lane, scannable_);
     LaneKernel kernel = compile(cell.cell);
     // Clip and Möbius maps are left alone: their numbers count by their ratios, however small.
     if (cell.kind == Scannable::Affine) kernel.flush_to_zero();
-    carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
+    transitions_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
   }
-  return *carriers_;
+  return *transitions_;
 }
 
 const StageKernels::Newton& StageKernels::newton() {
@@ -55,16 +55,16 @@ const StageKernels::Newton& StageKernels::newton() {
   return *newton_;
 }
 
-const StageKernels::Carrying& StageKernels::newton_carriers() {
-  if (!newton_carriers_) {
+const StageKernels::Carrying& StageKernels::newton_transitions() {
+  if (!newton_transitions_) {
     const CellGraph& system = newton().cell.cell;
     const Clock clock(compile_ms_);
-    CarrierCell cell = with_carriers(system, stage_.lane, Scannable::Affine);
+    TransitionCell cell = with_transition(system, stage_.lane, Scannable::Affine);
     LaneKernel kernel = compile(cell.cell);
     kernel.flush_to_zero();
-    newton_carriers_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
+    newton_transitions_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
   }
-  return *newton_carriers_;
+  return *newton_transitions_;
 }
 
 const StageKernels::Newton& StageKernels::guess() {

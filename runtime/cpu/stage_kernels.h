@@ -2,9 +2,9 @@
 // The compiled cells of one stage, each made when a strategy first asks for it.
 #include <memory>
 
-#include "compiler/derive/carrier_cell.h"
 #include "compiler/derive/newton_cell.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/transition_cell.h"
 #include "runtime/cpu/lane_kernel.h"
 
 namespace cellc {
@@ -15,7 +15,7 @@ class StageKernels {
       : stage_(stage), scannable_(scannable), options_(options) {}
 
   struct Carrying {
-    CarrierCell cell;
+    TransitionCell cell;
     LaneKernel kernel;
   };
   struct Newton {
@@ -27,10 +27,10 @@ class StageKernels {
     LaneKernel kernel;
   };
 
-  const LaneKernel& step();    ///< the lane cell
-  const Carrying& carriers();  ///< of the exact composition where the stage has one, else affine
+  const LaneKernel& step();       ///< the lane cell
+  const Carrying& transitions();  ///< of the exact composition where the stage has one, else affine
   const Newton& newton();
-  const Carrying& newton_carriers();
+  const Carrying& newton_transitions();
   const Newton& guess();
   const Residual& residual();
   double compile_ms() const { return compile_ms_; }
@@ -45,7 +45,7 @@ class StageKernels {
   double compile_ms_ = 0;
   std::vector<CacheState> caches_;
   std::unique_ptr<LaneKernel> step_;
-  std::unique_ptr<Carrying> carriers_, newton_carriers_;
+  std::unique_ptr<Carrying> transitions_, newton_transitions_;
   std::unique_ptr<Newton> newton_, guess_;
   std::unique_ptr<Residual> residual_;
 };

@@ -13,7 +13,7 @@ namespace {
 /// lanes are cut and threads woken (0.2 to 0.5 ms).
 constexpr std::int64_t kShortest = 512, kFewestRows = 8192;
 constexpr std::int64_t kShortestSegment = 64;
-/// A segment of a scan: short enough that a tile's inputs stay in cache between the sweep with carriers and
+/// A segment of a scan: short enough that a tile's inputs stay in cache between the sweep with transitions and
 /// the steps, and of an odd number of cache lines (f32, one channel): at a distance of 4,096 bytes all lanes
 /// of a tile would share one set of the first-level cache.
 constexpr std::int64_t kScanSteps = 1008, kScanStepsOfBlocks = 256;
@@ -109,7 +109,7 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
   }
   if (stage.linear || stage.scannable != Scannable::No) {
     const bool along_time = shape.along_time && stage.linear;
-    // A sweep with carriers costs 1 + N passes.
+    // A sweep with transitions costs 1 + N passes.
     const double cost = along_time ? 1.5 : pass * (2.0 + static_cast<double>(shape.block));
     if (cost < sequential) {
       plan.strategy = Strategy::Scan;

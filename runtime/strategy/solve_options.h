@@ -57,7 +57,7 @@ struct StageReport {
   std::optional<int> changed_over;          ///< from segmented to shooting, after so many rounds of repair
   std::optional<double> contraction;        ///< factor by which a step shrinks a difference, typical channel;
                                             ///< relaxation: by which an iteration does
-  std::optional<double> lyapunov;           ///< largest exponent per step, estimated from the carriers
+  std::optional<double> lyapunov;           ///< largest exponent per step, estimated from the transitions
   std::optional<int> predicted_iterations;  ///< from how the first few went
   std::vector<IterationTrace> trace;
 };

@@ -474,8 +474,8 @@ TEST_F(CApi, WrongShapes) {
   refused(shape, "must be 0");
   shape.size = 3;
   refused(shape, "size");
-  // An entry that the cell picks by its number has to be there, by the same words whoever finds out.
-  cellc_kernel* picks = compile("cell picks[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x[3]\n}\n");
+  // An entry that the cell selects by its number has to be there, by the same words whoever finds out.
+  cellc_kernel* selects = compile("cell selects[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x[3]\n}\n");
   const std::int64_t three[] = {3};
   const cellc_shape short_of_one = shape_of(three, 1, 1);
   std::int64_t entries = 0;
@@ -484,9 +484,9 @@ TEST_F(CApi, WrongShapes) {
     EXPECT_EQ(got, CELLC_WRONG_USAGE);
     EXPECT_STREQ(cellc_last_error(), "axis d has length 3; expected 4 or more");
   };
-  too_short(cellc_array_entries(picks, &short_of_one, 0, &entries));
-  too_short(cellc_forward(picks, &short_of_one, nullptr, 0, nullptr));
-  too_short(cellc_prepare(picks, &short_of_one, &call));
+  too_short(cellc_array_entries(selects, &short_of_one, 0, &entries));
+  too_short(cellc_forward(selects, &short_of_one, nullptr, 0, nullptr));
+  too_short(cellc_prepare(selects, &short_of_one, &call));
 }
 
 TEST_F(CApi, EightThreadsOnOnePreparedCall) {

@@ -49,20 +49,20 @@ void emit_all(const SourceText& source, const File& file, const Cell& tree, cons
       all.push_back(std::move(e));
       return static_cast<int>(all.size()) - 1;
     };
-    const auto add_carried = [&](const char* what, const CarrierCell& carriers, int step) {
-      Emitted e = begin(what, carriers.cell);
-      e.carriers = carriers;
+    const auto add_carried = [&](const char* what, const TransitionCell& transitions, int step) {
+      Emitted e = begin(what, transitions.cell);
+      e.transitions = transitions;
       e.step = step;
       CudaLaneOptions options = options_for(cell, source, e, storage);
-      options.name = "Carried";
-      e.code = emit_cuda_carried(carriers, e.lane, options);
+      options.name = "StepWithTransition";
+      e.code = emit_cuda_step_with_transition(transitions, e.lane, options);
       all.push_back(std::move(e));
     };
     const int step = add("step", stage.lanes);
-    add_carried("carried", with_carriers(stage.lanes, stage.lane, cell.structure.stages[k].scannable), step);
+    add_carried("carried", with_transition(stage.lanes, stage.lane, cell.structure.stages[k].scannable), step);
     const NewtonCell newton = linearised(stage.lanes, stage.lane);
     const int linear = add("newton", newton.cell);
-    add_carried("newton carried", with_carriers(newton.cell, stage.lane, Scannable::Affine), linear);
+    add_carried("newton carried", with_transition(newton.cell, stage.lane, Scannable::Affine), linear);
     add("guess", evaluated(stage.lanes).cell);
     add("residual", residual(stage.lanes, stage.lane).cell);
   }
@@ -77,8 +77,8 @@ constexpr const char* kHead = R"(#define CELLC_EMULATOR 1
 constexpr const char* kStep = R"(
 template <class Cell>
 void step_of(const Real* param, const Real* input, const Real* state, Real* next, const Real* const* uniform) {
-  if constexpr (Cell::kHolds) {
-    Real held[Cell::kHeld];
+  if constexpr (Cell::kHasPrologue) {
+    Real held[Cell::kInvariants];
     Cell::hold(param, held, uniform);
     Cell::step(held, input, state, next, uniform);
   } else {
@@ -97,8 +97,8 @@ std::string translation_unit(const std::vector<Emitted>& all, Storage storage, c
   std::string steps, rules;
   for (std::size_t i = 0; i < all.size(); ++i) {
     text += fmt::format("namespace cell_{} {{\n{}}}\n", i, all[i].code.text);
-    steps += fmt::format("  step_of<cell_{}::{}>,\n", i, all[i].carriers ? "Carried" : "Step");
-    rules += all[i].carriers ? fmt::format("  cell_{}::CarrierRule::carrier,\n", i) : "  nullptr,\n";
+    steps += fmt::format("  step_of<cell_{}::{}>,\n", i, all[i].transitions ? "StepWithTransition" : "Step");
+    rules += all[i].transitions ? fmt::format("  cell_{}::TransitionRule::transition,\n", i) : "  nullptr,\n";
   }
   text += "using StepFunction = void (*)(const Real*, const Real*, const Real*, Real*, const Real* const*);\n";
   text += "extern \"C\" const StepFunction steps[] = {\n" + steps + "};\n";

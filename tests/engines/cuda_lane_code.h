@@ -24,7 +24,7 @@ struct Emitted {
   std::map<AxisId, std::int64_t> sizes;
   oracle::Ranges ranges;
   CudaLaneCode code;
-  std::optional<CarrierCell> carriers;
+  std::optional<TransitionCell> transitions;
   int step = -1;  ///< of a carried cell: the index of the lane cell's own
 };
 

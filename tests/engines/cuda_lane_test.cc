@@ -1,4 +1,4 @@
-// The CUDA text of lane cells, compiled for the host: its step against the evaluator, its carriers
+// The CUDA text of lane cells, compiled for the host: its step against the evaluator, its transitions
 // against finite differences, for every example and random cells.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(CudaLane, StepsOfRandomCells) {
     const std::size_t before = all.size();
     try {
       emit_all(source, file, file.cells.at(0), {}, Storage::F64, all);
-    } catch (const ScalarCellTooLong&) {
+    } catch (const ScalarizedTooLong&) {
       all.resize(before);
       ++too_long;
     }
@@ -102,18 +102,18 @@ TEST(CudaLane, StepsOfRandomCells) {
   }
 }
 
-// Carriers ---------------------------------------------------------------------------------------------
+// Transitions ---------------------------------------------------------------------------------------------
 
 void identity(const Emitted& e, const std::function<int(int)>& rule, int n, std::vector<double>& state) {
   const double infinite = HUGE_VAL;
   for (int i = 0; i < n; ++i) {
-    if (e.carriers->kind == Scannable::Affine) {
+    if (e.transitions->kind == Scannable::Affine) {
       for (int j = 0; j < n; ++j)
         if (rule(i * n + j) >= 0) state[rule(i * n + j)] = i == j;
       continue;
     }
     const double clip[4] = {1, 0, -infinite, infinite}, moebius[4] = {1, 0, 0, 1};
-    for (int m = 0; m < 4; ++m) state[rule(4 * i + m)] = e.carriers->kind == Scannable::Clip ? clip[m] : moebius[m];
+    for (int m = 0; m < 4; ++m) state[rule(4 * i + m)] = e.transitions->kind == Scannable::Clip ? clip[m] : moebius[m];
   }
 }
 
@@ -124,7 +124,7 @@ TEST(CudaLane, CarriersAreTheMapOfTheStart) {
   std::int64_t affine = 0, zeros = 0, clips = 0, moebius = 0, kinks = 0;
   for (std::size_t index = 0; index < all.size(); ++index) {
     const Emitted& carried = all[index];
-    if (!carried.carriers) continue;
+    if (!carried.transitions) continue;
     const Emitted& step = all[carried.step];
     const int n = static_cast<int>(step.code.states.size());
     const auto rule = [&](int place) { return runner.rules[index](place); };
@@ -159,11 +159,11 @@ TEST(CudaLane, CarriersAreTheMapOfTheStart) {
         other[j] += by;
         return run(carried.step, other);
       };
-      if (carried.carriers->kind != Scannable::Affine) {
+      if (carried.transitions->kind != Scannable::Affine) {
         for (double by : {-0.5, 0.25, 0.75}) {
           const double x = start[j] + by, got = moved(by)[j];
           const double a = value(4 * j), b = value(4 * j + 1), c = value(4 * j + 2), d = value(4 * j + 3);
-          const bool clip = carried.carriers->kind == Scannable::Clip;
+          const bool clip = carried.transitions->kind == Scannable::Clip;
           const double map = clip ? std::fmin(std::fmax(a * x + b, c), d) : (a * x + b) / (c * x + d);
           EXPECT_TRUE(near(map, got, 1e-9)) << carried.label << " by " << by << ": " << map << ", a run gives " << got;
           ++(clip ? clips : moebius);

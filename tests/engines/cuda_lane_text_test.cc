@@ -1,4 +1,4 @@
-// The CUDA text of single lane cells: which entries carriers have, names that are awkward in C++, lines,
+// The CUDA text of single lane cells: which entries transitions have, names that are awkward in C++, lines,
 // refusals.
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ TEST(CudaLane, RefusesWhatIsTooLong) {
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);
   const StageCells& stage = staged.stages.at(0);
-  EXPECT_THROW(emit_cuda_lane(stage.lanes, stage.lane, {}), ScalarCellTooLong);
+  EXPECT_THROW(emit_cuda_lane(stage.lanes, stage.lane, {}), ScalarizedTooLong);
   CudaLaneOptions options;
   options.limit = 64 * 64 * 2 + 64;
   EXPECT_EQ(emit_cuda_lane(stage.lanes, stage.lane, options).operations, 64 * 64 * 2 + 64);

@@ -111,7 +111,7 @@ TEST(Emit, SeveralStatesReadOldValues) {
                {Dtype::F32, Dtype::F64, Dtype::F16});
 }
 
-TEST(Emit, ScalarCells) {
+TEST(Emit, ScalarizedCells) {
   expect_right(R"(cell lorenz { state x = 1, y = 1, z = 20
     dt = 0.01
     x' = x + dt*10*(y - x)

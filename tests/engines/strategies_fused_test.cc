@@ -55,7 +55,7 @@ TEST(Fused, StagesThatAllGainAreCut) {
   for (const StageReport& s : report.stages) EXPECT_EQ(s.plan.strategy, Strategy::Scan) << s.plan.reason;
 }
 
-// Step by step, what mixes lies side by side in vectors; lane by lane it does not, and the carriers of 64
+// Step by step, what mixes lies side by side in vectors; lane by lane it does not, and the transitions of 64
 // coupled entries alone took a hundred times as long as the run.
 TEST(Fused, WhatMixesIsNotCut) {
   for (const char* name : {"05_elman", "18_delta_net", "23_rwkv7", "33_m2rnn", "x12_slstm_heads", "x14_s5"}) {

@@ -196,7 +196,7 @@ TEST(ChangingOver, NotWhereRepairMerges) {
   EXPECT_LT(c.apart, 1e-10);
 }
 
-// Chaos: shooting is tried, told off by its carriers after one sweep, and repair ends where it must.
+// Chaos: shooting is tried, told off by its transitions after one sweep, and repair ends where it must.
 TEST(ChangingOver, EndsRightWhereDifferencesGrow) {
   const Compared c = compared("cell logistic[d] {\n  state h[d]\n  input x[d]\n  h' = (3.8 + 0.01*x)*h*(1 - h)\n}\n",
                               {Strategy::Segmented, 64, 2, "test"}, {0, 12800}, 1);
@@ -223,7 +223,7 @@ TEST(Plans, AreRefusedWhereAStageDoesNotAdmitThem) {
 }
 
 // One channel: lanes are gathered in whole blocks, forwards and backwards, and what is left over singly. The
-// carriers of a contraction come down to nothing within a segment.
+// transitions of a contraction come down to nothing within a segment.
 TEST(Plans, LongScansOfOneChannel) {
   const SourceText source("test.cell", "cell one[d] {\n  state h[d]\n  input a[d], x[d]\n  h' = a*h + x\n}\n");
   const File tree = oracle::parse_or_throw(source);

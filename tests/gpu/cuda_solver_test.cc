@@ -156,8 +156,8 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
   for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
     oracle::Random random(18);
     for (const std::int64_t channels : {1, 2, 3, 4, 8}) {
-      // Ten pieces a multiprocessor, and at most one carrier for 16 of them and one more. The oracle takes seconds for
-      // what four of them need.
+      // Ten pieces a multiprocessor, and at most one transition for 16 of them and one more. The oracle takes seconds
+      // for what four of them need.
       if (channels > 1 && dtype != Dtype::F32) continue;
       Device device = open_device(channels == 1 ? 1 : 48);
       // A card needs a million steps to stream, and the oracle seconds for each.
@@ -172,7 +172,7 @@ TEST(CudaScan, LongSequencesOfFewChannelsStream) {
       with.f64_tolerance = 1e-11;
       const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
       for (const bool packed : {false, true}) {
-        // Three sequences want as many carriers for each channel; scan_test.cc packs streams.
+        // Three sequences want as many transitions for each channel; scan_test.cc packs streams.
         if (packed && channels > 1) continue;
         const std::vector<std::int64_t> lengths =
             packed ? std::vector<std::int64_t>{17, 0, steps} : std::vector<std::int64_t>{steps};

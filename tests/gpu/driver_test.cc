@@ -132,7 +132,7 @@ TEST_F(WithFakeDriver, GraphsTakeWhatBeginsEarlyFromCuda123On) {
 }
 
 TEST_F(WithFakeDriver, NothingBeginsEarlyWhereTheDriverDoesNotKnowIt) {
-  driver->knows_early = false;
+  driver->has_early_launch = false;
   const auto gpu = open();
   const GpuFunction function = gpu->function(gpu->load({"a.cu", "text", {}}), "kernel");
   gpu->launch(function, {.grid = {132}, .block = {32}, .cooperative = true, .early = true}, nullptr);
@@ -140,7 +140,7 @@ TEST_F(WithFakeDriver, NothingBeginsEarlyWhereTheDriverDoesNotKnowIt) {
   EXPECT_TRUE(driver->launches[0].cooperative);
   EXPECT_FALSE(driver->launches[0].early);
   // Once is enough to find out.
-  driver->knows_early = true;
+  driver->has_early_launch = true;
   gpu->launch(function, {.grid = {1}, .block = {32}, .early = true}, nullptr);
   EXPECT_FALSE(driver->launches[1].early);
   // What is refused for another reason is refused.
@@ -448,7 +448,7 @@ TEST_F(WithFakeDriver, OtherGpusThanTheFirst) {
   ASSERT_NE(fake, nullptr) << reason;
   EXPECT_EQ(open_gpu(fake, "", reason, 1), nullptr);
   EXPECT_EQ(reason, "no GPU 1: this process may use 1, numbered from 0");
-  EXPECT_TRUE(says_no_gpu(reason));
+  EXPECT_TRUE(is_gpu_missing(reason));
   driver->devices = 2;
   const auto second = open_gpu(fake, "", reason, 1);
   ASSERT_NE(second, nullptr) << reason;

@@ -2,8 +2,9 @@
 // measured with.
 #pragma once
 struct Step {
-  static constexpr int kStates = 1, kInputs = 2, kParams = 0, kHeld = 0, kArrays = 3, kUniforms = 0, kOperations = 2;
-  static constexpr bool kHolds = false;
+  static constexpr int kStates = 1, kInputs = 2, kParams = 0, kInvariants = 0, kArrays = 3, kUniforms = 0,
+                       kOperations = 2;
+  static constexpr bool kHasPrologue = false;
   static CELLC_DEVICE constexpr int state_array(int) { return 0; }
   static CELLC_DEVICE constexpr int input_array(int entry) { return 1 + entry; }
   static CELLC_DEVICE constexpr int param_array(int) { return -1; }
@@ -12,9 +13,10 @@ struct Step {
     next[0] = input[0] * state[0] + input[1];
   }
 };
-struct Carried {
-  static constexpr int kStates = 2, kInputs = 2, kParams = 0, kHeld = 0, kArrays = 4, kUniforms = 0, kOperations = 3;
-  static constexpr bool kHolds = false;
+struct StepWithTransition {
+  static constexpr int kStates = 2, kInputs = 2, kParams = 0, kInvariants = 0, kArrays = 4, kUniforms = 0,
+                       kOperations = 3;
+  static constexpr bool kHasPrologue = false;
   static CELLC_DEVICE constexpr int state_array(int entry) {
     constexpr int table[] = {0, 3};
     return table[entry];
@@ -27,8 +29,8 @@ struct Carried {
     next[1] = input[0] * state[1];
   }
 };
-struct CarrierRule {
+struct TransitionRule {
   enum Kind { Affine, Clip, Moebius };
   static constexpr Kind kKind = Affine;
-  static CELLC_DEVICE constexpr int carrier(int) { return 1; }
+  static CELLC_DEVICE constexpr int transition(int) { return 1; }
 };

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "runtime/cuda/build/kernel_templates.h"
-#include "runtime/cuda/launch/rows_tables.h"
+#include "runtime/cuda/launch/nest_tables.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {
@@ -20,7 +20,7 @@ class Products : public testing::Test {
  protected:
   Products() : gpu_(open_emulator()) {
     std::string text = sizeof(Real) == 4 ? "#define CELLC_STORAGE_F32 1\n" : "#define CELLC_STORAGE_F64 1\n";
-    for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh", "product.cuh"})
+    for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh", "product.cuh"})
       text += kernel_template(part);
     kernel_ = gpu_->function(gpu_->load({"product.cu", text, {}}), "cellc_product");
   }

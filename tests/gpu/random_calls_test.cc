@@ -14,9 +14,9 @@
 #include "tests/engines/lowered_cell.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/try_cells.h"
+#include "tests/gpu/aot_on_device.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/needed_lengths.h"
-#include "tests/gpu/shipped_on_device.h"
 
 namespace cellc {
 namespace {
@@ -121,10 +121,10 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     request.card = device.gpu->facts();
     request.prefix = "shipped";
     request.solver = solve.solver;
-    std::unique_ptr<ShippedCell> shipped;
+    std::unique_ptr<AotCell> shipped;
     for (int attempt = 0; !shipped; ++attempt) {
       try {
-        shipped = std::make_unique<ShippedCell>(cell.graph, cell.structure, request);
+        shipped = std::make_unique<AotCell>(cell.graph, cell.structure, request);
       } catch (const UsageError&) {  // a length along channels is asked for, too; or the solver is refused
         if (attempt == 2) throw;
         if (attempt == 0)
@@ -133,8 +133,8 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
           request.solver = Strategy::Auto;
       }
     }
-    ShippedOnDevice program(*device.gpu, *shipped);
-    ShippedOnDevice::Options options;
+    AotOnDevice program(*device.gpu, *shipped);
+    AotOnDevice::Options options;
     options.gap = look.strided ? 1 + random.below(3) : 0;
     options.defaults = look.leave_out;
     options.in_place = look.in_place;
@@ -225,9 +225,9 @@ std::string narrow_failure(Device& device, const std::string& text, std::uint64_
     request.card = device.gpu->facts();
     request.prefix = "shipped";
     request.solver = Strategy::Sequential;
-    const ShippedCell shipped(cell.graph, cell.structure, request);
-    ShippedOnDevice program(*device.gpu, shipped);
-    ShippedOnDevice::Options options;
+    const AotCell shipped(cell.graph, cell.structure, request);
+    AotOnDevice program(*device.gpu, shipped);
+    AotOnDevice::Options options;
     options.gap = look.strided ? 1 + random.below(3) : 0;
     options.defaults = look.leave_out;
     options.in_place = look.in_place;

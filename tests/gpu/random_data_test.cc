@@ -13,7 +13,7 @@
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "tests/engines/known_recurrences.h"
 #include "tests/generate/try_cells.h"
-#include "tests/gpu/shipped_on_device.h"
+#include "tests/gpu/aot_on_device.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -233,7 +233,7 @@ TEST(RandomData, ScansSayWhatTheyLeave) {
   EXPECT_GT(silent, 5);
 }
 
-TEST(RandomData, ShippedScansLook) {
+TEST(RandomData, AotScansLook) {
   const KnownRecurrence& linear = linear_recurrence();
   for (const std::int64_t channels : {37, 32, 1}) {
     Device device = open_device(4, 1);
@@ -244,8 +244,8 @@ TEST(RandomData, ShippedScansLook) {
     request.solver = Strategy::Scan;
     request.card = gpu.facts();
     request.prefix = "shipped";
-    const ShippedCell shipped(cell.cell, cell.structure, request);
-    ShippedOnDevice program(gpu, shipped);
+    const AotCell shipped(cell.cell, cell.structure, request);
+    AotOnDevice program(gpu, shipped);
     bool needed = false;  // data with which a scan that does not look is wrong
     for (std::uint64_t seed = 0; seed < 40 && !needed; ++seed) {
       oracle::Random random(seed);

@@ -35,7 +35,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
         random.chance(0.3) ? std::vector<std::int64_t>{32, 2, 2} : std::vector<std::int64_t>{3, 4, 2};
     CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &source);
     std::vector<Forced> strategies = forced(solver, cell, sizes_of(cell, axes));
-    if (strategies.size() == 2) return {};  // auto and sequential: in rows, which RandomRows is for
+    if (strategies.size() == 2) return {};  // auto and sequential: in rows, which RandomNests is for
     Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, axes), .steps = 45, .sequences = 3};
     with.starts_given = with.step_by_step = with.skip_jumps = true;
     with.reverse = random.chance(0.3);

@@ -1,23 +1,23 @@
-// The places of rows, shared among the threads of a kernel (each_place, each_sum and those of tiles, of rows.cuh):
+// The places of rows, shared among the threads of a kernel (each_place, each_sum and those of tiles, of nests.cuh):
 // every one is come to once, whatever there are more of, rows or places or threads.
 #include <fmt/format.h>
 
 #include "runtime/cuda/build/kernel_templates.h"
-#include "runtime/cuda/launch/rows_tables.h"
+#include "runtime/cuda/launch/nest_tables.h"
 #include "tests/gpu/emulated.h"
 
 namespace cellc {
 namespace {
 
 struct Counted {
-  RowsFrame frame;
+  NestFrame frame;
   std::uint64_t seen;
   long long places;
 };
 
 constexpr const char* kCount = R"(
 struct Counted {
-  cellc::RowsFrame frame;
+  cellc::NestFrame frame;
   unsigned* seen;
   long long places;
 };
@@ -43,7 +43,7 @@ class PlacesOfRows : public testing::TestWithParam<const char*> {};
 TEST_P(PlacesOfRows, AreComeToOnce) {
   const auto gpu = open_emulator();
   std::string text = "#define CELLC_STORAGE_F32 1\n";
-  for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"}) text += kernel_template(part);
+  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"}) text += kernel_template(part);
   const GpuFunction kernel = gpu->function(gpu->load({"places.cu", text + kCount, {}}), GetParam());
   const std::vector<long long> offsets = {0, kSteps[0], kSteps[0] + kSteps[1], kSteps[0] + kSteps[1] + kSteps[2]};
   const auto at = upload(*gpu, offsets);
@@ -82,7 +82,7 @@ TEST_P(PlacesOfRows, AreComeToOnce) {
 
 constexpr const char* kSums = R"(
 struct Summed {
-  cellc::RowsFrame frame;
+  cellc::NestFrame frame;
   float* sums;
   long long places, terms;
   int threads;
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(512) of_tiles(const __grid_constant
 )";
 
 struct Summed {
-  RowsFrame frame;
+  NestFrame frame;
   std::uint64_t sums;
   long long places, terms;
   int threads;
@@ -148,7 +148,7 @@ struct Summed {
 TEST_P(PlacesOfRows, HaveTheirSums) {
   const auto gpu = open_emulator();
   std::string text = "#define CELLC_STORAGE_F32 1\n";
-  for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"}) text += kernel_template(part);
+  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"}) text += kernel_template(part);
   const GpuFunction kernel = gpu->function(gpu->load({"sums.cu", text + kSums, {}}), GetParam());
   const std::vector<long long> offsets = {0, kSteps[0], kSteps[0] + kSteps[1], kSteps[0] + kSteps[1] + kSteps[2]};
   const auto at = upload(*gpu, offsets);
@@ -197,7 +197,7 @@ TEST_P(PlacesOfRows, HaveTheirSums) {
 
 /// Rows are divided by multiplying, which is exact as far as 30 bits go.
 TEST(RowPlaces, KnowTheirSequence) {
-  RowsFrame frame{};
+  NestFrame frame{};
   const long long most = (1ll << 30) - 1;
   for (const long long each : {1ll, 2ll, 3ll, 5ll, 7ll, 31ll, 32ll, 33ll, 641ll, 2047ll, 2048ll, 2049ll, 65537ll,
                                1000003ll, (1ll << 29) - 1, (1ll << 29) + 1, most - 1, most}) {
@@ -219,10 +219,10 @@ TEST(RowPlaces, KnowTheirSequence) {
 TEST(RowPlaces, AreSharedByAllBlocks) {
   const auto gpu = open_emulator();
   std::string text = "#define CELLC_STORAGE_F32 1\n";
-  for (const char* part : {"preamble.cuh", "math.cuh", "rows_frame.cuh", "rows.cuh"}) text += kernel_template(part);
+  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"}) text += kernel_template(part);
   text += R"(
 struct Written {
-  cellc::RowsFrame frame;
+  cellc::NestFrame frame;
   unsigned* by;
   long long places;
 };

@@ -15,7 +15,7 @@ command -v compute-sanitizer >/dev/null ||
 program="$1"
 shift
 [ $# -gt 0 ] || set -- memcheck racecheck
-filter="${FILTER:-*CudaStrategies*:*Bundles*:*Tail*:*CudaNarrow*:CudaScan*:RandomLanes*:*Rows.*-*UnderNvrtc*}"
+filter="${FILTER:-*CudaStrategies*:*Multistarts*:*Tail*:*CudaNarrow*:CudaScan*:RandomLanes*:*Rows.*-*UnderNvrtc*}"
 shards="${SHARDS:-$(nproc)}"
 logs="$(mktemp -d "${TMPDIR:-/tmp}/cellc-sanitize-XXXXXX")"
 

@@ -36,10 +36,10 @@ ScanCell emitted(
   options.storage = storage;
   options.sizes = sizes_to_show(stage.lanes, stage.lane);
   const CudaLaneCode own = emit_cuda_lane(stage.lanes, stage.lane, options);
-  const CarrierCell carriers = with_carriers(stage.lanes, stage.lane, kind);
-  options.name = "Carried";
+  const TransitionCell transitions = with_transition(stage.lanes, stage.lane, kind);
+  options.name = "StepWithTransition";
   ScanCell cell;
-  cell.text = own.text + emit_cuda_carried(carriers, stage.lane, options).text;
+  cell.text = own.text + emit_cuda_step_with_transition(transitions, stage.lane, options).text;
   cell.states = static_cast<int>(own.states.size());
   cell.arrays = static_cast<int>(stage.lanes.symbols.size());
   const auto name = [&](const SymbolEntry& e) {

@@ -34,7 +34,7 @@ ScanCell ring_cell();
 ScanCell latch_cell();
 /// The same without an upper bound; what is below the threshold goes to zero.
 ScanCell ramp_cell();
-/// A map that is the identity over no steps and has a carrier nowhere.
+/// A map that is the identity over no steps and has a transition nowhere.
 ScanCell forgetful_cell();
 
 }  // namespace cellc

@@ -10,7 +10,6 @@
 #include <random>
 
 #include "kernels-templates/host/host_scan.h"
-#include "kernels-templates/host/host_stage.h"
 #include "runtime/cuda/build/kernel_templates.h"
 
 namespace cellc {
@@ -38,7 +37,7 @@ struct Arguments {
   std::uint64_t offsets, control, words, marks, first_bad, residual;
   double tolerance;
   long long batch, row, channel, channels, length;
-  int sequences, reverse, pieces, groups, carriers, look;
+  int sequences, reverse, tiles, groups, carry_blocks, look;
 };
 
 constexpr const char* kKernel = R"(
@@ -46,7 +45,7 @@ struct Arguments {
   unsigned long long data[8], start[8], last[8], offsets, control, words, marks, first_bad, residual;
   double tolerance;
   long long batch, row, channel, channels, length;
-  int sequences, reverse, pieces, groups, carriers, look;
+  int sequences, reverse, tiles, groups, carry_blocks, look;
 };
 extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__ Arguments a) {
   cellc::Scan s;
@@ -79,9 +78,9 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   s.first_bad = reinterpret_cast<unsigned long long*>(a.first_bad);
   s.residual = reinterpret_cast<unsigned*>(a.residual);
   s.tolerance = static_cast<Real>(a.tolerance);
-  s.pieces = a.pieces;
+  s.tiles = a.tiles;
   s.groups = a.groups;
-  s.carriers = a.carriers;
+  s.carry_blocks = a.carry_blocks;
   s.look = a.look;
   cellc::CALL;
 }
@@ -107,15 +106,15 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
   if (c.checks) source.text += "#define CELLC_SCAN_CHECKS 1\n";
   if (c.whole) source.text += "#define CELLC_SCAN_WHOLE 1\n";
   if (c.buffers) source.text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", c.buffers);
-  if (c.carried) source.text += fmt::format("#define CELLC_SCAN_CARRIED {}\n", c.carried);
+  if (c.carried) source.text += fmt::format("#define CELLC_SCAN_CARRY {}\n", c.carried);
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  std::vector<const char*> parts = {"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
+  std::vector<const char*> parts = {"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (c.cluster)
     parts.push_back("scan_cluster.cuh");
   else if (c.buffers)
-    parts.insert(parts.end(), {"scan_bulk.cuh", "scan_stream.cuh"});
+    parts.insert(parts.end(), {"scan_tma.cuh", "scan_stream.cuh"});
   for (const char* part : parts) source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += kKernel;
   return source;
@@ -153,14 +152,14 @@ std::string ScanCase::label() const {
 void ScanRunner::check(ScanCase c) {
   if (c.buffers || c.cluster) return check_kernel(c);
   check_kernel(c);
-  const std::int64_t piece = c.warps * 32 / c.channels * c.steps,
+  const std::int64_t tile = c.warps * 32 / c.channels * c.steps,
                      longest = *std::max_element(c.lengths.begin(), c.lengths.end());
-  if (longest <= 16 * piece) {
+  if (longest <= 16 * tile) {
     ScanCase all_at_once = c;
-    for (all_at_once.cluster = 1; all_at_once.cluster * piece < longest; all_at_once.cluster *= 2) {
+    for (all_at_once.cluster = 1; all_at_once.cluster * tile < longest; all_at_once.cluster *= 2) {
     }
     check_kernel(all_at_once);
-    all_at_once.whole = !c.packed && longest > 0 && longest % piece == 0 && c.width % c.channels == 0;
+    all_at_once.whole = !c.packed && longest > 0 && longest % tile == 0 && c.width % c.channels == 0;
     if (all_at_once.whole) check_kernel(all_at_once);
   }
   c.buffers = 3;
@@ -247,12 +246,12 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   const std::int64_t block_steps = c.warps * 32 / c.channels * c.steps,
                      skew = std::string(c.copy) == "Time" ? 16 / format_.bytes - 1 : 0;
   a.groups = static_cast<int>((c.width + c.channels - 1) / c.channels);
-  a.pieces = static_cast<int>(std::max<std::int64_t>((longest + skew + block_steps - 1) / block_steps, 1));
+  a.tiles = static_cast<int>(std::max<std::int64_t>((longest + skew + block_steps - 1) / block_steps, 1));
   a.look = c.look;
-  a.carriers =
+  a.carry_blocks =
       c.buffers ? static_cast<int>(n * a.groups * (c.channels / (c.carried ? c.carried : std::min(c.channels, 4)))) : 0;
-  const std::size_t mark_bytes = 4ull * n * a.groups * (1 + a.pieces * c.channels);
-  const GpuBuffer control(*gpu_, fact[2]), words(*gpu_, 8ull * n * a.groups * a.pieces * fact[1] * c.channels),
+  const std::size_t mark_bytes = 4ull * n * a.groups * (1 + a.tiles * c.channels);
+  const GpuBuffer control(*gpu_, fact[2]), words(*gpu_, 8ull * n * a.groups * a.tiles * fact[1] * c.channels),
       marks(*gpu_, mark_bytes);
   gpu_->zero(control.address(), fact[2], 0);
   gpu_->zero(marks.address(), mark_bytes, 0);
@@ -269,8 +268,8 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   if (c.buffers) {
     const unsigned resident =
         gpu_->facts().multiprocessors * gpu_->resident_blocks(kernel, shape.block.x, shape.shared_bytes);
-    ASSERT_GT(resident, static_cast<unsigned>(a.carriers)) << "the case wants more multiprocessors";
-    shape.grid.x = std::min<unsigned>(c.grid + a.carriers, resident);
+    ASSERT_GT(resident, static_cast<unsigned>(a.carry_blocks)) << "the case wants more multiprocessors";
+    shape.grid.x = std::min<unsigned>(c.grid + a.carry_blocks, resident);
     shape.cooperative = true;
   }
   if (c.cluster) {
@@ -282,7 +281,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   for (int call = 1; call < c.calls; ++call) {
     Arguments other = a;
     std::swap(other.data[cell_.inputs.front()], other.data[cell_.inputs.back()]);
-    if (call % 2 == 0 && !c.packed) other.length = longest / 2, other.pieces = (a.pieces + 1) / 2;
+    if (call % 2 == 0 && !c.packed) other.length = longest / 2, other.tiles = (a.tiles + 1) / 2;
     void* other_arguments[] = {&other, nullptr};
     gpu_->launch(kernel, shape, other_arguments);
   }
@@ -294,11 +293,11 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   for (int call = 0; call < c.calls; ++call) number = number == ~0u ? 2 : number + 1;
   EXPECT_EQ(state_of_control[0], c.cluster ? c.before : number);
   EXPECT_EQ(state_of_control[1], 0u);
-  unsigned mended = 0;
-  gpu_->copy_out(&mended, control.address() + CELLC_SCAN_MENDED, 4, 0);
+  unsigned repaired = 0;
+  gpu_->copy_out(&repaired, control.address() + CELLC_SCAN_REPAIRED, 4, 0);
   std::vector<unsigned> left(mark_bytes / 4);
   gpu_->copy_out(left.data(), marks.address(), mark_bytes, 0);
-  mended_ += mended;
+  repaired_ += repaired;
   EXPECT_EQ(std::count(left.begin(), left.end(), 0u), static_cast<std::ptrdiff_t>(left.size()))
       << "what the next call finds";
 

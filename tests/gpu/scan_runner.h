@@ -33,11 +33,11 @@ struct ScanCase {
   int grid = 5, look = 1 << 20, calls = 1;
   int misalign = 0;     ///< entries that all arrays begin later
   int buffers = 0;      ///< of scan_stream.cuh; 0: scan.cuh
-  int carried = 0;      ///< channels of a carrier; 0: the template's
+  int carried = 0;      ///< channels of a transition; 0: the template's
   unsigned before = 0;  ///< the number of the last call
   int cluster = 0;      ///< blocks of scan_cluster.cuh; 0: another
-  bool whole = false;   ///< the same, for whole pieces and groups
-  bool checks = false;  ///< whether starts were right (scan_mend.cuh)
+  bool whole = false;   ///< the same, for whole tiles and groups
+  bool checks = false;  ///< whether starts were right (scan_repair.cuh)
   bool by_rows =
       false;  ///< rows are held against a step from the row before them, to within 1e-6, and not against a plain loop
   int infinite = 0;  ///< every so many entries of the last input are infinite
@@ -52,7 +52,7 @@ class ScanRunner {
   /// By all kernels that suit it, unless the case names one.
   void check(ScanCase c);
   /// Shares of channels that the calls since the last question walked in the end.
-  unsigned mended() { return std::exchange(mended_, 0); }
+  unsigned repaired() { return std::exchange(repaired_, 0); }
 
  private:
   void check_kernel(const ScanCase& c);
@@ -60,7 +60,7 @@ class ScanRunner {
   ScanCell cell_;
   ScanFormat format_;
   std::unique_ptr<Emulator> gpu_;
-  unsigned mended_ = 0;
+  unsigned repaired_ = 0;
 };
 
 }  // namespace cellc

@@ -1,5 +1,5 @@
 // scan.cuh, scan_stream.cuh and scan_cluster.cuh on the emulator against a plain loop in f64: kinds of maps, layouts,
-// loaders, storage, awkward lengths, and schedules in which pieces wait for each other.
+// loaders, storage, awkward lengths, and schedules in which tiles wait for each other.
 #include <gtest/gtest.h>
 
 #include "tests/gpu/scan_runner.h"
@@ -15,10 +15,10 @@ EmulatorOptions interleaved(std::uint64_t seed) {
   return options;
 }
 
-/// Lengths around those of a thread, a warp's part and a piece.
+/// Lengths around those of a thread, a warp's part and a tile.
 std::vector<std::int64_t> awkward(const ScanCase& c) {
-  const std::int64_t piece = c.warps * 32 / c.channels * c.steps;
-  return {0, 1, 2, c.steps - 1, c.steps, c.steps + 1, piece - 1, piece, piece + 1, 2 * piece + 3, 5 * piece + 7};
+  const std::int64_t tile = c.warps * 32 / c.channels * c.steps;
+  return {0, 1, 2, c.steps - 1, c.steps, c.steps + 1, tile - 1, tile, tile + 1, 2 * tile + 3, 5 * tile + 7};
 }
 
 void check_awkward(const char* copy, std::uint64_t seed, const std::vector<std::pair<int, int>>& channels_and_widths) {
@@ -38,9 +38,9 @@ void check_awkward(const char* copy, std::uint64_t seed, const std::vector<std::
 }
 
 TEST(Scan, AwkwardLengthsEntryByEntry) { check_awkward("Each", 1, {{32, 37}, {8, 5}, {4, 9}, {1, 1}, {1, 3}}); }
-TEST(Scan, AwkwardLengthsByRows) { check_awkward("Rows", 2, {{32, 64}, {16, 16}, {4, 8}}); }
+TEST(Scan, AwkwardLengthsByRows) { check_awkward("Contiguous", 2, {{32, 64}, {16, 16}, {4, 8}}); }
 
-// Carriers take windows of as many pieces as they hold; here several, the last of which is not full, also of channels
+// Transitions take windows of as many tiles as they hold; here several, the last of which is not full, also of channels
 // that are none, of packed sequences, and in calls that follow each other.
 TEST(Scan, StreamsOfSeveralWindows) {
   struct Layout {
@@ -49,16 +49,16 @@ TEST(Scan, StreamsOfSeveralWindows) {
   };
   std::uint64_t seed = 40;
   ScanRunner runner(linear_cell(), ScanFormat{}, interleaved(seed));
-  for (const Layout& layout : std::vector<Layout>{{"Rows", 4, 0, 4, 1},
-                                                  {"Rows", 8, 8, 16, 1},
-                                                  {"Rows", 16, 2, 16, 3},
-                                                  {"Rows", 32, 0, 64, 2},
+  for (const Layout& layout : std::vector<Layout>{{"Contiguous", 4, 0, 4, 1},
+                                                  {"Contiguous", 8, 8, 16, 1},
+                                                  {"Contiguous", 16, 2, 16, 3},
+                                                  {"Contiguous", 32, 0, 64, 2},
                                                   {"Each", 8, 0, 13, 2},
                                                   {"Each", 32, 32, 37, 1},
                                                   {"Each", 2, 0, 3, 1}}) {
-    const std::int64_t piece = layout.warps * 32 / layout.channels * 8;
+    const std::int64_t tile = layout.warps * 32 / layout.channels * 8;
     for (const std::vector<std::int64_t>& lengths :
-         {std::vector<std::int64_t>{piece * 75 + 5}, {piece * 17 + 1, 0, piece * 2, 3}, {piece * 34, piece * 34}}) {
+         {std::vector<std::int64_t>{tile * 75 + 5}, {tile * 17 + 1, 0, tile * 2, 3}, {tile * 34, tile * 34}}) {
       ScanCase c;
       c.copy = layout.copy;
       c.channels = layout.channels;
@@ -136,7 +136,7 @@ TEST(Scan, BuffersOfAStream) {
 }
 
 TEST(Scan, PackedSequences) {
-  for (const char* copy : {"Each", "Rows", "Time"}) {
+  for (const char* copy : {"Each", "Contiguous", "Time"}) {
     ScanRunner runner(linear_cell(), ScanFormat{}, interleaved(4));
     ScanCase c;
     c.copy = copy;
@@ -166,7 +166,7 @@ TEST(Scan, EverySchedule) {
     for (const int grid : {1, 7, 40}) {
       c.grid = grid;
       c.look = seed % 2 ? 3 : 1 << 20;
-      c.copy = seed % 3 ? "Rows" : "Each";
+      c.copy = seed % 3 ? "Contiguous" : "Each";
       c.checks = seed % 3 != 1;
       c.before = seed % 4 == 2 ? ~0u - 2 : 0;  // the third call would be number 0
       runner.check(c);
@@ -185,7 +185,7 @@ TEST(Scan, Storages) {
       c.channels = 32;
       c.width = 33;
       runner.check(c);
-      c.copy = "Rows";
+      c.copy = "Contiguous";
       c.channels = 8;
       c.width = 16;
       runner.check(c);
@@ -208,7 +208,7 @@ void check_layouts(const ScanCell& cell, const ScanFormat& format = {}) {
     c.channels = 32;
     c.width = 40;
     runner.check(c);
-    c.copy = "Rows";
+    c.copy = "Contiguous";
     c.channels = c.width = 4;
     runner.check(c);
     c.copy = "Time";
@@ -234,11 +234,11 @@ TEST(Scan, AStateThatForgetsAtOnce) { check_layouts(forgetful_cell()); }
 /// A case whose data leave something to walk.
 void check_walked(ScanRunner& runner, const ScanCase& c) {
   runner.check(c);
-  EXPECT_GT(runner.mended(), 0u);
+  EXPECT_GT(runner.repaired(), 0u);
 }
 
 // Chains that come from large states to small ones, so that composed maps are rounded by more than the tolerance: by
-// all kernels, with pieces that wait for each other and pieces that do not.
+// all kernels, with tiles that wait for each other and tiles that do not.
 TEST(Scan, RowsFollowFromEachOther) {
   ScanCell cell = linear_cell();
   cell.ranges = {{0.97, 1}, {-10, 10}};
@@ -260,7 +260,7 @@ TEST(Scan, RowsFollowFromEachOther) {
     check_walked(runner, c);
     c.packed = false;
     c.lengths = {1023};
-    c.copy = "Rows";
+    c.copy = "Contiguous";
     c.channels = c.width = 4;
     check_walked(runner, c);
     c.copy = "Time";
@@ -312,7 +312,7 @@ TEST(Scan, GatesAreNotWalked) {
   c.channels = c.width = 1;
   c.lengths = {7001};
   runner.check(c);
-  EXPECT_EQ(runner.mended(), 0u);
+  EXPECT_EQ(runner.repaired(), 0u);
 }
 
 // What is infinite makes NaN of a composed map, though steps come back from it.

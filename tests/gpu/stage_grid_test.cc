@@ -72,20 +72,20 @@ TEST(StageGrid, AStreamHasCarriersForTheChannelsOfAChain) {
   const cellc_grid scan = launch.of(1, 44800, 1);
   EXPECT_FALSE(scan.cooperative);  // it looks back for itself
   EXPECT_EQ(scan.threads, 7u * 32);
-  EXPECT_EQ(scan.blocks, 11u);  // the first piece begins up to 15 bytes early
+  EXPECT_EQ(scan.blocks, 11u);  // the first tile begins up to 15 bytes early
   v.buffers = 3;
-  v.carried = 1;
+  v.carry_channels = 1;
   const cellc_grid stream = launch.of(1, 44800, 1);
   EXPECT_TRUE(stream.cooperative);
   EXPECT_EQ(stream.threads, 8u * 32);
   EXPECT_EQ(stream.blocks, 12u);
   EXPECT_EQ(launch.of(1, 1 << 26, 1).blocks, 2u * 132);
   v.channels = 4;
-  EXPECT_EQ(cellc_stream_carriers(3, &v), 12);
-  v.carried = 2;
-  EXPECT_EQ(cellc_stream_carriers(3, &v), 6);
-  v.carried = 1;
-  // However small the card: carriers, and somebody for whom they carry.
+  EXPECT_EQ(cellc_stream_carry_blocks(3, &v), 12);
+  v.carry_channels = 2;
+  EXPECT_EQ(cellc_stream_carry_blocks(3, &v), 6);
+  v.carry_channels = 1;
+  // However small the card: transitions, and somebody for whom they carry.
   launch.card.multiprocessors = 1;
   EXPECT_EQ(launch.of(1, 1 << 20, 4).blocks, 5u);
 }
@@ -101,17 +101,17 @@ TEST(StageGrid, AStreamPaysWhereChainsAreFew) {
     launch.run.length = length;
     launch.axes.channels = channels;
     cellc_variant v{};
-    v.copy = channels > 1 ? CELLC_ROWS : CELLC_TIME;
+    v.copy = channels > 1 ? CELLC_CONTIGUOUS : CELLC_TIME;
     for (v.channels = 1; 2 * v.channels <= channels && v.channels < CELLC_WARP;) v.channels *= 2;
     const std::int64_t chains = cellc_divide_up(channels, v.channels) * sequences;
     if (!cellc_stream_block(&launch.stage, &launch.card, &v) || !cellc_streams(&launch.card, &launch.run, chains, &v))
       v.buffers = 0;
     return v;
   };
-  EXPECT_EQ(variant_of(9, 1 << 24, 1).carried, 1);
-  EXPECT_EQ(variant_of(10, 1 << 24, 1).buffers, 0);  // so many carriers cost more than they save
-  EXPECT_EQ(variant_of(1, 1 << 21, 32).carried, 4);
-  EXPECT_EQ(variant_of(1, 1 << 20, 128).carried, 32);
+  EXPECT_EQ(variant_of(9, 1 << 24, 1).carry_channels, 1);
+  EXPECT_EQ(variant_of(10, 1 << 24, 1).buffers, 0);  // so many transitions cost more than they save
+  EXPECT_EQ(variant_of(1, 1 << 21, 32).carry_channels, 4);
+  EXPECT_EQ(variant_of(1, 1 << 20, 128).carry_channels, 32);
   EXPECT_EQ(variant_of(1, 1 << 19, 256).buffers, 0);
   EXPECT_EQ(variant_of(1, 1 << 20, 32).buffers, 0);  // too short
 }
@@ -129,7 +129,7 @@ TEST(StageGrid, ScansOfManyChainsDoNotCrowdMemory) {
     launch.stage.real_bytes = real;
     v = {};
     v.kernel = CELLC_SCAN;
-    v.copy = CELLC_ROWS;
+    v.copy = CELLC_CONTIGUOUS;
     v.channels = CELLC_WARP;
     launch.run.length = 2048;
     launch.axes.channels = 1024;
@@ -150,9 +150,9 @@ TEST(StageGrid, WalksOfManyLanesDoNotCrowdMemory) {
   launch.stage.stage_steps = 8;
   /// Steps that a warp stages at once, of lanes that neighbour each other in memory.
   const auto steps_of = [&](std::int64_t lanes, int segments = 0) {
-    const cellc_variant v = cellc_walk_variant(&launch.stage, &launch.card, 1, 1, lanes, 2048, segments);
+    const cellc_variant v = cellc_sequential_variant(&launch.stage, &launch.card, 1, 1, lanes, 2048, segments);
     const int inputs =
-        segments ? std::max(launch.stage.step_inputs, launch.stage.carried_inputs) : launch.stage.step_inputs;
+        segments ? std::max(launch.stage.step_inputs, launch.stage.transition_inputs) : launch.stage.step_inputs;
     EXPECT_EQ(v.shared_bytes, launch.stage.warps * CELLC_STAGES_AHEAD * v.steps * inputs * CELLC_WARP * v.width *
                                   launch.stage.storage_bytes);
     return v.steps;
@@ -192,7 +192,7 @@ TEST(StageGrid, AClusterHasASequenceIfAllOfThemFit) {
   EXPECT_EQ(grid.cluster, 16u);
   EXPECT_EQ(grid.blocks, 32u * 16);
   EXPECT_FALSE(grid.cooperative);
-  EXPECT_TRUE(of(1, 2000, 1024));  // a piece that is not full
+  EXPECT_TRUE(of(1, 2000, 1024));  // a tile that is not full
   EXPECT_FALSE(launch.variant.whole);
   EXPECT_TRUE(of(1, 1920, 1024));  // the last of the cluster has none
   EXPECT_EQ(launch.variant.cluster, 16);

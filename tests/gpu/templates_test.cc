@@ -36,8 +36,8 @@ struct Use {
   std::string kernels;
 };
 const std::map<std::string, Use> kUses = {
-    {"rows.cuh", {{"rows_frame.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame f) {
+    {"nests.cuh", {{"nest_frame.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f) {
   const cellc::RowPlace place = cellc::place_of(f, threadIdx.x);
   Real* const memory = cellc::block_memory(f, nullptr, -1);
   const int threads = cellc::threads_of_sum(f.rows, f.sequences, true, 1);
@@ -45,7 +45,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::RowsFrame 
   memory[threadIdx.x] = cellc::sum_of_threads(step, threads) + cellc::largest_of_threads(step, threads);
 }
 )"}},
-    {"product.cuh", {{"rows_frame.cuh", "rows.cuh"}, ""}},
+    {"product.cuh", {{"nest_frame.cuh", "nests.cuh"}, ""}},
     {"sums.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
   cellc::Sums sums;
@@ -57,61 +57,61 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
     {"sequential.cuh", {{"lanes.cuh", "sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
-    {"scan_piece.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+    {"scan_tile.cuh", {{"lanes.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
-  cellc::ScanPiece<cellc::ScanCopy::Rows>(run, shared).ask(0);
+  cellc::ScanTile<cellc::ScanCopy::Contiguous>(run, shared).ask(0);
 }
 )"}},
-    {"scan_mend.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
+    {"scan_repair.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   __shared__ unsigned told;
-  cellc::mend<cellc::ScanCopy::Rows>(run, 4, &told, false);
+  cellc::repair<cellc::ScanCopy::Contiguous>(run, 4, &told, false);
 }
 )"}},
-    {"scan.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Rows>(run); }
+    {"scan.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_bulk.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh"}, R"(
+    {"scan_tma.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
     {"scan_stream.cuh",
-     {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh"}, R"(
-extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Rows>(run); }
+     {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_cluster.cuh", {{"lanes.cuh", "carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"}, R"(
+    {"scan_cluster.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
-    {"segments.cuh", {{"lanes.cuh", "carriers.cuh"}, R"(
+    {"segments.cuh", {{"lanes.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   cellc::Lane lane = cellc::resolve(run.lanes, threadIdx.x);
   run.starts[threadIdx.x] = cellc::step_residual(run.lanes, lane, 0, run.began, run.ended);
 }
 )"}},
-    {"bends.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh"}, R"(
+    {"hermite.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
-  cellc::Bend bend;
+  cellc::HermiteMap bend;
   bend.take(x[0], *runs, true);
   bend.fit(x[3], x[4], x[6]);
   bend.follow(x[5], x[3], x[4]);
 }
 )"}},
-    {"compose.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
+    {"compose.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 struct Work {
   const cellc::Segmented& run;
   const cellc::Lanes& lanes;
   long long count;
-  cellc::Crew crew;
+  cellc::ActiveBlocks active_blocks;
   int thread, warp, warps;
 };
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
-  cellc::compose<cellc::Carriers>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::Slack{}), 32, 1);
+  cellc::compose<cellc::Transitions>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::ResidualBudget{}), 32, 1);
 }
 )"}},
-    {"segment_runs.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
+    {"segment_runs.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentedRun<true> work(run, shared);
@@ -121,15 +121,17 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   work.sweep(0, lane, 8, false);
 }
 )"}},
-    {"bundles.cuh", {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh"}, R"(
+    {"multistart.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
-  Real next[cellc::Bundle::kStates];
-  cellc::Bundle::step(x, x + 3, x + 6, next, nullptr);
+  Real next[cellc::Multistart::kStates];
+  cellc::Multistart::step(x, x + 3, x + 6, next, nullptr);
   x[6] = next[0] - next[2];
 }
 )"}},
     {"segmented.cuh",
-     {{"lanes.cuh", "carriers.cuh", "segments.cuh", "bends.cuh", "segment_runs.cuh", "compose.cuh", "bundles.cuh"}, R"(
+     {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_runs.cuh", "compose.cuh",
+       "multistart.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},
 };
@@ -168,7 +170,7 @@ TEST_P(TemplatesTest, CompilesAloneWithTheStubCell) {
   }
 }
 
-/// Of what runs on a device: headers for hosts are compiled with what is shipped (shipped_files_test.cc).
+/// Of what runs on a device: headers for hosts are compiled with what is shipped (aot_files_test.cc).
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
   for (const KernelTemplate& one : kernel_templates())

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "compiler/front_end.h"
-#include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/evaluate/bench_cell.h"
 #include "runtime/evaluate/tune_cell.h"

@@ -266,7 +266,7 @@ class Moment {
 
   Tensor eye(const Expr& e, const Scope& scope) {
     if (e.index.size() != 2) throw OracleError("eye takes two axes of one length");
-    // An index name that stands nowhere else has the length of its partner; eye[i,0] picks a row.
+    // An index name that stands nowhere else has the length of its partner; eye[i,0] selects a row.
     std::optional<std::int64_t> length;
     std::vector<Place> places;
     for (const IndexEntry& entry : e.index) {

@@ -16,7 +16,7 @@ Tensor elementwise(const std::vector<const Tensor*>& operands,
                    const std::function<double(const std::vector<double>&)>& f);
 
 /// Axes renamed by place. A label that occurs twice takes the diagonal; an integer (label empty)
-/// picks an entry.
+/// selects an entry.
 struct Place {
   std::string label;
   std::int64_t entry = 0;

@@ -10,8 +10,8 @@
 #include "compiler/analysis/structure_rules.h"
 #include "compiler/graph/evaluate.h"
 #include "runtime/cuda/launch/cuda_solver.h"
-#include "runtime/cuda/launch/row_moves.h"
-#include "runtime/cuda/launch/rows_program.h"
+#include "runtime/cuda/launch/nest_program.h"
+#include "runtime/cuda/launch/strided_copy.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 
@@ -69,12 +69,12 @@ struct DeviceCall::Impl {
   bool uniform = true;
   std::int64_t longest = 0;
   CudaSolver solver;
-  RowMoves moves;
+  StridedCopies moves;
   std::vector<Field> fields;
   std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
   GpuBuffer offsets;
   CellGraph defaults;  ///< outs: what stands for params and starts that follow from params
-  std::optional<RowsProgram> defaults_program;
+  std::optional<NestProgram> defaults_program;
   std::vector<GpuBuffer> defaults_made;
   GpuBuffer one_row;  ///< offsets {0, 1}
   DeviceArrays places;
@@ -324,19 +324,19 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < fields.size(); ++i) wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
     if (!wanted) return;
     if (!defaults_program) {
-      defaults_program.emplace(RowsProgram::compile(gpu, defaults, Structure{}, arithmetic, {}));
+      defaults_program.emplace(NestProgram::compile(gpu, defaults, Structure{}, arithmetic, {}));
       compile_ms += defaults_program->compile_ms();
       one_row = GpuBuffer(gpu, 16);
       const std::int64_t offsets[] = {0, 1};
       gpu.copy_in(one_row.address(), offsets, sizeof offsets, 0);
     }
-    RowsRun run;
+    NestRun run;
     run.sizes = sizes;
     run.offsets = {0, 1};
     run.device_offsets = one_row.address();
     for (const Symbol& symbol : defaults.symbols) {
       const auto s = static_cast<std::size_t>(&symbol - defaults.symbols.data());
-      RowsArray array;
+      NestArray array;
       array.data = symbol.kind == SymbolKind::Input ? one_row.address() : places.values[s];  // inputs are read by none
       array.history = one_row.address();
       run.symbols.push_back(array);
@@ -432,7 +432,7 @@ struct DeviceCall::Impl {
         return;
       case FieldKind::FinalInputHistory: {
         const Field& input = *find(FieldKind::Input, id);
-        RowMoves::History h;
+        StridedCopies::History h;
         reserve(f.staged, shape.sequences * f.part, f.given);
         h.to = f.staged.address();
         h.before = given(arrays, FieldKind::InputHistory, id).data;

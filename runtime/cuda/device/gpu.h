@@ -173,6 +173,6 @@ class GpuBuffer {
 std::unique_ptr<Gpu> open_gpu(const std::string& cache_directory, std::string& reason, int device = 0);
 
 /// Whether such a reason says that there is none, rather than one that cannot be used.
-bool says_no_gpu(const std::string& reason);
+bool is_gpu_missing(const std::string& reason);
 
 }  // namespace cellc

@@ -558,7 +558,7 @@ std::unique_ptr<Gpu> open_gpu(std::shared_ptr<const Driver> driver, const std::s
   return std::make_unique<GpuDriver>(std::move(context), device, std::move(facts), std::move(nvrtc), cache_directory);
 }
 
-bool says_no_gpu(const std::string& reason) {
+bool is_gpu_missing(const std::string& reason) {
   return reason.starts_with("no GPU") || reason.starts_with("no NVIDIA driver");
 }
 

@@ -13,7 +13,7 @@ void take(CudaPlan& plan, const cellc_plan& numbers) {
   plan.plan.segment = numbers.segment;
   plan.plan.burn_in = numbers.burn_in;
   plan.learns = numbers.learns;
-  plan.carries = numbers.carries;
+  plan.measures_slope = numbers.measures_slope;
   plan.rounds = numbers.rounds;
   plan.fixed = numbers.fixed;
   plan.eager = numbers.eager;
@@ -29,12 +29,12 @@ std::int64_t whole_stages(std::int64_t steps) {
 }
 
 /// What walking every lane is expected to take, by what the last call with segments took.
-double walking_ns(const Observed& seen, const StageShape& shape) {
-  // A sweep has a start and a check, and then perhaps carriers, and more lanes a multiprocessor: walking takes less
+double sequential_ns(const Observed& seen, const StageShape& shape) {
+  // A sweep has a start and a check, and then perhaps transitions, and more lanes a multiprocessor: walking takes less
   // a step. Of ParaGRU on an H200: 68 ns where sweeps took 130 beside 4 to 6 us, which short segments are mostly made
   // of. In 16 bits a thread has two lanes, and a walk half the warps: 75 ns at (8, 2048, 4096), where sweeps take 121.
   const double step = std::max(0.0, seen.sweep_ns - 4800) / static_cast<double>(seen.sweep_steps);
-  const double walking = (seen.carries               ? 0.5
+  const double walking = (seen.measures_slope        ? 0.5
                           : shape.storage_bytes == 2 ? 0.62
                                                      : 0.55) *
                          step * static_cast<double>(shape.longest);
@@ -43,15 +43,16 @@ double walking_ns(const Observed& seen, const StageShape& shape) {
 }
 
 /// What segments cost depends on the data; the first call teaches nothing of it.
-bool is_slower_than_walking(const Observed& seen, const StageShape& shape) {
-  return seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0 && walking_ns(seen, shape) < seen.segmented_ns;
+bool is_slower_than_sequential(const Observed& seen, const StageShape& shape) {
+  return seen.calls > 1 && seen.segmented_ns > 0 && seen.sweep_steps > 0 &&
+         sequential_ns(seen, shape) < seen.segmented_ns;
 }
 
-CudaPlan walk_instead(const Observed& seen, const StageShape& shape) {
+CudaPlan sequential_instead(const Observed& seen, const StageShape& shape) {
   CudaPlan plan;
   plan.plan.reason = fmt::format(
       "segments took {:.0f} us on the last data, {} of them walked in the end; {:.0f} us are expected step by step",
-      seen.segmented_ns * 1e-3, seen.tails, walking_ns(seen, shape) * 1e-3);
+      seen.segmented_ns * 1e-3, seen.tails, sequential_ns(seen, shape) * 1e-3);
   return plan;
 }
 
@@ -80,7 +81,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     case CELLC_EXACT:
       // A walk goes a channel at a time, in few shares; segments make the same rows side by side, and are checked, too.
       if (seen.scan_walked > kMostWalked) {
-        if (is_slower_than_walking(seen, shape)) return walk_instead(seen, shape);
+        if (is_slower_than_sequential(seen, shape)) return sequential_instead(seen, shape);
         plan = forced_cuda_plan(stage, shape, gpu, Strategy::Shooting, {});
         plan.plan.reason = fmt::format(
             "scans rounded by more than the tolerance on the last data, and walked {:.1f} times for each of {} lanes",
@@ -95,7 +96,7 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
     default:
       break;
   }
-  if (is_slower_than_walking(seen, shape)) return walk_instead(seen, shape);
+  if (is_slower_than_sequential(seen, shape)) return sequential_instead(seen, shape);
   take(plan, numbers);
   const std::int64_t segments = (shape.longest + plan.plan.segment - 1) / plan.plan.segment;
   plan.plan.strategy = Strategy::Segmented;
@@ -139,7 +140,7 @@ void pin(CudaPlan& plan, const StagePlan& pinned, std::int64_t longest, const So
   // Every step may be a segment: then each is a stage of its own, and begins nowhere else.
   plan.plan.segment = segment > 1 ? whole_stages(segment) : segment;
   plan.plan.burn_in = segment > 1 ? whole_stages(burn_in) : 0;
-  plan.piece = segment;
+  plan.tile = segment;
 }
 
 }  // namespace cellc

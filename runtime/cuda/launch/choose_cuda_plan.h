@@ -17,9 +17,9 @@ struct Observed {
   double last_ns = 0;       ///< the last of them
   double sweep_ns = 0;      ///< its sweep
   std::int64_t sweep_steps = 0;
-  bool carries = false;    ///< its sweep carried derivatives along
-  std::int64_t tails = 0;  ///< segments that it walked step by step in the end
-  double walked = 0;       ///< of all segments
+  bool measures_slope = false;  ///< its sweep carried derivatives along
+  std::int64_t tails = 0;       ///< segments that it walked step by step in the end
+  double walked = 0;            ///< of all segments
   double tail_ns = 0;
   double scan_walked = 0;  ///< shares of channels that the last scan walked where it rounded too much, of all channels
   int walks = 0;           ///< calls since that went another way, as the planner had said

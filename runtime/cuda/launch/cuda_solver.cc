@@ -29,10 +29,10 @@ struct CudaSolver::Impl {
   const SourceText* source;
   std::optional<StagedCell> staged;
   std::vector<std::unique_ptr<StageProgram>> stages;
-  std::vector<std::optional<SummedStage>> summed;      ///< by stage, where it has sums in its lanes
+  std::vector<std::optional<FusedStage>> summed;       ///< by stage, where it has sums in its lanes
   std::vector<std::unique_ptr<StageProgram>> summing;  ///< those, as programs; else null
-  std::vector<std::optional<RowsProgram>> before, once, before_summing, once_summing;
-  std::optional<RowsProgram> after, step, whole;
+  std::vector<std::optional<NestProgram>> before, once, before_summing, once_summing;
+  std::optional<NestProgram> after, step, whole;
   std::vector<Observed> observed;  ///< by stage, for the shape of the last run
   double compile_ms = 0;
   std::vector<CacheState> caches;
@@ -42,12 +42,12 @@ struct CudaSolver::Impl {
   SolveOptions solve;
   double tolerance = 0;
   Dtype running = Dtype::F32;  ///< storage that programs have code for
-  bool in_rows = false;        ///< the whole cell as row kernels
+  bool runs_stepwise = false;  ///< the whole cell as row kernels
   std::vector<CudaPlan> plans;
   using SumParts = std::vector<int>;  ///< by stage: of each sum that its lanes make; 0: they make none
   struct AfterSums {
     StatelessCell cell;  ///< what is left of `after` then
-    std::optional<RowsProgram> program;
+    std::optional<NestProgram> program;
   };
   SumParts sum_parts;
   std::map<SumParts, AfterSums> after_summing;  ///< never dropped by another plan: its kernels may still run
@@ -75,7 +75,8 @@ struct CudaSolver::Impl {
     before_summing.resize(staged->stages.size());
     once_summing.resize(staged->stages.size());
     observed.resize(staged->stages.size());
-    for (std::size_t k = 0; k < staged->stages.size(); ++k) summed.push_back(with_sums(*staged, static_cast<int>(k)));
+    for (std::size_t k = 0; k < staged->stages.size(); ++k)
+      summed.push_back(fuse_reductions(*staged, static_cast<int>(k)));
     return *staged;
   }
 
@@ -100,12 +101,12 @@ struct CudaSolver::Impl {
       for (auto& p : *programs) p.reset();
   }
 
-  RowsProgram& rows_program(std::optional<RowsProgram>& program, const CellGraph& graph, const Structure& of,
+  NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
                             Dtype storage) {
     if (!program) {
-      RowsOptions options;
+      NestOptions options;
       options.source = source;
-      program.emplace(RowsProgram::compile(gpu, graph, of, storage, options));
+      program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
       compile_ms += program->compile_ms();
       caches.push_back(program->cache());
     }
@@ -166,9 +167,9 @@ struct CudaSolver::Impl {
     const StagedCell& parts = stages_of_cell();
     const bool alone = parts.stages.size() == 1 && parts.stages[0].before.cell.outs.empty() && cell.outs.empty();
     use_storage(alone ? dtype : arithmetic);
-    in_rows = false;
-    for (const auto& s : stages) in_rows = in_rows || s->refusal(arrays.bound.sizes);
-    if (in_rows && running != dtype) use_storage(dtype);
+    runs_stepwise = false;
+    for (const auto& s : stages) runs_stepwise = runs_stepwise || s->refusal(arrays.bound.sizes);
+    if (runs_stepwise && running != dtype) use_storage(dtype);
     arrays.copy_in(run, running);
     if (!on_device) reserve_written();
     replan(options);
@@ -178,12 +179,12 @@ struct CudaSolver::Impl {
   void reserve_written() {
     std::vector<bool> unwritten;
     for (std::size_t u = 0; u < cell.updates.size(); ++u) unwritten.push_back(needs_no_trajectory(static_cast<int>(u)));
-    arrays.reserve_written(unwritten, outs_wanted || in_rows);
+    arrays.reserve_written(unwritten, outs_wanted || runs_stepwise);
   }
 
   /// Lanes that walk their whole sequence may leave a state unwritten, if nothing else reads it.
   bool needs_no_trajectory(int update) const {
-    if (!on_device || in_rows || is_read_in_rows(cell.updates[update].symbol, true)) return false;
+    if (!on_device || runs_stepwise || is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const StageCells& s = lanes_of(k, sums(k));
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
@@ -196,7 +197,7 @@ struct CudaSolver::Impl {
 
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
-  bool any_strides(int symbol) const { return !in_rows && !is_read_in_rows(symbol, false); }
+  bool any_strides(int symbol) const { return !runs_stepwise && !is_read_in_rows(symbol, false); }
   bool is_read_in_rows(int symbol, bool as_planned) const {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
       return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
@@ -210,7 +211,7 @@ struct CudaSolver::Impl {
   }
 
   bool overlaps_starts() const {
-    if (in_rows) return false;
+    if (runs_stepwise) return false;
     return staged->stages.size() > 1 || !staged->stages[0].before.cell.outs.empty() ||
            !staged->after.cell.outs.empty() || cell.updates.size() > 1 ||
            plans[0].plan.strategy != Strategy::Sequential;
@@ -238,7 +239,7 @@ struct CudaSolver::Impl {
       const Strategy strategy = pinned ? solve.plan[k].strategy : solve.solver;
       if (const auto why = refusal(k, strategy)) throw SolverError(*why);
       CudaPlan plan;
-      if (in_rows) {
+      if (runs_stepwise) {
         std::string why;
         for (int j = 0; j < count; ++j)
           if (const auto r = stages[j]->refusal(arrays.bound.sizes))
@@ -267,7 +268,7 @@ struct CudaSolver::Impl {
       // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
       const bool only_then = !on_device && running != arithmetic;
       plan.checks = only_then || solve.check_scans;
-      if (on_device && k + 1 < count && !in_rows && arrays.rows > 0 && !is_exact(k, plan)) {
+      if (on_device && k + 1 < count && !runs_stepwise && arrays.rows > 0 && !is_exact(k, plan)) {
         plan = {};
         plan.plan.reason =
             "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";
@@ -282,15 +283,15 @@ struct CudaSolver::Impl {
   void choose_sums() {
     reserved = false;
     sum_parts.assign(plans.size(), 0);
-    for (std::size_t k = 0; k < plans.size() && !in_rows && arrays.rows > 0; ++k)
+    for (std::size_t k = 0; k < plans.size() && !runs_stepwise && arrays.rows > 0; ++k)
       if (summing[k] && plans[k].plan.strategy == Strategy::Sequential)
         sum_parts[k] = summing[k]->sum_parts(arrays.bound.sizes);
-    std::vector<MadeSum> made;
+    std::vector<PartialSum> made;
     for (std::size_t k = 0; k < plans.size(); ++k)
       for (std::size_t i = 0; sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)
         made.push_back({summed[k]->sums[i], sum_parts[k]});
     if (!made.empty() && !after_summing.contains(sum_parts))
-      after_summing.emplace(sum_parts, AfterSums{after_sums(staged->after, made), std::nullopt});
+      after_summing.emplace(sum_parts, AfterSums{with_reduced_outs(staged->after, made), std::nullopt});
   }
   /// With the launch, not with the plan: a call that is replanned is rehearsed before it runs, and may find no memory
   /// only there.
@@ -306,8 +307,8 @@ struct CudaSolver::Impl {
     return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
   }
   bool sums(std::size_t k) const { return sums_in_lanes() && sum_parts[k] > 0; }
-  const StageCells& lanes_of(std::size_t k, bool with_sums) const {
-    return with_sums ? summed[k]->stage : staged->stages[k];
+  const StageCells& lanes_of(std::size_t k, bool fuse_reductions) const {
+    return fuse_reductions ? summed[k]->stage : staged->stages[k];
   }
   StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
   const StatelessCell& after_cell() const { return sums_in_lanes() ? after_summing.at(sum_parts).cell : staged->after; }
@@ -322,7 +323,7 @@ struct CudaSolver::Impl {
 
   std::vector<GpuAddress> first_bad_steps() const {
     std::vector<GpuAddress> result;
-    for (std::size_t k = 0; k < plans.size() && !in_rows; ++k)
+    for (std::size_t k = 0; k < plans.size() && !runs_stepwise; ++k)
       if (const GpuAddress at = program(k).first_bad_steps()) result.push_back(at);
     return result;
   }
@@ -331,8 +332,8 @@ struct CudaSolver::Impl {
 
   void launch(GpuStream stream) {
     if (arrays.rows == 0) return;
-    if (in_rows) {
-      rows_program(whole, cell, structure, dtype).run(arrays.whole_run(), stream);
+    if (runs_stepwise) {
+      nest_program(whole, cell, structure, dtype).run(arrays.whole_run(), stream);
       return;
     }
     reserve_between();
@@ -340,15 +341,15 @@ struct CudaSolver::Impl {
       const StageCells& s = lanes_of(k, sums(k));
       const int number = static_cast<int>(k);
       if (!s.once.cell.outs.empty())
-        rows_program((sums(k) ? once_summing : once)[k], s.once.cell, Structure{}, arithmetic)
+        nest_program((sums(k) ? once_summing : once)[k], s.once.cell, Structure{}, arithmetic)
             .run(arrays.once_run(s, number), stream);
       if (!s.before.cell.outs.empty())
-        rows_program((sums(k) ? before_summing : before)[k], s.before.cell, Structure{}, running)
+        nest_program((sums(k) ? before_summing : before)[k], s.before.cell, Structure{}, running)
             .run(arrays.before_run(s, number), stream);
       program(k).run(arrays.stage_run(s, number), plans[k], tolerance, stream);
     }
     if (!staged->after.cell.outs.empty() && outs_wanted)
-      rows_program(sums_in_lanes() ? after_summing.at(sum_parts).program : after, after_cell().cell, Structure{},
+      nest_program(sums_in_lanes() ? after_summing.at(sum_parts).program : after, after_cell().cell, Structure{},
                    running)
           .run(arrays.after_run(after_cell()), stream);
   }
@@ -360,10 +361,10 @@ struct CudaSolver::Impl {
     for (std::size_t k = 0; k < plans.size(); ++k) {
       StageReport r;
       r.plan = plans[k].plan;
-      if (!in_rows && arrays.rows > 0) {
+      if (!runs_stepwise && arrays.rows > 0) {
         const CudaOutcome o = program(k).outcome(stream);
         const bool segmented = plans[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
-        if (o.piece > 0) r.plan.segment = o.piece;
+        if (o.tile > 0) r.plan.segment = o.tile;
         r.iterations = o.rounds;
         r.repair_rounds = o.rounds;
         r.misses = o.misses;
@@ -374,7 +375,7 @@ struct CudaSolver::Impl {
           r.boundaries =
               std::max<std::int64_t>(0, segments - 1) * arrays.sequences * stages[k]->channels(arrays.bound.sizes);
           r.plan.burn_in = o.burn_in;
-          // A residual grows from boundary to boundary at most as the largest carrier does.
+          // A residual grows from boundary to boundary at most as the largest transition does.
           double sum = 0, power = 1;
           for (std::int64_t s = 0; s < segments && sum < 1e30; ++s, power *= o.growth) sum += power;
           r.error_estimate = o.max_residual * std::max(1.0, sum);
@@ -384,16 +385,16 @@ struct CudaSolver::Impl {
           seen.tails = o.tails;
           seen.walked = static_cast<double>(o.tails) / static_cast<double>(std::max<std::int64_t>(1, r.boundaries));
           seen.tail_ns = o.tails > 0 && !o.phase_ns.empty() ? o.phase_ns.back() : 0;
-          seen.carries = o.carries && !o.bundles;
+          seen.measures_slope = o.measures_slope && !o.multistarts;
           for (const double ns : o.phase_ns) r.phases_us.push_back(ns * 1e-3);
           seen.took(std::accumulate(o.phase_ns.begin(), o.phase_ns.end(), 0.0));
-          // Where bundles came first, their composition did, too.
-          seen.sweep_ns = o.phase_ns.size() <= (o.bundles ? 2 : 0) ? 0 : o.phase_ns[o.bundles ? 2 : 0];
+          // Where multistarts came first, their composition did, too.
+          seen.sweep_ns = o.phase_ns.size() <= (o.multistarts ? 2 : 0) ? 0 : o.phase_ns[o.multistarts ? 2 : 0];
           seen.sweep_steps = r.plan.segment + o.burn_in;
           const std::int64_t lanes = arrays.sequences * stages[k]->channels(arrays.bound.sizes);
-          if (o.piece > 0)
+          if (o.tile > 0)
             seen.scan_walked = static_cast<double>(o.repaired) / static_cast<double>(std::max<std::int64_t>(1, lanes));
-          if (o.piece == 0 && seen.scan_walked > 0)
+          if (o.tile == 0 && seen.scan_walked > 0)
             seen.went_another_way();
           else
             seen.walks = 0;
@@ -422,7 +423,7 @@ struct CudaSolver::Impl {
   /// Why steps may be further off than `report` says, or null. Also of a run that is known to be off somewhere: it has
   /// to say where else it is.
   const char* unchecked(const SolveReport& report) {
-    if (in_rows || arrays.rows == 0) return nullptr;
+    if (runs_stepwise || arrays.rows == 0) return nullptr;
     if (plans.size() > 1 && report.max_residual > 0) return "a later stage amplifies what the stages before it left";
     // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from
     // large states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a|
@@ -454,12 +455,12 @@ struct CudaSolver::Impl {
   void check_whole_steps(SolveReport& report, GpuStream stream) {
     const StatelessCell& c = staged->step;
     step_arrays.resize(c.cell.outs.size());
-    RowsRun r = arrays.rows_run(c.sources, -1);
+    NestRun r = arrays.rows_run(c.sources, -1);
     for (std::size_t o = 0; o < step_arrays.size(); ++o) {
       arrays.reserve_rows(step_arrays[o], c.cell.outs[o].index);
       r.outs.push_back(step_arrays[o].address());
     }
-    rows_program(step, c.cell, Structure{}, running).run(r, stream);
+    nest_program(step, c.cell, Structure{}, running).run(r, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) {
       const Array written = arrays.fetch_trajectory(u, stream),
                   made = arrays.fetch_rows(step_arrays[u], cell.symbols[cell.updates[u].symbol].axes, stream);

@@ -1,7 +1,7 @@
 #pragma once
 // A cell over whole sequences on a GPU, stage after stage, with answers that are checked there: the CUDA
 // counterpart of Solver. Stages whose lanes fit a thread run as the strategies do (stage_program), what
-// lies before, between and after them as row kernels (rows_program); a cell with a stage that couples too
+// lies before, between and after them as row kernels (nest_program); a cell with a stage that couples too
 // much for one thread runs as row kernels altogether.
 #include <memory>
 

@@ -94,7 +94,7 @@ void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages
   }
 }
 
-void CudaRunArrays::reserve_sums(const std::vector<std::optional<SummedStage>>& summed, const std::vector<int>& parts) {
+void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts) {
   sums_.resize(summed.size());
   parts_.clear();
   for (std::size_t k = 0; k < summed.size(); ++k) {
@@ -140,8 +140,8 @@ PlacedRows CudaRunArrays::trajectory_of(int update) const {
 
 // As kernels are given them ------------------------------------------------------------------------------
 
-RowsArray CudaRunArrays::input_rows(int symbol) const {
-  RowsArray a;
+NestArray CudaRunArrays::input_rows(int symbol) const {
+  NestArray a;
   const bool input = cell.symbols[symbol].kind == SymbolKind::Input;
   const PlacedRows rows = input ? input_rows_of(symbol) : PlacedRows{value_of(symbol), 0, -1};
   a.data = rows.data;
@@ -151,8 +151,8 @@ RowsArray CudaRunArrays::input_rows(int symbol) const {
   return a;
 }
 
-RowsRun CudaRunArrays::empty_run() const {
-  RowsRun r;
+NestRun CudaRunArrays::empty_run() const {
+  NestRun r;
   r.sizes = bound.sizes;
   r.offsets = bound.offsets;
   r.device_offsets = offsets_.address();
@@ -160,8 +160,8 @@ RowsRun CudaRunArrays::empty_run() const {
   return r;
 }
 
-RowsRun CudaRunArrays::whole_run() const {
-  RowsRun r = empty_run();
+NestRun CudaRunArrays::whole_run() const {
+  NestRun r = empty_run();
   for (std::size_t s = 0; s < symbols_.size(); ++s) r.symbols.push_back(input_rows(static_cast<int>(s)));
   for (std::size_t u = 0; u < trajectories_.size(); ++u) {
     r.states.push_back(trajectory_of(static_cast<int>(u)).data);
@@ -171,10 +171,10 @@ RowsRun CudaRunArrays::whole_run() const {
   return r;
 }
 
-RowsRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) const {
-  RowsRun r = empty_run();
+NestRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) const {
+  NestRun r = empty_run();
   for (const ArraySource s : sources) {
-    RowsArray a;
+    NestArray a;
     switch (s.kind) {
       case ArraySource::Kind::Symbol:
         a = input_rows(s.id);
@@ -202,21 +202,21 @@ RowsRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) 
   return r;
 }
 
-RowsRun CudaRunArrays::once_run(const StageCells& stage, int k) const {
-  RowsRun r = rows_run(stage.once.sources, k);
+NestRun CudaRunArrays::once_run(const StageCells& stage, int k) const {
+  NestRun r = rows_run(stage.once.sources, k);
   r.offsets = {0, 1};
   for (std::size_t o = 0; o < stage.once.cell.outs.size(); ++o) r.outs.push_back(once_[k][o].address());
   return r;
 }
 
-RowsRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
-  RowsRun r = rows_run(stage.before.sources, k);
+NestRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
+  NestRun r = rows_run(stage.before.sources, k);
   for (std::size_t o = 0; o < stage.before.cell.outs.size(); ++o) r.outs.push_back(before_[k][o].address());
   return r;
 }
 
-RowsRun CudaRunArrays::after_run(const StatelessCell& after) const {
-  RowsRun r = rows_run(after.sources, -1);
+NestRun CudaRunArrays::after_run(const StatelessCell& after) const {
+  NestRun r = rows_run(after.sources, -1);
   for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
   return r;
 }

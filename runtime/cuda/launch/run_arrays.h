@@ -2,11 +2,11 @@
 // The arrays of one run on a GPU: what is copied there, what is written there, and what lies there already as
 // the caller's own; and how the kernels of a run, lanes and rows, are given them. Memory is kept from run to
 // run.
+#include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/stage_cells.h"
-#include "compiler/derive/summed_cells.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/device_arrays.h"
-#include "runtime/cuda/launch/rows_program.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/run.h"
 
@@ -36,7 +36,7 @@ struct CudaRunArrays {
   /// Memory for what stages read and the kernels before them write.
   void reserve_between(const std::vector<const StageCells*>& stages);
   /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
-  void reserve_sums(const std::vector<std::optional<SummedStage>>& summed, const std::vector<int>& parts);
+  void reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts);
   /// Memory for rows of these axes, in `storage`.
   void reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes);
 
@@ -52,13 +52,13 @@ struct CudaRunArrays {
   // As kernels are given them.
 
   /// Every array of the cell.
-  RowsRun whole_run() const;
+  NestRun whole_run() const;
   /// A cell without states over `sources`; what it writes is left to the caller. `k`: the stage that it
   /// belongs to.
-  RowsRun rows_run(const std::vector<ArraySource>& sources, int k) const;
-  RowsRun once_run(const StageCells& stage, int k) const;
-  RowsRun before_run(const StageCells& stage, int k) const;
-  RowsRun after_run(const StatelessCell& after) const;
+  NestRun rows_run(const std::vector<ArraySource>& sources, int k) const;
+  NestRun once_run(const StageCells& stage, int k) const;
+  NestRun before_run(const StageCells& stage, int k) const;
+  NestRun after_run(const StatelessCell& after) const;
   StageRun stage_run(const StageCells& stage, int k) const;
 
   // And back.
@@ -79,8 +79,8 @@ struct CudaRunArrays {
     return placed.values[symbol] ? placed.values[symbol] : symbols_[symbol].address();
   }
   /// An input, param or start as row kernels read it.
-  RowsArray input_rows(int symbol) const;
-  RowsRun empty_run() const;
+  NestArray input_rows(int symbol) const;
+  NestRun empty_run() const;
   DeviceArray device_array(GpuAddress data, const std::vector<AxisId>& axes) const;
 
   std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;

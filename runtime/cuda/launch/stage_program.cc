@@ -20,14 +20,14 @@ constexpr int kWarp = CELLC_WARP;
 constexpr int kWarps = 4;                    ///< of a block, where memory allows
 constexpr int kStages = CELLC_STAGES_AHEAD;  ///< under way, of a warp
 constexpr int kChannelAxes = CELLC_CHANNEL_AXES;
-/// Entries that one thread may couple: its states and carriers live in registers.
-constexpr std::int64_t kLargestBlock = 16, kLargestCarried = 8;
+/// Entries that one thread may couple: its states and transitions live in registers.
+constexpr std::int64_t kLargestBlock = 16, kLargestTransition = 8;
 /// Numbers of a map that a thread of a scan composes in registers: four coupled states.
 constexpr int kLargestMap = 20;
 
 /// Tally and Control of segments.cuh.
 struct Tally {
-  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, bundles;
+  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, multistarts;
   unsigned long long time[32];
   unsigned ran[16], expanding, burn_in;
   unsigned long long ended;
@@ -35,7 +35,7 @@ struct Tally {
 struct Control {
   unsigned long long slot[3];
   unsigned passed, started;
-  unsigned calls, burn_in, carries, enough, too_short, slow, needed[8];
+  unsigned calls, burn_in, measures_slope, enough, too_short, slow, needed[8];
   Tally of[2];
 };
 
@@ -101,38 +101,40 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
       made->refusal = fmt::format("{} coupled entries are too many for one thread", entries);
     else
       made->step = emit_cuda_lane(stage_.lanes, stage_.lane, options);
-    if (!made->refusal && entries <= kLargestCarried && stage_.sums.empty()) {
-      options.name = "Carried";
+    if (!made->refusal && entries <= kLargestTransition && stage_.sums.empty()) {
+      options.name = "StepWithTransition";
       try {
-        made->carried = emit_cuda_carried(with_carriers(stage_.lanes, stage_.lane, scannable_), stage_.lane, options);
-        made->has_carriers = true;
-      } catch (const ScalarCellTooLong&) {
+        made->step_with_transition = emit_cuda_step_with_transition(
+            with_transition(stage_.lanes, stage_.lane, scannable_), stage_.lane, options);
+        made->has_transition = true;
+      } catch (const ScalarizedTooLong&) {
       }
     }
-  } catch (const ScalarCellTooLong& e) {
+  } catch (const ScalarizedTooLong& e) {
     made->refusal = std::string("a step is too long for one thread: ") + e.what();
   }
-  if (!made->refusal && !made->has_carriers) {
-    // Without carriers, a segment's start is taken to be forgotten.
-    options.name = "Carried";
-    made->carried = emit_cuda_lane(stage_.lanes, stage_.lane, options);
-    made->carried.text += R"(
-struct CarrierRule {
+  if (!made->refusal && !made->has_transition) {
+    // Without transitions, a segment's start is taken to be forgotten.
+    options.name = "StepWithTransition";
+    made->step_with_transition = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+    made->step_with_transition.text += R"(
+struct TransitionRule {
   enum Kind { Affine, Clip, Moebius };
   static constexpr Kind kKind = Affine;
-  static CELLC_DEVICE constexpr int carrier(int) { return -1; }
+  static CELLC_DEVICE constexpr int transition(int) { return -1; }
 };
 )";
   }
   codes_.push_back(std::move(made));
   Code& c = *codes_.back();
-  c.tables = stage_tables(cell_, stage_, c.step, c.carried, storage_);
-  c.tables.stage.has_carriers = c.has_carriers;
+  c.tables = stage_tables(cell_, stage_, c.step, c.step_with_transition, storage_);
+  c.tables.stage.has_transition = c.has_transition;
   // A scan sweeps both cells over the inputs that it holds.
-  c.tables.stage.scans = c.has_carriers && c.carried.map_numbers <= kLargestMap && c.carried.inputs == c.step.inputs;
+  c.tables.stage.scans = c.has_transition && c.step_with_transition.map_numbers <= kLargestMap &&
+                         c.step_with_transition.inputs == c.step.inputs;
   // Two blocks a multiprocessor at least, so that one's barriers hide behind the other's work.
   const std::int64_t inputs =
-      static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.carried.inputs.size()}));
+      static_cast<std::int64_t>(std::max<std::size_t>({1, c.step.inputs.size(), c.step_with_transition.inputs.size()}));
   const auto bytes = [&] {
     return c.warps * kStages * c.stage_steps * inputs * kWarp *
            static_cast<std::int64_t>(std::max<std::size_t>(4, size_of(storage_)));
@@ -148,7 +150,7 @@ struct CarrierRule {
 
 StageProgram::Parts StageProgram::parts(const std::map<AxisId, std::int64_t>& sizes) {
   const Code& c = code(sizes);
-  return {&c.step, &c.carried, &c.tables.stage};
+  return {&c.step, &c.step_with_transition, &c.tables.stage};
 }
 
 std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int64_t>& sizes) {
@@ -168,15 +170,17 @@ int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
   return cellc_sum_parts(&code(sizes).tables.stage, lengths.data());
 }
 
-std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage,
-                              const cellc_variant& variant, const std::string& name) {
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
+                              const cellc_stage& stage, const cellc_variant& variant, const std::string& name) {
   const char* const argument = variant.kernel == CELLC_SCAN        ? "Scan"
                                : variant.kernel == CELLC_SEGMENTED ? "Segmented"
                                                                    : "Lanes";
   const std::size_t states = step.states.size();
   std::string bounds = std::to_string(cellc_stage_threads(&stage, &variant)), call;
   if (variant.kernel == CELLC_SCAN) {
-    const char* const copy = variant.copy == CELLC_ROWS ? "Rows" : variant.copy == CELLC_TIME ? "Time" : "Each";
+    const char* const copy = variant.copy == CELLC_CONTIGUOUS ? "Contiguous"
+                             : variant.copy == CELLC_TIME     ? "Time"
+                                                              : "Each";
     bounds += fmt::format(", {}", variant.blocks);
     call = variant.cluster ? "scan_cluster"
                            : fmt::format("{}<cellc::ScanCopy::{}>", variant.buffers ? "scan_stream" : "scan", copy);
@@ -206,19 +210,19 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carr
         variant.cluster   ? "cluster"
         : variant.buffers ? "stream"
                           : "scan",
-        variant.warps, variant.shared_bytes, carried.map_numbers, static_cast<int>(CELLC_SCAN_CONTROL));
+        variant.warps, variant.shared_bytes, step_with_transition.map_numbers, static_cast<int>(CELLC_SCAN_CONTROL));
   return text;
 }
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.cluster)
-    return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_cluster.cuh"};
+    return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_cluster.cuh"};
   if (variant.kernel == CELLC_SCAN && variant.buffers)
-    return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh", "scan_bulk.cuh", "scan_stream.cuh"};
-  if (variant.kernel == CELLC_SCAN) return {"carriers.cuh", "scan_piece.cuh", "scan_mend.cuh", "scan.cuh"};
+    return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh", "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN) return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED)
-    return {"carriers.cuh", "segments.cuh", "bends.cuh",    "segment_runs.cuh",
-            "compose.cuh",  "bundles.cuh",  "segmented.cuh"};
+    return {"transitions.cuh", "segments.cuh",   "hermite.cuh",  "segment_runs.cuh",
+            "compose.cuh",     "multistart.cuh", "segmented.cuh"};
   return {"sums.cuh", "sequential.cuh"};
 }
 
@@ -246,7 +250,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
   if (stage.sums)
     text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
-  if (variant.broadcast) text += fmt::format("#define CELLC_BROADCAST {}u\n", variant.broadcast);
+  if (variant.broadcast) text += fmt::format("#define CELLC_UNIFORM_INPUTS {}u\n", variant.broadcast);
   if (variant.kernel == CELLC_SCAN)
     text +=
         fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
@@ -255,8 +259,8 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
   if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
   if (variant.buffers)
-    text +=
-        fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRIED {}\n", variant.buffers, variant.carried);
+    text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRY {}\n", variant.buffers,
+                        variant.carry_channels);
   return text;
 }
 
@@ -266,14 +270,14 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   };
   std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
   // What is shipped has scans of rows beside others of as many channels, under the same macros.
-  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_ROWS && !variant.cluster)
+  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_CONTIGUOUS && !variant.cluster)
     text += "#define CELLC_ONE_AXIS 1\n";
   text += part("preamble.cuh") + part("math.cuh");
-  text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.carried.text);
+  text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.step_with_transition.text);
   text += part("lanes.cuh");
   for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
-  text +=
-      "#line 1 \"kernel\"\n" + stage_kernel_text(code.step, code.carried, code.tables.stage, variant, "cellc_kernel");
+  text += "#line 1 \"kernel\"\n" +
+          stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");
   const char* const kind = variant.kernel == CELLC_SCAN        ? "scan"
                            : variant.kernel == CELLC_SEGMENTED ? "segmented"
                                                                : "sequential";
@@ -288,13 +292,13 @@ cellc_plan StageProgram::numbers(const CudaPlan& plan) {
   p.segment = plan.plan.segment;
   p.burn_in = plan.plan.burn_in;
   p.learns = plan.learns;
-  p.carries = plan.carries;
+  p.measures_slope = plan.measures_slope;
   p.rounds = plan.rounds;
   p.fixed = plan.fixed;
   p.eager = plan.eager;
   p.repairs = plan.repairs;
   p.checks = plan.checks;
-  p.piece = plan.piece;
+  p.tile = plan.tile;
   return p;
 }
 
@@ -384,7 +388,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   const cellc_plan numbers = StageProgram::numbers(plan);
   last_ = plan;
   ran_segmented_ = writes_down_ = false;
-  ran_piece_ = 0;
+  ran_tile_ = 0;
   sequences_ = run.sequences;
   if (run.sequences * axes.channels == 0) return;
   cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
@@ -407,7 +411,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
       reserve(scan_marks_, bytes.marks, stream, true);
       at.marks = scan_marks_.address();
     }
-    ran_piece_ = cellc_scan_piece(&variant);
+    ran_tile_ = cellc_scan_tile(&variant);
   } else if (variant.kernel == CELLC_SEGMENTED) {
     reserve(control_, bytes.control, stream, true);
     reserve(sent_, bytes.sent, stream, true);
@@ -450,17 +454,17 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   CudaOutcome result;
   // A scan in a single pass has nothing to miss: every start comes from composed maps. Where those rounded too much it
   // has walked.
-  result.piece = ran_piece_;
-  if (ran_piece_ > 0) {
+  result.tile = ran_tile_;
+  if (ran_tile_ > 0) {
     // Those are of all calls, and many may have come since somebody last asked, in graphs as well.
     unsigned control[CELLC_SCAN_CONTROL / sizeof(unsigned)] = {};
     gpu_.copy_out(control, scan_control_.address(), sizeof control, stream);
     const auto at = [&](int byte) { return control[static_cast<std::size_t>(byte) / sizeof(unsigned)]; };
-    const unsigned calls = at(CELLC_SCAN_CALLS) + at(CELLC_SCAN_CLUSTERED), mended = at(CELLC_SCAN_MENDED);
+    const unsigned calls = at(CELLC_SCAN_CALLS) + at(CELLC_SCAN_CLUSTERED), repaired = at(CELLC_SCAN_REPAIRED);
     const unsigned since = std::max(1u, calls - scans_before_);
-    result.repaired = (mended - mended_before_ + since - 1) / since;
+    result.repaired = (repaired - repaired_before_ + since - 1) / since;
     scans_before_ = calls;
-    mended_before_ = mended;
+    repaired_before_ = repaired;
   }
   if (writes_down_) {
     std::vector<unsigned long long> first(static_cast<std::size_t>(sequences_));
@@ -484,8 +488,8 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   result.max_residual = std::max(result.max_residual, static_cast<double>(std::bit_cast<float>(t.worst_residual)));
   result.growth = std::bit_cast<float>(t.growth);
   result.burn_in = t.burn_in;
-  result.carries = last_.learns ? control.carries != 0 : last_.carries;
-  result.bundles = t.bundles != 0;
+  result.measures_slope = last_.learns ? control.measures_slope != 0 : last_.measures_slope;
+  result.multistarts = t.multistarts != 0;
   const unsigned marks = std::min(t.phases, 32u);
   for (unsigned i = 1; i < marks; ++i) result.phase_ns.push_back(static_cast<double>(t.time[i] - t.time[i - 1]));
   // What was walked in the end, or what more rounds took than there are marks.

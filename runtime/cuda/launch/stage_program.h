@@ -46,14 +46,14 @@ struct StageRun {
 /// How a stage is run on a device; what a plan pins, besides StagePlan's own numbers.
 struct CudaPlan {
   StagePlan plan;
-  bool learns = false;        ///< burn-in and carriers of the first sweep follow what earlier calls saw
-  bool carries = false;       ///< the first sweep carries the map over each segment
-  int rounds = CELLC_ROUNDS;  ///< of repair, at most
-  bool fixed = false;         ///< as many rounds as that, also where they lead nowhere
-  int eager = 0;              ///< rounds that run every segment whose start has moved at all
+  bool learns = false;          ///< burn-in and transitions of the first sweep follow what earlier calls saw
+  bool measures_slope = false;  ///< the first sweep carries the map over each segment
+  int rounds = CELLC_ROUNDS;    ///< of repair, at most
+  bool fixed = false;           ///< as many rounds as that, also where they lead nowhere
+  int eager = 0;                ///< rounds that run every segment whose start has moved at all
   bool repairs = true;
-  bool checks = false;     ///< a scan looks at the starts that composed maps give, and walks where they are off
-  std::int64_t piece = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
+  bool checks = false;    ///< a scan looks at the starts that composed maps give, and walks where they are off
+  std::int64_t tile = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
 };
 
 /// What a call reports; read from the device after it.
@@ -62,9 +62,9 @@ struct CudaOutcome {
   int rounds = 0;
   double max_residual = 0, growth = 0;
   std::int64_t burn_in = 0;
-  bool carries = false;          ///< the next call carries derivatives along
-  bool bundles = false;          ///< this call began with a pass of bundles.cuh
-  std::int64_t piece = 0;        ///< steps of a block, where a scan took a single pass; else 0
+  bool measures_slope = false;   ///< the next call carries derivatives along
+  bool multistarts = false;      ///< this call began with a pass of multistart.cuh
+  std::int64_t tile = 0;         ///< steps of a block, where a scan took a single pass; else 0
   std::vector<double> phase_ns;  ///< first sweep, then starts and repair of each round
   std::vector<Unconverged> unconverged;
 };
@@ -73,8 +73,8 @@ struct CudaOutcome {
 // kernel itself, called `name`.
 std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant);
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
-std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& carried, const cellc_stage& stage,
-                              const cellc_variant& variant, const std::string& name);
+std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
+                              const cellc_stage& stage, const cellc_variant& variant, const std::string& name);
 /// Bytes of Control of segments.cuh.
 std::int64_t stage_control_bytes();
 
@@ -107,7 +107,7 @@ class StageProgram {
   /// What the kernels of these sizes are made of, where refusal() has nothing against them; lives as long as this.
   struct Parts {
     const CudaLaneCode* step;
-    const CudaLaneCode* carried;
+    const CudaLaneCode* step_with_transition;
     const cellc_stage* stage;
   };
   Parts parts(const std::map<AxisId, std::int64_t>& sizes);
@@ -129,8 +129,8 @@ class StageProgram {
   };
   struct Code {
     std::map<AxisId, std::int64_t> sizes;
-    CudaLaneCode step, carried;
-    bool has_carriers = false;
+    CudaLaneCode step, step_with_transition;
+    bool has_transition = false;
     int warps = 4, stage_steps = 8;  ///< of a block; that a warp stages at once: what shared memory holds
     StageTables tables;
     std::optional<std::string> refusal;
@@ -155,10 +155,10 @@ class StageProgram {
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair
   GpuBuffer scan_control_, scan_words_, scan_marks_;
-  unsigned mended_before_ = 0,
+  unsigned repaired_before_ = 0,
            scans_before_ = 0;  ///< shares of channels that scans had walked, and scans, when somebody last asked
   bool ran_segmented_ = false;
-  std::int64_t ran_piece_ = 0;  ///< 0: the last run was no scan in a single pass
+  std::int64_t ran_tile_ = 0;  ///< 0: the last run was no scan in a single pass
   std::int64_t sequences_ = 0, segment_ = 0;
   CudaPlan last_;
   double compile_ms_ = 0;

@@ -65,7 +65,7 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
 }
 
 StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const CudaLaneCode& step,
-                         const CudaLaneCode& carried, Dtype storage) {
+                         const CudaLaneCode& step_with_transition, Dtype storage) {
   StageTables t;
   for (const AxisId a : stage.channels) t.channel_axes.push_back(number_of_axis(cell, a));
   t.places.push_back(0);
@@ -78,7 +78,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
     t.places.push_back(static_cast<int>(t.place_axis.size()));
     t.is_param.push_back(stage.lanes.symbols[s].kind == SymbolKind::Param);
   }
-  for (const CudaLaneCode* code : {&step, &carried})
+  for (const CudaLaneCode* code : {&step, &step_with_transition})
     for (const auto* list : {&code->states, &code->inputs, &code->params})
       for (const SymbolEntry& e : *list) t.entries.push_back({e.symbol, static_cast<int>(e.entry)});
   cellc_stage& s = t.stage;
@@ -87,10 +87,10 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.step_states = static_cast<int>(step.states.size());
   s.step_inputs = static_cast<int>(step.inputs.size());
   s.step_params = static_cast<int>(step.params.size());
-  s.carried_states = static_cast<int>(carried.states.size());
-  s.carried_inputs = static_cast<int>(carried.inputs.size());
-  s.carried_params = static_cast<int>(carried.params.size());
-  s.map_numbers = carried.map_numbers;
+  s.transition_states = static_cast<int>(step_with_transition.states.size());
+  s.transition_inputs = static_cast<int>(step_with_transition.inputs.size());
+  s.transition_params = static_cast<int>(step_with_transition.params.size());
+  s.map_numbers = step_with_transition.map_numbers;
   s.storage_bytes = static_cast<int>(size_of(storage));
   s.real_bytes = storage == Dtype::F64 ? 8 : 4;
   s.sums = static_cast<int>(stage.sums.size());
@@ -102,7 +102,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
 std::size_t argument_words(const cellc_stage& stage) {
   const auto n = [](int count) { return static_cast<std::size_t>(count); };
   const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) +
-                            n(stage.carried_states) + n(stage.carried_inputs) + n(stage.carried_params);
+                            n(stage.transition_states) + n(stage.transition_inputs) + n(stage.transition_params);
   return 7 * n(stage.symbols) + 3 * n(stage.step_states) + lists / 2 + 64;
 }
 
@@ -120,7 +120,7 @@ std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& varian
   run.sequences = run.length = 1;
   cellc_lane_axes axes{};
   axes.channels = 1;
-  cellc_plan plan = cellc_walk_plan();
+  cellc_plan plan = cellc_sequential_plan();
   plan.strategy = variant.kernel;
   plan.segment = 1;
   std::vector<std::uint64_t> room(argument_words(stage));

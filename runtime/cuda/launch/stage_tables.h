@@ -8,10 +8,7 @@
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/derive/stage_cells.h"
 #include "compiler/graph/graph.h"
-#include "kernels-templates/host/host_lanes.h"
 #include "kernels-templates/host/host_plan.h"
-#include "kernels-templates/host/host_scan.h"
-#include "kernels-templates/host/host_stage.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/data/array.h"
 
@@ -41,7 +38,7 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
 
 /// Without what the card decides: warps, stage_steps.
 StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const CudaLaneCode& step,
-                         const CudaLaneCode& carried, Dtype storage);
+                         const CudaLaneCode& step_with_transition, Dtype storage);
 
 /// Words of 8 bytes that are enough for the argument of any of the stage's kernels.
 std::size_t argument_words(const cellc_stage& stage);

@@ -1,6 +1,6 @@
 #include "runtime/cuda/launch/timed_gpu.h"
 
-#include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 
 namespace cellc {

@@ -7,10 +7,10 @@
 
 #include "compiler/codegen_llvm/print_header.h"
 #include "compiler/syntax/version.h"
-#include "runtime/cuda/device/card_on_paper.h"
 #include "runtime/cuda/device/nvrtc.h"
+#include "runtime/cuda/device/offline_gpu.h"
 #include "runtime/cuda/ship/fat_binary.h"
-#include "runtime/cuda/ship/print_shipped.h"
+#include "runtime/cuda/ship/print_aot.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/fixed_lengths.h"
@@ -82,7 +82,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.solver = request.solver;
   ship.card = least_card(result.architectures);
   ship.prefix = c_prefix(cell.name);
-  const ShippedCell shipped(cell, structure, ship);
+  const AotCell shipped(cell, structure, ship);
 
   ShipOrigin origin;
   origin.about = fmt::format("cell {}, {}, for {}, by cellc {}{}", cell.name, to_string(request.dtype),

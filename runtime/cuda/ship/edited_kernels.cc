@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "runtime/cuda/build/floor_copy.h"
+#include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/data/bind.h"

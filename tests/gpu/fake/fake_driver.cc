@@ -129,7 +129,7 @@ int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
     if (id == 4) launch.cluster = value[0] * value[1] * value[2];
     launch.early |= id == 6 && value[0] == 1;
   }
-  if (launch.early && !state.knows_early) return 801;
+  if (launch.early && !state.has_early_launch) return 801;
   state.launches.push_back(launch);
   return on_context("cuLaunchKernelEx");
 }

@@ -16,7 +16,7 @@ struct FakeDriverState {
   int devices = 1;
   int major = 9, minor = 0;
   unsigned largest_cluster = 16;
-  bool knows_early = true;          ///< launches that begin before what is ahead of them has ended
+  bool has_early_launch = true;     ///< launches that begin before what is ahead of them has ended
   std::map<std::string, int> fail;  ///< by function: what its calls give
 
   // What it was asked.

@@ -1,0 +1,171 @@
+// Sums, and largest values, of a row kernel: over the threads of a part of a warp.
+#include <algorithm>
+#include <limits>
+
+#include "compiler/codegen_cuda/emit_cuda_nest_kernel.h"
+
+namespace cellc {
+
+/// Whether anybody but `next` reads what is stored there.
+bool NestEmitter::is_read_later(const Home& home, const Nest& next) const {
+  if (home.place != Place::Temp) return true;
+  return std::any_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
+    return &nest != &next && std::any_of(nest.loads.begin(), nest.loads.end(), [&](const Access& a) {
+      return a.home.place == home.place && a.home.id == home.id;
+    });
+  });
+}
+
+std::string NestEmitter::neutral(NodeId reduction) const {
+  return literal(node(reduction).op == Op::ReduceSum ? 0.0 : -std::numeric_limits<double>::infinity());
+}
+
+void NestEmitter::reduction_nest(const Nest& nest, const Nest* next) {
+  std::vector<std::vector<AxisId>> bound;
+  for (const AxisId a : nest.bound_loops) bound.push_back({a});
+  const bool neighbours = nest.vector_axis != kNoAxis && nest.bound_loops.back() == nest.vector_axis;
+  line("const long long places = {}, terms = {};", count_of(nest.loops, true), count_of(bound, false));
+  // What one step waits for is spread out as far as it goes; where rows are many, a thread that adds several
+  // terms has as many loads on their way, and finds its place once for all of them.
+  line("const int threads = cellc::threads_of_sum({}, terms, {}, {});", count_of(nest.loops, false), neighbours,
+       out_.form == NestForm::Steps ? "1" : "cellc::kTermsOfThread");
+  if (out_.form == NestForm::Steps) {
+    sums_of_step(nest, bound);
+  } else {
+    sums_of_rows(nest, bound, next);
+  }
+}
+
+/// What a term is, inside of all loops.
+void NestEmitter::emit_terms(const Nest& nest, const std::vector<std::vector<AxisId>>& bound) {
+  enter_places(bound, "q");
+  emit_loads(nest, true);
+  emit_values(nest.inlined, nest);
+}
+
+void NestEmitter::emit_sums(const Nest& nest, const std::vector<std::string>& sums,
+                            const std::vector<std::string>& terms) {
+  for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
+    const bool sum = node(nest.nodes[i]).op == Op::ReduceSum;
+    line(fmt::runtime(sum ? "{0} += {1};" : "{0} = cellc::max({0}, {1});"), sums[i], terms[i]);
+  }
+}
+
+void NestEmitter::emit_joins(const Nest& nest, const std::vector<std::string>& sums) {
+  for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
+    const bool sum = node(nest.nodes[i]).op == Op::ReduceSum;
+    line("{0} = cellc::{1}({0}, threads);", sums[i], sum ? "sum_of_threads" : "largest_of_threads");
+  }
+}
+
+void NestEmitter::sums_of_step(const Nest& nest, const std::vector<std::vector<AxisId>>& bound) {
+  line(
+      "const int share = static_cast<int>(threadIdx.x) % threads, sums = static_cast<int>(blockDim.x) / "
+      "threads;");
+  open("for (long long first = 0; first < places; first += sums) {{");
+  line("const long long p = first + static_cast<int>(threadIdx.x) / threads;");
+  line("const bool used = p < places;");
+  if (nest.loops.empty()) line("static_cast<void>(p);");
+  enter_places(nest.loops, "p");
+  std::vector<std::string> sums;
+  for (const NodeId id : nest.nodes) {
+    sums.push_back(nest_names_.unique(name_of(id)));
+    line("Real {} = {};", sums.back(), neutral(id));
+  }
+  own_line();
+  open("if (used) {{");
+  emit_scalar_loads(nest);
+  emit_loads(nest, false);
+  own_line();
+  line("CELLC_UNROLL(4)");
+  open("for (long long q = share; q < terms; q += threads) {{");
+  emit_terms(nest, bound);
+  std::vector<std::string> terms;
+  for (const NodeId id : nest.nodes) terms.push_back(value(node(id).args[0]).text);
+  source_line(nest.nodes[0]);
+  emit_sums(nest, sums, terms);
+  own_line();
+  close();
+  close();
+  values_.clear();  // what was declared inside
+  emit_joins(nest, sums);
+  for (std::size_t i = 0; i < nest.nodes.size(); ++i) values_[nest.nodes[i]] = {sums[i], false};
+  open("if (used && share == 0) {{");
+  emit_stores(nest);
+  close();
+  close();
+}
+
+/// `next`: what goes on with the sums, where one does.
+void NestEmitter::sums_of_rows(const Nest& nest, const std::vector<std::vector<AxisId>>& bound, const Nest* next) {
+  std::vector<std::string> sums, terms;
+  std::string none;
+  for (const NodeId id : nest.nodes) {
+    none += (none.empty() ? "" : ", ") + neutral(id);
+    sums.push_back(fmt::format("sum[{}]", sums.size()));
+    terms.push_back(fmt::format("term[{}]", terms.size()));
+  }
+  const std::size_t n = sums.size();
+  const bool tile = out_.form == NestForm::Tile;
+  const char* const of_tile = tile ? "[[maybe_unused]] const auto tile_row, " : "";
+  line("const Real none[{}] = {{{}}};", n, none);
+  const bool lags = has_lags(nest) || (next && has_lags(*next));
+  line("cellc::each_sum{}<{}{}>(a.frame, {}places, terms, threads, none,", tile ? "_of_tile" : "",
+       nest.nodes.size() + nest.inlined.size() <= 48 ? 2 : 1, lags ? ", true" : "", tile ? "tile, " : "");
+  ++depth_;
+  numbers_ = "divide.";
+  const auto begin_body = [&](const std::string& more) {
+    line("[&]([[maybe_unused]] auto divide, [[maybe_unused]] const auto p,");
+    open("    {}[[maybe_unused]] const cellc::RowPlace& here{}) {{", of_tile, more);
+    nest_names_ = names_;
+    begin_row_scope();
+    loops_.clear();
+    values_.clear();
+    enter_places(nest.loops, "p");
+  };
+  // What makes a term, from what its place is found with.
+  keeps_rows_ = true;
+  begin_body("");
+  emit_scalar_loads(nest);
+  emit_loads(nest, false);
+  own_line();
+  open("return [=, &a]([[maybe_unused]] const auto q, Real (&term)[{}]) {{", n);
+  emit_terms(nest, bound);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::string term = value(node(nest.nodes[i]).args[0]).text;
+    source_line(nest.nodes[i]);
+    line("{} = {};", terms[i], term);
+  }
+  own_line();
+  close("}};");
+  end_row_scope();
+  keeps_rows_ = false;
+  close("}},");
+  open("[&](Real (&sum)[{0}], const Real (&term)[{0}]) {{", n);
+  emit_sums(nest, sums, terms);
+  close("}},");
+  open("[&](Real (&sum)[{}]) {{", n);
+  emit_joins(nest, sums);
+  close("}},");
+  begin_body(fmt::format(", const Real (&sum)[{}]", n));
+  for (std::size_t i = 0; i < n; ++i)
+    line("const Real {} = {};", declare(nest.nodes[i], name_of(nest.nodes[i])), sums[i]);
+  if (next) {
+    Nest kept = nest;
+    std::erase_if(kept.stores, [&](const Store& s) { return !is_read_later(s.home, *next); });
+    emit_stores(kept);
+    emit_scalar_loads(*next);
+    emit_loads(*next, false);
+    emit_values(next->nodes, *next);
+    own_line();
+    emit_stores(*next);
+  } else {
+    emit_stores(nest);
+  }
+  end_row_scope();
+  numbers_ = "cellc::";
+  close("}});");
+  --depth_;
+}
+
+}  // namespace cellc

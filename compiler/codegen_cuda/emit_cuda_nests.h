@@ -1,0 +1,84 @@
+#pragma once
+// Plan -> CUDA C++ for whole steps: cells whose entries are coupled too widely for one thread (dense
+// cells, large blocks), and cells without states (what is computed once, before and after a stage).
+// Follows plan; precedes runtime/cuda/launch/nest_program.h, which runs it. Text only.
+//
+// A kernel of the plan takes one of three forms:
+//
+//   Steps  it has states. A block walks the steps of one sequence, or of some lanes of it where the plan
+//          has a split axis; all threads walk the nests of a step, with a barrier wherever a value passes
+//          from thread to thread. States and temps lie in shared memory as far as they fit.
+//   Tile   no states, but values pass from nest to nest: a block takes some rows at a time.
+//   Flat   no states, every nest for itself: one kernel a nest, over rows times positions. Also what is
+//          computed once, whose temps lie in global memory.
+//
+// Every emitted kernel has one argument, a struct of 8-byte numbers and addresses: NestFrame
+// (kernels-templates/sequential/nest_frame.cuh) and then NestKernel::slots in order.
+#include <string>
+#include <vector>
+
+#include "compiler/graph/storage.h"
+#include "compiler/plan/plan.h"
+#include "compiler/syntax/source.h"
+
+namespace cellc {
+
+enum class NestSlotKind : std::uint8_t {
+  Length,        ///< id: header axis
+  Param,         ///< id: symbol; arithmetic precision
+  Once,          ///< id: Plan::once
+  Input,         ///< id: symbol; row 0 of the run
+  InputStride,   ///< id: symbol; entries from row to row
+  History,       ///< id: symbol; [sequences, depth, a…]
+  HistoryDepth,  ///< id: symbol
+  Start,         ///< id: position; [sequences, a…], arithmetic precision. Null: zeros
+  Final,         ///< id: position; likewise, written; also what carries a state from window to window
+  StateRow,      ///< id: position; written row 0 of the run
+  Out,           ///< id: out; row 0 of the run
+  Chunk,         ///< id: Plan::chunks; arithmetic precision
+  // A block's own memory, in entries: at this place of shared memory, or -1 - place of its scratch. Flat
+  // kernels: an address.
+  LocalTemp,     ///< id: Plan::temps
+  LocalState,    ///< id: position; old and new, one after the other
+  LocalScalars,  ///< values without axes; id: how many
+};
+
+struct NestSlot {
+  NestSlotKind kind;
+  int id;
+  bool operator==(const NestSlot&) const = default;
+};
+
+enum class NestForm : std::uint8_t { Steps, Tile, Flat };
+
+struct NestKernel {
+  std::string function;
+  NestForm form = NestForm::Flat;
+  int kernel = -1;  ///< of the plan
+  int nest = -1;    ///< Flat: of that kernel
+  std::vector<NestSlot> slots;
+};
+
+struct CudaNestsOptions {
+  Storage storage = Storage::F32;
+  /// Arrays in arithmetic precision although storage is narrow. By symbol (inputs), symbol (histories),
+  /// position, out; empty: none.
+  std::vector<char> wide_inputs{}, wide_histories{}, wide_states{}, wide_outs{};
+  const SourceText* source = nullptr;  ///< where spans point: for #line; null: no #line
+  std::string prelude{};               ///< goes before the kernels; lines of the file are counted with it
+  std::string functions{};             ///< what kernels are called, before their number; empty: after the cell
+};
+
+struct CudaNestsModule {
+  std::string name;  ///< of the file: "gru.cu"
+  std::string text;
+  std::vector<NestKernel> kernels;  ///< in the order of Plan::kernels, and inside one in that of launches
+};
+
+/// Whether nest `n` of a kernel is a sum whose every result the next nest goes on with alone, entry by entry:
+/// where rows are many, the thread that has the sum does that too, and nothing passes through memory.
+bool fuses_with_next(const Kernel& kernel, std::size_t n);
+
+CudaNestsModule emit_cuda_nests(const Plan& plan, const CudaNestsOptions& options);
+
+}  // namespace cellc

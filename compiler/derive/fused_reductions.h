@@ -1,0 +1,41 @@
+#pragma once
+// Sums of what a stage has just computed, made by its own lanes. Follows stage_cells.
+//
+//   y[d] = sum[n](C[n]*h'[d,n]) + D[d]*u[d]        s6; also mamba2, s4d, both mlstm
+//
+// Left to the cell that comes after all stages, every state is written and read back for a sum that is a small part of
+// it: that took as long as the stage itself. A lane has its own term at hand, and where the sum runs along the
+// innermost channels its other terms are in the same warp. So the lane cell is given one more state a sum, whose new
+// value is the term and which nobody reads; its kernel adds those up instead of writing them (sums.cuh), and the cell
+// that comes after reads sums. Over more channels than a warp has lanes there is one part of the sum for each warp.
+//
+// What a term takes of other channels or steps (the projection W_C@u of a Mamba mixer) is made before the stage, with
+// what steps take. A sum is left where it was if it runs along other channels (gla: S[k,v], summed over k), or reads a
+// state of the step before or of a later stage.
+#include <optional>
+#include <vector>
+
+#include "compiler/derive/stage_cells.h"
+
+namespace cellc {
+
+/// A stage with sums in its lanes: `stage.sums` are those, each a further state behind the stage's own. Its `once` and
+/// `before` begin with the outs of the stage without sums.
+struct FusedStage {
+  StageCells stage;
+  std::vector<NodeId> sums;  ///< of the graph of StagedCell::after, by sum
+};
+
+/// nullopt where there is no such sum. All of a stage's sums run along the same channels.
+std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage);
+
+/// A sum that lanes have made in so many parts.
+struct PartialSum {
+  NodeId node = kNoNode;  ///< of the graph of StagedCell::after
+  int parts = 1;
+};
+
+/// `after`, with sums that are there: every part is an input, ArraySource::Sum with its number among all parts.
+StatelessCell with_reduced_outs(const StatelessCell& after, const std::vector<PartialSum>& sums);
+
+}  // namespace cellc

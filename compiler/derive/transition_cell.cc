@@ -1,0 +1,263 @@
+#include "compiler/derive/transition_cell.h"
+
+#include <limits>
+#include <stdexcept>
+
+#include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/structure_rules.h"
+#include "compiler/graph/simplify.h"
+
+namespace cellc {
+
+namespace {
+
+/// Index variables of a transition's columns: far from those of contractions and of the Jacobian.
+constexpr int kTransitionCopy = 201;
+
+class TransitionBuilder {
+ public:
+  TransitionBuilder(const CellGraph& lanes, AxisId lane, Scannable kind) : lane_(lane) {
+    result_.cell = lanes;
+    result_.kind = kind == Scannable::No ? Scannable::Affine : kind;
+  }
+
+  TransitionCell run() {
+    if (result_.kind == Scannable::Clip)
+      clip();
+    else if (result_.kind == Scannable::Moebius)
+      moebius();
+    else
+      affine();
+    return std::move(result_);
+  }
+
+ private:
+  Graph& g() { return result_.cell.graph; }
+
+  int add_state(const std::string& name, std::vector<AxisId> index) {
+    Symbol s;
+    s.name = name;
+    s.kind = SymbolKind::State;
+    for (AxisId a : index) s.axes.push_back(g().axis(a).extent_of);
+    s.index = std::move(index);
+    result_.cell.symbols.push_back(std::move(s));
+    return static_cast<int>(result_.cell.symbols.size()) - 1;
+  }
+
+  int add_update(int symbol, NodeId value) {
+    result_.cell.updates.push_back({symbol, value, {}});
+    return static_cast<int>(result_.cell.updates.size()) - 1;
+  }
+
+  // P' = J·P -------------------------------------------------------------------------------------
+
+  void affine() {
+    Jacobian jacobian = differentiate(result_.cell);
+    reuse_step(result_.cell, jacobian);
+    const int n = static_cast<int>(result_.cell.updates.size());
+    // P_ij is zero for ever where no product of blocks leads from j to i.
+    std::vector<std::vector<char>> reaches(n, std::vector<char>(n, 0));
+    for (int i = 0; i < n; ++i) reaches[i][i] = 1;
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const JacobianBlock& b : jacobian.blocks)
+        for (int j = 0; j < n; ++j)
+          if (reaches[b.column][j] && !reaches[b.row][j]) reaches[b.row][j] = 1, changed = true;
+    }
+    std::vector<std::vector<int>> symbol(n, std::vector<int>(n, -1));
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) {
+        if (!reaches[i][j]) continue;
+        std::vector<AxisId> index = mixed(i);
+        for (AxisId a : columns(j)) index.push_back(a);
+        index.push_back(lane_);
+        symbol[i][j] = add_state("transition." + name(i) + "." + name(j), std::move(index));
+      }
+    result_.position.assign(n, std::vector<int>(n, -1));
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < n; ++j) {
+        if (symbol[i][j] < 0) continue;
+        NodeId total = kNoNode;
+        for (const JacobianBlock& b : jacobian.blocks) {
+          if (b.row != i || symbol[b.column][j] < 0) continue;
+          for (const JacobianTerm& term : b.terms) {
+            const NodeId product = times(b, term, symbol[b.column][j], j);
+            total = total == kNoNode ? product : g().op(Op::Add, {total, product});
+          }
+        }
+        result_.position[i][j] = add_update(symbol[i][j], total == kNoNode ? g().constant(0) : total);
+      }
+  }
+
+  const std::string& name(int update) { return result_.cell.symbols[result_.cell.updates[update].symbol].name; }
+
+  std::vector<AxisId> mixed(int update) {
+    std::vector<AxisId> axes;
+    for (AxisId a : result_.cell.symbols[result_.cell.updates[update].symbol].index)
+      if (a != lane_) axes.push_back(a);
+    return axes;
+  }
+
+  std::vector<AxisId> columns(int update) {
+    std::vector<AxisId> axes;
+    for (AxisId a : mixed(update)) axes.push_back(g().copy_axis(a, kTransitionCopy + g().axis(a).copy_number));
+    return axes;
+  }
+
+  NodeId times(const JacobianBlock& block, const JacobianTerm& term, int transition, int j) {
+    // Read P at the row's own index where the term is an identity, sum where it is not.
+    const std::vector<AxisId>& places = result_.cell.symbols[result_.cell.updates[block.column].symbol].index;
+    std::vector<Index> at;
+    std::vector<AxisId> summed;
+    for (std::size_t p = 0; p < places.size(); ++p) {
+      AxisId here = block.column_axes[p];
+      for (const auto& [place, axis] : term.identities)
+        if (place == static_cast<int>(p)) here = axis;
+      if (here == block.column_axes[p]) summed.push_back(here);
+      if (places[p] != lane_)
+        at.push_back({here, 0});
+      else if (here != lane_)
+        throw std::logic_error("transitions: a lane reads another lane");
+    }
+    for (AxisId a : columns(j)) at.push_back({a, 0});
+    at.push_back({lane_, 0});
+    const NodeId p = g().read(transition, std::move(at));
+    const NodeId product = g().is_constant(term.coefficient, 1) ? p : g().op(Op::Mul, {term.coefficient, p});
+    return summed.empty() ? product : g().reduce_sum(summed, product);
+  }
+
+  // clip(a·start + b, low, high) ------------------------------------------------------------------
+
+  struct Clip {
+    NodeId a, b, low, high;
+  };
+
+  void clip() {
+    const int own = one_state();
+    const std::vector<AxisId> index = result_.cell.symbols[own].index;
+    std::vector<Index> at;
+    for (AxisId x : index) at.push_back({x, 0});
+    int symbols[4];
+    NodeId reads[4];
+    const char* const names[4] = {"transition.a", "transition.b", "transition.low", "transition.high"};
+    for (int i = 0; i < 4; ++i) {
+      symbols[i] = add_state(names[i], index);
+      reads[i] = g().read(symbols[i], at);
+    }
+    Simplifier simplifier(g());
+    const Clip now{reads[0], reads[1], reads[2], reads[3]};
+    const Clip next = carry(simplifier.simplify(result_.cell.updates[0].value), own, now, simplifier);
+    const NodeId values[4] = {next.a, next.b, next.low, next.high};
+    for (int i = 0; i < 4; ++i) result_.map.push_back(add_update(symbols[i], values[i]));
+  }
+
+  Clip carry(NodeId node, int own, const Clip& now, Simplifier& simplifier) {
+    const Node n = g()[node];
+    const auto free = [&](NodeId id) { return !depends_on(g(), id, {own}); };
+    if (free(node)) {
+      // Read in vain (a choice between equals): the start is forgotten.
+      constexpr double infinite = std::numeric_limits<double>::infinity();
+      return {g().constant(0), node, g().constant(-infinite), g().constant(infinite)};
+    }
+    switch (n.op) {
+      case Op::Read:
+        return now;
+      case Op::Relu:
+        return above(carry(n.args[0], own, now, simplifier), g().constant(0));
+      case Op::Max:
+        return free(n.args[0]) ? above(carry(n.args[1], own, now, simplifier), n.args[0])
+                               : above(carry(n.args[0], own, now, simplifier), n.args[1]);
+      case Op::Min:
+        return free(n.args[0]) ? below(carry(n.args[1], own, now, simplifier), n.args[0])
+                               : below(carry(n.args[0], own, now, simplifier), n.args[1]);
+      case Op::Clip:
+        return below(above(carry(n.args[0], own, now, simplifier), n.args[1]), n.args[2]);
+      default:
+        break;
+    }
+    // c·X + e with one clip X: both read off the canonical sum.
+    NodeId inner = kNoNode, factor = kNoNode, rest = kNoNode;
+    const auto add = [&](NodeId& sum, NodeId term) { sum = sum == kNoNode ? term : g().op(Op::Add, {sum, term}); };
+    for (const auto& [monomial, coefficient] : simplifier.polynomial(node)) {
+      NodeId product = g().constant(coefficient);
+      bool moves = false;
+      for (const auto& [atom, power] : monomial) {
+        if (!free(atom)) {
+          if (power != 1 || atom == node || (inner != kNoNode && inner != atom))
+            throw std::logic_error("transitions: not a clip of an affine map");
+          inner = atom;
+          moves = true;
+          continue;
+        }
+        const NodeId raised = power == 1 ? atom : g().op(Op::Pow, {atom, g().constant(power)});
+        product = g().is_constant(product, 1) ? raised : g().op(Op::Mul, {product, raised});
+      }
+      add(moves ? factor : rest, product);
+    }
+    if (inner == kNoNode) throw std::logic_error("transitions: not a clip of an affine map");
+    const Clip x = carry(inner, own, now, simplifier);
+    if (rest == kNoNode) rest = g().constant(0);
+    const auto scale = [&](NodeId value) { return g().op(Op::Mul, {factor, value}); };
+    const auto shift = [&](NodeId value) { return g().op(Op::Add, {value, rest}); };
+    // Zero times an open bound is no bound; a negative factor turns the interval round.
+    const NodeId zero = g().op(Op::Eq, {factor, g().constant(0)}), negative = g().op(Op::Lt, {factor, g().constant(0)});
+    const auto bound = [&](NodeId straight, NodeId turned) {
+      const NodeId which = g().op(Op::Where, {negative, turned, straight});
+      return shift(g().op(Op::Where, {zero, g().constant(0), scale(which)}));
+    };
+    return {scale(x.a), shift(scale(x.b)), bound(x.low, x.high), bound(x.high, x.low)};
+  }
+
+  Clip above(const Clip& x, NodeId floor) {
+    return {x.a, x.b, g().op(Op::Max, {x.low, floor}), g().op(Op::Max, {x.high, floor})};
+  }
+  Clip below(const Clip& x, NodeId ceiling) {
+    return {x.a, x.b, g().op(Op::Min, {x.low, ceiling}), g().op(Op::Min, {x.high, ceiling})};
+  }
+
+  int one_state() const {
+    if (result_.cell.updates.size() != 1) throw std::logic_error("transitions: one state expected");
+    return result_.cell.updates[0].symbol;
+  }
+
+  // 2x2 matrices ---------------------------------------------------------------------------------
+
+  void moebius() {
+    const int own = one_state();
+    Simplifier simplifier(g());
+    const std::optional<MoebiusMap> step = moebius_map(g(), simplifier, result_.cell.updates[0].value, own);
+    if (!step) throw std::logic_error("transitions: not a Möbius map");
+    const std::vector<AxisId> index = result_.cell.symbols[own].index;
+    std::vector<Index> at;
+    for (AxisId x : index) at.push_back({x, 0});
+    int symbols[4];
+    NodeId m[4];
+    const char* const names[4] = {"transition.a", "transition.b", "transition.c", "transition.d"};
+    for (int i = 0; i < 4; ++i) {
+      symbols[i] = add_state(names[i], index);
+      m[i] = g().read(symbols[i], at);
+    }
+    const auto dot = [&](NodeId x, NodeId y, NodeId z, NodeId w) {
+      return g().op(Op::Add, {g().op(Op::Mul, {x, y}), g().op(Op::Mul, {z, w})});
+    };
+    NodeId p[4] = {dot(step->a, m[0], step->b, m[2]), dot(step->a, m[1], step->b, m[3]),
+                   dot(step->c, m[0], step->d, m[2]), dot(step->c, m[1], step->d, m[3])};
+    NodeId norm = kNoNode;
+    for (NodeId x : p) {
+      const NodeId size = g().op(Op::Abs, {x});
+      norm = norm == kNoNode ? size : g().op(Op::Max, {norm, size});
+    }
+    for (int i = 0; i < 4; ++i) result_.map.push_back(add_update(symbols[i], g().op(Op::Div, {p[i], norm})));
+  }
+
+  const AxisId lane_;
+  TransitionCell result_;
+};
+
+}  // namespace
+
+TransitionCell with_transition(const CellGraph& lanes, AxisId lane, Scannable kind) {
+  return TransitionBuilder(lanes, lane, kind).run();
+}
+
+}  // namespace cellc

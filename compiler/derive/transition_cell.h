@@ -1,0 +1,35 @@
+#pragma once
+// The lane cell run with its transitions: beside the state, the map from the lane's start to where it
+// is now. Transitions of neighbouring segments compose, which is what makes a scan over time parallel.
+// Follows stage_cells; precedes plan.
+//
+//   affine   P_ij = ∂s_i/∂(start of s_j), P' = J(s, x)·P from P = identity. For a linear stage the
+//            end is affine in the start, so one sweep tells it for every start; for any other it is
+//            the Newton step of multiple shooting (ParaRNN's recurrence, arXiv 2510.21450, with
+//            exact steps between the unknowns).
+//   clip     s = clip(a·start + b, low, high): relu and maxima of affine maps (structure_scannable.cc)
+//   Möbius   s = (a·start + b)/(c·start + d), the 2x2 matrix kept at norm one
+//
+// A clip or Möbius stage has one sweep as well, though it is not linear.
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
+
+namespace cellc {
+
+struct TransitionCell {
+  CellGraph cell;  ///< updates: the lane cell's, then the transitions'
+  Scannable kind = Scannable::Affine;
+  /// Affine: by row and column state, the position in updates of P_ij [mixed_i…, mixed_j…, lane];
+  /// -1 where it is proved zero.
+  std::vector<std::vector<int>> position;
+  /// Clip: positions of a, b, low, high. Möbius: of a, b, c, d.
+  std::vector<int> map;
+};
+
+/// `kind` No means: not scannable, so Newton's transitions. Throws std::logic_error where `lanes` is not
+/// of that kind.
+TransitionCell with_transition(const CellGraph& lanes, AxisId lane, Scannable kind);
+
+}  // namespace cellc

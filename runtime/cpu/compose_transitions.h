@@ -1,0 +1,124 @@
+#pragma once
+// The scan over segments: from the ends and transitions of all segments to the start of each.
+#include "compiler/derive/transition_cell.h"
+#include "runtime/cpu/segments.h"
+
+namespace cellc {
+
+/// The transitions' identity, for every segment and channel, into a transition cell's states.
+template <typename Number>
+void put_identity(const TransitionCell& transitions, const StageData& data, std::int64_t segments, SegmentStates& to) {
+  const auto fill = [&](int position, std::int64_t mixed, auto value_of) {
+    Number* const p = static_cast<Number*>(to.arrays[position].data());
+    for (std::int64_t s = 0; s < segments; ++s)
+      for (std::int64_t m = 0; m < mixed; ++m)
+        std::fill_n(p + (s * mixed + m) * data.channels(), data.channels(), value_of(m));
+  };
+  constexpr Number infinite = std::numeric_limits<Number>::infinity();
+  if (transitions.kind == Scannable::Clip) {
+    const Number values[4] = {1, 0, -infinite, infinite};
+    for (int k = 0; k < 4; ++k) fill(transitions.map[k], 1, [&](std::int64_t) { return values[k]; });
+  } else if (transitions.kind == Scannable::Moebius) {
+    const Number values[4] = {1, 0, 0, 1};
+    for (int k = 0; k < 4; ++k) fill(transitions.map[k], 1, [&](std::int64_t) { return values[k]; });
+  } else {
+    for (int i = 0; i < data.states(); ++i)
+      for (int j = 0; j < data.states(); ++j) {
+        if (transitions.position[i][j] < 0) continue;
+        const std::int64_t columns = data.mixed(j);
+        fill(transitions.position[i][j], data.mixed(i) * columns,
+             [&](std::int64_t m) { return static_cast<Number>(i == j && m / columns == m % columns); });
+      }
+  }
+}
+
+/// The recurrence over segments, in the order of time: from ends and transitions to the start of each.
+template <typename Number>
+class Composer {
+ public:
+  /// `active[sequence * channels + c]`: the lane takes part.
+  Composer(const TransitionCell& transitions, const StageData& data, Segments<Number>& segments,
+           const SegmentStates& swept, std::vector<char> active)
+      : transitions_(transitions),
+        data_(data),
+        segments_(segments),
+        swept_(swept),
+        active_(std::move(active)),
+        moved_(active_.size(), 0) {
+    for (int i = 0; i < data.states(); ++i) {
+      change_.emplace_back(static_cast<std::size_t>(data.mixed(i) * data.channels()), Number{0});
+      next_.push_back(change_.back());
+    }
+  }
+
+  /// New starts of segments [begin, end); calls follow each other without gaps. A start that moves by
+  /// more than `tolerance` marks its lane as moved.
+  void advance(std::int64_t begin, std::int64_t end, double tolerance) {
+    for (std::int64_t s = begin; s < end; ++s) {
+      if (segments_.is_first(s)) {
+        for (auto& c : change_) std::fill(c.begin(), c.end(), Number{0});
+        continue;
+      }
+      // The left neighbour's end had it started where it now does: change = new start − old start.
+      const std::int64_t left = s - 1, channels = data_.channels(), lane0 = segments_[s].sequence * channels;
+      for (int i = 0; i < data_.states(); ++i)
+        for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+          for (std::int64_t c = 0; c < channels; ++c) {
+            if (!active_[lane0 + c]) continue;
+            const Number to = reached(i, m, c, left);
+            Number& start = segments_.start(i)[segments_.entry(i, s, m, c)];
+            const double move = relative_difference(to, start);
+            if (!(move <= tolerance)) moved_[lane0 + c] = 1;
+            if (!(move <= most_)) most_ = move;
+            next_[i][m * channels + c] = to - start;
+            start = to;
+          }
+      std::swap(change_, next_);
+    }
+  }
+
+  double largest_move() const { return most_; }  ///< over 1 + |start|
+  const std::vector<char>& moved() const { return moved_; }
+
+ private:
+  const Number* array(int position) const { return static_cast<const Number*>(swept_.arrays[position].data()); }
+
+  Number reached(int i, std::int64_t m, std::int64_t c, std::int64_t left) const {
+    const std::int64_t channels = data_.channels(), rows = data_.mixed(i);
+    const Number end = array(i)[segments_.entry(i, left, m, c)];
+    Number result = end;
+    if (transitions_.kind == Scannable::Affine) {
+      for (int j = 0; j < data_.states(); ++j) {
+        if (transitions_.position[i][j] < 0) continue;
+        const std::int64_t columns = data_.mixed(j);
+        for (std::int64_t k = 0; k < columns; ++k) {
+          const Number d = change_[j][k * channels + c];
+          // An overflowed transition times no change is no change.
+          if (d == 0) continue;
+          result += array(transitions_.position[i][j])[(left * rows * columns + m * columns + k) * channels + c] * d;
+        }
+      }
+    } else {
+      const Number x = segments_.start(i)[segments_.entry(i, left, m, c)];
+      const auto at = [&](int k) { return array(transitions_.map[k])[left * channels + c]; };
+      if (transitions_.kind == Scannable::Clip) {
+        const Number y = at(0) * x + at(1), above = y < at(2) ? at(2) : y;
+        result = above > at(3) ? at(3) : above;
+      } else {
+        result = (at(0) * x + at(1)) / (at(2) * x + at(3));
+      }
+    }
+    return std::isfinite(result) ? result : end;
+  }
+
+  const TransitionCell& transitions_;
+  const StageData& data_;
+  Segments<Number>& segments_;
+  const SegmentStates& swept_;
+  const std::vector<char> active_;
+  std::vector<char> moved_;
+  std::vector<std::vector<Number>> change_, next_;
+  double most_ = 0;
+};
+
+}  // namespace cellc

@@ -1,0 +1,208 @@
+#include "runtime/cuda/launch/nest_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+
+#include "compiler/codegen_cuda/emit_cuda_nests.h"
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/nest_tables.h"
+#include "runtime/cuda/launch/stage_tables.h"
+#include "runtime/data/errors.h"
+#include "runtime/data/object_cache.h"
+#include "runtime/data/run.h"
+#include "runtime/data/storage_of.h"
+
+namespace cellc {
+
+// The device reads them as rows of numbers of 8 bytes.
+static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 10 * 8);
+
+namespace {
+
+struct Emitted {
+  Plan plan;
+  GpuSource source;
+  std::vector<NestKernel> kernels;
+};
+
+Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtype, const NestOptions& options) {
+  CudaNestsOptions emit;
+  emit.storage = storage_of(dtype);
+  emit.wide_inputs = options.wide_inputs;
+  emit.wide_histories = options.wide_histories;
+  emit.wide_states = options.wide_states;
+  emit.wide_outs = options.wide_outs;
+  emit.source = options.source;
+  Emitted result;
+  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2});
+  emit.prelude = storage_macro(dtype);
+  std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
+  if (!result.plan.products.empty()) parts.push_back("product.cuh");
+  for (const char* part : parts) {
+    emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  }
+  CudaNestsModule module = emit_cuda_nests(result.plan, emit);
+  result.source = {std::move(module.name), std::move(module.text), {}};
+  result.kernels = std::move(module.kernels);
+  return result;
+}
+
+}  // namespace
+
+struct NestProgram::Impl {
+  Impl(Gpu& on, Dtype storage, const NestOptions& given, Emitted code)
+      : gpu(on), dtype(storage), options(given), emitted(std::move(code)) {}
+
+  Gpu& gpu;
+  Dtype dtype;
+  NestOptions options;
+  Emitted emitted;
+  NestTables tables;
+  GpuModule module;
+  std::vector<GpuFunction> functions;  ///< by the numbers of the tables: kernels, then the product
+  std::map<std::tuple<int, int, std::int64_t>, int> resident;
+  GpuBuffer memory;  ///< grows and never shrinks
+
+  // The run
+  const NestRun* run = nullptr;
+  GpuStream stream = 0;
+  std::int64_t sequences = 0, rows = 0;
+
+  const Plan& plan() const { return emitted.plan; }
+  const CellGraph& cell() const { return emitted.plan.cell; }
+  std::int64_t length(AxisId axis) const {
+    const Axis& header = cell().graph.axis(cell().graph.axis(axis).extent_of);
+    const auto it = run->sizes.find(cell().graph.axis(axis).extent_of);
+    if (it != run->sizes.end()) return it->second;
+    if (header.fixed) return *header.fixed;
+    throw RequestError(fmt::format("the length of axis {} is not given", header.name));
+  }
+  std::int64_t entries(const std::vector<AxisId>& axes) const {
+    std::int64_t n = 1;
+    for (const AxisId a : axes) n *= length(a);
+    return n;
+  }
+
+  // Checks -----------------------------------------------------------------------------------------
+
+  void begin(const NestRun& given, GpuStream on) {
+    run = &given;
+    stream = on;
+    if (given.offsets.empty()) throw RequestError("a run needs the offsets of its sequences");
+    if (given.symbols.size() != cell().symbols.size() || given.states.size() != cell().updates.size() ||
+        given.finals.size() != cell().updates.size() || given.outs.size() != cell().outs.size()) {
+      throw std::logic_error("rows: arrays and symbols do not match");
+    }
+    sequences = static_cast<std::int64_t>(given.offsets.size()) - 1;
+    rows = given.offsets.back();
+    if (given.offsets.front() != 0) throw RequestError("the first sequence must start at row 0");
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      const std::int64_t steps = given.offsets[s + 1] - given.offsets[s];
+      if (steps < 0) throw RequestError(fmt::format("sequence {} ends before it starts", s));
+    }
+    const auto need = [](GpuAddress address, std::int64_t count, const std::string& name) {
+      if (!address && count > 0) throw RequestError(fmt::format("{} is not given", name));
+    };
+    need(given.device_offsets, sequences, "the array of offsets");
+    for (std::size_t s = 0; s < cell().symbols.size(); ++s) {
+      const Symbol& symbol = cell().symbols[s];
+      const std::int64_t n = entries(symbol.axes);
+      if (symbol.kind == SymbolKind::Param) need(given.symbols[s].data, n, symbol.name);
+      if (symbol.kind == SymbolKind::Input) need(given.symbols[s].data, n * rows, symbol.name);
+      if (symbol.kind == SymbolKind::Input && symbol.max_lag != 0) {
+        need(given.symbols[s].history, n * rows, symbol.name + ".lag");
+      }
+    }
+    for (std::size_t i = 0; i < cell().updates.size(); ++i) {
+      const Symbol& symbol = cell().symbols[cell().updates[i].symbol];
+      need(given.states[i], entries(symbol.index) * rows, symbol.name);
+      need(given.finals[i], entries(symbol.index) * sequences, symbol.name + ".final");
+    }
+    for (std::size_t i = 0; i < cell().outs.size(); ++i) {
+      need(given.outs[i], entries(cell().outs[i].index) * rows, cell().outs[i].name);
+    }
+  }
+
+  // Launches ---------------------------------------------------------------------------------------
+
+  static int resident_blocks(void* self, int kernel, int threads, std::int64_t shared) {
+    Impl& impl = *static_cast<Impl*>(self);
+    const auto [it, is_new] = impl.resident.try_emplace({kernel, threads, shared});
+    if (is_new) it->second = std::max(1, impl.gpu.resident_blocks(impl.functions[kernel], threads, shared));
+    return it->second;
+  }
+
+  static int launch(void* self, int kernel, cellc_grid grid, std::int64_t shared, const void* argument, std::size_t) {
+    Impl& impl = *static_cast<Impl*>(self);
+    GpuLaunch shape;
+    shape.grid.x = grid.blocks;
+    shape.block.x = grid.threads;
+    shape.shared_bytes = shared;
+    shape.stream = impl.stream;
+    shape.early = true;
+    void* arguments = const_cast<void*>(argument);
+    impl.gpu.launch(impl.functions[kernel], shape, &arguments);
+    return 0;
+  }
+
+  void queue() {
+    const std::vector<std::int64_t> lengths = lengths_by_number(cell(), run->sizes);
+    std::vector<cellc_nest_array> symbols;
+    for (const NestArray& a : run->symbols) symbols.push_back({a.data, a.row_stride, a.history, a.history_depth});
+    const cellc_device device{this, host_facts(gpu.facts()), &Impl::resident_blocks, &Impl::launch, nullptr, nullptr};
+    const cellc_nest_run work{lengths.data(),
+                              symbols.data(),
+                              run->states.data(),
+                              run->finals.data(),
+                              run->outs.data(),
+                              sequences,
+                              0,
+                              run->offsets.data(),
+                              run->device_offsets,
+                              run->reverse,
+                              options.chunk_bytes};
+    const auto bytes = static_cast<std::size_t>(cellc_nest_bytes(&tables.rows, &work, &device));
+    if (memory.bytes() < bytes) {
+      memory = GpuBuffer();  // the old one first: both need not fit
+      memory = GpuBuffer(gpu, bytes);
+    }
+    cellc_nest_queue(&tables.rows, &work, &device, memory.address());
+  }
+};
+
+NestProgram::NestProgram(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+NestProgram::~NestProgram() = default;
+NestProgram::NestProgram(NestProgram&&) noexcept = default;
+
+GpuSource NestProgram::emit(const CellGraph& cell, const Structure& structure, Dtype dtype,
+                            const NestOptions& options) {
+  return emit_nests(cell, structure, dtype, options).source;
+}
+
+NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                                 const NestOptions& options) {
+  auto impl = std::make_unique<Impl>(gpu, dtype, options, emit_nests(cell, structure, dtype, options));
+  impl->options.source = nullptr;
+  impl->module = gpu.load(impl->emitted.source);
+  for (const NestKernel& kernel : impl->emitted.kernels) {
+    impl->functions.push_back(gpu.function(impl->module, kernel.function));
+  }
+  if (!impl->plan().products.empty()) impl->functions.push_back(gpu.function(impl->module, "cellc_product"));
+  impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, dtype == Dtype::F64);
+  return NestProgram(std::move(impl));
+}
+
+void NestProgram::run(const NestRun& run, GpuStream stream) {
+  impl_->begin(run, stream);
+  impl_->queue();
+}
+
+double NestProgram::compile_ms() const { return impl_->module.compile_ms; }
+CacheState NestProgram::cache() const { return impl_->module.cache; }
+const GpuSource& NestProgram::source() const { return impl_->emitted.source; }
+
+}  // namespace cellc

@@ -1,0 +1,80 @@
+#pragma once
+// Whole steps of a cell on a GPU: cells whose entries are coupled too widely for one thread, and the
+// cells without states that a stage needs before, after and beside it. The CUDA counterpart of Program;
+// what it runs is emitted by compiler/codegen_cuda/emit_cuda_nests.h.
+//
+// A run is a plan's once kernel and then, window of time after window, the plan's phases. All of it is
+// queued on one stream, and nothing waits for the device. Scratch memory is kept: a repeated call of the
+// same shape allocates nothing. So two runs of one program must not overlap on different streams.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "compiler/graph/graph.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/data/array.h"
+#include "runtime/data/errors.h"
+#include "runtime/data/object_cache.h"
+
+namespace cellc {
+
+class SourceText;
+
+struct NestOptions {
+  /// Arrays held in arithmetic precision although storage is 16 bits wide: inputs by symbol, histories of
+  /// inputs by symbol, states by position, outs by out. Empty: none.
+  std::vector<char> wide_inputs{}, wide_histories{}, wide_states{}, wide_outs{};
+  const SourceText* source = nullptr;  ///< text that spans point into, for #line; needed while compiling only
+  std::int64_t chunk_bytes = 0;        ///< memory for hoisted products; 0: a share of the card's
+};
+
+/// An array of the run on the device.
+struct NestArray {
+  GpuAddress data = 0;
+  std::int64_t row_stride = -1;  ///< inputs: entries from row to row; -1: rows lie without gaps
+  GpuAddress history = 0;        ///< lagged inputs: [N, depth, a…], entry j is j+1 steps before the start
+  std::int64_t history_depth = 0;
+};
+
+/// One run, in the layout of BoundRun, on the device. Params, starts and finals are in arithmetic
+/// precision; inputs, histories, states and outs in the storage dtype unless NestOptions says else.
+struct NestRun {
+  std::map<AxisId, std::int64_t> sizes;  ///< by header axis
+  std::vector<NestArray> symbols;        ///< by symbol: input, param, or state start (null: zeros)
+  std::vector<GpuAddress> states;        ///< by position in updates: [rows, a…], written
+  std::vector<GpuAddress> finals;        ///< by position: [N, a…], written; the start's own memory will do
+  std::vector<GpuAddress> outs;          ///< by out: [rows, a…], written
+  std::vector<std::int64_t> offsets;     ///< N+1 row offsets of the sequences …
+  GpuAddress device_offsets = 0;         ///< … and the same numbers on the device
+  bool reverse = false;
+};
+
+class NestProgram {
+ public:
+  /// Emits and compiles. `dtype` is the storage. Throws DeviceError, RequestError.
+  static NestProgram compile(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
+                             const NestOptions& options = {});
+  ~NestProgram();
+  NestProgram(NestProgram&&) noexcept;
+
+  /// Queues the run. Throws RequestError where an array is missing, DeviceError.
+  void run(const NestRun& run, GpuStream stream);
+
+  double compile_ms() const;
+  CacheState cache() const;
+  const GpuSource& source() const;  ///< what was compiled
+
+  /// The source alone, for whoever wants to read or keep it.
+  static GpuSource emit(const CellGraph& cell, const Structure& structure, Dtype dtype,
+                        const NestOptions& options = {});
+
+ private:
+  struct Impl;
+  explicit NestProgram(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellc

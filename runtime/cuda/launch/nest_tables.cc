@@ -1,0 +1,149 @@
+#include "runtime/cuda/launch/nest_tables.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace cellc {
+
+namespace {
+
+/// The tables know kinds by the numbers of the enumerators of emit_cuda_nests.h.
+static_assert(static_cast<int>(NestSlotKind::Length) == CELLC_LENGTH &&
+              static_cast<int>(NestSlotKind::Start) == CELLC_START &&
+              static_cast<int>(NestSlotKind::Chunk) == CELLC_CHUNK &&
+              static_cast<int>(NestSlotKind::LocalScalars) == CELLC_LOCAL_SCALARS);
+static_assert(static_cast<int>(NestForm::Steps) == CELLC_STEPS && static_cast<int>(NestForm::Flat) == CELLC_FLAT);
+
+class Filler {
+ public:
+  Filler(const Plan& plan, NestTables& tables) : plan_(plan), cell_(plan.cell), t_(tables) {}
+
+  void run(const std::vector<NestKernel>& kernels, bool f64) {
+    for (const Symbol& s : cell_.symbols) t_.symbol_axes.push_back(dims(s.axes));
+    for (const StateUpdate& u : cell_.updates) {
+      t_.state_axes.push_back(dims(cell_.symbols[u.symbol].index));
+      t_.state_symbol.push_back(u.symbol);
+    }
+    for (const Buffer& b : plan_.once) t_.once.push_back(dims(b.dims));
+    for (const Buffer& b : plan_.temps) t_.temps.push_back(dims(b.dims));
+    for (const Buffer& b : plan_.chunks) t_.chunks.push_back(dims(b.dims));
+    for (const Product& p : plan_.products) product(p);
+    for (const Phase& p : plan_.phases) t_.phases.push_back({p.product, p.index});
+    for (const NestKernel& k : kernels) kernel(k);
+    cellc_nests& r = t_.rows;
+    r.kernel_count = static_cast<int>(t_.kernels.size());
+    r.phase_count = static_cast<int>(t_.phases.size());
+    r.once_count = static_cast<int>(t_.once.size());
+    r.temp_count = static_cast<int>(t_.temps.size());
+    r.chunk_count = static_cast<int>(t_.chunks.size());
+    r.once_kernel = plan_.once_kernel;
+    r.split = plan_.split_axis == kNoAxis ? -1 : axis(plan_.split_axis);
+    r.real_bytes = f64 ? 8 : 4;
+    r.product_kernel = r.kernel_count;
+    t_.point();
+  }
+
+ private:
+  int axis(AxisId id) const {
+    const auto found = std::find(cell_.header.begin(), cell_.header.end(), cell_.graph.axis(id).extent_of);
+    if (found == cell_.header.end()) throw std::logic_error("rows: an axis without a header axis");
+    return static_cast<int>(found - cell_.header.begin());
+  }
+  cellc_dims dims(const std::vector<AxisId>& axes) {
+    const cellc_dims result{static_cast<int>(t_.axes.size()), static_cast<int>(axes.size())};
+    for (const AxisId a : axes) t_.axes.push_back(axis(a));
+    return result;
+  }
+  void product(const Product& p) {
+    cellc_product q{};
+    switch (p.operand.place) {
+      case Place::Input:
+        q.operand = CELLC_OF_INPUT;
+        break;
+      case Place::StateNew:
+        q.operand = CELLC_OF_STATE;
+        break;
+      case Place::Out:
+        q.operand = CELLC_OF_OUT;
+        break;
+      case Place::Chunk:
+        q.operand = CELLC_OF_CHUNK;
+        break;
+      default:
+        throw std::logic_error("rows: a product of something without rows");
+    }
+    q.operand_id = p.operand.id;
+    q.matrix = p.matrix.place == Place::Param ? CELLC_OF_PARAM : CELLC_OF_ONCE;
+    q.matrix_id = p.matrix.id;
+    q.sum_last = p.sum_last;
+    q.sum = axis(p.sum);
+    q.chunk = p.chunk;
+    q.batch = dims(p.batch);
+    q.rows = dims(p.rows);
+    t_.products.push_back(q);
+  }
+  void kernel(const NestKernel& k) {
+    cellc_nest_kernel r{};
+    r.form = static_cast<int>(k.form);
+    r.kernel = k.kernel;
+    r.first_slot = static_cast<int>(t_.slots.size());
+    r.slots = static_cast<int>(k.slots.size());
+    if (r.slots > CELLC_MOST_SLOTS) throw std::logic_error("rows: a kernel has too many arguments");
+    for (const NestSlot& s : k.slots)
+      t_.slots.push_back(
+          {static_cast<int>(s.kind), s.kind == NestSlotKind::Length ? axis(static_cast<AxisId>(s.id)) : s.id});
+    r.first_nest = static_cast<int>(t_.nests.size());
+    const std::vector<Nest>& nests = plan_.kernels[k.kernel].nests;
+    for (std::size_t n = 0; n < nests.size(); ++n)
+      if (k.nest < 0 || k.nest == static_cast<int>(n)) t_.nests.push_back({dims(nests[n].axes), dims(nests[n].bound)});
+    r.nests = static_cast<int>(t_.nests.size()) - r.first_nest;
+    t_.kernels.push_back(r);
+  }
+
+  const Plan& plan_;
+  const CellGraph& cell_;
+  NestTables& t_;
+};
+
+}  // namespace
+
+void NestTables::point() {
+  rows.axes = axes.data();
+  rows.slots = slots.data();
+  rows.nests = nests.data();
+  rows.kernels = kernels.data();
+  rows.products = products.data();
+  rows.phases = phases.data();
+  rows.once = once.data();
+  rows.temps = temps.data();
+  rows.chunks = chunks.data();
+  rows.symbol_axes = symbol_axes.data();
+  rows.state_axes = state_axes.data();
+  rows.state_symbol = state_symbol.data();
+}
+
+NestTables& NestTables::operator=(NestTables&& other) noexcept {
+  axes = std::move(other.axes);
+  state_symbol = std::move(other.state_symbol);
+  slots = std::move(other.slots);
+  nests = std::move(other.nests);
+  kernels = std::move(other.kernels);
+  products = std::move(other.products);
+  phases = std::move(other.phases);
+  once = std::move(other.once);
+  temps = std::move(other.temps);
+  chunks = std::move(other.chunks);
+  symbol_axes = std::move(other.symbol_axes);
+  state_axes = std::move(other.state_axes);
+  rows = other.rows;
+  point();
+  return *this;
+}
+
+NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, bool f64) {
+  NestTables tables;
+  Filler(plan, tables).run(kernels, f64);
+  return tables;
+}
+
+}  // namespace cellc

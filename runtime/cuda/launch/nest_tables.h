@@ -1,0 +1,31 @@
+#pragma once
+// A plan's row kernels as the tables that kernels-templates/host/host_nests.h runs them by: for runs of our own and,
+// printed, for code that is shipped.
+#include <vector>
+
+#include "compiler/codegen_cuda/emit_cuda_nests.h"
+#include "kernels-templates/host/host_nests.h"
+#include "kernels-templates/sequential/nest_frame.cuh"
+
+namespace cellc {
+
+struct NestTables {
+  std::vector<int> axes, state_symbol;
+  std::vector<cellc_slot> slots;
+  std::vector<cellc_nest> nests;
+  std::vector<cellc_nest_kernel> kernels;
+  std::vector<cellc_product> products;
+  std::vector<cellc_phase> phases;
+  std::vector<cellc_dims> once, temps, chunks, symbol_axes, state_axes;
+  cellc_nests rows{};
+
+  NestTables() = default;
+  NestTables(NestTables&& other) noexcept { *this = std::move(other); }
+  NestTables& operator=(NestTables&& other) noexcept;  ///< `rows` points into the vectors
+  void point();
+};
+
+/// Kernel k is known to the device by the number k, the product by the number after the last of them.
+NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, bool f64);
+
+}  // namespace cellc

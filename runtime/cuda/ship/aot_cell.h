@@ -1,0 +1,89 @@
+#pragma once
+// A cell as code that is shipped for GPUs: its kernels as one text, and the tables that a call is made by
+// (kernels-templates/host/host_call.h). The tables serve in memory as they will when they are printed, so that tests
+// run them on any Gpu.
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "compiler/plan/call_layout.h"
+#include "kernels-templates/host/host_call.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/cuda/launch/nest_tables.h"
+#include "runtime/cuda/launch/stage_tables.h"
+#include "runtime/data/array.h"
+#include "runtime/data/errors.h"
+#include "runtime/strategy/solve_options.h"
+
+namespace cellc {
+
+struct ShipRequest {
+  Dtype dtype = Dtype::F32;
+  std::map<AxisId, std::int64_t> lengths;  ///< of header axes, the same in every call
+  std::optional<std::int64_t> steps;       ///< of every sequence, if they are
+  Strategy solver = Strategy::Auto;
+  GpuFacts card;       ///< shared memory is no more than its
+  std::string prefix;  ///< of every name
+};
+
+/// Row kernels of a cell, or of a part that has no states.
+struct AotNests {
+  NestTables tables;
+  std::vector<cellc_source> sources;
+  std::vector<cellc_dims> outs;
+  cellc_derived derived{};
+};
+
+struct AotStage {
+  StageTables tables;
+  AotNests once, before;
+  std::vector<cellc_source> sources;
+  std::vector<int> states;
+  std::vector<cellc_variant> variants;
+  std::string what;  ///< "{h}: sequential, segmented"
+};
+
+class AotCell {
+ public:
+  /// Throws UsageError where the cell cannot be shipped as asked, and why.
+  AotCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request);
+  AotCell(const AotCell&) = delete;
+  AotCell& operator=(const AotCell&) = delete;
+
+  const cellc_cell& table() const { return cell_table_; }
+  const CellGraph& cell() const { return cell_; }
+  const CallLayout& layout() const { return layout_; }
+
+  std::string text;                  ///< CUDA C++ of all kernels
+  std::vector<std::string> kernels;  ///< by number: extern "C" names
+  std::vector<std::string> places;   ///< by number: the namespaces that they stand in, "a::b::"
+  std::vector<std::string> plan;     ///< lines for people: what runs, and in which order
+
+  // What the table points to.
+  std::vector<std::int64_t> fixed, least;
+  std::vector<int> axis_word, axes, updates;
+  std::vector<cellc_field> fields;
+  std::vector<cellc_symbol> symbols;
+  std::vector<cellc_dims> outs;
+  std::deque<AotStage> stages;
+  std::vector<cellc_stage_part> parts;
+  AotNests whole, after, defaults, starts;
+
+ private:
+  friend class AotBuilder;
+  CellGraph cell_;
+  CallLayout layout_;
+  cellc_cell cell_table_{};
+};
+
+/// Room that one call needs for what it keeps on the host, in places of each kind.
+struct CallRoom {
+  int symbols, inputs, states, outs, part, addresses, before, once, views, starts, argument_words;
+};
+CallRoom call_room(const cellc_cell& cell);
+
+}  // namespace cellc

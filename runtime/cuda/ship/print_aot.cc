@@ -1,0 +1,421 @@
+#include "runtime/cuda/ship/print_aot.h"
+
+#include <fmt/format.h>
+
+#include "compiler/codegen_llvm/print_header.h"
+#include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/data/storage_of.h"
+
+namespace cellc {
+
+namespace {
+
+/// A template as a part of a larger file, in which what it includes of its kind stands before it.
+std::string host_part(const char* name) {
+  std::string text(kernel_template(name));
+  constexpr std::string_view include = "#include \"kernels-templates/";
+  for (std::size_t at; (at = text.find(include)) != std::string::npos;) text.erase(at, text.find('\n', at) + 1 - at);
+  return text + "\n";
+}
+
+std::string host_parts() {
+  return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") +
+         host_part("nest_frame.cuh") + host_part("host_nests.h") + host_part("host_cell.h") +
+         host_part("host_arrays.h") + host_part("host_call.h");
+}
+
+std::string kernels_of(const AotCell& cell) {
+  return "// The templates hold more than any one cell uses.\n"
+         "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_suppress 177\n#endif\n\n" +
+         cell.text + "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
+}
+
+std::string item(int n) { return std::to_string(n); }
+std::string item(std::int64_t n) { return std::to_string(n); }
+std::string item(cellc_entry e) { return fmt::format("{{{}, {}}}", e.symbol, e.entry); }
+std::string item(cellc_dims d) { return fmt::format("{{{}, {}}}", d.first, d.count); }
+std::string item(cellc_slot s) { return fmt::format("{{{}, {}}}", s.kind, s.id); }
+std::string item(cellc_source s) { return fmt::format("{{{}, {}}}", s.kind, s.id); }
+std::string item(cellc_phase p) { return fmt::format("{{{}, {}}}", p.is_product, p.index); }
+std::string item(const cellc_nest& n) { return fmt::format("{{{}, {}}}", item(n.axes), item(n.bound)); }
+std::string item(const cellc_field& f) { return fmt::format("{{{}, {}, {}, {}}}", f.kind, f.id, f.word, f.required); }
+std::string item(const cellc_nest_kernel& k) {
+  return fmt::format("{{{}, {}, {}, {}, {}, {}}}", k.form, k.kernel, k.first_slot, k.slots, k.first_nest, k.nests);
+}
+std::string item(const cellc_product& p) {
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}}}", p.operand, p.operand_id, p.matrix, p.matrix_id,
+                     p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
+}
+std::string item(const cellc_variant& v) {
+  static_assert(sizeof v == 18 * sizeof(int), "a field that is not printed would shift all that follow it");
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows,
+                     v.lockstep, v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carry_channels,
+                     v.forward, v.cluster, v.whole, v.checks, v.shared_bytes, v.sum_lanes, v.broadcast);
+}
+std::string item(const cellc_symbol& s) {
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag,
+                     item(s.reaches), s.default_kind, s.default_out, s.number, s.read_by_nests);
+}
+
+/// Tables as C, each a constant of the prefix's.
+class TablePrinter {
+ public:
+  TablePrinter(const AotCell& cell, const std::string& prefix) : cell_(cell), p_(prefix) {}
+
+  std::string print() {
+    const cellc_cell& t = cell_.table();
+    const std::string lengths = list("int64_t", "fixed", cell_.fixed), least = list("int64_t", "least", cell_.least);
+    const std::string words = list("int", "axis_word", cell_.axis_word), axes = list("int", "axes", cell_.axes);
+    const std::string fields = list("cellc_field", "fields", cell_.fields),
+                      symbols = list("cellc_symbol", "symbols", cell_.symbols);
+    const std::string updates = list("int", "updates", cell_.updates), outs = list("cellc_dims", "outs", cell_.outs);
+    std::vector<std::string> parts;
+    for (std::size_t k = 0; k < cell_.stages.size(); ++k) parts.push_back(stage(static_cast<int>(k)));
+    const std::string stages = raw("cellc_stage_part", "stages", parts);
+    const std::string whole = derived("rows", t.whole, cell_.whole), after = derived("after", t.after, cell_.after);
+    const std::string defaults = derived("defaults", t.defaults, cell_.defaults),
+                      starts = derived("starts", t.starts, cell_.starts);
+    text_ += fmt::format(
+        "static const cellc_cell {}_cell = {{\n"
+        "  {}, {}, {}, {}, {}, INT64_C({}), {},\n"
+        "  {}, {}, {}, {},\n"
+        "  {}, {}, {}, {}, {}, {}, {}, {},\n"
+        "  {},\n  {},\n  {},\n  {},\n  {},\n"
+        "  {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n\n",
+        p_, t.axis_count, lengths, least, words, t.first_word, t.fixed_steps, axes, fields, symbols, updates, outs,
+        t.field_count, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running, t.real, stages,
+        whole, after, defaults, starts, t.solver, t.tolerance, t.control_bytes, t.copy_kernel, t.offsets_kernel,
+        t.history_kernel, t.kernel_count, t.shared_per_block, t.shared_per_multiprocessor);
+    return text_;
+  }
+
+ private:
+  /// A constant array; no array in C is empty. The name.
+  std::string raw(const std::string& type, const std::string& name, const std::vector<std::string>& items) {
+    const std::string full = p_ + "_" + name;
+    if (items.empty()) return "0";
+    std::string line = "  ", body;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (line.size() + items[i].size() > 112) body += line + "\n", line = "  ";
+      line += items[i] + (i + 1 < items.size() ? ", " : "");
+    }
+    text_ += fmt::format("static const {} {}[] = {{\n{}{}}};\n", type, full, body, line);
+    return full;
+  }
+  template <typename T>
+  std::string list(const std::string& type, const std::string& name, const std::vector<T>& values) {
+    std::vector<std::string> items;
+    for (const T& v : values) items.push_back(item(v));
+    return raw(type, name, items);
+  }
+
+  std::string rows(const std::string& name, const NestTables& t) {
+    const auto sub = [&](const char* what) { return name + "_" + what; };
+    const std::string axes = list("int", sub("axes"), t.axes), slots = list("cellc_slot", sub("slots"), t.slots);
+    const std::string nests = list("cellc_nest", sub("nests"), t.nests),
+                      kernels = list("cellc_nest_kernel", sub("kernels"), t.kernels);
+    const std::string products = list("cellc_product", sub("products"), t.products),
+                      phases = list("cellc_phase", sub("phases"), t.phases);
+    const std::string once = list("cellc_dims", sub("once"), t.once), temps = list("cellc_dims", sub("temps"), t.temps);
+    const std::string chunks = list("cellc_dims", sub("chunks"), t.chunks),
+                      of_symbol = list("cellc_dims", sub("symbol_axes"), t.symbol_axes);
+    const std::string of_state = list("cellc_dims", sub("state_axes"), t.state_axes),
+                      state = list("int", sub("state_symbol"), t.state_symbol);
+    const cellc_nests& r = t.rows;
+    text_ += fmt::format(
+        "static const cellc_nests {}_{} = {{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, "
+        "{}, {}, {}, {}, {}, {}, {}}};\n",
+        p_, name, axes, slots, nests, kernels, products, phases, once, temps, chunks, of_symbol, of_state, state,
+        r.kernel_count, r.phase_count, r.once_count, r.temp_count, r.chunk_count, r.once_kernel, r.split, r.real_bytes,
+        r.first_kernel, r.product_kernel);
+    return p_ + "_" + name;
+  }
+
+  std::string derived(const std::string& name, const cellc_derived& d, const AotNests& of) {
+    if (!d.rows) return "{0, 0, 0, 0, 0}";
+    const std::string table = rows(name, of.tables), sources = list("cellc_source", name + "_sources", of.sources);
+    const std::string outs = list("cellc_dims", name + "_outs", of.outs);
+    return fmt::format("{{&{}, {}, {}, {}, {}}}", table, sources, d.source_count, d.out_count, outs);
+  }
+
+  std::string stage(int k) {
+    const AotStage& s = cell_.stages[k];
+    const cellc_stage_part& part = cell_.parts[k];
+    const cellc_stage& t = s.tables.stage;
+    const std::string name = fmt::format("stage{}", k);
+    const auto sub = [&](const char* what) { return name + "_" + what; };
+    const std::string channels = list("int", sub("channel_axes"), s.tables.channel_axes),
+                      places = list("int", sub("places"), s.tables.places);
+    const std::string of_place = list("int", sub("place_channel"), s.tables.place_channel),
+                      axis = list("int", sub("place_axis"), s.tables.place_axis);
+    const std::string is_param = list("int", sub("is_param"), s.tables.is_param),
+                      entries = list("cellc_entry", sub("entries"), s.tables.entries);
+    const std::string sources = list("cellc_source", sub("sources"), s.sources),
+                      states = list("int", sub("states"), s.states);
+    const std::string variants = list("cellc_variant", sub("variants"), s.variants);
+    const std::string once = derived(fmt::format("once{}", k), part.once, s.once);
+    const std::string before = derived(fmt::format("before{}", k), part.before, s.before);
+    text_ += fmt::format(
+        "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
+        "{}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
+        p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
+        t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
+        t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed);
+    return fmt::format("{{&{}_{}, {{{}, {}, {}, {}}}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, part.facts.exact,
+                       part.facts.forgets, part.facts.block, part.facts.storage_bytes, once, before, sources, states,
+                       variants, part.variant_count, part.first_kernel);
+  }
+
+  const AotCell& cell_;
+  const std::string p_;
+  std::string text_;
+};
+
+std::string strings(const std::string& name, const std::vector<std::string>& texts) {
+  std::string body;
+  for (const std::string& t : texts) body += fmt::format("  \"{}\",\n", t);
+  return fmt::format("static const char* const {}[] = {{\n{}}};\n", name, body);
+}
+
+/// Room of a call, and what results mean.
+std::string room_and_words(const AotCell& cell, const std::string& p, const char* error_text) {
+  const CallRoom r = call_room(cell.table());
+  std::string text = fmt::format(
+      "typedef struct {0}_room {{\n"
+      "  cellc_nest_array symbols[{1}], part[{2}];\n"
+      "  cellc_rows_view inputs[{1}], states[{3}], outs[{4}];\n"
+      "  uint64_t finals[{3}], addresses[{5}], before[{6}], once[{7}], starts[{8}], lasts[{8}], "
+      "argument[{9}];\n"
+      "  cellc_view views[{10}];\n"
+      "}} {0}_room;\n\n"
+      "static inline cellc_work {0}_work({0}_room* r) {{\n"
+      "  cellc_work w;\n"
+      "  memset(r, 0, sizeof *r);\n"
+      "  w.symbols = r->symbols, w.inputs = r->inputs, w.states = r->states, w.outs = r->outs, w.finals = "
+      "r->finals;\n"
+      "  w.part = r->part, w.addresses = r->addresses, w.before = r->before, w.once = r->once, w.views = "
+      "r->views;\n"
+      "  w.starts = r->starts, w.lasts = r->lasts, w.argument = r->argument;\n"
+      "  return w;\n"
+      "}}\n\n",
+      p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words, r.views);
+  std::vector<std::string> missing, foreign, unaligned;
+  for (const CallField& f : cell.layout().fields) {
+    missing.push_back(f.member + " is a null pointer");
+    foreign.push_back(f.member + " is not memory of the current device");
+    unaligned.push_back(f.member + " is not aligned to its entries");
+  }
+  text += strings(p + "_missing", missing) + strings(p + "_foreign", foreign) + strings(p + "_unaligned", unaligned);
+  text += fmt::format(
+      "static inline const char* {0}_words(int result) {{\n"
+      "  if (result >= CELLC_UNALIGNED_FIELD && result < CELLC_UNALIGNED_FIELD + {2}) return {0}_unaligned[result "
+      "- CELLC_UNALIGNED_FIELD];\n"
+      "  if (result >= CELLC_DEVICE_ERROR) {{\n{1}  }}\n"
+      "  if (result >= CELLC_FOREIGN_FIELD && result < CELLC_FOREIGN_FIELD + {2}) return {0}_foreign[result "
+      "- CELLC_FOREIGN_FIELD];\n"
+      "  if (result >= CELLC_MISSING_FIELD && result < CELLC_MISSING_FIELD + {2}) return {0}_missing[result "
+      "- CELLC_MISSING_FIELD];\n"
+      "  return cellc_message(result);\n"
+      "}}\n\n",
+      p, error_text, cell.layout().fields.size());
+  return text;
+}
+
+std::string plan_lines(const AotCell& cell) {
+  std::string text;
+  for (const std::string& line : cell.plan) text += fmt::format(" *   {}\n", line);
+  return text;
+}
+
+std::string structs(const AotCell& cell, const ShipRequest& request) {
+  return print_call_structs(
+      {cell.cell(), cell.layout(), storage_of(request.dtype), request.steps, request.prefix, true});
+}
+
+const char* const kPromise =
+    " *\n"
+    " * A call queues its work on a stream and returns: it neither waits for the device nor allocates. Every "
+    "written\n"
+    " * step agrees with the step code to the tolerance: what runs in parallel is checked on the device, and "
+    "repaired\n"
+    " * there until it does. Calls keep nothing between them but what the workspace holds. Nothing is "
+    "written unless a\n"
+    " * call gives 0. Threads may call at once, each with a workspace of its own; so may calls on different "
+    "streams.\n";
+
+std::string comment_on_calls(const std::string& p) {
+  return fmt::format(
+      "/* The workspace's size for calls with these lengths and arrays; with arrays null, for any arrays. "
+      "The result is\n"
+      " * 0 or says what is wrong.\n"
+      " *\n"
+      " * {0}_forward: workspace and status lie on the device. status is null or [sequences]; it is 0 for "
+      "each that is\n"
+      " * done. `keep` in the lengths: what was learned about the data serves the next call. */\n",
+      p);
+}
+
+}  // namespace
+
+std::string print_source_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
+  const std::string& p = request.prefix;
+  return fmt::format(
+             "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
+             " * {4}_message has words for what a call gives. */\n"
+             "#ifndef CELLC_CELL_{4}_H\n#define CELLC_CELL_{4}_H\n\n#include <stdint.h>\n\n"
+             "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
+             origin.about, origin.lines, plan_lines(cell), kPromise, p) +
+         structs(cell, request) + comment_on_calls(p) +
+         fmt::format(
+             "int {0}_workspace(const {0}_lengths* lengths, const {0}_arrays* arrays, int64_t* bytes);\n\n"
+             "/* On the calling thread's current device; stream: a cudaStream_t. */\n"
+             "int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* stream, void* "
+             "workspace,\n"
+             "                int64_t workspace_bytes, int32_t* status);\n\n"
+             "/* What a result means; what this was compiled from. */\n"
+             "const char* {0}_message(int result);\n"
+             "const char* {0}_about(void);\n\n"
+             "#ifdef __cplusplus\n}}\n#endif\n#endif\n",
+             p);
+}
+
+std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
+  const std::string& p = request.prefix;
+  std::string text = fmt::format(
+      "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
+      " *\n"
+      " * Compile it alone: nvcc -c FILE.cu, for compute capability 8.0 or newer, as C++17 or newer. First "
+      "the kernels,\n"
+      " * fixed templates around the cell's own step (structs Step and StepWithTransition); then how a call is planned "
+      "and queued;\n"
+      " * tables of this cell; its functions, which the header declares. */\n"
+      "#include <cuda_runtime.h>\n#include <stdint.h>\n#include <string.h>\n\n",
+      origin.about, origin.lines, plan_lines(cell), kPromise);
+  text += kernels_of(cell);
+  text += "// The host's part " + std::string(90, '-') + "\n\n";
+  text += host_parts() + host_part("host_cudart.h");
+  std::string table;
+  for (std::size_t k = 0; k < cell.kernels.size(); ++k)
+    table += fmt::format("  reinterpret_cast<const void*>(&{}{}),\n", cell.places[k], cell.kernels[k]);
+  text += "namespace {\n\n" + TablePrinter(cell, p).print();
+  text += fmt::format("const void* const {0}_kernels[] = {{\n{1}}};\n\n", p, table);
+  text += room_and_words(cell, p,
+                         "    return cudaGetErrorString(static_cast<cudaError_t>(result - CELLC_DEVICE_ERROR));\n");
+  text += "}  // namespace\n\n";
+  text += structs(cell, request);
+  text += fmt::format(
+      "extern \"C\" int {0}_workspace(const {0}_lengths* lengths, const {0}_arrays* arrays, int64_t* bytes) "
+      "{{\n"
+      "  cellc_cuda cuda;\n"
+      "  cellc_device device;\n"
+      "  cellc_call call = {{}};\n"
+      "  {0}_room room;\n"
+      "  cellc_work work = {0}_work(&room);\n"
+      "  const int refused = cellc_cuda_open(&{0}_cell, {0}_kernels, nullptr, &cuda, &device);\n"
+      "  if (refused) return refused;\n"
+      "  call.cell = &{0}_cell;\n"
+      "  call.device = &device;\n"
+      "  return cellc_count_bytes(&call, &work, lengths, arrays, bytes);\n"
+      "}}\n\n"
+      "extern \"C\" int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* stream, "
+      "void* workspace,\n"
+      "                {1}int64_t workspace_bytes, int32_t* status) {{\n"
+      "  cellc_cuda cuda;\n"
+      "  cellc_device device;\n"
+      "  cellc_call call = {{}};\n"
+      "  {0}_room room;\n"
+      "  cellc_work work = {0}_work(&room);\n"
+      "  const int refused = cellc_cuda_open(&{0}_cell, {0}_kernels, stream, &cuda, &device);\n"
+      "  if (refused) return refused;\n"
+      "  call.cell = &{0}_cell;\n"
+      "  call.device = &device;\n"
+      "  return cellc_run_call(&call, &work, lengths, arrays, reinterpret_cast<uint64_t>(workspace), "
+      "workspace_bytes,\n"
+      "                        reinterpret_cast<uint64_t>(status));\n"
+      "}}\n\n"
+      "extern \"C\" const char* {0}_message(int result) {{ return {0}_words(result); }}\n"
+      "extern \"C\" const char* {0}_about(void) {{ return \"{2}\"; }}\n",
+      p, std::string(p.size() + 10, ' '), origin.about);
+  return text;
+}
+
+std::string print_module_source(const AotCell& cell, const ShipOrigin& origin) {
+  return fmt::format("// {}\n", origin.about) + kernels_of(cell);
+}
+
+std::string print_module_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                                const std::string& file) {
+  const std::string& p = request.prefix;
+  std::string text = fmt::format(
+      "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
+      " *\n"
+      " * The kernels are in {4}. This header launches them through the CUDA driver: a program that includes "
+      "it needs\n"
+      " * cuda.h and libcuda. {5}_message has words for what a call gives. */\n"
+      "#ifndef CELLC_CELL_{5}_H\n#define CELLC_CELL_{5}_H\n\n#include <cuda.h>\n#include "
+      "<stdint.h>\n#include <string.h>\n\n",
+      origin.about, origin.lines, plan_lines(cell), kPromise, file, p);
+  text += structs(cell, request);
+  text += host_parts() + host_part("host_driver.h");
+  text += TablePrinter(cell, p).print();
+  text += strings(p + "_kernel_names", cell.kernels);
+  text += room_and_words(cell, p,
+                         "    const char* words = 0;\n"
+                         "    (void)cuGetErrorString((CUresult)(result - CELLC_DEVICE_ERROR), &words);\n"
+                         "    return words ? words : \"no such result\";\n");
+  text += fmt::format(
+      "/* The kernels in one context. */\n"
+      "typedef struct {0}_module {{\n"
+      "  CUmodule module;\n"
+      "  CUcontext context;\n"
+      "  CUfunction kernels[{1}];\n"
+      "}} {0}_module;\n\n"
+      "/* `image`: the contents of {2}, in memory{3}. Into the current context. */\n"
+      "static inline int {0}_load({0}_module* m, const void* image) {{\n"
+      "  memset(m, 0, sizeof *m);\n"
+      "  return cellc_driver_load(&m->module, m->kernels, {0}_kernel_names, {1}, &m->context, image);\n"
+      "}}\n"
+      "static inline void {0}_unload({0}_module* m) {{\n"
+      "  if (m->module) (void)cuModuleUnload(m->module);\n"
+      "  memset(m, 0, sizeof *m);\n"
+      "}}\n\n",
+      p, cell.kernels.size(), file,
+      file.size() > 4 && file.substr(file.size() - 4) == ".ptx" ? ", ended by a zero" : "");
+  text += comment_on_calls(p);
+  const auto body = [&](const char* stream, const std::string& call) {
+    return fmt::format(
+        "  cellc_driver driver;\n"
+        "  cellc_device device;\n"
+        "  cellc_call call;\n"
+        "  {0}_room room;\n"
+        "  cellc_work work = {0}_work(&room);\n"
+        "  int refused;\n"
+        "  if (!m || !m->module) return CELLC_NOT_LOADED;\n"
+        "  refused = cellc_driver_open(&{0}_cell, m->kernels, m->context, {1}, &driver, &device);\n"
+        "  if (refused) return refused;\n"
+        "  memset(&call, 0, sizeof call);\n"
+        "  call.cell = &{0}_cell;\n"
+        "  call.device = &device;\n"
+        "  return {2};\n",
+        p, stream, call);
+  };
+  text += fmt::format(
+      "static inline int {0}_workspace(const {0}_module* m, const {0}_lengths* lengths, const {0}_arrays* "
+      "arrays, int64_t* bytes) {{\n{1}}}\n\n"
+      "/* In the context that the module was loaded into, which must be the current one. */\n"
+      "static inline int {0}_forward(const {0}_module* m, const {0}_lengths* lengths, const {0}_arrays* "
+      "arrays, CUstream stream,\n"
+      "                              CUdeviceptr workspace, int64_t workspace_bytes, CUdeviceptr status) "
+      "{{\n{2}}}\n\n"
+      "/* What a result means; what this was compiled from. */\n"
+      "static inline const char* {0}_message(int result) {{ return {0}_words(result); }}\n"
+      "static inline const char* {0}_about(void) {{ return \"{3}\"; }}\n\n#endif\n",
+      p, body("0", "cellc_count_bytes(&call, &work, lengths, arrays, bytes)"),
+      body("stream",
+           "cellc_run_call(&call, &work, lengths, arrays, (uint64_t)workspace, workspace_bytes, "
+           "(uint64_t)status)"),
+      origin.about);
+  return text;
+}
+
+}  // namespace cellc

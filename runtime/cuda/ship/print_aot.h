@@ -1,0 +1,25 @@
+#pragma once
+// A shipped cell as files: CUDA C++ with its host functions, or a header that launches a module through the
+// driver.
+#include <string>
+
+#include "runtime/cuda/ship/aot_cell.h"
+
+namespace cellc {
+
+/// `origin`: lines for the head of a file, each " * …\n".
+struct ShipOrigin {
+  std::string about;  ///< one line: what P_about says
+  std::string lines;
+};
+
+/// One file that nvcc compiles as it stands, and the header of its functions.
+std::string print_cuda_source(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin);
+std::string print_source_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin);
+
+/// The kernels alone, for NVRTC; and the header by which a module of them is launched.
+std::string print_module_source(const AotCell& cell, const ShipOrigin& origin);
+std::string print_module_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                                const std::string& file);
+
+}  // namespace cellc
