@@ -1,6 +1,6 @@
 #pragma once
-// One door from text to all that is derived of a cell: parse, lower, differentiate, analyse. Precedes
-// plan. Whoever wants a stage of its own (a dump, a check of messages) calls the stages.
+// One call from text to all that is derived of a cell: parse, lower, differentiate, analyse. Precedes
+// plan. Code that needs one stage alone (a dump, a check of messages) calls the stages.
 #include <functional>
 #include <stdexcept>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// What was derived of a cell, for people (text, LaTeX) and programs (JSON), and the dumps of the
+// The derived facts of a cell, for people (text, LaTeX) and programs (JSON), and the dumps of the
 // graph, Jacobian and structure stages.
 #include <string>
 

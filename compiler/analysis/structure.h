@@ -1,6 +1,6 @@
 #pragma once
-// Structure: what is proved of a cell, stage by stage, each fact with the source that shows it.
-// Follows differentiate; precedes plan. Nothing is probed with numbers.
+// Structure: what is proved of a cell, stage by stage. Each fact names the source text that shows it.
+// Follows differentiate; precedes plan. No fact comes from trying numbers.
 #include <optional>
 #include <string>
 #include <vector>

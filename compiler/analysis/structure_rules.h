@@ -1,5 +1,5 @@
 #pragma once
-// The decisions that structure.cc puts together, one file each. Each takes the *structural*
+// The decisions from which structure.cc assembles the result, one file each. Each takes the *structural*
 // Jacobian (jacobian.h, SlopeRule::Structural), in which a step counts as a dependence.
 #include <memory>
 #include <optional>

@@ -1,7 +1,7 @@
 #pragma once
-// A lane cell -> one CUDA C++ struct of the shape that kernels-templates/device/stub_cell.cuh shows: what a lane
-// holds as flat lists of entries, and one step of it as scalar statements. Follows scalarize. Text only:
-// this file knows no device. What the text calls is in kernels-templates/device/math.cuh.
+// A lane cell -> one CUDA C++ struct of the shape that kernels-templates/device/stub_cell.cuh shows: flat lists
+// of the entries that a lane holds, and one step as scalar statements. Follows scalarize. Emits text only:
+// this file knows no device. The functions that the text calls are in kernels-templates/device/math.cuh.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// The text of one row kernel. Private to emit_cuda_nests*.cc.
+// Writes the text of one kernel of whole steps. Private to emit_cuda_nests*.cc.
 #include <fmt/format.h>
 
 #include <map>

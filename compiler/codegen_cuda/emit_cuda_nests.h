@@ -1,19 +1,19 @@
 #pragma once
-// Plan -> CUDA C++ for whole steps: cells whose entries are coupled too widely for one thread (dense
-// cells, large blocks), and cells without states (what is computed once, before and after a stage).
-// Follows plan; precedes runtime/cuda/launch/nest_program.h, which runs it. Text only.
+// Plan -> CUDA C++ for whole steps: for cells whose entries are coupled too widely for one thread (dense
+// cells, large blocks), and for cells without states (what is computed once, before and after a stage).
+// Follows plan; precedes runtime/cuda/launch/nest_program.h, which runs it. Emits text only.
 //
 // A kernel of the plan takes one of three forms:
 //
-//   Steps  it has states. A block walks the steps of one sequence, or of some lanes of it where the plan
-//          has a split axis; all threads walk the nests of a step, with a barrier wherever a value passes
-//          from thread to thread. States and temps lie in shared memory as far as they fit.
-//   Tile   no states, but values pass from nest to nest: a block takes some rows at a time.
-//   Flat   no states, every nest for itself: one kernel a nest, over rows times positions. Also what is
-//          computed once, whose temps lie in global memory.
+//   Steps  The kernel has states. A thread block runs the steps of one sequence, or of some lanes of it where
+//          the plan has a split axis. All threads share the nests of a step, with a barrier wherever a value
+//          passes from thread to thread. States and temps lie in shared memory as far as there is room.
+//   Tile   No states, but values pass from nest to nest: a thread block takes some rows at a time.
+//   Flat   No states, and the nests are independent: one kernel a nest, over rows times positions. Values that
+//          are computed once take this form too; their temps lie in global memory.
 //
 // Every emitted kernel has one argument, a struct of 8-byte numbers and addresses: NestFrame
-// (kernels-templates/sequential/nest_frame.cuh) and then NestKernel::slots in order.
+// (kernels-templates/sequential/nest_frame.cuh), followed by NestKernel::slots in order.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The writing of a driver, function by function. Private to emit_llvm_driver*.cc.
+// Writes a driver, function by function. Private to emit_llvm_driver*.cc.
 #include <functional>
 #include <map>
 #include <set>

@@ -1,6 +1,6 @@
 #pragma once
-// LLVM IR of plain integer code, written by what it does: numbers, addresses, conditions, loops. Variables
-// are stack slots, which LLVM turns into registers. Private to emit_llvm_driver.cc.
+// Writes plain integer code as LLVM IR: numbers, addresses, conditions, loops. Variables are stack slots,
+// which LLVM turns into registers. Private to emit_llvm_driver.cc.
 #include <fmt/format.h>
 
 #include <functional>

@@ -1,12 +1,12 @@
 #pragma once
-// Plan -> LLVM IR text for a CPU: one function a kernel, which walks the steps of one sequence and,
-// inside each, the nests in vectors of the host's width. Sizes are read at run time, so one module
-// serves every shape. Text only: this file links no LLVM.
+// Plan -> LLVM IR text for a CPU: one function a kernel. It runs the steps of one sequence and, in each
+// step, the nests in vectors of the host's width. Sizes are read at run time, so one module
+// serves every shape. Emits text only: this file links no LLVM.
 //
 //   void @cellc.kernel.N(ptr %slots, i64 %steps, i64 %lane_begin, i64 %lane_end)
 //
-// `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots. The lanes
-// are positions of Plan::split_axis; without one the two numbers are not read.
+// `slots` is an array of 8-byte numbers and addresses, in the order of KernelCode::slots. The last two
+// arguments are a range of positions of Plan::split_axis; a plan without one does not read them.
 #include <set>
 #include <string>
 #include <vector>

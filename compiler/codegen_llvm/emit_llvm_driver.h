@@ -1,8 +1,8 @@
 #pragma once
-// A cell -> a module of LLVM IR that runs whole sequences by itself: the sequential kernel, and around it a
-// driver that checks what it is given, fills in defaults, walks sequences and blocks of steps and writes
-// finals. It calls memcpy, memmove and memset, nothing else. Its plan leaves products in the step, so that
-// no BLAS is needed. Text only: this file links no LLVM.
+// A cell -> a module of LLVM IR that runs whole sequences by itself. It holds the sequential kernel and a
+// driver that checks its arguments, fills in defaults, runs sequences in blocks of steps and writes
+// finals. It calls memcpy, memmove and memset, nothing else. Its plan keeps products in the step, so it
+// needs no BLAS. Emits text only: this file links no LLVM.
 //
 //   int    P_workspace(const P_lengths*, int64_t* bytes)
 //   int    P_forward(const P_lengths*, const P_arrays*, void* workspace, int64_t bytes, int32_t* status)

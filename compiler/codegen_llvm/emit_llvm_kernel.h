@@ -1,5 +1,5 @@
 #pragma once
-// The text of one kernel, nest by nest. Private to emit_llvm*.cc.
+// Writes the text of one kernel, nest by nest. Private to emit_llvm*.cc.
 #include <map>
 #include <set>
 #include <string>

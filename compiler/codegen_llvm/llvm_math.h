@@ -1,12 +1,12 @@
 #pragma once
-// Our own elementary functions, as LLVM IR text. libm's scalar calls stop vectorisation and a
-// vector libm is not everywhere, has no tanh and no 16-wide exp; these functions are branch-free
-// (sin and cos leave huge arguments to a scalar routine), the same for every vector width, and
-// give the same bits in every lane count. Accuracy: docs/notes/math-functions.md.
+// Our own elementary functions, as LLVM IR text. Scalar calls of libm stop vectorisation. A vector libm
+// is not installed everywhere, and has no tanh and no 16-wide exp. These functions have no branches
+// (but sin and cos leave huge arguments to a scalar routine). They are the same for every vector width
+// and give the same bits at every width. Accuracy: docs/notes/math-functions.md.
 //
-// The text relies on IR semantics only: fused multiply-add is asked for with llvm.fma where the
-// error bound needs it, and no fast-math flag is used, so it must be compiled for a target that
-// has FMA instructions.
+// The text relies on IR semantics only: it requests fused multiply-add by llvm.fma where the error
+// bound needs it, and uses no fast-math flag. So it must be compiled for a target that has FMA
+// instructions.
 #include <compare>
 #include <set>
 #include <string>

@@ -1,5 +1,6 @@
 #pragma once
-// What the cell computes where a caller gives nothing, as a cell of its own; and what it asks of lengths.
+// The starts and defaults that a cell computes where a caller gives none, as a cell of its own; and the
+// conditions that a cell puts on lengths.
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -1,17 +1,18 @@
 #pragma once
-// Sums of what a stage has just computed, made by its own lanes. Follows stage_cells.
+// Sums over values that a stage has just computed, made by the stage's own lanes. Follows stage_cells.
 //
 //   y[d] = sum[n](C[n]*h'[d,n]) + D[d]*u[d]        s6; also mamba2, s4d, both mlstm
 //
-// Left to the cell that comes after all stages, every state is written and read back for a sum that is a small part of
-// it: that took as long as the stage itself. A lane has its own term at hand, and where the sum runs along the
-// innermost channels its other terms are in the same warp. So the lane cell is given one more state a sum, whose new
-// value is the term and which nobody reads; its kernel adds those up instead of writing them (sums.cuh), and the cell
-// that comes after reads sums. Over more channels than a warp has lanes there is one part of the sum for each warp.
+// If the cell after all stages makes such a sum, every state is written and read back for a small part of the
+// arithmetic: that took as long as the stage itself. A lane has its own term at hand, and where the sum runs along the
+// innermost channels the other terms are in the same warp. So the lane cell gets one more state for each sum. The new
+// value of that state is the term, and nobody reads it. The kernel adds the terms up instead of writing them
+// (sums.cuh), and the cell after the stages reads sums. If the sum runs over more channels than a warp has lanes, each
+// warp makes one part of it.
 //
-// What a term takes of other channels or steps (the projection W_C@u of a Mamba mixer) is made before the stage, with
-// what steps take. A sum is left where it was if it runs along other channels (gla: S[k,v], summed over k), or reads a
-// state of the step before or of a later stage.
+// What a term takes from other channels or steps (the projection W_C@u of a Mamba mixer) is made before the stage, with
+// the inputs of the steps. A sum stays in the cell after the stages if it runs along other channels (gla: S[k,v],
+// summed over k), or reads a state of the step before or of a later stage.
 #include <optional>
 #include <vector>
 

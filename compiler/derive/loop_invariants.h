@@ -1,9 +1,10 @@
 #pragma once
-// Which values of a lane's step are made once, before the first one. Follows scalarize; emit_cuda_lane prints them.
+// The values of a lane's step that are computed once, before the first step. Follows scalarize; emit_cuda_lane prints
+// them.
 //
-// What is made of params alone and takes long: a rotation's sine and cosine, exp(A_log). The compiler moves that out of
-// a loop as well, but not where it branches: at each step of `s4d` it made both. ParaGRU has none: its params are
-// factors.
+// A value is one if it depends on params alone and is costly: the sine and cosine of a rotation, exp(A_log). The
+// compiler hoists such values out of a loop too, but not where the loop branches: it computed both at each step of
+// `s4d`. ParaGRU has no such value: its params are factors.
 #include <vector>
 
 #include "compiler/derive/scalarize.h"

@@ -1,7 +1,7 @@
 #pragma once
-// The lane cell about a given trajectory: linearised, for Newton per step, and its residual, for the
-// check that every strategy ends in. Both take the trajectory before each step, `before.NAME`, as an
-// input, so all steps are independent of each other. Follows stage_cells; precedes plan.
+// The lane cell linearised about a given trajectory, for Newton per step; and its residual, for the check
+// in which every strategy ends. Both take the trajectory before each step, `before.NAME`, as an input,
+// so all steps are independent of each other. Follows stage_cells; precedes plan.
 #include <vector>
 
 #include "compiler/graph/graph.h"

@@ -1,16 +1,16 @@
 #pragma once
-// Waveform relaxation: a stage that mixes channels, with every mixing term taken from the previous
+// Waveform relaxation: a stage with coupled channels, whose mixing terms are taken from the previous
 // iterate. Follows structure; the relaxed cell is analysed again and solved by the other strategies.
 //
 //   h' = o*tanh(c'), with gates sigmoid(U@h + x)    ->    gates sigmoid(m + x), m = U@(last iterate)
 //
-// What is left of an LSTM is a linear scan of c, of an Elman cell nothing at all. A mixing term is a
-// sum, maximum or softmax over values that depend on the stage's states, or a state read at another
-// entry than its own. has it: LSTM, GRU in both orders of the reset, Elman, coRNN, mean fields;
-// lacks it: cells whose states meet entry by entry, which the other strategies solve as they are.
+// An LSTM leaves a linear scan of c, an Elman cell nothing at all. A mixing term is a sum, maximum or
+// softmax over values that depend on the stage's states, or a state read at another entry than its
+// own. Cells that have such terms: LSTM, GRU in both orders of the reset, Elman, coRNN, mean fields.
+// Cells that lack them: cells whose states meet entry by entry; the other strategies solve these as they are.
 //
-// The fixed point of the iteration is the cell's own trajectory, since the mixing terms of a
-// trajectory that no longer moves are its own.
+// The fixed point of the iteration is the cell's own trajectory: when a trajectory no longer moves,
+// its mixing terms are its own.
 #include <optional>
 
 #include "compiler/derive/stage_cells.h"

@@ -1,10 +1,10 @@
 #pragma once
-// A lane cell with every axis but the lane written out: one scalar expression an entry of a state.
+// A lane cell in which every axis but the lane is written out: one scalar expression an entry of a state.
 // Follows stage_cells (or a cell derived from a lane cell); precedes emit_cuda_lane.
 //
-// Needs the length of every axis that the step mentions. Sums and maxima run in index order, as the CPU's
-// kernels do; softmax is spelled out as there. Sizes, identities and one-hots are numbers, and arithmetic
-// on numbers alone is done here, in the precision of the run. Nothing else is rewritten but what is equal
+// Needs the length of every axis that the step mentions. Sums and maxima run in index order, as in the CPU's
+// kernels; softmax is written out as there. Sizes, identities and one-hots become numbers, and arithmetic
+// on numbers alone is done here, in the precision of the run. Other rewriting is limited to what is equal
 // for every operand, NaN included.
 #include <array>
 #include <cstdint>

@@ -1,18 +1,17 @@
 #pragma once
-// One cell -> cells that run alone, stage after stage: what the strategies in time are made of.
-// Follows structure; each derived cell is an ordinary CellGraph, so it can be printed, verified,
+// One cell -> cells that run alone, stage after stage. The strategies in time are built from them.
+// Follows structure. Each derived cell is an ordinary CellGraph, so it can be printed, verified,
 // planned and emitted like the one that the user wrote.
 //
-//   once     values of params that need other channels           W@W, softmax[d](a)
-//   before   values for all steps that the stage's states do not feed  W@x, sum[k](x^2), lag(x, 3); and what several
-//   channels
-//            share, where it takes long                                 softplus(dt[d]) beside h[d,n]
+//   once     values of params that need other channels                  W@W, softmax[d](a)
+//   before   values for all steps that do not depend on the stage's     W@x, sum[k](x^2), lag(x, 3)
+//            states; also costly values that several channels share     softplus(dt[d]) beside h[d,n]
 //   lanes    the stage itself, one channel at a time: its channel axes are one axis, `lane`, along
 //            which nothing moves. A lane may be any channel of any segment of any sequence.
 //   after    the outs, once all states are known
-//   step     the whole step about the trajectories, to check what stages made of each other
+//   step     the whole step about the trajectories; it checks the stages against each other
 //
-// In the lane cell every input is read at its own step only, and the lane is the last axis of every
+// In the lane cell every input is read at its own step only. The lane is the last axis of every
 // state and input, so that neighbours in a vector are neighbours in memory.
 #include <optional>
 #include <string>

@@ -1,9 +1,9 @@
 #pragma once
-// States that are known for all steps, read as inputs. Shared by the passes that cut a cell apart.
+// Turns states that are known for all steps into inputs. Shared by the passes that cut a cell apart.
 //
-// A cell of n stages is cut into some n cells, so a derived cell must cost what it holds and not what
-// the whole cell does: values are copied into graphs of their own, over the same axes, node by node as
-// they are needed. (The cell's graph also holds its Jacobian, which grows with the square of the states.)
+// A cell of n stages is cut into about n cells, so a derived cell must cost what it holds and not what
+// the whole cell does. Therefore values are copied into graphs of their own, over the same axes, node by node
+// as they are needed. (The cell's graph also holds its Jacobian, which grows with the square of the states.)
 #include <functional>
 #include <map>
 #include <unordered_map>

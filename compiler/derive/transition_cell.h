@@ -1,16 +1,16 @@
 #pragma once
-// The lane cell run with its transitions: beside the state, the map from the lane's start to where it
-// is now. Transitions of neighbouring segments compose, which is what makes a scan over time parallel.
-// Follows stage_cells; precedes plan.
+// The step with its transition: beside the state, the lane cell computes the map from the lane's start
+// to the state now. Transitions of neighbouring segments compose; this is what makes a scan over time
+// parallel. Follows stage_cells; precedes plan.
 //
-//   affine   P_ij = ∂s_i/∂(start of s_j), P' = J(s, x)·P from P = identity. For a linear stage the
-//            end is affine in the start, so one sweep tells it for every start; for any other it is
+//   affine   P_ij = ∂s_i/∂(start of s_j), P' = J(s, x)·P from P = identity. In a linear stage the end is
+//            affine in the start, so one sweep gives the end for every start. In any other stage P gives
 //            the Newton step of multiple shooting (ParaRNN's recurrence, arXiv 2510.21450, with
 //            exact steps between the unknowns).
 //   clip     s = clip(a·start + b, low, high): relu and maxima of affine maps (structure_scannable.cc)
 //   Möbius   s = (a·start + b)/(c·start + d), the 2x2 matrix kept at norm one
 //
-// A clip or Möbius stage has one sweep as well, though it is not linear.
+// A clip or Möbius stage also needs one sweep only, though it is not linear.
 #include <vector>
 
 #include "compiler/analysis/structure.h"

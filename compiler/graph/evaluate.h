@@ -1,6 +1,6 @@
 #pragma once
-// A plain f64 interpreter of graph nodes: starts and defaults, the reference of `run --verify`,
-// the finite differences of `check`. Slow and obvious. (The tests' oracle is another program: it
+// A plain f64 interpreter of graph nodes. It computes starts and defaults, the reference of `run --verify`,
+// and the finite differences of `check`. Slow and obvious. (The tests' oracle is another program: it
 // walks the tree and shares nothing with this.)
 #include <functional>
 #include <map>

@@ -7,16 +7,16 @@
 // "transpose" and no "outer product": both are index lists of reads.
 //
 //   leaf     := Constant | Size(axis) | Read(symbol, index…, lag) | Eye(axis, axis) | OneHot(axis, n)
-//   node     := leaf | elementwise(node…)                        -- rows of ops.def
+//   node     := leaf | elementwise(node…)                          -- rows of ops.def
 //             | ReduceSum[bound…](node) | ReduceMax[bound…](node)  -- bound axes are no longer free
-//             | Softmax[bound…](node)                            -- normalised over bound, which stay free
-//             | MaxShare[bound…](node)                           -- 1/n at each of the n largest, else 0; bound stay
-//             free | Reindex{axis -> axis or integer}(node)           -- the value of node read at other indices |
-//             Surrogate(value, argument…, slope…)              -- is `value`; slopes are for gradients only
+//             | Softmax[bound…](node)                 -- normalised over bound, which stay free
+//             | MaxShare[bound…](node)                -- 1/n at each of the n largest, else 0; bound stay free
+//             | Reindex{axis -> axis or integer}(node)  -- the value of node read at other indices
+//             | Surrogate(value, argument…, slope…)     -- is `value`; slopes are for gradients only
 //
 // `W@h` with W[d,d] is ReduceSum[d#1](Read(W,[d,d#1]) * Read(h,[d#1])), where d#1 is the first
-// copy of the axis d: bound copies are chosen as the smallest number free in neither operand, so
-// equal contractions hash to equal nodes. A Reindex of a compound node is kept as a node (it says
+// copy of the axis d. A bound copy gets the smallest number that is free in neither operand, so
+// equal contractions hash to equal nodes. A Reindex of a compound node stays a node (it says
 // "the same tensor, read elsewhere", so a backend computes the tensor once); a Reindex of a leaf
 // is folded into the leaf.
 //

@@ -1,4 +1,5 @@
 #pragma once
+// How many steps of history a symbol needs, as text for people.
 #include <string>
 
 #include "compiler/graph/graph.h"

@@ -1,11 +1,11 @@
 #pragma once
-// What the files lower*.cc share; nobody else includes it.
+// Shared by the files lower*.cc; nobody else includes it.
 //
-// A cell is lowered twice over. First its lines become nodes of a scratch graph in which h' is a
-// leaf of its own (the symbol `prime(h)`) and any read may carry a lag; lag(e, n) is then a
-// rewriting of leaves, and a lag of h' is told from a lag of the expression that h' happens to be.
-// `finish` copies what is alive into the cell's graph: it puts updates in place of primes and
-// companion states in place of lags, whose number is known exactly only by then.
+// A cell is lowered in two passes. First its lines become nodes of a scratch graph, in which h' is a
+// leaf of its own (the symbol `prime(h)`) and any read may carry a lag. Then lag(e, n) is a rewriting
+// of leaves, and a lag of h' differs from a lag of the expression that h' happens to be. At last
+// `finish` copies what is used into the cell's graph: it puts updates in place of primes, and
+// companion states in place of lags; only then is the number of lags known exactly.
 #include <map>
 #include <optional>
 #include <set>

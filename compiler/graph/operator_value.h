@@ -1,6 +1,6 @@
 #pragma once
-// What each row of ops.def means as an f64 number: used to fold constants and to evaluate graphs,
-// so that folding and running cannot differ.
+// The f64 value of each row of ops.def. It serves both the folding of constants and the evaluation of
+// graphs, so that the two cannot differ.
 #include "compiler/graph/graph.h"
 
 namespace cellc {

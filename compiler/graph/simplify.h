@@ -1,11 +1,11 @@
 #pragma once
-// Algebra for proofs: a canonical form in which equal expressions are equal nodes, so that what
-// cancels is seen to be zero. Used by differentiate and structure; what *runs* is the graph as
+// Algebra for proofs: a canonical form in which equal expressions are equal nodes, so that terms that
+// cancel are found to be zero. Used by differentiate and structure. What *runs* is the graph as
 // written, because these rules reassociate sums and products and cancel x/x and x - x, which
 // floating point does not (NaN, infinities, rounding).
 //
-// The form is a sum of monomials over atoms, coefficient * atom^power * …; a sum inside a product
-// stays one atom (nothing is multiplied out), a number times a sum is distributed so that signs
+// The form is a sum of monomials over atoms, coefficient * atom^power * …. A sum inside a product
+// stays one atom (nothing is multiplied out); a number times a sum is distributed so that signs
 // cancel. Sums over an axis are split, freed of factors that do not run along it, and eliminated
 // against identities: sum[k](eye[k,j]*f[k]) = f[j]. Reindexing is pushed to the leaves.
 // stop_gradient and declared derivatives are dropped: they change gradients, never values.

@@ -1,5 +1,5 @@
 #pragma once
-// What numbers are stored as in memory. Arithmetic is f64 for F64 and f32 for every other.
+// The types in which numbers are stored in memory. Arithmetic is f64 for F64 and f32 for all others.
 
 namespace cellc {
 

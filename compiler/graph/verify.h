@@ -1,6 +1,6 @@
 #pragma once
-// Is a graph what the head of graph.h says it is? The front end asks of every cell that it hands on; a fault
-// found here is ours, never the user's.
+// Checks that a graph is what the head of graph.h says. The front end checks every cell that it hands on; a
+// fault found here is ours, never the user's.
 #include "compiler/graph/graph.h"
 
 namespace cellc {

@@ -1,7 +1,7 @@
 #pragma once
-// How one call of a cell is written down in memory, for code that is shipped without us: two structs of
+// The layout in memory of one call of a cell, for code that is shipped without us: two structs of
 // 8-byte words, the lengths and the arrays. The emitted driver reads them, the C header declares them and
-// the C API fills them: all three by this table.
+// the C API fills them, all three by this table.
 #include <string>
 #include <vector>
 

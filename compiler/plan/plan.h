@@ -1,7 +1,7 @@
 #pragma once
-// Plan: one step of a cell as a program of phases, each a kernel (loop nests, walked for every row
+// Plan: one step of a cell as a program of phases. A phase is a kernel (loop nests that run for every row
 // of a chunk of time) or a matrix product over all rows of the chunk. Follows structure; precedes
-// the emitters. Says where every value lives and in which loop it is computed; knows no device.
+// the emitters. It says where every value lies and in which loop it is computed; it knows no device.
 //
 //   once     values of params only, computed once a run
 //   phases   kernel 0, products of level 1, kernel 1, products of level 2, …
@@ -9,7 +9,7 @@
 // A product W@v may leave the recurrence if no stage that uses it feeds v. Everything that v needs
 // then runs in kernels of lower level, for all rows of the chunk, before the product does.
 //
-// Within a kernel every value belongs to one nest: the loops over exactly its own axes. Values go
+// Within a kernel every value belongs to one nest: the loops over exactly its own axes. Values pass
 // from nest to nest through memory (`Home`), inside a nest through registers. The new state never
 // overwrites the old one within a step, so nests may run in any order that respects operands.
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// How plan.cc hands a kernel's values over to be cut into nests.
+// Cuts the values of a kernel into nests, for plan.cc.
 #include <optional>
 #include <unordered_map>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// What a user did wrong, said so that it can be mended. Stages collect diagnostics instead of
-// stopping at the first, so that one run reports every error of a file. Text is formed here only.
+// What a user did wrong, in words that help to correct it. Stages collect diagnostics instead of
+// stopping at the first, so that one run reports every error of a file. Only this file formats them.
 #include <optional>
 #include <string>
 #include <vector>

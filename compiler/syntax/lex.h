@@ -1,6 +1,6 @@
 #pragma once
-// Text -> tokens. Line ends are tokens: which of them end a line and which only continue it is
-// decided by the parser, because only the parser knows where an unclosed parenthesis was meant
+// Text -> tokens. Line ends are tokens. The parser decides which of them end a line and which only
+// continue it, because only the parser knows where an unclosed parenthesis was meant
 // to end.
 #include <cstdint>
 #include <string_view>

@@ -1,5 +1,5 @@
 #pragma once
-// Text -> tree. Follows no stage; precedes lower. Recovers after an error at the next line, so
+// Text -> tree. The first stage; precedes lower. After an error it continues at the next line, so
 // that all of a file's syntax errors are reported at once.
 #include "compiler/syntax/diagnostic.h"
 #include "compiler/syntax/tree.h"

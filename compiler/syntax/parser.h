@@ -1,8 +1,8 @@
 #pragma once
 // Inside of the parser: one class over the tokens of a file. parse.cc reads files, cells and
 // functions and recovers from errors; parse_line.cc reads header axes, declarations and lines;
-// parse_expression.cc reads expressions; parse_hint.cc knows what people write by mistake. Use
-// parse.h from elsewhere.
+// parse_expression.cc reads expressions; parse_hint.cc recognises common mistakes. Other files
+// use parse.h.
 #include <string>
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-// A cell file's text and positions in it. Everything later points back here through Span.
+// A cell file's text and positions in it. All later stages refer to it by Span.
 #include <cstdint>
 #include <string>
 #include <string_view>

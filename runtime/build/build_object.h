@@ -1,5 +1,5 @@
 #pragma once
-// A cell compiled ahead of time: an object file or a shared library that needs nothing of ours, and its
+// Compiles a cell ahead of time: an object file or a shared library that needs nothing of ours, and its
 // header.
 #include <cstdint>
 #include <map>

@@ -1,6 +1,6 @@
 #pragma once
-// A cell with its driver (compiler/codegen_llvm/emit_llvm_driver.h) as machine code: of this process, or as an object
-// file for others.
+// Compiles a cell with its driver (compiler/codegen_llvm/emit_llvm_driver.h) to machine code: of this process, or as
+// an object file for others.
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// LLVM IR text becomes callable machine code of this process.
+// Compiles LLVM IR text to callable machine code of this process.
 #include <map>
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 #pragma once
-// A plan becomes machine code: emitted as text, compiled, its functions found.
+// Compiles a plan to machine code: emits its text, compiles it, finds its functions.
 #include <memory>
 #include <string>
 #include <vector>

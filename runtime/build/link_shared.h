@@ -1,5 +1,5 @@
 #pragma once
-// An object file becomes a shared library, by the linker of this machine: LLVM brings none.
+// Links an object file to a shared library with the linker of this machine: LLVM has none.
 #include <string>
 
 namespace cellc {

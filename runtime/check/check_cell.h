@@ -1,6 +1,6 @@
 #pragma once
-// `cellc check`: what was derived of a cell, tried against numbers. Nothing here proves anything;
-// it would find a derivation or a kernel that is wrong.
+// `cellc check`: tests with numbers what was derived of a cell. It proves nothing, but it finds a
+// derivation or a kernel that is wrong.
 #include <cstdint>
 #include <string>
 #include <utility>

@@ -1,9 +1,9 @@
 #pragma once
 // s = a*s + b over neighbouring steps, in vectors along time. Private to the scan along time.
 //
-// Within a vector the maps of one, two, four and eight steps are composed (Kogge and Stone): some ten
-// shuffles for sixteen steps. Turning blocks of lanes and steps (transpose_tiles.h) costs fifteen for each array
-// that is read or written, and every entry a second way through the caches.
+// Within a vector the maps of one, two, four and eight steps are composed (Kogge and Stone): about ten
+// shuffles for sixteen steps. To transpose tiles of lanes and steps (transpose_tiles.h) costs fifteen for each
+// array that is read or written, and takes every entry through the caches a second time.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The scan over segments: from the ends and transitions of all segments to the start of each.
+// The scan over segments: computes the start of each from the ends and transitions of all.
 #include "compiler/derive/transition_cell.h"
 #include "runtime/cpu/segments.h"
 

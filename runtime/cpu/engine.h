@@ -1,5 +1,5 @@
 #pragma once
-// The public door of the runtime: a cell graph becomes a callable that runs whole sequences.
+// The public entry of the runtime: makes a cell graph a callable that runs whole sequences.
 #include <memory>
 #include <string>
 

@@ -1,12 +1,12 @@
 #pragma once
-// What the residuals of a stage may have grown to, to first order: how far the trajectory may be from that of
-// the exact recurrence. Private to the stage solver.
+// Estimates to first order what the residuals of a stage may have grown to: how far the trajectory may be from
+// that of the exact recurrence. Private to the stage solver.
 //
-// A few of the worst lanes are followed through neighbouring segments. Each segment's growth is the norm of
-// the product of its Jacobians, from the transitions: a small difference run on beside the trajectory would do
-// for large residuals, but at the level of rounding it measures rounding. With e the error that a segment
-// begins with and r its residual it ends with growth*(e + r); beyond the segments that were followed the mean
-// growth goes on.
+// A few of the worst lanes are followed through neighbouring segments. The growth of a segment is the norm of
+// the product of its Jacobians, from its transition. (A small difference run beside the trajectory would serve
+// for large residuals, but at the level of rounding it measures rounding.) A segment that begins with error e and
+// has residual r ends with growth*(e + r). Beyond the segments that were followed, the mean growth is assumed
+// to continue.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,9 +1,9 @@
 #pragma once
-// Results too small for a normal number become zero while this lives, on this thread.
+// Results too small for a normal number become zero on this thread while this object lives.
 //
-// For transitions of contractive cells: P' = J·P falls below the smallest normal number within some
+// This serves transitions of contractive cells: P' = J·P falls below the smallest normal number within some
 // hundred steps, and stays at the smallest denormal one (0.7 of it rounds to itself). Each such
-// product costs a trap into microcode, some 80 cycles a vector. What is lost is 1e-38 of a
+// product costs a trap into microcode, some 80 cycles a vector. The loss is 1e-38 of a
 // start's change; a start that is off by more than the tolerance would be found and repaired.
 #ifdef __SSE__
 #include <xmmintrin.h>

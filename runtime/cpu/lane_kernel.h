@@ -1,6 +1,6 @@
 #pragma once
-// A compiled lane cell (compiler/derive/stage_cells.h) and the running of many lanes in vectors: any channels
-// of any segments of any sequences, gathered into tiles that lie in cache, or in place where a tile
+// Compiles a lane cell (compiler/derive/stage_cells.h) and runs many lanes of it in vectors: any channels
+// of any segments of any sequences. Lanes are gathered into tiles that lie in cache, or run in place where a tile
 // is one segment whose channels are neighbours already.
 #include <cstdint>
 #include <functional>

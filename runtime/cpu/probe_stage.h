@@ -1,5 +1,5 @@
 #pragma once
-// A look at the data: how fast the lanes of a stage forget, from a few short segments with transitions.
+// Probes the data: measures how fast the lanes of a stage forget, by a few short segments with transitions.
 #include "runtime/cpu/stage_data.h"
 #include "runtime/cpu/stage_kernels.h"
 #include "runtime/strategy/choose_strategy.h"

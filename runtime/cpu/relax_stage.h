@@ -1,6 +1,6 @@
 #pragma once
-// Waveform relaxation of one stage (compiler/derive/relaxed_cell.h): one matrix product over all steps, the
-// rest exactly, again and again until nothing moves.
+// Waveform relaxation of one stage (compiler/derive/relaxed_cell.h): one matrix product over all steps, then the
+// exact solution of the rest, repeated until nothing moves.
 #include <memory>
 #include <optional>
 

@@ -1,12 +1,12 @@
 #pragma once
 // The scan of a linear stage of one state whose steps are neighbours in memory: B = 1, d = 1. Vectors lie
-// along time, so nothing is gathered or turned, and each array is read or written once.
+// along time, so nothing is gathered or transposed, and each array is read or written once.
 //
-// In chunks that stay in the first-level cache: the transition cell over all steps of a chunk side by side, each
-// from state zero, gives s = a*s + b; those are composed (compose_steps.h); and the step code over the same
-// steps, each from the state that was found before it, is what every step is checked against. A thread takes
-// a segment from a guess of its start. The true one follows from the segment before; from there on chunks
-// are written again until one ends in the same bits, which for a cell that forgets is the first.
+// The scan works in chunks that stay in the first-level cache. The transition cell runs over all steps of a chunk
+// side by side, each from state zero, and gives s = a*s + b. These maps are composed (compose_steps.h). Then the
+// step code runs over the same steps, each from the state that was found before it, and every step is checked
+// against it. A thread takes a segment from a guess of its start. The true start follows from the segment before;
+// from there chunks are written again until one ends in the same bits: for a cell that forgets, the first.
 #include <vector>
 
 #include "runtime/cpu/segments.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Segments of one stage with the states that they start from and end in, and the arithmetic between
-// them. Private to the stage solver.
+// The segments of one stage with their start and end states, and the arithmetic between them.
+// Private to the stage solver.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

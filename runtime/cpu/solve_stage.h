@@ -1,7 +1,7 @@
 #pragma once
-// One stage over all steps by one strategy: sweeps over segments, the check of every step that was
-// not made by the step code itself, and the repair of what fails it. The strategies are told in
-// docs/notes/strategies.md.
+// Runs one stage over all steps by one strategy: sweeps over segments, checks every step that the
+// step code did not make, and repairs the steps that fail. docs/notes/strategies.md describes the
+// strategies.
 #include <vector>
 
 #include "compiler/analysis/structure.h"

@@ -1,5 +1,5 @@
 #pragma once
-// The arrays of a run as the lanes of one stage see them, and its segments.
+// The arrays of a run as seen by the lanes of one stage, and its segments.
 #include <cstdint>
 #include <vector>
 

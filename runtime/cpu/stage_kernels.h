@@ -1,5 +1,5 @@
 #pragma once
-// The compiled cells of one stage, each made when a strategy first asks for it.
+// The compiled cells of one stage; each is compiled when a strategy first requests it.
 #include <memory>
 
 #include "compiler/derive/newton_cell.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Some steps of every sequence as a run of its own: starts are where the steps before ended, and what
-// lagged inputs had then is their history.
+// Some steps of every sequence as a run of its own. Its starts are the states at the end of the steps before,
+// and its histories are what lagged inputs had there.
 #include <cstdint>
 #include <vector>
 

@@ -1,4 +1,5 @@
 #pragma once
+// A cell on the CPU, to be timed (timed_cell.h).
 #include "compiler/analysis/structure.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/evaluate/timed_cell.h"

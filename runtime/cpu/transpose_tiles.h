@@ -1,9 +1,9 @@
 #pragma once
-// Blocks of sixteen lanes by sixteen steps, turned in registers between lanes that lie step after step
+// Transposes tiles of sixteen lanes by sixteen steps in registers, between lanes that lie step after step
 // and tiles whose rows are lanes side by side. Private to the lane kernel.
 //
-// Entry by entry such a block costs 256 loads and stores; in registers some 32 to 64 shuffles. The
-// processor is asked once what it has: the library itself is built for any of its kind.
+// Entry by entry such a tile costs 256 loads and stores, in registers some 32 to 64 shuffles. The library is
+// built for any processor of its kind, so the processor is asked once what it has.
 #include <cstdint>
 
 namespace cellc {

@@ -1,5 +1,5 @@
 #pragma once
-// Arrays as the command line and the engine exchange them: owned memory, row-major, one dtype.
+// Arrays that the command line and the engine exchange: owned memory, row-major, one dtype.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

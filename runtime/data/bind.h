@@ -1,7 +1,7 @@
 #pragma once
-// Arrays as a user gives them -> arrays as the engine runs them: names and shapes are checked by
-// axis name, sizes found, defaults and random numbers filled in. And back: what a run wrote,
-// under the names and shapes that users expect.
+// Arrays as a user gives them -> arrays as the engine runs them. Names and shapes are checked by
+// axis name, sizes are found, defaults and random numbers are filled in. And the way back: what a run
+// wrote, under the names and shapes that users expect.
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -1,5 +1,5 @@
 #pragma once
-// The errors of the runtime that a caller tells apart. Anything else that is thrown is our mistake.
+// The errors of the runtime that a caller distinguishes. Any other exception is a fault of ours.
 #include <stdexcept>
 
 namespace cellc {

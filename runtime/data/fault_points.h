@@ -1,6 +1,6 @@
 #pragma once
-// Places that can be told to fail, to see what a failure leaves behind. Costs one look at a number where
-// nothing was told.
+// Places that fail on request, to show what a failure leaves behind. Without a request a place costs one
+// test of a number.
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,6 @@
 #pragma once
-// NumPy's .npy files, versions 1 to 3: what the command line reads and writes. A file comes from
-// anywhere, so nothing in its header is believed before it was compared with the file's size.
+// NumPy's .npy files, versions 1 to 3: what the command line reads and writes. A file may come from
+// anywhere, so its header is compared with the file's size before anything in it is believed.
 #include <string>
 #include <string_view>
 

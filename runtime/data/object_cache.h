@@ -1,5 +1,6 @@
 #pragma once
-// Machine code kept on disk between processes, found by what it was made of. See docs/notes/cache.md.
+// Machine code kept on disk between processes; the key is a hash of what it was made from. See
+// docs/notes/cache.md.
 //
 // No failure here is an error: what cannot be read is compiled, what cannot be written is not kept.
 #include <array>

@@ -1,5 +1,5 @@
 #pragma once
-// A cell file on disk -> its text.
+// Reads a cell file from disk.
 #include <string>
 
 #include "compiler/syntax/source.h"

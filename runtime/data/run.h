@@ -1,5 +1,5 @@
 #pragma once
-// What goes into a run and what comes out of it, on every device; and what code is compiled for.
+// The input and the output of a run, on every device; and the options of compilation.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
-// SHA-256 (FIPS 180-4): names and checks the entries of the cache. Our own, so that what needs no LLVM
-// links none.
+// SHA-256 (FIPS 180-4): names and checks the entries of the cache. It is our own, so that code that
+// needs no LLVM links none.
 #include <array>
 #include <cstddef>
 #include <cstdint>

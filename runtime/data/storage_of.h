@@ -1,5 +1,5 @@
 #pragma once
-// What rows are stored as: a dtype of arrays, as the compiler names it.
+// The compiler's name of the type in which rows of a dtype are stored.
 #include "compiler/graph/storage.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"

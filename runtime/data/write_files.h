@@ -1,5 +1,5 @@
 #pragma once
-// Writing results: every file whole, and all files of one run or none, also when the disk is full
+// Writes results: every file whole, and all files of one run or none, also when the disk is full
 // or the run is interrupted.
 #include <string>
 #include <utility>

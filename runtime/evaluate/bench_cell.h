@@ -1,6 +1,6 @@
 #pragma once
-// Every strategy that a cell admits on a device, timed beside the floor: a copy that reads as many bytes as the
-// inputs have and writes as many as states and outs, in the same run.
+// Times every strategy that a cell admits on a device, beside the baseline in the same run: a copy that reads as
+// many bytes as the inputs have and writes as many as states and outs have.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// The sequential f64 reference: the cell's graph walked by the evaluator, one step after another,
-// with no code generated. Slow, and the yardstick of `run --verify` and of `check`.
+// The sequential f64 reference: the evaluator computes the cell's graph, one step after another,
+// with no code generated. It is slow; `run --verify` and `check` measure against it.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
-// A cell with its data on a device, ready to be run again and again and timed: what `bench` and `tune` see of
-// a device. timed_on_cpu() and timed_on_gpu() make them.
+// A cell with its data on a device, ready to be run and timed many times. `bench` and `tune` know nothing else
+// of a device. timed_on_cpu() and timed_on_gpu() make one.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
-// The fastest plan for a cell, a shape and a device, found by timing: every strategy that a stage admits, over
-// lengths of segments and, where segments start early, over how early. Stage after stage, the others as they
-// are best so far.
+// Finds the fastest plan for a cell, a shape and a device by timing. It tries every strategy that a stage admits,
+// with several lengths of segments and, where segments have a burn-in, several of those. It goes stage by stage;
+// the other stages run the best plan found so far.
 #include <functional>
 #include <string>
 #include <vector>

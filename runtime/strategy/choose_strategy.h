@@ -1,6 +1,6 @@
 #pragma once
-// From structure, shape, cores and what a look at the data shows to a strategy and its parameters,
-// with the reason in words.
+// Chooses a strategy and its parameters from structure, shape, cores and a look at the data,
+// and gives the reason in words.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// How many iterations a solver will take, from how the first few went.
+// Predicts how many iterations a solver will need from its first few.
 #include <cmath>
 #include <optional>
 #include <vector>

@@ -1,5 +1,5 @@
 #pragma once
-// What a caller asks of a parallel run, and what it is told.
+// The options of a parallel run, and its report.
 #include <cstdint>
 #include <optional>
 #include <string>

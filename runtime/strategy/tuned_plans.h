@@ -1,7 +1,7 @@
 #pragma once
-// Plans that were measured, kept beside the compiled code (object_cache.h) and found again by everything that
-// the measurement depended on. As there, no state of the directory is an error: what cannot be read was never
-// measured, what cannot be written is not kept.
+// Plans that were measured. They lie beside the compiled code (object_cache.h); the key is everything that
+// the measurement depended on. As there, no state of the directory is an error: an entry that cannot be read
+// counts as not measured, one that cannot be written is not kept.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// The floor of a measurement: a kernel that reads and writes as many bytes as a run must move, and nothing
-// else. And how calls are timed, its own and everybody's.
+// The baseline of a measurement: a kernel that reads and writes as many bytes as a run must move, and does
+// nothing else. Also how calls are timed, this kernel's and all others.
 #include <cstdint>
 #include <functional>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The text of kernels-templates/*.cuh and *.h, as part of the library: nothing is read at run time.
+// The text of the files below kernels-templates/, as part of the library: nothing is read at run time.
 #include <span>
 #include <string>
 #include <string_view>

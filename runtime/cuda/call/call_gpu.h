@@ -1,8 +1,8 @@
 #pragma once
-// The device as one prepared call sees it. Modules are shared between the calls of a kernel. While a call is
-// rehearsed, kernels are not launched, and what fills its memory once and for all runs on a stream of our
-// own: a rehearsal allocates, compiles and clears all that the call will ever need, and leaves the caller's
-// stream, and the graph that may be captured on it, untouched.
+// The device as one prepared call sees it. The calls of a kernel share its modules. During a rehearsal
+// kernels are not launched, and what fills the call's memory once and for all runs on a stream of our
+// own. So a rehearsal allocates, compiles and clears all that the call will ever need, and does not touch the
+// caller's stream or the graph that may be captured on it.
 #include <map>
 #include <memory>
 #include <mutex>

@@ -1,8 +1,8 @@
 #pragma once
 // One prepared call for any number of threads and streams at once. Runs that may overlap on the device have a
-// workspace each; runs of one stream share one, and so do, one after another, runs of more streams than there
-// are workspaces: the device then waits, never the host. What a graph captured keeps its workspace, which no
-// later run and no other graph gets.
+// workspace each. Runs of one stream share one; if there are more streams than workspaces, runs of several streams
+// share one in turn, and the device waits, never the host. A graph keeps the workspace that it captured: no
+// later run and no other graph gets it.
 #include <functional>
 #include <memory>
 #include <mutex>

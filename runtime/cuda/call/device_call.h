@@ -1,11 +1,11 @@
 #pragma once
-// A run on arrays of a caller that lie on the device, for one shape, many times: the counterpart on a GPU of
-// the driver that prepared calls use on a CPU. Arrays are used as they lie where the kernels can, and go
-// through memory of the call where they cannot: outs with gaps, 16-bit arrays of a cell whose kernels pass
+// A run on a caller's arrays on the device, for one shape, many times: the counterpart on a GPU of
+// the driver that prepared calls use on a CPU. The kernels use arrays where they lie if they can. Otherwise
+// the arrays pass through memory of the call: outs with gaps, 16-bit arrays of a cell whose kernels pass
 // values on in f32, defaults, histories.
 //
 // A call is rehearsed before it runs in a form that is new to it (which arrays are given, how they are
-// aligned and strided): that compiles and allocates. From then on a run of that form only queues kernels.
+// aligned and strided): the rehearsal compiles and allocates. From then on a run of that form only queues kernels.
 #include <cstdint>
 #include <memory>
 #include <span>

@@ -1,6 +1,6 @@
 #pragma once
-// NVIDIA's driver, loaded at run time: the functions of libcuda that a GpuDriver calls. What is declared
-// here is part of the driver's binary interface, which keeps its names and numbers for good.
+// NVIDIA's driver, loaded at run time: the functions of libcuda that a GpuDriver calls. The declarations
+// here are part of the driver's binary interface; their names and numbers never change.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,5 +1,5 @@
 #pragma once
-// Where an NVRTC may lie.
+// The places in which an NVRTC may lie.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,10 +1,10 @@
 #pragma once
-// A device that runs CUDA C++ source: a GPU through the driver and NVRTC, or the emulator that the
-// tests run the same source on. What the solver knows of devices is this interface; it includes no
+// A device that runs CUDA C++ source: a GPU through the driver and NVRTC, or the emulator on which the
+// tests run the same source. The solver knows devices by this interface alone; it includes no
 // CUDA header.
 //
-// Addresses are device addresses, streams are the caller's (0: the legacy default stream). Nothing here
-// synchronises but synchronize() and copies to the host. Errors are DeviceError with one clear line;
+// Addresses are device addresses; streams are the caller's (0: the legacy default stream). Nothing here
+// synchronises except synchronize() and copies to the host. Errors are DeviceError with one clear line;
 // afterwards the device is usable again unless the message says that it is lost.
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// A GPU through a given driver: open_gpu() of gpu.h, once the driver is known.
+// A GPU through a given driver. open_gpu() of gpu.h finds the driver and calls this.
 #include <memory>
 #include <string>
 

@@ -1,14 +1,14 @@
 #pragma once
 // NVRTC, the compiler of CUDA C++, found and loaded at run time. Needs no GPU and no driver.
 //
-// Where it is looked for, the first that serves wins (docs/notes/gpu.md):
-//   1. $CELLC_NVRTC, a file or a directory. Where it is set nothing else is tried.
+// The first of these places that has a suitable one wins (docs/notes/gpu.md):
+//   1. $CELLC_NVRTC, a file or a directory. If it is set, nothing else is tried.
 //   2. nvrtc/ beside the program: what ./dev unpacked there.
 //   3. $CUDA_HOME and $CUDA_PATH.
 //   4. what the loader finds: libnvrtc.so.13, libnvrtc.so.12, libnvrtc.so.
 //   5. /usr/local/cuda and /usr/local/cuda-*, the latest name first.
 //   6. site-packages of Python: NVIDIA's wheels.
-// One serves that is 12.8 or newer and, for a card, not of a later major version than its driver.
+// An NVRTC is suitable if it is 12.8 or newer and, for a card, of no later major version than the card's driver.
 #include <memory>
 #include <string>
 #include <vector>

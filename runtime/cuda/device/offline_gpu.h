@@ -1,5 +1,5 @@
 #pragma once
-// A card as its architecture alone describes it: what emitting and planning ask of one. It runs nothing.
+// A card that is known by its architecture alone. It answers what emitting and planning ask; it runs nothing.
 #include <string>
 
 #include "runtime/cuda/device/gpu.h"

@@ -1,6 +1,6 @@
 #pragma once
 // A shared library that is loaded at run time: the driver, NVRTC. It stays loaded to the end of the
-// process, for both start threads and keep state that does not survive being unloaded.
+// process, because both start threads and keep state that does not survive unloading.
 #include <string>
 
 namespace cellc {

@@ -1,5 +1,5 @@
 #pragma once
-// A Gpu that hands everything to another one: what changes one or two of its answers derives from this.
+// A Gpu that passes everything on to another one. A class that changes one or two answers derives from it.
 #include <string>
 
 #include "runtime/cuda/device/gpu.h"

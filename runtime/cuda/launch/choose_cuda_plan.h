@@ -1,7 +1,7 @@
 #pragma once
-// From structure, shape and the card's facts to a strategy and its parameters, with the reason in words.
-// What depends on the data is not decided here: the kernels watch their own misses (segmented.cuh), and
-// `Observed` brings what earlier calls of the same shape saw.
+// Chooses a strategy and its parameters from structure, shape and card facts, and gives the reason in words.
+// It decides nothing that depends on the data: the kernels count their own misses (segmented.cuh), and
+// `Observed` holds what earlier calls of the same shape saw.
 #include <algorithm>
 
 #include "compiler/analysis/structure.h"

@@ -1,8 +1,8 @@
 #pragma once
-// A cell over whole sequences on a GPU, stage after stage, with answers that are checked there: the CUDA
-// counterpart of Solver. Stages whose lanes fit a thread run as the strategies do (stage_program), what
-// lies before, between and after them as row kernels (nest_program); a cell with a stage that couples too
-// much for one thread runs as row kernels altogether.
+// Runs a cell over whole sequences on a GPU, stage after stage, and checks the answers there: the CUDA
+// counterpart of Solver. Stages whose lanes fit a thread run by their strategies (stage_program). What
+// lies before, between and after them runs as kernels of loop nests (nest_program). A cell with a stage that
+// couples too much for one thread runs as such kernels altogether.
 #include <memory>
 
 #include "compiler/analysis/structure.h"

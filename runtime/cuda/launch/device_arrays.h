@@ -1,5 +1,5 @@
 #pragma once
-// Where the arrays of a run lie that are on the device already.
+// The addresses of a run's arrays that are on the device already.
 #include <cstdint>
 #include <vector>
 

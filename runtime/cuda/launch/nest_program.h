@@ -1,9 +1,9 @@
 #pragma once
-// Whole steps of a cell on a GPU: cells whose entries are coupled too widely for one thread, and the
+// Runs whole steps of a cell on a GPU: cells whose entries are coupled too widely for one thread, and the
 // cells without states that a stage needs before, after and beside it. The CUDA counterpart of Program;
-// what it runs is emitted by compiler/codegen_cuda/emit_cuda_nests.h.
+// compiler/codegen_cuda/emit_cuda_nests.h emits what it runs.
 //
-// A run is a plan's once kernel and then, window of time after window, the plan's phases. All of it is
+// A run is the plan's once kernel and then, for each window of time, the plan's phases. All of it is
 // queued on one stream, and nothing waits for the device. Scratch memory is kept: a repeated call of the
 // same shape allocates nothing. So two runs of one program must not overlap on different streams.
 #include <cstdint>

@@ -1,11 +1,13 @@
 #pragma once
-// A plan's row kernels as the tables that kernels-templates/host/host_nests.h runs them by: for runs of our own and,
-// printed, for code that is shipped.
+// The kernels of a plan as the tables by which kernels-templates/host/host_nests.h runs them: for runs of our own
+// and, printed, for code that is shipped.
 #include <vector>
 
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
 #include "kernels-templates/host/host_nests.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
+// After the frame.
+#include "kernels-templates/host/host_nests.h"
 
 namespace cellc {
 

@@ -1,7 +1,7 @@
 #pragma once
-// The arrays of one run on a GPU: what is copied there, what is written there, and what lies there already as
-// the caller's own; and how the kernels of a run, lanes and rows, are given them. Memory is kept from run to
-// run.
+// The arrays of one run on a GPU: those that are copied there, those that are written there, and those that lie
+// there already as the caller's own. It also hands them to the kernels of a run, of lanes and of whole steps.
+// Memory is kept from run to run.
 #include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/stage_cells.h"
 #include "runtime/cuda/device/gpu.h"

@@ -1,6 +1,6 @@
 #pragma once
-// A stage's lane cell as the tables that kernels-templates/host/host_lanes.h plans and launches by: for runs of
-// our own and, printed, for code that is shipped.
+// The lane cell of a stage as the tables by which kernels-templates/host/host_lanes.h plans and launches: for runs
+// of our own and, printed, for code that is shipped.
 #include <cstdint>
 #include <map>
 #include <vector>

@@ -1,4 +1,5 @@
 #pragma once
+// A cell on a GPU, to be timed (timed_cell.h).
 #include "compiler/analysis/structure.h"
 #include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"

@@ -1,7 +1,7 @@
 #pragma once
-// A cell as code that is shipped for GPUs: its kernels as one text, and the tables that a call is made by
-// (kernels-templates/host/host_call.h). The tables serve in memory as they will when they are printed, so that tests
-// run them on any Gpu.
+// A cell as code that is shipped for GPUs: its kernels as one text, and the tables by which a call is made
+// (kernels-templates/host/host_call.h). The tables work in memory as they do when printed, so that tests
+// can run them on any Gpu.
 #include <cstdint>
 #include <deque>
 #include <map>

@@ -1,5 +1,5 @@
 #pragma once
-// Which kernels of a stage a file holds: those that a call of any admitted shape may choose
+// The kernels of a stage that a file holds: those that a call of any admitted shape may choose
 // (kernels-templates/host/host_plan.h).
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// A cell compiled ahead of time for GPUs: as CUDA source, as PTX or as machine code, each with its header.
-// Nothing that is built depends on us or on NVRTC.
+// Compiles a cell ahead of time for GPUs: to CUDA source, PTX or machine code, each with its header.
+// The result depends neither on us nor on NVRTC.
 #include <cstdint>
 #include <map>
 #include <optional>

@@ -1,11 +1,11 @@
 #pragma once
-// Kernels that somebody edited by hand, in the place of those that were generated: what `run --kernel` needs.
+// Kernels edited by hand in the place of generated ones: what `run --kernel` needs.
 //
 // The file is what `inspect --stage cuda --whole` and `run --write-kernels` print: translation units one
-// after another, each under a line `// NAME.cu: …`. A unit stands for the generated one of its name, the
-// second of a name for the second. How a kernel is launched is not in the file, so what says it must stay as
-// it was generated: the definitions at the head of a unit, and the declarations of its kernels. Everything
-// else may be changed.
+// after another, each under a line `// NAME.cu: …`. A unit replaces the generated one of its name, the
+// second of a name the second. The file does not say how a kernel is launched. So the parts on which the launch
+// depends must stay as they were generated: the definitions at the head of a unit, and the declarations of
+// its kernels. Everything else may be changed.
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// Machine code for several architectures in one file: the container that cuModuleLoadData takes. The driver
-// picks the code of its card.
+// Machine code for several architectures in one file: the container that cuModuleLoadData reads. The driver
+// takes the code of its card.
 #include <string>
 #include <vector>
 

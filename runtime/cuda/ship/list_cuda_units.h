@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA C++ that a run on a GPU compiles, for whoever wants to read it or to compile it elsewhere: needs
+// The CUDA C++ that a run on a GPU compiles, for readers and for compilers elsewhere. Needs
 // neither a GPU nor NVRTC.
 #include <cstdint>
 #include <map>

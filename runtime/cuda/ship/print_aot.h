@@ -1,6 +1,6 @@
 #pragma once
-// A shipped cell as files: CUDA C++ with its host functions, or a header that launches a module through the
-// driver.
+// Prints a shipped cell as files: CUDA C++ with its host functions, or a header that launches a module through
+// the driver.
 #include <string>
 
 #include "runtime/cuda/ship/aot_cell.h"
