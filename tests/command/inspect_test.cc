@@ -39,7 +39,7 @@ TEST_F(CommandInspect, WholeUnitsForACard) {
   EXPECT_EQ(stages.status, 0) << stages.err;
   for (const char* part : {"stage {m}: ", "stage {C}: ", "stage {n}: ", ": outs"}) EXPECT_HAS(stages.out, part);
   const std::string dense = example("05_elman.cell");
-  EXPECT_HAS(cellc({"inspect", dense, "--stage", "cuda", "--whole"}).out, "the whole cell as row kernels");
+  EXPECT_HAS(cellc({"inspect", dense, "--stage", "cuda", "--whole"}).out, "the whole cell step by step, as nests");
   EXPECT_HAS(cellc({"inspect", dense, "--stage", "cuda", "--whole", "--dim", "d=4"}).out, "stage {h}: segmented");
 }
 

@@ -12,6 +12,7 @@
 
 #include "compiler/derive/stage_cells.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
+#include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/run_arrays.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
@@ -41,15 +42,13 @@ struct CudaSolver::Impl {
   CudaRunArrays arrays;
   SolveOptions solve;
   double tolerance = 0;
-  Dtype running = Dtype::F32;  ///< storage that programs have code for
-  bool runs_stepwise = false;  ///< the whole cell as row kernels
-  std::vector<CudaPlan> plans;
+  Dtype running = Dtype::F32;         ///< storage that programs have code for
+  ExecutionPlan execution;            ///< of the run that is on the device
   using SumParts = std::vector<int>;  ///< by stage: of each sum that its lanes make; 0: they make none
   struct AfterSums {
     StatelessCell cell;  ///< what is left of `after` then
     std::optional<NestProgram> program;
   };
-  SumParts sum_parts;
   std::map<SumParts, AfterSums> after_summing;  ///< never dropped by another plan: its kernels may still run
   bool reserved = false;                        ///< memory for what stages and sums pass on, as planned
   std::vector<GpuBuffer> step_arrays;
@@ -120,34 +119,23 @@ struct CudaSolver::Impl {
     return ms;
   }
 
-  // Shapes -------------------------------------------------------------------------------------------
+  // What is decided --------------------------------------------------------------------------------
 
-  StageShape shape(int k) {
-    StageShape s;
-    s.sequences = arrays.sequences;
-    s.longest = arrays.longest;
-    s.rows = arrays.rows;
-    s.channels = stages[k]->channels(arrays.bound.sizes);
-    s.block = stages[k]->block(arrays.bound.sizes);
-    s.storage_bytes = stages[k]->storage_bytes();
-    return s;
-  }
-
-  std::string states_of(int stage) const {
-    std::string names;
-    for (int u : structure.stages[stage].states)
-      names += (names.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
-    return names;
-  }
-
-  std::optional<std::string> refusal(int k, Strategy strategy) {
-    if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
-    if (strategy == Strategy::Relaxation) return "relaxation runs on the CPU only in this version; use --device cpu";
-    const Stage& s = structure.stages[k];
-    if (const auto why = stages[k]->refusal(arrays.bound.sizes))
-      return fmt::format("the stage {{{}}} is run step by step on this device: {}", states_of(k), *why);
-    if (strategy == Strategy::Scan) return no_scan(s, "{" + states_of(k) + "}");
-    return std::nullopt;
+  ExecutionRequest request() {
+    stages_of_cell();
+    ExecutionRequest r{cell, structure, *staged};
+    r.dtype = dtype;
+    for (std::size_t k = 0; k < stages.size(); ++k) {
+      r.stages.push_back(
+          facts_of(*stages[k], summing[k].get(), arrays.bound.sizes, arrays.sequences, arrays.longest, arrays.rows));
+    }
+    r.card = gpu.facts();
+    r.solve = solve;
+    r.observed = observed;
+    r.rows = arrays.rows;
+    r.longest = arrays.longest;
+    r.on_device = on_device;
+    return r;
   }
 
   // To the device ------------------------------------------------------------------------------------
@@ -162,33 +150,27 @@ struct CudaSolver::Impl {
     // Times of another shape tell nothing.
     if (shape_of() != before) observed.assign(observed.size(), {});
     outs_wanted = true;
-    // Sixteen bits are kept on the device where nothing but the stage itself reads what it writes: what a
-    // second stage or an out would read was rounded.
-    const StagedCell& parts = stages_of_cell();
-    const bool alone = parts.stages.size() == 1 && parts.stages[0].before.cell.outs.empty() && cell.outs.empty();
-    use_storage(alone ? dtype : arithmetic);
-    runs_stepwise = false;
-    for (const auto& s : stages) runs_stepwise = runs_stepwise || s->refusal(arrays.bound.sizes);
-    if (runs_stepwise && running != dtype) use_storage(dtype);
+    use_storage(lane_storage(cell, stages_of_cell(), dtype));
+    replan(options);
+    use_storage(execution.storage);
     arrays.copy_in(run, running);
     if (!on_device) reserve_written();
-    replan(options);
   }
 
   /// Memory for what is written and is not the caller's.
   void reserve_written() {
     std::vector<bool> unwritten;
     for (std::size_t u = 0; u < cell.updates.size(); ++u) unwritten.push_back(needs_no_trajectory(static_cast<int>(u)));
-    arrays.reserve_written(unwritten, outs_wanted || runs_stepwise);
+    arrays.reserve_written(unwritten, outs_wanted || execution.runs_stepwise);
   }
 
   /// Lanes that walk their whole sequence may leave a state unwritten, if nothing else reads it.
   bool needs_no_trajectory(int update) const {
-    if (!on_device || runs_stepwise || is_read_in_rows(cell.updates[update].symbol, true)) return false;
+    if (!on_device || execution.runs_stepwise || is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const StageCells& s = lanes_of(k, sums(k));
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
-      if (own && plans[k].plan.strategy != Strategy::Sequential) return false;
+      if (own && execution.stages[k].plan.strategy != Strategy::Sequential) return false;
       for (const LaneSymbol& symbol : s.symbols)
         if (!own && symbol.source.kind == ArraySource::Kind::Trajectory && symbol.source.id == update) return false;
     }
@@ -197,7 +179,7 @@ struct CudaSolver::Impl {
 
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
-  bool any_strides(int symbol) const { return !runs_stepwise && !is_read_in_rows(symbol, false); }
+  bool any_strides(int symbol) const { return !execution.runs_stepwise && !is_read_in_rows(symbol, false); }
   bool is_read_in_rows(int symbol, bool as_planned) const {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
       return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
@@ -211,119 +193,54 @@ struct CudaSolver::Impl {
   }
 
   bool overlaps_starts() const {
-    if (runs_stepwise) return false;
+    if (execution.runs_stepwise) return false;
     return staged->stages.size() > 1 || !staged->stages[0].before.cell.outs.empty() ||
            !staged->after.cell.outs.empty() || cell.updates.size() > 1 ||
-           plans[0].plan.strategy != Strategy::Sequential;
+           execution.stages[0].plan.strategy != Strategy::Sequential;
   }
 
   bool replan(const SolveOptions& options) {
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
-    const std::vector<CudaPlan> before = std::move(plans);
-    plan();
-    return !std::equal(plans.begin(), plans.end(), before.begin(), before.end(),
+    const std::vector<CudaPlan> before = std::move(execution.stages);
+    reserved = false;
+    execution = plan_execution(request());
+    std::vector<PartialSum> made;
+    for (std::size_t k = 0; k < execution.stages.size(); ++k)
+      for (std::size_t i = 0; execution.sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)
+        made.push_back({summed[k]->sums[i], execution.sum_parts[k]});
+    if (!made.empty() && !after_summing.contains(execution.sum_parts))
+      after_summing.emplace(execution.sum_parts, AfterSums{with_reduced_outs(staged->after, made), std::nullopt});
+    return !std::equal(execution.stages.begin(), execution.stages.end(), before.begin(), before.end(),
                        [](const CudaPlan& a, const CudaPlan& b) {
                          return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment &&
                                 a.plan.burn_in == b.plan.burn_in;
                        });
   }
 
-  void plan() {
-    const int count = static_cast<int>(structure.stages.size());
-    if (!solve.plan.empty() && static_cast<int>(solve.plan.size()) != count)
-      throw SolverError(fmt::format("the plan has {} stages, the cell {}", solve.plan.size(), count));
-    plans.clear();
-    for (int k = 0; k < count; ++k) {
-      const bool pinned = !solve.plan.empty();
-      const Strategy strategy = pinned ? solve.plan[k].strategy : solve.solver;
-      if (const auto why = refusal(k, strategy)) throw SolverError(*why);
-      CudaPlan plan;
-      if (runs_stepwise) {
-        std::string why;
-        for (int j = 0; j < count; ++j)
-          if (const auto r = stages[j]->refusal(arrays.bound.sizes))
-            why = fmt::format("the stage {{{}}}: {}", states_of(j), *r);
-        plan.plan.reason = why;
-        if (strategy != Strategy::Sequential && strategy != Strategy::Auto)
-          throw SolverError(fmt::format("the cell is run step by step on this device: {}", why));
-      } else if (arrays.rows == 0) {
-        plan.plan.reason = "no steps";
-      } else if (tolerance <= 0) {
-        plan.plan.reason = "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost";
-      } else if (strategy != Strategy::Auto) {
-        plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), strategy, solve);
-        if (pinned) pin(plan, solve.plan[k], arrays.longest, solve);
-      } else {
-        plan = choose_cuda_plan(structure.stages[k], shape(k), gpu.facts(), observed[k]);
-        if (solve.fixed_iterations) {
-          // What is chosen, as if it had been asked for: a plan that learns may find that rounds are no use.
-          const std::string reason = plan.plan.reason;
-          plan = forced_cuda_plan(structure.stages[k], shape(k), gpu.facts(), plan.plan.strategy, solve);
-          plan.plan.reason = reason;
-        }
-        if (!plan.fixed && !solve.fixed_iterations) plan.rounds = std::min(plan.rounds, most_rounds(solve));
-        plan.repairs = solve.repair && !solve.fixed_iterations;
-      }
-      // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
-      const bool only_then = !on_device && running != arithmetic;
-      plan.checks = only_then || solve.check_scans;
-      if (on_device && k + 1 < count && !runs_stepwise && arrays.rows > 0 && !is_exact(k, plan)) {
-        plan = {};
-        plan.plan.reason =
-            "later stages read this one, and nobody looks at the whole step afterwards: no residual is left";
-      }
-      plans.push_back(std::move(plan));
-    }
-    choose_sums();
-  }
-
-  /// Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans
-  /// run steps more than once, and would make sums anew each time.
-  void choose_sums() {
-    reserved = false;
-    sum_parts.assign(plans.size(), 0);
-    for (std::size_t k = 0; k < plans.size() && !runs_stepwise && arrays.rows > 0; ++k)
-      if (summing[k] && plans[k].plan.strategy == Strategy::Sequential)
-        sum_parts[k] = summing[k]->sum_parts(arrays.bound.sizes);
-    std::vector<PartialSum> made;
-    for (std::size_t k = 0; k < plans.size(); ++k)
-      for (std::size_t i = 0; sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)
-        made.push_back({summed[k]->sums[i], sum_parts[k]});
-    if (!made.empty() && !after_summing.contains(sum_parts))
-      after_summing.emplace(sum_parts, AfterSums{with_reduced_outs(staged->after, made), std::nullopt});
-  }
   /// With the launch, not with the plan: a call that is replanned is rehearsed before it runs, and may find no memory
   /// only there.
   void reserve_between() {
     if (reserved) return;
     std::vector<const StageCells*> all;
-    for (std::size_t k = 0; k < plans.size(); ++k) all.push_back(&lanes_of(k, sum_parts[k] > 0));
-    arrays.reserve_sums(summed, sum_parts);
+    for (std::size_t k = 0; k < execution.stages.size(); ++k) all.push_back(&lanes_of(k, execution.sum_parts[k] > 0));
+    arrays.reserve_sums(summed, execution.sum_parts);
     arrays.reserve_between(all);
     reserved = true;
   }
-  bool sums_in_lanes() const {
-    return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
-  }
-  bool sums(std::size_t k) const { return sums_in_lanes() && sum_parts[k] > 0; }
+  bool sums_in_lanes() const { return execution.fuses_any(outs_wanted); }
+  bool sums(std::size_t k) const { return execution.fuses(k, outs_wanted); }
   const StageCells& lanes_of(std::size_t k, bool fuse_reductions) const {
     return fuse_reductions ? summed[k]->stage : staged->stages[k];
   }
   StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
-  const StatelessCell& after_cell() const { return sums_in_lanes() ? after_summing.at(sum_parts).cell : staged->after; }
-
-  /// The plan leaves no residual: exact maps in a single pass, or starts that one step back decides.
-  bool is_exact(int k, const CudaPlan& plan) {
-    const Stage& s = structure.stages[k];
-    if (plan.plan.strategy == Strategy::Sequential) return true;
-    if (s.linear && s.norm_bound && *s.norm_bound == 0) return plan.plan.burn_in > 0;
-    return plan.plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(arrays.bound.sizes);
+  const StatelessCell& after_cell() const {
+    return sums_in_lanes() ? after_summing.at(execution.sum_parts).cell : staged->after;
   }
 
   std::vector<GpuAddress> first_bad_steps() const {
     std::vector<GpuAddress> result;
-    for (std::size_t k = 0; k < plans.size() && !runs_stepwise; ++k)
+    for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise; ++k)
       if (const GpuAddress at = program(k).first_bad_steps()) result.push_back(at);
     return result;
   }
@@ -331,39 +248,49 @@ struct CudaSolver::Impl {
   // On the device ------------------------------------------------------------------------------------
 
   void launch(GpuStream stream) {
-    if (arrays.rows == 0) return;
-    if (runs_stepwise) {
-      nest_program(whole, cell, structure, dtype).run(arrays.whole_run(), stream);
-      return;
+    if (!execution.runs_stepwise && arrays.rows > 0) reserve_between();
+    for (const Pass& pass : execution.passes(*staged, summed, outs_wanted)) run(pass, stream);
+  }
+
+  void run(const Pass& pass, GpuStream stream) {
+    const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
+    switch (pass.kind) {
+      case PassKind::Once: {
+        const StageCells& s = lanes_of(k, pass.fused);
+        nest_program((pass.fused ? once_summing : once)[k], s.once.cell, Structure{}, pass.storage)
+            .run(arrays.once_run(s, pass.stage), stream);
+        return;
+      }
+      case PassKind::Before: {
+        const StageCells& s = lanes_of(k, pass.fused);
+        nest_program((pass.fused ? before_summing : before)[k], s.before.cell, Structure{}, pass.storage)
+            .run(arrays.before_run(s, pass.stage), stream);
+        return;
+      }
+      case PassKind::Stage:
+        program(k).run(arrays.stage_run(lanes_of(k, pass.fused), pass.stage), execution.stages[k], tolerance, stream);
+        return;
+      case PassKind::After:
+        nest_program(pass.fused ? after_summing.at(execution.sum_parts).program : after, after_cell().cell, Structure{},
+                     pass.storage)
+            .run(arrays.after_run(after_cell()), stream);
+        return;
+      case PassKind::Whole:
+        nest_program(whole, cell, structure, pass.storage).run(arrays.whole_run(), stream);
+        return;
     }
-    reserve_between();
-    for (std::size_t k = 0; k < staged->stages.size(); ++k) {
-      const StageCells& s = lanes_of(k, sums(k));
-      const int number = static_cast<int>(k);
-      if (!s.once.cell.outs.empty())
-        nest_program((sums(k) ? once_summing : once)[k], s.once.cell, Structure{}, arithmetic)
-            .run(arrays.once_run(s, number), stream);
-      if (!s.before.cell.outs.empty())
-        nest_program((sums(k) ? before_summing : before)[k], s.before.cell, Structure{}, running)
-            .run(arrays.before_run(s, number), stream);
-      program(k).run(arrays.stage_run(s, number), plans[k], tolerance, stream);
-    }
-    if (!staged->after.cell.outs.empty() && outs_wanted)
-      nest_program(sums_in_lanes() ? after_summing.at(sum_parts).program : after, after_cell().cell, Structure{},
-                   running)
-          .run(arrays.after_run(after_cell()), stream);
   }
 
   // And back -----------------------------------------------------------------------------------------
 
   void report(SolveReport& report, GpuStream stream) {
     report = {};
-    for (std::size_t k = 0; k < plans.size(); ++k) {
+    for (std::size_t k = 0; k < execution.stages.size(); ++k) {
       StageReport r;
-      r.plan = plans[k].plan;
-      if (!runs_stepwise && arrays.rows > 0) {
+      r.plan = execution.stages[k].plan;
+      if (!execution.runs_stepwise && arrays.rows > 0) {
         const CudaOutcome o = program(k).outcome(stream);
-        const bool segmented = plans[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
+        const bool segmented = execution.stages[k].plan.strategy != Strategy::Sequential && r.plan.segment > 0;
         if (o.tile > 0) r.plan.segment = o.tile;
         r.iterations = o.rounds;
         r.repair_rounds = o.rounds;
@@ -423,13 +350,14 @@ struct CudaSolver::Impl {
   /// Why steps may be further off than `report` says, or null. Also of a run that is known to be off somewhere: it has
   /// to say where else it is.
   const char* unchecked(const SolveReport& report) {
-    if (runs_stepwise || arrays.rows == 0) return nullptr;
-    if (plans.size() > 1 && report.max_residual > 0) return "a later stage amplifies what the stages before it left";
+    if (execution.runs_stepwise || arrays.rows == 0) return nullptr;
+    if (execution.stages.size() > 1 && report.max_residual > 0)
+      return "a later stage amplifies what the stages before it left";
     // A scan's starts come from composed maps, which round by the largest state they pass: where a chain comes from
     // large states to small ones, or grows, that can be several tolerances (8e-6 was seen of h' = a*h + x in f32, |a|
     // up to 2).
-    for (std::size_t k = 0; k < plans.size() && running == arithmetic; ++k)
-      if (plans[k].plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(arrays.bound.sizes))
+    for (std::size_t k = 0; k < execution.stages.size() && running == arithmetic; ++k)
+      if (execution.stages[k].plan.strategy == Strategy::Scan && stages[k]->scans_in_one_pass(arrays.bound.sizes))
         return "composed maps were rounded by more than the tolerance";
     return nullptr;
   }
@@ -437,16 +365,17 @@ struct CudaSolver::Impl {
   /// After unchecked(): scans give way to segments, whose boundaries are checked; where there are none, all is walked.
   void replace_plans(const char* why) {
     bool scans = false;
-    for (std::size_t k = 0; k < plans.size(); ++k) {
-      if (plans[k].plan.strategy != Strategy::Scan || refusal(static_cast<int>(k), Strategy::Shooting)) continue;
+    const ExecutionRequest asked = request();
+    for (std::size_t k = 0; k < execution.stages.size(); ++k) {
+      if (execution.stages[k].plan.strategy != Strategy::Scan || cellc::refusal(asked, k, Strategy::Shooting)) continue;
       scans = true;
-      plans[k] =
-          forced_cuda_plan(structure.stages[k], shape(static_cast<int>(k)), gpu.facts(), Strategy::Shooting, solve);
-      plans[k].plan.reason = fmt::format("{}, so cut into segments whose boundaries are checked", why);
+      execution.stages[k] =
+          forced_cuda_plan(structure.stages[k], asked.stages[k].shape, asked.card, Strategy::Shooting, solve);
+      execution.stages[k].plan.reason = fmt::format("{}, so cut into segments whose boundaries are checked", why);
     }
-    for (std::size_t k = 0; k < plans.size() && !scans; ++k) {
-      plans[k] = {};
-      plans[k].plan.reason = fmt::format("{}, so run step by step", why);
+    for (std::size_t k = 0; k < execution.stages.size() && !scans; ++k) {
+      execution.stages[k] = {};
+      execution.stages[k].plan.reason = fmt::format("{}, so run step by step", why);
     }
   }
 
@@ -512,7 +441,7 @@ RunOutput CudaSolver::download(GpuStream stream) { return impl_->arrays.download
 std::optional<std::string> CudaSolver::refusal(int stage, Strategy strategy, const BoundRun& run) {
   impl_->arrays.bound.sizes = run.sizes;
   if (impl_->stages.empty()) impl_->use_storage(impl_->dtype);
-  return impl_->refusal(stage, strategy);
+  return cellc::refusal(impl_->request(), static_cast<std::size_t>(stage), strategy);
 }
 
 RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report) {

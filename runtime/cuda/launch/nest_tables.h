@@ -6,8 +6,6 @@
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
 #include "kernels-templates/host/host_nests.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
-// After the frame.
-#include "kernels-templates/host/host_nests.h"
 
 namespace cellc {
 

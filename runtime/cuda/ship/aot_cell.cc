@@ -12,6 +12,7 @@
 #include "compiler/plan/plan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/cuda/ship/aot_variants.h"
 #include "runtime/data/bind.h"
@@ -61,57 +62,81 @@ class AotBuilder {
 
   void run() {
     const StagedCell staged = split_stages(cell_, structure_);
-    const Dtype arithmetic = arithmetic_of(request_.dtype);
-    // As CudaSolver::upload: sixteen bits where nothing but the stage itself reads what it writes.
-    const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell_.outs.empty();
-    running_ = alone ? request_.dtype : arithmetic;
+    running_ = lane_storage(cell_, staged, request_.dtype);
     sizes_ = known_sizes();
     std::vector<std::unique_ptr<StageProgram>> programs;
-    std::string why;
-    for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-      const StageCells& stage = staged.stages[k];
-      const std::set<std::string> open = open_axes(stage);
-      if (!open.empty() && stage.channels.empty()) {
-        why = fmt::format("the stage {} has no channels of its own", names_of(stage));
-        break;
-      }
-      if (!open.empty())
-        throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}", names_of(stage),
-                                     fmt::join(options_for(open), " ")));
-      programs.push_back(
-          std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_, nullptr));
-      if (const auto refused = programs.back()->refusal(sizes_)) {
-        why = fmt::format("the stage {}: {}", names_of(stage), *refused);
-        break;
-      }
-    }
-    const bool runs_stepwise = !why.empty();
-    if (runs_stepwise) running_ = request_.dtype;
-    if (runs_stepwise && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
-      throw UsageError(
-          fmt::format("--solver {}: the cell is run step by step on a GPU: {}", to_string(request_.solver), why));
+    const ExecutionPlan plan = planned(staged, programs);
+    running_ = plan.storage;
+    if (plan.runs_stepwise && request_.solver != Strategy::Auto && request_.solver != Strategy::Sequential)
+      throw UsageError(fmt::format("--solver {}: the cell is run step by step on a GPU: {}", to_string(request_.solver),
+                                   plan.stepwise_reason));
     for (std::size_t k = 0; k < staged.stages.size() && request_.solver == Strategy::Scan; ++k)
-      if (const auto no = no_scan(structure_.stages[k], names_of(staged.stages[k])))
+      if (const auto no = no_scan(structure_.stages[k], name_of_stage(cell_, staged.stages[k].states)))
         throw UsageError("--solver scan: " + *no);
     describe();
-    if (runs_stepwise) {
-      to_.plan.push_back(fmt::format("all of the cell step by step, as row kernels: {}", why));
-      add_rows(to_.whole, cell_, structure_, running_, "rows", nullptr);
-    } else {
-      for (std::size_t k = 0; k < staged.stages.size(); ++k)
-        add_stage(staged.stages[k], static_cast<int>(k), *programs[k]);
-      if (!staged.after.cell.outs.empty()) {
-        to_.plan.push_back("outs, once all states are known");
-        add_rows(to_.after, staged.after.cell, Structure{}, running_, "after", &staged.after);
-      }
-    }
-    note_what_rows_read(staged, runs_stepwise);
+    for (std::size_t k = 0; k < staged.stages.size() && !plan.runs_stepwise; ++k) to_.stages.emplace_back();
+    for (const Pass& pass : plan.passes(staged, {}, true)) add(pass, staged, programs, plan);
+    note_what_rows_read(staged, plan.runs_stepwise);
     add_defaults();
     add_call_kernels();
-    finish(runs_stepwise);
+    finish(plan.runs_stepwise);
   }
 
  private:
+  /// What is decided whatever the shape of a call: storage, passes, and whether lanes can be compiled at all. Which
+  /// strategy a stage takes follows from the shape, so a call decides it (host_plan.h). Its lanes make no sums.
+  ExecutionPlan planned(const StagedCell& staged, std::vector<std::unique_ptr<StageProgram>>& programs) {
+    ExecutionRequest asked{cell_, structure_, staged};
+    asked.dtype = request_.dtype;
+    asked.card = card_.facts();
+    asked.rows = asked.longest = 1;
+    for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+      const StageCells& stage = staged.stages[k];
+      StageFacts& facts = asked.stages.emplace_back();
+      const std::set<std::string> open = open_axes(stage);
+      if (!open.empty() && stage.channels.empty()) {
+        facts.refusal = "it has no channels of its own";
+      } else if (!open.empty() && stepwise_reason(cell_, staged, asked.stages).empty()) {
+        throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}",
+                                     name_of_stage(cell_, stage.states), fmt::join(options_for(open), " ")));
+      }
+      programs.push_back(
+          std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_, nullptr));
+      if (open.empty()) facts = facts_of(*programs.back(), nullptr, sizes_, 1, 1, 1);
+    }
+    return plan_execution(asked);
+  }
+
+  void add(const Pass& pass, const StagedCell& staged, const std::vector<std::unique_ptr<StageProgram>>& programs,
+           const ExecutionPlan& plan) {
+    const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
+    switch (pass.kind) {
+      case PassKind::Once:
+        to_.plan.push_back(
+            fmt::format("values of params, for the stage {}", name_of_stage(cell_, staged.stages[k].states)));
+        add_rows(to_.stages[k].once, staged.stages[k].once.cell, Structure{}, pass.storage, fmt::format("once{}", k),
+                 &staged.stages[k].once);
+        return;
+      case PassKind::Before:
+        to_.plan.push_back(fmt::format("what the stage {} reads of other channels and steps",
+                                       name_of_stage(cell_, staged.stages[k].states)));
+        add_rows(to_.stages[k].before, staged.stages[k].before.cell, Structure{}, pass.storage,
+                 fmt::format("before{}", k), &staged.stages[k].before);
+        return;
+      case PassKind::Stage:
+        add_stage(staged.stages[k], static_cast<int>(k), *programs[k]);
+        return;
+      case PassKind::After:
+        to_.plan.push_back("outs, once all states are known");
+        add_rows(to_.after, staged.after.cell, Structure{}, pass.storage, "after", &staged.after);
+        return;
+      case PassKind::Whole:
+        to_.plan.push_back(fmt::format("all of the cell step by step, as row kernels: {}", plan.stepwise_reason));
+        add_rows(to_.whole, cell_, structure_, pass.storage, "rows", nullptr);
+        return;
+    }
+  }
+
   struct Group {
     std::string text;
     std::vector<std::string> uses;  ///< templates that stand at its head, beside the first two
@@ -167,14 +192,6 @@ class AotBuilder {
     for (const std::string& a : axes) options.push_back(fmt::format("--dim {}=N", a));
     return options;
   }
-  std::string names_of(const StageCells& stage) const {
-    std::string text;
-    for (const int u : stage.states)
-      if (cell_.symbol_of(cell_.updates[u]).lag_of < 0)
-        text += (text.empty() ? "{" : ", ") + cell_.symbol_of(cell_.updates[u]).name;
-    return text + "}";
-  }
-
   // Names and numbers --------------------------------------------------------------------------------
 
   std::string space_of(Dtype storage) const { return request_.prefix + "_" + to_string(storage); }
@@ -286,16 +303,7 @@ class AotBuilder {
   }
 
   void add_stage(const StageCells& stage, int k, StageProgram& program) {
-    AotStage& s = to_.stages.emplace_back();
-    const Dtype arithmetic = arithmetic_of(request_.dtype);
-    if (!stage.once.cell.outs.empty()) {
-      to_.plan.push_back(fmt::format("values of params, for the stage {}", names_of(stage)));
-      add_rows(s.once, stage.once.cell, Structure{}, arithmetic, fmt::format("once{}", k), &stage.once);
-    }
-    if (!stage.before.cell.outs.empty()) {
-      to_.plan.push_back(fmt::format("what the stage {} reads of other channels and steps", names_of(stage)));
-      add_rows(s.before, stage.before.cell, Structure{}, running_, fmt::format("before{}", k), &stage.before);
-    }
+    AotStage& s = to_.stages[static_cast<std::size_t>(k)];
     const StageProgram::Parts parts = program.parts(sizes_);
     s.tables = stage_tables(cell_, stage, *parts.step, *parts.step_with_transition, running_);
     s.tables.stage.warps = parts.stage->warps;
@@ -315,8 +323,8 @@ class AotBuilder {
     // A namespace for the stage, and inside it one for each set of macros that lanes or scans are compiled
     // with.
     const std::string place = fmt::format("stage{}", k), outside = space_of(running_) + "::" + place + "::";
-    std::string text = fmt::format("// The stage {}.\nnamespace {} {{\n\n{}\n{}\n", names_of(stage), place,
-                                   parts.step->text, parts.step_with_transition->text);
+    std::string text = fmt::format("// The stage {}.\nnamespace {} {{\n\n{}\n{}\n", name_of_stage(cell_, stage.states),
+                                   place, parts.step->text, parts.step_with_transition->text);
     std::map<std::string, std::string> inside;
     std::vector<std::string> order, kernels(s.variants.size()), used;
     std::vector<std::string> places(s.variants.size());
@@ -353,7 +361,7 @@ class AotBuilder {
       text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space, inside[space],
                           undefine(inside[space]));
     groups_[running_].text += text + fmt::format("}}  // namespace {}\n\n", place);
-    to_.plan.push_back(fmt::format("the stage {}, a lane a thread: {}", names_of(stage), s.what));
+    to_.plan.push_back(fmt::format("the stage {}, a lane a thread: {}", name_of_stage(cell_, stage.states), s.what));
     part_tables_.push_back(part_table);
   }
 

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "compiler/derive/fused_reductions.h"
 #include "runtime/cuda/device/offline_gpu.h"
-#include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/nest_program.h"
+#include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
@@ -45,51 +46,60 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
   OfflineGpu card(facts_of_architecture(architecture));
   const StagedCell staged = split_stages(cell, structure);
   const std::map<AxisId, std::int64_t> sizes = all_lengths(cell, dims);
-  const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell.outs.empty();
-  const Dtype arithmetic = arithmetic_of(dtype), storage = alone ? dtype : arithmetic;
-  NestOptions rows;
-  rows.source = source;
-  const auto names = [&](const StageCells& stage) {
-    std::string text;
-    for (const int u : stage.states) text += (text.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
-    return text;
+  const Dtype storage = lane_storage(cell, staged, dtype);
+  NestOptions nests;
+  nests.source = source;
+  const auto program_of = [&](const StageCells& stage, std::size_t k) {
+    return std::make_unique<StageProgram>(card, cell, stage, structure.stages[k].scannable, storage, source);
   };
-  std::vector<CudaUnit> units;
-  std::vector<PartialSum> made;
+  ExecutionRequest request{cell, structure, staged};
+  request.dtype = dtype;
+  request.card = card.facts();
+  request.rows = request.longest = steps;
+  std::vector<std::optional<FusedStage>> fused;
+  std::vector<std::unique_ptr<StageProgram>> plain, summing;
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-    const StageCells& plain = staged.stages[k];
-    StageProgram program(card, cell, plain, structure.stages[k].scannable, storage, source);
-    if (const auto why = program.refusal(sizes))
-      return {{fmt::format("the whole cell as row kernels, for the stage {{{}}}: {}", names(plain), *why),
-               NestProgram::emit(cell, structure, dtype, rows)}};
-    StageShape shape;
-    shape.sequences = 1;
-    shape.longest = shape.rows = steps;
-    shape.channels = program.channels(sizes);
-    shape.block = program.block(sizes);
-    shape.storage_bytes = program.storage_bytes();
-    const CudaPlan plan = choose_cuda_plan(structure.stages[k], shape, card.facts(), {});
-    // As CudaSolver has it: lanes that walk make sums.
-    const std::optional<FusedStage> summed = fuse_reductions(staged, static_cast<int>(k));
-    std::optional<StageProgram> summing;
-    if (summed && plan.plan.strategy == Strategy::Sequential)
-      summing.emplace(card, cell, summed->stage, structure.stages[k].scannable, storage, source);
-    const int parts = summing ? summing->sum_parts(sizes) : 0;
-    for (std::size_t i = 0; parts > 0 && i < summed->sums.size(); ++i) made.push_back({summed->sums[i], parts});
-    const StageCells& stage = parts > 0 ? summed->stage : plain;
-    const auto once = stage.once.cell.outs.empty() ? 0 : 1, before = stage.before.cell.outs.empty() ? 0 : 1;
-    if (once)
-      units.push_back({fmt::format("once, for the stage {{{}}}", names(stage)),
-                       NestProgram::emit(stage.once.cell, {}, arithmetic, rows)});
-    if (before)
-      units.push_back({fmt::format("before the stage {{{}}}", names(stage)),
-                       NestProgram::emit(stage.before.cell, {}, storage, rows)});
-    units.push_back(
-        {fmt::format("stage {{{}}}: {} ({})", names(stage), to_string(plan.plan.strategy), plan.plan.reason),
-         (parts > 0 ? *summing : program).unit(sizes, plan.plan, steps)});
+    fused.push_back(fuse_reductions(staged, static_cast<int>(k)));
+    plain.push_back(program_of(staged.stages[k], k));
+    summing.push_back(fused[k] ? program_of(fused[k]->stage, k) : nullptr);
+    request.stages.push_back(facts_of(*plain[k], summing[k].get(), sizes, 1, steps, steps));
   }
+  const ExecutionPlan plan = plan_execution(request);
+  std::vector<PartialSum> made;
+  for (std::size_t k = 0; k < staged.stages.size(); ++k)
+    for (std::size_t i = 0; plan.sum_parts[k] > 0 && i < fused[k]->sums.size(); ++i)
+      made.push_back({fused[k]->sums[i], plan.sum_parts[k]});
   const StatelessCell after = made.empty() ? staged.after : with_reduced_outs(staged.after, made);
-  if (!after.cell.outs.empty()) units.push_back({"outs", NestProgram::emit(after.cell, {}, storage, rows)});
+  std::vector<CudaUnit> units;
+  for (const Pass& pass : plan.passes(staged, fused, true)) {
+    const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
+    const std::string title = to_string(pass, cell, staged);
+    const auto add = [&](const CellGraph& graph, const Structure& of) {
+      units.push_back({title, NestProgram::emit(graph, of, pass.storage, nests)});
+    };
+    const StageCells* const stage = pass.stage < 0 ? nullptr : pass.fused ? &fused[k]->stage : &staged.stages[k];
+    switch (pass.kind) {
+      case PassKind::Once:
+        add(stage->once.cell, {});
+        break;
+      case PassKind::Before:
+        add(stage->before.cell, {});
+        break;
+      case PassKind::Stage: {
+        const StagePlan& by = plan.stages[k].plan;
+        units.push_back({fmt::format("{}: {} ({})", title, to_string(by.strategy), by.reason),
+                         (pass.fused ? summing : plain)[k]->unit(sizes, by, steps)});
+        break;
+      }
+      case PassKind::After:
+        add(after.cell, {});
+        break;
+      case PassKind::Whole:
+        units.push_back({fmt::format("{}, for {}", title, plan.stepwise_reason),
+                         NestProgram::emit(cell, structure, pass.storage, nests)});
+        break;
+    }
+  }
   return units;
 }
 

@@ -1,0 +1,177 @@
+#include "runtime/cuda/launch/plan_execution.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/data/bind.h"
+#include "runtime/data/errors.h"
+#include "runtime/strategy/choose_strategy.h"
+
+namespace cellc {
+
+namespace {
+
+/// The plan leaves no residual: exact maps in a single pass, or starts that one step back decides.
+bool is_exact(const Stage& stage, const StageFacts& facts, const CudaPlan& plan) {
+  if (plan.plan.strategy == Strategy::Sequential) return true;
+  if (stage.linear && stage.norm_bound && *stage.norm_bound == 0) return plan.plan.burn_in > 0;
+  return plan.plan.strategy == Strategy::Scan && facts.scans_in_one_pass;
+}
+
+/// A plan without a choice: every lane walks its whole sequence.
+CudaPlan sequential_for(std::string reason) {
+  CudaPlan plan;
+  plan.plan.reason = std::move(reason);
+  return plan;
+}
+
+CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) {
+  const Stage& stage = r.structure.stages[k];
+  const StageFacts& facts = r.stages[k];
+  const SolveOptions& solve = r.solve;
+  const bool pinned = !solve.plan.empty();
+  const Strategy strategy = pinned ? solve.plan[k].strategy : solve.solver;
+  if (r.rows == 0) return sequential_for("no steps");
+  if (tolerance <= 0)
+    return sequential_for("tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
+  if (strategy != Strategy::Auto) {
+    CudaPlan plan = forced_cuda_plan(stage, facts.shape, r.card, strategy, solve);
+    if (pinned) pin(plan, solve.plan[k], r.longest, solve);
+    return plan;
+  }
+  CudaPlan plan = choose_cuda_plan(stage, facts.shape, r.card, r.observed.empty() ? Observed{} : r.observed[k]);
+  if (solve.fixed_iterations) {
+    // What is chosen, as if it had been asked for: a plan that learns may find that rounds are no use.
+    const std::string reason = plan.plan.reason;
+    plan = forced_cuda_plan(stage, facts.shape, r.card, plan.plan.strategy, solve);
+    plan.plan.reason = reason;
+  }
+  if (!plan.fixed && !solve.fixed_iterations) plan.rounds = std::min(plan.rounds, most_rounds(solve));
+  plan.repairs = solve.repair && !solve.fixed_iterations;
+  return plan;
+}
+
+}  // namespace
+
+std::string name_of_stage(const CellGraph& cell, const std::vector<int>& updates) {
+  std::string names;
+  for (const int u : updates)
+    if (const Symbol& s = cell.symbol_of(cell.updates[u]); s.lag_of < 0) names += (names.empty() ? "" : ", ") + s.name;
+  return "{" + names + "}";
+}
+
+std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell& staged) {
+  const auto stage = [&] { return name_of_stage(cell, staged.stages[static_cast<std::size_t>(pass.stage)].states); };
+  switch (pass.kind) {
+    case PassKind::Once:
+      return "once, for the stage " + stage();
+    case PassKind::Before:
+      return "before the stage " + stage();
+    case PassKind::Stage:
+      return "stage " + stage();
+    case PassKind::After:
+      return "outs";
+    case PassKind::Whole:
+      return "the whole cell step by step, as nests";
+  }
+  throw std::logic_error("to_string: no such pass");
+}
+
+StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map<AxisId, std::int64_t>& sizes,
+                    std::int64_t sequences, std::int64_t longest, std::int64_t rows) {
+  StageFacts f;
+  f.refusal = program.refusal(sizes);
+  if (f.refusal) return f;
+  f.shape.sequences = sequences;
+  f.shape.longest = longest;
+  f.shape.rows = rows;
+  f.shape.channels = program.channels(sizes);
+  f.shape.block = program.block(sizes);
+  f.shape.storage_bytes = program.storage_bytes();
+  f.scans_in_one_pass = program.scans_in_one_pass(sizes);
+  if (summing) f.sum_parts = summing->sum_parts(sizes);
+  return f;
+}
+
+Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype) {
+  const bool alone = staged.stages.size() == 1 && staged.stages[0].before.cell.outs.empty() && cell.outs.empty();
+  return alone ? dtype : arithmetic_of(dtype);
+}
+
+std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages) {
+  for (std::size_t k = 0; k < stages.size(); ++k)
+    if (stages[k].refusal)
+      return fmt::format("the stage {}: {}", name_of_stage(cell, staged.stages[k].states), *stages[k].refusal);
+  return "";
+}
+
+std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Strategy strategy) {
+  if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
+  if (strategy == Strategy::Relaxation) return "relaxation runs on the CPU only in this version; use --device cpu";
+  const std::string name = name_of_stage(r.cell, r.structure.stages[k].states);
+  if (const auto& why = r.stages[k].refusal)
+    return fmt::format("the stage {} is run step by step on this device: {}", name, *why);
+  if (strategy == Strategy::Scan) return no_scan(r.structure.stages[k], name);
+  return std::nullopt;
+}
+
+ExecutionPlan plan_execution(const ExecutionRequest& r) {
+  const std::size_t count = r.structure.stages.size();
+  const SolveOptions& solve = r.solve;
+  if (!solve.plan.empty() && solve.plan.size() != count)
+    throw SolverError(fmt::format("the plan has {} stages, the cell {}", solve.plan.size(), count));
+  ExecutionPlan plan;
+  plan.rows = r.rows;
+  plan.stepwise_reason = stepwise_reason(r.cell, r.staged, r.stages);
+  plan.runs_stepwise = !plan.stepwise_reason.empty();
+  plan.storage = plan.runs_stepwise ? r.dtype : lane_storage(r.cell, r.staged, r.dtype);
+  plan.sum_parts.assign(count, 0);
+  const double tolerance = solve.tolerance.value_or(default_tolerance(r.dtype));
+  for (std::size_t k = 0; k < count; ++k) {
+    const Strategy strategy = solve.plan.empty() ? solve.solver : solve.plan[k].strategy;
+    if (const auto why = refusal(r, k, strategy)) throw SolverError(*why);
+    if (plan.runs_stepwise) {
+      if (strategy != Strategy::Sequential && strategy != Strategy::Auto)
+        throw SolverError(fmt::format("the cell is run step by step on this device: {}", plan.stepwise_reason));
+      plan.stages.push_back(sequential_for(plan.stepwise_reason));
+    } else {
+      plan.stages.push_back(plan_stage(r, k, tolerance));
+    }
+    CudaPlan& stage = plan.stages.back();
+    // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
+    stage.checks = (!r.on_device && plan.storage != arithmetic_of(r.dtype)) || solve.check_scans;
+    if (r.on_device && k + 1 < count && !plan.runs_stepwise && r.rows > 0 &&
+        !is_exact(r.structure.stages[k], r.stages[k], stage))
+      stage = sequential_for(
+          "later stages read this one, and nobody looks at the whole step afterwards: no residual is left");
+    // Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans
+    // run steps more than once, and would make sums anew each time.
+    if (!plan.runs_stepwise && r.rows > 0 && stage.plan.strategy == Strategy::Sequential)
+      plan.sum_parts[k] = r.stages[k].sum_parts;
+  }
+  return plan;
+}
+
+bool ExecutionPlan::fuses_any(bool outs_wanted) const {
+  return outs_wanted && std::any_of(sum_parts.begin(), sum_parts.end(), [](int parts) { return parts > 0; });
+}
+
+std::vector<Pass> ExecutionPlan::passes(const StagedCell& staged, const std::vector<std::optional<FusedStage>>& fused,
+                                        bool outs_wanted) const {
+  std::vector<Pass> all;
+  if (rows == 0) return all;
+  if (runs_stepwise) return {{PassKind::Whole, -1, false, storage}};
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) {
+    const bool fuse = fuses(k, outs_wanted);
+    const StageCells& s = fuse ? fused[k]->stage : staged.stages[k];
+    const int number = static_cast<int>(k);
+    if (!s.once.cell.outs.empty()) all.push_back({PassKind::Once, number, fuse, arithmetic_of(storage)});
+    if (!s.before.cell.outs.empty()) all.push_back({PassKind::Before, number, fuse, storage});
+    all.push_back({PassKind::Stage, number, fuse, storage});
+  }
+  if (!staged.after.cell.outs.empty() && outs_wanted) all.push_back({PassKind::After, -1, fuses_any(true), storage});
+  return all;
+}
+
+}  // namespace cellc

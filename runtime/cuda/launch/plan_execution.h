@@ -1,0 +1,102 @@
+#pragma once
+// Decides how a cell is run on a GPU, and gives that as a value: which passes there are, in which order, by which
+// strategy, in which storage, and why. Pure: the same request gives the same plan. It compiles nothing and asks no
+// device. Runs, prepared calls, `inspect` and ahead-of-time cells read their decisions here, so that they agree.
+//
+// Follows split_stages and fuse_reductions. Precedes every kernel: StageProgram and NestProgram run what is said here.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "compiler/derive/fused_reductions.h"
+#include "compiler/derive/stage_cells.h"
+#include "runtime/cuda/launch/choose_cuda_plan.h"
+#include "runtime/cuda/launch/stage_program.h"
+#include "runtime/data/array.h"
+#include "runtime/strategy/solve_options.h"
+
+namespace cellc {
+
+/// What a pass runs. Reductions over rows, steps whose nests exchange values between thread blocks, and exchanges
+/// between devices will be further kinds.
+enum class PassKind {
+  Once,    ///< values of params that a stage needs, one row of them
+  Before,  ///< what a stage reads of other channels and steps, for all rows
+  Stage,   ///< the lanes of a stage, by its strategy
+  After,   ///< outs, once all states are known
+  Whole,   ///< every step of the whole cell as nests, where a stage couples too much for one thread
+};
+
+struct Pass {
+  PassKind kind = PassKind::Stage;
+  int stage = -1;      ///< of Once, Before and Stage
+  bool fused = false;  ///< lanes also make the sums that follow (fused_reductions.h); of After: those sums are there
+  Dtype storage = Dtype::F32;
+  bool operator==(const Pass&) const = default;
+};
+/// "before the stage {h}"; `cell` and `staged` are those of the plan.
+std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell& staged);
+
+/// Names of states, as messages and plans call a stage: "{h, c}". Companions of lagged states are left out.
+std::string name_of_stage(const CellGraph& cell, const std::vector<int>& updates);
+
+/// What is known of a stage before any of its kernels is compiled for a device.
+struct StageFacts {
+  std::optional<std::string> refusal;  ///< why no thread can hold its lanes
+  StageShape shape;
+  int sum_parts = 0;  ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
+  bool scans_in_one_pass = false;
+};
+
+/// `summing`: the stage with its sums, or null. `longest`: steps of the longest sequence.
+StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map<AxisId, std::int64_t>& sizes,
+                    std::int64_t sequences, std::int64_t longest, std::int64_t rows);
+
+struct ExecutionRequest {
+  const CellGraph& cell;
+  const Structure& structure;
+  const StagedCell& staged;
+  Dtype dtype = Dtype::F32;
+  std::vector<StageFacts> stages{};
+  GpuFacts card{};
+  SolveOptions solve{};
+  std::vector<Observed> observed{};  ///< by stage, of earlier calls of this shape; empty: none
+  std::int64_t rows = 0, longest = 0;
+  /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
+  /// no residual.
+  bool on_device = false;
+};
+
+struct ExecutionPlan {
+  Dtype storage = Dtype::F32;    ///< of rows between the passes
+  bool runs_stepwise = false;    ///< one pass, PassKind::Whole
+  std::string stepwise_reason;   ///< which stage is why, and why
+  std::vector<CudaPlan> stages;  ///< by stage; with reasons
+  std::vector<int> sum_parts;    ///< by stage: parts of each sum that its lanes make; 0: they make none
+  std::int64_t rows = 0;
+
+  bool fuses(std::size_t stage, bool outs_wanted) const { return outs_wanted && sum_parts[stage] > 0; }
+  bool fuses_any(bool outs_wanted) const;
+  /// In the order in which they run. `outs_wanted`: outs are made (callers may leave them out after planning).
+  std::vector<Pass> passes(const StagedCell& staged, const std::vector<std::optional<FusedStage>>& fused,
+                           bool outs_wanted) const;
+};
+
+/// Storage of rows on a device if the cell is run in lanes: 16 bits where nothing but the stage itself reads what it
+/// writes. What a second stage or an out would read was rounded, so they get arithmetic precision.
+Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype);
+
+/// Why the cell runs step by step, all of it as nests: the first stage whose lanes no thread can hold. Empty: it does
+/// not.
+std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages);
+
+/// Why a stage cannot be run by a strategy on a GPU; nothing: it can.
+std::optional<std::string> refusal(const ExecutionRequest& request, std::size_t stage, Strategy strategy);
+
+/// Throws SolverError where a forced or pinned strategy is refused, with the reason.
+ExecutionPlan plan_execution(const ExecutionRequest& request);
+
+}  // namespace cellc
