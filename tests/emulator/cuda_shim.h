@@ -2,7 +2,6 @@
 // variables, barriers, warp intrinsics and atomics; shim_math.h has the functions, shim_vectors.h the
 // vector types. What is missing here is missing on purpose until a kernel needs it.
 #pragma once
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +11,12 @@
 #include <utility>
 
 #include "shim_interface.h"
+
+// C's own <math.h>: that of libstdc++ would be a sixth of what compiling a kernel takes. Its overloads are in
+// shim_math.h.
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
+#include <math.h>
+#undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 
 // The emulator looks for these two attributes in the preprocessed text (host_compiler.cc): a kernel gets an
 // entry that unpacks its arguments; what is shared lies in the object's thread-local segment, which is
@@ -24,7 +29,8 @@
 #define __managed__
 #define __grid_constant__
 #define __launch_bounds__(...)
-#define __forceinline__ inline __attribute__((always_inline))
+// Not by force: without optimisation a kernel would be compiled twice as long, and with it the compiler knows better.
+#define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))

@@ -138,10 +138,18 @@ bool guard(void* page) {
   ++cuts;
   return true;
 }
+
+/// Frames of all threads at the same place of a page would share the few lines of a cache that belong to it.
+constexpr std::size_t kColours = 16, kColourBytes = 256;
+std::size_t next_colour() {
+  static std::atomic<std::size_t> number{0};
+  return number++ % kColours * kColourBytes;
+}
 }  // namespace
 
-Fiber::Fiber(std::size_t stack_bytes) : context_(std::make_unique<Context>()) {
+Fiber::Fiber(std::size_t stack_bytes) : colour_(next_colour()), context_(std::make_unique<Context>()) {
   const std::size_t page = page_bytes();
+  stack_bytes += kColours * kColourBytes;
   bytes_ = (stack_bytes + page - 1) / page * page + page;
   memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory_ != MAP_FAILED) {
@@ -166,7 +174,7 @@ void Fiber::start(void (*entry)(void*), void* argument) {
   __asan_unpoison_memory_region(static_cast<char*>(memory_) + page_bytes(), bytes_ - page_bytes());
   context_->fake_inside = nullptr;
 #endif
-  context_->prepare(static_cast<char*>(memory_) + bytes_, this);
+  context_->prepare(static_cast<char*>(memory_) + bytes_ - colour_, this);
 }
 
 void Fiber::run() {

@@ -31,6 +31,7 @@ class Fiber {
   void* memory_ = nullptr;
   std::size_t bytes_ = 0;  ///< with the guard below
   bool cut_ = false;       ///< the guard is a mapping of its own
+  std::size_t colour_;     ///< bytes at the top that are left out
   struct Context;          ///< of where registers are kept; by platform
   std::unique_ptr<Context> context_;
   void (*entry_)(void*) = nullptr;

@@ -63,7 +63,9 @@ GridRun::~GridRun() {
 
 template <class T>
 void GridRun::shuffle(std::vector<T>& items) {
-  if (job_.shuffled) std::shuffle(items.begin(), items.end(), random_);
+  if (!job_.shuffled) return;
+  for (std::size_t left = items.size(); left > 1; --left)
+    std::swap(items[left - 1], items[(random_() >> 32) * left >> 32]);
 }
 
 // ---- blocks ----
@@ -90,6 +92,7 @@ void GridRun::admit() {
     block->static_shared.assign(job_.static_shared_bytes, static_cast<char>(kUnwritten));
     block->warps.resize((count + 31) / 32);
     block->threads = std::vector<Thread>(count);
+    block->states.assign(count, State::Ready);
     for (unsigned i = 0; i < count; ++i) {
       Thread& thread = block->threads[i];
       thread.view.thread = {i % job_.block.x, i / job_.block.x % job_.block.y, i / job_.block.x / job_.block.y};
@@ -102,6 +105,7 @@ void GridRun::admit() {
       thread.run = this;
       thread.block = block.get();
       thread.number = i;
+      thread.state = &block->states[i];
       thread.fiber = pool_.take();
       thread.fiber->start(&thread_main, &thread);
       block->warps[i / 32].existing |= 1u << (i % 32);
@@ -164,9 +168,8 @@ bool GridRun::round() {
     // A block keeps its turn for a while: exchanging static shared memory costs more than a pass.
     for (int passes = 0; passes < kPassesPerTurn && pass(*block); ++passes)
       if (job_.shuffled && chance(2)) break;
-    const bool all_wait = std::all_of(block->threads.begin(), block->threads.end(), [](const Thread& thread) {
-      return thread.state != State::Ready && thread.state != State::Yielded;
-    });
+    const bool all_wait = std::all_of(block->states.begin(), block->states.end(),
+                                      [](State state) { return state != State::Ready && state != State::Yielded; });
     if (block->exited < block->threads.size() && all_wait)
       throw DeviceError("emulator: kernel " + job_.name + ": deadlock, no thread of a block can go on; " +
                         who_waits(*block));
@@ -185,24 +188,23 @@ bool GridRun::is_behind(const Thread& thread) const {
 }
 
 bool GridRun::pass(Block& block) {
-  std::vector<Thread*> order;
-  for (auto& thread : block.threads)
-    if (thread.state == State::Ready || thread.state == State::Yielded) order.push_back(&thread);
-  shuffle(order);
+  order_.clear();
+  for (std::size_t i = 0; i < block.states.size(); ++i)
+    if (block.states[i] == State::Ready || block.states[i] == State::Yielded) order_.push_back(&block.threads[i]);
+  shuffle(order_);
   const bool some_are_ahead =
-      std::any_of(order.begin(), order.end(), [&](const Thread* thread) { return !is_behind(*thread); });
-  for (Thread* thread : order) {
+      std::any_of(order_.begin(), order_.end(), [&](const Thread* thread) { return !is_behind(*thread); });
+  for (Thread* thread : order_) {
     if (job_.shuffled && chance(8)) continue;  // some fall behind by whole rounds
     if (some_are_ahead && is_behind(*thread) && !chance(kPassesBehind)) continue;
     running_ = thread;
-    thread->state = State::Ready;
+    *thread->state = State::Ready;
     *job_.current = &thread->view;
     thread->fiber->resume();
     running_ = nullptr;
     if (!error_.empty()) throw DeviceError(error_ + lines_of(error_site_));
   }
-  return std::any_of(block.threads.begin(), block.threads.end(),
-                     [](const Thread& thread) { return thread.state == State::Ready; });
+  return std::find(block.states.begin(), block.states.end(), State::Ready) != block.states.end();
 }
 
 void GridRun::thread_main(void* argument) {
@@ -215,7 +217,7 @@ void GridRun::thread_main(void* argument) {
 void GridRun::exit_thread() {
   Thread& thread = *running_;
   Block& block = *thread.block;
-  thread.state = State::Exited;
+  *thread.state = State::Exited;
   thread.copies.clear();
   ++block.exited;
   block.cluster_arrivals -= thread.cluster_arrivals;  // from now on it counts as arrived, wherever the others are
@@ -230,7 +232,7 @@ void GridRun::exit_thread() {
   }
   const unsigned first = thread.number / 32 * 32;
   for (unsigned lane = 0; lane < 32 && first + lane < block.threads.size(); ++lane)
-    if (const Thread& other = block.threads[first + lane]; other.state == State::AtWarp && (other.mask & bit)) {
+    if (const Thread& other = block.threads[first + lane]; *other.state == State::AtWarp && (other.mask & bit)) {
       set_error("ends while lane " + std::to_string(other.view.lane) + " waits for it at " + other.waits_for);
       return;
     }
@@ -238,7 +240,7 @@ void GridRun::exit_thread() {
 
 void GridRun::leave(State state, const char* waits_for) {
   Thread& thread = *running_;
-  thread.state = state;
+  *thread.state = state;
   thread.waits_for = waits_for;
   thread.calls_since_yield = 0;
   thread.fiber->leave();
@@ -300,7 +302,7 @@ int GridRun::barrier(int id, int threads, cellc_emulator::BarrierKind kind, int 
   barrier.arrived = 0;
   barrier.result = barrier.accumulated;
   for (Thread& other : block.threads)
-    if (other.state == State::AtBarrier && other.barrier_id == id) other.state = State::Ready;
+    if (*other.state == State::AtBarrier && other.barrier_id == id) *other.state = State::Ready;
   const int result = barrier.result;
   if (job_.shuffled) leave(State::Ready, "");
   return result;
@@ -396,7 +398,7 @@ unsigned long long GridRun::warp(cellc_emulator::WarpKind kind, unsigned mask, u
     return thread.result;
   }
   complete_warp(block, warp, thread.number / 32 * 32, mask);
-  thread.state = State::Ready;
+  *thread.state = State::Ready;
   if (job_.shuffled) leave(State::Ready, "");
   return thread.result;
 }
@@ -419,7 +421,7 @@ void GridRun::complete_warp(Block& block, Warp& warp, unsigned first, unsigned m
       thread.result = thread.source < 32 && (mask & 1u << thread.source) ? lanes[thread.source].value : ~0ull;
     else
       thread.result = thread.warp_kind == WarpKind::Sum ? sum : thread.warp_kind == WarpKind::Max ? most : votes;
-    thread.state = State::Ready;
+    *thread.state = State::Ready;
   }
   warp.waiting &= ~mask;
 }
@@ -487,8 +489,8 @@ std::string GridRun::who_waits(const Block& block) const {
   std::string text = at_index("block", position.x, position.y, position.z) + ":";
   std::map<std::tuple<State, std::string, const void*>, int> counts;
   for (const Thread& thread : block.threads) {
-    const bool waits = thread.state != State::Exited && thread.state != State::Ready;
-    ++counts[{thread.state, waits ? thread.waits_for : "", waits ? thread.site : nullptr}];
+    const bool waits = *thread.state != State::Exited && *thread.state != State::Ready;
+    ++counts[{*thread.state, waits ? thread.waits_for : "", waits ? thread.site : nullptr}];
   }
   const char* separator = " ";
   for (const auto& [what, count] : counts) {

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -57,6 +56,21 @@ struct GridJob {
 
 const cellc_emulator::Services* grid_services();
 
+/// splitmix64: schedules ask for a number at every turn, and most launches are over before std::mt19937_64 is seeded.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t operator()() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
 class GridRun {
  public:
   GridRun(const GridJob& job, FiberPool& pool, DeviceMemory& memory);
@@ -86,7 +100,7 @@ class GridRun {
   bool fault(int signal, const void* address, const void* site);
 
  private:
-  enum class State { Ready, Yielded, AtBarrier, AtWarp, Exited };
+  enum class State : unsigned char { Ready, Yielded, AtBarrier, AtWarp, Exited };
   struct Copy {
     char* to;
     const char* from;
@@ -100,7 +114,7 @@ class GridRun {
     Block* block = nullptr;
     unsigned number = 0;  ///< in the block
     std::unique_ptr<Fiber> fiber;
-    State state = State::Ready;
+    State* state = nullptr;  ///< in its block
     const char* waits_for = "";
     const void* site = nullptr;  ///< in the kernel, of its last request
     int barrier_id = 0;
@@ -126,6 +140,7 @@ class GridRun {
   };
   struct Block {
     std::vector<Thread> threads;
+    std::vector<State> states;  ///< of the threads, side by side: every pass looks at all of them
     std::vector<Warp> warps;
     std::array<Barrier, 16> barriers{};
     std::vector<char> static_shared;               ///< while another block runs
@@ -160,11 +175,12 @@ class GridRun {
   const GridJob& job_;
   FiberPool& pool_;
   DeviceMemory& memory_;
-  std::mt19937_64 random_;
+  Random random_;
   std::vector<std::unique_ptr<Block>> blocks_;  ///< resident
   std::uint64_t next_ = 0, total_ = 0;
   Block* loaded_ = nullptr;  ///< whose static shared memory lies in place
   Thread* running_ = nullptr;
+  std::vector<Thread*> order_;  ///< of a pass
   std::uint64_t progress_ = 0, steps_ = 0, clock_ = 0;
   std::string error_;
   const void* error_site_ = nullptr;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kShimFiles[] = {"cuda_shim.h", "shim_interface.h", "shim_math.h", "shim_vectors.h"};
+constexpr const char* kShimFiles[] = {"cuda_shim.h", "shim_interface.h", "shim_math.h", "shim_vectors.h", "cmath"};
 // Raise with every change of add_entries().
 constexpr const char* kFormat = "1";
 

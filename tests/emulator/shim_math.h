@@ -14,6 +14,66 @@ constexpr std::enable_if_t<std::is_integral_v<A> && std::is_integral_v<B>, std::
   using T = std::common_type_t<A, B>;
   return T(a) < T(b) ? T(b) : T(a);
 }
+
+// What the library's <cmath> would add to C.
+#undef isnan
+#undef isinf
+#undef isfinite
+#undef signbit
+constexpr bool isnan(float x) { return __builtin_isnan(x); }
+constexpr bool isnan(double x) { return __builtin_isnan(x); }
+constexpr bool isinf(float x) { return __builtin_isinf(x); }
+constexpr bool isinf(double x) { return __builtin_isinf(x); }
+constexpr bool isfinite(float x) { return __builtin_isfinite(x); }
+constexpr bool isfinite(double x) { return __builtin_isfinite(x); }
+constexpr bool signbit(float x) { return __builtin_signbit(x); }
+constexpr bool signbit(double x) { return __builtin_signbit(x); }
+// Without these C would take a float for a double, and abs() would take it for an int.
+constexpr float abs(float x) { return __builtin_fabsf(x); }
+constexpr double abs(double x) { return __builtin_fabs(x); }
+constexpr int abs(int x) { return x < 0 ? -x : x; }
+constexpr long abs(long x) { return x < 0 ? -x : x; }
+constexpr long long abs(long long x) { return x < 0 ? -x : x; }
+#define CELLC_OF_FLOAT(name) \
+  inline float name(float x) { return name##f(x); }
+CELLC_OF_FLOAT(acos)
+CELLC_OF_FLOAT(acosh)
+CELLC_OF_FLOAT(asin)
+CELLC_OF_FLOAT(asinh)
+CELLC_OF_FLOAT(atan)
+CELLC_OF_FLOAT(atanh)
+CELLC_OF_FLOAT(cbrt)
+CELLC_OF_FLOAT(ceil)
+CELLC_OF_FLOAT(cos)
+CELLC_OF_FLOAT(cosh)
+CELLC_OF_FLOAT(erf)
+CELLC_OF_FLOAT(erfc)
+CELLC_OF_FLOAT(exp)
+CELLC_OF_FLOAT(exp2)
+CELLC_OF_FLOAT(expm1)
+CELLC_OF_FLOAT(fabs)
+CELLC_OF_FLOAT(floor)
+CELLC_OF_FLOAT(log)
+CELLC_OF_FLOAT(log10)
+CELLC_OF_FLOAT(log1p)
+CELLC_OF_FLOAT(log2)
+CELLC_OF_FLOAT(rint)
+CELLC_OF_FLOAT(round)
+CELLC_OF_FLOAT(sin)
+CELLC_OF_FLOAT(sinh)
+CELLC_OF_FLOAT(sqrt)
+CELLC_OF_FLOAT(tan)
+CELLC_OF_FLOAT(tanh)
+CELLC_OF_FLOAT(trunc)
+#undef CELLC_OF_FLOAT
+inline float atan2(float y, float x) { return atan2f(y, x); }
+inline float copysign(float x, float y) { return copysignf(x, y); }
+inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
+inline float fmax(float x, float y) { return fmaxf(x, y); }
+inline float fmin(float x, float y) { return fminf(x, y); }
+inline float fmod(float x, float y) { return fmodf(x, y); }
+inline float pow(float x, float y) { return powf(x, y); }
+
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }

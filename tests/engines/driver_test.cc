@@ -17,6 +17,7 @@
 #include "runtime/build/compile_driver.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/data/bind.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -217,10 +218,14 @@ TEST_P(Driver, SameBitsAsTheEngine) {
   text << file.rdbuf();
   const SourceText source(GetParam(), text.str());
   Diagnostics diagnostics;
+  // A run in turns makes a wide type and one of 16 bits.
+  turns::Turn turn;
+  std::vector<Dtype> dtypes = turn.of(std::vector{Dtype::F32, Dtype::F64});
+  for (const Dtype narrow : turn.of(std::vector{Dtype::BF16, Dtype::F16})) dtypes.push_back(narrow);
   for (const CellGraph& each : lower_all(parse(source, diagnostics), diagnostics)) {
     const AnalysedCell analysed = analyse_text(source, each.name);
     const CellGraph& cell = analysed.cell;
-    for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16, Dtype::F16}) {
+    for (const Dtype dtype : dtypes) {
       CompileOptions options{.dtype = dtype, .own_products = true};
       const Program program = Program::compile(cell, analysed.structure, options);
       const CompiledDriver driver = compile_driver(cell, analysed.structure, options);

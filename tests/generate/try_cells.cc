@@ -14,12 +14,15 @@ std::uint64_t number_from(const char* text, std::uint64_t otherwise) {
 
 }  // namespace
 
-Seeds::Seeds(std::uint64_t otherwise) {
+Seeds::Seeds(std::uint64_t otherwise, turns::Part part) {
   const char *seed = std::getenv("CELLC_SEED"), *cells = std::getenv("CELLC_CELLS");
   first_given = seed != nullptr;
   count_given = cells != nullptr;
-  first = number_from(seed, 1);
-  count = number_from(cells, otherwise);
+  whole = !first_given && !count_given && part.of == 1;
+  if (first_given || count_given) part = {};
+  const std::uint64_t begin = otherwise * part.number / part.of, end = otherwise * (part.number + 1) / part.of;
+  first = number_from(seed, 1 + begin);
+  count = number_from(cells, end - begin);
 }
 
 std::string describe_failure(std::uint64_t seed, const std::string& text, const std::string& why,

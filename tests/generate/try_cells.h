@@ -4,13 +4,17 @@
 #include <functional>
 #include <string>
 
+#include "tests/main/turns.h"
+
 namespace cellc::generate {
 
-/// The environment's CELLC_CELLS seeds from CELLC_SEED on; without it `count` from 1 on.
+/// The environment's CELLC_CELLS seeds from CELLC_SEED on; without it `count` from 1 on, of which a run in turns makes
+/// a part.
 struct Seeds {
-  explicit Seeds(std::uint64_t count);
+  explicit Seeds(std::uint64_t count, turns::Part part = {});
   std::uint64_t first, count;
   bool first_given, count_given;
+  bool whole;  ///< all that are usual, and no others
 };
 
 /// For a cell that fails because of `why`: the smallest that still fails, and how to run it again. `failure`

@@ -22,6 +22,7 @@
 #include "tests/gpu/aot_on_device.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/needed_lengths.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -176,6 +177,8 @@ INSTANTIATE_TEST_SUITE_P(Examples, AotFiles, testing::ValuesIn(oracle::names_of(
                          [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Examples, AotModules, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
+CELLC_ONE_IN(6, "Examples/AotFiles");
+CELLC_ONE_IN(4, "Examples/AotModules");
 
 /// The head of a file says what it is.
 TEST(AotFile, SaysWhatItCameFrom) {

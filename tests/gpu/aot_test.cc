@@ -18,6 +18,7 @@
 #include "tests/gpu/aot_on_device.h"
 #include "tests/gpu/fixtures.h"
 #include "tests/gpu/needed_lengths.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -116,6 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
                          testing::Values("01_para_gru", "03_gru", "06_sru", "08_gilr", "13_s6", "34_narx3",
                                          "39_kalman1", "e_mamba_mixer", "x06_kalman2", "x15_qrnn2"),
                          [](const auto& info) { return std::string(info.param); });
+CELLC_ONE_IN(2, "Examples/Shipped");
 
 /// A default that is a number is kept in the storage type, as an array in its place would be. (0.3 is none that 16 bits
 /// hold.)

@@ -10,6 +10,7 @@
 
 #include "compiler/front_end.h"
 #include "tests/gpu/strategy_matrix.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -45,7 +46,10 @@ void expect_agreement(const MatrixCell& cell, const std::vector<Setting>& settin
   EXPECT_EQ(runs, planned_runs(*device.gpu, cell, settings));
 }
 
-TEST_P(CudaStrategies, AgreeWithOracle) { expect_agreement(matrix_cells()[GetParam()], wide_settings_of(GetParam())); }
+/// A run in turns makes one setting of a cell, by every strategy that the cell admits.
+TEST_P(CudaStrategies, AgreeWithOracle) {
+  expect_agreement(matrix_cells()[GetParam()], turns::Turn().of(wide_settings_of(GetParam())));
+}
 TEST_P(CudaNarrowStrategies, AgreeWithOracle) {
   expect_agreement(matrix_cells()[GetParam()], narrow_settings_of(GetParam()));
 }
@@ -53,6 +57,7 @@ TEST_P(CudaNarrowStrategies, AgreeWithOracle) {
 std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return matrix_cells()[info.param].name; }
 INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::Range<std::size_t>(0, matrix_cells().size()), name_of);
 INSTANTIATE_TEST_SUITE_P(Examples, CudaNarrowStrategies, testing::ValuesIn(narrow_cells()), name_of);
+CELLC_ONE_IN(3, "Examples/CudaNarrowStrategies");
 
 // What the matrix amounts to. Each test above makes as many runs as are counted here; a cell that comes to
 // refuse a strategy, and a setting or a length that is lost, show. More runs than that: write the new figures
@@ -150,53 +155,59 @@ TEST(CudaScan, ShortSequencesAreOnTheCardAsAWhole) {
 }
 
 /// Long sequences of few channels stream through the blocks: along time, by rows, and entry by entry.
-TEST(CudaScan, LongSequencesOfFewChannelsStream) {
+using ScanStreams = testing::TestWithParam<std::pair<Dtype, std::int64_t>>;
+
+TEST_P(ScanStreams, OfFewChannelsAndManySteps) {
+  const auto [dtype, channels] = GetParam();
   const oracle::Example& file = oracle::example_named("08_gilr");
   const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
-  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
-    oracle::Random random(18);
-    for (const std::int64_t channels : {1, 2, 3, 4, 8}) {
-      // Ten pieces a multiprocessor, and at most one transition for 16 of them and one more. The oracle takes seconds
-      // for what four of them need.
-      if (channels > 1 && dtype != Dtype::F32) continue;
-      Device device = open_device(channels == 1 ? 1 : 48);
-      // A card needs a million steps to stream, and the oracle seconds for each.
-      if (!device.emulator && (channels == 3 || dtype != Dtype::F32)) continue;
-      CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
-      // 4480 steps a piece of one channel; 16 bits hold twice as many, 64 half.
-      const std::int64_t steps = 10 * device.gpu->facts().multiprocessors * 9600 / channels + 1237;
-      Trial::Options with{.dtype = dtype,
-                          .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}),
-                          .steps = static_cast<int>(steps)};
-      with.starts_given = true;
-      with.f64_tolerance = 1e-11;
-      const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
-      for (const bool packed : {false, true}) {
-        // Three sequences want as many transitions for each channel; scan_test.cc packs streams.
-        if (packed && channels > 1) continue;
-        const std::vector<std::int64_t> lengths =
-            packed ? std::vector<std::int64_t>{17, 0, steps} : std::vector<std::int64_t>{steps};
-        const Binding binding = trial.bound(lengths, packed, 1);
-        SolveOptions options;
-        options.solver = Strategy::Scan;
-        SolveReport report;
-        const RunOutput output = solver.run(binding.run, options, report);
-        SCOPED_TRACE(
-            fmt::format("{} channels, {}, {}", channels, to_string(dtype), packed ? "packed" : "one sequence"));
-        ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
-        EXPECT_TRUE(report.converged);
-        if (packed) continue;
-        // What says that it was a stream: pieces of seven warps, or by rows of three.
-        const std::int64_t steps_of_a_thread = channels == 1   ? 5 * 16 / static_cast<std::int64_t>(size_of(dtype))
-                                               : channels == 2 ? 18
-                                               : channels == 3 ? 16
-                                                               : 48;
-        const std::int64_t parts = 32 / (channels == 3 ? 2 : channels);
-        EXPECT_EQ(report.stages[0].plan.segment, (channels < 4 ? 7 : 3) * parts * steps_of_a_thread);
-      }
-    }
+  // Ten pieces a multiprocessor, and at most one transition for 16 of them and one more. The oracle takes seconds for
+  // what four of them need.
+  Device device = open_device(channels == 1 ? 1 : 48);
+  if (!device.emulator && (channels == 3 || dtype != Dtype::F32))
+    GTEST_SKIP() << "a card needs a million steps to stream, and the oracle seconds for each";
+  CudaSolver solver(*device.gpu, cell.graph, cell.structure, dtype, &file.source);
+  oracle::Random random(18);
+  // 4480 steps a piece of one channel; 16 bits hold twice as many, 64 half.
+  const std::int64_t steps = 10 * device.gpu->facts().multiprocessors * 9600 / channels + 1237;
+  Trial::Options with{.dtype = dtype,
+                      .sizes = oracle::axis_lengths(cell.oracle, {channels, 2, 2, 2}),
+                      .steps = static_cast<int>(steps)};
+  with.starts_given = true;
+  with.f64_tolerance = 1e-11;
+  const Trial trial(cell.graph, cell.oracle, file.ranges, random, with);
+  for (const bool packed : {false, true}) {
+    // Three sequences want as many transitions for each channel; scan_test.cc packs streams.
+    if (packed && channels > 1) continue;
+    const std::vector<std::int64_t> lengths =
+        packed ? std::vector<std::int64_t>{17, 0, steps} : std::vector<std::int64_t>{steps};
+    const Binding binding = trial.bound(lengths, packed, 1);
+    SolveOptions options;
+    options.solver = Strategy::Scan;
+    SolveReport report;
+    const RunOutput output = solver.run(binding.run, options, report);
+    SCOPED_TRACE(packed ? "packed" : "one sequence");
+    ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
+    EXPECT_TRUE(report.converged);
+    if (packed) continue;
+    // What says that it was a stream: pieces of seven warps, or by rows of three.
+    const std::int64_t steps_of_a_thread = channels == 1   ? 5 * 16 / static_cast<std::int64_t>(size_of(dtype))
+                                           : channels == 2 ? 18
+                                           : channels == 3 ? 16
+                                                           : 48;
+    const std::int64_t parts = 32 / (channels == 3 ? 2 : channels);
+    EXPECT_EQ(report.stages[0].plan.segment, (channels < 4 ? 7 : 3) * parts * steps_of_a_thread);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(CudaScan, ScanStreams,
+                         testing::Values(std::pair{Dtype::F32, 1}, std::pair{Dtype::F32, 2}, std::pair{Dtype::F32, 3},
+                                         std::pair{Dtype::F32, 4}, std::pair{Dtype::F32, 8}, std::pair{Dtype::F64, 1},
+                                         std::pair{Dtype::BF16, 1}),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", to_string(info.param.first), info.param.second);
+                         });
+CELLC_ONE_IN(4, "CudaScan/ScanStreams");
 
 /// Kernels of lanes are told in 32 bits how far a channel's entries lie apart; where that is not enough whole steps are
 /// run.

@@ -7,6 +7,7 @@
 
 #include "runtime/data/errors.h"
 #include "tests/gpu/call_setting.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -18,9 +19,10 @@ class DeviceCalls : public testing::TestWithParam<std::string> {};
 TEST_P(DeviceCalls, AgreeWithOracle) {
   Device device = open_device();
   const Example& file = oracle::example_named(GetParam());
+  const std::vector<Dtype> dtypes = turns::Turn().of(std::vector{Dtype::F32, Dtype::BF16});
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
-    for (const Dtype dtype : {Dtype::F32, Dtype::BF16}) {
+    for (const Dtype dtype : dtypes) {
       oracle::Random random(57);
       Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 67};
       if (on_card()) with.narrow_tolerance = 1e-4;  // tanh.approx there

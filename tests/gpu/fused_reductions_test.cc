@@ -15,6 +15,7 @@
 #include "runtime/data/bind.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -111,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(CudaLanes, FusedReductions,
                          [](const auto& info) {
                            return fmt::format("{}_{}", std::get<0>(info.param), to_string(std::get<1>(info.param)));
                          });
+CELLC_ONE_IN(3, "CudaLanes/FusedReductions");
 
 // What nobody reads is not written: no memory is taken for the states, and the outs are the same.
 TEST(FusedReductionsOfACall, LeaveStatesWhereTheyAre) {

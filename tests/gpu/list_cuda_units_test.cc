@@ -10,6 +10,7 @@
 #include "runtime/data/bind.h"
 #include "tests/emulator/emulator.h"
 #include "tests/gpu/fixtures.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -133,7 +134,7 @@ TEST_F(CudaUnitsPtx, EveryUnitCompiles) {
     compile(analyse_text(SourceText("test.cell", text)), "sm_90", Dtype::F32, {}, kUnitSteps);
   // Sums of lanes: of a warp, of several, of two lanes a thread.
   const AnalysedCell sums = analyse_text(SourceText("test.cell", kSums));
-  for (const char* const architecture : {"sm_80", "sm_90", "sm_100"})
+  for (const char* const architecture : turns::Turn().of(std::vector{"sm_80", "sm_90", "sm_100"}))
     for (const Dtype dtype : {Dtype::F32, Dtype::F64})
       for (const auto& [d, n] :
            std::vector<std::pair<std::int64_t, std::int64_t>>{{64, 16}, {3, 96}, {2048, 16}, {1024, 64}})

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/gpu/scan_runner.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -330,6 +331,8 @@ TEST(Scan, StepsThatComeBackFromInfinity) {
     runner.check(c);
   }
 }
+
+CELLC_ONE_IN(3, "Scan");
 
 }  // namespace
 }  // namespace cellc

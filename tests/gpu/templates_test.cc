@@ -11,6 +11,7 @@
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "tests/gpu/fixtures.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -151,13 +152,13 @@ GpuSource alone(const std::string& name, const std::string& storage) {
 class TemplatesTest : public WithNvrtc, public testing::WithParamInterface<std::string> {};
 
 TEST_P(TemplatesTest, CompilesAloneWithTheStubCell) {
-  // Every storage and every architecture once: all twelve pairs would take minutes.
+  // Every storage and every architecture once: all twelve pairs would take minutes. A run in turns compiles one.
   const std::vector<std::tuple<const char*, const char*, CompiledKind>> settings = {
       {"F32", "sm_90", CompiledKind::Cubin},
       {"F64", "sm_100", CompiledKind::Ptx},
       {"F16", "sm_90", CompiledKind::Ptx},
       {"BF16", "sm_80", CompiledKind::Ptx}};
-  for (const auto& [storage, architecture, kind] : settings) {
+  for (const auto& [storage, architecture, kind] : turns::Turn().of(settings)) {
     try {
       const CompiledKernels kernels = compile_cuda(alone(GetParam(), storage), architecture, kind);
       if (kUses.contains(GetParam())) {
