@@ -151,10 +151,10 @@ BENCHMARK(gru)->Args({1024, 8})->Args({1024, 512})->Unit(benchmark::kMicrosecond
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::vector<std::pair<Op, std::string>> functions = {
-      {Op::Exp, "exp"},           {Op::Log, "log"},         {Op::Sin, "sin"},     {Op::Cos, "cos"},
-      {Op::Tanh, "tanh"},         {Op::Sigmoid, "sigmoid"}, {Op::Silu, "silu"},   {Op::Gelu, "gelu"},
-      {Op::Softplus, "softplus"}, {Op::Erf, "erf"},         {Op::Rsqrt, "rsqrt"}, {Op::Pow, "pow"}};
+  std::vector<std::pair<Op, std::string>> functions;
+#define CELLC_CALL(Name, text, ...) \
+  if (cellc::llvm_math::has_function(Op::Name)) functions.emplace_back(Op::Name, #text);
+#include "compiler/graph/ops.def"
   for (const bool f64 : {false, true}) {
     for (const auto& [op, name] : functions) {
       benchmark::RegisterBenchmark(fmt::format("{}/{}", name, f64 ? "f64" : "f32").c_str(),

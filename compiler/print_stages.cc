@@ -26,34 +26,6 @@ std::string axes_text(const Graph& g, const std::vector<AxisId>& axes) {
   return "[" + text + "]";
 }
 
-std::string op_name(Op op) {
-  if (is_elementwise(op)) return op_info(op).name;
-  switch (op) {
-    case Op::Constant:
-      return "Constant";
-    case Op::Size:
-      return "Size";
-    case Op::Read:
-      return "Read";
-    case Op::Eye:
-      return "Eye";
-    case Op::OneHot:
-      return "OneHot";
-    case Op::ReduceSum:
-      return "ReduceSum";
-    case Op::ReduceMax:
-      return "ReduceMax";
-    case Op::Softmax:
-      return "Softmax";
-    case Op::MaxShare:
-      return "MaxShare";
-    case Op::Reindex:
-      return "Reindex";
-    default:
-      return "Surrogate";
-  }
-}
-
 const char* kind_text(SymbolKind k) {
   return k == SymbolKind::State ? "state" : k == SymbolKind::Input ? "input" : "param";
 }
@@ -192,7 +164,7 @@ std::string flops_per_step(const CellGraph& cell) {
   for (NodeId id : reachable(g, roots)) {
     const Node& n = g[id];
     const bool reduces = !n.bound.empty();
-    if (!reduces && (!is_elementwise(n.op) || n.op == Op::StopGradient)) continue;
+    if (!reduces && (!is_elementwise(n.op) || op_info(n.op).cost == Cost::Free)) continue;
     std::int64_t number = n.op == Op::Softmax || n.op == Op::MaxShare ? 4 : 1;  // maximum, exp or ==, sum, division
     std::vector<AxisId> symbolic;
     for (AxisId a : reduces ? g[n.args[0]].axes : n.axes) {

@@ -6,17 +6,15 @@
 // that is tied to a column replaces the axis by the column; a reindexing moves the row side of an
 // identity; a literal index turns an identity into a one-hot factor.
 //
-// Kinks (documented in docs/language.md): relu'(0) = 0, abs'(0) = sign(0) = 0; max and min at a
-// tie give the slope to their first operand; clip has slope 1 on the closed interval; a maximum
-// over an axis shares the slope among equal entries. What is not taken, by `where` or at a kink, has no
-// part in the slope, also where its own is infinite or no number. Comparisons and sign have slope 0, or
-// with SlopeRule::Structural an opaque one: a factor that depends on what they depend on and cancels
-// against nothing, so that no dependence is lost.
+// The slopes of operators that work entry by entry are formulas (derivative_rules.cc). A maximum over an axis shares
+// the slope among equal entries. What is not taken, by `where` or at a kink, has no part in the slope, also where its
+// own is infinite or no number. Comparisons and sign have slope 0, or with SlopeRule::Structural an opaque one: a
+// factor that depends on what they depend on and cancels against nothing, so that no dependence is lost.
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <map>
 
+#include "compiler/analysis/derivative_rules.h"
 #include "compiler/analysis/jacobian.h"
 #include "compiler/graph/simplify.h"
 
@@ -143,16 +141,12 @@ class Differentiator {
     if (!fresh) it->second = op(Op::Add, {it->second, coefficient});
   }
 
-  /// Stands for the slope of a step. It must be none of the cell's own values: sign(h)/sign(h - 1) would
-  /// cancel against them. The number is one that nobody writes.
-  NodeId opaque(NodeId node) { return op(Op::Sin, {op(Op::Add, {node, number(0.7310585786300049)})}); }
-
   /// May the value be infinite or no number where what it reads is finite? Operands precede their users.
   bool may_be_singular(NodeId node) {
     for (NodeId id = static_cast<NodeId>(singular_.size()); id < g_.size(); ++id) {
       const Op o = g_[id].op;
-      bool result = o == Op::Pow || o == Op::Exp || o == Op::Log || o == Op::Sqrt || o == Op::Rsqrt;
-      if (o == Op::Div) {
+      bool result = is_elementwise(o) && op_info(o).values == ValueKind::Singular;
+      if (o == Op::Div) {  // by what is known not to be zero?
         const Node& below = g_[g_[id].args[1]];
         result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
       }
@@ -171,104 +165,17 @@ class Differentiator {
     const Node& n = g_[node];
     const NodeId zero = number(0);
     NodeId chosen = kNoNode;
-    switch (n.op) {
-      case Op::Where:
-        if (i == 1) chosen = op(Op::Where, {n.args[0], coefficient, zero});
-        if (i == 2) chosen = op(Op::Where, {n.args[0], zero, coefficient});
-        break;
-      case Op::Min:
-      case Op::Max:
-      case Op::Relu:
-      case Op::Clip:
-        chosen = op(Op::Where, {slope, coefficient, zero});
-        break;
-      case Op::ReduceMax:
-        chosen = op(Op::Where, {slope, times(slope, coefficient), zero});
-        break;  // equal entries share it
-      default:
-        break;
+    if (n.op == Op::Where) {
+      if (i == 1) chosen = op(Op::Where, {n.args[0], coefficient, zero});
+      if (i == 2) chosen = op(Op::Where, {n.args[0], zero, coefficient});
+    } else if (n.op == Op::ReduceMax) {  // equal entries share it
+      chosen = op(Op::Where, {slope, times(slope, coefficient), zero});
+    } else if (slope_formula(n.op, i).chooses()) {
+      chosen = op(Op::Where, {slope, coefficient, zero});
     }
     if (chosen == kNoNode) return times(slope, coefficient);
     chooses_ = true;
     return chosen;
-  }
-
-  /// ∂node/∂(its i-th operand), elementwise.
-  NodeId slope(NodeId node, int i) {
-    const Node& n = g_[node];
-    const NodeId x = n.args[0];
-    const bool structural = rule_ == SlopeRule::Structural;
-    switch (n.op) {
-      case Op::Add:
-        return number(1);
-      case Op::Sub:
-        return number(i == 0 ? 1 : -1);
-      case Op::Neg:
-        return number(-1);
-      case Op::Mul:
-        return n.args[1 - i];
-      case Op::Div:
-        return i == 0 ? op(Op::Div, {number(1), n.args[1]}) : op(Op::Neg, {op(Op::Div, {node, n.args[1]})});
-      case Op::Pow: {
-        const NodeId y = n.args[1];
-        if (i == 1) return times(node, op(Op::Log, {x}));
-        if (g_[y].op == Op::Constant) return times(y, op(Op::Pow, {x, number(g_[y].number - 1)}));
-        return times(y, op(Op::Pow, {x, op(Op::Sub, {y, number(1)})}));
-      }
-      case Op::Square:
-        return times(number(2), x);
-      case Op::Exp:
-        return node;
-      case Op::Log:
-        return op(Op::Div, {number(1), x});
-      case Op::Sqrt:
-        return op(Op::Div, {number(0.5), node});
-      case Op::Rsqrt:
-        return times(number(-0.5), op(Op::Pow, {node, number(3)}));
-      case Op::Sin:
-        return op(Op::Cos, {x});
-      case Op::Cos:
-        return op(Op::Neg, {op(Op::Sin, {x})});
-      case Op::Tanh:
-        return op(Op::Sub, {number(1), op(Op::Square, {node})});
-      case Op::Sigmoid:
-        return times(node, op(Op::Sub, {number(1), node}));
-      case Op::Silu: {
-        const NodeId s = op(Op::Sigmoid, {x});
-        return op(Op::Add, {s, times(node, op(Op::Sub, {number(1), s}))});
-      }
-      case Op::Gelu: {
-        const NodeId cdf = times(number(0.5), op(Op::Add, {number(1), op(Op::Erf, {times(number(M_SQRT1_2), x)})}));
-        const NodeId pdf =
-            times(number(1 / std::sqrt(2 * M_PI)), op(Op::Exp, {times(number(-0.5), op(Op::Square, {x}))}));
-        return op(Op::Add, {cdf, times(x, pdf)});
-      }
-      case Op::Softplus:
-        return op(Op::Sigmoid, {x});
-      case Op::Erf:
-        return times(number(M_2_SQRTPI), op(Op::Exp, {op(Op::Neg, {op(Op::Square, {x})})}));
-      case Op::Abs:
-        return op(Op::Sign, {x});
-      case Op::Relu:
-        return op(Op::Gt, {x, number(0)});
-      case Op::Max:
-        return op(i == 0 ? Op::Ge : Op::Lt, {x, n.args[1]});
-      case Op::Min:
-        return op(i == 0 ? Op::Le : Op::Gt, {x, n.args[1]});
-      case Op::Clip: {
-        const NodeId low = n.args[1], high = n.args[2];
-        if (i == 0) return times(op(Op::Le, {low, x}), op(Op::Le, {x, high}));
-        if (i == 1) return times(op(Op::Lt, {x, low}), op(Op::Le, {low, high}));
-        return op(Op::Gt, {op(Op::Max, {x, low}), high});
-      }
-      case Op::Where:
-        if (i == 0) return structural ? opaque(node) : number(0);
-        return op(Op::Where, {n.args[0], number(i == 1 ? 1 : 0), number(i == 2 ? 1 : 0)});
-      case Op::StopGradient:
-        return number(1);
-      default:
-        return structural ? opaque(node) : number(0);  // comparisons and sign
-    }
   }
 
   Terms derive(NodeId node) {
@@ -339,15 +246,21 @@ class Differentiator {
         if (inner) result = *inner;
         return result;
       }
-      default:
+      case Op::Constant:
+      case Op::Size:
+      case Op::Eye:
+      case Op::OneHot:
+      case Op::MaxShare:  // which entries are the largest jumps
+        return result;
+#define CELLC_OP(Name, ...) case Op::Name:
+#include "compiler/graph/ops.def"
         break;
     }
-    if (!is_elementwise(n.op)) return result;
     for (int i = 0; i < static_cast<int>(n.args.size()); ++i) {
       const Terms* inner = of(n.args[i]);
       if (!inner) continue;
       // The same operand twice (h*h) is met at both places; each contributes its own slope.
-      const NodeId factor = slope(node, i);
+      const NodeId factor = slope_of(g_, node, i, rule_);
       for (const auto& [identities, coefficient] : *inner)
         add(result, identities, chained(node, i, factor, coefficient));
     }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "compiler/analysis/range_rules.h"
 #include "compiler/analysis/structure_rules.h"
 
 namespace cellc {
@@ -15,25 +16,12 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kLargest = std::numeric_limits<double>::max();
 
-struct Interval {
-  double low = -kInf, high = kInf;
-};
-
 // What is no number bounds nothing, and a value that overflows here may be finite: exp(800) is beyond
 // f64, but 1/exp(800) is not zero, nor is exp(800) - exp(801).
 Interval sound(Interval x) {
   if (std::isnan(x.low) || std::isnan(x.high)) return {};
   return {std::min(x.low, kLargest), std::max(x.high, -kLargest)};
 }
-
-double product(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
-
-Interval times(Interval a, Interval b) {
-  const double p[] = {product(a.low, b.low), product(a.low, b.high), product(a.high, b.low), product(a.high, b.high)};
-  return {*std::min_element(p, p + 4), *std::max_element(p, p + 4)};
-}
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 }  // namespace
 
@@ -60,14 +48,9 @@ class IntervalEvaluator {
  private:
   Interval at(NodeId n) const { return memo_.at(n); }
 
-  Interval monotone(NodeId n, double (*f)(double)) const {
-    const Interval x = at(g_[n].args[0]);
-    return {f(x.low), f(x.high)};
-  }
-
   Interval of(NodeId id) {
     const Node& n = g_[id];
-    auto x = [&](int i) { return at(n.args[i]); };
+    const auto x = [&](int i) { return at(n.args[i]); };
     switch (n.op) {
       case Op::Constant:
         return {n.number, n.number};
@@ -80,93 +63,6 @@ class IntervalEvaluator {
         const auto& range = cell_.symbols[n.symbol].range;
         return range ? Interval{range->low, range->high} : Interval{};
       }
-      case Op::Add:
-        return {x(0).low + x(1).low, x(0).high + x(1).high};
-      case Op::Sub: {
-        return {x(0).low - x(1).high, x(0).high - x(1).low};
-      }
-      case Op::Neg:
-        return {-x(0).high, -x(0).low};
-      case Op::Mul: {
-        // v·(1 − v) as a product of intervals would lose the maximum of 1/4.
-        for (int i = 0; i < 2; ++i) {
-          const Node& other = g_[n.args[1 - i]];
-          if (other.op == Op::Sub && g_.is_constant(other.args[0], 1) && other.args[1] == n.args[i]) {
-            const Interval v = x(i);
-            auto f = [](double t) { return product(t, 1 - t); };
-            const double ends[] = {f(v.low), f(v.high)};
-            const bool inside = v.low <= 0.5 && v.high >= 0.5;
-            return {std::min(ends[0], ends[1]), inside ? 0.25 : std::max(ends[0], ends[1])};
-          }
-        }
-        return times(x(0), x(1));
-      }
-      case Op::Div: {
-        const Interval d = x(1);
-        if (d.low <= 0 && d.high >= 0) return {};
-        return times(x(0), {1 / d.high, 1 / d.low});
-      }
-      case Op::Square: {
-        const Interval v = x(0);
-        const double a = product(v.low, v.low), b = product(v.high, v.high);
-        return {v.low <= 0 && v.high >= 0 ? 0 : std::min(a, b), std::max(a, b)};
-      }
-      case Op::Pow: {
-        const double e = g_[n.args[1]].number;
-        if (g_[n.args[1]].op == Op::Constant && e == std::round(e) && e > 0) {
-          const Interval v = x(0);
-          if (std::fmod(e, 2) != 0 || v.low >= 0) return {std::pow(v.low, e), std::pow(v.high, e)};
-          return {0, std::pow(std::max(-v.low, v.high), e)};
-        }
-        return x(0).low > 0 ? Interval{0, kInf} : Interval{};
-      }
-      case Op::Exp:
-        return monotone(id, [](double v) { return std::exp(v); });
-      case Op::Log:
-        return x(0).low > 0 ? Interval{std::log(x(0).low), std::log(x(0).high)} : Interval{};
-      case Op::Sqrt:
-        return {x(0).low > 0 ? std::sqrt(x(0).low) : 0, x(0).high > 0 ? std::sqrt(x(0).high) : 0};
-      case Op::Rsqrt:
-        return x(0).low > 0 ? Interval{1 / std::sqrt(x(0).high), 1 / std::sqrt(x(0).low)} : Interval{0, kInf};
-      case Op::Sin:
-      case Op::Cos:
-      case Op::Sign:
-        return {-1, 1};
-      case Op::Erf:
-        return monotone(id, [](double v) { return std::erf(v); });
-      case Op::Tanh:
-        return monotone(id, [](double v) { return std::tanh(v); });
-      case Op::Sigmoid:
-        return monotone(id, sigmoid);
-      case Op::Softplus:
-        return monotone(id, [](double v) { return v > 700 ? v : std::log1p(std::exp(v)); });
-      case Op::Relu:
-        return monotone(id, [](double v) { return std::max(v, 0.0); });
-      case Op::Silu:
-      case Op::Gelu:
-        return {-0.2785, std::max(x(0).high, 0.0)};  // both have their minimum above -0.2785
-      case Op::Abs: {
-        const Interval v = x(0);
-        if (v.low >= 0) return v;
-        if (v.high <= 0) return {-v.high, -v.low};
-        return {0, std::max(-v.low, v.high)};
-      }
-      case Op::Min:
-        return {std::min(x(0).low, x(1).low), std::min(x(0).high, x(1).high)};
-      case Op::Max:
-        return {std::max(x(0).low, x(1).low), std::max(x(0).high, x(1).high)};
-      case Op::Clip:
-        return {std::min(std::max(x(0).low, x(1).low), x(2).low), std::min(std::max(x(0).high, x(1).high), x(2).high)};
-      case Op::Lt:
-      case Op::Le:
-      case Op::Gt:
-      case Op::Ge:
-      case Op::Eq:
-      case Op::Ne:
-        return {0, 1};
-      case Op::Where:
-        return {std::min(x(1).low, x(2).low), std::max(x(1).high, x(2).high)};
-      case Op::StopGradient:
       case Op::Surrogate:
       case Op::Reindex:
       case Op::ReduceMax:
@@ -184,8 +80,29 @@ class IntervalEvaluator {
         }
         return times(x(0), count);
       }
+#define CELLC_OP(Name, ...) case Op::Name:
+#include "compiler/graph/ops.def"
+        return entry_by_entry(n);
     }
     return {};
+  }
+
+  Interval entry_by_entry(const Node& n) const {
+    // v·(1 − v) as a product of intervals would lose the maximum of 1/4.
+    if (n.op == Op::Mul) {
+      for (int i = 0; i < 2; ++i) {
+        const Node& other = g_[n.args[1 - i]];
+        if (other.op != Op::Sub || !g_.is_constant(other.args[0], 1) || other.args[1] != n.args[i]) continue;
+        const Interval v = at(n.args[i]);
+        const auto f = [](double t) { return product(t, 1 - t); };
+        const double ends[] = {f(v.low), f(v.high)};
+        const bool inside = v.low <= 0.5 && v.high >= 0.5;
+        return {std::min(ends[0], ends[1]), inside ? 0.25 : std::max(ends[0], ends[1])};
+      }
+    }
+    Interval x[3];
+    for (std::size_t i = 0; i < n.args.size(); ++i) x[i] = at(n.args[i]);
+    return range_of(n.op, x);
   }
 
   const CellGraph& cell_;

@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "compiler/analysis/derivative_rules.h"
 #include "compiler/analysis/structure_rules.h"
 #include "compiler/graph/simplify.h"
 
@@ -66,7 +67,8 @@ bool steps(const CellGraph& cell) {
   for (const StateUpdate& u : cell.updates) roots.push_back(u.value);
   for (NodeId id : reachable(cell.graph, roots)) {
     const Op op = cell.graph[id].op;
-    if (is_elementwise(op) && (op_info(op).slope == Slope::Step || op == Op::Where || op == Op::Sign)) return true;
+    if (!is_elementwise(op)) continue;
+    if (const Slope slope = op_info(op).slope; slope == Slope::Step || slope == Slope::Select) return true;
   }
   return false;
 }
@@ -292,6 +294,18 @@ class Analyser {
     if (!r.linear) blame_nonlinear(view, number);
   }
 
+  /// Of affine operands: are the slopes by what moves free of what moves?
+  static bool is_affine(const Node& n, std::unordered_map<NodeId, int>& degree) {
+    for (int i = 0; i < static_cast<int>(n.args.size()); ++i) {
+      if (!degree[n.args[i]]) continue;
+      const Formula& slope = slope_formula(n.op, i);
+      if (slope.jumps() || slope.reads_value()) return false;
+      for (int k = 0; k < static_cast<int>(n.args.size()); ++k)
+        if (degree[n.args[k]] && slope.reads_operand(k)) return false;
+    }
+    return true;
+  }
+
   // The innermost place where states stop entering affinely: operands affine, result not.
   void blame_nonlinear(const StageView& view, int number) {
     std::set<std::uint32_t> told;
@@ -299,30 +313,13 @@ class Analyser {
       std::unordered_map<NodeId, int> degree;  // 0 free, 1 affine, 2 neither
       for (NodeId id : own_part({cell_.updates[u].value}, number)) {
         const Node& n = g_[id];
-        int top = 0, moving = 0;
-        for (NodeId a : n.args) top = std::max(top, degree[a]), moving += degree[a] > 0;
+        int top = 0;
+        for (NodeId a : n.args) top = std::max(top, degree[a]);
         int d = top;
         if (n.op == Op::Read)
           d = 1;
         else if (top == 1 && is_elementwise(n.op)) {
-          switch (n.op) {
-            case Op::Add:
-            case Op::Sub:
-            case Op::Neg:
-            case Op::StopGradient:
-              break;
-            case Op::Mul:
-              d = moving > 1 ? 2 : 1;
-              break;
-            case Op::Div:
-              d = degree[n.args[1]] ? 2 : 1;
-              break;
-            case Op::Where:
-              d = degree[n.args[0]] ? 2 : 1;
-              break;
-            default:
-              d = 2;
-          }
+          d = is_affine(n, degree) ? 1 : 2;
         } else if (top == 1 && (n.op == Op::Softmax || n.op == Op::ReduceMax || n.op == Op::MaxShare)) {
           d = 2;
         } else if (top == 1 && n.op == Op::Surrogate) {

@@ -330,8 +330,7 @@ class LaneWriter {
       }
       int most = 0;
       for (int k = 0; k < s.arity; ++k) most = std::max(most, depth_[static_cast<std::size_t>(s.args[k])]);
-      const bool plain = s.op == Op::Add || s.op == Op::Sub || s.op == Op::Mul || s.op == Op::Neg;
-      depth_[i] = most == 0 ? 0 : most + (plain ? 1 : 8);
+      depth_[i] = most == 0 ? 0 : most + (op_info(s.op).cost == Cost::Basic ? 1 : 8);
     }
   }
 
@@ -482,72 +481,94 @@ class LaneWriter {
     return fmt::format("Real({})", value);
   }
 
+  /// Of two products the one that comes late is fused, so that nothing but the fma waits for it; left to itself the
+  /// compiler takes either.
+  std::optional<Text> fused(const Scalar& s) const {
+    int late = s.args[0], other = s.args[1];
+    if (depth(other) > depth(late)) std::swap(late, other);
+    if (scalar(late).op != Op::Mul || !inlined(late) || scalar(other).op != Op::Mul || !inlined(other) ||
+        depth(late) == 0)
+      return std::nullopt;
+    std::vector<int> of = ordered_factors(late);
+    const int last = of.back();
+    of.pop_back();
+    return Text{fmt::format("cellc::fma({}, {}, {})", product(of).text, texts_[static_cast<std::size_t>(last)].text,
+                            texts_[static_cast<std::size_t>(other)].text),
+                kPrimary, ""};
+  }
+
+  Text binary(const Scalar& s, int precedence) const {
+    return {fmt::format("{} {} {}", operand(s, 0, precedence), op_info(s.op).text, operand(s, 1, precedence + 1)),
+            precedence, ""};
+  }
+
+  Text comparison(const Scalar& s) const {
+    const std::string condition = fmt::format("{} {} {}", operand(s, 0, kSum), op_info(s.op).text, operand(s, 1, kSum));
+    return {"(" + condition + " ? Real(1) : Real(0))", kPrimary, condition};
+  }
+
+  Text selection(const Scalar& s) const {
+    const Text& c = texts_[static_cast<std::size_t>(s.args[0])];
+    const std::string condition = c.condition.empty() ? operand(s, 0, kSum) + " != Real(0)" : c.condition;
+    return {"(" + condition + " ? " + operand(s, 1, kSum) + " : " + operand(s, 2, kSum) + ")", kPrimary, ""};
+  }
+
+  /// Of a function of math.cuh.
+  Text call(const Scalar& s) const {
+    if (s.op == Op::Sigmoid)
+      if (auto text = scaled_gate(s, "scaled_sigmoid", "cellc::kSigmoidScale")) return *text;
+    if (s.op == Op::Tanh)
+      if (auto text = scaled_gate(s, "scaled_tanh", "cellc::kTanhScale")) return *text;
+    std::string args;
+    for (int k = 0; k < s.arity; ++k) args += (k ? ", " : "") + operand(s, k, kSum);
+    return {fmt::format("cellc::{}({})", op_info(s.op).text, args), kPrimary, ""};
+  }
+
   Text expression(int i) const {
     const Scalar& s = scalar(i);
-    const auto binary = [&](const char* sign, int precedence) -> Text {
-      return {operand(s, 0, precedence) + sign + operand(s, 1, precedence + 1), precedence, ""};
-    };
-    const auto comparison = [&](const char* sign) -> Text {
-      const std::string condition = operand(s, 0, kSum) + sign + operand(s, 1, kSum);
-      return {"(" + condition + " ? Real(1) : Real(0))", kPrimary, condition};
-    };
     switch (s.op) {
       case Op::Constant:
         return {number(s.number), kPrimary, ""};
       case Op::Read:
         return {read(s.entry), kPrimary, ""};
-      case Op::Add: {
-        // Of two products the one that comes late is fused, so that nothing but the fma waits for it; left to
-        // itself the compiler takes either.
-        int late = s.args[0], other = s.args[1];
-        if (depth(other) > depth(late)) std::swap(late, other);
-        if (scalar(late).op != Op::Mul || !inlined(late) || scalar(other).op != Op::Mul || !inlined(other) ||
-            depth(late) == 0)
-          return binary(" + ", kSum);
-        std::vector<int> of = ordered_factors(late);
-        const int last = of.back();
-        of.pop_back();
-        return {fmt::format("cellc::fma({}, {}, {})", product(of).text, texts_[static_cast<std::size_t>(last)].text,
-                            texts_[static_cast<std::size_t>(other)].text),
-                kPrimary, ""};
-      }
+      case Op::Add:
+        if (auto text = fused(s)) return *text;
+        return binary(s, kSum);
       case Op::Sub:
-        return binary(" - ", kSum);
+        return binary(s, kSum);
       case Op::Mul:
         return product(factors(i));
-      case Op::Sigmoid:
-        if (auto text = scaled_gate(s, "scaled_sigmoid", "cellc::kSigmoidScale")) return *text;
-        break;
-      case Op::Tanh:
-        if (auto text = scaled_gate(s, "scaled_tanh", "cellc::kTanhScale")) return *text;
-        break;
       case Op::Div:
-        return binary(" / ", kProduct);
+        return binary(s, kProduct);
       case Op::Neg:
         return {"-" + operand(s, 0, kPrimary), kSign, ""};
       case Op::Lt:
-        return comparison(" < ");
       case Op::Le:
-        return comparison(" <= ");
       case Op::Gt:
-        return comparison(" > ");
       case Op::Ge:
-        return comparison(" >= ");
       case Op::Eq:
-        return comparison(" == ");
       case Op::Ne:
-        return comparison(" != ");
-      case Op::Where: {
-        const Text& c = texts_[static_cast<std::size_t>(s.args[0])];
-        const std::string condition = c.condition.empty() ? operand(s, 0, kSum) + " != Real(0)" : c.condition;
-        return {"(" + condition + " ? " + operand(s, 1, kSum) + " : " + operand(s, 2, kSum) + ")", kPrimary, ""};
-      }
-      default:
-        break;
+        return comparison(s);
+      case Op::Where:
+        return selection(s);
+#define CELLC_CUDA_Inline(Name)  // above
+#define CELLC_CUDA_Function(Name) case Op::Name:
+#define CELLC_OP(Name, text, arity, slope, values, cost, bits, zero, range, llvm, cuda, ...) CELLC_CUDA_##cuda(Name)
+#include "compiler/graph/ops.def"
+        return call(s);
+      case Op::StopGradient:
+      case Op::Size:
+      case Op::Eye:
+      case Op::OneHot:
+      case Op::ReduceSum:
+      case Op::ReduceMax:
+      case Op::Softmax:
+      case Op::MaxShare:
+      case Op::Reindex:
+      case Op::Surrogate:
+        break;  // a scalar is none of these
     }
-    std::string args;
-    for (int k = 0; k < s.arity; ++k) args += (k ? ", " : "") + operand(s, k, kSum);
-    return {fmt::format("cellc::{}({})", op_info(s.op).text, args), kPrimary, ""};
+    throw std::logic_error(fmt::format("emit_cuda_lane: a {} of '{}'", op_name(s.op), cell_.name));
   }
 
   std::string read(const SymbolEntry& e) const {

@@ -130,6 +130,7 @@ class NestEmitter {
   Text value(NodeId id);
   std::string operand(NodeId id);
   Text expression(const Node& n);
+  std::string call(const Node& n);
   std::string position_value(const Node& n);
   std::string literal(double value) const;
 

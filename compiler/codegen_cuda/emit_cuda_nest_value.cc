@@ -60,28 +60,46 @@ std::string NestEmitter::operand(NodeId id) {
 }
 
 NestEmitter::Text NestEmitter::expression(const Node& n) {
-  if (!is_elementwise(n.op)) throw std::logic_error("emit: a structural node in a nest");
-  const OpInfo& info = op_info(n.op);
-  if (n.op == Op::Where) {
-    return {fmt::format("({} != Real(0) ? {} : {})", operand(n.args[0]), operand(n.args[1]), operand(n.args[2])),
-            false};
-  }
-  if (info.call) {
-    std::string list;
-    for (const NodeId a : n.args) list += (list.empty() ? "" : ", ") + value(a).text;
-    return {fmt::format("cellc::{}({})", info.text, list), false};
-  }
-  if (info.arity == 1) return {fmt::format("-{}", operand(n.args[0])), true};
-  const std::string text = fmt::format("{} {} {}", operand(n.args[0]), info.text, operand(n.args[1]));
+  const auto sign = [&](const char* text) {
+    return fmt::format("{} {} {}", operand(n.args[0]), text, operand(n.args[1]));
+  };
   switch (n.op) {
     case Op::Add:
     case Op::Sub:
     case Op::Mul:
     case Op::Div:
-      return {text, true};
-    default:
-      return {fmt::format("({} ? Real(1) : Real(0))", text), false};
+      return {sign(op_info(n.op).text), true};
+    case Op::Neg:
+      return {fmt::format("-{}", operand(n.args[0])), true};
+    case Op::Lt:
+    case Op::Le:
+    case Op::Gt:
+    case Op::Ge:
+    case Op::Eq:
+    case Op::Ne:
+      return {fmt::format("({} ? Real(1) : Real(0))", sign(op_info(n.op).text)), false};
+    case Op::Where:
+      return {fmt::format("({} != Real(0) ? {} : {})", operand(n.args[0]), operand(n.args[1]), operand(n.args[2])),
+              false};
+    case Op::StopGradient:
+      break;                     // the plan has none
+#define CELLC_CUDA_Inline(Name)  // above
+#define CELLC_CUDA_Function(Name) case Op::Name:
+#define CELLC_OP(Name, text, arity, slope, values, cost, bits, zero, range, llvm, cuda, ...) CELLC_CUDA_##cuda(Name)
+#include "compiler/graph/ops.def"
+      return {call(n), false};
+#define CELLC_NODE(Name) case Op::Name:
+#include "compiler/graph/ops.def"
+      break;
   }
+  throw std::logic_error(fmt::format("emit: a {} in a nest", op_name(n.op)));
+}
+
+/// Of a function of math.cuh.
+std::string NestEmitter::call(const Node& n) {
+  std::string list;
+  for (const NodeId a : n.args) list += (list.empty() ? "" : ", ") + value(a).text;
+  return fmt::format("cellc::{}({})", op_info(n.op).text, list);
 }
 
 }  // namespace cellc

@@ -99,6 +99,7 @@ class KernelEmitter {
   std::string select(const std::string& condition, const std::string& yes, const std::string& no);
   std::string pick_extreme(bool largest, const std::string& a, const std::string& b);
   std::string elementwise(Op op, const std::vector<std::string>& args);
+  std::string call(Op op, const std::vector<std::string>& args);
   std::string fold_lanes(Op op, std::string vector);
   std::string widen(const std::string& raw);
   std::string narrow(const std::string& value);

@@ -130,20 +130,28 @@ std::string KernelEmitter::elementwise(Op op, const std::vector<std::string>& ar
       return flag("une");
     case Op::Where:
       return select(compare("une", args[0], constant(0)), args[1], args[2]);
-    default:
+    case Op::StopGradient:
+      break;                     // the plan has none
+#define CELLC_LLVM_Inline(Name)  // above
+#define CELLC_LLVM_Function(Name) case Op::Name:
+#define CELLC_OP(Name, text, arity, slope, values, cost, bits, zero, range, llvm, ...) CELLC_LLVM_##llvm(Name)
+#include "compiler/graph/ops.def"
+      return call(op, args);
+#define CELLC_NODE(Name) case Op::Name:
+#include "compiler/graph/ops.def"
       break;
   }
-  if (llvm_math::has_function(op)) {
-    functions_.insert({op, f64_, lanes_});
-    std::string list;
-    for (const std::string& a : args) list += (list.empty() ? "" : ", ") + type() + " " + a;
-    const std::string r = fresh();
-    line("{} = call {} {}({})", r, type(), llvm_math::function_name(op, f64_, lanes_), list);
-    return r;
-  }
-  if (op == Op::Rsqrt) return arithmetic("fdiv", constant(1), intrinsic("sqrt"));
-  throw std::logic_error(
-      fmt::format("emit: no code for {}", is_elementwise(op) ? op_info(op).name : "a structural node"));
+  throw std::logic_error(fmt::format("emit: no code for {}", op_name(op)));
+}
+
+/// Of a function of llvm_math.
+std::string KernelEmitter::call(Op op, const std::vector<std::string>& args) {
+  functions_.insert({op, f64_, lanes_});
+  std::string list;
+  for (const std::string& a : args) list += (list.empty() ? "" : ", ") + type() + " " + a;
+  const std::string r = fresh();
+  line("{} = call {} {}({})", r, type(), llvm_math::function_name(op, f64_, lanes_), list);
+  return r;
 }
 
 /// Sum or maximum of the lanes, by halves.

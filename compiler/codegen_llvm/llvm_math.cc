@@ -10,76 +10,53 @@ namespace cellc::llvm_math {
 
 namespace {
 
-struct Function {
-  Op op;
-  const char* name;
-  int arity;
-};
-
-constexpr Function kFunctions[] = {
-    {Op::Exp, "exp", 1},           {Op::Log, "log", 1},         {Op::Sin, "sin", 1},     {Op::Cos, "cos", 1},
-    {Op::Tanh, "tanh", 1},         {Op::Sigmoid, "sigmoid", 1}, {Op::Silu, "silu", 1},   {Op::Gelu, "gelu", 1},
-    {Op::Softplus, "softplus", 1}, {Op::Erf, "erf", 1},         {Op::Rsqrt, "rsqrt", 1}, {Op::Pow, "pow", 2},
-};
-
-const Function* find(Op op) {
-  for (const Function& function : kFunctions) {
-    if (function.op == op) return &function;
-  }
-  return nullptr;
-}
-
-const Function& need(Op op) {
-  const Function* function = find(op);
-  if (!function) throw std::logic_error(fmt::format("llvm_math: no function for operator {}", static_cast<int>(op)));
-  return *function;
-}
+Term apply(Term (*f)(const Term&), const Term& x, const Term&) { return f(x); }
+Term apply(Term (*f)(const Term&, const Term&), const Term& x, const Term& y) { return f(x, y); }
 
 Term compute(Op op, const Term& x, const Term& y) {
   switch (op) {
-    case Op::Exp:
-      return exp(x);
-    case Op::Log:
-      return log(x);
-    case Op::Sin:
-      return sine(x, false);
-    case Op::Cos:
-      return sine(x, true);
-    case Op::Tanh:
-      return tanh(x);
-    case Op::Sigmoid:
-      return sigmoid(x);
-    case Op::Silu:
-      return silu(x);
-    case Op::Gelu:
-      return gelu(x);
-    case Op::Softplus:
-      return softplus(x);
-    case Op::Erf:
-      return erf(x);
-    case Op::Rsqrt:
-      return rsqrt(x);
-    case Op::Pow:
-      return pow(x, y);
-    default:
-      throw std::logic_error("llvm_math: function named but not defined");
+#define CELLC_LLVM_Inline(Name, text) \
+  case Op::Name:                      \
+    break;
+#define CELLC_LLVM_Function(Name, text) \
+  case Op::Name:                        \
+    return apply(text, x, y);
+#define CELLC_OP(Name, ...) CELLC_LLVM_Inline(Name, )
+#define CELLC_CALL(Name, text, arity, slope, values, cost, bits, zero, range, llvm, ...) CELLC_LLVM_##llvm(Name, text)
+#define CELLC_NODE(Name) CELLC_LLVM_Inline(Name, )
+#include "compiler/graph/ops.def"
+#undef CELLC_LLVM_Inline
+#undef CELLC_LLVM_Function
   }
+  throw std::logic_error(fmt::format("llvm_math: no function for {}", op_name(op)));
 }
 
 }  // namespace
 
-bool has_function(Op op) { return find(op) != nullptr; }
+bool has_function(Op op) {
+  switch (op) {
+#define CELLC_LLVM_Inline false
+#define CELLC_LLVM_Function true
+#define CELLC_OP(Name, text, arity, slope, values, cost, bits, zero, range, llvm, ...) \
+  case Op::Name:                                                                       \
+    return CELLC_LLVM_##llvm;
+#define CELLC_NODE(Name) case Op::Name:
+#include "compiler/graph/ops.def"
+    break;
+  }
+  return false;
+}
 
 std::string function_name(Op op, bool f64, int lanes) {
+  if (!has_function(op)) throw std::logic_error(fmt::format("llvm_math: no function for {}", op_name(op)));
   const Body shape(f64, lanes);
-  return fmt::format("@cellc.{}.{}", need(op).name, shape.suffix(shape.real()));
+  return fmt::format("@cellc.{}.{}", op_info(op).text, shape.suffix(shape.real()));
 }
 
 std::string definitions(const std::set<Request>& functions) {
   std::string text;
   bool scalar_done[2] = {false, false};
   for (const Request& request : functions) {
-    const Function& function = need(request.op);
     Body body(request.f64, request.lanes);
     const Term x = body.argument("%x", body.real());
     const Term y = body.argument("%y", body.real());
@@ -87,7 +64,7 @@ std::string definitions(const std::set<Request>& functions) {
     const std::string type = body.type(body.real());
     text += fmt::format("define internal {0} {1}({0} %x{2}) alwaysinline nounwind {{\nentry:\n{3}  ret {0} {4}\n}}\n\n",
                         type, function_name(request.op, request.f64, request.lanes),
-                        function.arity == 2 ? fmt::format(", {} %y", type) : "", body.code(), result.text);
+                        op_info(request.op).arity == 2 ? fmt::format(", {} %y", type) : "", body.code(), result.text);
     if (request.op != Op::Sin && request.op != Op::Cos) continue;
     const bool cosine = request.op == Op::Cos;
     text += trig_lanes(cosine, request.f64, request.lanes) + "\n";

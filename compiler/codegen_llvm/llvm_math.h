@@ -22,7 +22,7 @@ struct Request {
   auto operator<=>(const Request&) const = default;
 };
 
-/// Whether `op` is computed by a function of this module. Pow takes two arguments, others one.
+/// Whether `op` is computed by a function of this module: the column `llvm` of ops.def.
 bool has_function(Op op);
 
 /// Name of the function that computes `op` on vectors of `lanes` (1: scalars) of f32 or f64, with

@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <string>
 
+#include "compiler/graph/graph.h"
+
 namespace cellc::llvm_math {
 
 class Body;
@@ -90,20 +92,20 @@ Term flip_sign(const Term& a, const Term& sign);
 /// `a`, which has a clear sign bit, with the sign bit of `sign`.
 Term copy_sign(const Term& a, const Term& sign);
 
-// The families. Each takes its arguments and returns the result.
-Term exp(const Term& x);
-Term sigmoid(const Term& x);
-Term silu(const Term& x);
-Term tanh(const Term& x);
-Term softplus(const Term& x);
-Term log(const Term& x);
-Term pow(const Term& x, const Term& y);
-Term erf(const Term& x);
-Term gelu(const Term& x);
-Term rsqrt(const Term& x);
-/// sin or cos. Branches, after everything else: arguments beyond the reduction go through the
-/// function that trig_lanes defines, which calls the one that trig_scalar defines.
-Term sine(const Term& x, bool cosine);
+// One for each Function of ops.def's column `llvm`, called as the language calls it.
+#define CELLC_TERMS_1 const Term& x
+#define CELLC_TERMS_2 const Term &x, const Term &y
+#define CELLC_LLVM_Inline(text, arity)
+#define CELLC_LLVM_Function(text, arity) Term text(CELLC_TERMS_##arity);
+#define CELLC_CALL(Name, text, arity, slope, values, cost, bits, zero, range, llvm, ...) CELLC_LLVM_##llvm(text, arity)
+#include "compiler/graph/ops.def"
+#undef CELLC_LLVM_Function
+#undef CELLC_LLVM_Inline
+#undef CELLC_TERMS_2
+#undef CELLC_TERMS_1
+
+// sin and cos branch, after everything else: arguments beyond the reduction go through the function that trig_lanes
+// defines, which calls the one that trig_scalar defines.
 std::string trig_lanes(bool cosine, bool f64, int lanes);
 std::string trig_scalar(bool cosine);
 

@@ -56,8 +56,6 @@ Term quadrant(const Term& r, const Term* low, const Term& k) {
   return flip_sign(body.pick(odd, cos, sin), real_of(shl(bit(2), wide ? 62 : 30)));
 }
 
-}  // namespace
-
 Term sine(const Term& x, bool cosine) {
   Body& body = *x.body;
   const bool wide = x.kind == Kind::F64;
@@ -105,6 +103,11 @@ Term sine(const Term& x, bool cosine) {
   body.line(fmt::format("{} = phi {} [ {}, %entry ], [ {}, %huge ]", result.text, type, near.text, slow.text));
   return result;
 }
+
+}  // namespace
+
+Term sin(const Term& x) { return sine(x, false); }
+Term cos(const Term& x) { return sine(x, true); }
 
 std::string trig_lanes(bool cosine, bool f64, int lanes) {
   const Body shape(f64, lanes);

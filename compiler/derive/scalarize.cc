@@ -268,22 +268,8 @@ class Scalarizer {
 
   /// A value that is never -0: adding it to zero changes nothing.
   bool positive_zero(int id) const {
-    switch (result_.scalars[static_cast<std::size_t>(id)].op) {
-      case Op::Exp:
-      case Op::Sigmoid:
-      case Op::Softplus:
-      case Op::Square:
-      case Op::Abs:
-      case Op::Lt:
-      case Op::Le:
-      case Op::Gt:
-      case Op::Ge:
-      case Op::Eq:
-      case Op::Ne:
-        return true;
-      default:
-        return false;
-    }
+    const Op op = result_.scalars[static_cast<std::size_t>(id)].op;
+    return is_elementwise(op) && op_info(op).zero == Zero::Plus;
   }
 
   /// exp(x - max)/sum, or (x == max)/sum, for every position of the free and the bound axes.
@@ -346,7 +332,7 @@ class Scalarizer {
     if (op == Op::Mul && is_number(b, 1)) return a;
     if (op == Op::Where && is_constant(a))
       return result_.scalars[static_cast<std::size_t>(a)].number != 0 ? b : args[2];
-    if (std::all_of(args, args + arity, [&](int x) { return is_constant(x); }) && exact(op)) {
+    if (std::all_of(args, args + arity, [&](int x) { return is_constant(x); }) && op_info(op).bits == Bits::Exact) {
       double x[3] = {};
       for (int i = 0; i < arity; ++i) x[i] = result_.scalars[static_cast<std::size_t>(args[i])].number;
       return constant(operator_value(op, x));
@@ -356,34 +342,6 @@ class Scalarizer {
     s.arity = arity;
     std::copy(args, args + 3, s.args.begin());
     return intern(std::move(s));
-  }
-
-  /// Rounding the f64 value to f32 gives what f32 arithmetic gives.
-  static bool exact(Op op) {
-    switch (op) {
-      case Op::Add:
-      case Op::Sub:
-      case Op::Mul:
-      case Op::Div:
-      case Op::Neg:
-      case Op::Square:
-      case Op::Sqrt:
-      case Op::Abs:
-      case Op::Relu:
-      case Op::Min:
-      case Op::Max:
-      case Op::Clip:
-      case Op::Sign:
-      case Op::Lt:
-      case Op::Le:
-      case Op::Gt:
-      case Op::Ge:
-      case Op::Eq:
-      case Op::Ne:
-        return true;
-      default:
-        return false;
-    }
   }
 
   /// Zero whatever finite values it is made of: 0*w, of an identity's entry.

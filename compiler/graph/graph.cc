@@ -11,11 +11,22 @@ namespace cellc {
 namespace {
 
 constexpr OpInfo kOps[] = {
-#define CELLC_OP(Name, text, arity, call, slope, latex) {#Name, text, arity, call != 0, Slope::slope, latex},
+#define CELLC_ROW(Name, text, arity, call, slope, values, cost, bits, zero, latex) \
+  {#Name, text, arity, call, Slope::slope, ValueKind::values, Cost::cost, Bits::bits, Zero::zero, latex},
+#define CELLC_OP(Name, text, arity, slope, values, cost, bits, zero, range, llvm, cuda, latex, ...) \
+  CELLC_ROW(Name, text, arity, false, slope, values, cost, bits, zero, latex)
+#define CELLC_CALL(Name, text, arity, slope, values, cost, bits, zero, range, llvm, cuda, latex, ...) \
+  CELLC_ROW(Name, #text, arity, true, slope, values, cost, bits, zero, latex)
 #include "compiler/graph/ops.def"
-#undef CELLC_OP
+#undef CELLC_ROW
 };
 constexpr std::size_t kOpCount = std::size(kOps);
+
+constexpr const char* kNames[] = {
+#define CELLC_OP(Name, ...) #Name,
+#define CELLC_NODE(Name) #Name,
+#include "compiler/graph/ops.def"
+};
 
 // A multiplication, so that small neighbouring numbers (and ids are such) spread over all bits: with
 // shifts and additions only, thousands of sums of neighbouring nodes fell on the same value.
@@ -56,27 +67,22 @@ bool contains(const std::vector<AxisId>& sorted, AxisId axis) {
 
 bool is_elementwise(Op op) { return static_cast<std::size_t>(op) < kOpCount; }
 
-bool is_long(Op op) {
-  switch (op) {
-    case Op::Add:
-    case Op::Sub:
-    case Op::Mul:
-    case Op::Neg:
-    case Op::Square:
-      return false;
-    default:
-      return is_elementwise(op) && op_info(op).slope == Slope::Smooth;
-  }
-}
-
 const OpInfo& op_info(Op op) {
   if (!is_elementwise(op)) throw std::logic_error("op_info: not an elementwise operator");
   return kOps[static_cast<std::size_t>(op)];
 }
 
+const char* op_name(Op op) { return kNames[static_cast<std::size_t>(op)]; }
+
 std::optional<Op> op_by_call_name(const std::string& name) {
   for (std::size_t i = 0; i < kOpCount; ++i)
     if (kOps[i].call && name == kOps[i].text) return static_cast<Op>(i);
+  return std::nullopt;
+}
+
+std::optional<Op> op_by_sign(const std::string& sign) {
+  for (std::size_t i = 0; i < kOpCount; ++i)
+    if (!kOps[i].call && kOps[i].arity == 2 && sign == kOps[i].text) return static_cast<Op>(i);
   return std::nullopt;
 }
 

@@ -41,39 +41,41 @@ inline constexpr AxisId kNoAxis = ~0u;
 inline constexpr NodeId kNoNode = ~0u;
 
 enum class Op : std::uint8_t {
-#define CELLC_OP(Name, text, arity, call, slope, latex) Name,
+#define CELLC_OP(Name, ...) Name,
+#define CELLC_NODE(Name) Name,
 #include "compiler/graph/ops.def"
-#undef CELLC_OP
-  Constant,
-  Size,
-  Read,
-  Eye,
-  OneHot,
-  ReduceSum,
-  ReduceMax,
-  Softmax,
-  MaxShare,
-  Reindex,
-  Surrogate,
 };
 
+// The words of ops.def's columns, which says what they mean.
 enum class Slope : std::uint8_t { Smooth, Kink, Step, Select, Identity };
+enum class ValueKind : std::uint8_t { Finite, Singular };
+enum class Cost : std::uint8_t { Free, Basic, Short, Long };
+enum class Bits : std::uint8_t { Exact, Rounded };
+enum class Zero : std::uint8_t { Plus, Signed };
 
 /// A row of ops.def.
 struct OpInfo {
   const char* name;  ///< enumerator, e.g. "Tanh"
   const char* text;  ///< spelling in the language, e.g. "tanh" or "+"
   int arity;
-  bool call;
+  bool call;  ///< written as a call, not as a sign
   Slope slope;
+  ValueKind values;
+  Cost cost;
+  Bits bits;
+  Zero zero;
   const char* latex;
 };
 bool is_elementwise(Op op);
-/// Whether a value of it takes more than a few instructions: divisions, and functions that are smooth.
-bool is_long(Op op);
 const OpInfo& op_info(Op op);  ///< elementwise operators only
+/// The enumerator, of any operator.
+const char* op_name(Op op);
+/// Whether a value of it takes more than a few instructions.
+inline bool is_long(Op op) { return is_elementwise(op) && op_info(op).cost == Cost::Long; }
 /// The elementwise function called `name` in the language, if there is one.
 std::optional<Op> op_by_call_name(const std::string& name);
+/// The operator of two operands that is written `sign`, if there is one.
+std::optional<Op> op_by_sign(const std::string& sign);
 
 /// An axis as index variable. Its length is that of the header axis `extent_of`.
 struct Axis {

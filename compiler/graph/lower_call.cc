@@ -10,10 +10,8 @@ namespace cellc::lowering {
 const std::vector<std::string>& builtin_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> list = {"sum", "mean", "softmax", "size", "eye", "lag", "solve"};
-#define CELLC_OP(Name, text, arity, call, slope, latex) \
-  if (call) list.push_back(text);
+#define CELLC_CALL(Name, text, ...) list.push_back(#text);
 #include "compiler/graph/ops.def"
-#undef CELLC_OP
     return list;
   }();
   return names;

@@ -222,12 +222,9 @@ Value Lowering::lower_power(const Expr& e, Scope& scope) {
 namespace {
 
 Op binary_op(const std::string& sign) {
-  static const std::map<std::string, Op> ops = {{"+", Op::Add}, {"-", Op::Sub}, {"*", Op::Mul}, {"/", Op::Div},
-                                                {"<", Op::Lt},  {"<=", Op::Le}, {">", Op::Gt},  {">=", Op::Ge},
-                                                {"==", Op::Eq}, {"!=", Op::Ne}};
-  const auto found = ops.find(sign);
-  if (found == ops.end()) throw std::logic_error("lower: unknown operator sign " + sign);
-  return found->second;
+  const std::optional<Op> found = op_by_sign(sign);
+  if (!found) throw std::logic_error("lower: unknown operator sign " + sign);
+  return *found;
 }
 
 bool is_operator(const Expr& e, bool contraction) {

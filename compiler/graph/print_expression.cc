@@ -327,7 +327,10 @@ ExpressionPrinter::Piece ExpressionPrinter::elementwise(NodeId node, const Renam
   const OpInfo& info = op_info(n.op);
   std::string args;
   for (NodeId a : n.args) args += (args.empty() ? "" : ", ") + operand(a, renaming, 0);
-  if (latex) return {std::string(*info.latex ? info.latex : info.text) + "\\left(" + args + "\\right)", kPrimary};
+  if (latex) {
+    const std::string name = *info.latex ? info.latex : fmt::format("\\operatorname{{{}}}", info.text);
+    return {name + "\\left(" + args + "\\right)", kPrimary};
+  }
   return {std::string(info.text) + "(" + args + ")", kPrimary};
 }
 

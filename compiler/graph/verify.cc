@@ -84,7 +84,7 @@ class Verifier {
 
   void node(NodeId id) {
     const Node& n = graph_[id];
-    where_ = fmt::format("node {} ({})", id, is_elementwise(n.op) ? op_info(n.op).name : "not elementwise");
+    where_ = fmt::format("node {} ({})", id, op_name(n.op));
     for (NodeId a : n.args) require(a < id, "an operand does not precede it");
     require(std::is_sorted(n.axes.begin(), n.axes.end()) &&
                 std::adjacent_find(n.axes.begin(), n.axes.end()) == n.axes.end(),

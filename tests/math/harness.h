@@ -15,10 +15,10 @@ namespace cellc::math_test {
 struct Tested {
   Op op;
   const char* name;
-  bool binary = false;
+  bool binary;
   double ulp_f32;  ///< stated bound
   double ulp_f64;
-  bool bounded = false;  ///< also within 4e-7 absolute in f32
+  bool bounded;  ///< also within 4e-7 absolute in f32
 };
 inline void PrintTo(const Tested& entry, std::ostream* stream) { *stream << entry.name; }
 const std::vector<Tested>& tested();

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "tests/math/harness.h"
 
@@ -49,6 +50,13 @@ Worst measure(Op op, Reference reference, int lanes) {
     if (std::isfinite(absolute)) worst.absolute = std::max(worst.absolute, absolute);
   }
   return worst;
+}
+
+TEST(Tested, AreAllFunctionsOfTheTable) {
+  std::set<Op> met;
+  for (const Tested& entry : tested()) met.insert(entry.op);
+#define CELLC_OP(Name, ...) EXPECT_EQ(met.contains(Op::Name), llvm_math::has_function(Op::Name)) << #Name;
+#include "compiler/graph/ops.def"
 }
 
 class Ulp : public testing::TestWithParam<Tested> {};
