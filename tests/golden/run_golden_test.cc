@@ -1,6 +1,7 @@
 // Golden files: one text file a case, one folder a stage.
 //
-//   # stage: graph                 tree | graph | jacobian | structure | plan | cuda | inspect | latex
+//   # stage: graph                 tree | graph | jacobian | structure | plan | lanes | derived | scalars | llvm |
+//                                  cuda | nests | inspect | latex
 //   # cell: NAME                   where the file has several cells
 //   the cells
 //   ---
@@ -24,6 +25,7 @@
 #include "compiler/inspect.h"
 #include "compiler/plan/plan.h"
 #include "compiler/syntax/parse.h"
+#include "tests/golden/print_stages.h"
 
 namespace cellc {
 namespace {
@@ -86,6 +88,11 @@ std::string dump(const Case& c, const std::string& path) {
   if (c.stage == "inspect") return inspect_text(cell, jacobian, structure, source);
   if (c.stage == "latex") return inspect_latex(cell, jacobian, structure);
   if (c.stage == "plan") return print_plan(cell, make_plan(cell, structure));
+  if (c.stage == "lanes") return print_lanes(cell, structure);
+  if (c.stage == "derived") return print_strategy_cells(cell, structure);
+  if (c.stage == "scalars") return print_scalars(cell, structure);
+  if (c.stage == "llvm") return print_llvm(cell, structure);
+  if (c.stage == "nests") return print_nests(cell, structure, source);
   if (c.stage == "cuda") return print_cuda(cell, split_stages(cell, structure), structure, source, Storage::F32);
   return "unknown stage '" + c.stage + "'\n";
 }
@@ -129,10 +136,15 @@ INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(cases()), [](const aut
 TEST(GoldenFolder, EveryStageHasCases) {
   const std::vector<std::string> all = cases();
   if (std::getenv("CELLC_GOLDEN")) GTEST_SKIP() << "filtered";
-  for (const char* stage : {"tree", "graph", "jacobian", "structure", "cuda"})
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derived", "llvm", "cuda"})
     EXPECT_GE(std::count_if(all.begin(), all.end(),
                             [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }),
               10)
+        << "of " << stage;
+  for (const char* stage : {"scalars", "nests"})
+    EXPECT_GE(std::count_if(all.begin(), all.end(),
+                            [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }),
+              5)
         << "of " << stage;
 }
 
