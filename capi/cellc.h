@@ -64,7 +64,7 @@ typedef struct {
   cellc_dtype dtype;     /* storage; arithmetic is f64 for f64, else f32 */
   const char* device;    /* "cpu", or null for it; "cuda", the first GPU; "cuda:1" */
   const char* cpu;       /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
-  const char* solver;    /* null: "auto"; else "sequential", "segmented", "shooting", "newton", "scan", "relaxation" */
+  const char* solver;    /* null: "auto"; else "sequential" or another that `cellc run --help` lists */
   int threads;           /* 0: all cores */
   const char* cache_dir; /* where compiled code is kept; null: nowhere */
   double tolerance;      /* 0 or less: the dtype's default */

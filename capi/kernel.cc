@@ -10,6 +10,7 @@
 #include "compiler/inspect.h"
 #include "compiler/syntax/parse.h"
 #include "runtime/build/compile_orc.h"
+#include "runtime/data/check_offsets.h"
 #include "runtime/data/read_text.h"
 
 namespace cellc::capi {
@@ -36,15 +37,10 @@ std::int64_t times(std::int64_t a, std::int64_t b) {
   return product;
 }
 
-bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
-         kind == FieldKind::FinalStateHistory;
-}
-
 cellc_layout layout_of(const CallField& field) {
   if (field.is_rows()) return CELLC_CONTIGUOUS;
   if (field.kind == FieldKind::Param) return CELLC_ONCE;
-  return is_history(field.kind) ? CELLC_HISTORY : CELLC_SEQUENCES;
+  return field.is_history() ? CELLC_HISTORY : CELLC_SEQUENCES;
 }
 
 std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
@@ -61,9 +57,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (options.cache_dir) kernel->compile.cache_directory = options.cache_dir;
   if (options.solver) {
     const auto strategy = strategy_named(options.solver);
-    if (!strategy)
-      throw Misuse(fmt::format(
-          "solver '{}': expected auto, sequential, segmented, shooting, newton, scan or relaxation", options.solver));
+    if (!strategy) throw Misuse(fmt::format("solver '{}': expected {}", options.solver, strategy_names()));
     kernel->solve.solver = *strategy;
   }
   if (options.threads < 0) throw Misuse(fmt::format("{} threads: expected 0 (all cores) or more", options.threads));
@@ -173,11 +167,8 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
   shape.reverse = from.reverse != 0;
   if (shape.sequences < 0) throw Misuse(fmt::format("{} sequences: expected 0 or more", shape.sequences));
   if (from.offsets) {
-    if (from.offsets[0] != 0) throw Misuse(fmt::format("offsets begin with {}; the first must be 0", from.offsets[0]));
-    for (std::int64_t s = 0; s < shape.sequences; ++s)
-      if (from.offsets[s + 1] < from.offsets[s])
-        throw Misuse(
-            fmt::format("offsets decrease from {} to {} at entry {}", from.offsets[s], from.offsets[s + 1], s + 1));
+    if (const auto fault = fault_of_offsets({from.offsets, static_cast<std::size_t>(shape.sequences) + 1}))
+      throw Misuse("offsets " + *fault);
     shape.offsets.assign(from.offsets, from.offsets + shape.sequences + 1);
     shape.rows = shape.offsets.back();
   } else {
@@ -191,7 +182,7 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
 
 std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
   const CallField& field = kernel.layout.fields[array];
-  std::int64_t entries = is_history(field.kind) ? history_depth(kernel.cell(), shape.lengths, field.id) : 1;
+  std::int64_t entries = field.is_history() ? history_depth(kernel.cell(), shape.lengths, field.id) : 1;
   for (const int a : kernel.axes_of[array]) entries = times(entries, shape.lengths[static_cast<std::size_t>(a)]);
   return entries;
 }

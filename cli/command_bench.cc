@@ -25,12 +25,7 @@ struct BenchedDevice {
 
 std::vector<Strategy> strategies_asked(const std::string& solver) {
   if (solver == "all") return {};
-  if (solver == "persistent") throw UsageError(fmt::format("--solver {}: not available in this version", solver));
-  const auto strategy = strategy_named(solver);
-  if (!strategy)
-    throw UsageError(fmt::format(
-        "--solver {}: expected all, auto, sequential, segmented, shooting, newton, scan or relaxation", solver));
-  return {*strategy};
+  return {strategy_asked(solver, {"all", "auto"})};
 }
 
 /// With the solver's name first only where a plan is not what was asked for.

@@ -10,6 +10,7 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
+#include "cli/request.h"
 #include "runtime/build/build_object.h"
 #include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/data/bind.h"
@@ -31,14 +32,12 @@ void check_request(const BuildOptions& options) {
   if (!cuda && options.target != "cpu-object" && options.target != "cpu-shared")
     throw UsageError(
         fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared", options.target));
-  if (options.solver == "persistent") throw UsageError("--solver persistent: not available in this version");
-  if (!strategy_named(options.solver))
-    throw UsageError(fmt::format("--solver {}: there is none of that name", options.solver));
-  if (!cuda && options.solver != "auto" && options.solver != "sequential")
+  const Strategy solver = strategy_asked(options.solver);
+  if (!cuda && solver != Strategy::Auto && solver != Strategy::Sequential)
     throw UsageError(
         fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
-  if (options.solver == "relaxation")
-    throw UsageError("--solver relaxation: it runs on CPUs only, and is not built ahead of time");
+  if (!is_on_gpu(solver))
+    throw UsageError(fmt::format("--solver {}: it runs on CPUs only, and is not built ahead of time", options.solver));
   if (cuda && !options.cpu.empty())
     throw UsageError(
         fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));
@@ -88,7 +87,7 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.dtype = dtype_named(options.dtype);
   request.dims = dims_named(options.dims);
   request.length = options.length;
-  request.solver = *strategy_named(options.solver);
+  request.solver = strategy_asked(options.solver);
   const BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
   const nlohmann::json facts = {
       {"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};

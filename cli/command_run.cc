@@ -28,12 +28,7 @@ namespace {
 void refuse_unavailable(const RunOptions& options) {
   check_device(options.device);
   check_processor(options.cpu);
-  if (options.solver == "persistent")
-    throw UsageError(fmt::format("--solver {}: not available in this version", options.solver));
-  if (!strategy_named(options.solver))
-    throw UsageError(fmt::format(
-        "--solver {}: expected auto, sequential, segmented, shooting, newton, scan, relaxation or persistent",
-        options.solver));
+  strategy_asked(options.solver);
   if (!options.cotangents.empty()) throw UsageError("--cotangent: gradients are not available in this version");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
     throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
@@ -73,7 +68,7 @@ std::vector<StagePlan> read_plan(const std::string& path, std::size_t stages) {
 
 /// A solver that is asked for beside a plan is that of the plan's stages, but for those that go step by step.
 void check_agreement(const RunOptions& options, const std::vector<StagePlan>& plan) {
-  const Strategy asked = *strategy_named(options.solver);
+  const Strategy asked = strategy_asked(options.solver);
   if (asked == Strategy::Auto || plan.empty()) return;
   const auto same = [&](const StagePlan& p) { return p.strategy == asked; };
   const bool agrees = std::any_of(plan.begin(), plan.end(), same) &&
@@ -88,7 +83,7 @@ void check_agreement(const RunOptions& options, const std::vector<StagePlan>& pl
 
 SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
   SolveOptions solve;
-  solve.solver = *strategy_named(options.solver);
+  solve.solver = strategy_asked(options.solver);
   solve.tolerance = options.tolerance;
   solve.repair = !options.no_repair;
   if (options.max_iterations) solve.max_iterations = *options.max_iterations;
@@ -127,10 +122,10 @@ int command_run(const RunOptions& options) {
   compile.own_products = options.cpu != "native";
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
-  // Relaxation has no GPU code yet: `auto` finds another device for it rather than another solver.
+  // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
   std::unique_ptr<Gpu> gpu;
   const bool own_kernels = edited || !options.write_kernels.empty();
-  if (own_kernels || options.device != "auto" || solve.solver != Strategy::Relaxation)
+  if (own_kernels || options.device != "auto" || is_on_gpu(solve.solver))
     gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
   enter_stage("run");
   // Kernels are edited for the plan that follows from the shape alone.

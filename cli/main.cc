@@ -22,6 +22,7 @@
 #include "compiler/syntax/version.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/write_files.h"
+#include "runtime/strategy/strategy.h"
 
 namespace cellc {
 namespace {
@@ -207,7 +208,8 @@ void add_run(CLI::App& app, RunOptions& options) {
   command->add_option("--cpu", options.cpu,
                       "native, or a processor by LLVM's name, such as x86-64-v3: the bits are then the same on every\n"
                       "machine that can run its code, and those of cellc build for it");
-  command->add_option("--solver", options.solver, "auto, sequential, segmented, shooting, newton, scan or relaxation");
+  command->add_option("--solver", options.solver, strategy_names());
+  command->footer("Solvers:\n" + strategy_meanings());
   command->add_option("--max-iterations", options.max_iterations, "cap of iterations before repair")
       ->transform(whole_number(0, kMostIterations));
   command->add_option("--fixed-iterations", options.fixed_iterations, "exactly so many, without repair")
@@ -242,8 +244,8 @@ void add_bench(CLI::App& app, BenchOptions& options) {
       app.add_subcommand("bench", "time every strategy beside a copy of the same bytes, on every device");
   add_data_options(command, options);
   command->add_option("--device", options.device, "auto (all there are), cpu or cuda");
-  command->add_option("--solver", options.solver,
-                      "all, auto, sequential, segmented, shooting, newton, scan or relaxation");
+  command->add_option("--solver", options.solver, strategy_names({"all", "auto"}));
+  command->footer("Solvers:\n" + strategy_meanings());
   add_repeats(command, options.repeats);
 }
 
@@ -273,7 +275,7 @@ void add_build(CLI::App& app, BuildOptions& options) {
       ->type_name("AXIS=N");
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
-  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs segmented, shooting, newton or scan");
+  command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {

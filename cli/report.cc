@@ -261,15 +261,15 @@ std::string not_converged(const RunReport& report) {
                         onwards(report), worst.residual);
   }
   // Segments are run once each and scans are exact but for rounding: only what iterates gains by more iterations.
-  const auto runs = [&](std::initializer_list<Strategy> strategies) {
-    return std::any_of(report.solve.stages.begin(), report.solve.stages.end(), [&](const StageReport& s) {
-      return std::find(strategies.begin(), strategies.end(), s.plan.strategy) != strategies.end();
-    });
+  const auto any = [&](auto is) {
+    return std::any_of(report.solve.stages.begin(), report.solve.stages.end(),
+                       [&](const StageReport& s) { return is(facts_of(s.plan.strategy)); });
   };
   text += "; leave out --no-repair, or give it a larger ";
-  if (runs({Strategy::Shooting, Strategy::Newton, Strategy::Relaxation}))
-    return text + "--max-iterations or --tolerance";
-  return text + "--tolerance" + (runs({Strategy::Segmented}) ? " or --solver shooting, which iterates" : "");
+  if (any([](const StrategyFacts& f) { return f.iterates; })) return text + "--max-iterations or --tolerance";
+  const bool warms_up = any([](const StrategyFacts& f) { return f.pins == StrategyFacts::Pins::SegmentAndBurnIn; });
+  return text + "--tolerance" +
+         (warms_up ? fmt::format(" or --solver {}, which iterates", to_string(Strategy::Shooting)) : "");
 }
 
 std::string trace_text(const RunReport& report) {

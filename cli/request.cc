@@ -116,6 +116,13 @@ void check_device(const std::string& device) {
     throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", device));
 }
 
+Strategy strategy_asked(const std::string& solver, std::vector<std::string> before) {
+  if (solver == "persistent") throw UsageError(fmt::format("--solver {}: not available in this version", solver));
+  const auto strategy = strategy_named(solver);
+  if (!strategy) throw UsageError(fmt::format("--solver {}: expected {}", solver, strategy_names(std::move(before))));
+  return *strategy;
+}
+
 FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) {
   FoundGpu found;
   if (device == "cpu") return found;

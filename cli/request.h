@@ -7,6 +7,7 @@
 #include "compiler/graph/graph.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/data/bind.h"
+#include "runtime/strategy/strategy.h"
 
 namespace cellc {
 
@@ -19,6 +20,10 @@ BindRequest measured_request(const CellGraph& cell, const DataOptions& options);
 
 /// Throws UsageError unless it is auto, cpu or cuda.
 void check_device(const std::string& device);
+
+/// What --solver names. Throws UsageError for what there is not, or not yet; `before`: what the option may be besides
+/// a strategy ("all", "auto").
+Strategy strategy_asked(const std::string& solver, std::vector<std::string> before = {"auto"});
 
 /// The GPU that --device asks for, or none and the reason in one line; throws DeviceError where cuda is asked for
 /// and there is none.

@@ -20,27 +20,15 @@
 #include "compiler/graph/storage.h"
 #include "compiler/plan/plan.h"
 #include "compiler/syntax/source.h"
+#include "kernels-templates/abi/nest_slots.h"
 
 namespace cellc {
 
+/// CELLC_SLOT_KINDS: its list says what each is.
 enum class NestSlotKind : std::uint8_t {
-  Length,        ///< id: header axis
-  Param,         ///< id: symbol; arithmetic precision
-  Once,          ///< id: Plan::once
-  Input,         ///< id: symbol; row 0 of the run
-  InputStride,   ///< id: symbol; entries from row to row
-  History,       ///< id: symbol; [sequences, depth, a…]
-  HistoryDepth,  ///< id: symbol
-  Start,         ///< id: position; [sequences, a…], arithmetic precision. Null: zeros
-  Final,         ///< id: position; likewise, written; also what carries a state from window to window
-  StateRow,      ///< id: position; written row 0 of the run
-  Out,           ///< id: out; row 0 of the run
-  Chunk,         ///< id: Plan::chunks; arithmetic precision
-  // A block's own memory, in entries: at this place of shared memory, or -1 - place of its scratch. Flat
-  // kernels: an address.
-  LocalTemp,     ///< id: Plan::temps
-  LocalState,    ///< id: position; old and new, one after the other
-  LocalScalars,  ///< values without axes; id: how many
+#define CELLC_KIND(Name, NAME) Name,
+  CELLC_SLOT_KINDS(CELLC_KIND)
+#undef CELLC_KIND
 };
 
 struct NestSlot {
@@ -49,7 +37,11 @@ struct NestSlot {
   bool operator==(const NestSlot&) const = default;
 };
 
-enum class NestForm : std::uint8_t { Steps, Tile, Flat };
+enum class NestForm : std::uint8_t {
+#define CELLC_KIND(Name, NAME) Name,
+  CELLC_NEST_FORMS(CELLC_KIND)
+#undef CELLC_KIND
+};
 
 struct NestKernel {
   std::string function;

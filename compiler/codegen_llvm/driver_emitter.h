@@ -9,6 +9,7 @@
 #include "compiler/codegen_llvm/driver_text.h"
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
 #include "compiler/derive/default_cells.h"
+#include "kernels-templates/abi/call_results.h"
 
 namespace cellc {
 
@@ -41,6 +42,7 @@ class DriverEmitter {
   // Numbers of a call ----------------------------------------------------------------------------
 
   int code(const std::string& message);
+  int code(int result);  ///< of CELLC_RESULTS
 
   const CellGraph& cell() const { return result_.cell; }
   const CallLayout& layout() const { return result_.layout; }
@@ -153,7 +155,6 @@ class DriverEmitter {
   std::string texts();
 
   static constexpr const char* kMostBytes = "1152921504606846976";  // 2^60
-  static constexpr const char* kTooLarge = "the lengths are too large for any memory";
 
   const DriverOptions& options_;
   const Defaults defaults_, starts_;

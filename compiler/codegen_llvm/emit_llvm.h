@@ -17,24 +17,10 @@
 
 namespace cellc {
 
+/// slots.def says what each is.
 enum class SlotKind : std::uint8_t {
-  Length,      ///< id: header axis
-  Param,       ///< id: symbol; arithmetic precision
-  Once,        ///< id: Plan::once
-  Temp,        ///< id: Plan::temps
-  InputRow,    ///< id: symbol; row of the first step
-  InputStep,   ///< id: symbol; bytes from one step's row to the next, negative when time runs backwards
-  History,     ///< id: symbol; the sequence's history
-  Time,        ///< steps of the sequence before this call
-  StateOld,    ///< id: position; the state before the first step, arithmetic precision
-  StateNew,    ///< id: position; narrow storage: the carried state after the first step
-  StateSpare,  ///< id: position; narrow storage: the carried state after the second step
-  StateRow,    ///< id: position; written row of the first step
-  StateStep,
-  OutRow,  ///< id: out
-  OutStep,
-  ChunkRow,  ///< id: Plan::chunks
-  ChunkStep,
+#define CELLC_SLOT(Name, name, number) Name,
+#include "compiler/codegen_llvm/slots.def"
 };
 
 struct Slot {

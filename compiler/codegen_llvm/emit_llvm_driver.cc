@@ -20,7 +20,7 @@ DriverEmitter::DriverEmitter(const CellGraph& cell, const Structure& structure, 
   check_fixed();
   fix(result_.cell.graph);
   result_.layout = call_layout(result_.cell);
-  result_.messages = {"done"};
+  result_.messages = {cellc_message(CELLC_DONE)};
   add(step_, cell, structure, options.storage, ".step");
   // Starts and defaults are computed in f64 and rounded once, as they are for runs of our own.
   const auto add_f64 = [&](PlannedKernels& to, const Defaults& of, const char* name) {
@@ -72,6 +72,8 @@ void DriverEmitter::add(PlannedKernels& to, const CellGraph& cell, const Structu
   kernels_ir_ += module.ir;
   to.kernels = std::move(module.kernels);
 }
+
+int DriverEmitter::code(int result) { return code(cellc_message(result)); }
 
 int DriverEmitter::code(const std::string& message) {
   const auto found = std::find(result_.messages.begin(), result_.messages.end(), message);
@@ -201,13 +203,13 @@ std::string DriverEmitter::lay_out() {
 
 std::string DriverEmitter::check_function() {
   DriverText text;
-  text.fail_when(text.is_null("%lengths"), code("the struct of lengths is a null pointer"));
+  text.fail_when(text.is_null("%lengths"), code(CELLC_NO_LENGTHS));
   begin(text);
   std::map<AxisId, std::int64_t> least = least_lengths(cell());
   for (const AxisId a : layout().lengths)
     text.fail_when(text.is("slt", lengths_.at(a), std::to_string(least[a])),
                    code(fmt::format("the length of axis {} is less than {}", cell().graph.axis(a).name, least[a])));
-  text.fail_when(text.is("slt", sequences_, "0"), code("the number of sequences is negative"));
+  text.fail_when(text.is("slt", sequences_, "0"), code(CELLC_NEGATIVE_SEQUENCES));
   if (options_.steps) {
     text.fail_when(packed_,
                    code(fmt::format("offsets are given, but this function was built for {} steps", *options_.steps)));
@@ -216,14 +218,13 @@ std::string DriverEmitter::check_function() {
         code(fmt::format("the number of steps is not {}, for which this function was built", *options_.steps)));
   }
   text.when(packed_, [&] {
-    text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"), code("the first of the offsets is not 0"));
+    text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"), code(CELLC_BAD_OFFSETS));
     text.count(sequences_, [&](const std::string& s) {
       const std::string here = text.value("getelementptr i64, ptr {}, i64 {}", offsets_, s);
-      text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)), code("the offsets decrease"));
+      text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)), code(CELLC_DECREASING_OFFSETS));
     });
   });
-  text.fail_when(text.both(text.negated(packed_), text.is("slt", steps_, "0")),
-                 code("the number of steps is negative"));
+  text.fail_when(text.both(text.negated(packed_), text.is("slt", steps_, "0")), code(CELLC_NEGATIVE_STEPS));
   text.line("ret i32 0");
   return bounded_arithmetic() +
          text.function(fmt::format("define internal i32 @{}.check(ptr %lengths)", options_.prefix));
@@ -238,11 +239,11 @@ void DriverEmitter::check_lengths(DriverText& text) {
 
 std::string DriverEmitter::workspace_function() {
   DriverText text;
-  text.fail_when(text.is_null("%bytes"), code("the pointer to the workspace's size is null"));
+  text.fail_when(text.is_null("%bytes"), code(CELLC_NO_BYTES));
   check_lengths(text);
   begin(text);
   const std::string size = lay_out();
-  text.fail_when(text.is("uge", size, kMostBytes), code(kTooLarge));
+  text.fail_when(text.is("uge", size, kMostBytes), code(CELLC_TOO_LARGE));
   text.line("store i64 {}, ptr %bytes, align 8", size);
   text.line("ret i32 0");
   return text.function(fmt::format("define i32 @{}_workspace(ptr %lengths, ptr %bytes)", options_.prefix));
@@ -253,7 +254,7 @@ std::string DriverEmitter::texts() {
   const auto constant = [&](const std::string& name, const std::string& text) {
     ir += fmt::format("@{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"\n", name, text.size() + 1, text);
   };
-  result_.messages.push_back("no such result");
+  result_.messages.push_back(cellc_message(CELLC_RESULT_COUNT));
   for (std::size_t i = 0; i < result_.messages.size(); ++i) {
     constant(fmt::format("{}.text.{}", options_.prefix, i), result_.messages[i]);
     table += fmt::format("{}ptr @{}.text.{}", i ? ", " : "", options_.prefix, i);

@@ -13,8 +13,8 @@ std::string DriverEmitter::forward_function() {
   check_lengths(text);
   begin(text);
   const std::string size = lay_out();
-  text.fail_when(text.is("uge", size, kMostBytes), code(kTooLarge));
-  text.fail_when(text.is_null("%arrays"), code("the struct of arrays is a null pointer"));
+  text.fail_when(text.is("uge", size, kMostBytes), code(CELLC_TOO_LARGE));
+  text.fail_when(text.is_null("%arrays"), code(CELLC_NO_ARRAYS));
   const std::string total = total_rows();
   addresses_.clear();
   for (std::size_t f = 0; f < layout().fields.size(); ++f) {
@@ -26,7 +26,7 @@ std::string DriverEmitter::forward_function() {
     if (field.is_rows()) missing = text.both(missing, text.is("sgt", total, "0"));
     text.fail_when(missing, code(fmt::format("{} is a null pointer", field.member)));
   }
-  text.fail_when(text.is_null("%workspace"), code("the workspace is a null pointer"));
+  text.fail_when(text.is_null("%workspace"), code(CELLC_NO_WORKSPACE));
   text.fail_when(text.is("slt", "%workspace_bytes", size),
                  code(fmt::format("the workspace is smaller than {}_workspace says", options_.prefix)));
   settle_workspace();

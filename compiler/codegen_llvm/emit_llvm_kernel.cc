@@ -23,12 +23,15 @@ std::string KernelEmitter::fresh(const char* stem) { return fmt::format("%{}{}",
 std::string KernelEmitter::slot(SlotKind kind, int id) {
   const auto [it, first] = slot_names_.try_emplace({kind, id});
   if (!first) return it->second;
-  static const char* const stems[] = {"n",          "param", "once",     "temp",  "in",        "in.step",
-                                      "past",       "t0",    "old",      "new",   "spare",     "state",
-                                      "state.step", "out",   "out.step", "chunk", "chunk.step"};
-  const std::string name = fmt::format("%{}.{}", stems[static_cast<int>(kind)], id);
-  const bool number = kind == SlotKind::Length || kind == SlotKind::Time || kind == SlotKind::InputStep ||
-                      kind == SlotKind::StateStep || kind == SlotKind::OutStep || kind == SlotKind::ChunkStep;
+  static constexpr struct {
+    const char* stem;
+    bool number;
+  } kinds[] = {
+#define CELLC_SLOT(Name, name, number) {name, number != 0},
+#include "compiler/codegen_llvm/slots.def"
+  };
+  const auto [stem, number] = kinds[static_cast<std::size_t>(kind)];
+  const std::string name = fmt::format("%{}.{}", stem, id);
   fmt::format_to(std::back_inserter(entry_), "  {0}.slot = getelementptr i64, ptr %slots, i64 {1}\n", name,
                  slots.size());
   fmt::format_to(std::back_inserter(entry_), "  {0} = load {1}, ptr {0}.slot, align 8\n", name, number ? "i64" : "ptr");

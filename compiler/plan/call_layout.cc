@@ -42,7 +42,7 @@ CallLayout call_layout(const CellGraph& cell) {
   std::set<std::string> names, members;
   const auto add = [&](FieldKind kind, int id, std::string name, bool required) {
     while (!names.insert(name).second) name += "_";
-    const bool rows = CallField::is_rows(kind);
+    const bool rows = traits_of(kind).rows;
     std::string member = c_name(name);
     while (members.count(member) || (rows && members.count(member + "_strides"))) member += "_";
     members.insert(member);

@@ -6,21 +6,27 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "kernels-templates/abi/field_kinds.h"
 
 namespace cellc {
 
+/// CELLC_FIELD_KINDS: its list says what each is.
 enum class FieldKind : std::uint8_t {
-  Param,              ///< [a…], arithmetic precision
-  Input,              ///< rows, storage type
-  InputHistory,       ///< [sequences, n, a…], storage type, newest first
-  Start,              ///< [sequences, a…], arithmetic precision
-  StateHistory,       ///< [sequences, n, a…], arithmetic precision
-  State,              ///< rows that are written, storage type
-  Out,                ///< the same
-  Final,              ///< [sequences, a…], arithmetic precision, written
-  FinalStateHistory,  ///< [sequences, n, a…], arithmetic precision, written
-  FinalInputHistory,  ///< [sequences, n, a…], storage type, written
+#define CELLC_KIND(Name, ...) Name,
+  CELLC_FIELD_KINDS(CELLC_KIND)
+#undef CELLC_KIND
 };
+
+/// The columns of that list.
+struct FieldTraits {
+  bool rows, written, storage, history;
+};
+constexpr FieldTraits kFieldTraits[] = {
+#define CELLC_KIND(Name, NAME, rows, written, storage, history) {rows != 0, written != 0, storage != 0, history != 0},
+    CELLC_FIELD_KINDS(CELLC_KIND)
+#undef CELLC_KIND
+};
+constexpr FieldTraits traits_of(FieldKind kind) { return kFieldTraits[static_cast<std::size_t>(kind)]; }
 
 /// An array of a call. Rows take three words: the address, and the strides from sequence to sequence and
 /// from step to step in entries, where 0 stands for rows one after another. All others take the address.
@@ -32,14 +38,10 @@ struct CallField {
   int word;            ///< offset in the struct of arrays
   bool required;       ///< may not be null; the others have a default, or are not wanted
 
-  static bool is_rows(FieldKind kind) {
-    return kind == FieldKind::Input || kind == FieldKind::State || kind == FieldKind::Out;
-  }
-  bool is_rows() const { return is_rows(kind); }
-  bool is_written() const { return kind >= FieldKind::State; }
-  bool is_storage() const {
-    return is_rows() || kind == FieldKind::InputHistory || kind == FieldKind::FinalInputHistory;
-  }
+  bool is_rows() const { return traits_of(kind).rows; }
+  bool is_written() const { return traits_of(kind).written; }
+  bool is_storage() const { return traits_of(kind).storage; }
+  bool is_history() const { return traits_of(kind).history; }
 };
 
 struct CallLayout {

@@ -6,6 +6,8 @@
 // arithmetic, carried states, starts, finals and params are `Real`.
 #pragma once
 
+#include "kernels-templates/abi/kernel_memory.h"
+
 #define CELLC_DEVICE __device__ __forceinline__
 #define CELLC_APART static __device__ __noinline__
 #ifdef CELLC_EMULATOR
@@ -420,11 +422,6 @@ CELLC_DEVICE bool has_rung(Mailbox*) { return false; }
 // its place: a block that has waited for long and sees that some have not even started leaves. Then the one that
 // arrives last goes on alone.
 constexpr int kMostWarps = 4;  ///< of a block that takes part
-struct GridSum {
-  unsigned long long slot[3];  ///< by turn; zeros to begin with, and whatever happens as many to the next call
-  unsigned passed;   ///< barriers before this call, modulo 3: a count that wraps would come to a slot twice running
-  unsigned started;  ///< blocks of this call that run, or have run
-};
 /// The blocks that go on after the first barrier of a call: all, one, or none of which this block is.
 struct ActiveBlocks {
   unsigned rank, size;

@@ -129,7 +129,7 @@ static inline int cellc_read_lengths(cellc_call* c, const void* from) {
     c->steps = 0;
     for (s = 0; s < c->sequences; ++s) {
       const int64_t n = c->offsets[s + 1] - c->offsets[s];
-      if (n < 0) return CELLC_BAD_OFFSETS;
+      if (n < 0) return CELLC_DECREASING_OFFSETS;
       even = even && (s == 0 || n == c->steps);
       c->steps = cellc_most(c->steps, n);
     }

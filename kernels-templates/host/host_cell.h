@@ -8,18 +8,7 @@
 
 enum { CELLC_MOST_AXES = 32 };
 
-enum {
-  CELLC_FIELD_PARAM,
-  CELLC_FIELD_INPUT,
-  CELLC_FIELD_INPUT_HISTORY,
-  CELLC_FIELD_START,
-  CELLC_FIELD_STATE_HISTORY,
-  CELLC_FIELD_STATE,
-  CELLC_FIELD_OUT,
-  CELLC_FIELD_FINAL,
-  CELLC_FIELD_FINAL_STATE_HISTORY,
-  CELLC_FIELD_FINAL_INPUT_HISTORY
-};
+#include "kernels-templates/abi/field_kinds.h"
 
 /* An array of the caller's: its word in the struct of arrays. Rows have two strides behind the address. */
 typedef struct cellc_field {
@@ -91,92 +80,6 @@ typedef struct cellc_cell {
   int64_t shared_per_block, shared_per_multiprocessor; /* of the least card that kernels are built for */
 } cellc_cell;
 
-enum {
-  CELLC_DONE,
-  CELLC_NO_LENGTHS,
-  CELLC_NO_BYTES,
-  CELLC_NO_ARRAYS,
-  CELLC_SHORT_AXIS,
-  CELLC_NEGATIVE_SEQUENCES,
-  CELLC_NEGATIVE_STEPS,
-  CELLC_OTHER_STEPS,
-  CELLC_NO_PACKING,
-  CELLC_BAD_OFFSETS,
-  CELLC_NO_DEVICE_OFFSETS,
-  CELLC_TOO_LARGE,
-  CELLC_NO_WORKSPACE,
-  CELLC_SMALL_WORKSPACE,
-  CELLC_FOREIGN_WORKSPACE,
-  CELLC_FOREIGN_STATUS,
-  CELLC_FOREIGN_OFFSETS,
-  CELLC_SMALL_CARD,
-  CELLC_NO_KERNEL,
-  CELLC_NO_CODE,
-  CELLC_NOT_LOADED,
-  CELLC_TOO_WIDE,
-  CELLC_UNALIGNED_STATUS,
-  CELLC_UNALIGNED_OFFSETS,
-  CELLC_MISSING_FIELD = 100, /* and the field's number */
-  CELLC_FOREIGN_FIELD = 500,
-  CELLC_DEVICE_ERROR = 1000, /* and the error's number, which is below 1000 */
-  CELLC_UNALIGNED_FIELD = 2000
-};
-
-/* What a result means, where it is not about one array and not the device's own error. */
-static inline const char* cellc_message(int result) {
-  switch (result) {
-    case CELLC_DONE:
-      return "done";
-    case CELLC_NO_LENGTHS:
-      return "the struct of lengths is a null pointer";
-    case CELLC_NO_BYTES:
-      return "the pointer to the workspace's size is null";
-    case CELLC_NO_ARRAYS:
-      return "the struct of arrays is a null pointer";
-    case CELLC_SHORT_AXIS:
-      return "the length of an axis is less than the cell needs";
-    case CELLC_NEGATIVE_SEQUENCES:
-      return "the number of sequences is negative";
-    case CELLC_NEGATIVE_STEPS:
-      return "the number of steps is negative";
-    case CELLC_OTHER_STEPS:
-      return "the number of steps is not the one that this was built for";
-    case CELLC_NO_PACKING:
-      return "offsets are given, but this was built for one number of steps";
-    case CELLC_BAD_OFFSETS:
-      return "the offsets do not begin with 0, or decrease";
-    case CELLC_NO_DEVICE_OFFSETS:
-      return "offsets are given, but not on the device";
-    case CELLC_TOO_LARGE:
-      return "the lengths are too large for any memory";
-    case CELLC_NO_WORKSPACE:
-      return "the workspace is a null pointer";
-    case CELLC_SMALL_WORKSPACE:
-      return "the workspace is smaller than was said";
-    case CELLC_FOREIGN_WORKSPACE:
-      return "the workspace is not memory of the current device";
-    case CELLC_FOREIGN_STATUS:
-      return "the status array is not memory of the current device";
-    case CELLC_FOREIGN_OFFSETS:
-      return "device_offsets is not memory of the current device";
-    case CELLC_SMALL_CARD:
-      return "the device has less shared memory than this was built for";
-    case CELLC_NO_KERNEL:
-      return "no kernel was built for arrays of this layout: more than four channel axes that cannot be "
-             "merged";
-    case CELLC_NO_CODE:
-      return "there is no code for this device: build for its architecture";
-    case CELLC_TOO_WIDE:
-      return "the entries of a channel lie more than 2^31 numbers apart, which these kernels do not reach";
-    case CELLC_UNALIGNED_STATUS:
-      return "the status array is not aligned to its entries of 4 bytes";
-    case CELLC_UNALIGNED_OFFSETS:
-      return "device_offsets is not aligned to its entries of 8 bytes";
-    case CELLC_NOT_LOADED:
-      return "no module is loaded";
-    default:
-      return "no such result";
-  }
-}
+#include "kernels-templates/abi/call_results.h"
 
 #endif

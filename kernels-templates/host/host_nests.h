@@ -31,23 +31,7 @@ typedef struct cellc_dims {
   int first, count;
 } cellc_dims;
 
-enum {
-  CELLC_LENGTH,
-  CELLC_PARAM,
-  CELLC_ONCE,
-  CELLC_INPUT,
-  CELLC_INPUT_STRIDE,
-  CELLC_HISTORY,
-  CELLC_HISTORY_DEPTH,
-  CELLC_START,
-  CELLC_FINAL,
-  CELLC_STATE_ROW,
-  CELLC_OUT,
-  CELLC_CHUNK,
-  CELLC_LOCAL_TEMP,
-  CELLC_LOCAL_STATE,
-  CELLC_LOCAL_SCALARS
-};
+#include "kernels-templates/abi/nest_slots.h"
 
 typedef struct cellc_slot {
   int kind, id; /* NestSlot; of a length the header axis */
@@ -56,8 +40,6 @@ typedef struct cellc_slot {
 typedef struct cellc_nest {
   cellc_dims axes, bound;
 } cellc_nest;
-
-enum { CELLC_STEPS, CELLC_TILE, CELLC_FLAT };
 
 typedef struct cellc_nest_kernel {
   int form, kernel; /* kernel: of the plan */

@@ -5,8 +5,8 @@
 
 #include "kernels-templates/host/host_stage.h"
 
-/* Bytes of ScanControl, and where some of its members are. */
-enum { CELLC_SCAN_CONTROL = 40, CELLC_SCAN_CALLS = 0, CELLC_SCAN_REPAIRED = 32, CELLC_SCAN_CLUSTERED = 36 };
+/* Bytes of ScanControl (kernel_memory.h). */
+enum { CELLC_SCAN_CONTROL = 40 };
 
 /* What scan_tile.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
 static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {

@@ -24,17 +24,6 @@ constexpr bool kForward = false;
 #endif
 constexpr int kLookBack = CELLC_SCAN_LOOK_BACK;  ///< predecessors that a thread looks at together
 
-/// Zeroed once, when it is allocated; kept from call to call.
-struct ScanControl {
-  unsigned calls;
-  unsigned drawn;               ///< tickets of this call
-  unsigned long long carrying;  ///< carry blocks that know the number of this call
-  unsigned long long
-      finished[2];     ///< tickets whose rows are written, of calls with even and odd numbers (scan_repair.cuh)
-  unsigned repaired;   ///< shares of the steps of a channel that were walked, of all calls together
-  unsigned clustered;  ///< calls that clusters made, which have no numbers
-};
-
 struct Scan {
   Lanes lanes;
   ScanControl* control;

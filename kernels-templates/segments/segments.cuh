@@ -4,35 +4,6 @@
 
 namespace cellc {
 
-/// What happened in a call.
-struct Tally {
-  unsigned misses;           ///< boundaries that the first check found off
-  unsigned repaired, tails;  ///< segments that were run again: in rounds, and along chains
-  unsigned worst_residual;   ///< bits of a float: of what was left as it is, over 1 + |s|
-  unsigned rounds;
-  unsigned growth;              ///< bits of a float: the largest factor by which a segment grew a difference
-  unsigned phases;              ///< marks taken
-  unsigned multistarts;         ///< the first pass was that of multistart.cuh, and the sweep began from what it found
-  unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
-  unsigned ran[16];             ///< segments run again, by round
-  unsigned expanding;           ///< of those in the first round: what they start from grows in them
-  unsigned burn_in;             ///< steps that the sweep began early
-  unsigned long long ended;     ///< ns: when the last warp was done
-};
-
-/// Zeroed once, when it is allocated; kept from call to call.
-struct Control {
-  GridSum grid;
-  unsigned calls;
-  // What the next call starts from.
-  unsigned burn_in;          ///< steps; 0: the plan's
-  unsigned measures_slope;   ///< the first sweep carries P
-  unsigned enough;           ///< steps of run-up with which the last call missed nothing; 0: it says nothing of that
-  unsigned too_short;        ///< the longest run-up that was
-  unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
-  Tally of[2];               ///< by parity of the call: one is cleared for the next while the other is written
-};
-
 /// The first runs of a lane, which know its map from afar, where the last run knows it near the answer. Together, since
 /// composing reads all of a lane's and perhaps none of its neighbours'.
 struct alignas(16) Runs {

@@ -229,8 +229,9 @@ CheckItem packed(const CellGraph& cell, const Program& program, const BindReques
 void strategies(const CellGraph& cell, const Structure& structure, const CompileOptions& compile,
                 const Binding& binding, double tolerance, double rounding, std::vector<CheckItem>& items) {
   Solver solver(cell, structure, compile);
-  for (const Strategy strategy :
-       {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan, Strategy::Relaxation}) {
+  for (const StrategyFacts& f : cellc::strategies()) {
+    if (!f.on_cpu || f.strategy == Strategy::Sequential) continue;  // that one is tried above
+    const Strategy strategy = f.strategy;
     SolveOptions options;
     std::size_t admitted = 0;
     for (std::size_t k = 0; k < structure.stages.size(); ++k) {
@@ -239,7 +240,7 @@ void strategies(const CellGraph& cell, const Structure& structure, const Compile
       options.plan.push_back(admits ? StagePlan{strategy, 8, 4, "check"} : StagePlan{});
     }
     if (admitted == 0) continue;
-    if (strategy == Strategy::Relaxation) {  // finds the stages itself
+    if (f.takes == StrategyFacts::Takes::SomeStages) {  // the solver finds them
       options.plan.clear();
       options.solver = strategy;
     }

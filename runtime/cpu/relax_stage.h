@@ -6,8 +6,8 @@
 
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/plan/plan.h"
+#include "runtime/cpu/cpu_strategy.h"
 #include "runtime/cpu/solve.h"
-#include "runtime/cpu/solve_stage.h"
 
 namespace cellc {
 

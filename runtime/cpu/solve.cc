@@ -1,7 +1,6 @@
 #include "runtime/cpu/solve.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,10 +8,11 @@
 #include <limits>
 
 #include "runtime/build/compile_orc.h"
+#include "runtime/cpu/cpu_strategy.h"
 #include "runtime/cpu/probe_stage.h"
 #include "runtime/cpu/relax_stage.h"
 #include "runtime/cpu/scan_along_time.h"
-#include "runtime/cpu/solve_stage.h"
+#include "runtime/cpu/strategy_relaxation.h"
 #include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/threads.h"
@@ -23,26 +23,87 @@ namespace cellc {
 
 namespace {
 
-/// Blocks up to this many coupled entries have transitions worth multiplying.
-constexpr std::int64_t kLargestBlock = 64;
-/// Multiplications of a whole run below which relaxation is not even looked at: a tenth of a second.
-constexpr double kSmallMixing = 1e9;
-constexpr std::int64_t kShortMixing = 512;  ///< steps
-constexpr double kFewestIterations =
-    4;  ///< that relaxation ever took to a tolerance of use; a look at the data takes as many
-
-std::int64_t second_level_cache_bytes() {
-  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return bytes > 0 ? bytes : 1 << 20;
+/// A run of a cell derived from `cell`, with arrays and trajectories of that.
+BoundRun derived_run(const CellGraph& cell, const BoundRun& run, const RunArrays& arrays,
+                     const std::vector<ArraySource>& sources) {
+  BoundRun result;
+  result.sizes = run.sizes;
+  result.offsets = run.offsets;
+  result.reverse = run.reverse;
+  result.threads = run.threads;
+  for (const ArraySource s : sources) {
+    if (s.kind == ArraySource::Kind::Symbol) {
+      result.symbols.push_back(run.symbols[s.id]);
+      result.histories.push_back(static_cast<std::size_t>(s.id) < run.histories.size() ? run.histories[s.id] : Array());
+    } else {
+      const Array& start = run.symbols[cell.updates[s.id].symbol];
+      std::vector<std::int64_t> shape = start.shape();
+      shape.insert(shape.begin() + 1, 1);
+      result.symbols.push_back(arrays.trajectories[s.id]);
+      result.histories.push_back(start.with_shape(shape));
+    }
+  }
+  return result;
 }
 
-/// What mixing costs in runs of one shape.
-struct WeighedMixing {
-  std::map<AxisId, std::int64_t> sizes;
-  std::vector<std::int64_t> offsets;
-  int threads = 0;
-  double worth = 0;  ///< iterations
-};
+/// Runs of narrow storage are solved in the precision that they compute in.
+BoundRun widened(const BoundRun& run, Dtype arithmetic) {
+  BoundRun result = run;
+  for (Array& a : result.symbols)
+    if (a.data()) a = convert(a, arithmetic);
+  for (Array& a : result.histories)
+    if (a.data()) a = convert(a, arithmetic);
+  return result;
+}
+
+/// Trajectories for all states, those of `reuse` where they fit.
+RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmetic, RunOutput& reuse) {
+  RunArrays arrays;
+  arrays.cell = &cell;
+  arrays.run = &run;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    std::vector<std::int64_t> shape{run.offsets.back()};
+    for (const AxisId a : cell.symbols[cell.updates[u].symbol].axes)
+      shape.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
+    const bool fits = u < reuse.states.size() && reuse.states[u].dtype() == arithmetic &&
+                      reuse.states[u].shape() == shape && reuse.states[u].is_sole_owner();
+    arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic, shape));
+  }
+  return arrays;
+}
+
+/// Adds the outcome of a stage to the report of the run.
+void gather(SolveReport& report, StageOutcome outcome) {
+  report.max_residual = std::max(report.max_residual, outcome.report.max_residual);
+  report.error_estimate = std::max(report.error_estimate, outcome.report.error_estimate);
+  report.repaired += outcome.report.repaired;
+  for (const Unconverged& u : outcome.unconverged) merge(report.unconverged, u);
+  report.converged = report.unconverged.empty();
+  report.stages.push_back(std::move(outcome.report));
+}
+
+/// States and finals of a run, from its trajectories.
+void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& arrays, const BoundRun& run,
+                Dtype arithmetic, Dtype storage) {
+  const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Array& start = run.symbols[cell.updates[u].symbol];
+    const Array& steps = arrays.trajectories[u];
+    Array last = Array::uninitialised(arithmetic, start.shape());
+    const std::size_t bytes = sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic) : 0;
+    for (std::int64_t s = 0; s < sequences; ++s) {
+      const bool empty = run.offsets[s] == run.offsets[s + 1];
+      const std::int64_t row = empty ? s : run.reverse ? run.offsets[s] : run.offsets[s + 1] - 1;
+      std::memcpy(static_cast<std::byte*>(last.data()) + static_cast<std::size_t>(s) * bytes,
+                  static_cast<const std::byte*>((empty ? start : steps).data()) + static_cast<std::size_t>(row) * bytes,
+                  bytes);
+    }
+    output.finals.push_back(std::move(last));
+    output.states.push_back(storage == arithmetic ? steps : convert(steps, storage));
+  }
+  if (storage != arithmetic)
+    for (Array& a : output.outs) a = convert(a, storage);
+}
 
 }  // namespace
 
@@ -59,9 +120,8 @@ struct Solver::Impl {
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations;  ///< asked for; null: nothing to relax
   double compile_ms = 0;
   std::vector<CacheState> caches;
+  RelaxationChoice relaxation_choice;
   std::optional<StagePlan> relaxed_first;  ///< of stage 0, where a run found it to be faster
-  std::string not_relaxed;                 ///< why not
-  std::optional<WeighedMixing> weighed;    ///< of the last shape that was asked for
   std::vector<double> run_up;              ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
@@ -151,61 +211,45 @@ struct Solver::Impl {
     return names;
   }
 
-  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& run) {
-    if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
-    const Stage& s = structure.stages[stage];
-    if (strategy == Strategy::Relaxation) {
-      for (std::size_t k = 0; k < structure.stages.size(); ++k)
-        if (relaxation(static_cast<int>(k))) return std::nullopt;
-      return "no stage has a term that mixes its channels, so there is nothing to relax";
-    }
-    const std::int64_t block = shape(stage, run).block;
-    if (block > kLargestBlock)
-      return fmt::format(
-          "the stage {{{}}} couples {} entries with each other, and blocks of more than {} are run sequentially",
-          states_of(stage), block, kLargestBlock);
-    if (strategy == Strategy::Scan) return no_scan(s, "{" + states_of(stage) + "}");
-    return std::nullopt;
+  /// The stages at the sizes of a run.
+  class Asked final : public StagesOfRun {
+   public:
+    Asked(Impl& solver, const BoundRun& run) : solver_(solver), run_(run) {}
+    int count() const override { return static_cast<int>(solver_.structure.stages.size()); }
+    const Stage& stage(int k) const override { return solver_.structure.stages[k]; }
+    StageShape shape(int k) override { return solver_.shape(k, run_); }
+    std::string states(int k) const override { return "{" + solver_.states_of(k) + "}"; }
+    const BoundRun& run() const override { return run_; }
+    Relaxation* relaxation(int k) override { return solver_.relaxation(k); }
+
+   private:
+    Impl& solver_;
+    const BoundRun& run_;
+  };
+
+  /// Why a plan cannot name the strategy for the stage.
+  std::optional<std::string> refusal_of_stage(int k, Strategy strategy, const BoundRun& run) {
+    if (strategy == Strategy::Auto) return std::nullopt;
+    if (!facts_of(strategy).on_cpu)
+      return fmt::format("{} does not run on the CPU in this version; use --device cuda", to_string(strategy));
+    Asked cell(*this, run);
+    return on_cpu(strategy).refusal(cell, k);
+  }
+
+  /// Why a run cannot request it: one stage has to admit a strategy that takes some, each one that takes all.
+  std::optional<std::string> refusal(int k, Strategy strategy, const BoundRun& run) {
+    const bool takes_some = strategy != Strategy::Auto && facts_of(strategy).takes == StrategyFacts::Takes::SomeStages;
+    for (std::size_t j = 0; takes_some && j < structure.stages.size(); ++j)
+      if (!refusal_of_stage(static_cast<int>(j), strategy, run)) return std::nullopt;
+    return refusal_of_stage(k, strategy, run);
   }
 
   // The run ----------------------------------------------------------------------------------------
 
-  BoundRun derived_run(const BoundRun& run, const RunArrays& arrays, const std::vector<ArraySource>& sources) const {
-    BoundRun result;
-    result.sizes = run.sizes;
-    result.offsets = run.offsets;
-    result.reverse = run.reverse;
-    result.threads = run.threads;
-    for (const ArraySource s : sources) {
-      if (s.kind == ArraySource::Kind::Symbol) {
-        result.symbols.push_back(run.symbols[s.id]);
-        result.histories.push_back(static_cast<std::size_t>(s.id) < run.histories.size() ? run.histories[s.id]
-                                                                                         : Array());
-      } else {
-        const Array& start = run.symbols[cell.updates[s.id].symbol];
-        std::vector<std::int64_t> shape = start.shape();
-        shape.insert(shape.begin() + 1, 1);
-        result.symbols.push_back(arrays.trajectories[s.id]);
-        result.histories.push_back(start.with_shape(shape));
-      }
-    }
-    return result;
-  }
-
-  /// Runs of narrow storage are solved in the precision that they compute in.
-  BoundRun widened(const BoundRun& run) const {
-    BoundRun result = run;
-    for (Array& a : result.symbols)
-      if (a.data()) a = convert(a, arithmetic.dtype);
-    for (Array& a : result.histories)
-      if (a.data()) a = convert(a, arithmetic.dtype);
-    return result;
-  }
-
   std::vector<Array> run_once(int k, const BoundRun& run, const RunArrays& arrays) {
     const StatelessCell& c = stages().stages[k].once;
     if (c.cell.outs.empty()) return {};
-    BoundRun one = derived_run(run, arrays, c.sources);
+    BoundRun one = derived_run(cell, run, arrays, c.sources);
     one.offsets = {0, 1};
     return stateless(once[k], c).run(one).outs;
   }
@@ -213,7 +257,7 @@ struct Solver::Impl {
   std::vector<Array> run_before(int k, const BoundRun& run, const RunArrays& arrays) {
     const StatelessCell& c = stages().stages[k].before;
     if (c.cell.outs.empty()) return {};
-    return stateless(before[k], c).run(derived_run(run, arrays, c.sources)).outs;
+    return stateless(before[k], c).run(derived_run(cell, run, arrays, c.sources)).outs;
   }
 
   RunOutput sequentially(const BoundRun& run, SolveReport& report, RunOutput reuse, const std::string& reason) {
@@ -239,191 +283,138 @@ struct Solver::Impl {
            static_cast<double>(part.run.offsets.back());
   }
 
-  /// Whether the first stage is to be relaxed: a dense one whose matrices do not stay in cache, and which a
-  /// look at the first steps shows to contract. Others behind it must not be dense.
-  void weigh_relaxation(const SolveOptions& solve, const BoundRun& run, double tolerance) {
-    relaxed_first.reset();
-    not_relaxed.clear();
-    if (solve.solver != Strategy::Auto || !solve.plan.empty()) return;
-    for (std::size_t k = 0; k < structure.stages.size(); ++k)
-      if ((shape(static_cast<int>(k), run).block > kLargestBlock) != (k == 0)) return;
-    const StageShape s = shape(0, run);
-    if (s.longest < kShortMixing || static_cast<double>(s.rows * s.block * s.block) < kSmallMixing) return;
-    Relaxation* const r = relaxation(0);
-    if (!r) return;
-    const double entries = r->product_entries(run);
-    if (entries * static_cast<double>(s.rows) < kSmallMixing) return;
-    if (entries * static_cast<double>(size_of(arithmetic.dtype)) <= static_cast<double>(second_level_cache_bytes())) {
-      not_relaxed = "; step by step their matrices stay in the second-level cache";
-      return;
-    }
-    // Measured once a shape: runs that are alike choose alike.
-    if (!weighed || weighed->sizes != run.sizes || weighed->offsets != run.offsets || weighed->threads != s.threads)
-      weighed = {run.sizes, run.offsets, s.threads, iterations_worth({step_ns(run), r->iteration_ns(run)})};
-    const double worth = weighed->worth;
-    if (worth < kFewestIterations) {
-      not_relaxed =
-          fmt::format("; relaxation would have to end after {:.0f} iterations to be faster", std::max(0.0, worth));
-      return;
-    }
-    const std::optional<int> predicted = r->predict(run, tolerance);
-    if (!predicted) {
-      not_relaxed = "; relaxation does not contract";
-    } else if (*predicted > worth) {
-      not_relaxed = fmt::format("; relaxation would take {} iterations, and {:.0f} take as long as running through",
-                                *predicted, worth);
-    } else {
-      relaxed_first = {Strategy::Relaxation, Relaxation::window_steps(run), 0,
-                       fmt::format("{} coupled entries; relaxation is predicted to take {} iterations, and {:.0f} take "
-                                   "as long as running through",
-                                   s.block, *predicted, worth)};
-    }
-  }
-
-  /// Of a stage that is relaxed.
-  std::optional<StagePlan> relaxed_plan(int k, const SolveOptions& solve, const BoundRun& run) {
-    if (static_cast<std::size_t>(k) < solve.plan.size())
-      return solve.plan[k].strategy == Strategy::Relaxation ? std::optional(solve.plan[k]) : std::nullopt;
-    if (k == 0 && relaxed_first) return relaxed_first;
-    if (solve.solver != Strategy::Relaxation || !relaxation(k)) return std::nullopt;
-    return StagePlan{Strategy::Relaxation, solve.fixed_iterations ? 0 : Relaxation::window_steps(run), 0, "asked for"};
-  }
-
-  /// The plan of a stage; reads the data where shape alone does not decide.
-  StagePlan plan_stage(int k, const SolveOptions& solve, StageData* data, const BoundRun& run, double tolerance) {
+  /// The plan of a stage; reads the data where shape alone does not decide. `data`: empty, to leave that open.
+  StagePlan plan_stage(int k, const SolveOptions& solve, const std::function<StageData&()>& data, const BoundRun& run,
+                       double tolerance) {
     const Stage& stage = structure.stages[k];
     if (static_cast<std::size_t>(k) < solve.plan.size()) return solve.plan[k];
-    if (const auto plan = relaxed_plan(k, solve, run)) return *plan;
+    if (k == 0 && relaxed_first) return *relaxed_first;
+    if (solve.solver != Strategy::Auto && !refusal_of_stage(k, solve.solver, run)) {
+      Asked cell(*this, run);
+      return on_cpu(solve.solver).forced(cell, k, solve);
+    }
     const StageShape s = shape(k, run);
-    if (solve.solver != Strategy::Auto && solve.solver != Strategy::Relaxation)
-      return forced_plan(stage, s, solve.solver);
     if (s.block > kLargestBlock) {
       StagePlan plan;
-      plan.reason = fmt::format("{} coupled entries are too many for transitions{}", s.block, not_relaxed);
+      plan.reason =
+          fmt::format("{} coupled entries are too many for transitions{}", s.block, relaxation_choice.why_not());
       return plan;
     }
-    if (auto plan = plan_from_shape(stage, s)) return *plan;
+    if (auto plan = plan_from_shape(s, offers(stage, s))) return *plan;
     if (!data) return {Strategy::Auto, 0, 0, ""};
-    StagePlan guess = plan_from_data(s, {});
+    const StagePlan guess = plan_from_data(s, {}, offers(s, Forgetting{}));
     const std::int64_t segment = std::max<std::int64_t>(guess.segment, 64);
-    Forgetting seen = probe_stage(*data, *kernels[k], tolerance, segment, s.threads);
+    Forgetting seen = probe_stage(data(), *kernels[k], tolerance, segment, s.threads);
     seen.remembered = run_up.empty() ? 0 : run_up[k];
-    return plan_from_data(s, seen);
+    return plan_from_data(s, seen, offers(s, seen));
+  }
+
+  /// Throws SolverError for what the cell does not admit.
+  void check_request(const BoundRun& run, const SolveOptions& solve) {
+    const int count = static_cast<int>(structure.stages.size());
+    for (int k = 0; k < count; ++k)
+      if (auto why = refusal(k, solve.solver, run)) throw SolverError(*why);
+    // A plan names each stage's own strategy: one that the stage does not admit is refused, not replaced.
+    if (!solve.plan.empty() && static_cast<int>(solve.plan.size()) != count)
+      throw SolverError(fmt::format("the plan has {} stages, the cell {}", solve.plan.size(), count));
+    for (int k = 0; k < static_cast<int>(solve.plan.size()); ++k)
+      if (auto why = refusal_of_stage(k, solve.plan[k].strategy, run)) throw SolverError(*why);
+  }
+
+  /// What a run decided before it began.
+  struct Choice {
+    std::vector<StagePlan> plans;  ///< Auto where the data decide
+    std::vector<StageShape> shapes;
+    std::vector<std::string> reasons;
+    bool weighs = false;  ///< a stage leaves the fused kernel only if that is worth it
+    bool fused = true;    ///< all stages are sequential, or one is too wide to be cut out
+  };
+
+  Choice choose(const BoundRun& run, const SolveOptions& solve, double tolerance) {
+    Asked cell(*this, run);
+    relaxed_first.reset();
+    relaxation_choice.forget();
+    const bool free = solve.solver == Strategy::Auto && solve.plan.empty();
+    if (free)
+      relaxed_first =
+          relaxation_choice.choose(cell, tolerance, size_of(arithmetic.dtype), [&] { return step_ns(run); });
+    Choice choice;
+    choice.weighs = free && !relaxed_first;
+    bool all_sequential = true, dense = false;
+    for (int k = 0; k < cell.count(); ++k) {
+      const StagePlan plan = plan_stage(k, solve, {}, run, tolerance);
+      const bool sequential = plan.strategy == Strategy::Sequential;
+      all_sequential &= sequential;
+      // A dense stage that is not relaxed runs in the fused kernel, and everything with it.
+      dense |= sequential && cell.shape(k).block > kLargestBlock;
+      choice.reasons.push_back(plan.reason.empty() ? "asked for" : plan.reason);
+      choice.plans.push_back(plan);
+      choice.shapes.push_back(cell.shape(k));
+    }
+    choice.fused = all_sequential || dense || !is_worth_cutting(choice);
+    return choice;
+  }
+
+  /// Whether the stages that would leave the fused kernel gain more than the others lose.
+  bool is_worth_cutting(Choice& choice) const {
+    if (!choice.weighs) return true;
+    const auto why = keeps_fused(choice.plans, choice.shapes);
+    for (std::size_t k = 0; why && k < choice.plans.size(); ++k)
+      if (choice.plans[k].strategy != Strategy::Sequential) choice.reasons[k] = *why;
+    return !why;
+  }
+
+  RunOutput fused(const BoundRun& run, const Choice& choice, SolveReport& report, RunOutput reuse) {
+    RunOutput output = sequentially(run, report, std::move(reuse), "");
+    for (std::size_t k = 0; k < choice.reasons.size(); ++k) report.stages[k].plan.reason = choice.reasons[k];
+    return output;
   }
 
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(options.dtype));
-    const int count = static_cast<int>(structure.stages.size());
-    if (solve.solver != Strategy::Auto && solve.solver != Strategy::Sequential)
-      for (int k = 0; k < count; ++k)
-        if (auto why = refusal(k, solve.solver, given)) throw SolverError(*why);
-    // A plan names each stage's own strategy: one that the stage does not admit is refused, not replaced.
-    if (!solve.plan.empty() && static_cast<int>(solve.plan.size()) != count)
-      throw SolverError(fmt::format("the plan has {} stages, the cell {}", solve.plan.size(), count));
-    for (int k = 0; k < static_cast<int>(solve.plan.size()); ++k) {
-      const Strategy strategy = solve.plan[k].strategy;
-      if (strategy == Strategy::Relaxation && !relaxation(k))
-        throw SolverError(fmt::format(
-            "the stage {{{}}} has no term that mixes its channels, so there is nothing to relax", states_of(k)));
-      if (auto why = refusal(k, strategy, given)) throw SolverError(*why);
-    }
+    check_request(given, solve);
     if (given.offsets.back() == 0) return sequentially(given, report, std::move(reuse), "no steps");
     if (tolerance <= 0)
       return sequentially(given, report, std::move(reuse),
                           "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
-
-    weigh_relaxation(solve, given, tolerance);
     // Without stages to cut the fused kernel is the best there is.
-    bool all_sequential = true, dense = false;
-    std::vector<std::string> reasons;
-    std::vector<StagePlan> plans;
-    std::vector<StageShape> shapes;
-    for (int k = 0; k < count; ++k) {
-      const StagePlan plan =
-          solve.solver == Strategy::Sequential ? StagePlan{} : plan_stage(k, solve, nullptr, given, tolerance);
-      all_sequential &= plan.strategy == Strategy::Sequential;
-      // A dense stage that is not relaxed runs in the fused kernel, and everything with it.
-      dense |= plan.strategy != Strategy::Relaxation && shape(k, given).block > kLargestBlock;
-      reasons.push_back(plan.reason.empty() ? "asked for" : plan.reason);
-      plans.push_back(plan);
-      shapes.push_back(shape(k, given));
-    }
-    const bool weighs = solve.solver == Strategy::Auto && solve.plan.empty() && !relaxed_first;
-    const auto worth_cutting = [&] {
-      const auto why = keeps_fused(plans, shapes);
-      for (int k = 0; why && k < count; ++k)
-        if (plans[k].strategy != Strategy::Sequential) reasons[k] = *why;
-      return !why;
-    };
-    const auto fused = [&](RunOutput reuse) {
-      RunOutput output = sequentially(given, report, std::move(reuse), "");
-      for (int k = 0; k < count; ++k) report.stages[k].plan.reason = reasons[k];
-      return output;
-    };
-    if (all_sequential || dense || (weighs && !worth_cutting())) return fused(std::move(reuse));
+    Choice choice = choose(given, solve, tolerance);
+    if (choice.fused) return fused(given, choice, report, std::move(reuse));
 
     const bool narrow = options.dtype != arithmetic.dtype;
-    const BoundRun wide = narrow ? widened(given) : BoundRun{};
+    const BoundRun wide = narrow ? widened(given, arithmetic.dtype) : BoundRun{};
     const BoundRun& run = narrow ? wide : given;
-    RunArrays arrays;
-    arrays.cell = &cell;
-    arrays.run = &run;
-    const auto rows_of = [&](const std::vector<AxisId>& axes) {
-      std::vector<std::int64_t> shape{run.offsets.back()};
-      for (AxisId a : axes) shape.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
-      return shape;
-    };
-    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-      const std::vector<std::int64_t> shape = rows_of(cell.symbols[cell.updates[u].symbol].axes);
-      const bool fits = u < reuse.states.size() && reuse.states[u].dtype() == arithmetic.dtype &&
-                        reuse.states[u].shape() == shape && reuse.states[u].is_sole_owner();
-      arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic.dtype, shape));
-    }
-    for (int k = 0; k < count; ++k) {
-      if (const auto relaxed = relaxed_plan(k, solve, run)) {
-        if (Relaxation* r = relaxation(k)) {
-          StageOutcome outcome = r->run(arrays, solve, tolerance, relaxed->segment);
-          outcome.report.plan = *relaxed;
-          const bool repair = !outcome.unconverged.empty() && solve.repair && !solve.fixed_iterations;
-          if (repair) {
-            // What does not contract is a matter for the sequential kernel, from the first step on.
-            StageReport tried = std::move(outcome.report);
-            tried.repaired = static_cast<std::int64_t>(outcome.unconverged.size());
-            tried.plan.reason +=
-                fmt::format("; not converged after {} iterations (residual {:.1e}), so run step by step",
-                            tried.iterations, tried.max_residual);
-            tried.max_residual = tried.error_estimate = 0;
-            RunOutput output = sequentially(given, report, {}, "with the stage that did not converge");
-            report.repaired = tried.repaired;
-            report.stages[k] = std::move(tried);
-            return output;
-          }
-          gather(report, std::move(outcome));
-          continue;
-        }
+    RunArrays arrays = run_arrays(cell, run, arithmetic.dtype, reuse);
+    const bool repairs = solve.repair && !solve.fixed_iterations;
+    for (int k = 0; k < static_cast<int>(structure.stages.size()); ++k) {
+      std::optional<StageData> made;
+      const std::function<StageData&()> data = [&]() -> StageData& {
+        if (!made) made.emplace(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
+        return *made;
+      };
+      StagePlan& plan = choice.plans[k];
+      plan = plan_stage(k, solve, data, run, tolerance);
+      if (plan.strategy == Strategy::Sequential && choice.weighs && !is_worth_cutting(choice)) {
+        // The data speak against cutting, and with this stage the others stay fused too.
+        made.reset();
+        choice.reasons[k] = plan.reason;
+        report = {};
+        RunOutput pages;
+        if (!narrow) pages.states = std::move(arrays.trajectories);
+        return fused(given, choice, report, std::move(pages));
       }
-      {
-        StageData data(stages().stages[k], arrays, run_before(k, run, arrays), run_once(k, run, arrays));
-        plans[k] = plan_stage(k, solve, &data, run, tolerance);
-        if (!weighs || plans[k].strategy != Strategy::Sequential || worth_cutting()) {
-          StageOutcome outcome = solve_stage(data, *kernels[k], plans[k], solve, tolerance, thread_count(run.threads));
-          remember(k, outcome.report);
-          gather(report, std::move(outcome));
-          continue;
-        }
-      }
-      // The data speak against cutting, and with this stage the others stay fused too.
-      reasons[k] = plans[k].reason;
-      report = {};
-      RunOutput pages;
-      if (!narrow) pages.states = std::move(arrays.trajectories);
-      return fused(std::move(pages));
+      Relaxation* const relaxed = plan.strategy == Strategy::Relaxation ? relaxation(k) : nullptr;
+      StageRun stage{arrays, data, *kernels[k], relaxed, plan, solve, tolerance, thread_count(run.threads)};
+      StageOutcome outcome = on_cpu(plan.strategy).run(stage);
+      if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
+      remember(k, outcome.report);
+      gather(report, std::move(outcome));
     }
-    if (count > 1 &&
+    if (structure.stages.size() > 1 &&
         report.max_residual > 0) {  // of a run that is off somewhere as well: it has to say where else it is
       check_whole_steps(report, arrays, run, tolerance);
-      if (!report.converged && solve.repair && !solve.fixed_iterations) {
+      if (!report.converged && repairs) {
         const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
         report = {};
         RunOutput output = sequentially(given, report, {},
@@ -434,8 +425,21 @@ struct Solver::Impl {
     }
     RunOutput output;
     if (!stages().after.cell.outs.empty())
-      output.outs = stateless(after, stages().after).run(derived_run(run, arrays, stages().after.sources)).outs;
-    finish(output, arrays, run, narrow);
+      output.outs = stateless(after, stages().after).run(derived_run(cell, run, arrays, stages().after.sources)).outs;
+    put_states(output, cell, arrays, run, arithmetic.dtype, options.dtype);
+    return output;
+  }
+
+  /// What a strategy left that has no repair of its own is a matter for the sequential kernel, from the first step on.
+  RunOutput instead_of(StageOutcome outcome, int k, const BoundRun& run, SolveReport& report) {
+    StageReport tried = std::move(outcome.report);
+    tried.repaired = static_cast<std::int64_t>(outcome.unconverged.size());
+    tried.plan.reason += fmt::format("; not converged after {} iterations (residual {:.1e}), so run step by step",
+                                     tried.iterations, tried.max_residual);
+    tried.max_residual = tried.error_estimate = 0;
+    RunOutput output = sequentially(run, report, {}, "with the stage that did not converge");
+    report.repaired = tried.repaired;
+    report.stages[k] = std::move(tried);
     return output;
   }
 
@@ -453,44 +457,12 @@ struct Solver::Impl {
   /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
   /// the whole step, in which a later stage may amplify what an earlier one left.
   void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, double tolerance) {
-    const RunOutput f = stateless(step, stages().step).run(derived_run(run, arrays, stages().step.sources));
+    const RunOutput f = stateless(step, stages().step).run(derived_run(cell, run, arrays, stages().step.sources));
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
       report.max_residual = std::max(report.max_residual, check_steps(arrays.trajectories[u], f.outs[u], run.offsets,
                                                                       tolerance, run.reverse, report.unconverged));
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
-  }
-
-  static void gather(SolveReport& report, StageOutcome outcome) {
-    report.max_residual = std::max(report.max_residual, outcome.report.max_residual);
-    report.error_estimate = std::max(report.error_estimate, outcome.report.error_estimate);
-    report.repaired += outcome.report.repaired;
-    for (const Unconverged& u : outcome.unconverged) merge(report.unconverged, u);
-    report.converged = report.unconverged.empty();
-    report.stages.push_back(std::move(outcome.report));
-  }
-
-  void finish(RunOutput& output, const RunArrays& arrays, const BoundRun& run, bool narrow) {
-    const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
-    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-      const Array& start = run.symbols[cell.updates[u].symbol];
-      const Array& steps = arrays.trajectories[u];
-      Array last = Array::uninitialised(arithmetic.dtype, start.shape());
-      const std::size_t bytes =
-          sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic.dtype) : 0;
-      for (std::int64_t s = 0; s < sequences; ++s) {
-        const bool empty = run.offsets[s] == run.offsets[s + 1];
-        const std::int64_t row = empty ? s : run.reverse ? run.offsets[s] : run.offsets[s + 1] - 1;
-        std::memcpy(
-            static_cast<std::byte*>(last.data()) + static_cast<std::size_t>(s) * bytes,
-            static_cast<const std::byte*>((empty ? start : steps).data()) + static_cast<std::size_t>(row) * bytes,
-            bytes);
-      }
-      output.finals.push_back(std::move(last));
-      output.states.push_back(narrow ? convert(steps, options.dtype) : steps);
-    }
-    if (narrow)
-      for (Array& a : output.outs) a = convert(a, options.dtype);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "compiler/graph/evaluate.h"
 #include "compiler/plan/call_layout.h"
 #include "compiler/syntax/diagnostic.h"
+#include "runtime/data/check_offsets.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/npy.h"
 #include "runtime/data/random_fill.h"
@@ -348,10 +349,8 @@ class Binder {
                                      shape_text(given.array.shape())));
     const auto* values = static_cast<const std::int64_t*>(given.array.data());
     const std::int64_t count = given.array.count();
-    if (values[0] != 0) throw RequestError(fmt::format("{} begin with {}; the first must be 0", who, values[0]));
-    for (std::int64_t i = 1; i < count; ++i)
-      if (values[i] < values[i - 1])
-        throw RequestError(fmt::format("{} decrease from {} to {} at entry {}", who, values[i - 1], values[i], i));
+    if (const auto fault = fault_of_offsets({values, static_cast<std::size_t>(count)}))
+      throw RequestError(who + " " + *fault);
     binding_.run.offsets.assign(values, values + count);
     batch = Known{count - 1, who};
     length = Known{values[count - 1], who};

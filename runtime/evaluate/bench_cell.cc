@@ -31,9 +31,10 @@ Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
 Bench bench_cell(TimedCell& cell, int stages, const Traffic& traffic, std::vector<Strategy> strategies,
                  const SolveOptions& options, int calls) {
   // `auto` comes first: what it learns from is then its own calls.
-  if (strategies.empty())
-    strategies = {Strategy::Auto,   Strategy::Sequential, Strategy::Segmented, Strategy::Shooting,
-                  Strategy::Newton, Strategy::Scan,       Strategy::Relaxation};
+  if (strategies.empty()) {
+    strategies.push_back(Strategy::Auto);
+    for (const StrategyFacts& f : cellc::strategies()) strategies.push_back(f.strategy);
+  }
   Bench bench;
   bench.floor_ms = cell.floor_ms(traffic, calls);
   bool any = false;

@@ -39,10 +39,13 @@ class Tuner {
 
  private:
   void tune_stage(int k) {
-    attempt(k, {Strategy::Sequential, 0, 0, ""});
-    if (!cell_.refusal(k, Strategy::Relaxation)) attempt(k, {Strategy::Relaxation, 0, 0, ""});
-    for (const Strategy strategy : {Strategy::Scan, Strategy::Segmented, Strategy::Shooting}) {
-      if (longest_ < 2 * kShortest || cell_.refusal(k, strategy)) continue;
+    using Tries = StrategyFacts::Tries;
+    for (const StrategyFacts& f : strategies())
+      if (f.tries == Tries::Once && !cell_.refusal(k, f.strategy)) attempt(k, {f.strategy, 0, 0, ""});
+    for (const StrategyFacts& f : strategies()) {
+      if (f.tries != Tries::Lengths || longest_ < 2 * kShortest || cell_.refusal(k, f.strategy)) continue;
+      const Strategy strategy = f.strategy;
+      const bool has_burn_in = f.pins == StrategyFacts::Pins::SegmentAndBurnIn;
       Best best;
       const auto attempt_at = [&](std::int64_t segment, std::int64_t burn_in) {
         segment = std::clamp<std::int64_t>(segment / 8 * 8, kShortest, longest_);
@@ -50,12 +53,13 @@ class Tuner {
         const double ms = attempt(k, plan);
         if (ms < best.ms) best = {ms, plan};
       };
-      const std::int64_t early = strategy == Strategy::Segmented ? 32 : 0;
+      // What iterates comes to the right starts by itself.
+      const std::int64_t early = has_burn_in && !f.iterates ? 32 : 0;
       for (std::int64_t segment = kShortest; segment < longest_; segment *= 4) attempt_at(segment, early);
       if (const StagePlan planned = result_.planned[static_cast<std::size_t>(k)]; planned.segment)
         attempt_at(planned.segment, planned.burn_in);
       if (!(best.ms < kNever)) continue;
-      if (strategy != Strategy::Scan)
+      if (has_burn_in)
         for (const std::int64_t burn_in : {8, 16, 64, 128, 256})
           if (burn_in <= best.plan.segment) attempt_at(best.plan.segment, burn_in);
       const StagePlan about = best.plan;

@@ -13,21 +13,8 @@ namespace {
 /// lanes are cut and threads woken (0.2 to 0.5 ms).
 constexpr std::int64_t kShortest = 512, kFewestRows = 8192;
 constexpr std::int64_t kShortestSegment = 64;
-/// A segment of a scan: short enough that a tile's inputs stay in cache between the sweep with transitions and
-/// the steps, and of an odd number of cache lines (f32, one channel): at a distance of 4,096 bytes all lanes
-/// of a tile would share one set of the first-level cache.
-constexpr std::int64_t kScanSteps = 1008, kScanStepsOfBlocks = 256;
-/// Along time (scan_along_time.h) nothing is kept between sweeps; what a segment is taken from a wrong start
-/// for is done again, once.
-constexpr std::int64_t kScanStepsAlongTime = 16384;
-
 /// Channels that fill tiles of lanes as they lie in memory, so that nothing is gathered.
 bool whole_tiles(const StageShape& shape) { return shape.mixed == 1 && shape.channels % (4 * shape.vector_lanes) == 0; }
-
-/// What a pass over the run costs that is made lane by lane, in passes of the fused kernel with full vectors. Lanes
-/// are gathered and spread again, and a lane that mixes entries goes through its products one entry at a time
-/// (measured with one thread, 60,000 steps: docs/notes/strategies.md).
-double lane_pass(const StageShape& shape) { return shape.mixed > 1 ? 16 : whole_tiles(shape) ? 1 : 2.5; }
 
 /// What a look at the data costs in passes lane by lane (probe_stage.cc).
 double look(const StageShape& shape) {
@@ -44,12 +31,11 @@ double sequential_cost(const StageShape& shape) {
   return std::max(padding, static_cast<double>(lanes_wanted(shape)) / lanes);
 }
 
-std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thread) {
-  // As few and as long segments as fill the vectors twice over: the longer, the less a run-up costs.
-  const std::int64_t wanted =
-      std::max<std::int64_t>(1, tiles_per_thread * lanes_wanted(shape) / std::max<std::int64_t>(1, shape.channels));
-  const std::int64_t steps = (shape.rows + wanted - 1) / std::max<std::int64_t>(1, wanted);
-  return std::clamp<std::int64_t>(steps, kShortestSegment, std::max<std::int64_t>(kShortestSegment, shape.longest));
+/// Null: there is none. Of equal ones the first.
+const Offer* cheapest(const std::vector<Offer>& offers) {
+  const auto best = std::min_element(offers.begin(), offers.end(),
+                                     [](const Offer& a, const Offer& b) { return a.passes < b.passes; });
+  return best == offers.end() ? nullptr : &*best;
 }
 
 }  // namespace
@@ -71,20 +57,32 @@ std::optional<std::string> no_scan(const Stage& stage, const std::string& states
                      states);
 }
 
-StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy) {
-  StagePlan plan;
-  plan.strategy = strategy;
-  plan.reason = "asked for";
-  if (strategy == Strategy::Sequential) return plan;
-  plan.segment = strategy == Strategy::Scan && shape.along_time && stage.linear
-                     ? kScanStepsAlongTime
-                     : std::min<std::int64_t>(segment_length(shape, 1), strategy == Strategy::Scan ? kScanSteps : 4096);
-  if (strategy == Strategy::Segmented || strategy == Strategy::Shooting)
-    plan.burn_in = stage.linear && stage.norm_bound && *stage.norm_bound == 0 ? 1 : 64;
-  return plan;
+bool feeds_no_state(const Stage& stage) { return stage.linear && stage.norm_bound && *stage.norm_bound == 0; }
+
+// Lanes are gathered and spread again, and a lane that mixes entries goes through its products one entry at a time
+// (measured with one thread, 60,000 steps: docs/notes/strategies.md).
+double lane_pass(const StageShape& shape) { return shape.mixed > 1 ? 16 : whole_tiles(shape) ? 1 : 2.5; }
+
+std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thread) {
+  // The longer, the less a run-up costs.
+  const std::int64_t wanted =
+      std::max<std::int64_t>(1, tiles_per_thread * lanes_wanted(shape) / std::max<std::int64_t>(1, shape.channels));
+  const std::int64_t steps = (shape.rows + wanted - 1) / std::max<std::int64_t>(1, wanted);
+  return std::clamp<std::int64_t>(steps, kShortestSegment, std::max<std::int64_t>(kShortestSegment, shape.longest));
 }
 
-std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape) {
+std::int64_t requested_segment(const StageShape& shape) {
+  return std::min<std::int64_t>(segment_length(shape, 1), 4096);
+}
+
+std::int64_t requested_burn_in(const Stage& stage) { return feeds_no_state(stage) ? 1 : 64; }
+
+std::string idle_lanes(const StageShape& shape) {
+  const std::int64_t lanes = shape.sequences * shape.channels;
+  return fmt::format("{} lane{} vectors idle", lanes, lanes == 1 ? " leaves" : "s leave");
+}
+
+std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vector<Offer>& offers) {
   StagePlan plan;
   const std::int64_t lanes = shape.sequences * shape.channels;
   if (shape.longest < kShortest || shape.rows < kFewestRows) {
@@ -103,25 +101,7 @@ std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& s
                       shape.threads, shape.threads == 1 ? "" : "s");
     return plan;
   }
-  if (stage.linear && stage.norm_bound && *stage.norm_bound == 0) {
-    plan = {Strategy::Segmented, segment_length(shape, 1), 1, "no state feeds itself: one step back decides"};
-    return plan;
-  }
-  if (stage.linear || stage.scannable != Scannable::No) {
-    const bool along_time = shape.along_time && stage.linear;
-    // A sweep with transitions costs 1 + N passes.
-    const double cost = along_time ? 1.5 : pass * (2.0 + static_cast<double>(shape.block));
-    if (cost < sequential) {
-      plan.strategy = Strategy::Scan;
-      plan.segment = along_time ? kScanStepsAlongTime
-                                : std::min<std::int64_t>(segment_length(shape, 1),
-                                                         shape.block <= 4 ? kScanSteps : kScanStepsOfBlocks);
-      plan.reason =
-          fmt::format("{} stage, {} lanes: one exact scan over {} segments", stage.linear ? "linear" : "scannable",
-                      lanes, (shape.longest + plan.segment - 1) / plan.segment);
-      return plan;
-    }
-  }
+  if (const Offer* best = cheapest(offers); best && best->passes < sequential) return best->plan;
   if (const double least = pass * (1 + look(shape)); least >= sequential) {
     plan.reason =
         fmt::format("cutting, and a look at the data before, would cost {:.1f} passes at least, running through {:.1f}",
@@ -155,46 +135,18 @@ std::optional<std::string> keeps_fused(const std::vector<StagePlan>& plans, cons
       behind, lost, saved);
 }
 
-StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen) {
-  StagePlan plan;
+StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen, const std::vector<Offer>& offers) {
   const double sequential = sequential_cost(shape);
-  plan.segment = segment_length(shape, 2);
-  const double segment = static_cast<double>(plan.segment);
-  const double burn_in = std::ceil(std::min(std::max(seen.most, seen.remembered), segment));
-  const double pass = lane_pass(shape);
-  const double segmented = pass * (1 + burn_in / segment + seen.slow * 5 * (1 + static_cast<double>(shape.block)));
-  const double shooting = pass * (2 + 4 * (1 + static_cast<double>(shape.block)));
-  const std::string idle = fmt::format("{} lane{} vectors idle", shape.sequences * shape.channels,
-                                       shape.sequences * shape.channels == 1 ? " leaves" : "s leave");
-  if (segmented <= shooting && segmented < sequential) {
-    plan.strategy = Strategy::Segmented;
-    plan.burn_in = static_cast<std::int64_t>(burn_in);
-    plan.reason =
-        seen.typical > segment
-            ? fmt::format(
-                  "{}; {:.0f} % of them remember longer than half a segment of {} steps, the others forget in {:.0f}",
-                  idle, 100 * seen.slow, plan.segment, seen.most)
-            : fmt::format("{}; half of them forget in {:.0f} steps, all but one in a hundred in {:.0f}", idle,
-                          seen.typical, seen.most);
-    return plan;
-  }
-  if (shooting < sequential) {
-    plan.strategy = Strategy::Shooting;
-    plan.burn_in = std::min<std::int64_t>(64, plan.segment);
-    plan.reason = fmt::format("{}; {:.0f} % of them remember longer than half a segment of {} steps", idle,
-                              100 * seen.slow, plan.segment);
-    return plan;
-  }
-  const std::string remember =
-      fmt::format("{} remember longer than half a segment of {} steps",
-                  seen.slow >= 1 ? "all lanes" : fmt::format("{:.0f} % of the lanes", 100 * seen.slow), plan.segment);
-  if (whole_tiles(shape)) {
-    plan = {Strategy::Segmented, shape.longest, 0, remember + ": one segment a lane, which stays in registers"};
-    return plan;
-  }
-  plan = {};
+  const Offer* const best = cheapest(offers);
+  if (best && best->passes < sequential) return best->plan;
+  const std::string remember = fmt::format(
+      "{} remember longer than half a segment of {} steps",
+      seen.slow >= 1 ? "all lanes" : fmt::format("{:.0f} % of the lanes", 100 * seen.slow), segment_length(shape, 2));
+  if (whole_tiles(shape))
+    return {Strategy::Segmented, shape.longest, 0, remember + ": one segment a lane, which stays in registers"};
+  StagePlan plan;
   plan.reason = fmt::format("{}: cutting would cost {:.1f} passes, running through {:.1f}", remember,
-                            std::min(segmented, shooting), sequential);
+                            best ? best->passes : 0, sequential);
   return plan;
 }
 

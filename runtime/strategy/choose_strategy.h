@@ -42,19 +42,37 @@ struct MixingCost {
 /// Iterations of relaxation that take as long as one pass step by step.
 double iterations_worth(const MixingCost& cost);
 
+/// What a strategy offers for a stage: a plan, and what it costs in passes of the fused kernel with full vectors.
+struct Offer {
+  double passes = 0;
+  StagePlan plan;
+};
+
 /// Lanes that keep every core's vector units busy with independent chains of operations.
 std::int64_t lanes_wanted(const StageShape& shape);
 
 /// Why no scan solves a stage, whose states are named ("{h}"); nullopt: one does.
 std::optional<std::string> no_scan(const Stage& stage, const std::string& states);
 
-/// A forced strategy with its default parameters.
-StagePlan forced_plan(const Stage& stage, const StageShape& shape, Strategy strategy);
+/// Without a look at the data: sequential where lanes or steps leave nothing to gain, else the cheapest of `offers` if
+/// that is cheaper. nullopt: it depends on how the lanes forget.
+std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vector<Offer>& offers);
+/// With a look at the data.
+StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen, const std::vector<Offer>& offers);
 
-/// Without a look at the data: sequential where lanes or steps leave nothing to gain, scan where it is
-/// exact. nullopt: it depends on how the lanes forget.
-std::optional<StagePlan> plan_from_shape(const Stage& stage, const StageShape& shape);
-StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen);
+// What strategies make their offers from.
+
+/// Whether no state of the stage depends on the states of the step before.
+bool feeds_no_state(const Stage& stage);
+/// Passes of a sweep over the run that is made lane by lane.
+double lane_pass(const StageShape& shape);
+/// As few and as long segments as fill the vectors `tiles_per_thread` times over.
+std::int64_t segment_length(const StageShape& shape, std::int64_t tiles_per_thread);
+/// Of a strategy that is requested by name: steps of a segment, and how many it starts early.
+std::int64_t requested_segment(const StageShape& shape);
+std::int64_t requested_burn_in(const Stage& stage);
+/// "3 lanes leave vectors idle"
+std::string idle_lanes(const StageShape& shape);
 
 /// The fused kernel takes all stages of a step at once; where one stage leaves it, all do, and those that are
 /// run step by step all the same pay for it: their coefficients and states go through memory, and so do the

@@ -7,13 +7,9 @@
 
 #include "runtime/data/array.h"
 #include "runtime/data/object_cache.h"
+#include "runtime/strategy/strategy.h"
 
 namespace cellc {
-
-enum class Strategy { Auto, Sequential, Segmented, Shooting, Newton, Scan, Relaxation };
-
-const char* to_string(Strategy strategy);
-std::optional<Strategy> strategy_named(const std::string& name);
 
 /// 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits).
 double default_tolerance(Dtype dtype);

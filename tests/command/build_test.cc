@@ -447,7 +447,7 @@ TEST_F(CommandBuild, Refusals) {
       {{"gru.cell", "--target", "cpu-object"}, 2, "--out"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.h"}, 2, "header"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "newton"}, 2, "step by step"},
-      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "magic"}, 2, "there is none of that name"},
+      {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--solver", "magic"}, 2, "expected auto, sequential"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dtype", "f8"}, 2, "f8"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
       {{"gru.cell", "--target", "cpu-object", "-o", "a.o", "--dim", "d=0"}, 2, "at least 1"},

@@ -11,8 +11,14 @@
 
 namespace cellc {
 
-constexpr Strategy kStrategies[] = {Strategy::Sequential, Strategy::Segmented, Strategy::Shooting,
-                                    Strategy::Newton,     Strategy::Scan,      Strategy::Auto};
+/// All that run over the lanes of a stage, and the planner's choice.
+inline const std::vector<Strategy> kStrategies = [] {
+  std::vector<Strategy> all;
+  for (const StrategyFacts& f : strategies())
+    if (f.on_cpu && f.takes == StrategyFacts::Takes::EveryStage) all.push_back(f.strategy);
+  all.push_back(Strategy::Auto);
+  return all;
+}();
 
 /// What asks for `strategy` on every stage that admits it; on the others, if `mixed`, nothing but the
 /// step code. nullopt where no stage (not mixed: not every stage) admits it.

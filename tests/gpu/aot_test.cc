@@ -368,7 +368,7 @@ TEST_F(AotCall, BadUseGivesAMessageAndDoesNothing) {
   with(2, static_cast<std::uint64_t>(-7), CELLC_NEGATIVE_STEPS);
   with(2, std::uint64_t{1} << 60, CELLC_TOO_LARGE);
   with(0, std::uint64_t{1} << 61, CELLC_TOO_LARGE);
-  with(3, reinterpret_cast<std::uint64_t>(decreasing), CELLC_BAD_OFFSETS);
+  with(3, reinterpret_cast<std::uint64_t>(decreasing), CELLC_DECREASING_OFFSETS);
   with(3, reinterpret_cast<std::uint64_t>(late), CELLC_BAD_OFFSETS);
   with(3, reinterpret_cast<std::uint64_t>(right), CELLC_NO_DEVICE_OFFSETS);
 }

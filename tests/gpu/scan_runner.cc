@@ -9,6 +9,11 @@
 #include <optional>
 #include <random>
 
+<<<<<<< HEAD
+=======
+#include "kernels-templates/abi/kernel_memory.h"
+#include "kernels-templates/host/host_stage.h"
+>>>>>>> 8f38a80 (Strategies are rows of a table; host and device share one declaration of fields, slots and tables)
 #include "kernels-templates/host/host_scan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 
@@ -293,11 +298,11 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   for (int call = 0; call < c.calls; ++call) number = number == ~0u ? 2 : number + 1;
   EXPECT_EQ(state_of_control[0], c.cluster ? c.before : number);
   EXPECT_EQ(state_of_control[1], 0u);
-  unsigned repaired = 0;
-  gpu_->copy_out(&repaired, control.address() + CELLC_SCAN_REPAIRED, 4, 0);
+  ScanControl counted{};
+  gpu_->copy_out(&counted, control.address(), sizeof counted, 0);
   std::vector<unsigned> left(mark_bytes / 4);
   gpu_->copy_out(left.data(), marks.address(), mark_bytes, 0);
-  repaired_ += repaired;
+  repaired_ += counted.repaired;
   EXPECT_EQ(std::count(left.begin(), left.end(), 0u), static_cast<std::ptrdiff_t>(left.size()))
       << "what the next call finds";
 

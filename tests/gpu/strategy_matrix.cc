@@ -173,7 +173,9 @@ std::vector<Forced> forced(CudaSolver& solver, const LoweredCell& cell, const st
   // A stage that couples too much for a thread takes the whole cell to row kernels.
   for (int k = 0; k < cell.stages(); ++k)
     if (solver.refusal(k, Strategy::Segmented, shape)) return all;
-  for (const Strategy strategy : {Strategy::Segmented, Strategy::Shooting, Strategy::Newton, Strategy::Scan}) {
+  for (const StrategyFacts& f : strategies()) {
+    if (!f.on_gpu || f.strategy == Strategy::Sequential) continue;
+    const Strategy strategy = f.strategy;
     SolveOptions options;
     options.solver = strategy;
     int admitting = 0;

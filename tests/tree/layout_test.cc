@@ -21,6 +21,7 @@ const std::string kRoot = CELLC_SOURCE_DIR;
 /// Folders in the order in which data flows. A file may include from its own folder and from those above it here.
 /// A folder's own files stand after the folders inside it: "compiler" is the front end and what prints for people.
 const std::vector<std::string> kFolders = {
+    "kernels-templates/abi",
     "compiler/syntax",
     "compiler/graph",
     "compiler/analysis",

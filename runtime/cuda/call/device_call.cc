@@ -35,15 +35,10 @@ std::map<AxisId, std::int64_t> sizes_of(const CellGraph& cell, const CallShape& 
   return sizes;
 }
 
-bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
-         kind == FieldKind::FinalStateHistory;
-}
-
 /// Entries of a row, of one sequence's start, final or history, or of a whole param.
 std::int64_t part_of(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes, const CallShape& shape,
                      const CallField& field) {
-  const std::int64_t depth = is_history(field.kind) ? history_depth(cell, shape.lengths, field.id) : 1;
+  const std::int64_t depth = field.is_history() ? history_depth(cell, shape.lengths, field.id) : 1;
   return depth * product(cell, sizes, field_axes(cell, field));
 }
 

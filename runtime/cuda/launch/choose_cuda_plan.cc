@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/cuda/launch/strategy_numbers.h"
+
 namespace cellc {
 
 namespace {
@@ -121,10 +123,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
                                                                                  : 0;
   const cellc_facts card = host_facts(gpu);
   const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
-  take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest,
-                               strategy == Strategy::Segmented ? CELLC_ASK_SEGMENTED
-                               : strategy == Strategy::Newton  ? CELLC_ASK_NEWTON
-                                                               : CELLC_ASK_CARRIED,
+  take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest, request_number(strategy),
                                rounds));
   plan.repairs = options.repair && !options.fixed_iterations;
   plan.fixed = plan.fixed || options.fixed_iterations.has_value();

@@ -7,13 +7,6 @@ namespace cellc {
 
 namespace {
 
-/// The tables know kinds by the numbers of the enumerators of emit_cuda_nests.h.
-static_assert(static_cast<int>(NestSlotKind::Length) == CELLC_LENGTH &&
-              static_cast<int>(NestSlotKind::Start) == CELLC_START &&
-              static_cast<int>(NestSlotKind::Chunk) == CELLC_CHUNK &&
-              static_cast<int>(NestSlotKind::LocalScalars) == CELLC_LOCAL_SCALARS);
-static_assert(static_cast<int>(NestForm::Steps) == CELLC_STEPS && static_cast<int>(NestForm::Flat) == CELLC_FLAT);
-
 class Filler {
  public:
   Filler(const Plan& plan, NestTables& tables) : plan_(plan), cell_(plan.cell), t_(tables) {}

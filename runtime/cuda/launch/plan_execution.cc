@@ -108,7 +108,8 @@ std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, con
 
 std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Strategy strategy) {
   if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
-  if (strategy == Strategy::Relaxation) return "relaxation runs on the CPU only in this version; use --device cpu";
+  if (!is_on_gpu(strategy))
+    return fmt::format("{} runs on the CPU only in this version; use --device cpu", to_string(strategy));
   const std::string name = name_of_stage(r.cell, r.structure.stages[k].states);
   if (const auto& why = r.stages[k].refusal)
     return fmt::format("the stage {} is run step by step on this device: {}", name, *why);

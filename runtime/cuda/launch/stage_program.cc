@@ -8,7 +8,9 @@
 #include <set>
 #include <string_view>
 
+#include "kernels-templates/abi/kernel_memory.h"
 #include "runtime/cuda/build/kernel_templates.h"
+#include "runtime/cuda/launch/strategy_numbers.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/storage_of.h"
 
@@ -25,19 +27,8 @@ constexpr std::int64_t kLargestBlock = 16, kLargestTransition = 8;
 /// Numbers of a map that a thread of a scan composes in registers: four coupled states.
 constexpr int kLargestMap = 20;
 
-/// Tally and Control of segments.cuh.
-struct Tally {
-  unsigned misses, repaired, tails, worst_residual, rounds, growth, phases, multistarts;
-  unsigned long long time[32];
-  unsigned ran[16], expanding, burn_in;
-  unsigned long long ended;
-};
-struct Control {
-  unsigned long long slot[3];
-  unsigned passed, started;
-  unsigned calls, burn_in, measures_slope, enough, too_short, slow, needed[8];
-  Tally of[2];
-};
+// Code that is shipped knows this struct by its numbers.
+static_assert(sizeof(ScanControl) == CELLC_SCAN_CONTROL);
 
 }  // namespace
 
@@ -286,9 +277,7 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
 
 cellc_plan StageProgram::numbers(const CudaPlan& plan) {
   cellc_plan p{};
-  p.strategy = plan.plan.strategy == Strategy::Sequential ? CELLC_SEQUENTIAL
-               : plan.plan.strategy == Strategy::Scan     ? CELLC_SCAN
-                                                          : CELLC_SEGMENTED;
+  p.strategy = kernel_number(plan.plan.strategy);
   p.segment = plan.plan.segment;
   p.burn_in = plan.plan.burn_in;
   p.learns = plan.learns;
@@ -457,10 +446,9 @@ CudaOutcome StageProgram::outcome(GpuStream stream) {
   result.tile = ran_tile_;
   if (ran_tile_ > 0) {
     // Those are of all calls, and many may have come since somebody last asked, in graphs as well.
-    unsigned control[CELLC_SCAN_CONTROL / sizeof(unsigned)] = {};
-    gpu_.copy_out(control, scan_control_.address(), sizeof control, stream);
-    const auto at = [&](int byte) { return control[static_cast<std::size_t>(byte) / sizeof(unsigned)]; };
-    const unsigned calls = at(CELLC_SCAN_CALLS) + at(CELLC_SCAN_CLUSTERED), repaired = at(CELLC_SCAN_REPAIRED);
+    ScanControl control{};
+    gpu_.copy_out(&control, scan_control_.address(), sizeof control, stream);
+    const unsigned calls = control.calls + control.clustered, repaired = control.repaired;
     const unsigned since = std::max(1u, calls - scans_before_);
     result.repaired = (repaired - repaired_before_ + since - 1) / since;
     scans_before_ = calls;

@@ -1,7 +1,7 @@
 #pragma once
 // The kernels of one stage on a GPU. Its lane cell is emitted as CUDA, joined with the fixed templates
 // (kernels-templates/), compiled when first needed, and launched. The CUDA counterpart of StageKernels,
-// lane_kernel and solve_stage in one: what those decide between sweeps, the kernels here decide themselves.
+// lane_kernel and the strategies over segments in one: what they decide between sweeps, the kernels decide themselves.
 #include <map>
 #include <memory>
 #include <optional>

@@ -14,6 +14,7 @@
 #include "runtime/cuda/device/offline_gpu.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
+#include "runtime/cuda/launch/strategy_numbers.h"
 #include "runtime/cuda/ship/aot_variants.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
@@ -36,7 +37,7 @@ std::string part(std::string_view name) {
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
     const std::string line = text.substr(from, end - from);
-    if (line != "#pragma once") result += line + "\n";
+    if (line != "#pragma once" && !line.starts_with("#line ")) result += line + "\n";
     from = end + 1;
   }
   return result + "\n";
@@ -467,26 +468,7 @@ class AotBuilder {
     t.kernel_count = static_cast<int>(to_.kernels.size());
     t.shared_per_block = card_.facts().shared_per_block;
     t.shared_per_multiprocessor = card_.facts().shared_per_multiprocessor;
-    switch (request_.solver) {
-      case Strategy::Auto:
-        t.solver = CELLC_MUST_AUTO;
-        break;
-      case Strategy::Sequential:
-        t.solver = CELLC_SOLVER_SEQUENTIAL;
-        break;
-      case Strategy::Scan:
-        t.solver = CELLC_SCAN_ASKED;
-        break;
-      case Strategy::Newton:
-        t.solver = CELLC_ASK_NEWTON;
-        break;
-      case Strategy::Segmented:
-        t.solver = CELLC_ASK_SEGMENTED;
-        break;
-      default:
-        t.solver = CELLC_ASK_CARRIED;
-        break;
-    }
+    t.solver = solver_number(request_.solver);
   }
 
   AotCell& to_;

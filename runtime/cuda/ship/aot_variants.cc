@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
+
 namespace cellc {
 
 std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_stage_facts& facts,
@@ -29,8 +31,13 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
       scans = !facts.forgets && facts.exact && facts.block <= 8 && stage.scans;
       segments = !scans;
       break;
-    default:
+    case Strategy::Segmented:
+    case Strategy::Shooting:
+    case Strategy::Newton:
       segments = true;
+      break;
+#include "runtime/strategy/cases_not_on_gpu.def"
+      throw std::logic_error("a strategy that no GPU has was to be shipped");
   }
   if (segments && !only_stage && !facts.forgets) segments = false;  // cellc_run_stage walks there
   if (request.steps && *request.steps < CELLC_SHORTEST && request.solver == Strategy::Auto) scans = segments = false;

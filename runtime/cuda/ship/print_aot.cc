@@ -1,6 +1,10 @@
 #include "runtime/cuda/ship/print_aot.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstddef>
+#include <initializer_list>
 
 #include "compiler/codegen_llvm/print_header.h"
 #include "runtime/cuda/build/kernel_templates.h"
@@ -30,6 +34,139 @@ std::string kernels_of(const AotCell& cell) {
          cell.text + "#if defined(__NVCC__) || defined(__CUDACC_RTC__)\n#pragma nv_diag_default 177\n#endif\n\n";
 }
 
+// Tables are printed field after field, so each of these lists has all fields of its struct, in order.
+
+struct Placed {
+  std::size_t offset, size, alignment;
+};
+constexpr std::size_t aligned(std::size_t at, std::size_t alignment) {
+  return (at + alignment - 1) / alignment * alignment;
+}
+template <typename Table>
+constexpr bool fills(std::initializer_list<Placed> fields) {
+  std::size_t end = 0;
+  for (const Placed& f : fields) {
+    if (f.offset != aligned(end, f.alignment)) return false;
+    end = f.offset + f.size;
+  }
+  return aligned(end, alignof(Table)) == sizeof(Table);
+}
+#define CELLC_AT(field) \
+  Placed { offsetof(Table, field), sizeof(Table::field), alignof(decltype(Table::field)) }
+
+/// Behind `kernel`.
+#define CELLC_VARIANT_FIELDS(FIELD)                                                                           \
+  FIELD(rows)                                                                                                 \
+  FIELD(lockstep)                                                                                             \
+  FIELD(width)                                                                                                \
+  FIELD(copy)                                                                                                 \
+  FIELD(channels) FIELD(steps) FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) \
+      FIELD(cluster) FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+
+namespace variant_table {
+using Table = cellc_variant;
+#define CELLC_LISTED(field) , CELLC_AT(field)
+static_assert(fills<Table>({CELLC_AT(kernel) CELLC_VARIANT_FIELDS(CELLC_LISTED)}));
+#undef CELLC_LISTED
+}  // namespace variant_table
+namespace stage_table {
+using Table = cellc_stage;
+static_assert(fills<Table>({CELLC_AT(symbols),
+                            CELLC_AT(channels),
+                            CELLC_AT(channel_axes),
+                            CELLC_AT(places),
+                            CELLC_AT(place_channel),
+                            CELLC_AT(place_axis),
+                            CELLC_AT(is_param),
+                            CELLC_AT(step_states),
+                            CELLC_AT(step_inputs),
+                            CELLC_AT(step_params),
+                            CELLC_AT(transition_states),
+                            CELLC_AT(transition_inputs),
+                            CELLC_AT(transition_params),
+                            CELLC_AT(entries),
+                            CELLC_AT(map_numbers),
+                            CELLC_AT(has_transition),
+                            CELLC_AT(scans),
+                            CELLC_AT(warps),
+                            CELLC_AT(stage_steps),
+                            CELLC_AT(storage_bytes),
+                            CELLC_AT(real_bytes),
+                            CELLC_AT(sums),
+                            CELLC_AT(summed)}));
+}  // namespace stage_table
+namespace part_table {
+using Table = cellc_stage_part;
+static_assert(fills<Table>({CELLC_AT(stage), CELLC_AT(facts), CELLC_AT(once), CELLC_AT(before), CELLC_AT(sources),
+                            CELLC_AT(states), CELLC_AT(variants), CELLC_AT(variant_count), CELLC_AT(first_kernel)}));
+}  // namespace part_table
+namespace facts_table {
+using Table = cellc_stage_facts;
+static_assert(fills<Table>({CELLC_AT(exact), CELLC_AT(forgets), CELLC_AT(block), CELLC_AT(storage_bytes)}));
+}  // namespace facts_table
+namespace rows_table {
+using Table = cellc_nests;
+static_assert(
+    fills<Table>({CELLC_AT(axes),         CELLC_AT(slots),         CELLC_AT(nests),      CELLC_AT(kernels),
+                  CELLC_AT(products),     CELLC_AT(phases),        CELLC_AT(once),       CELLC_AT(temps),
+                  CELLC_AT(chunks),       CELLC_AT(symbol_axes),   CELLC_AT(state_axes), CELLC_AT(state_symbol),
+                  CELLC_AT(kernel_count), CELLC_AT(phase_count),   CELLC_AT(once_count), CELLC_AT(temp_count),
+                  CELLC_AT(chunk_count),  CELLC_AT(once_kernel),   CELLC_AT(split),      CELLC_AT(real_bytes),
+                  CELLC_AT(first_kernel), CELLC_AT(product_kernel)}));
+}  // namespace rows_table
+namespace derived_table {
+using Table = cellc_derived;
+static_assert(fills<Table>({CELLC_AT(rows), CELLC_AT(sources), CELLC_AT(source_count), CELLC_AT(out_count),
+                            CELLC_AT(outs)}));
+}  // namespace derived_table
+namespace symbol_table {
+using Table = cellc_symbol;
+static_assert(fills<Table>({CELLC_AT(kind), CELLC_AT(axes), CELLC_AT(lag_of), CELLC_AT(lag), CELLC_AT(reaches),
+                            CELLC_AT(default_kind), CELLC_AT(default_out), CELLC_AT(number), CELLC_AT(runs_stepwise)}));
+}  // namespace symbol_table
+namespace product_table {
+using Table = cellc_product;
+static_assert(fills<Table>({CELLC_AT(operand), CELLC_AT(operand_id), CELLC_AT(matrix), CELLC_AT(matrix_id),
+                            CELLC_AT(sum_last), CELLC_AT(sum), CELLC_AT(chunk), CELLC_AT(batch), CELLC_AT(rows)}));
+}  // namespace product_table
+namespace cell_table {
+using Table = cellc_cell;
+static_assert(fills<Table>({CELLC_AT(axis_count),
+                            CELLC_AT(fixed),
+                            CELLC_AT(least),
+                            CELLC_AT(axis_word),
+                            CELLC_AT(first_word),
+                            CELLC_AT(fixed_steps),
+                            CELLC_AT(axes),
+                            CELLC_AT(fields),
+                            CELLC_AT(symbols),
+                            CELLC_AT(updates),
+                            CELLC_AT(outs),
+                            CELLC_AT(field_count),
+                            CELLC_AT(symbol_count),
+                            CELLC_AT(update_count),
+                            CELLC_AT(out_count),
+                            CELLC_AT(stage_count),
+                            CELLC_AT(storage),
+                            CELLC_AT(running),
+                            CELLC_AT(real),
+                            CELLC_AT(stages),
+                            CELLC_AT(whole),
+                            CELLC_AT(after),
+                            CELLC_AT(defaults),
+                            CELLC_AT(starts),
+                            CELLC_AT(solver),
+                            CELLC_AT(tolerance),
+                            CELLC_AT(control_bytes),
+                            CELLC_AT(copy_kernel),
+                            CELLC_AT(offsets_kernel),
+                            CELLC_AT(history_kernel),
+                            CELLC_AT(kernel_count),
+                            CELLC_AT(shared_per_block),
+                            CELLC_AT(shared_per_multiprocessor)}));
+}  // namespace cell_table
+#undef CELLC_AT
+
 std::string item(int n) { return std::to_string(n); }
 std::string item(std::int64_t n) { return std::to_string(n); }
 std::string item(cellc_entry e) { return fmt::format("{{{}, {}}}", e.symbol, e.entry); }
@@ -47,10 +184,9 @@ std::string item(const cellc_product& p) {
                      p.sum_last, p.sum, p.chunk, item(p.batch), item(p.rows));
 }
 std::string item(const cellc_variant& v) {
-  static_assert(sizeof v == 18 * sizeof(int), "a field that is not printed would shift all that follow it");
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}}", v.kernel, v.rows,
-                     v.lockstep, v.width, v.copy, v.channels, v.steps, v.warps, v.blocks, v.buffers, v.carry_channels,
-                     v.forward, v.cluster, v.whole, v.checks, v.shared_bytes, v.sum_lanes, v.broadcast);
+#define CELLC_PRINT(field) , v.field
+  return fmt::format("{{{}}}", fmt::join(std::initializer_list<int>{v.kernel CELLC_VARIANT_FIELDS(CELLC_PRINT)}, ", "));
+#undef CELLC_PRINT
 }
 std::string item(const cellc_symbol& s) {
   return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag,

@@ -1,0 +1,80 @@
+#pragma once
+// A strategy on the CPU: when it admits a stage, which parameters it takes, what it costs, and how it solves a stage.
+//
+// Each strategy is a file, runtime/cpu/strategy_NAME.cc, whose head describes it. It defines NAME_on_cpu(), and a row
+// of runtime/strategy/strategies.def adds it to the table that the solver walks (cpu_strategies.cc). Strategies over
+// segments share SegmentSweep (segment_sweep.h), its repair (repair_segments.h) and sweeps with transitions
+// (transition_sweep.h).
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "runtime/cpu/stage_data.h"
+#include "runtime/cpu/stage_kernels.h"
+#include "runtime/strategy/choose_strategy.h"
+#include "runtime/strategy/solve_options.h"
+
+namespace cellc {
+
+class Relaxation;
+
+/// Blocks of up to this many coupled entries have transitions that are worth multiplying.
+constexpr std::int64_t kLargestBlock = 64;
+
+/// The stages of a cell at the sizes of one run, as strategies ask about them. The solver answers.
+class StagesOfRun {
+ public:
+  virtual ~StagesOfRun() = default;
+  virtual int count() const = 0;
+  virtual const Stage& stage(int k) const = 0;
+  virtual StageShape shape(int k) = 0;
+  virtual std::string states(int k) const = 0;  ///< "{h, c}"
+  virtual const BoundRun& run() const = 0;
+  virtual Relaxation* relaxation(int k) = 0;  ///< null: the stage has nothing to relax
+};
+
+/// One stage of one run, to be solved.
+struct StageRun {
+  RunArrays& arrays;
+  std::function<StageData&()> data;  ///< made when it is first asked for
+  StageKernels& kernels;
+  Relaxation* relaxation;  ///< null: not asked for, or nothing to relax
+  const StagePlan& plan;
+  const SolveOptions& options;
+  double tolerance;  ///< > 0
+  int threads;
+};
+
+struct StageOutcome {
+  StageReport report;
+  std::vector<Unconverged> unconverged;
+};
+
+class CpuStrategy {
+ public:
+  virtual ~CpuStrategy() = default;
+
+  /// Why stage `k` does not admit it; nullopt where it does. Here: its block is too large.
+  virtual std::optional<std::string> refusal(StagesOfRun& cell, int k) const;
+
+  /// The plan of a stage for which it was requested by name.
+  virtual StagePlan forced(StagesOfRun& cell, int k, const SolveOptions& options) const = 0;
+
+  /// What it offers the planner: by the shape alone, and with a look at the data. Nothing: it does not offer itself.
+  virtual std::optional<Offer> offer(const Stage& stage, const StageShape& shape) const;
+  virtual std::optional<Offer> offer(const StageShape& shape, const Forgetting& seen) const;
+
+  /// Writes the trajectories of the stage.
+  virtual StageOutcome run(StageRun& run) const = 0;
+};
+
+/// Of a strategy that has a row for the CPU.
+const CpuStrategy& on_cpu(Strategy strategy);
+
+/// What all strategies offer.
+std::vector<Offer> offers(const Stage& stage, const StageShape& shape);
+std::vector<Offer> offers(const StageShape& shape, const Forgetting& seen);
+
+}  // namespace cellc
