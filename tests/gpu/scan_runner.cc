@@ -9,11 +9,6 @@
 #include <optional>
 #include <random>
 
-<<<<<<< HEAD
-=======
-#include "kernels-templates/abi/kernel_memory.h"
-#include "kernels-templates/host/host_stage.h"
->>>>>>> 8f38a80 (Strategies are rows of a table; host and device share one declaration of fields, slots and tables)
 #include "kernels-templates/host/host_scan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 

@@ -4,13 +4,7 @@
 #include <vector>
 
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
-<<<<<<< HEAD
 #include "kernels-templates/host/host_nests.h"
-=======
-#include "kernels-templates/host/host_stage.h"
-#include "kernels-templates/host/host_scan.h"
-#include "kernels-templates/host/host_lanes.h"
->>>>>>> 8f38a80 (Strategies are rows of a table; host and device share one declaration of fields, slots and tables)
 #include "kernels-templates/sequential/nest_frame.cuh"
 
 namespace cellc {

@@ -8,12 +8,6 @@
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/derive/stage_cells.h"
 #include "compiler/graph/graph.h"
-<<<<<<< HEAD
-=======
-#include "kernels-templates/host/host_stage.h"
-#include "kernels-templates/host/host_scan.h"
-#include "kernels-templates/host/host_lanes.h"
->>>>>>> 8f38a80 (Strategies are rows of a table; host and device share one declaration of fields, slots and tables)
 #include "kernels-templates/host/host_plan.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/data/array.h"
