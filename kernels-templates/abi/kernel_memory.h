@@ -20,7 +20,7 @@ struct Tally {
   unsigned rounds;
   unsigned growth;              ///< bits of a float: the largest factor by which a segment grew a difference
   unsigned phases;              ///< marks taken
-  unsigned multistarts;             ///< the first pass was that of multistart.cuh, and the sweep began from what it found
+  unsigned multistarts;         ///< the first pass was that of multistart.cuh, and the sweep began from what it found
   unsigned long long time[32];  ///< ns, of block 0: begin, checked, then composed and repaired for every round
   unsigned ran[16];             ///< segments run again, by round
   unsigned expanding;           ///< of those in the first round: what they start from grows in them
@@ -34,7 +34,7 @@ struct Control {
   unsigned calls;
   // What the next call starts from.
   unsigned burn_in;          ///< steps; 0: the plan's
-  unsigned measures_slope;          ///< the first sweep carries P
+  unsigned measures_slope;   ///< the first sweep carries P
   unsigned enough;           ///< steps of run-up with which the last call missed nothing; 0: it says nothing of that
   unsigned too_short;        ///< the longest run-up that was
   unsigned slow, needed[8];  ///< misses by the burn-in that they called for, by place in need(); then slower ones
@@ -47,7 +47,7 @@ struct ScanControl {
   unsigned drawn;                  ///< tickets of this call
   unsigned long long carrying;     ///< transitions that know the number of this call
   unsigned long long finished[2];  ///< tickets whose rows are written, of even and odd calls (scan_repair.cuh)
-  unsigned repaired;                 ///< shares of the steps of a channel that were walked, of all calls together
+  unsigned repaired;               ///< shares of the steps of a channel that were walked, of all calls together
   unsigned clustered;              ///< calls that clusters made, which have no numbers
 };
 

@@ -23,7 +23,8 @@ void SegmentSweep<Number>::write(const std::vector<SegmentLane>& lanes) {
 template <typename Number>
 void SegmentSweep<Number>::warm_up(std::int64_t steps) {
   if (steps <= 0) return;
-  step().run(data_.lanes(), segments_.burn_in_lanes(steps), segments_.starts(), segments_.starts(), false, run_.threads);
+  step().run(data_.lanes(), segments_.burn_in_lanes(steps), segments_.starts(), segments_.starts(), false,
+             run_.threads);
 }
 
 template <typename Number>

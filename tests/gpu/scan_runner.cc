@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 
+#include "kernels-templates/abi/kernel_memory.h"
 #include "kernels-templates/host/host_scan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 

@@ -55,13 +55,14 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
   Placed { offsetof(Table, field), sizeof(Table::field), alignof(decltype(Table::field)) }
 
 /// Behind `kernel`.
-#define CELLC_VARIANT_FIELDS(FIELD)                                                                           \
-  FIELD(rows)                                                                                                 \
-  FIELD(lockstep)                                                                                             \
-  FIELD(width)                                                                                                \
-  FIELD(copy)                                                                                                 \
-  FIELD(channels) FIELD(steps) FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) \
-      FIELD(cluster) FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+#define CELLC_VARIANT_FIELDS(FIELD)                                                                          \
+  FIELD(rows)                                                                                                \
+  FIELD(lockstep)                                                                                            \
+  FIELD(width)                                                                                               \
+  FIELD(copy)                                                                                                \
+  FIELD(channels)                                                                                            \
+  FIELD(steps) FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
+      FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
 
 namespace variant_table {
 using Table = cellc_variant;
@@ -122,7 +123,7 @@ static_assert(fills<Table>({CELLC_AT(rows), CELLC_AT(sources), CELLC_AT(source_c
 namespace symbol_table {
 using Table = cellc_symbol;
 static_assert(fills<Table>({CELLC_AT(kind), CELLC_AT(axes), CELLC_AT(lag_of), CELLC_AT(lag), CELLC_AT(reaches),
-                            CELLC_AT(default_kind), CELLC_AT(default_out), CELLC_AT(number), CELLC_AT(runs_stepwise)}));
+                            CELLC_AT(default_kind), CELLC_AT(default_out), CELLC_AT(number), CELLC_AT(read_by_nests)}));
 }  // namespace symbol_table
 namespace product_table {
 using Table = cellc_product;
