@@ -57,9 +57,10 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
   request.card = card.facts();
   request.rows = request.longest = steps;
   std::vector<std::optional<FusedStage>> fused;
+  // All of them first: programs keep references to these.
+  for (std::size_t k = 0; k < staged.stages.size(); ++k) fused.push_back(fuse_reductions(staged, static_cast<int>(k)));
   std::vector<std::unique_ptr<StageProgram>> plain, summing;
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
-    fused.push_back(fuse_reductions(staged, static_cast<int>(k)));
     plain.push_back(program_of(staged.stages[k], k));
     summing.push_back(fused[k] ? program_of(fused[k]->stage, k) : nullptr);
     request.stages.push_back(facts_of(*plain[k], summing[k].get(), sizes, 1, steps, steps));

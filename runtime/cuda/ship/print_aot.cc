@@ -61,8 +61,9 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
   FIELD(width)                                                                                               \
   FIELD(copy)                                                                                                \
   FIELD(channels)                                                                                            \
-  FIELD(steps) FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
-      FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+  FIELD(steps)                                                                                               \
+  FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) FIELD(whole) \
+      FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
 
 namespace variant_table {
 using Table = cellc_variant;
