@@ -1,6 +1,13 @@
 #pragma once
 // What `converged` means, looked at from outside: every step is made anew by the sequential kernel
-// from what was written one step before, all steps at once as sequences of length one.
+// from what was written one step before, all steps at once as sequences of length one. Lags of states are
+// read from the rows of the states themselves, not from what a run carried as their copies.
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "compiler/analysis/structure.h"
 #include "compiler/graph/graph.h"
 #include "runtime/cpu/engine.h"
@@ -9,24 +16,48 @@
 
 namespace cellc {
 
-class Recheck {
+/// By whichever sequential kernel: of the device whose runs are looked at.
+class StepRecheck {
  public:
-  Recheck(const CellGraph& cell, const Structure& structure, Dtype dtype);
+  using Sequential = std::function<RunOutput(const BoundRun&)>;
+  StepRecheck(const CellGraph& cell, Sequential sequential) : cell_(cell), sequential_(std::move(sequential)) {}
 
   struct Found {
     double largest = 0;               ///< residual over 1 + |s|
     std::vector<Unconverged> beyond;  ///< by sequence, where a step exceeds the tolerance
-    std::string wrong;                ///< finals that are not the last step's, shapes
+    std::string wrong;                ///< finals that are not the last step's
+    double outs = 0;                  ///< largest difference of an out from that of the step made anew, over 1 + |out|
   };
   Found operator()(const BoundRun& run, const RunOutput& output, double tolerance) const;
 
-  const Program& program() const { return program_; }
+  /// The same with lags of states as a run carried them along: what reports of residuals are about, until lags are read
+  /// from rows (promises.h lists what that leaves).
+  StepRecheck with_carried_lags() const {
+    StepRecheck other = *this;
+    other.carried_lags_ = true;
+    return other;
+  }
 
  private:
   BoundRun single_steps(const BoundRun& run, const RunOutput& output) const;
+  Array states_before(const BoundRun& run, const RunOutput& output, std::size_t update) const;
+  std::string wrong_final(const BoundRun& run, const RunOutput& output, std::size_t update, double tolerance) const;
+  int update_of(int symbol, int lag) const;
+  /// The state whose rows say what this one is, and how many steps before.
+  std::pair<int, int> origin_of(std::size_t update) const;
 
   const CellGraph& cell_;
-  Program program_;
+  const Sequential sequential_;
+  bool carried_lags_ = false;
+};
+
+/// By the CPU's.
+class Recheck : public StepRecheck {
+ public:
+  Recheck(const CellGraph& cell, const Structure& structure, Dtype dtype)
+      : StepRecheck(cell,
+                    [program = std::make_shared<const Program>(Program::compile(cell, structure, {.dtype = dtype}))](
+                        const BoundRun& run) { return program->run(run); }) {}
 };
 
 /// |a - b| over 1 + |a|; 0 for two NaN and for equal infinities, infinite where only one is finite.

@@ -105,7 +105,7 @@ class TinySegments : public testing::TestWithParam<std::string> {
               options->repair = repair;
               SolveReport report;
               const RunOutput output = solver.run(run, *options, report);
-              const Recheck::Found found = recheck(run, output, *options->tolerance);
+              const Recheck::Found found = recheck.with_carried_lags()(run, output, *options->tolerance);
               EXPECT_EQ(found.wrong, "");
               EXPECT_EQ(disagreement(report, found, *options->tolerance, 1e-11), "")
                   << to_string(strategy) << ", segment " << segment << ", burn-in " << burn_in << ", iterations "

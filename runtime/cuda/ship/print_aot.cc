@@ -55,15 +55,16 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
   Placed { offsetof(Table, field), sizeof(Table::field), alignof(decltype(Table::field)) }
 
 /// Behind `kernel`.
-#define CELLC_VARIANT_FIELDS(FIELD)                                                                          \
-  FIELD(rows)                                                                                                \
-  FIELD(lockstep)                                                                                            \
-  FIELD(width)                                                                                               \
-  FIELD(copy)                                                                                                \
-  FIELD(channels)                                                                                            \
-  FIELD(steps)                                                                                               \
-  FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) FIELD(whole) \
-      FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+#define CELLC_VARIANT_FIELDS(FIELD)                                                                           \
+  FIELD(rows)                                                                                                 \
+  FIELD(lockstep)                                                                                             \
+  FIELD(width)                                                                                                \
+  FIELD(copy)                                                                                                 \
+  FIELD(channels)                                                                                             \
+  FIELD(steps)                                                                                                \
+  FIELD(warps)                                                                                                \
+  FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) FIELD(whole) FIELD(checks) \
+      FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
 
 namespace variant_table {
 using Table = cellc_variant;

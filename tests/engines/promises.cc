@@ -1,0 +1,158 @@
+#include "tests/engines/promises.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <optional>
+
+#include "compiler/plan/call_layout.h"
+
+namespace cellc {
+namespace {
+
+/// Outs are promised nothing of their own. They belong to rows that are within the tolerance, so that one which misses
+/// by so many tolerances was made of something else.
+constexpr double kOutSlack = 1e4;
+
+double normal(oracle::Random& random) {
+  const double u = random.uniform(0, 1);
+  return std::sqrt(-2 * std::log(u > 0 ? u : 0.5)) * std::cos(2 * std::numbers::pi * random.uniform(0, 1));
+}
+
+const char* pick(oracle::Random& random, const std::vector<const char*>& of) {
+  return of[static_cast<std::size_t>(random.below(static_cast<int>(of.size())))];
+}
+
+}  // namespace
+
+std::string promise_cell(std::uint64_t seed) {
+  oracle::Random random(seed ^ 0x9e1d);
+  const bool wide = random.chance(0.4);  // a second axis, which outs sum over
+  const std::string axes = wide ? "[d,n]" : "[d]";
+  const int states = 1 + random.below(3);
+  std::string declared, lines;
+  for (int i = 0; i < states; ++i) {
+    declared += fmt::format("{}s{}{}", i ? ", " : "", i, axes);
+    const std::string s = fmt::format("s{}", i), u = fmt::format("u{}", i), p = fmt::format("p{}", i);
+    // What the others feed into it.
+    std::string fed = u;
+    if (random.chance(0.3)) fed += fmt::format(" - 0.3*lag({}, {})", u, 1 + random.below(2));
+    if (i > 0) {
+      const std::string from = fmt::format("s{}", random.below(i));
+      const std::string read = pick(random, {"FROM'", "FROM", "lag(FROM, 1)", "tanh(FROM')", "sin(20*FROM')"});
+      fed += " + 0.4*" + std::string(read).replace(read.find("FROM"), 4, from);
+    }
+    std::string value = pick(
+        random, {"sigmoid(P)*S + FED", "0.95*S + FED", "tanh(P*S + FED)", "S - 0.1*S^3 + 0.2*tanh(FED)",
+                 "clip(0.9*S + FED, -1, 1)", "relu(0.8*S + FED)", "(0.5*S + abs(FED))/(1 + 0.2*abs(S))",
+                 "where(FED > 0, 0.7, 0.3)*S + U", "0.6*S + 0.3*lag(S, 1) + 0.2*FED", "tanh(0.5*lag(S, 2) + FED)"});
+    for (const auto& [mark, text] :
+         {std::pair<std::string, std::string>{"FED", "(" + fed + ")"}, {"P", p}, {"S", s}, {"U", u}})
+      for (std::size_t at = 0; (at = value.find(mark, at)) != std::string::npos; at += text.size())
+        value.replace(at, mark.size(), text);
+    lines += fmt::format("  {}' = {}\n", s, value);
+  }
+  std::string inputs, params;
+  for (int i = 0; i < states; ++i) {
+    inputs += fmt::format("{}u{}{}", i ? ", " : "", i, axes);
+    params += fmt::format("{}p{}{}", i ? ", " : "", i, axes);
+  }
+  if (wide) {
+    inputs += ", C[n]";
+    lines += fmt::format("  out y = s{}'@C\n", random.below(states));
+  } else if (random.chance(0.3)) {
+    lines += fmt::format("  out y = tanh(s{}')\n", random.below(states));
+  }
+  return fmt::format("cell promised{} {{\n  state {}\n  input {}\n  param {}\n{}}}\n", wide ? "[d, n]" : "[d]",
+                     declared, inputs, params, lines);
+}
+
+BoundRun promise_run(const CellGraph& cell, Dtype dtype, const PromiseShape& shape, oracle::Random& random) {
+  const Graph& graph = cell.graph;
+  BoundRun run;
+  run.threads = 1;
+  run.reverse = shape.reverse;
+  run.offsets = {0};
+  for (const std::int64_t n : shape.lengths) run.offsets.push_back(run.offsets.back() + n);
+  const std::int64_t sequences = static_cast<std::int64_t>(shape.lengths.size());
+  for (const AxisId a : cell.header) run.sizes[a] = graph.axis(a).fixed.value_or(shape.axis);
+  std::vector<std::int64_t> extents_of_axes;
+  for (const AxisId a : cell.header) extents_of_axes.push_back(run.sizes[a]);
+  run.histories.resize(cell.symbols.size());
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+    const Symbol& symbol = cell.symbols[s];
+    std::vector<std::int64_t> dims;
+    if (symbol.kind != SymbolKind::Param)
+      dims.push_back(symbol.kind == SymbolKind::Input ? run.offsets.back() : sequences);
+    for (const AxisId a : symbol.axes) dims.push_back(run.sizes.at(graph.axis(a).extent_of));
+    std::optional<Range> range = symbol.range;
+    if (const auto at = shape.ranges.find(symbol.name); at != shape.ranges.end()) range = at->second;
+    const auto fill = [&](const std::vector<std::int64_t>& extents) {
+      Array array(dtype, extents);
+      for (std::int64_t i = 0; i < array.count(); ++i) {
+        double value = symbol.kind == SymbolKind::Input ? shape.inputs * normal(random) : random.uniform(-1, 1);
+        if (range) value = random.uniform(range->low, range->high);
+        array.set(i, value);
+      }
+      return array;
+    };
+    run.symbols.push_back(fill(dims));
+    if (symbol.kind != SymbolKind::Input || symbol.max_lag == 0) continue;
+    dims.erase(dims.begin());
+    dims.insert(dims.begin(), {sequences, history_depth(cell, extents_of_axes, static_cast<int>(s))});
+    run.histories[s] = fill(dims);
+  }
+  return run;
+}
+
+std::string broken_promise(const StepRecheck& recheck, const BoundRun& run, const RunOutput& output,
+                           const SolveReport& report, double tolerance) {
+  if (!report.converged || !report.unconverged.empty()) return "reported as not converged";
+  if (!(report.max_residual <= tolerance)) return fmt::format("reported a residual of {:.3g}", report.max_residual);
+  const StepRecheck::Found found = recheck(run, output, tolerance);
+  if (!found.wrong.empty()) return found.wrong;
+  if (!found.beyond.empty())
+    return fmt::format("sequence {}, step {} is off by {:.3g}; {:.3g} was reported", found.beyond[0].sequence,
+                       found.beyond[0].first_bad_step, found.largest, report.max_residual);
+  if (!(found.outs <= kOutSlack * tolerance)) return fmt::format("an out is off by {:.3g}", found.outs);
+  return {};
+}
+
+const BrokenPromise kLagOfAGuess = {
+    "lag_of_a_guess",
+    R"(cell follows[d] {
+  state h[d] = 1, g[d]
+  input x[d], u[d]
+  h' = 0.9*h + 0.1 + 0.0001*(x + g)
+  g' = where(u > 1, 1000, 0)*(lag(h, 1) - 1)
+}
+)",
+    "a segment's second step reads, through lag(), the h that the segment guessed for its "
+    "start; the first step is checked, which here seldom looks at a lag",
+    {{1000}, 3}};
+const BrokenPromise kSumInAnotherOrder = {"sum_in_another_order",
+                                          R"(cell turned[d, k=3] {
+  state h[d,k]
+  input x[d,k]
+  param M[k,k]
+  h' = M@h + x
+}
+)",
+                                          "steps and residuals sum in another order than the sequential kernel does, "
+                                          "and terms that cancel leave more than the tolerance",
+                                          {{4000}, 3, 1000}};
+const BrokenPromise kScanFeedsStage = {
+    "scan_feeds_stage",
+    R"(cell fed[d] {
+  state g[d], h[d]
+  input a[d] in (0, 0.9), b[d]
+  g' = a*g + b
+  h' = 0.9*h + sin(1000*g')
+}
+)",
+    "nobody looks at what a later stage makes of a scan that is within the tolerance",
+    {{257}, 32}};
+
+}  // namespace cellc
