@@ -55,16 +55,12 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
   Placed { offsetof(Table, field), sizeof(Table::field), alignof(decltype(Table::field)) }
 
 /// Behind `kernel`.
-#define CELLC_VARIANT_FIELDS(FIELD)                                                                           \
-  FIELD(rows)                                                                                                 \
-  FIELD(lockstep)                                                                                             \
-  FIELD(width)                                                                                                \
-  FIELD(copy)                                                                                                 \
-  FIELD(channels)                                                                                             \
-  FIELD(steps)                                                                                                \
-  FIELD(warps)                                                                                                \
-  FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) FIELD(whole) FIELD(checks) \
-      FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+// clang-format off: it lays this out anew each time.
+#define CELLC_VARIANT_FIELDS(FIELD) \
+  FIELD(rows) FIELD(lockstep) FIELD(width) FIELD(copy) FIELD(channels) FIELD(steps) \
+  FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
+  FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+// clang-format on
 
 namespace variant_table {
 using Table = cellc_variant;
