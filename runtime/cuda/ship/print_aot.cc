@@ -55,7 +55,8 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
   Placed { offsetof(Table, field), sizeof(Table::field), alignof(decltype(Table::field)) }
 
 /// Behind `kernel`.
-// clang-format off: it lays this out anew each time.
+// It would be laid out anew each time.
+// clang-format off
 #define CELLC_VARIANT_FIELDS(FIELD) \
   FIELD(rows) FIELD(lockstep) FIELD(width) FIELD(copy) FIELD(channels) FIELD(steps) \
   FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
