@@ -17,6 +17,7 @@
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
 #undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
+#include "cmath"  // here, for kernels may include it inside of a namespace
 
 // The emulator looks for these two attributes in the preprocessed text (host_compiler.cc): a kernel gets an
 // entry that unpacks its arguments; what is shared lies in the object's thread-local segment, which is
