@@ -141,6 +141,7 @@ int command_bench(const BenchOptions& options) {
   const Traffic traffic = traffic_of(loaded.cell, binding.run, binding.dtype);
   enter_stage("compile");
   CompileOptions compile;
+  compile.derive = derive_hooks();
   compile.dtype = binding.dtype;
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const FoundGpu found = gpu_for(options.device, compile.cache_directory);

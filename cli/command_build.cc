@@ -88,6 +88,7 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.dims = dims_named(options.dims);
   request.length = options.length;
   request.solver = strategy_asked(options.solver);
+  request.derive = derive_hooks();
   const BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
   const nlohmann::json facts = {
       {"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};

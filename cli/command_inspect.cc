@@ -8,7 +8,7 @@
 #include "cli/load.h"
 #include "cli/names.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/inspect.h"
 #include "compiler/plan/plan.h"
 #include "runtime/cpu/engine.h"
@@ -33,8 +33,9 @@ void check_architecture(const std::string& name) {
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.
 std::string units_text(const LoadedCell& loaded, Dtype dtype, const InspectOptions& options) {
   std::string text;
-  for (const CudaUnit& unit : list_cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch,
-                                              dims_named(options.dims), options.length.value_or(kUnitSteps))) {
+  for (const CudaUnit& unit :
+       list_cuda_units(loaded.cell, loaded.structure, dtype, &loaded.source, options.arch, dims_named(options.dims),
+                       options.length.value_or(kUnitSteps), derive_hooks())) {
     text += fmt::format("{}// {}: {}\n", text.empty() ? "" : "\n", unit.source.name, unit.what);
     text += options.stage == "ptx" ? compile_cuda(unit.source, options.arch, CompiledKind::Ptx).code : unit.source.text;
     if (text.back() != '\n') text += '\n';
@@ -47,12 +48,13 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   if (stage == "graph") return print_graph(loaded.cell);
   if (stage == "jacobian") return print_jacobian(loaded.cell, loaded.jacobian);
   if (stage == "structure") return print_structure(loaded.cell, loaded.structure);
-  if (stage == "lanes") return print_staged(split_stages(loaded.cell, loaded.structure));
+  if (stage == "lanes") return print_staged(split_stages(loaded.cell, loaded.structure, derive_hooks()));
+  if (stage == "derive") return print_derived(loaded.cell, derive(loaded.cell, loaded.structure, derive_hooks()));
   const Dtype dtype = dtype_named(options.dtype);
   if (stage == "ptx" || options.whole) return units_text(loaded, dtype, options);
   if (stage == "cuda")
-    return print_cuda(loaded.cell, split_stages(loaded.cell, loaded.structure), loaded.structure, loaded.source,
-                      storage_of(dtype));
+    return print_cuda(loaded.cell, split_stages(loaded.cell, loaded.structure, derive_hooks()), loaded.structure,
+                      loaded.source, storage_of(dtype));
   if (stage == "plan") {
     PlanOptions plan_options;
     plan_options.narrow_storage = dtype == Dtype::F16 || dtype == Dtype::BF16;
@@ -78,12 +80,13 @@ void keep_cell(File& file, const std::string& name, const SourceText& source) {
 
 int command_inspect(const InspectOptions& options) {
   bool known = options.stage.empty();
-  for (const char* name : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda", "ptx"})
+  for (const char* name :
+       {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derive", "llvm", "asm", "cuda", "ptx"})
     known |= options.stage == name;
   if (!known)
-    throw UsageError(
-        fmt::format("--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx",
-                    options.stage));
+    throw UsageError(fmt::format(
+        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, derive, llvm, asm, cuda, ptx",
+        options.stage));
   if (options.whole && options.stage != "cuda") throw UsageError("--whole: only with --stage cuda");
   if (!options.dims.empty() && !options.whole && options.stage != "ptx")
     throw UsageError("--dim: only with --stage cuda --whole, or --stage ptx");

@@ -120,6 +120,7 @@ int command_run(const RunOptions& options) {
   compile.cpu = options.cpu;
   // Who names a processor wants the bits that every machine with it gives, and a BLAS has its own ideas of those.
   compile.own_products = options.cpu != "native";
+  compile.derive = derive_hooks();
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
   // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
@@ -141,7 +142,7 @@ int command_run(const RunOptions& options) {
       return with_edited->output;
     }
     if (gpu) {
-      CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source);
+      CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, compile.derive);
       return solver.run(binding.run, asked, solved);
     }
     Solver solver(loaded.cell, loaded.structure, compile);

@@ -61,6 +61,7 @@ int command_tune(const TuneOptions& options) {
   const Binding binding = bind(loaded.cell, measured_request(loaded.cell, options));
   enter_stage("compile");
   CompileOptions compile;
+  compile.derive = derive_hooks();
   compile.dtype = binding.dtype;
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const FoundGpu found = gpu_for(options.device, compile.cache_directory);

@@ -8,9 +8,12 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include "runtime/data/fault_points.h"
 #include "runtime/data/write_files.h"
@@ -72,6 +75,28 @@ void enter_stage(const char* name) {
   if (!wanted) return;
   if (stage == wanted) throw std::logic_error(fmt::format("fault asked for by CELLC_FAULT={}", wanted));
   if ("crash:" + stage == wanted) raise(SIGSEGV);
+}
+
+DeriveHooks derive_hooks() {
+  DeriveHooks hooks;
+  const auto before = std::make_shared<std::vector<std::string>>();
+  hooks.entering = [before](Derivation derivation) {
+    before->push_back(stage);
+    enter_stage(fmt::format("derive {}", to_string(derivation)).c_str());
+  };
+  hooks.made = [](Derivation derivation, DerivedCell& derived) {
+    const char* wanted = std::getenv("CELLC_FAULT");
+    if (!wanted || fmt::format("break:{}", to_string(derivation)) != wanted) return;
+    const NodeId nowhere = static_cast<NodeId>(derived.cell.graph.size());
+    for (StateUpdate& u : derived.cell.updates) u.value = nowhere;
+    for (Out& o : derived.cell.outs) o.value = nowhere;
+  };
+  // Where one went wrong, the stage stays: it is reported.
+  hooks.done = [before](Derivation, double) {
+    if (std::uncaught_exceptions() == 0) stage = before->back();
+    before->pop_back();
+  };
+  return hooks;
 }
 
 const std::string& current_stage() { return stage; }

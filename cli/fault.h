@@ -4,12 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "compiler/derive/derive_hooks.h"
+
 namespace cellc {
 
 /// Notes which stage runs. The environment variable CELLC_FAULT=STAGE makes that stage fail, and
 /// CELLC_FAULT=crash:STAGE crash, so that tests can see what a fault leaves behind.
 void enter_stage(const char* stage);
 const std::string& current_stage();
+
+/// Names what is derived of the cell while it is: the stage is then `derive NAME` (compiler/derive/derivations.def).
+/// CELLC_FAULT=derive NAME makes that fail, and CELLC_FAULT=break:NAME spoils each cell that it makes, which must be
+/// found before any code is made of it.
+DeriveHooks derive_hooks();
 
 void remember_arguments(int count, char** arguments);
 void remember_source(const std::string& text);

@@ -157,7 +157,7 @@ void add_inspect(CLI::App& app, InspectOptions& options) {
   auto* latex = command->add_flag("--latex", options.latex, "a LaTeX document");
   auto* stage = command->add_option(
       "--stage", options.stage,
-      "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, llvm, asm, cuda, ptx");
+      "one stage of the compiler: tree, graph, jacobian, structure, plan, lanes, derive, llvm, asm, cuda, ptx");
   command->add_option("--dtype", options.dtype,
                       "storage for the stages plan, llvm, asm, cuda and ptx: f32, f64, bf16, f16");
   command->add_option("--arch", options.arch, "for the stages cuda and ptx: sm_90, or another architecture");

@@ -91,7 +91,7 @@ std::string run_text(const RunReport& report) {
   line("cell", fmt::format("{}: {}", cell.name, sizes_text(cell, report.binding)));
   for (const Stage& stage : report.loaded.structure.stages)
     line("derived", fmt::format("{{{}}} {}, N {}{}{}, lanes {}", stage_states(cell, stage), to_string(stage.kind),
-                                stage.block.text, stage.rank ? ", rank " + *stage.rank : "",
+                                stage.block.text, stage.rank ? ", rank " + stage.rank->text : "",
                                 !stage.linear          ? ", nonlinear"
                                 : stage.time_invariant ? ", linear, time-invariant"
                                                        : ", linear",

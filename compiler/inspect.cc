@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
 #include "compiler/graph/simplify.h"
@@ -38,14 +40,11 @@ std::vector<Shared> shared_values(const CellGraph& cell, const Jacobian& jacobia
   std::map<NodeId, int> uses, weight;
   for (NodeId r : roots) ++uses[r];
   // Values below a named one are printed by that name: what only it reads is not shared here.
-  std::set<NodeId> seen;
-  std::vector<NodeId> work = roots;
-  while (!work.empty()) {
-    const NodeId id = work.back();
-    work.pop_back();
-    if (!seen.insert(id).second || named.count(id)) continue;
-    for (NodeId a : g[id].args) ++uses[a], work.push_back(a);
-  }
+  const std::vector<NodeId> seen = walk_down(g, roots, [&](NodeId id) {
+    if (named.count(id)) return Visit::Stop;
+    for (NodeId a : g[id].args) ++uses[a];
+    return Visit::Descend;
+  });
   std::vector<Shared> result;
   for (NodeId id : seen) {
     const Node& n = g[id];
@@ -162,12 +161,40 @@ Json structure_json(const CellGraph& cell, const Stage& s) {
   Json j;
   j["class"] = to_string(s.kind);
   j["block"] = number_or_text(s.block.text);
-  j["rank"] = s.rank ? number_or_text(*s.rank) : Json(nullptr);
+  j["rank"] = s.rank ? number_or_text(s.rank->text) : Json(nullptr);
   j["channel_axes"] = axis_names(cell, s.channel_axes);
   j["mixed_axes"] = axis_names(cell, s.coupled_axes);
-  j["mask"] = s.mask;
+  j["mask"] = mask_text(s.mask);
   j["coefficient_axes"] = axis_names(cell, s.coefficient_axes);
   return j;
+}
+
+/// The parts that the stage was proved to consist of, as texts of the cell language; null where it has no such form.
+Json normal_form_json(const CellGraph& cell, const Stage& stage, ExpressionPrinter& printer) {
+  const auto text = [&](NodeId node) {
+    const Node& n = cell.graph[node];
+    if (n.op == Op::Constant && std::isinf(n.number)) return Json(n.number < 0 ? "-infinity" : "infinity");
+    const std::string spelled = printer.print_within(node, kMaxSpelledOut);
+    return spelled.empty() ? Json(nullptr) : Json(spelled);
+  };
+  const auto name = [&](int update) { return cell.symbol_of(cell.updates[update]).name; };
+  if (const auto& m = stage.clip)
+    return {{"kind", "clip"}, {"a", text(m->a)}, {"b", text(m->b)}, {"low", text(m->low)}, {"high", text(m->high)}};
+  if (const auto& m = stage.moebius)
+    return {{"kind", "moebius"}, {"a", text(m->a)}, {"b", text(m->b)}, {"c", text(m->c)}, {"d", text(m->d)}};
+  if (!stage.low_rank) return nullptr;
+  Json form{{"kind", "low-rank"}, {"diagonal", Json::array()}, {"products", Json::array()}};
+  for (const LowRankForm::Diagonal& d : stage.low_rank->diagonal)
+    form["diagonal"].push_back({{"row", name(d.row)}, {"col", name(d.column)}, {"text", text(d.coefficient)}});
+  for (const LowRankForm::OuterProduct& p : stage.low_rank->products)
+    form["products"].push_back(
+        {{"row", name(p.row)},
+         {"col", name(p.column)},
+         {"scale", text(p.scale)},
+         {"left", text(p.left)},
+         {"right", text(p.right)},
+         {"through", p.through == kNoAxis ? Json(nullptr) : Json(cell.graph.axis(p.through).name)}});
+  return form;
 }
 
 const char* scan_name(Scannable s) {
@@ -242,6 +269,7 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
     for (const StageInput& in : s.inputs_from)
       stage["inputs_from"].push_back({{"stage", in.stage}, {"class", to_string(in.kind)}});
     stage.update(structure_json(cell, s));
+    stage["normal_form"] = normal_form_json(cell, s, plain);
     stage["rotation"] = s.rotation;
     stage["norm_bound"] = s.norm_bound ? Json(*s.norm_bound) : Json(nullptr);
     stage["hoisted"] = Json::array();
@@ -320,16 +348,16 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   if (structure.widest >= 0) {
     const Stage& w = structure.stages[structure.widest];
     text += fmt::format("\nStructure: {}, N = {}{}; {}\n", to_string(w.kind), w.block.text,
-                        w.rank ? ", rank " + *w.rank : "", structure.linear ? "linear" : "nonlinear");
+                        w.rank ? ", rank " + w.rank->text : "", structure.linear ? "linear" : "nonlinear");
   }
   for (std::size_t i = 0; i < structure.stages.size(); ++i) {
     const Stage& s = structure.stages[i];
     std::vector<std::string> facts{to_string(s.kind), "N = " + s.block.text};
-    if (s.rank) facts.push_back("rank " + *s.rank);
+    if (s.rank) facts.push_back("rank " + s.rank->text);
     facts.push_back(s.linear ? (s.time_invariant ? "linear, time-invariant" : "linear") : "nonlinear");
     const auto lanes = axis_names(cell, s.channel_axes);
     facts.push_back("lanes " + (lanes.empty() ? "none" : join(lanes, ", ")));
-    if (s.states.size() > 1) facts.push_back("mask " + join(s.mask, " "));
+    if (s.states.size() > 1) facts.push_back("mask " + join(mask_text(s.mask), " "));
     if (scan_name(s.scannable)) facts.push_back(std::string("scan: ") + scan_name(s.scannable));
     if (s.rotation) facts.push_back("scaled rotation");
     facts.push_back(s.norm_bound ? fmt::format("block norm at most {:.4g}", *s.norm_bound)

@@ -2,14 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 
-#include "compiler/derive/fused_reductions.h"
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
-#include "compiler/graph/simplify.h"
 #include "compiler/inspect.h"
 
 namespace cellc {
@@ -28,6 +28,33 @@ std::string axes_text(const Graph& g, const std::vector<AxisId>& axes) {
 
 const char* kind_text(SymbolKind k) {
   return k == SymbolKind::State ? "state" : k == SymbolKind::Input ? "input" : "param";
+}
+
+/// Normal forms, a line a part.
+std::string print_forms(const CellGraph& cell, const Stage& stage) {
+  ExpressionPrinter printer(cell, Notation::Language, false);
+  const auto spelled = [&](NodeId node) {
+    const Node& n = cell.graph[node];
+    if (n.op == Op::Constant && std::isinf(n.number)) return std::string(n.number < 0 ? "-infinity" : "infinity");
+    const std::string text = printer.print_within(node, 256);
+    return text.empty() ? fmt::format("%{}", node) : text;
+  };
+  const auto name = [&](int update) { return cell.symbol_of(cell.updates[update]).name; };
+  std::string text;
+  if (stage.clip)
+    text += fmt::format("  clip(a*s + b, low, high): a = {}; b = {}; low = {}; high = {}\n", spelled(stage.clip->a),
+                        spelled(stage.clip->b), spelled(stage.clip->low), spelled(stage.clip->high));
+  if (stage.moebius)
+    text += fmt::format("  (a*s + b)/(c*s + d): a = {}; b = {}; c = {}; d = {}\n", spelled(stage.moebius->a),
+                        spelled(stage.moebius->b), spelled(stage.moebius->c), spelled(stage.moebius->d));
+  if (!stage.low_rank) return text;
+  for (const LowRankForm::Diagonal& d : stage.low_rank->diagonal)
+    text += fmt::format("  diagonal {}'/{}: {}\n", name(d.row), name(d.column), spelled(d.coefficient));
+  for (const LowRankForm::OuterProduct& p : stage.low_rank->products)
+    text += fmt::format("  outer product {}'/{}: {} * ({}) * ({}){}\n", name(p.row), name(p.column), spelled(p.scale),
+                        spelled(p.left), spelled(p.right),
+                        p.through == kNoAxis ? "" : ", summed over " + cell.graph.axis(p.through).name);
+  return text;
 }
 
 }  // namespace
@@ -104,17 +131,19 @@ std::string print_structure(const CellGraph& cell, const Structure& s) {
     const Stage& t = s.stages[i];
     std::string states, mask, inputs;
     for (int u : t.states) states += (states.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
-    for (const std::string& row : t.mask) mask += (mask.empty() ? "" : "; ") + row;
+    for (const std::string& row : mask_text(t.mask)) mask += (mask.empty() ? "" : "; ") + row;
     for (const StageInput& in : t.inputs_from) inputs += fmt::format(" {}:{}", in.stage, to_string(in.kind));
     static const char* const scans[] = {"no", "affine", "clip", "moebius"};
     text += fmt::format("stage {} {{{}}}{}\n", i, states, static_cast<int>(i) == s.widest ? "  widest" : "");
-    text += fmt::format("  class {}, block {}{}\n", to_string(t.kind), t.block.text, t.rank ? ", rank " + *t.rank : "");
+    text += fmt::format("  class {}, block {}{}\n", to_string(t.kind), t.block.text,
+                        t.rank ? ", rank " + t.rank->text : "");
     text += fmt::format("  {}{}; scannable {}\n", t.linear ? "linear" : "nonlinear",
                         t.time_invariant ? ", time-invariant" : "", scans[static_cast<int>(t.scannable)]);
     text += fmt::format("  lanes {}; mixed {}; mask [{}]; coefficients {}\n", names(t.channel_axes),
                         names(t.coupled_axes), mask, names(t.coefficient_axes));
     if (!inputs.empty()) text += "  inputs from" + inputs + "\n";
     if (t.rotation) text += "  scaled rotation\n";
+    text += print_forms(cell, t);
     if (t.norm_bound) text += fmt::format("  norm of the block at most {:.6g}\n", *t.norm_bound);
     ExpressionPrinter printer(cell, Notation::Language, false);
     for (NodeId h : t.hoisted) {
@@ -135,7 +164,7 @@ std::string print_staged(const StagedCell& staged) {
     const std::string stage = "stage " + std::to_string(k + 1);
     if (!s.once.cell.outs.empty()) section(stage + ", once", s.once.cell);
     if (!s.before.cell.outs.empty()) section(stage + ", before it", s.before.cell);
-    section(stage + ", lanes", s.lanes);
+    section(stage + ", lanes", s.lanes.cell);
   }
   if (!staged.after.cell.outs.empty()) section("after", staged.after.cell);
   // And as it is where stages sum up.
@@ -148,10 +177,19 @@ std::string print_staged(const StagedCell& staged) {
     if (s.once.cell.outs.size() > plain.once.cell.outs.size()) section(stage + ", once, for sums", s.once.cell);
     if (s.before.cell.outs.size() > plain.before.cell.outs.size())
       section(stage + ", before it, for sums", s.before.cell);
-    section(stage + ", lanes with sums", s.lanes);
+    section(stage + ", lanes with sums", s.lanes.cell);
     for (const NodeId sum : summed->sums) made.push_back({sum, 1});
   }
   if (!made.empty()) section("after, with sums", with_reduced_outs(staged.after, made).cell);
+  return text;
+}
+
+std::string print_derived(const CellGraph& whole, const std::vector<NumberedCell>& all) {
+  std::string text;
+  for (const NumberedCell& n : all)
+    text +=
+        fmt::format("{}{}{}\n{}{}", text.empty() ? "" : "\n", n.stage < 0 ? "" : fmt::format("stage {}, ", n.stage + 1),
+                    to_string(n.derived.role), print_graph(n.derived.cell), print_arrays(whole, n.derived));
   return text;
 }
 

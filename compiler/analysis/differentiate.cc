@@ -16,6 +16,7 @@
 
 #include "compiler/analysis/derivative_rules.h"
 #include "compiler/analysis/jacobian.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "compiler/analysis/range_rules.h"
 #include "compiler/analysis/structure_rules.h"
@@ -31,17 +30,9 @@ class IntervalEvaluator {
 
   Interval bound(NodeId root) {
     // Only what is new, as a late stage reads what thousands before it did.
-    std::vector<NodeId> work{root}, fresh;
-    std::unordered_set<NodeId> seen;
-    while (!work.empty()) {
-      const NodeId id = work.back();
-      work.pop_back();
-      if (memo_.count(id) || !seen.insert(id).second) continue;
-      fresh.push_back(id);
-      for (NodeId a : g_[id].args) work.push_back(a);
-    }
-    std::sort(fresh.begin(), fresh.end());
-    for (NodeId id : fresh) memo_[id] = sound(of(id));
+    for (NodeId id :
+         walk_down(g_, {root}, [&](NodeId id) { return memo_.contains(id) ? Visit::Skip : Visit::Descend; }))
+      memo_[id] = sound(of(id));
     return memo_.at(root);
   }
 

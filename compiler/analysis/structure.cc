@@ -13,10 +13,10 @@
 #include <map>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "compiler/analysis/derivative_rules.h"
 #include "compiler/analysis/structure_rules.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {
@@ -41,21 +41,6 @@ bool StageView::contains(int update) const { return std::binary_search(states.be
 
 bool StageView::is_channel(AxisId axis) const {
   return std::find(channel_axes.begin(), channel_axes.end(), axis) != channel_axes.end();
-}
-
-bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
-  // Marks for what is met, not for every node there is: it is asked of thousands of small values.
-  std::vector<NodeId> work{node};
-  std::unordered_set<NodeId> seen;
-  while (!work.empty()) {
-    const NodeId id = work.back();
-    work.pop_back();
-    if (!seen.insert(id).second) continue;
-    const Node& n = graph[id];
-    if (n.op == Op::Read && symbols.count(n.symbol)) return true;
-    work.insert(work.end(), n.args.begin(), n.args.end());
-  }
-  return false;
 }
 
 namespace {
@@ -129,14 +114,21 @@ class Analyser {
     r.coupled_axes.assign(mixed.begin(), mixed.end());
     r.block = block_size(view);
     for (int u : states) {
-      std::string row;
-      for (int v : states) row += letter(u, v);
-      r.mask.push_back(row);
+      r.mask.emplace_back();
+      for (int v : states) r.mask.back().push_back(coupling(u, v));
     }
     linearity(r, view, number);
     r.inputs_from = inputs(states, number);
     classify(r, view, number);
-    r.scannable = r.linear ? Scannable::Affine : r.block.number == 1 ? classify_scannable(view) : Scannable::No;
+    if (!r.linear && r.block.number == 1) {
+      const ScanForm form = classify_scannable(view);
+      r.clip = form.clip;
+      r.moebius = form.moebius;
+    }
+    r.scannable = r.linear    ? Scannable::Affine
+                  : r.clip    ? Scannable::Clip
+                  : r.moebius ? Scannable::Moebius
+                              : Scannable::No;
     if (r.scannable == Scannable::Clip)
       why_.push_back(
           {cell_.updates[states[0]].span, names(states) + " is a clip of an affine map of itself: an exact scan"});
@@ -175,7 +167,7 @@ class Analyser {
     return result;
   }
 
-  BlockSize block_size(const StageView& view) {
+  SizeExpression block_size(const StageView& view) {
     // Σ over states of Π lengths of its mixed axes, equal products collected: 2*d, 4*k, k + 1. Lengths whose
     // product no number holds stand by their names, as if the data gave them.
     std::map<std::vector<AxisId>, std::int64_t> terms;
@@ -196,41 +188,24 @@ class Analyser {
       std::sort(symbolic.begin(), symbolic.end());
       terms[symbolic] += number;
     }
-    BlockSize size;
-    std::int64_t plain = 0;
-    for (const auto& [axes, number] : terms) {
-      if (axes.empty()) {
-        plain = number;
-        continue;
-      }
-      if (!size.text.empty()) size.text += " + ";
-      if (number != 1) size.text += std::to_string(number) + "*";
-      for (std::size_t i = 0; i < axes.size(); ++i) size.text += (i ? "*" : "") + g_.axis(axes[i]).name;
-    }
-    if (size.text.empty()) {
-      size.number = plain;
-      size.text = std::to_string(plain);
-    } else if (plain) {
-      size.text += " + " + std::to_string(plain);
-    }
-    return size;
+    return size_expression(g_, terms);
   }
 
-  char letter(int row, int column) {
+  Coupling coupling(int row, int column) {
     const JacobianBlock* b = jacobian().find(row, column);
-    return b ? letter(*b) : '0';
+    return b ? coupling(*b) : Coupling::None;
   }
 
-  char letter(const JacobianBlock& b) const {
+  Coupling coupling(const JacobianBlock& b) const {
     const auto& index = state(b.column).index;
     for (const JacobianTerm& term : b.terms)
       for (std::size_t p = 0; p < index.size(); ++p) {
         const bool tied = std::any_of(term.identities.begin(), term.identities.end(), [&](const auto& i) {
           return i.first == static_cast<int>(p) && i.second == index[p];
         });
-        if (!tied) return 'F';
+        if (!tied) return Coupling::Full;
       }
-    return 'd';
+    return Coupling::Diagonal;
   }
 
   /// The last stage whose states a value reads; -1: none. Of coefficients too, which come up one by one:
@@ -263,17 +238,7 @@ class Analyser {
   /// What of the formulas depends on the stage's own states, ascending. It reads no later ones, so that is
   /// what the stage is the last one of.
   std::vector<NodeId> own_part(const std::vector<NodeId>& roots, int number) {
-    std::vector<NodeId> result, work = roots;
-    std::unordered_set<NodeId> seen;
-    while (!work.empty()) {
-      const NodeId id = work.back();
-      work.pop_back();
-      if (last_stage(id) != number || !seen.insert(id).second) continue;
-      result.push_back(id);
-      for (NodeId a : g_[id].args) work.push_back(a);
-    }
-    std::sort(result.begin(), result.end());
-    return result;
+    return walk_down(g_, roots, [&](NodeId id) { return last_stage(id) == number ? Visit::Descend : Visit::Skip; });
   }
 
   void linearity(Stage& r, const StageView& view, int number) {
@@ -341,7 +306,7 @@ class Analyser {
       for (const JacobianBlock& b : jacobian().row(u)) {
         const int from = stage_of_[b.column];
         if (from == number) continue;
-        const StructureClass c = letter(b) == 'F' ? StructureClass::Dense : StructureClass::Diagonal;
+        const StructureClass c = coupling(b) == Coupling::Full ? StructureClass::Dense : StructureClass::Diagonal;
         auto [it, fresh] = found.emplace(from, c);
         if (!fresh) it->second = std::max(it->second, c);
       }
@@ -363,12 +328,19 @@ class Analyser {
                                 : "blocks of " + r.block.text + ": " + who + " couple, and nothing moves" + along});
       return;
     }
-    const LowRank low = classify_low_rank(view);
+    LowRank low = classify_low_rank(view);
     if (low.applies) {
       r.kind = low.uniform ? StructureClass::IdentityPlusLowRank : StructureClass::DiagonalPlusLowRank;
       r.rank = low.rank;
+      r.low_rank = std::move(low.form);
+      if (structural_) {
+        // What is proved holds of steps, too; the form is that of the derivative.
+        LowRank derivative = classify_low_rank({cell_, true_, simplifier_, view.states, view.channel_axes});
+        r.low_rank.reset();
+        if (derivative.applies) r.low_rank = std::move(derivative.form);
+      }
       why_.push_back({span, std::string(to_string(r.kind)) + ": every coupling of " + who + " along " +
-                                axis_list(r.coupled_axes) + " is an outer product; rank " + low.rank});
+                                axis_list(r.coupled_axes) + " is an outer product; rank " + low.rank.text});
     } else {
       r.kind = r.channel_axes.empty() ? StructureClass::Dense : StructureClass::BlockDiagonal;
       why_.push_back(low.why_not);
@@ -395,7 +367,7 @@ class Analyser {
     for (int i = 0; i < 2; ++i)
       for (int j = 0; j < 2; ++j) {
         const JacobianBlock* b = true_.find(view.states[i], view.states[j]);
-        if (!b || b->terms.size() != 1 || letter(view.states[i], view.states[j]) != 'd') return false;
+        if (!b || b->terms.size() != 1 || coupling(view.states[i], view.states[j]) != Coupling::Diagonal) return false;
         c[i][j] = b->terms[0].coefficient;
       }
     return c[0][0] == c[1][1] && simplifier_.is_zero(g_.op(Op::Add, {c[0][1], c[1][0]}));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/analysis/jacobian.h"
+#include "compiler/analysis/normal_form.h"
 #include "compiler/graph/graph.h"
 
 namespace cellc {
@@ -21,12 +22,6 @@ struct Reason {
   std::string text;
 };
 
-/// N, the number of coupled entries: a number where all mixed axes have fixed lengths.
-struct BlockSize {
-  std::optional<std::int64_t> number;
-  std::string text;  ///< "1", "2", "d", "2*d", "4*k", "k + 1"
-};
-
 struct StageInput {
   int stage;
   StructureClass kind;
@@ -39,15 +34,19 @@ struct Stage {
   Scannable scannable = Scannable::No;
   std::vector<StageInput> inputs_from;
   StructureClass kind = StructureClass::Diagonal;
-  BlockSize block;
-  std::optional<std::string> rank;  ///< "1", "2", "r"
+  SizeExpression block;                ///< N, the number of coupled entries
+  std::optional<SizeExpression> rank;  ///< of `low_rank`
   std::vector<AxisId> channel_axes;
   std::vector<AxisId> coupled_axes;
-  std::vector<std::string> mask;  ///< one string a state: 0 proved zero, d identity on shared axes, F mixes
+  Mask mask;
   std::vector<AxisId> coefficient_axes;
   bool rotation = false;             ///< a 2x2 block that is a scaled rotation
   std::optional<double> norm_bound;  ///< interval bound on the block's infinity norm under stated ranges
-  std::vector<NodeId> hoisted;       ///< maximal values that need only inputs, params and earlier stages
+  // Normal forms, where the stage has one.
+  std::optional<LowRankForm> low_rank;  ///< of identity or diagonal plus low rank
+  std::optional<ClipMap> clip;          ///< of Scannable::Clip
+  std::optional<MoebiusMap> moebius;    ///< of Scannable::Moebius
+  std::vector<NodeId> hoisted;          ///< maximal values that need only inputs, params and earlier stages
 };
 
 struct Structure {

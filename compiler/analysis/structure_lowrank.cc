@@ -26,10 +26,7 @@ namespace {
 
 constexpr std::size_t kMaxOuterProducts = 256;
 
-struct OuterProduct {
-  NodeId left, right;
-  AxisId through;  ///< kNoAxis for a plain outer product
-};
+using OuterProduct = LowRankForm::OuterProduct;
 
 class Factoriser {
  public:
@@ -37,17 +34,19 @@ class Factoriser {
       : g_(stage.cell.graph), s_(stage.simplifier), rows_(std::move(rows)), columns_(std::move(columns)) {}
 
   /// Splits a coefficient into outer products; false where some factor ties rows to columns.
-  bool split(NodeId coefficient, std::vector<OuterProduct>& out) { return split(s_.polynomial(coefficient), {}, out); }
+  bool split(NodeId coefficient, std::vector<OuterProduct>& out) {
+    return split(s_.polynomial(coefficient), {}, 1, out);
+  }
 
  private:
   bool touches(NodeId n, const std::vector<AxisId>& axes) const {
     return std::any_of(axes.begin(), axes.end(), [&](AxisId a) { return g_.has_axis(n, a); });
   }
 
-  bool split(const Polynomial& p, const Monomial& carried, std::vector<OuterProduct>& out) {
+  bool split(const Polynomial& p, const Monomial& carried, double times, std::vector<OuterProduct>& out) {
     for (const auto& [monomial, coefficient] : p) {
       if (out.size() > kMaxOuterProducts) return false;
-      Monomial left, right, both;
+      Monomial left, right, both, scale;
       auto place = [&](const std::pair<NodeId, int>& f) {
         const bool r = touches(f.first, rows_), c = touches(f.first, columns_);
         if (r && c)
@@ -56,32 +55,42 @@ class Factoriser {
           left.push_back(f);
         else if (c)
           right.push_back(f);
+        else
+          scale.push_back(f);
       };
       for (const auto& f : carried) place(f);
       for (const auto& f : monomial) place(f);
       if (both.size() > 1 || (both.size() == 1 && both[0].second != 1)) return false;
       if (both.empty()) {
-        out.push_back({s_.build(sorted(left), 1), s_.build(sorted(right), 1), kNoAxis});
+        add(left, right, scale, times * coefficient, kNoAxis, out);
         continue;
       }
       const NodeId atom = both[0].first;
       const Node n = g_[atom];
       Monomial rest = left;
       rest.insert(rest.end(), right.begin(), right.end());
+      rest.insert(rest.end(), scale.begin(), scale.end());
       if (n.op == Op::ReduceSum && n.bound.size() == 1) {
-        if (!through_axis(n.bound[0], s_.polynomial(n.args[0]), left, right, out)) return false;
+        if (!through_axis(n.bound[0], s_.polynomial(n.args[0]), left, right, scale, times * coefficient, out))
+          return false;
       } else {
         // A sum that is one factor: multiply it out, each term on its own.
         const Polynomial inner = s_.polynomial(atom);
         if (inner.size() < 2) return false;
-        if (!split(inner, sorted(rest), out)) return false;
+        if (!split(inner, sorted(rest), times * coefficient, out)) return false;
       }
     }
     return true;
   }
 
+  void add(const Monomial& left, const Monomial& right, const Monomial& scale, double times, AxisId through,
+           std::vector<OuterProduct>& out) {
+    out.push_back(
+        {0, 0, s_.build(sorted(scale), times), s_.build(sorted(left), 1), s_.build(sorted(right), 1), through});
+  }
+
   bool through_axis(AxisId axis, const Polynomial& body, const Monomial& left, const Monomial& right,
-                    std::vector<OuterProduct>& out) {
+                    const Monomial& scale, double times, std::vector<OuterProduct>& out) {
     // An axis as long as a mixed one gives no low rank: U@V@h is as dense as U@h.
     for (AxisId r : rows_)
       if (g_.same_length(r, axis)) return false;
@@ -92,7 +101,7 @@ class Factoriser {
         if (on_rows && on_columns) return false;
         (on_rows ? l : r).push_back(f);
       }
-      out.push_back({s_.build(sorted(l), 1), s_.build(sorted(r), 1), axis});
+      add(l, r, scale, times * coefficient, axis, out);
     }
     return true;
   }
@@ -107,24 +116,20 @@ class Factoriser {
   std::vector<AxisId> rows_, columns_;
 };
 
-// A rank is a number plus multiples of axis lengths: weights by axis, kNoAxis for plain ones.
+/// How many factors there are, by the axis that they run through.
 using Weights = std::map<AxisId, int>;
 
-std::string rank_text(const Graph& g, const Weights& weights) {
-  std::string text;
-  int number = 0;
+SizeExpression rank_of(const Graph& g, const Weights& weights) {
+  std::map<std::vector<AxisId>, std::int64_t> terms;
   for (const auto& [axis, count] : weights) {
-    if (axis == kNoAxis) {
-      number += count;
-    } else if (const auto fixed = g.axis(axis).fixed) {
-      number += count * static_cast<int>(*fixed);
-    } else {
-      if (!text.empty()) text += " + ";
-      text += (count > 1 ? std::to_string(count) + "*" : "") + g.axis(g.axis(axis).extent_of).name;
-    }
+    if (axis == kNoAxis)
+      terms[{}] += count;
+    else if (const auto fixed = g.axis(axis).fixed)
+      terms[{}] += count * *fixed;
+    else
+      terms[{g.axis(axis).extent_of}] += count;
   }
-  if (text.empty()) return std::to_string(number);
-  return number ? text + " + " + std::to_string(number) : text;
+  return size_expression(g, terms);
 }
 
 }  // namespace
@@ -160,6 +165,7 @@ LowRank classify_low_rank(const StageView& stage) {
         diagonal = true;
         for (AxisId a : rows) uniform &= !g.has_axis(term.coefficient, a);
         if (block.row != block.column) uniform = false;
+        result.form.diagonal.push_back({block.row, block.column, term.coefficient});
         continue;
       }
       auto refuse = [&] {
@@ -170,9 +176,12 @@ LowRank classify_low_rank(const StageView& stage) {
       if (tied) return refuse();  // mixes along one axis and keeps another: no outer product
       std::vector<OuterProduct> products;
       if (!Factoriser(stage, rows, columns).split(term.coefficient, products)) return refuse();
-      for (const OuterProduct& p : products) {
+      for (OuterProduct& p : products) {
+        p.row = block.row;
+        p.column = block.column;
         if (left_seen.insert({block.row, p.left}).second) ++left_rank[p.through];
         if (right_seen.insert({block.column, p.right}).second) ++right_rank[p.through];
+        result.form.products.push_back(p);
       }
     }
   }
@@ -184,7 +193,7 @@ LowRank classify_low_rank(const StageView& stage) {
   const Weights& smaller = total(left_rank) < total(right_rank) ? left_rank : right_rank;
   result.applies = true;
   result.uniform = diagonal && uniform;
-  result.rank = rank_text(g, smaller);
+  result.rank = rank_of(g, smaller);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {
@@ -23,9 +24,6 @@ struct StageView {
   bool is_channel(AxisId axis) const;
 };
 
-/// Does the value of `node` depend on one of these state symbols?
-bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols);
-
 // structure_stages.cc
 /// Updates by stage, each ascending, in an order in which the stages can run.
 std::vector<std::vector<int>> stages_of(const CellGraph& cell);
@@ -34,17 +32,23 @@ std::vector<std::vector<int>> stages_of(const CellGraph& cell);
 struct LowRank {
   bool applies = false;
   bool uniform = false;  ///< the diagonal is constant along the mixed axes
-  std::string rank;
+  SizeExpression rank;
+  LowRankForm form;
   Reason why_not;
 };
 LowRank classify_low_rank(const StageView& stage);
 
 // structure_scannable.cc: closed under composition though not affine
-Scannable classify_scannable(const StageView& stage);
-/// s' = (a·s + b)/(c·s + d) with coefficients free of s, if the update of `state` (a symbol) is one.
-struct MoebiusMap {
-  NodeId a, b, c, d;
+struct ScanForm {
+  std::optional<ClipMap> clip;
+  std::optional<MoebiusMap> moebius;
 };
+ScanForm classify_scannable(const StageView& stage);
+/// The update of `state` (a symbol) after the clip `start` of some other value: clip ∘ start, which is a clip of that
+/// value again. Without `start`, the update's own clip. nullopt where it is none.
+std::optional<ClipMap> clip_map(Graph& graph, Simplifier& simplifier, NodeId update, int state,
+                                const ClipMap* start = nullptr);
+/// s' = (a·s + b)/(c·s + d) with coefficients free of s, if the update of `state` (a symbol) is one.
 std::optional<MoebiusMap> moebius_map(Graph& graph, Simplifier& simplifier, NodeId update, int state);
 
 // interval.cc

@@ -12,58 +12,167 @@
 //
 // The coefficients must be free of the stage's own state. What it saves: IndRNN costs one scan
 // instead of 3–10 Newton iterations of one scan each, and the answer is exact.
+//
+// A form is recognised here and nowhere else. The stage hands it on as nodes of its cell; for a cell that is derived of
+// it, whose values are others (what crosses lanes has become an input), transition_cell has it read off the lane's own
+// update by the same function.
+#include <limits>
+
 #include "compiler/analysis/structure_rules.h"
 
 namespace cellc {
 
 namespace {
 
+/// A map of the state as steps, the last one first: what is above or below a bound, and what is an affine map of what
+/// the steps behind it give.
+struct ClipStep {
+  enum class Kind { Affine, Floor, Ceiling };
+  Kind kind = Kind::Affine;
+  NodeId bound = kNoNode;  ///< kNoNode: zero
+  Polynomial form = {};    ///< Affine: a sum whose only factor that holds the state is `inner`
+  NodeId inner = kNoNode;
+};
+
+struct ClipSteps {
+  std::vector<ClipStep> steps;
+  NodeId constant = kNoNode;  ///< all of the map, where it does not depend on the state
+};
+
 class ClipRecogniser {
  public:
   ClipRecogniser(const Graph& g, Simplifier& s, std::set<int> own) : g_(g), s_(s), own_(std::move(own)) {}
 
-  bool is_clip(NodeId node) { return kind(node) != Kind::Other; }
+  std::optional<ClipSteps> steps(NodeId node) {
+    if (free(node)) return ClipSteps{{}, node};  // read in vain (a choice between equals): the start is forgotten
+    ClipSteps result;
+    while (g_[node].op != Op::Read) {
+      std::optional<NodeId> next = step(node, result.steps);
+      if (!next) return std::nullopt;
+      node = *next;
+    }
+    return result;
+  }
+
+  bool free(NodeId node) const { return !depends_on(g_, node, own_); }
 
  private:
-  enum class Kind { Free, Clip, Other };
-
-  Kind kind(NodeId node) {
-    if (!depends_on(g_, node, own_)) return Kind::Free;
+  /// What the step at `node` is made on; nullopt: it is none.
+  std::optional<NodeId> step(NodeId node, std::vector<ClipStep>& steps) {
     const Node n = g_[node];
     switch (n.op) {
-      case Op::Read:
-        return Kind::Clip;
       case Op::Relu:
-        return kind(n.args[0]);
+        steps.push_back({ClipStep::Kind::Floor});
+        return n.args[0];
       case Op::Max:
       case Op::Min: {
-        const Kind a = kind(n.args[0]), b = kind(n.args[1]);
-        if (a == Kind::Other || b == Kind::Other) return Kind::Other;
         // Both sides moving with the state would move the kink: no clip of one affine map.
-        return a == Kind::Clip && b == Kind::Clip ? Kind::Other : Kind::Clip;
+        const bool first = free(n.args[0]), second = free(n.args[1]);
+        if (first == second) return std::nullopt;
+        steps.push_back({n.op == Op::Max ? ClipStep::Kind::Floor : ClipStep::Kind::Ceiling, n.args[first ? 0 : 1]});
+        return n.args[first ? 1 : 0];
       }
       case Op::Clip:
-        if (kind(n.args[1]) != Kind::Free || kind(n.args[2]) != Kind::Free) return Kind::Other;
-        return kind(n.args[0]);
+        if (!free(n.args[1]) || !free(n.args[2]) || free(n.args[0])) return std::nullopt;
+        steps.push_back({ClipStep::Kind::Ceiling, n.args[2]});
+        steps.push_back({ClipStep::Kind::Floor, n.args[1]});
+        return n.args[0];
       default:
         break;
     }
     // An affine map of one clip: a·X + b, with X the only factor that holds the state.
-    const Polynomial p = s_.polynomial(node);
-    NodeId inner = kNoNode;
-    for (const auto& [monomial, coefficient] : p)
+    ClipStep affine;
+    affine.form = s_.polynomial(node);
+    for (const auto& [monomial, coefficient] : affine.form)
       for (const auto& [atom, power] : monomial) {
-        if (!depends_on(g_, atom, own_)) continue;
-        if (power != 1 || (inner != kNoNode && inner != atom) || atom == node) return Kind::Other;
-        inner = atom;
+        if (free(atom)) continue;
+        if (power != 1 || (affine.inner != kNoNode && affine.inner != atom) || atom == node) return std::nullopt;
+        affine.inner = atom;
       }
     // One atom, and never twice in a monomial (that would be a power).
-    return inner == kNoNode ? Kind::Other : kind(inner);
+    if (affine.inner == kNoNode) return std::nullopt;
+    const NodeId inner = affine.inner;
+    steps.push_back(std::move(affine));
+    return inner;
   }
 
   const Graph& g_;
   Simplifier& s_;
   std::set<int> own_;
+};
+
+/// Steps after a map, as nodes.
+class ClipComposer {
+ public:
+  explicit ClipComposer(Graph& g) : g_(g) {}
+
+  ClipMap compose(const ClipSteps& map, const ClipMap& start) {
+    if (map.constant != kNoNode) return {g_.constant(0), map.constant, g_.constant(-kInfinite), g_.constant(kInfinite)};
+    std::vector<Parts> parts;
+    for (const ClipStep& step : map.steps) parts.push_back(parts_of(step));
+    ClipMap x = start;
+    for (std::size_t i = map.steps.size(); i-- > 0;) x = after(map.steps[i].kind, parts[i], x);
+    return x;
+  }
+
+ private:
+  static constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+  struct Parts {
+    NodeId bound = kNoNode;
+    NodeId factor = kNoNode, rest = kNoNode;  ///< of an affine step
+  };
+
+  Parts parts_of(const ClipStep& step) {
+    Parts parts;
+    if (step.kind != ClipStep::Kind::Affine) {
+      parts.bound = step.bound == kNoNode ? g_.constant(0) : step.bound;
+      return parts;
+    }
+    const auto add = [&](NodeId& sum, NodeId term) { sum = sum == kNoNode ? term : g_.op(Op::Add, {sum, term}); };
+    for (const auto& [monomial, coefficient] : step.form) {
+      NodeId product = g_.constant(coefficient);
+      bool moves = false;
+      for (const auto& [atom, power] : monomial) {
+        if (atom == step.inner) {
+          moves = true;
+          continue;
+        }
+        const NodeId raised = power == 1 ? atom : g_.op(Op::Pow, {atom, g_.constant(power)});
+        product = g_.is_constant(product, 1) ? raised : g_.op(Op::Mul, {product, raised});
+      }
+      add(moves ? parts.factor : parts.rest, product);
+    }
+    return parts;
+  }
+
+  ClipMap after(ClipStep::Kind kind, const Parts& parts, const ClipMap& x) {
+    if (kind != ClipStep::Kind::Affine) {
+      const Op op = kind == ClipStep::Kind::Floor ? Op::Max : Op::Min;
+      return {x.a, x.b, bounded(op, x.low, parts.bound), bounded(op, x.high, parts.bound)};
+    }
+    const NodeId factor = parts.factor, rest = parts.rest == kNoNode ? g_.constant(0) : parts.rest;
+    const auto scale = [&](NodeId value) { return g_.op(Op::Mul, {factor, value}); };
+    const auto shift = [&](NodeId value) { return g_.op(Op::Add, {value, rest}); };
+    if (is_open(x.low, -1) && is_open(x.high, 1)) return {scale(x.a), shift(scale(x.b)), x.low, x.high};
+    // Zero times an open bound is no bound; a negative factor turns the interval round.
+    const NodeId zero = g_.op(Op::Eq, {factor, g_.constant(0)}), negative = g_.op(Op::Lt, {factor, g_.constant(0)});
+    const auto bound = [&](NodeId straight, NodeId turned) {
+      const NodeId which = g_.op(Op::Where, {negative, turned, straight});
+      return shift(g_.op(Op::Where, {zero, g_.constant(0), scale(which)}));
+    };
+    return {scale(x.a), shift(scale(x.b)), bound(x.low, x.high), bound(x.high, x.low)};
+  }
+
+  bool is_open(NodeId end, int sign) const { return g_.is_constant(end, sign * kInfinite); }
+  /// A bound of an open end is that bound, or leaves it open.
+  NodeId bounded(Op op, NodeId end, NodeId bound) {
+    if (is_open(end, -1)) return op == Op::Max ? bound : end;
+    if (is_open(end, 1)) return op == Op::Min ? bound : end;
+    return g_.op(op, {end, bound});
+  }
+
+  Graph& g_;
 };
 
 // A rational function of the state: coefficients by power, as nodes.
@@ -168,14 +277,25 @@ std::optional<MoebiusMap> moebius_map(Graph& graph, Simplifier& simplifier, Node
   return MoebiusRecogniser(graph, simplifier, {state}).map(simplifier.simplify(update));
 }
 
-Scannable classify_scannable(const StageView& stage) {
-  if (stage.states.size() != 1) return Scannable::No;
+std::optional<ClipMap> clip_map(Graph& graph, Simplifier& simplifier, NodeId update, int state, const ClipMap* start) {
+  const std::optional<ClipSteps> steps = ClipRecogniser(graph, simplifier, {state}).steps(simplifier.simplify(update));
+  if (!steps) return std::nullopt;
+  ClipComposer composer(graph);
+  if (start) return composer.compose(*steps, *start);
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  const ClipMap own = composer.compose(
+      *steps, {graph.constant(1), graph.constant(0), graph.constant(-infinite), graph.constant(infinite)});
+  // What a factor of one and a sum of nothing leave is no part of the form. Ends stay as they are: the laws of finite
+  // numbers are not theirs.
+  return ClipMap{simplifier.simplify(own.a), simplifier.simplify(own.b), own.low, own.high};
+}
+
+ScanForm classify_scannable(const StageView& stage) {
+  if (stage.states.size() != 1) return {};
   const StateUpdate& update = stage.cell.updates[stage.states[0]];
-  const std::set<int> own{update.symbol};
-  const NodeId value = stage.simplifier.simplify(update.value);
-  if (ClipRecogniser(stage.cell.graph, stage.simplifier, own).is_clip(value)) return Scannable::Clip;
-  if (moebius_map(stage.cell.graph, stage.simplifier, value, update.symbol)) return Scannable::Moebius;
-  return Scannable::No;
+  if (const auto clip = clip_map(stage.cell.graph, stage.simplifier, update.value, update.symbol))
+    return {clip, std::nullopt};
+  return {std::nullopt, moebius_map(stage.cell.graph, stage.simplifier, update.value, update.symbol)};
 }
 
 }  // namespace cellc

@@ -8,8 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "compiler/derive/loop_invariants.h"
-#include "compiler/graph/simplify.h"
+#include "compiler/derive/pipeline.h"
 
 namespace cellc {
 
@@ -72,8 +71,9 @@ class LaneWriter {
       scalar.own = static_cast<int>(transitions->position.size());
       scalar.zero = zero_transitions(*transitions, lane, scalar);
     }
-    scalar_ = scalarize(cell, lane, scalar);
-    held_ = loop_invariants(scalar_, cell);
+    ScalarLane made = scalar_lane(cell, lane, scalar);
+    scalar_ = std::move(made.scalars);
+    held_ = std::move(made.held);
   }
 
   CudaLaneCode run() {

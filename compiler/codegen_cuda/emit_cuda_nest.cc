@@ -3,14 +3,11 @@
 #include <stdexcept>
 
 #include "compiler/codegen_cuda/emit_cuda_nest_kernel.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
 
 namespace {
-
-bool contains(const std::vector<AxisId>& axes, AxisId axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 std::string grouped(const std::string& text) { return text.find(' ') == std::string::npos ? text : "(" + text + ")"; }
 

@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
-#include "compiler/graph/simplify.h"
+#include "compiler/derive/pipeline.h"
+#include "compiler/graph/graph_walk.h"
 
 namespace cellc {
 
@@ -37,7 +38,7 @@ std::string print_cuda(const CellGraph& cell, const StagedCell& staged, const St
     const StageCells& stage = staged.stages[k];
     CudaLaneOptions options;
     options.storage = storage;
-    options.sizes = sizes_to_show(stage.lanes, stage.lane);
+    options.sizes = sizes_to_show(stage.lanes.cell, stage.lane);
     options.source = &source;
     options.written = &cell;
     std::string shown;
@@ -45,7 +46,7 @@ std::string print_cuda(const CellGraph& cell, const StagedCell& staged, const St
       shown += fmt::format("{}{} = {}", shown.empty() ? ", shown for " : ", ", cell.graph.axis(axis).name, length);
     text += fmt::format("{}// stage {}{}\n", k ? "\n" : "", k + 1, shown);
     try {
-      text += emit_cuda_lane(stage.lanes, stage.lane, options).text;
+      text += emit_cuda_lane(stage.lanes.cell, stage.lane, options).text;
       options.name = "StepWithTransition";
       text += "\n" + emit_cuda_step_with_transition(
                          with_transition(stage.lanes, stage.lane, structure.stages[k].scannable), stage.lane, options)

@@ -8,7 +8,7 @@
 
 #include "compiler/codegen_llvm/driver_text.h"
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
-#include "compiler/derive/default_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "kernels-templates/abi/call_results.h"
 
 namespace cellc {
@@ -157,7 +157,7 @@ class DriverEmitter {
   static constexpr const char* kMostBytes = "1152921504606846976";  // 2^60
 
   const DriverOptions& options_;
-  const Defaults defaults_, starts_;
+  const std::vector<int> defaults_, starts_;  ///< params and states with a declared value, by number of an out
   bool narrow_ = false;
   int storage_bytes_ = 4, arithmetic_bytes_ = 4;
   DriverModule result_;

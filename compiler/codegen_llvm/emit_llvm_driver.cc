@@ -10,8 +10,8 @@ namespace cellc {
 
 DriverEmitter::DriverEmitter(const CellGraph& cell, const Structure& structure, const DriverOptions& options)
     : options_(options),
-      defaults_(defaults_of(cell, SymbolKind::Param)),
-      starts_(defaults_of(cell, SymbolKind::State)) {
+      defaults_(symbols_with_defaults(cell, SymbolKind::Param)),
+      starts_(symbols_with_defaults(cell, SymbolKind::State)) {
   const bool narrow = options.storage == Storage::F16 || options.storage == Storage::BF16;
   narrow_ = narrow;
   storage_bytes_ = narrow ? 2 : options.storage == Storage::F64 ? 8 : 4;
@@ -23,13 +23,13 @@ DriverEmitter::DriverEmitter(const CellGraph& cell, const Structure& structure, 
   result_.messages = {cellc_message(CELLC_DONE)};
   add(step_, cell, structure, options.storage, ".step");
   // Starts and defaults are computed in f64 and rounded once, as they are for runs of our own.
-  const auto add_f64 = [&](PlannedKernels& to, const Defaults& of, const char* name) {
+  const auto add_f64 = [&](PlannedKernels& to, const DerivedCell& of, const char* name) {
     to.f64 = true;
-    to.sources = of.cell.sources;
-    if (!of.symbols.empty()) add(to, of.cell.cell, Structure{}, Storage::F64, name);
+    to.sources = of.sources;
+    if (of.role != Role::None) add(to, of.cell, Structure{}, Storage::F64, name);
   };
-  add_f64(fill_, defaults_, ".default");
-  add_f64(begin_, starts_, ".start");
+  add_f64(fill_, defaults_of(cell, defaults_, Role::Defaults), ".default");
+  add_f64(begin_, defaults_of(cell, starts_, Role::Starts), ".start");
 }
 
 DriverModule DriverEmitter::run() {
@@ -176,7 +176,7 @@ std::string DriverEmitter::lay_out() {
   buffers(fill_);
   buffers(begin_);
   filled_.clear();
-  for (const int s : defaults_.symbols) filled_[s] = take(bytes(axes_of(s), false));
+  for (const int s : defaults_) filled_[s] = take(bytes(axes_of(s), false));
   states_.clear();
   const std::string block =
       text_->pick(packed_, std::to_string(kBlockSteps), text_->lesser(steps_, std::to_string(kBlockSteps)));

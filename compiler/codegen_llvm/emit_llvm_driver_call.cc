@@ -222,11 +222,11 @@ void DriverEmitter::fill_params() {
       params_[s] = given;
     }
   }
-  if (defaults_.symbols.empty()) return;
+  if (defaults_.empty()) return;
   text_->when(any, [&] {
     std::vector<std::string> areas;
-    for (const int s : defaults_.symbols) areas.push_back(filled_.at(s));
-    compute_defaults(fill_, defaults_.symbols, areas, true);
+    for (const int s : defaults_) areas.push_back(filled_.at(s));
+    compute_defaults(fill_, defaults_, areas, true);
   });
 }
 
@@ -246,13 +246,13 @@ void DriverEmitter::fill_starts() {
     else
       text_->when(absent, [&] { text_->clear(s.start, bytes(axes_of(s.symbol), false)); });
   }
-  if (!starts_.symbols.empty()) {
+  if (!starts_.empty()) {
     text_->when(any, [&] {
       std::vector<std::string> areas;
-      for (const int symbol : starts_.symbols)
+      for (const int symbol : starts_)
         for (const State& s : states_)
           if (s.symbol == symbol) areas.push_back(s.start);
-      compute_defaults(begin_, starts_.symbols, areas, false);
+      compute_defaults(begin_, starts_, areas, false);
     });
   }
   for (const auto& [symbol, area] : histories_) {

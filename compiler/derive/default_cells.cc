@@ -2,21 +2,33 @@
 
 #include <algorithm>
 
+#include "compiler/derive/derivations.h"
 #include "compiler/derive/substitute_states.h"
 
 namespace cellc {
 
-Defaults defaults_of(const CellGraph& cell, SymbolKind kind) {
-  Defaults result;
+namespace derivation {
+
+DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role) {
   std::vector<Out> outs;
+  std::vector<ArraySink> sinks;
+  for (const int s : symbols) {
+    const Symbol& symbol = cell.symbols[s];
+    outs.push_back({symbol.name, symbol.index, symbol.initial, symbol.span});
+    sinks.push_back({ArraySink::Kind::Default, s});
+  }
+  return stateless(role, cell, cell.symbols, cell.graph, std::move(outs), std::move(sinks));
+}
+
+}  // namespace derivation
+
+std::vector<int> symbols_with_defaults(const CellGraph& cell, SymbolKind kind) {
+  std::vector<int> symbols;
   for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s) {
     const Symbol& symbol = cell.symbols[s];
-    if (symbol.kind != kind || symbol.lag_of >= 0 || symbol.initial == kNoNode) continue;
-    outs.push_back({symbol.name, symbol.index, symbol.initial, symbol.span});
-    result.symbols.push_back(s);
+    if (symbol.kind == kind && symbol.lag_of < 0 && symbol.initial != kNoNode) symbols.push_back(s);
   }
-  result.cell = stateless(cell, cell.symbols, cell.graph, std::move(outs));
-  return result;
+  return symbols;
 }
 
 void each_picked_entry(const CellGraph& cell,

@@ -7,19 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/derived_cell.h"
 #include "compiler/graph/graph.h"
 
 namespace cellc {
 
-/// A cell with some declared starts or defaults as its outs.
-struct Defaults {
-  std::vector<int> symbols;  ///< by out
-  StatelessCell cell;
-};
-
-/// All declared starts (State) or defaults (Param) of the cell.
-Defaults defaults_of(const CellGraph& cell, SymbolKind kind);
+/// Symbols of the kind (State or Param) with a declared start or default; lagged copies have that of their state.
+std::vector<int> symbols_with_defaults(const CellGraph& cell, SymbolKind kind);
 
 /// Tells `visit` of every entry that the cell picks by a number: of which header axis, and of what, in words.
 void each_picked_entry(const CellGraph& cell,

@@ -1,12 +1,12 @@
 #include "compiler/derive/fused_reductions.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 
+#include "compiler/derive/derivations.h"
 #include "compiler/derive/substitute_states.h"
-#include "compiler/graph/simplify.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
 
@@ -64,7 +64,7 @@ class Summing {
       const int state = own_state(source(n));
       if (state < 0) continue;
       reads_own = true;
-      const std::vector<int>& channels = stage_.symbols[static_cast<std::size_t>(state)].channel_of_place;
+      const std::vector<int>& channels = stage_.layouts[static_cast<std::size_t>(state)].channel_of_place;
       for (std::size_t p = 0; p < n.index.size(); ++p) {
         if (channels[p] < 0 || !n.index[p].is_axis()) return std::nullopt;
         const auto [it, fresh] = found.channel_of.emplace(n.index[p].axis, channels[p]);
@@ -143,30 +143,28 @@ class Summing {
   }
 
   /// One more out of what is made before the stage; its number.
-  int append(StatelessCell& to, NodeId root, const std::string& stem) const {
-    if (to.cell.outs.empty()) to.cell = without_contents(after_.cell);
-    std::map<NodeId, NodeId> image;
-    for (const NodeId id : reachable(after_.cell.graph, {root})) {
-      Node n = node(id);
-      if (n.op == Op::Read) {
-        const ArraySource& from = source(n);
-        const auto known = std::find(to.sources.begin(), to.sources.end(), from);
-        const int symbol = static_cast<int>(known - to.sources.begin());
-        if (known == to.sources.end()) {
-          to.cell.symbols.push_back(after_.cell.symbols[static_cast<std::size_t>(n.symbol)]);
-          to.sources.push_back(from);
-        }
-        n.symbol = symbol;
-      }
-      std::vector<NodeId> args;
-      for (const NodeId a : n.args) args.push_back(image.at(a));
-      image[id] = to.cell.graph.rebuild(n, std::move(args));
+  int append(DerivedCell& to, NodeId root, Role role, ArraySink::Kind sink) const {
+    if (to.cell.outs.empty()) {
+      to.cell = without_contents(after_.cell);
+      to.role = role;
     }
+    const auto symbol = [&](int s) {
+      const ArraySource& from = after_.sources[static_cast<std::size_t>(s)];
+      const auto known = std::find(to.sources.begin(), to.sources.end(), from);
+      const int number = static_cast<int>(known - to.sources.begin());
+      if (known == to.sources.end()) {
+        to.cell.symbols.push_back(after_.cell.symbols[static_cast<std::size_t>(s)]);
+        to.sources.push_back(from);
+      }
+      return number;
+    };
+    const NodeId value = Rewriter(after_.cell.graph, to.cell.graph, {.symbol = symbol})(root);
     // What the step takes, too, is there.
     for (std::size_t o = 0; o < to.cell.outs.size(); ++o)
-      if (to.cell.outs[o].value == image.at(root)) return static_cast<int>(o);
+      if (to.cell.outs[o].value == value) return static_cast<int>(o);
     const int number = static_cast<int>(to.cell.outs.size());
-    to.cell.outs.push_back({stem + std::to_string(number), node(root).axes, image.at(root), node(root).span});
+    to.cell.outs.push_back({to_string(role) + std::to_string(number), node(root).axes, value, node(root).span});
+    to.sinks.push_back({sink, number});
     return number;
   }
 
@@ -185,7 +183,7 @@ class Summing {
     }
 
     // The lane cell again, with room for sums behind its states.
-    const CellGraph& from = stage_.lanes;
+    const CellGraph& from = stage_.lanes.cell;
     CellGraph lanes;
     lanes.name = from.name;
     lanes.span = from.span;
@@ -193,67 +191,56 @@ class Summing {
     lanes.header = from.header;
     const int states = static_cast<int>(from.updates.size()), sums = static_cast<int>(found.size());
     const auto moved = [&](int symbol) { return symbol < states ? symbol : symbol + sums; };
-    for (int i = 0; i < states; ++i) {
-      lanes.symbols.push_back(from.symbols[static_cast<std::size_t>(i)]);
-      s.symbols.push_back(stage_.symbols[static_cast<std::size_t>(i)]);
-    }
+    lanes.symbols = from.symbols;
+    s.lanes.sources = stage_.lanes.sources;
+    s.lanes.sinks = stage_.lanes.sinks;
+    s.lanes.role = Role::FusedLanes;
+    s.layouts = stage_.layouts;
     for (int i = 0; i < sums; ++i) {
-      lanes.symbols.push_back(of_lanes("sum" + std::to_string(i), SymbolKind::State, true,
-                                       node(found[static_cast<std::size_t>(i)].node).span));
-      LaneSymbol symbol{{ArraySource::Kind::Sum, i}, {}, true};
-      for (const AxisId a : s.sums[static_cast<std::size_t>(i)])
-        symbol.channel_of_place.push_back(found[static_cast<std::size_t>(i)].channel_of.at(a));
-      s.symbols.push_back(std::move(symbol));
-    }
-    for (std::size_t i = static_cast<std::size_t>(states); i < from.symbols.size(); ++i) {
-      lanes.symbols.push_back(from.symbols[i]);
-      s.symbols.push_back(stage_.symbols[i]);
+      const Found& f = found[static_cast<std::size_t>(i)];
+      lanes.symbols.insert(lanes.symbols.begin() + states + i,
+                           of_lanes("sum" + std::to_string(i), SymbolKind::State, true, node(f.node).span));
+      s.lanes.sources.insert(s.lanes.sources.begin() + states + i, {ArraySource::Kind::Sum, i});
+      s.lanes.sinks.push_back({ArraySink::Kind::Sum, i});
+      LaneLayout layout;
+      for (const AxisId a : s.sums[static_cast<std::size_t>(i)]) layout.channel_of_place.push_back(f.channel_of.at(a));
+      s.layouts.insert(s.layouts.begin() + states + i, std::move(layout));
     }
     std::vector<NodeId> roots;
     for (const StateUpdate& u : from.updates) roots.push_back(u.value);
-    std::map<NodeId, NodeId> image;
-    for (const NodeId id : reachable(from.graph, roots)) {
-      const Node& n = from.graph[id];
-      std::vector<NodeId> args;
-      for (const NodeId a : n.args) args.push_back(image.at(a));
-      image[id] = n.op == Op::Read ? lanes.graph.read(moved(n.symbol), n.index, n.span, n.lag, n.lag_axis)
-                                   : lanes.graph.rebuild(n, std::move(args));
-    }
-    for (const StateUpdate& u : from.updates) lanes.updates.push_back({u.symbol, image.at(u.value), u.span});
+    const std::vector<NodeId> values = Rewriter(from.graph, lanes.graph, {.symbol = moved})(roots);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      lanes.updates.push_back({from.updates[i].symbol, values[i], from.updates[i].span});
 
     std::map<NodeId, ArraySource> cut;
     for (int i = 0; i < sums; ++i) {
       const Found& f = found[static_cast<std::size_t>(i)];
       for (const NodeId id : f.cut) {
         if (cut.contains(id)) continue;
-        cut[id] = varies(id) ? ArraySource{ArraySource::Kind::Before, append(s.before, id, "before")}
-                             : ArraySource{ArraySource::Kind::Once, append(s.once, id, "once")};
+        cut[id] =
+            varies(id)
+                ? ArraySource{ArraySource::Kind::Before, append(s.before, id, Role::Before, ArraySink::Kind::Before)}
+                : ArraySource{ArraySource::Kind::Once, append(s.once, id, Role::Once, ArraySink::Kind::Once)};
       }
-      std::map<NodeId, NodeId> term;
-      const std::function<NodeId(NodeId)> of = [&](NodeId id) {
-        if (const auto known = term.find(id); known != term.end()) return known->second;
-        const Node& n = node(id);
+      RewriteRules rules;
+      rules.ends = [&](NodeId id) { return f.cut.contains(id); };
+      rules.replace = [&](NodeId id, const Node& n) {
         if (f.cut.contains(id)) {
-          std::vector<Index> index;
-          for (const AxisId a : n.axes) index.push_back({a, 0});
           const ArraySource& from = cut.at(id);
           const bool before = from.kind == ArraySource::Kind::Before;
-          return term[id] = read(s, lanes, f, from, before ? SymbolKind::Input : SymbolKind::Param,
-                                 (before ? "before" : "once") + std::to_string(from.id), index, n.span);
+          return read(s, lanes, f, from, before ? SymbolKind::Input : SymbolKind::Param,
+                      (before ? "before" : "once") + std::to_string(from.id), plain_index(n.axes), n.span);
         }
-        if (n.op == Op::Read) {
-          const int state = own_state(source(n));
-          const Symbol& symbol = after_.cell.symbols[static_cast<std::size_t>(n.symbol)];
-          return term[id] = state >= 0 ? lanes.updates[static_cast<std::size_t>(state)].value
-                                       : read(s, lanes, f, source(n), symbol.kind, symbol.name, n.index, n.span);
-        }
-        std::vector<NodeId> args;
-        for (const NodeId a : n.args) args.push_back(of(a));
-        return term[id] = lanes.graph.rebuild(n, std::move(args));
+        if (n.op != Op::Read) return kNoNode;
+        const int state = own_state(source(n));
+        const Symbol& symbol = after_.cell.symbols[static_cast<std::size_t>(n.symbol)];
+        return state >= 0 ? lanes.updates[static_cast<std::size_t>(state)].value
+                          : read(s, lanes, f, source(n), symbol.kind, symbol.name, n.index, n.span);
       };
-      lanes.updates.push_back({states + i, of(node(f.node).args[0]), node(f.node).span});
+      const NodeId term = Rewriter(after_.cell.graph, lanes.graph, std::move(rules))(node(f.node).args[0]);
+      lanes.updates.push_back({states + i, term, node(f.node).span});
     }
-    s.lanes = std::move(lanes);
+    s.lanes.cell = std::move(lanes);
     return result;
   }
 
@@ -272,31 +259,35 @@ class Summing {
     std::vector<int> channels;
     for (const Index& i : places) channels.push_back(f.channel_of.at(i.axis));
     std::size_t at = 0;
-    while (at < s.symbols.size() && !(s.symbols[at].source == from && s.symbols[at].channel_of_place == channels)) ++at;
-    if (at == s.symbols.size()) {
+    while (at < s.layouts.size() && !(s.lanes.sources[at] == from && s.layouts[at].channel_of_place == channels)) ++at;
+    if (at == s.layouts.size()) {
       const bool has_lane = kind != SymbolKind::Param || !channels.empty();
       lanes.symbols.push_back(of_lanes(name, kind, has_lane, span));
-      s.symbols.push_back({from, std::move(channels), has_lane});
+      s.lanes.sources.push_back(from);
+      s.layouts.push_back({std::move(channels), has_lane});
     }
     std::vector<Index> index;
-    if (s.symbols[at].has_lane) index.push_back({s.lane, 0});
+    if (s.layouts[at].has_lane) index.push_back({s.lane, 0});
     return lanes.graph.read(static_cast<int>(at), std::move(index), span);
   }
 
-  const StatelessCell& after_;
+  const DerivedCell& after_;
   const StageCells& stage_;
   std::set<int> known_;  ///< updates of earlier stages: their trajectories are there
 };
 
 }  // namespace
 
+namespace derivation {
+
 std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage) { return Summing(staged, stage).run(); }
 
-StatelessCell with_reduced_outs(const StatelessCell& after, const std::vector<PartialSum>& sums) {
-  StatelessCell result;
+DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums) {
+  DerivedCell result;
   result.cell = without_contents(after.cell);
+  result.sinks = after.sinks;
+  result.role = Role::AfterSums;
   Graph& graph = result.cell.graph;
-  const Graph& from = after.cell.graph;
 
   // What sums alone need is left out: from the outs down to sums.
   std::map<NodeId, int> first_part;
@@ -305,24 +296,13 @@ StatelessCell with_reduced_outs(const StatelessCell& after, const std::vector<Pa
     first_part[s.node] = parts;
     parts += s.parts;
   }
-  std::set<NodeId> needed;
-  std::vector<NodeId> open;
-  for (const Out& o : after.cell.outs) open.push_back(o.value);
-  while (!open.empty()) {
-    const NodeId id = open.back();
-    open.pop_back();
-    if (!needed.insert(id).second || first_part.contains(id)) continue;
-    for (const NodeId a : from[id].args) open.push_back(a);
-  }
-
   std::map<int, int> symbol_of;
-  std::map<NodeId, NodeId> image;
-  for (const NodeId id : needed) {
-    const Node& n = from[id];
+  RewriteRules rules;
+  rules.ends = [&](NodeId id) { return first_part.contains(id); };
+  rules.replace = [&](NodeId id, const Node& n) {
+    NodeId total = kNoNode;
     if (const auto it = first_part.find(id); it != first_part.end()) {
       const auto made = std::find_if(sums.begin(), sums.end(), [&](const PartialSum& s) { return s.node == id; });
-      std::vector<Index> index;
-      for (const AxisId a : n.axes) index.push_back({a, 0});
       for (int p = 0; p < made->parts; ++p) {
         Symbol s;
         s.name = "sum" + std::to_string(it->second + p);
@@ -333,26 +313,30 @@ StatelessCell with_reduced_outs(const StatelessCell& after, const std::vector<Pa
         const int symbol = static_cast<int>(result.cell.symbols.size());
         result.cell.symbols.push_back(std::move(s));
         result.sources.push_back({ArraySource::Kind::Sum, it->second + p});
-        const NodeId read = graph.read(symbol, index, n.span);
-        image[id] = p == 0 ? read : graph.op(Op::Add, {image.at(id), read}, n.span);
+        const NodeId read = graph.read(symbol, plain_index(n.axes), n.span);
+        total = p == 0 ? read : graph.op(Op::Add, {total, read}, n.span);
       }
-      continue;
     }
-    if (n.op == Op::Read) {
-      const auto [at, fresh] = symbol_of.emplace(n.symbol, static_cast<int>(result.cell.symbols.size()));
-      if (fresh) {
-        result.cell.symbols.push_back(after.cell.symbols[static_cast<std::size_t>(n.symbol)]);
-        result.sources.push_back(after.sources[static_cast<std::size_t>(n.symbol)]);
-      }
-      image[id] = graph.read(at->second, n.index, n.span, n.lag, n.lag_axis);
-      continue;
+    return total;
+  };
+  rules.symbol = [&](int symbol) {
+    const auto [at, fresh] = symbol_of.emplace(symbol, static_cast<int>(result.cell.symbols.size()));
+    if (fresh) {
+      result.cell.symbols.push_back(after.cell.symbols[static_cast<std::size_t>(symbol)]);
+      result.sources.push_back(after.sources[static_cast<std::size_t>(symbol)]);
     }
-    std::vector<NodeId> args;
-    for (const NodeId a : n.args) args.push_back(image.at(a));
-    image[id] = graph.rebuild(n, std::move(args));
+    return at->second;
+  };
+  std::vector<NodeId> roots;
+  for (const Out& o : after.cell.outs) roots.push_back(o.value);
+  const std::vector<NodeId> values = Rewriter(after.cell.graph, graph, std::move(rules))(roots);
+  for (std::size_t o = 0; o < values.size(); ++o) {
+    const Out& out = after.cell.outs[o];
+    result.cell.outs.push_back({out.name, out.index, values[o], out.span});
   }
-  for (const Out& o : after.cell.outs) result.cell.outs.push_back({o.name, o.index, image.at(o.value), o.span});
   return result;
 }
+
+}  // namespace derivation
 
 }  // namespace cellc

@@ -27,16 +27,10 @@ struct FusedStage {
   std::vector<NodeId> sums;  ///< of the graph of StagedCell::after, by sum
 };
 
-/// nullopt where there is no such sum. All of a stage's sums run along the same channels.
-std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage);
-
 /// A sum that lanes have made in so many parts.
 struct PartialSum {
   NodeId node = kNoNode;  ///< of the graph of StagedCell::after
   int parts = 1;
 };
-
-/// `after`, with sums that are there: every part is an input, ArraySource::Sum with its number among all parts.
-StatelessCell with_reduced_outs(const StatelessCell& after, const std::vector<PartialSum>& sums);
 
 }  // namespace cellc

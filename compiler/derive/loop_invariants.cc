@@ -1,5 +1,8 @@
 #include "compiler/derive/loop_invariants.h"
 
+#include <stdexcept>
+#include <string>
+
 namespace cellc {
 
 namespace {
@@ -54,6 +57,27 @@ LoopInvariants loop_invariants(const ScalarizedCell& scalars, const CellGraph& c
   }
   result.before = reached(scalars, result.values, none);
   return result;
+}
+
+void verify(const LoopInvariants& held, const ScalarizedCell& scalars) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw std::logic_error(std::string("held values: ") + what);
+  };
+  const std::size_t count = scalars.scalars.size();
+  require(held.is_held.size() == count && held.in_step.size() == count && held.before.size() == count,
+          "not as many as scalars");
+  for (std::size_t i = 0; i < count; ++i) {
+    const Scalar& s = scalars.scalars[i];
+    for (int k = 0; k < s.arity; ++k) {
+      const auto a = static_cast<std::size_t>(s.args[k]);
+      require(!held.in_step[i] || held.is_held[i] || held.in_step[a], "a step lacks an operand");
+      require(!held.before[i] || held.before[a], "what is held lacks an operand");
+    }
+  }
+  for (const int next : scalars.next) require(held.in_step[static_cast<std::size_t>(next)], "a step lacks a new state");
+  for (const int value : held.values)
+    require(held.is_held[static_cast<std::size_t>(value)] && held.before[static_cast<std::size_t>(value)],
+            "a value that is held is not made");
 }
 
 }  // namespace cellc

@@ -21,4 +21,7 @@ struct LoopInvariants {
 /// `cell`: whose scalars they are. Nothing is held where it would be more than a thread has registers for.
 LoopInvariants loop_invariants(const ScalarizedCell& scalars, const CellGraph& cell);
 
+/// Throws std::logic_error where a step would need what is neither made in it nor held.
+void verify(const LoopInvariants& held, const ScalarizedCell& scalars);
+
 }  // namespace cellc

@@ -5,7 +5,8 @@
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/graph/simplify.h"
+#include "compiler/derive/derivations.h"
+#include "compiler/graph/rewriter.h"
 
 namespace cellc {
 
@@ -14,39 +15,37 @@ namespace {
 /// A copy of the lane cell in which every state has become two inputs.
 class AboutTrajectory {
  public:
-  explicit AboutTrajectory(const CellGraph& lanes) : cell(lanes) {
-    for (const StateUpdate& u : lanes.updates) {
-      before.push_back(add_input("before." + lanes.symbols[u.symbol].name, u.symbol));
-      before_of_[u.symbol] = before.back();
+  AboutTrajectory(const DerivedCell& lanes, Role role) : derived(lanes) {
+    derived.role = role;
+    const CellGraph& of = lanes.cell;
+    for (std::size_t i = 0; i < of.updates.size(); ++i) {
+      const int state = of.updates[i].symbol;
+      before.push_back(add(as_input("before.", state), {ArraySource::Kind::Guess, static_cast<int>(i)}));
+      before_of_[state] = before.back();
     }
   }
 
-  int add_input(const std::string& name, int like) {
-    Symbol s = cell.symbols[like];
-    s.name = name;
-    s.kind = SymbolKind::Input;
-    s.initial = kNoNode;
-    s.range.reset();
-    cell.symbols.push_back(std::move(s));
+  int add(Symbol symbol, ArraySource source) {
+    cell.symbols.push_back(std::move(symbol));
+    derived.sources.push_back(source);
     return static_cast<int>(cell.symbols.size()) - 1;
+  }
+
+  /// The state's own symbol becomes an input: a cell in which no step gives it.
+  int read_instead(std::size_t state) {
+    const int symbol = cell.updates[state].symbol;
+    cell.symbols[symbol] = as_input("value.", symbol);
+    derived.sources[symbol] = {ArraySource::Kind::Value, static_cast<int>(state)};
+    return symbol;
   }
 
   /// `root` with the states read from the trajectory.
   NodeId about(NodeId root) {
-    Graph& g = cell.graph;
-    for (NodeId id : reachable(g, {root})) {
-      if (image_.count(id)) continue;
-      Node n = g[id];
-      bool same = true;
-      if (n.op == Op::Read) {
-        if (auto it = before_of_.find(n.symbol); it != before_of_.end()) n.symbol = it->second, same = false;
-      }
-      std::vector<NodeId> args;
-      for (NodeId a : n.args) args.push_back(image_.at(a));
-      same &= args == n.args;
-      image_[id] = same ? id : g.rebuild(n, std::move(args));
-    }
-    return image_.at(root);
+    const auto symbol = [&](int s) {
+      const auto state = before_of_.find(s);
+      return state == before_of_.end() ? s : state->second;
+    };
+    return Rewriter(cell.graph, cell.graph, {.symbol = symbol}, &images_)(root);
   }
 
   NodeId read(int symbol) {
@@ -55,18 +54,31 @@ class AboutTrajectory {
     return cell.graph.read(symbol, std::move(at));
   }
 
-  CellGraph cell;
-  std::vector<int> before;
+  DerivedCell derived;
+  CellGraph& cell = derived.cell;
+  std::vector<int> before;  ///< by state: symbol of its value in the trajectory
 
  private:
+  Symbol as_input(const char* prefix, int state) const {
+    Symbol s = cell.symbols[state];
+    s.name = prefix + s.name;
+    s.kind = SymbolKind::Input;
+    s.initial = kNoNode;
+    s.range.reset();
+    return s;
+  }
+
   std::map<int, int> before_of_;
-  std::map<NodeId, NodeId> image_;
+  Images images_;
 };
 
 }  // namespace
 
-NewtonCell linearised(const CellGraph& lanes, AxisId lane) {
-  AboutTrajectory t(lanes);
+namespace derivation {
+
+DerivedCell linearised(const DerivedCell& derived, AxisId lane) {
+  const CellGraph& lanes = derived.cell;
+  AboutTrajectory t(derived, Role::Newton);
   Graph& g = t.cell.graph;
   Jacobian jacobian = differentiate(t.cell);
   reuse_step(t.cell, jacobian);
@@ -97,34 +109,34 @@ NewtonCell linearised(const CellGraph& lanes, AxisId lane) {
     values.push_back(total);
   }
   for (std::size_t i = 0; i < values.size(); ++i) t.cell.updates[i].value = values[i];
-  return {std::move(t.cell), std::move(t.before)};
+  return std::move(t.derived);
 }
 
-NewtonCell evaluated(const CellGraph& lanes) {
-  AboutTrajectory t(lanes);
+DerivedCell evaluated(const DerivedCell& lanes) {
+  AboutTrajectory t(lanes, Role::Guess);
   for (StateUpdate& u : t.cell.updates) u.value = t.about(u.value);
-  return {std::move(t.cell), std::move(t.before)};
+  return std::move(t.derived);
 }
 
-ResidualCell residual(const CellGraph& lanes, AxisId lane) {
-  AboutTrajectory t(lanes);
+DerivedCell residual(const DerivedCell& derived, AxisId lane) {
+  const CellGraph& lanes = derived.cell;
+  AboutTrajectory t(derived, Role::Residual);
   Graph& g = t.cell.graph;
-  ResidualCell result;
   std::vector<NodeId> values;
-  for (const StateUpdate& u : lanes.updates) {
-    values.push_back(t.about(u.value));
-    result.value.push_back(t.add_input("value." + lanes.symbols[u.symbol].name, u.symbol));
+  std::vector<int> own;
+  for (std::size_t i = 0; i < lanes.updates.size(); ++i) {
+    values.push_back(t.about(lanes.updates[i].value));
+    own.push_back(t.read_instead(i));
   }
-  Symbol tolerance;
-  tolerance.name = "tolerance";
-  tolerance.kind = SymbolKind::Param;
-  t.cell.symbols.push_back(tolerance);
-  result.tolerance = static_cast<int>(t.cell.symbols.size()) - 1;
+  Symbol number;
+  number.name = "tolerance";
+  number.kind = SymbolKind::Param;
+  const int tolerance = t.add(std::move(number), {ArraySource::Kind::Tolerance});
 
   const NodeId infinite = g.constant(std::numeric_limits<double>::infinity());
   NodeId worst = g.constant(0);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const NodeId f = values[i], s = t.read(result.value[i]);
+    const NodeId f = values[i], s = t.read(own[i]);
     const auto same = [&](NodeId a, NodeId b) { return g.op(Op::Eq, {a, b}); };
     const NodeId size = g.op(Op::Add, {g.constant(1), g.op(Op::Abs, {s})});
     const NodeId far = g.op(Op::Div, {g.op(Op::Abs, {g.op(Op::Sub, {f, s})}), size});
@@ -143,20 +155,20 @@ ResidualCell residual(const CellGraph& lanes, AxisId lane) {
     s.name = name;
     s.kind = SymbolKind::State;
     s.axes = s.index = {lane};
-    t.cell.symbols.push_back(std::move(s));
-    return static_cast<int>(t.cell.symbols.size()) - 1;
+    return t.add(std::move(s), {ArraySource::Kind::Start});
   };
   const int residual = add_state("residual"), good = add_state("good"), since = add_state("since");
   const NodeId r = g.op(Op::Max, {t.read(residual), worst});
-  const NodeId tolerated = g.read(result.tolerance, {});
+  const NodeId tolerated = g.read(tolerance, {});
   const NodeId within = g.op(Op::Le, {r, tolerated}), here = g.op(Op::Le, {worst, tolerated});
   const NodeId longer = g.op(Op::Add, {t.read(since), g.constant(1)});
   t.cell.updates = {{residual, r, {}},
                     {good, g.op(Op::Add, {t.read(good), within}), {}},
                     {since, g.op(Op::Where, {here, longer, g.constant(0)}), {}}};
-  result.cell = std::move(t.cell);
-  result.before = std::move(t.before);
-  return result;
+  t.derived.sinks = {{ArraySink::Kind::Residual, 0}, {ArraySink::Kind::Residual, 1}, {ArraySink::Kind::Residual, 2}};
+  return std::move(t.derived);
 }
+
+}  // namespace derivation
 
 }  // namespace cellc

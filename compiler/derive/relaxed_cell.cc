@@ -3,8 +3,9 @@
 #include <map>
 #include <set>
 
+#include "compiler/derive/derivations.h"
 #include "compiler/derive/substitute_states.h"
-#include "compiler/graph/simplify.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
 
@@ -34,6 +35,8 @@ bool may_mix(const CellGraph& cell, const std::vector<int>& states) {
 }
 
 }  // namespace
+
+namespace derivation {
 
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage) {
   const std::vector<int>& states = structure.stages[stage].states;
@@ -67,24 +70,20 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
   };
   // From the top: the largest value that mixes is one term.
   std::map<NodeId, int> term, fixed;
-  std::vector<NodeId> terms, sums, stack = roots;
-  std::set<NodeId> seen;
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (!seen.insert(id).second) continue;
+  std::vector<NodeId> terms, sums;
+  walk_down(g, roots, [&](NodeId id) {
     if (mixes(id)) {
       term.emplace(id, static_cast<int>(terms.size()));
       terms.push_back(id);
-      continue;
+      return Visit::Stop;
     }
     if (!own[id] && reduces(g[id].op)) {
       fixed.emplace(id, static_cast<int>(sums.size()));
       sums.push_back(id);
-      continue;
+      return Visit::Stop;
     }
-    for (NodeId a : g[id].args) stack.push_back(a);
-  }
+    return Visit::Descend;
+  });
   if (terms.empty()) return std::nullopt;
 
   RelaxedCell result;
@@ -95,18 +94,23 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     std::vector<Out> mixed;
     for (std::size_t i = 0; i < terms.size(); ++i)
       mixed.push_back({"mixing" + std::to_string(i), g[terms[i]].axes, known(terms[i]), g[terms[i]].span});
-    result.mixing = stateless(cell, symbols, mixing, std::move(mixed));
+    result.mixing = stateless(Role::Mixing, cell, symbols, mixing, std::move(mixed),
+                              numbered(ArraySink::Kind::Mixing, terms.size()));
     std::vector<Out> once;
     for (std::size_t i = 0; i < sums.size(); ++i)
       once.push_back({"fixed" + std::to_string(i), g[sums[i]].axes, sums[i], g[sums[i]].span});
-    result.fixed = stateless(cell, symbols, g, std::move(once));
+    result.fixed =
+        stateless(Role::Fixed, cell, symbols, g, std::move(once), numbered(ArraySink::Kind::Before, sums.size()));
     Graph step = cell.graph.without_nodes();
     KnownStates about(cell, table, cell.graph, step, earlier, until);
     std::vector<Out> values;
-    for (int u : states)
+    std::vector<ArraySink> sinks;
+    for (int u : states) {
       values.push_back({cell.symbols[cell.updates[u].symbol].name, cell.symbols[cell.updates[u].symbol].index,
                         about(cell.updates[u].value), cell.updates[u].span});
-    result.step = stateless(cell, symbols, step, std::move(values));
+      sinks.push_back({ArraySink::Kind::Step, u});
+    }
+    result.step = stateless(Role::Step, cell, symbols, step, std::move(values), std::move(sinks));
   }
 
   // The stage's own cell: states first, then what it reads.
@@ -114,7 +118,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
   std::map<int, int> number;
   const auto add = [&](Symbol s, ArraySource source) {
     relaxed.symbols.push_back(std::move(s));
-    result.sources.push_back(source);
+    result.relaxed.sources.push_back(source);
     return static_cast<int>(relaxed.symbols.size()) - 1;
   };
   for (int u : states) {
@@ -126,45 +130,43 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     s.max_lag = 0;
     number[symbol] = add(std::move(s), {ArraySource::Kind::Trajectory, u});
   }
-  std::map<NodeId, NodeId> image;
-  for (NodeId id : seen) {
-    Node n = g[id];
-    const auto mixed = term.find(id), kept = fixed.find(id);
-    if (mixed != term.end() || kept != fixed.end()) {
-      const bool mixes = mixed != term.end();
-      const int at = mixes ? mixed->second : kept->second;
-      Symbol s;
-      s.name = (mixes ? "mixing" : "fixed") + std::to_string(at);
-      s.kind = SymbolKind::Input;
-      std::vector<Index> index;
-      for (AxisId a : n.axes) {
-        s.axes.push_back(g.axis(a).extent_of);
-        s.index.push_back(a);
-        index.push_back({a, 0});
-      }
-      const int symbol = add(std::move(s), {mixes ? ArraySource::Kind::Mixing : ArraySource::Kind::Before, at});
-      image[id] = relaxed.graph.read(symbol, std::move(index), n.span);
-      continue;
+  // A value made outside of it, read as an input.
+  const auto made_outside = [&](const Node& n, const char* stem, ArraySource source) {
+    Symbol s;
+    s.name = stem + std::to_string(source.id);
+    s.kind = SymbolKind::Input;
+    for (AxisId a : n.axes) s.axes.push_back(g.axis(a).extent_of);
+    s.index = n.axes;
+    return relaxed.graph.read(add(std::move(s), source), plain_index(n.axes), n.span);
+  };
+  RewriteRules rules;
+  rules.ends = [&](NodeId id) { return term.contains(id) || fixed.contains(id); };
+  rules.replace = [&](NodeId id, const Node& n) {
+    if (const auto at = term.find(id); at != term.end())
+      return made_outside(n, "mixing", {ArraySource::Kind::Mixing, at->second});
+    if (const auto at = fixed.find(id); at != fixed.end())
+      return made_outside(n, "fixed", {ArraySource::Kind::Before, at->second});
+    return kNoNode;
+  };
+  rules.symbol = [&](int symbol) {
+    auto [it, fresh] = number.emplace(symbol, -1);
+    if (fresh) {
+      Symbol s = symbols[symbol];
+      s.initial = kNoNode;
+      it->second = add(std::move(s), source_of(cell, symbol));
     }
-    if (n.op == Op::Read) {
-      const int trajectory = n.symbol - static_cast<int>(cell.symbols.size());
-      auto [it, fresh] = number.emplace(n.symbol, -1);
-      if (fresh) {
-        Symbol s = symbols[n.symbol];
-        s.initial = kNoNode;
-        it->second = add(std::move(s), trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
-                                                      : ArraySource{ArraySource::Kind::Trajectory, trajectory});
-      }
-      n.symbol = it->second;
-    }
-    std::vector<NodeId> args;
-    for (NodeId a : n.args) args.push_back(image.at(a));
-    image[id] = relaxed.graph.rebuild(n, std::move(args));
+    return it->second;
+  };
+  const std::vector<NodeId> values = Rewriter(g, relaxed.graph, std::move(rules))(roots);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    relaxed.updates.push_back({static_cast<int>(i), values[i], cell.updates[states[i]].span});
+    result.relaxed.sinks.push_back({ArraySink::Kind::Trajectory, states[i]});
   }
-  for (std::size_t i = 0; i < roots.size(); ++i)
-    relaxed.updates.push_back({static_cast<int>(i), image.at(roots[i]), cell.updates[states[i]].span});
-  result.cell = std::move(relaxed);
+  result.relaxed.cell = std::move(relaxed);
+  result.relaxed.role = Role::Relaxed;
   return result;
 }
+
+}  // namespace derivation
 
 }  // namespace cellc

@@ -18,14 +18,10 @@
 namespace cellc {
 
 struct RelaxedCell {
-  CellGraph cell;                    ///< states: the stage's, in order
-  std::vector<ArraySource> sources;  ///< by symbol; states: Trajectory
-  StatelessCell fixed;               ///< outs: sums that no iteration changes, such as W@x; source Before
-  StatelessCell mixing;              ///< outs: the mixing terms, from all trajectories
-  StatelessCell step;                ///< outs: f by state, from all trajectories: what residuals are taken of
+  DerivedCell relaxed;  ///< states: the stage's, in order
+  DerivedCell fixed;    ///< outs: sums that no iteration changes, such as W@x; source Before
+  DerivedCell mixing;   ///< outs: the mixing terms, from all trajectories
+  DerivedCell step;     ///< outs: f by state, from all trajectories: what residuals are taken of
 };
-
-/// nullopt: the stage has no mixing terms.
-std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
 
 }  // namespace cellc

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "compiler/analysis/jacobian.h"
+#include "compiler/graph/rewriter.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {
@@ -22,22 +23,14 @@ void reuse_step(CellGraph& cell, Jacobian& jacobian) {
     const NodeId form = simplifier.simplify(id);
     if (g[form].axes == g[id].axes) step.emplace(form, id);
   }
-  std::map<NodeId, NodeId> image;
+  // What a replaced value was made of is rewritten, too: the values of a graph, and so the order of the code, are the
+  // same whichever coefficient comes first.
+  Rewriter reused(g, g, {.replace = [&](NodeId id, const Node&) {
+                    const auto known = step.find(id);
+                    return known == step.end() ? kNoNode : known->second;
+                  }});
   for (JacobianBlock& block : jacobian.blocks)
-    for (JacobianTerm& term : block.terms) {
-      for (NodeId id : reachable(g, {term.coefficient})) {
-        if (image.count(id)) continue;
-        if (const auto it = step.find(id); it != step.end()) {
-          image[id] = it->second;
-          continue;
-        }
-        const Node n = g[id];
-        std::vector<NodeId> args;
-        for (NodeId a : n.args) args.push_back(image.at(a));
-        image[id] = args == n.args ? id : g.rebuild(n, std::move(args));
-      }
-      term.coefficient = image.at(term.coefficient);
-    }
+    for (JacobianTerm& term : block.terms) term.coefficient = reused(term.coefficient);
 }
 
 }  // namespace cellc

@@ -8,6 +8,8 @@
 #include <limits>
 #include <tuple>
 
+#include "compiler/derive/derivations.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/operator_value.h"
 
 namespace cellc {
@@ -80,18 +82,8 @@ class Scalarizer {
 
   std::int64_t length(AxisId axis) const { return length_of(cell_, axis, options_.sizes); }
 
-  /// Reachable values; a surrogate is its value.
-  std::vector<NodeId> needed(std::vector<NodeId> stack) const {
-    std::set<NodeId> seen;
-    while (!stack.empty()) {
-      const NodeId id = stack.back();
-      stack.pop_back();
-      if (!seen.insert(id).second) continue;
-      const Node& n = graph_[id];
-      const std::size_t used = n.op == Op::Surrogate ? 1 : n.args.size();
-      stack.insert(stack.end(), n.args.begin(), n.args.begin() + static_cast<std::ptrdiff_t>(used));
-    }
-    return {seen.begin(), seen.end()};
+  std::vector<NodeId> needed(const std::vector<NodeId>& roots) const {
+    return reachable(graph_, roots, DeclaredSlopes::LeftOut);
   }
 
   std::vector<AxisId> mixed(const std::vector<AxisId>& axes) const {
@@ -416,8 +408,28 @@ class Scalarizer {
 
 }  // namespace
 
+namespace derivation {
+
 ScalarizedCell scalarize(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options) {
   return Scalarizer(cell, lane, options).run();
+}
+
+}  // namespace derivation
+
+void verify(const ScalarizedCell& scalars) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw std::logic_error(std::string("scalars: ") + what);
+  };
+  const int count = static_cast<int>(scalars.scalars.size());
+  for (int i = 0; i < count; ++i) {
+    const Scalar& s = scalars.scalars[static_cast<std::size_t>(i)];
+    require(s.op == Op::Constant || s.op == Op::Read || is_elementwise(s.op), "an operator that is none of scalars");
+    require(s.arity == (is_elementwise(s.op) ? op_info(s.op).arity : 0), "wrong number of operands");
+    require((s.op == Op::Read) == (s.entry.symbol >= 0), "reads no symbol");
+    for (int k = 0; k < s.arity; ++k) require(s.args[k] >= 0 && s.args[k] < i, "an operand does not precede its user");
+  }
+  require(scalars.states.size() == scalars.next.size(), "not one value a state");
+  for (const int next : scalars.next) require(next >= 0 && next < count, "a state becomes nothing");
 }
 
 std::int64_t entries_of(const CellGraph& cell, AxisId lane, int symbol, const std::map<AxisId, std::int64_t>& sizes) {

@@ -57,11 +57,10 @@ struct ScalarizedTooLong : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Throws ScalarizedTooLong; std::invalid_argument for a missing length; std::logic_error where `cell`
-/// is no lane cell.
-ScalarizedCell scalarize(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options);
+/// Throws std::logic_error where an operand does not precede its user, or a number stands for nothing.
+void verify(const ScalarizedCell& scalars);
 
-/// Entries that `symbol` has in a lane. Throws as scalarize does.
+/// Entries that `symbol` has in a lane. Throws as scalar_lane does (pipeline.h).
 std::int64_t entries_of(const CellGraph& cell, AxisId lane, int symbol, const std::map<AxisId, std::int64_t>& sizes);
 
 /// Entries of affine transitions that no product of Jacobian entries reaches from the identity.

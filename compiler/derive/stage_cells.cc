@@ -6,16 +6,13 @@
 #include <set>
 #include <tuple>
 
+#include "compiler/derive/derivations.h"
 #include "compiler/derive/substitute_states.h"
-#include "compiler/graph/simplify.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
 
 namespace {
-
-bool contains(const std::vector<AxisId>& axes, AxisId axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 class Splitter {
  public:
@@ -37,13 +34,15 @@ class Splitter {
     KnownStates known(cell_, table_, cell_.graph, after, all, all);
     std::vector<Out> outs = cell_.outs;
     for (Out& o : outs) o.value = known(o.value);
-    result.after = stateless(cell_, symbols_, after, std::move(outs));
+    result.after = stateless(Role::After, cell_, symbols_, after, std::move(outs),
+                             numbered(ArraySink::Kind::Out, cell_.outs.size()));
     Graph step = cell_.graph.without_nodes();
     KnownStates about(cell_, table_, cell_.graph, step, none, all);
     std::vector<Out> values;
     for (const StateUpdate& u : cell_.updates)
       values.push_back({cell_.symbols[u.symbol].name, cell_.symbols[u.symbol].index, about(u.value), u.span});
-    result.step = stateless(cell_, symbols_, step, std::move(values));
+    result.step = stateless(Role::Step, cell_, symbols_, step, std::move(values),
+                            numbered(ArraySink::Kind::Step, cell_.updates.size()));
     return result;
   }
 
@@ -76,29 +75,23 @@ class Splitter {
 
     // What crosses lanes or needs other steps is cut out, from the top.
     std::map<NodeId, int> cut_once, cut_before;
-    std::vector<NodeId> once, before, stack = roots;
-    std::set<NodeId> seen;
-    while (!stack.empty()) {
-      const NodeId id = stack.back();
-      stack.pop_back();
-      if (!seen.insert(id).second) continue;
+    std::vector<NodeId> once, before;
+    walk_down(g, roots, [&](NodeId id) {
       const Flags& f = flags[id];
-      if (!f.own && (!f.local || is_shared(g[id], f))) {
-        if (f.varies)
-          cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
-        else
-          cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
-        continue;
-      }
-      for (NodeId a : g[id].args) stack.push_back(a);
-    }
+      if (f.own || (f.local && !is_shared(g[id], f))) return Visit::Descend;
+      if (f.varies)
+        cut_before.emplace(id, static_cast<int>(before.size())), before.push_back(id);
+      else
+        cut_once.emplace(id, static_cast<int>(once.size())), once.push_back(id);
+      return Visit::Stop;
+    });
 
     StageCells result;
     result.states = stage.states;
     result.channels = channels;
-    result.once = cut_cell(g, once, "once");
-    result.before = cut_cell(g, before, "before");
-    make_lanes(result, g, roots, {seen.begin(), seen.end()}, own, cut_once, cut_before);
+    result.once = cut_cell(Role::Once, ArraySink::Kind::Once, g, once);
+    result.before = cut_cell(Role::Before, ArraySink::Kind::Before, g, before);
+    make_lanes(result, g, roots, own, cut_once, cut_before);
     return result;
   }
 
@@ -172,11 +165,11 @@ class Splitter {
     return f;
   }
 
-  StatelessCell cut_cell(const Graph& work, const std::vector<NodeId>& values, const std::string& stem) const {
+  DerivedCell cut_cell(Role role, ArraySink::Kind sink, const Graph& work, const std::vector<NodeId>& values) const {
     std::vector<Out> outs;
     for (std::size_t i = 0; i < values.size(); ++i)
-      outs.push_back({stem + std::to_string(i), work[values[i]].axes, values[i], work[values[i]].span});
-    return stateless(cell_, symbols_, work, std::move(outs));
+      outs.push_back({to_string(role) + std::to_string(i), work[values[i]].axes, values[i], work[values[i]].span});
+    return stateless(role, cell_, symbols_, work, std::move(outs), numbered(sink, values.size()));
   }
 
   struct LaneKey {
@@ -187,9 +180,8 @@ class Splitter {
     }
   };
 
-  void make_lanes(StageCells& result, const Graph& work, const std::vector<NodeId>& roots,
-                  const std::vector<NodeId>& needed, const std::set<int>& own, const std::map<NodeId, int>& cut_once,
-                  const std::map<NodeId, int>& cut_before) {
+  void make_lanes(StageCells& result, const Graph& work, const std::vector<NodeId>& roots, const std::set<int>& own,
+                  const std::map<NodeId, int>& cut_once, const std::map<NodeId, int>& cut_before) {
     CellGraph lanes = without_contents(cell_);
     std::string name = "lane";
     for (bool taken = true; taken;) {
@@ -231,7 +223,8 @@ class Splitter {
           s.index.push_back(lane);
         }
         lanes.symbols.push_back(std::move(s));
-        result.symbols.push_back({source, key.pattern, has_lane});
+        result.lanes.sources.push_back(source);
+        result.layouts.push_back({key.pattern, has_lane});
       }
       std::vector<Index> kept;
       for (std::size_t p = 0; p < index.size(); ++p)
@@ -245,41 +238,31 @@ class Splitter {
       const Symbol& s = cell_.symbols[cell_.updates[u].symbol];
       lane_read({ArraySource::Kind::Trajectory, u}, SymbolKind::State, s.name, s.axes, index_of(cell_, u), s.span);
     }
-    std::map<NodeId, NodeId> image;
-    for (NodeId id : needed) {
-      const Node& n = work[id];
-      auto cut_read = [&](ArraySource::Kind kind, int number, SymbolKind as, const char* stem) {
-        std::vector<Index> index;
-        for (AxisId a : n.axes) index.push_back({a, 0});
-        return lane_read({kind, number}, as, stem + std::to_string(number), n.axes, index, n.span);
-      };
-      if (auto it = cut_once.find(id); it != cut_once.end()) {
-        image[id] = cut_read(ArraySource::Kind::Once, it->second, SymbolKind::Param, "once");
-        continue;
-      }
-      if (auto it = cut_before.find(id); it != cut_before.end()) {
-        image[id] = cut_read(ArraySource::Kind::Before, it->second, SymbolKind::Input, "before");
-        continue;
-      }
-      if (n.op == Op::Read) {
-        const Symbol& s = symbols_[n.symbol];
-        const bool state = own.count(n.symbol) > 0;
-        const int trajectory = n.symbol - static_cast<int>(cell_.symbols.size());
-        const ArraySource source = state ? ArraySource{ArraySource::Kind::Trajectory, table_.of_symbol(n.symbol)}
-                                   : trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
-                                                    : ArraySource{ArraySource::Kind::Trajectory, trajectory};
-        image[id] = lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);
-        continue;
-      }
-      std::vector<NodeId> args;
-      for (NodeId a : n.args) args.push_back(image.at(a));
-      image[id] = lanes.graph.rebuild(n, std::move(args));
-    }
-    for (std::size_t i = 0; i < roots.size(); ++i) {
+    const auto cut_read = [&](ArraySource source, SymbolKind as, const char* stem, const Node& n) {
+      return lane_read(source, as, stem + std::to_string(source.id), n.axes, plain_index(n.axes), n.span);
+    };
+    RewriteRules rules;
+    rules.ends = [&](NodeId id) { return cut_once.contains(id) || cut_before.contains(id); };
+    rules.replace = [&](NodeId id, const Node& n) {
+      if (auto it = cut_once.find(id); it != cut_once.end())
+        return cut_read({ArraySource::Kind::Once, it->second}, SymbolKind::Param, "once", n);
+      if (auto it = cut_before.find(id); it != cut_before.end())
+        return cut_read({ArraySource::Kind::Before, it->second}, SymbolKind::Input, "before", n);
+      if (n.op != Op::Read) return kNoNode;
+      const Symbol& s = symbols_[n.symbol];
+      const bool state = own.count(n.symbol) > 0;
+      const ArraySource source =
+          state ? ArraySource{ArraySource::Kind::Trajectory, table_.of_symbol(n.symbol)} : source_of(cell_, n.symbol);
+      return lane_read(source, state ? SymbolKind::State : s.kind, s.name, s.axes, n.index, n.span);
+    };
+    const std::vector<NodeId> values = Rewriter(work, lanes.graph, std::move(rules))(roots);
+    for (std::size_t i = 0; i < values.size(); ++i) {
       const Span span = cell_.updates[result.states[i]].span;
-      lanes.updates.push_back({static_cast<int>(i), image.at(roots[i]), span});
+      lanes.updates.push_back({static_cast<int>(i), values[i], span});
+      result.lanes.sinks.push_back({ArraySink::Kind::Trajectory, result.states[i]});
     }
-    result.lanes = std::move(lanes);
+    result.lanes.cell = std::move(lanes);
+    result.lanes.role = Role::Lanes;
   }
 
   const CellGraph& cell_;
@@ -291,6 +274,10 @@ class Splitter {
 
 }  // namespace
 
+namespace derivation {
+
 StagedCell split_stages(const CellGraph& cell, const Structure& structure) { return Splitter(cell, structure).run(); }
+
+}  // namespace derivation
 
 }  // namespace cellc

@@ -18,34 +18,13 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/derived_cell.h"
 #include "compiler/graph/graph.h"
 
 namespace cellc {
 
-/// Which array a derived cell's symbol stands for.
-struct ArraySource {
-  enum class Kind : std::uint8_t {
-    Symbol,      ///< id: the cell's own input or param
-    Trajectory,  ///< id: position in updates; all steps of that state, as an input; its history is the start
-    Before,      ///< id: out of the stage's `before`
-    Once,        ///< id: out of the stage's `once`
-    Mixing,      ///< id: mixing term of a relaxed stage (relaxed_cell.h)
-    Sum,         ///< id: sum of the stage, or, read by `after`, a part of one (fused_reductions.h)
-  };
-  Kind kind = Kind::Symbol;
-  int id = -1;
-  bool operator==(const ArraySource&) const = default;
-};
-
-/// A cell without states: `outs` from arrays.
-struct StatelessCell {
-  CellGraph cell;
-  std::vector<ArraySource> sources;  ///< by symbol
-};
-
-/// How a symbol of a lane cell lies in its array: which place is which channel axis.
-struct LaneSymbol {
-  ArraySource source;
+/// How the array of a lane cell's symbol lies: which place is which channel axis.
+struct LaneLayout {
   std::vector<int> channel_of_place;  ///< by place of the array: index into StageCells::channels, -1: kept
   bool has_lane = true;               ///< params without channel axes have none: they are read as they are
 };
@@ -53,10 +32,9 @@ struct LaneSymbol {
 struct StageCells {
   std::vector<int> states;       ///< positions in the cell's updates = the lane cell's updates, in order
   std::vector<AxisId> channels;  ///< index variables; empty: a lane is a whole block
-  StatelessCell once, before;
-  CellGraph lanes;
+  DerivedCell once, before, lanes;
   AxisId lane = kNoAxis;            ///< header axis of `lanes`
-  std::vector<LaneSymbol> symbols;  ///< by symbol of `lanes`
+  std::vector<LaneLayout> layouts;  ///< by symbol of `lanes`
   // Of FusedStage; else none. Behind the updates of `states` the lane cell has one for each sum: its term.
   std::vector<std::vector<AxisId>> sums;  ///< axes of what is left
   int summed = 0;                         ///< innermost channels that they run along
@@ -64,11 +42,9 @@ struct StageCells {
 
 struct StagedCell {
   std::vector<StageCells> stages;
-  StatelessCell after;
-  StatelessCell step;  ///< outs: f of every state, from all trajectories: what a whole step's residual is taken of
+  DerivedCell after;
+  DerivedCell step;  ///< outs: f of every state, from all trajectories: what a whole step's residual is taken of
 };
-
-StagedCell split_stages(const CellGraph& cell, const Structure& structure);
 
 /// `inspect --stage lanes`: the graphs of all derived cells, by stage.
 std::string print_staged(const StagedCell& staged);

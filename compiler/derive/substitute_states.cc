@@ -1,9 +1,9 @@
 #include "compiler/derive/substitute_states.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
-#include "compiler/graph/simplify.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
 
@@ -29,41 +29,45 @@ CellGraph without_contents(const CellGraph& cell) {
   return result;
 }
 
-StatelessCell stateless(const CellGraph& cell, const std::vector<Symbol>& symbols, const Graph& graph,
-                        std::vector<Out> outs) {
-  StatelessCell result;
+std::vector<ArraySink> numbered(ArraySink::Kind kind, std::size_t count) {
+  std::vector<ArraySink> sinks;
+  for (std::size_t i = 0; i < count; ++i) sinks.push_back({kind, static_cast<int>(i)});
+  return sinks;
+}
+
+DerivedCell stateless(Role role, const CellGraph& cell, const std::vector<Symbol>& symbols, const Graph& graph,
+                      std::vector<Out> outs, std::vector<ArraySink> sinks) {
+  DerivedCell result;
   if (outs.empty()) return result;
+  result.role = role;
+  result.sinks = std::move(sinks);
   result.cell = without_contents(cell);
   std::vector<NodeId> roots;
   for (const Out& o : outs) roots.push_back(o.value);
   std::map<int, int> number;
-  std::map<NodeId, NodeId> image;
-  for (NodeId id : reachable(graph, roots)) {
-    Node n = graph[id];
-    if (n.op == Op::Read) {
-      const auto [it, fresh] = number.emplace(n.symbol, static_cast<int>(result.sources.size()));
-      if (fresh) {
-        result.cell.symbols.push_back(symbols[n.symbol]);
-        result.cell.symbols.back().initial = kNoNode;
-        const int trajectory = n.symbol - static_cast<int>(cell.symbols.size());
-        result.sources.push_back(trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, n.symbol}
-                                                : ArraySource{ArraySource::Kind::Trajectory, trajectory});
-      }
-      n.symbol = it->second;
+  const auto symbol = [&](int s) {
+    const auto [it, fresh] = number.emplace(s, static_cast<int>(result.sources.size()));
+    if (fresh) {
+      result.cell.symbols.push_back(symbols[s]);
+      result.cell.symbols.back().initial = kNoNode;
+      result.sources.push_back(source_of(cell, s));
     }
-    std::vector<NodeId> args;
-    for (NodeId a : n.args) args.push_back(image.at(a));
-    image[id] = result.cell.graph.rebuild(n, std::move(args));
-  }
-  for (Out& o : outs) o.value = image.at(o.value);
+    return it->second;
+  };
+  const std::vector<NodeId> images = Rewriter(graph, result.cell.graph, {.symbol = symbol})(roots);
+  for (std::size_t o = 0; o < outs.size(); ++o) outs[o].value = images[o];
   result.cell.outs = std::move(outs);
   return result;
 }
 
+ArraySource source_of(const CellGraph& cell, int symbol) {
+  const int trajectory = symbol - static_cast<int>(cell.symbols.size());
+  return trajectory < 0 ? ArraySource{ArraySource::Kind::Symbol, symbol}
+                        : ArraySource{ArraySource::Kind::Trajectory, trajectory};
+}
+
 std::vector<Index> index_of(const CellGraph& cell, int update) {
-  std::vector<Index> index;
-  for (AxisId a : cell.symbols[cell.updates[update].symbol].index) index.push_back({a, 0});
-  return index;
+  return plain_index(cell.symbols[cell.updates[update].symbol].index);
 }
 
 std::vector<AxisId> distinct_axes(Graph& graph, const std::vector<AxisId>& axes) {
@@ -96,7 +100,14 @@ const std::vector<int>& UpdateTable::of_value(NodeId value) const {
 
 KnownStates::KnownStates(const CellGraph& cell, const UpdateTable& table, const Graph& from, Graph& to,
                          Predicate values, Predicate reads)
-    : cell_(cell), table_(table), from_(from), to_(to), values_(std::move(values)), reads_(std::move(reads)) {}
+    : cell_(cell),
+      table_(table),
+      to_(to),
+      values_(std::move(values)),
+      reads_(std::move(reads)),
+      rewriter_(from, to,
+                {.ends = [this](NodeId id) { return known_value(id) >= 0; },
+                 .replace = [this](NodeId id, const Node& node) { return known(id, node); }}) {}
 
 int KnownStates::known_value(NodeId value) const {
   for (const int u : table_.of_value(value))
@@ -104,37 +115,14 @@ int KnownStates::known_value(NodeId value) const {
   return -1;
 }
 
-NodeId KnownStates::operator()(NodeId root) {
-  // Down to what is known …
-  std::set<NodeId> needed;
-  std::vector<NodeId> work{root};
-  while (!work.empty()) {
-    const NodeId id = work.back();
-    work.pop_back();
-    if (image_.count(id) || !needed.insert(id).second || known_value(id) >= 0) continue;
-    for (NodeId a : from_[id].args) work.push_back(a);
-  }
-  // … and up again.
-  const auto trajectory = [&](int update, std::vector<Index> index, int lag, Span span) {
-    return to_.read(static_cast<int>(cell_.symbols.size()) + update, std::move(index), span, lag);
+NodeId KnownStates::known(NodeId id, const Node& node) {
+  const auto trajectory = [&](int update, std::vector<Index> index, int lag) {
+    return to_.read(static_cast<int>(cell_.symbols.size()) + update, std::move(index), node.span, lag);
   };
-  for (NodeId id : needed) {
-    const Node n = from_[id];
-    if (const int u = known_value(id); u >= 0) {
-      image_[id] = trajectory(u, index_of(cell_, u), 0, n.span);
-      continue;
-    }
-    if (n.op == Op::Read && static_cast<std::size_t>(n.symbol) < cell_.symbols.size()) {
-      if (const int u = table_.of_symbol(n.symbol); u >= 0 && reads_(u)) {
-        image_[id] = trajectory(u, n.index, 1, n.span);
-        continue;
-      }
-    }
-    std::vector<NodeId> args;
-    for (NodeId a : n.args) args.push_back(image_.at(a));
-    image_[id] = &from_ == &to_ && args == n.args ? id : to_.rebuild(n, std::move(args));
-  }
-  return image_.at(root);
+  if (const int u = known_value(id); u >= 0) return trajectory(u, index_of(cell_, u), 0);
+  if (node.op != Op::Read || static_cast<std::size_t>(node.symbol) >= cell_.symbols.size()) return kNoNode;
+  const int u = table_.of_symbol(node.symbol);
+  return u >= 0 && reads_(u) ? trajectory(u, node.index, 1) : kNoNode;
 }
 
 }  // namespace cellc

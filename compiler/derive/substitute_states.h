@@ -5,10 +5,10 @@
 // the whole cell does. Therefore values are copied into graphs of their own, over the same axes, node by node
 // as they are needed. (The cell's graph also holds its Jacobian, which grows with the square of the states.)
 #include <functional>
-#include <map>
 #include <unordered_map>
 
 #include "compiler/derive/stage_cells.h"
+#include "compiler/graph/rewriter.h"
 
 namespace cellc {
 
@@ -20,9 +20,15 @@ std::vector<Symbol> with_trajectories(const CellGraph& cell);
 CellGraph without_contents(const CellGraph& cell);
 
 /// A cell of `outs`, which are values in `graph`, and of those of the `symbols` that they read; the first
-/// `cell.symbols.size()` symbols are the cell's own, the others trajectories. Empty without outs.
-StatelessCell stateless(const CellGraph& cell, const std::vector<Symbol>& symbols, const Graph& graph,
-                        std::vector<Out> outs);
+/// `cell.symbols.size()` symbols are the cell's own, the others trajectories. `sinks`: by out. Empty without outs.
+DerivedCell stateless(Role role, const CellGraph& cell, const std::vector<Symbol>& symbols, const Graph& graph,
+                      std::vector<Out> outs, std::vector<ArraySink> sinks);
+
+/// That many results of one kind, numbered.
+std::vector<ArraySink> numbered(ArraySink::Kind kind, std::size_t count);
+
+/// Which array a symbol of with_trajectories is.
+ArraySource source_of(const CellGraph& cell, int symbol);
 
 std::vector<Index> index_of(const CellGraph& cell, int update);
 
@@ -50,17 +56,17 @@ class KnownStates {
   /// where what stays as it is is not copied. `values`: updates whose h' is read; `reads`: updates whose h is.
   KnownStates(const CellGraph& cell, const UpdateTable& table, const Graph& from, Graph& to, Predicate values,
               Predicate reads);
-  NodeId operator()(NodeId root);
+  NodeId operator()(NodeId root) { return rewriter_(root); }
 
  private:
   int known_value(NodeId value) const;  ///< the update, or -1
+  NodeId known(NodeId id, const Node& node);
 
   const CellGraph& cell_;
   const UpdateTable& table_;
-  const Graph& from_;
   Graph& to_;
   const Predicate values_, reads_;
-  std::map<NodeId, NodeId> image_;
+  Rewriter rewriter_;
 };
 
 }  // namespace cellc

@@ -1,10 +1,10 @@
 #include "compiler/derive/transition_cell.h"
 
-#include <limits>
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure_rules.h"
+#include "compiler/derive/derivations.h"
 #include "compiler/graph/simplify.h"
 
 namespace cellc {
@@ -16,8 +16,9 @@ constexpr int kTransitionCopy = 201;
 
 class TransitionBuilder {
  public:
-  TransitionBuilder(const CellGraph& lanes, AxisId lane, Scannable kind) : lane_(lane) {
-    result_.cell = lanes;
+  TransitionBuilder(const DerivedCell& lanes, AxisId lane, Scannable kind) : lane_(lane) {
+    static_cast<DerivedCell&>(result_) = lanes;
+    result_.role = lanes.role == Role::Newton ? Role::NewtonTransition : Role::Transition;
     result_.kind = kind == Scannable::No ? Scannable::Affine : kind;
   }
 
@@ -41,11 +42,13 @@ class TransitionBuilder {
     for (AxisId a : index) s.axes.push_back(g().axis(a).extent_of);
     s.index = std::move(index);
     result_.cell.symbols.push_back(std::move(s));
+    result_.sources.push_back({ArraySource::Kind::Start});
     return static_cast<int>(result_.cell.symbols.size()) - 1;
   }
 
-  int add_update(int symbol, NodeId value) {
+  int add_update(int symbol, NodeId value, ArraySink sink) {
     result_.cell.updates.push_back({symbol, value, {}});
+    result_.sinks.push_back(sink);
     return static_cast<int>(result_.cell.updates.size()) - 1;
   }
 
@@ -85,7 +88,8 @@ class TransitionBuilder {
             total = total == kNoNode ? product : g().op(Op::Add, {total, product});
           }
         }
-        result_.position[i][j] = add_update(symbol[i][j], total == kNoNode ? g().constant(0) : total);
+        result_.position[i][j] =
+            add_update(symbol[i][j], total == kNoNode ? g().constant(0) : total, {ArraySink::Kind::Transition, i, j});
       }
   }
 
@@ -128,10 +132,6 @@ class TransitionBuilder {
 
   // clip(a·start + b, low, high) ------------------------------------------------------------------
 
-  struct Clip {
-    NodeId a, b, low, high;
-  };
-
   void clip() {
     const int own = one_state();
     const std::vector<AxisId> index = result_.cell.symbols[own].index;
@@ -145,74 +145,11 @@ class TransitionBuilder {
       reads[i] = g().read(symbols[i], at);
     }
     Simplifier simplifier(g());
-    const Clip now{reads[0], reads[1], reads[2], reads[3]};
-    const Clip next = carry(simplifier.simplify(result_.cell.updates[0].value), own, now, simplifier);
-    const NodeId values[4] = {next.a, next.b, next.low, next.high};
-    for (int i = 0; i < 4; ++i) result_.map.push_back(add_update(symbols[i], values[i]));
-  }
-
-  Clip carry(NodeId node, int own, const Clip& now, Simplifier& simplifier) {
-    const Node n = g()[node];
-    const auto free = [&](NodeId id) { return !depends_on(g(), id, {own}); };
-    if (free(node)) {
-      // Read in vain (a choice between equals): the start is forgotten.
-      constexpr double infinite = std::numeric_limits<double>::infinity();
-      return {g().constant(0), node, g().constant(-infinite), g().constant(infinite)};
-    }
-    switch (n.op) {
-      case Op::Read:
-        return now;
-      case Op::Relu:
-        return above(carry(n.args[0], own, now, simplifier), g().constant(0));
-      case Op::Max:
-        return free(n.args[0]) ? above(carry(n.args[1], own, now, simplifier), n.args[0])
-                               : above(carry(n.args[0], own, now, simplifier), n.args[1]);
-      case Op::Min:
-        return free(n.args[0]) ? below(carry(n.args[1], own, now, simplifier), n.args[0])
-                               : below(carry(n.args[0], own, now, simplifier), n.args[1]);
-      case Op::Clip:
-        return below(above(carry(n.args[0], own, now, simplifier), n.args[1]), n.args[2]);
-      default:
-        break;
-    }
-    // c·X + e with one clip X: both read off the canonical sum.
-    NodeId inner = kNoNode, factor = kNoNode, rest = kNoNode;
-    const auto add = [&](NodeId& sum, NodeId term) { sum = sum == kNoNode ? term : g().op(Op::Add, {sum, term}); };
-    for (const auto& [monomial, coefficient] : simplifier.polynomial(node)) {
-      NodeId product = g().constant(coefficient);
-      bool moves = false;
-      for (const auto& [atom, power] : monomial) {
-        if (!free(atom)) {
-          if (power != 1 || atom == node || (inner != kNoNode && inner != atom))
-            throw std::logic_error("transitions: not a clip of an affine map");
-          inner = atom;
-          moves = true;
-          continue;
-        }
-        const NodeId raised = power == 1 ? atom : g().op(Op::Pow, {atom, g().constant(power)});
-        product = g().is_constant(product, 1) ? raised : g().op(Op::Mul, {product, raised});
-      }
-      add(moves ? factor : rest, product);
-    }
-    if (inner == kNoNode) throw std::logic_error("transitions: not a clip of an affine map");
-    const Clip x = carry(inner, own, now, simplifier);
-    if (rest == kNoNode) rest = g().constant(0);
-    const auto scale = [&](NodeId value) { return g().op(Op::Mul, {factor, value}); };
-    const auto shift = [&](NodeId value) { return g().op(Op::Add, {value, rest}); };
-    // Zero times an open bound is no bound; a negative factor turns the interval round.
-    const NodeId zero = g().op(Op::Eq, {factor, g().constant(0)}), negative = g().op(Op::Lt, {factor, g().constant(0)});
-    const auto bound = [&](NodeId straight, NodeId turned) {
-      const NodeId which = g().op(Op::Where, {negative, turned, straight});
-      return shift(g().op(Op::Where, {zero, g().constant(0), scale(which)}));
-    };
-    return {scale(x.a), shift(scale(x.b)), bound(x.low, x.high), bound(x.high, x.low)};
-  }
-
-  Clip above(const Clip& x, NodeId floor) {
-    return {x.a, x.b, g().op(Op::Max, {x.low, floor}), g().op(Op::Max, {x.high, floor})};
-  }
-  Clip below(const Clip& x, NodeId ceiling) {
-    return {x.a, x.b, g().op(Op::Min, {x.low, ceiling}), g().op(Op::Min, {x.high, ceiling})};
+    const ClipMap now{reads[0], reads[1], reads[2], reads[3]};
+    const std::optional<ClipMap> next = clip_map(g(), simplifier, result_.cell.updates[0].value, own, &now);
+    if (!next) throw std::logic_error("transitions: not a clip of an affine map");
+    const NodeId values[4] = {next->a, next->b, next->low, next->high};
+    for (int i = 0; i < 4; ++i) result_.map.push_back(add_update(symbols[i], values[i], {ArraySink::Kind::Map, i}));
   }
 
   int one_state() const {
@@ -247,7 +184,8 @@ class TransitionBuilder {
       const NodeId size = g().op(Op::Abs, {x});
       norm = norm == kNoNode ? size : g().op(Op::Max, {norm, size});
     }
-    for (int i = 0; i < 4; ++i) result_.map.push_back(add_update(symbols[i], g().op(Op::Div, {p[i], norm})));
+    for (int i = 0; i < 4; ++i)
+      result_.map.push_back(add_update(symbols[i], g().op(Op::Div, {p[i], norm}), {ArraySink::Kind::Map, i}));
   }
 
   const AxisId lane_;
@@ -256,8 +194,12 @@ class TransitionBuilder {
 
 }  // namespace
 
-TransitionCell with_transition(const CellGraph& lanes, AxisId lane, Scannable kind) {
+namespace derivation {
+
+TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind) {
   return TransitionBuilder(lanes, lane, kind).run();
 }
+
+}  // namespace derivation
 
 }  // namespace cellc

@@ -14,22 +14,19 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/derived_cell.h"
 #include "compiler/graph/graph.h"
 
 namespace cellc {
 
-struct TransitionCell {
-  CellGraph cell;  ///< updates: the lane cell's, then the transitions'
+/// Updates: the lane cell's, then the transitions'.
+struct TransitionCell : DerivedCell {
   Scannable kind = Scannable::Affine;
-  /// Affine: by row and column state, the position in updates of P_ij [mixed_i…, mixed_j…, lane];
-  /// -1 where it is proved zero.
+  // Where its sinks are, for who composes maps: positions in updates.
+  /// Affine: by row and column state, of P_ij [mixed_i…, mixed_j…, lane]; -1 where it is proved zero.
   std::vector<std::vector<int>> position;
-  /// Clip: positions of a, b, low, high. Möbius: of a, b, c, d.
+  /// Clip: of a, b, low, high. Möbius: of a, b, c, d.
   std::vector<int> map;
 };
-
-/// `kind` No means: not scannable, so Newton's transitions. Throws std::logic_error where `lanes` is not
-/// of that kind.
-TransitionCell with_transition(const CellGraph& lanes, AxisId lane, Scannable kind);
 
 }  // namespace cellc

@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/operator_value.h"
 
 namespace cellc {
@@ -73,18 +74,8 @@ std::int64_t Evaluator::length(AxisId axis) const {
 }
 
 const Tensor& Evaluator::value(NodeId root) {
-  // Operands have smaller numbers, so ascending order needs no recursion.
-  std::vector<NodeId> needed, stack{root};
-  std::unordered_map<NodeId, bool> seen;
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (memo_.contains(id) || !seen.emplace(id, true).second) continue;
-    needed.push_back(id);
-    stack.insert(stack.end(), cell_.graph[id].args.begin(), cell_.graph[id].args.end());
-  }
-  std::sort(needed.begin(), needed.end());
-
+  const std::vector<NodeId> needed =
+      walk_down(cell_.graph, {root}, [&](NodeId id) { return memo_.contains(id) ? Visit::Skip : Visit::Descend; });
   for (NodeId id : needed) {
     const Node& n = cell_.graph[id];
     Tensor t;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "compiler/graph/axes.h"
 #include "compiler/graph/operator_value.h"
 
 namespace cellc {
@@ -57,10 +58,6 @@ bool same(const Node& a, const Node& b) {
 void sort_unique(std::vector<AxisId>& axes) {
   std::sort(axes.begin(), axes.end());
   axes.erase(std::unique(axes.begin(), axes.end()), axes.end());
-}
-
-bool contains(const std::vector<AxisId>& sorted, AxisId axis) {
-  return std::binary_search(sorted.begin(), sorted.end(), axis);
 }
 
 }  // namespace

@@ -262,16 +262,8 @@ void Lowering::assign(const Line& line, const Target& target, const Value& value
 }
 
 bool Lowering::is_fixed_number(NodeId root) const {
-  std::vector<NodeId> stack{root};
-  std::set<NodeId> seen;
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (!seen.insert(id).second) continue;
-    if (graph_[id].op == Op::Read) return false;
-    stack.insert(stack.end(), graph_[id].args.begin(), graph_[id].args.end());
-  }
-  return true;
+  const std::vector<NodeId> all = reachable(graph_, {root});
+  return std::none_of(all.begin(), all.end(), [&](NodeId id) { return graph_[id].op == Op::Read; });
 }
 
 std::string Lowering::source_of_axis(const Expr& root, AxisId axis, Scope& scope) {

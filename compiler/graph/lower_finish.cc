@@ -45,10 +45,10 @@ class Finisher {
     copy_symbols();
     copy_nodes();
     write_updates();
-    for (const Out& out : from_.outs) result_.outs.push_back({out.name, out.index, image_[out.value], out.span});
+    for (const Out& out : from_.outs) result_.outs.push_back({out.name, out.index, image_.at(out.value), out.span});
     for (const NamedValue& v : from_.named)
-      if (image_[v.node] != kNoNode && !too_deep_[v.node])
-        result_.named.push_back({v.name, image_[v.node], v.index, v.span, v.ordered});
+      if (alive_[v.node] && !too_deep_[v.node])
+        result_.named.push_back({v.name, image_.at(v.node), v.index, v.span, v.ordered});
     return std::move(result_);
   }
 
@@ -64,6 +64,7 @@ class Finisher {
 
   // What is needed -----------------------------------------------------------------------------------
 
+  // A walk of its own: through primes it leads to updates, which no walk of graph_walk.h knows of.
   void keep(std::vector<NodeId> stack) {
     while (!stack.empty()) {
       const NodeId id = stack.back();
@@ -164,58 +165,40 @@ class Finisher {
     }
   }
 
-  /// The operands have their images.
-  NodeId copied(const Node& from) {
-    Node node = from;
-    if (node.op == Op::Read) {
+  /// lag(h', 1) makes a prime above the line that gives h', and a read of h' below that line is the same node: the
+  /// update that it stands for may have a larger id. No update reads its own prime, so to go for the update first
+  /// comes to an end.
+  void copy_nodes() {
+    RewriteRules rules;
+    rules.also_needs = [&](const Node& node, std::vector<NodeId>& needed) {
+      if (node.op == Op::Read && is_prime(node.symbol)) needed.push_back(update_behind(node.symbol));
+    };
+    rules.replace = [&](NodeId, const Node& node) {
+      if (node.op != Op::Read) return kNoNode;
       const std::size_t s = static_cast<std::size_t>(node.symbol) % symbols_.size();
       if (is_prime(node.symbol)) {
         std::vector<std::pair<AxisId, Index>> map;
         for (std::size_t p = 0; p < node.index.size(); ++p) map.emplace_back(symbols_[s].index[p], node.index[p]);
-        return result_.graph.reindex(image_[from_.updates[s]], std::move(map), node.span);
+        return result_.graph.reindex(image_.at(update_behind(node.symbol)), std::move(map), node.span);
       }
-      node.symbol = number_[s];
-      if (symbols_[s].kind == SymbolKind::State) {
-        node.symbol += node.lag;
-        node.lag = 0;
-      }
-    }
-    std::vector<NodeId> args = node.args;
-    for (NodeId& a : args) a = image_[a];
-    return result_.graph.rebuild(node, std::move(args));
-  }
-
-  /// In the order of ids, in which operands come first, but for the read of a prime: lag(h', 1) makes one
-  /// above the line that gives h', and a read of h' below that line is the same node. No update reads its
-  /// own prime, so that to go for the update first comes to an end.
-  void copy_nodes() {
-    image_.assign(graph_.size(), kNoNode);
-    std::vector<NodeId> stack;
-    for (NodeId id = 0; id < graph_.size(); ++id) {
-      if (!alive_[id]) continue;
-      stack.assign(1, id);
-      while (!stack.empty()) {
-        const NodeId next = stack.back();
-        if (image_[next] != kNoNode) {
-          stack.pop_back();
-          continue;
-        }
-        std::vector<NodeId> needed;
-        push_operands(graph_[next], needed);
-        std::erase_if(needed, [&](NodeId n) { return image_[n] != kNoNode; });
-        if (needed.empty()) image_[next] = copied(graph_[next]);
-        stack.insert(stack.end(), needed.begin(), needed.end());
-      }
-    }
+      // A lagged state is a companion of its own; inputs keep their lags.
+      const bool state = symbols_[s].kind == SymbolKind::State;
+      return result_.graph.read(number_[s] + (state ? node.lag : 0), node.index, node.span, state ? 0 : node.lag,
+                                node.lag_axis);
+    };
+    std::vector<NodeId> nodes;
+    for (NodeId id = 0; id < graph_.size(); ++id)
+      if (alive_[id]) nodes.push_back(id);
+    Rewriter(graph_, result_.graph, std::move(rules), &image_).make(nodes);
   }
 
   void write_updates() {
     for (std::size_t s = 0; s < symbols_.size(); ++s) {
       const int first = number_[s];
-      const NodeId initial = symbols_[s].initial == kNoNode ? kNoNode : image_[symbols_[s].initial];
+      const NodeId initial = symbols_[s].initial == kNoNode ? kNoNode : image_.at(symbols_[s].initial);
       result_.symbols[first].initial = initial;
       if (symbols_[s].kind != SymbolKind::State) continue;
-      result_.updates.push_back({first, image_[from_.updates[s]], from_.update_spans[s]});
+      result_.updates.push_back({first, image_.at(from_.updates[s]), from_.update_spans[s]});
       std::vector<Index> plain;
       for (AxisId a : symbols_[s].index) plain.push_back({a, 0});
       for (int n = 1; n <= depth_[s]; ++n) {
@@ -234,8 +217,8 @@ class Finisher {
   std::vector<int> sure_;               ///< what is there whatever the lengths of open axes (1 at least),
   std::map<std::pair<int, AxisId>, int> beyond_;  ///< and by open axis what lies beyond
   CellGraph result_;
-  std::vector<int> number_;    ///< by scratch symbol
-  std::vector<NodeId> image_;  ///< by scratch node
+  std::vector<int> number_;  ///< by scratch symbol
+  Images image_;
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "compiler/graph/rewriter.h"
 #include "compiler/syntax/diagnostic.h"
 #include "compiler/syntax/parse.h"
 #include "compiler/syntax/tree.h"
@@ -184,7 +185,8 @@ class Lowering {
   Value lag_along_axis(const Expr& e, Scope& scope);
   NodeId shift(NodeId node, int steps, Span span, Scope& scope);
   NodeId shift_along(NodeId node, AxisId axis, Span span, Scope& scope);
-  std::vector<NodeId> varying_below(NodeId root, const std::unordered_map<NodeId, NodeId>& done);
+  RewriteRules lag_rules(std::function<NodeId(NodeId, const Node&)> moved, Span span, Scope& scope);
+  std::size_t varying_in(const std::vector<NodeId>& nodes);
   bool varies(NodeId node);
 
   // lower_finish.cc
@@ -214,8 +216,8 @@ class Lowering {
   std::vector<Span> update_spans_;
   std::vector<Out> outs_;
   std::vector<NamedValue> named_;
-  std::vector<char> varies_;                                   ///< by scratch node: reads a state or an input
-  std::map<int, std::unordered_map<NodeId, NodeId>> shifted_;  ///< by steps
+  std::vector<char> varies_;       ///< by scratch node: reads a state or an input
+  std::map<int, Images> shifted_;  ///< by steps
   const Cell* cell_ = nullptr;
   std::map<std::string, int> line_of_;  ///< "z" or "h'" -> first line that gives it
   std::set<int> told_cycle_;            ///< lines already said to need each other

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/graph/axes.h"
 #include "compiler/graph/lower_internal.h"
 
 namespace cellc::lowering {
@@ -18,87 +19,53 @@ bool Lowering::varies(NodeId node) {
   return varies_[node];
 }
 
-// Nodes under `root` that a lag changes and that `done` lacks, operands first.
-std::vector<NodeId> Lowering::varying_below(NodeId root, const std::unordered_map<NodeId, NodeId>& done) {
-  std::vector<NodeId> found, stack{root};
-  std::set<NodeId> seen;
-  while (!stack.empty()) {
-    const NodeId id = stack.back();
-    stack.pop_back();
-    if (!varies(id) || done.contains(id) || !seen.insert(id).second) continue;
-    found.push_back(id);
-    for (NodeId a : graph_[id].args) stack.push_back(a);
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
 NodeId Lowering::shift(NodeId root, int steps, Span span, Scope& scope) {
   if (steps == 0 || !varies(root)) return root;
-  std::unordered_map<NodeId, NodeId>& done = shifted_[steps];
-  const std::vector<NodeId> nodes = varying_below(root, done);
-  if (!spend(nodes.size(), span, scope)) return kNoNode;
-  for (NodeId id : nodes) {
-    if (too_large(span, scope)) return kNoNode;
-    Node node = graph_[id];
-    if (node.op == Op::Read) {
-      node.lag += steps;
-      // h' one step earlier is h itself.
-      if (is_prime(node.symbol)) {
-        node.symbol -= static_cast<int>(symbols_.size());
-        node.lag -= 1;
-      }
-      if (node.lag > kMaxLag) {
-        fail(span,
-             fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(node.symbol).name, node.lag,
-                         kMaxLag),
-             scope);
-        return kNoNode;
-      }
+  const auto read = [&](NodeId, const Node& node) {
+    if (node.op != Op::Read) return kNoNode;
+    // h' one step earlier is h itself.
+    const bool prime = is_prime(node.symbol);
+    const int symbol = prime ? node.symbol - static_cast<int>(symbols_.size()) : node.symbol;
+    const int lag = node.lag + steps - prime;
+    if (lag > kMaxLag) {
+      fail(span,
+           fmt::format("'{}' would be read {} steps back; the limit is {}", base_symbol(symbol).name, lag, kMaxLag),
+           scope);
+      return kNoImage;
     }
-    std::vector<NodeId> args = node.args;
-    for (NodeId& a : args)
-      if (varies(a)) a = done.at(a);
-    done[id] = graph_.rebuild(node, std::move(args));
-  }
-  return done.at(root);
+    return graph_.read(symbol, node.index, node.span, lag, node.lag_axis);
+  };
+  Rewriter shifted(graph_, graph_, lag_rules(read, span, scope), &shifted_[steps]);
+  const std::vector<NodeId> nodes = shifted.needed({root});
+  if (!spend(varying_in(nodes), span, scope) || !shifted.make(nodes)) return kNoNode;
+  return shifted.image(root);
+}
+
+/// Only what varies is moved.
+RewriteRules Lowering::lag_rules(std::function<NodeId(NodeId, const Node&)> moved, Span span, Scope& scope) {
+  RewriteRules rules;
+  rules.ends = [this](NodeId id) { return !varies(id); };
+  rules.replace = [this, moved = std::move(moved)](NodeId id, const Node& node) {
+    return varies(id) ? moved(id, node) : id;
+  };
+  rules.may_continue = [this, span, &scope] { return !too_large(span, scope); };
+  return rules;
+}
+
+std::size_t Lowering::varying_in(const std::vector<NodeId>& nodes) {
+  return static_cast<std::size_t>(std::count_if(nodes.begin(), nodes.end(), [&](NodeId id) { return varies(id); }));
 }
 
 NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) {
   if (!varies(root)) return root;
-  const std::vector<NodeId> nodes = varying_below(root, {});
-  if (!spend(nodes.size(), span, scope)) return kNoNode;
-  // Inside a sum over w, or under a Reindex, w already means something else: there the lag runs
-  // along a copy of w, which is renamed at the end.
   AxisId along = axis;
-  auto occurs = [&](AxisId a) {
-    for (NodeId id : nodes) {
-      const Node& n = graph_[id];
-      if (graph_.has_axis(id, a) || std::find(n.bound.begin(), n.bound.end(), a) != n.bound.end()) return true;
-      for (const auto& [from, to] : n.map)
-        if (from == a || to.axis == a) return true;
-    }
-    return false;
-  };
-  for (int n = 1; occurs(along); ++n) along = graph_.copy_axis(axis, n);
   const auto fixed = graph_.axis(axis).fixed;
-  std::unordered_map<NodeId, NodeId> done;
-  for (NodeId id : nodes) {
-    if (too_large(span, scope)) return kNoNode;
-    Node node = graph_[id];
-    if (node.op != Op::Read) {
-      std::vector<NodeId> args = node.args;
-      for (NodeId& a : args)
-        if (varies(a)) a = done.at(a);
-      done[id] = graph_.rebuild(node, std::move(args));
-      continue;
-    }
+  const auto read = [&](NodeId id, const Node& node) {
+    if (node.op != Op::Read) return kNoNode;
     const Symbol& symbol = base_symbol(node.symbol);
     const bool lined_up = node.lag_axis != kNoAxis;
-    if (symbol.kind == SymbolKind::Input && !lined_up) {
-      done[id] = graph_.read(node.symbol, node.index, node.span, node.lag, along);
-      continue;
-    }
+    if (symbol.kind == SymbolKind::Input && !lined_up)
+      return graph_.read(node.symbol, node.index, node.span, node.lag, along);
     if (!fixed || *fixed > kMaxStateLagAxis) {
       fail(span,
            fmt::format("lags of {} '{}' along '{}' need a length that the header fixes, {} at most",
@@ -107,18 +74,35 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
            fmt::format("write {}=4 in the header: {}", axis_name(axis),
                        lined_up ? "lags that are lined up already are written out for each of its entries"
                                 : "each lag of a state is a state of its own"));
-      return kNoNode;
+      return kNoImage;
     }
     NodeId line_up = kNoNode;
     for (int n = static_cast<int>(*fixed) - 1; n >= 0; --n) {
       const NodeId lagged = shift(id, n, span, scope);
-      if (lagged == kNoNode) return kNoNode;
+      if (lagged == kNoNode) return kNoImage;
       const NodeId here = graph_.eye(Index{along, 0}, Index{kNoAxis, n}, span);
       line_up = line_up == kNoNode ? lagged : graph_.op(Op::Where, {here, lagged, line_up}, span);
     }
-    done[id] = line_up;
-  }
-  return graph_.reindex(done.at(root), {{along, Index{axis, 0}}}, span);
+    return line_up;
+  };
+  Rewriter lined_up(graph_, graph_, lag_rules(read, span, scope));
+  std::vector<NodeId> nodes = lined_up.needed({root});
+  if (!spend(varying_in(nodes), span, scope)) return kNoNode;
+  // Inside a sum over w, or under a Reindex, w already means something else: there the lag runs
+  // along a copy of w, which is renamed at the end.
+  auto occurs = [&](AxisId a) {
+    for (NodeId id : nodes) {
+      if (!varies(id)) continue;
+      const Node& n = graph_[id];
+      if (graph_.has_axis(id, a) || contains(n.bound, a)) return true;
+      for (const auto& [from, to] : n.map)
+        if (from == a || to.axis == a) return true;
+    }
+    return false;
+  };
+  for (int n = 1; occurs(along); ++n) along = graph_.copy_axis(axis, n);
+  if (!lined_up.make(nodes)) return kNoNode;
+  return graph_.reindex(lined_up.image(root), {{along, Index{axis, 0}}}, span);
 }
 
 Value Lowering::lower_lag(const Expr& e, Scope& scope) {

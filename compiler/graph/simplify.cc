@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
-#include <unordered_set>
+
+#include "compiler/graph/graph_walk.h"
 
 namespace cellc {
 
@@ -53,40 +53,17 @@ Polynomial sum(const Polynomial& a, const Polynomial& b, double sign) {
 
 }  // namespace
 
-std::vector<NodeId> reachable(const Graph& graph, const std::vector<NodeId>& roots) {
-  std::vector<bool> seen(graph.size());
-  std::vector<NodeId> work = roots, result;
-  while (!work.empty()) {
-    const NodeId n = work.back();
-    work.pop_back();
-    if (seen[n]) continue;
-    seen[n] = true;
-    result.push_back(n);
-    for (NodeId a : graph[n].args) work.push_back(a);
-  }
-  std::sort(result.begin(), result.end());
-  return result;
-}
-
 NodeId Simplifier::simplify(NodeId node) {
   settle(node);
   return canonical(node);
 }
 
 void Simplifier::settle(NodeId node) {
-  // Only what is new: most of what a coefficient reads was met in the ones before it.
-  std::vector<NodeId> work{node}, fresh;
-  std::unordered_set<NodeId> seen;
-  while (!work.empty()) {
-    const NodeId n = work.back();
-    work.pop_back();
-    if (canonical_.count(n) || !seen.insert(n).second) continue;
-    fresh.push_back(n);
-    for (NodeId a : graph_[n].args) work.push_back(a);
-  }
-  // Ascending order makes every call below find its operands done: no deep recursion.
-  std::sort(fresh.begin(), fresh.end());
-  for (NodeId n : fresh) canonical(n);
+  // Only what is new: most of what a coefficient reads was met in the ones before it. Ascending order makes every
+  // call below find its operands done: no deep recursion.
+  for (const NodeId n :
+       walk_down(graph_, {node}, [&](NodeId id) { return canonical_.contains(id) ? Visit::Skip : Visit::Descend; }))
+    canonical(n);
 }
 
 Polynomial Simplifier::polynomial(NodeId node) {
@@ -242,17 +219,10 @@ Polynomial Simplifier::sum_over(const std::vector<AxisId>& bound, const Polynomi
 }
 
 std::vector<NodeId> Simplifier::above_reductions(NodeId root) const {
-  std::set<NodeId> seen;
-  std::vector<NodeId> work{root};
-  while (!work.empty()) {
-    const NodeId id = work.back();
-    work.pop_back();
-    if (!seen.insert(id).second) continue;
-    const Node& n = graph_[id];
-    if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) continue;
-    work.insert(work.end(), n.args.begin(), n.args.end());
-  }
-  return {seen.begin(), seen.end()};
+  return walk_down(graph_, {root}, [&](NodeId id) {
+    const Op op = graph_[id].op;
+    return op == Op::ReduceSum || op == Op::ReduceMax ? Visit::Stop : Visit::Descend;
+  });
 }
 
 NodeId Simplifier::substitute(NodeId root, std::vector<std::pair<AxisId, Index>> map) {

@@ -61,7 +61,4 @@ class Simplifier {
   std::map<std::vector<std::int64_t>, NodeId> substituted_;  ///< by node and renaming
 };
 
-/// Ids of all nodes that `roots` need, ascending (operands before users).
-std::vector<NodeId> reachable(const Graph& graph, const std::vector<NodeId>& roots);
-
 }  // namespace cellc

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "compiler/graph/axes.h"
+#include "compiler/graph/rewriter.h"
 #include "compiler/plan/plan_nests.h"
 
 namespace cellc {
@@ -12,10 +14,6 @@ namespace {
 /// Stages as bits; a cell with more stages than bits shares the last one, which only costs hoisting.
 using StageSet = std::uint64_t;
 StageSet stage_bit(int stage) { return StageSet{1} << std::min(stage, 63); }
-
-bool contains(const std::vector<AxisId>& axes, AxisId axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 /// W@v, if it has the shape of a matrix product over rows.
 struct ProductShape {
@@ -63,69 +61,40 @@ class Planner {
     return all;
   }
 
-  std::vector<char> reachable(const std::vector<NodeId>& from) const {
-    std::vector<char> seen(plan_.cell.graph.size(), 0);
-    for (const NodeId id : from) seen[id] = 1;
-    for (NodeId id = static_cast<NodeId>(seen.size()); id-- > 0;) {
-      if (!seen[id]) continue;
-      const Node& n = node(id);
-      // A surrogate runs as its value; its slopes are for gradients and would be dead code here.
-      const std::size_t used = n.op == Op::Surrogate ? 1 : n.args.size();
-      for (std::size_t i = 0; i < used; ++i) seen[n.args[i]] = 1;
-    }
-    return seen;
-  }
-
   /// Spells softmax out and drops operators that matter to gradients only.
   void rewrite() {
-    const std::vector<char> seen = reachable(roots());
-    std::vector<NodeId> map(seen.size(), kNoNode);
-    for (NodeId id = 0; id < seen.size(); ++id) {
-      if (!seen[id]) continue;
-      const Node n = node(id);  // by value: new nodes may move the old ones
-      std::vector<NodeId> args;
-      const std::size_t used = n.op == Op::Surrogate ? 1 : n.args.size();
-      for (std::size_t i = 0; i < used; ++i) args.push_back(map[n.args[i]]);
-      const bool same = args == n.args;
-      switch (n.op) {
-        case Op::Surrogate:
-        case Op::StopGradient:
-          map[id] = args[0];
-          break;
-        case Op::Softmax: {
-          const NodeId largest = graph().reduce_max(n.bound, args[0], n.span);
-          const NodeId shifted = graph().op(Op::Sub, {args[0], largest}, n.span);
-          const NodeId e = graph().op(Op::Exp, {shifted}, n.span);
-          map[id] = graph().op(Op::Div, {e, graph().reduce_sum(n.bound, e, n.span)}, n.span);
-          break;
-        }
-        case Op::MaxShare: {
-          const NodeId largest = graph().reduce_max(n.bound, args[0], n.span);
-          const NodeId hit = graph().op(Op::Eq, {args[0], largest}, n.span);
-          map[id] = graph().op(Op::Div, {hit, graph().reduce_sum(n.bound, hit, n.span)}, n.span);
-          break;
-        }
-        case Op::ReduceSum:
-          map[id] = same ? id : graph().reduce_sum(n.bound, args[0], n.span);
-          break;
-        case Op::ReduceMax:
-          map[id] = same ? id : graph().reduce_max(n.bound, args[0], n.span);
-          break;
-        case Op::Reindex:
-          map[id] = same ? id : graph().reindex(args[0], n.map, n.span);
-          break;
-        default:
-          map[id] = same || args.empty() ? id : graph().op(n.op, args, n.span);
-          break;
-      }
-    }
-    for (StateUpdate& u : plan_.cell.updates) u.value = map[u.value];
-    for (Out& o : plan_.cell.outs) o.value = map[o.value];
+    RewriteRules rules;
+    rules.slopes = DeclaredSlopes::LeftOut;  // they are for gradients and would be dead code here
+    rules.drop_stop_gradient = true;
+    const auto share = [&](const Node& n, NodeId weight) {
+      return graph().op(Op::Div, {weight, graph().reduce_sum(n.bound, weight, n.span)}, n.span);
+    };
+    rules.by_kind[Op::Softmax] = [&](const Node& n, const std::vector<NodeId>& args) {
+      const NodeId largest = graph().reduce_max(n.bound, args[0], n.span);
+      const NodeId shifted = graph().op(Op::Sub, {args[0], largest}, n.span);
+      return share(n, graph().op(Op::Exp, {shifted}, n.span));
+    };
+    rules.by_kind[Op::MaxShare] = [&](const Node& n, const std::vector<NodeId>& args) {
+      const NodeId largest = graph().reduce_max(n.bound, args[0], n.span);
+      return share(n, graph().op(Op::Eq, {args[0], largest}, n.span));
+    };
+    Rewriter rewriter(graph(), graph(), std::move(rules));
+    const std::vector<NodeId> images = rewriter(roots());
+    std::size_t next = 0;
+    for (StateUpdate& u : plan_.cell.updates) u.value = images[next++];
+    for (Out& o : plan_.cell.outs) o.value = images[next++];
+  }
+
+  /// By node: is it needed for `from`?
+  std::vector<char> marked(const std::vector<NodeId>& from) const {
+    std::vector<char> seen(plan_.cell.graph.size(), 0);
+    for (const NodeId id : reachable(plan_.cell.graph, from)) seen[id] = 1;
+    return seen;
   }
 
   void classify() {
     const std::size_t count = graph().size();
-    seen_ = reachable(roots());
+    seen_ = marked(roots());
     once_.assign(count, 0);
     reads_.assign(count, 0);
     feeds_.assign(count, 0);
@@ -497,7 +466,7 @@ class Planner {
     plan_.once_kernel = levels_;
     plan_.kernels.resize(levels_ + 1);
     plan_.kernels.back().once = true;
-    const std::vector<char> inside = reachable(once_roots_);
+    const std::vector<char> inside = marked(once_roots_);
     std::vector<NodeId> values;
     for (NodeId id = 0; id < inside.size(); ++id) {
       const Node& n = node(id);

@@ -5,13 +5,11 @@
 #include <set>
 #include <stdexcept>
 
+#include "compiler/graph/axes.h"
+
 namespace cellc {
 
 namespace {
-
-bool contains(const std::vector<AxisId>& axes, AxisId axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 /// A value, or a store of a value that no nest of its own axes computes: what scheduling moves.
 struct Item {

@@ -1,7 +1,6 @@
 #include "runtime/check/check_cell.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include "runtime/check/check_claims.h"
@@ -21,11 +20,9 @@ std::map<std::string, std::int64_t> choose_sizes(const CellGraph& cell, const St
 
   for (const Stage& stage : structure.stages) {
     if (!stage.rank) continue;
-    std::int64_t rank = 0;
-    for (const AxisId a : cell.header)
-      if (cell.graph.axis(a).name == *stage.rank && sizes.count(a)) rank = sizes[a] = 2;
-    if (rank == 0 && stage.rank->size() <= 2 && std::all_of(stage.rank->begin(), stage.rank->end(), ::isdigit))
-      rank = std::stoll(*stage.rank);
+    for (const SizeExpression::Term& term : stage.rank->terms)
+      for (const AxisId a : term.axes) sizes[a] = 2;
+    const std::int64_t whole = stage.rank->value(sizes), rank = whole > kMostRank ? 0 : whole;
     for (const AxisId a : stage.coupled_axes) {
       const AxisId header = cell.graph.axis(a).extent_of;
       if (sizes.count(header)) sizes[header] = std::max(sizes[header], 2 * rank + 3);

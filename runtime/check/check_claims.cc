@@ -208,17 +208,17 @@ class ClaimChecker {
 
   void check_mask(int s, const Stage& stage) {
     if (stage.mask.size() != stage.states.size()) return;
-    Tally tally(fmt::format("{} has the mask [{}]", stage_text(s), fmt::join(stage.mask, "; ")));
+    Tally tally(fmt::format("{} has the mask [{}]", stage_text(s), fmt::join(mask_text(stage.mask), "; ")));
     bool any = false;
     for (std::size_t a = 0; a < stage.states.size(); ++a)
       for (std::size_t b = 0; b < stage.states.size(); ++b) {
-        const char letter = stage.mask[a][b];
-        if (letter != '0' && letter != 'd') continue;
+        const Coupling coupling = stage.mask[a][b];
+        if (coupling == Coupling::Full) continue;
         const int r = stage.states[a], c = stage.states[b];
         const auto pairs = shared_places(r, c, nullptr);
         for (const Point& point : points_)
           expect_zero(tally, point, r, c, [&](std::int64_t i, std::int64_t j) {
-            if (letter == '0') return any = true;
+            if (coupling == Coupling::None) return any = true;
             return any |= differ(r, i, c, j, pairs), differ(r, i, c, j, pairs);
           });
       }
@@ -376,15 +376,11 @@ class ClaimChecker {
   /// and zero off it.
   void check_low_rank(int s, const Stage& stage) {
     if (stage.states.size() != 1 || !stage.rank) return;
-    std::int64_t rank = 0;
-    for (const AxisId a : cell_.header)
-      if (cell_.graph.axis(a).name == *stage.rank) rank = run_.sizes.at(a);
-    if (rank == 0) {
-      if (stage.rank->size() > 2 || !std::all_of(stage.rank->begin(), stage.rank->end(), ::isdigit)) return;
-      rank = std::stoll(*stage.rank);
-    }
+    const std::int64_t rank = stage.rank->value(run_.sizes);
+    if (rank > kMostRank) return;
     const bool uniform = stage.kind == StructureClass::IdentityPlusLowRank;
-    Tally tally(fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", *stage.rank));
+    Tally tally(
+        fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", stage.rank->text));
     const int u = stage.states[0];
     const std::int64_t columns = step_->entries(u);
     const auto r = static_cast<std::size_t>(rank);

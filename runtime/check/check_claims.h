@@ -10,6 +10,9 @@
 
 namespace cellc {
 
+/// The largest rank that is checked: by minors of that size, at random points.
+inline constexpr std::int64_t kMostRank = 99;
+
 /// Jacobian blocks, zeros, masks, channel axes, linearity, rank, time invariance. `binding` holds
 /// one sequence of random f64 data.
 void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const Binding& binding,

@@ -126,7 +126,7 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
   std::int64_t block = 0;
   for (int i = 0; i < data.states(); ++i) block += data.mixed(i);
   const std::int64_t most_steps = std::max<std::int64_t>(64, kSteps / (1 + block));
-  SegmentStates at = data.make_states(data.stage().lanes, static_cast<std::int64_t>(few) * kFollowed);
+  SegmentStates at = data.make_states(data.stage().lanes.cell, static_cast<std::int64_t>(few) * kFollowed);
   std::vector<Lane> lanes;
   std::vector<std::size_t> begins;
   std::vector<Scale> scales(few);

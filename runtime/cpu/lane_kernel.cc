@@ -154,7 +154,7 @@ class LaneTile {
       const LaneArray& a = data_.symbols[s];
       Pointers& p = pointers_[s];
       if (symbol(s).kind == SymbolKind::State) {
-        all_written &= a.data != nullptr || position_of(s) < 0;
+        all_written &= a.data != nullptr;
         continue;
       }
       p.row = a.data + r.lane.row * a.row_entries * size_;
@@ -240,7 +240,6 @@ class LaneTile {
           p.row = grown(rows_, static_cast<std::size_t>(s), std::max(chunk_, input_rows) * mixed(s) * lanes_);
           break;
         case SymbolKind::State:
-          if (position_of(s) < 0) break;  // read as an input under another name
           p.step = mixed(s) * lanes_ * size_;
           p.row = grown(rows_, static_cast<std::size_t>(s), chunk_ * mixed(s) * lanes_);
           p.old = gather_states<Number>(tile, s);

@@ -18,7 +18,7 @@ Forgetting probe(const StageData& data, StageKernels& kernels, double tolerance,
   const StageKernels::Carrying& carrying = kernels.transitions();
   // Places spread over all sequences, by rows.
   std::vector<Lane> approach, observe;
-  SegmentStates at = data.make_states(data.stage().lanes, kSegments);
+  SegmentStates at = data.make_states(data.stage().lanes.cell, kSegments);
   std::int32_t taken = 0;
   for (std::int64_t k = 0; k < kSegments; ++k) {
     const std::int64_t target = data.rows() * k / kSegments;

@@ -25,7 +25,7 @@ double ms_since(Clock::time_point start) {
 std::unique_ptr<Relaxation> Relaxation::make(const CellGraph& cell, const Structure& structure, int stage,
                                              const CompileOptions& options) {
   const auto start = Clock::now();
-  std::optional<RelaxedCell> relaxed = relax(cell, structure, stage);
+  std::optional<RelaxedCell> relaxed = relax(cell, structure, stage, options.derive);
   if (!relaxed) return nullptr;
   std::unique_ptr<Relaxation> result(
       new Relaxation(cell, structure.stages[stage].states, std::move(*relaxed), options));
@@ -54,9 +54,9 @@ void Relaxation::prepare() {
   compile(mixing_, relaxed_.mixing.cell);
   compile(fixed_, relaxed_.fixed.cell);
   compile(step_, relaxed_.step.cell);
-  const Jacobian jacobian = differentiate(relaxed_.cell);
-  structure_ = analyse(relaxed_.cell, jacobian);
-  inner_ = std::make_unique<Solver>(relaxed_.cell, structure_, options_);
+  const Jacobian jacobian = differentiate(relaxed_.relaxed.cell);
+  structure_ = analyse(relaxed_.relaxed.cell, jacobian);
+  inner_ = std::make_unique<Solver>(relaxed_.relaxed.cell, structure_, options_);
   compile_ms_ += ms_since(start);
 }
 
@@ -220,8 +220,8 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
     for (settled = false; k < most && !settled; ++k) {
       terms = mixing_->run(bound(arrays, relaxed_.mixing.sources, {}, {}, false), std::move(terms));
       SolveReport solved;
-      RunOutput next =
-          inner_->run(bound(arrays, relaxed_.sources, terms.outs, fixed.outs, true), inner, solved, std::move(last));
+      RunOutput next = inner_->run(bound(arrays, relaxed_.relaxed.sources, terms.outs, fixed.outs, true), inner, solved,
+                                   std::move(last));
       if (!inner_counted_) {
         inner_counted_ = true;
         compile_ms_ += solved.compile_ms;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "compiler/derive/relaxed_cell.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/plan/plan.h"
 #include "runtime/cpu/cpu_strategy.h"
 #include "runtime/cpu/solve.h"

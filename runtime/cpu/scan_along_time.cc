@@ -236,8 +236,8 @@ bool scans_along_time(const StageData& data, const TransitionCell& transitions) 
       data.states() != 1 || data.mixed(0) != 1 || transitions.position[0][0] < 0 || data.lanes().direction != 1)
     return false;
   const StageCells& stage = data.stage();
-  for (std::size_t s = 0; s < stage.lanes.symbols.size(); ++s) {
-    const Symbol& symbol = stage.lanes.symbols[s];
+  for (std::size_t s = 0; s < stage.lanes.cell.symbols.size(); ++s) {
+    const Symbol& symbol = stage.lanes.cell.symbols[s];
     const LaneArray& a = data.lanes().symbols[s];
     if (symbol.kind == SymbolKind::Param) continue;
     if (a.row_entries != 1 || a.mixed.size() != 1 || symbol.axes.empty() || symbol.axes.back() != stage.lane)

@@ -32,7 +32,7 @@ class Segments {
   SegmentStates& starts() { return starts_; }
   SegmentStates& ends() { return ends_; }
   SegmentStates states() const {
-    return data_.make_states(data_.stage().lanes, static_cast<std::int64_t>(list_.size()));
+    return data_.make_states(data_.stage().lanes.cell, static_cast<std::int64_t>(list_.size()));
   }
 
   std::int64_t entry(int state, std::int64_t segment, std::int64_t m, std::int64_t channel) const {

@@ -143,7 +143,7 @@ struct Solver::Impl {
   const StagedCell& stages() {
     if (staged) return *staged;
     const auto start = std::chrono::steady_clock::now();
-    staged.emplace(split_stages(cell, structure));
+    staged.emplace(split_stages(cell, structure, options.derive));
     compile_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
       kernels.push_back(std::make_unique<StageKernels>(staged->stages[k], structure.stages[k].scannable, arithmetic));
@@ -152,7 +152,7 @@ struct Solver::Impl {
     return *staged;
   }
 
-  const Program& stateless(std::optional<Program>& program, const StatelessCell& cell) {
+  const Program& stateless(std::optional<Program>& program, const DerivedCell& cell) {
     if (!program) {
       program.emplace(Program::compile(cell.cell, Structure{}, arithmetic));
       compile_ms += program->compile_ms();
@@ -247,7 +247,7 @@ struct Solver::Impl {
   // The run ----------------------------------------------------------------------------------------
 
   std::vector<Array> run_once(int k, const BoundRun& run, const RunArrays& arrays) {
-    const StatelessCell& c = stages().stages[k].once;
+    const DerivedCell& c = stages().stages[k].once;
     if (c.cell.outs.empty()) return {};
     BoundRun one = derived_run(cell, run, arrays, c.sources);
     one.offsets = {0, 1};
@@ -255,7 +255,7 @@ struct Solver::Impl {
   }
 
   std::vector<Array> run_before(int k, const BoundRun& run, const RunArrays& arrays) {
-    const StatelessCell& c = stages().stages[k].before;
+    const DerivedCell& c = stages().stages[k].before;
     if (c.cell.outs.empty()) return {};
     return stateless(before[k], c).run(derived_run(cell, run, arrays, c.sources)).outs;
   }

@@ -23,9 +23,8 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
   lanes_.rows = run_.offsets.back();
   lanes_.direction = run_.reverse ? -1 : 1;
   lanes_.sizes = run_.sizes;
-  for (std::size_t s = 0; s < stage.symbols.size(); ++s) {
-    const LaneSymbol& symbol = stage.symbols[s];
-    const ArraySource source = symbol.source;
+  for (std::size_t s = 0; s < stage.lanes.sources.size(); ++s) {
+    const ArraySource source = stage.lanes.sources[s];
     std::vector<AxisId> axes;
     const Array* array = nullptr;
     switch (source.kind) {
@@ -45,13 +44,12 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
         axes = stage.once.cell.outs[source.id].index;
         array = &once_[source.id];
         break;
-      case ArraySource::Kind::Mixing:
-      case ArraySource::Kind::Sum:
-        break;
+      default:
+        throw std::logic_error("stage data: lanes read no such array");
     }
-    LaneArray a = layout(axes, symbol.channel_of_place);
+    LaneArray a = layout(axes, stage.layouts[s].channel_of_place);
     a.data = bytes_of(*array);
-    if (stage.lanes.symbols[s].kind == SymbolKind::Param) a.row_entries = 0;
+    if (stage.lanes.cell.symbols[s].kind == SymbolKind::Param) a.row_entries = 0;
     lanes_.symbols.push_back(std::move(a));
   }
 }
@@ -60,7 +58,7 @@ std::int64_t StageData::length(AxisId axis) const { return run_.sizes.at(arrays_
 
 LaneArray StageData::layout(const std::vector<AxisId>& axes, const std::vector<int>& channel_of_place) const {
   // The cells of a stage have the axes of the whole cell, and the lanes are never without contents.
-  const Graph& g = stage_.lanes.graph;
+  const Graph& g = stage_.lanes.cell.graph;
   std::vector<std::int64_t> lengths, strides(axes.size());
   for (AxisId a : axes) lengths.push_back(run_.sizes.at(g.axis(a).extent_of));
   std::int64_t stride = 1;

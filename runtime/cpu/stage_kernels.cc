@@ -25,10 +25,15 @@ LaneKernel StageKernels::compile(const CellGraph& cell) {
   return kernel;
 }
 
+std::unique_ptr<StageKernels::Compiled> StageKernels::compiled(DerivedCell cell) {
+  LaneKernel kernel = compile(cell.cell);
+  return std::make_unique<Compiled>(Compiled{std::move(cell), std::move(kernel)});
+}
+
 const LaneKernel& StageKernels::step() {
   if (!step_) {
     const Clock clock(compile_ms_);
-    step_ = std::make_unique<LaneKernel>(compile(stage_.lanes));
+    step_ = std::make_unique<LaneKernel>(compile(stage_.lanes.cell));
   }
   return *step_;
 }
@@ -36,7 +41,7 @@ const LaneKernel& StageKernels::step() {
 const StageKernels::Carrying& StageKernels::transitions() {
   if (!transitions_) {
     const Clock clock(compile_ms_);
-    TransitionCell cell = with_transition(stage_.lanes, stage_.lane, scannable_);
+    TransitionCell cell = with_transition(stage_.lanes, stage_.lane, scannable_, options_.derive);
     LaneKernel kernel = compile(cell.cell);
     // Clip and Möbius maps are left alone: their numbers count by their ratios, however small.
     if (cell.kind == Scannable::Affine) kernel.flush_to_zero();
@@ -45,21 +50,19 @@ const StageKernels::Carrying& StageKernels::transitions() {
   return *transitions_;
 }
 
-const StageKernels::Newton& StageKernels::newton() {
+const StageKernels::Compiled& StageKernels::newton() {
   if (!newton_) {
     const Clock clock(compile_ms_);
-    NewtonCell cell = linearised(stage_.lanes, stage_.lane);
-    LaneKernel kernel = compile(cell.cell);
-    newton_ = std::make_unique<Newton>(Newton{std::move(cell), std::move(kernel)});
+    newton_ = compiled(linearised(stage_.lanes, stage_.lane, options_.derive));
   }
   return *newton_;
 }
 
 const StageKernels::Carrying& StageKernels::newton_transitions() {
   if (!newton_transitions_) {
-    const CellGraph& system = newton().cell.cell;
+    const DerivedCell& system = newton().cell;
     const Clock clock(compile_ms_);
-    TransitionCell cell = with_transition(system, stage_.lane, Scannable::Affine);
+    TransitionCell cell = with_transition(system, stage_.lane, Scannable::Affine, options_.derive);
     LaneKernel kernel = compile(cell.cell);
     kernel.flush_to_zero();
     newton_transitions_ = std::make_unique<Carrying>(Carrying{std::move(cell), std::move(kernel)});
@@ -67,22 +70,18 @@ const StageKernels::Carrying& StageKernels::newton_transitions() {
   return *newton_transitions_;
 }
 
-const StageKernels::Newton& StageKernels::guess() {
+const StageKernels::Compiled& StageKernels::guess() {
   if (!guess_) {
     const Clock clock(compile_ms_);
-    NewtonCell cell = evaluated(stage_.lanes);
-    LaneKernel kernel = compile(cell.cell);
-    guess_ = std::make_unique<Newton>(Newton{std::move(cell), std::move(kernel)});
+    guess_ = compiled(evaluated(stage_.lanes, options_.derive));
   }
   return *guess_;
 }
 
-const StageKernels::Residual& StageKernels::residual() {
+const StageKernels::Compiled& StageKernels::residual() {
   if (!residual_) {
     const Clock clock(compile_ms_);
-    ResidualCell cell = cellc::residual(stage_.lanes, stage_.lane);
-    LaneKernel kernel = compile(cell.cell);
-    residual_ = std::make_unique<Residual>(Residual{std::move(cell), std::move(kernel)});
+    residual_ = compiled(cellc::residual(stage_.lanes, stage_.lane, options_.derive));
   }
   return *residual_;
 }

@@ -2,9 +2,7 @@
 // The compiled cells of one stage; each is compiled when a strategy first requests it.
 #include <memory>
 
-#include "compiler/derive/newton_cell.h"
-#include "compiler/derive/stage_cells.h"
-#include "compiler/derive/transition_cell.h"
+#include "compiler/derive/pipeline.h"
 #include "runtime/cpu/lane_kernel.h"
 
 namespace cellc {
@@ -18,26 +16,23 @@ class StageKernels {
     TransitionCell cell;
     LaneKernel kernel;
   };
-  struct Newton {
-    NewtonCell cell;
-    LaneKernel kernel;
-  };
-  struct Residual {
-    ResidualCell cell;
+  struct Compiled {
+    DerivedCell cell;
     LaneKernel kernel;
   };
 
   const LaneKernel& step();       ///< the lane cell
   const Carrying& transitions();  ///< of the exact composition where the stage has one, else affine
-  const Newton& newton();
+  const Compiled& newton();
   const Carrying& newton_transitions();
-  const Newton& guess();
-  const Residual& residual();
+  const Compiled& guess();
+  const Compiled& residual();
   double compile_ms() const { return compile_ms_; }
   const std::vector<CacheState>& caches() const { return caches_; }
 
  private:
   LaneKernel compile(const CellGraph& cell);
+  std::unique_ptr<Compiled> compiled(DerivedCell cell);
 
   const StageCells& stage_;
   const Scannable scannable_;
@@ -46,8 +41,7 @@ class StageKernels {
   std::vector<CacheState> caches_;
   std::unique_ptr<LaneKernel> step_;
   std::unique_ptr<Carrying> transitions_, newton_transitions_;
-  std::unique_ptr<Newton> newton_, guess_;
-  std::unique_ptr<Residual> residual_;
+  std::unique_ptr<Compiled> newton_, guess_, residual_;
 };
 
 }  // namespace cellc

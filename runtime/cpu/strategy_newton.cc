@@ -44,9 +44,14 @@ class Newton {
  private:
   int states() const { return static_cast<int>(data_.states()); }
 
+  /// The array of a derived cell's symbol, by where it comes from.
+  static void put(const DerivedCell& derived, const ArraySource& source, LaneArray array, LaneData& arrays) {
+    arrays.symbols[derived.symbol_from(source)] = std::move(array);
+  }
+
   /// The first trajectory, f(0, x): a row of zeros is the state before every step.
   void guess() {
-    const StageKernels::Newton& guess = run_.kernels.guess();
+    const StageKernels::Compiled& guess = run_.kernels.guess();
     LaneData arrays = data_.extended(guess.cell.cell);
     std::vector<Array> zeros;
     for (int i = 0; i < states(); ++i) {
@@ -54,7 +59,7 @@ class Newton {
       zeros.push_back(Array(data_.dtype(), {a.row_entries}));
       a.data = static_cast<std::byte*>(zeros.back().data());
       a.row_entries = 0;
-      arrays.symbols[guess.cell.before[i]] = a;
+      put(guess.cell, {ArraySource::Kind::Guess, i}, a, arrays);
     }
     SegmentStates scratch = segments_.states();
     guess.kernel.run(arrays, segments_.lanes(segments_.all()), segments_.starts(), scratch, true, run_.threads);
@@ -86,15 +91,16 @@ class Newton {
 
   /// From the trajectory that stands to `other`, which then takes its place.
   void linearise_and_solve(std::vector<Array>& other) {
-    const StageKernels::Newton& newton = run_.kernels.newton();
+    const StageKernels::Compiled& newton = run_.kernels.newton();
     LaneData arrays = data_.extended(newton.cell.cell);
     for (int i = 0; i < states(); ++i) {
-      arrays.symbols[newton.cell.before[i]] = data_.as_input(i, data_.trajectory(i), true);
+      put(newton.cell, {ArraySource::Kind::Guess, i}, data_.as_input(i, data_.trajectory(i), true), arrays);
       arrays.symbols[i].data = static_cast<std::byte*>(other[i].data());
     }
     const StageKernels::Carrying& carrying = run_.kernels.newton_transitions();
     LaneData carried = data_.extended(carrying.cell.cell);
-    for (int i = 0; i < states(); ++i) carried.symbols[newton.cell.before[i]] = arrays.symbols[newton.cell.before[i]];
+    for (int i = 0; i < states(); ++i)
+      put(newton.cell, {ArraySource::Kind::Guess, i}, data_.as_input(i, data_.trajectory(i), true), carried);
     TransitionSweep<Number> transitions(sweep_, carrying, carried);
     if (transitions.advance(sweep_.all_chains(), 0).lanes > 0) transitions.observe(sweep_.all_chains());
     newton.kernel.run(arrays, segments_.lanes(segments_.all()), segments_.starts(), segments_.ends(), true,
@@ -108,16 +114,17 @@ class Newton {
 
   /// Every step's residual, for some lanes: states of the residual cell.
   SegmentStates measure(const std::vector<SegmentLane>& lanes) {
-    const StageKernels::Residual& residual = run_.kernels.residual();
+    const StageKernels::Compiled& residual = run_.kernels.residual();
     LaneData arrays = data_.extended(residual.cell.cell);
     // The cell's own states are read as inputs; what it carries is the residual and a count.
     for (int i = 0; i < states(); ++i) {
-      arrays.symbols[residual.cell.before[i]] = data_.as_input(i, data_.trajectory(i), true);
-      arrays.symbols[residual.cell.value[i]] = data_.as_input(i, data_.trajectory(i), false);
+      put(residual.cell, {ArraySource::Kind::Guess, i}, data_.as_input(i, data_.trajectory(i), true), arrays);
+      put(residual.cell, {ArraySource::Kind::Value, i}, data_.as_input(i, data_.trajectory(i), false), arrays);
     }
     Array tolerance(data_.dtype(), {});
     tolerance.set(0, run_.tolerance);
-    arrays.symbols[residual.cell.tolerance].data = static_cast<std::byte*>(tolerance.data());
+    arrays.symbols[residual.cell.symbol_from({ArraySource::Kind::Tolerance})].data =
+        static_cast<std::byte*>(tolerance.data());
     SegmentStates found = data_.make_states(residual.cell.cell, segments_.count());
     residual.kernel.run(arrays, segments_.lanes(lanes), found, found, false, run_.threads);
     return found;

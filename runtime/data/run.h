@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/derive/derive_hooks.h"
 #include "compiler/graph/graph.h"
 #include "runtime/data/array.h"
 
@@ -18,6 +19,7 @@ struct CompileOptions {
   /// so only then do the bits of a result follow from `cpu` alone.
   bool own_products = false;
   std::string cache_directory{};  ///< keeps compiled code between processes; empty: nothing is kept
+  DeriveHooks derive = {};        ///< told of what is derived of the cell; the code does not depend on it
 };
 
 /// Arrays of one run, all bound: shapes agree, defaults are filled in. Built by bind.h.

@@ -191,6 +191,35 @@ TEST_F(CommandUsage, AnInternalFaultLeavesADump) {
   }
 }
 
+// What is derived of a cell is verified before code is made of it, in a run as in a dump.
+TEST_F(CommandUsage, ADerivedCellThatIsNoGraphIsAnInternalFault) {
+  for (const char* derivation : {"stages", "transition", "newton", "guess", "residual"}) {
+    SCOPED_TRACE(derivation);
+    ProcessOptions options;
+    options.environment = {{"CELLC_FAULT", std::string("break:") + derivation}, {"TMPDIR", path("")}};
+    const std::vector<std::string> run = {"run",      example("01_para_gru.cell"),
+                                          "--random", "1",
+                                          "--dim",    "d=3",
+                                          "--length", "900",
+                                          "--solver", "newton",
+                                          "--device", "cpu",
+                                          "--out",    "an out"};
+    const std::vector<std::string> inspect = {"inspect", example("01_para_gru.cell"), "--stage", "derive"};
+    for (const auto& command : {run, inspect}) {
+      const Outcome outcome = cellc(command, options);
+      EXPECT_EQ(outcome.status, 5);
+      EXPECT_HAS(outcome.err, std::string("internal fault in stage 'derive ") + derivation + "'");
+      EXPECT_HAS(outcome.err, std::string("the derivation '") + derivation + "' of 'para_gru' went wrong");
+      EXPECT_HAS(outcome.err, "unknown node");
+      EXPECT_TRUE(listing("an out").empty());
+    }
+    options.environment = {{"CELLC_FAULT", std::string("derive ") + derivation}, {"TMPDIR", path("")}};
+    const Outcome outcome = cellc(run, options);
+    EXPECT_EQ(outcome.status, 5);
+    EXPECT_HAS(outcome.err, std::string("internal fault in stage 'derive ") + derivation + "': fault asked for");
+  }
+}
+
 // A crash is told as any other fault, and by JSON where that is asked for; it leaves no files.
 TEST_F(CommandUsage, ACrashLeavesADump) {
   for (const char* stage : {"parse", "run", "write"}) {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/derive/newton_cell.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/diagnostic.h"
@@ -41,7 +41,7 @@ void emit_all(const SourceText& source, const File& file, const Cell& tree, cons
     const std::string label = fmt::format("{}: {}, stage {}", source.path(), tree.name, k + 1);
     const auto begin = [&](const char* what, const CellGraph& derived) {
       return Emitted{
-          label + ", " + what, derived, stage.lane, sizes_to_show(stage.lanes, stage.lane), ranges, {}, {}, -1};
+          label + ", " + what, derived, stage.lane, sizes_to_show(stage.lanes.cell, stage.lane), ranges, {}, {}, -1};
     };
     const auto add = [&](const char* what, const CellGraph& derived) {
       Emitted e = begin(what, derived);
@@ -58,11 +58,11 @@ void emit_all(const SourceText& source, const File& file, const Cell& tree, cons
       e.code = emit_cuda_step_with_transition(transitions, e.lane, options);
       all.push_back(std::move(e));
     };
-    const int step = add("step", stage.lanes);
+    const int step = add("step", stage.lanes.cell);
     add_carried("carried", with_transition(stage.lanes, stage.lane, cell.structure.stages[k].scannable), step);
-    const NewtonCell newton = linearised(stage.lanes, stage.lane);
+    const DerivedCell newton = linearised(stage.lanes, stage.lane);
     const int linear = add("newton", newton.cell);
-    add_carried("newton carried", with_transition(newton.cell, stage.lane, Scannable::Affine), linear);
+    add_carried("newton carried", with_transition(newton, stage.lane, Scannable::Affine), linear);
     add("guess", evaluated(stage.lanes).cell);
     add("residual", residual(stage.lanes, stage.lane).cell);
   }

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 
+#include "compiler/derive/pipeline.h"
 #include "tests/engines/cuda_lane_code.h"
 #include "tests/oracle/functions.h"
 #include "tests/oracle/known_values.h"
@@ -49,7 +50,7 @@ void compare_functions(const Rows& by_function, double tolerance) {
     const File file = oracle::parse_or_throw(source);
     const Lowered cell = lowered(source, file, file.cells.at(0));
     const StagedCell staged = split_stages(cell.cell, cell.structure);
-    Emitted e{f, staged.stages.at(0).lanes, staged.stages.at(0).lane, {}, {}, {}, {}, -1};
+    Emitted e{f, staged.stages.at(0).lanes.cell, staged.stages.at(0).lane, {}, {}, {}, {}, -1};
     e.code = emit_cuda_lane(e.cell, e.lane, options_for(cell, source, e, storage));
     all.push_back(std::move(e));
     functions.push_back(f);

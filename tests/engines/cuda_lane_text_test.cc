@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "compiler/derive/pipeline.h"
 #include "tests/engines/cuda_lane_code.h"
 
 namespace cellc {
@@ -107,10 +108,10 @@ TEST(CudaLane, RefusesWhatIsTooLong) {
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);
   const StageCells& stage = staged.stages.at(0);
-  EXPECT_THROW(emit_cuda_lane(stage.lanes, stage.lane, {}), ScalarizedTooLong);
+  EXPECT_THROW(emit_cuda_lane(stage.lanes.cell, stage.lane, {}), ScalarizedTooLong);
   CudaLaneOptions options;
   options.limit = 64 * 64 * 2 + 64;
-  EXPECT_EQ(emit_cuda_lane(stage.lanes, stage.lane, options).operations, 64 * 64 * 2 + 64);
+  EXPECT_EQ(emit_cuda_lane(stage.lanes.cell, stage.lane, options).operations, 64 * 64 * 2 + 64);
 }
 
 TEST(CudaLane, ALengthThatIsMissingIsNamed) {
@@ -119,7 +120,7 @@ TEST(CudaLane, ALengthThatIsMissingIsNamed) {
   const Lowered cell = lowered(source, file, file.cells.at(0));
   const StagedCell staged = split_stages(cell.cell, cell.structure);
   try {
-    emit_cuda_lane(staged.stages.at(0).lanes, staged.stages.at(0).lane, {});
+    emit_cuda_lane(staged.stages.at(0).lanes.cell, staged.stages.at(0).lane, {});
     FAIL();
   } catch (const std::invalid_argument& e) {
     EXPECT_NE(std::string(e.what()).find("axis 'k'"), std::string::npos) << e.what();

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 #include "compiler/graph/operator_value.h"
 #include "runtime/cpu/engine.h"
@@ -143,7 +144,7 @@ TYPED_TEST(EmittedRow, OfCuda) {
     const File file = oracle::parse_or_throw(source);
     const Lowered cell = lowered(source, file, file.cells.at(0));
     const StagedCell staged = split_stages(cell.cell, cell.structure);
-    Emitted e{op_name(row.op), staged.stages.at(0).lanes, staged.stages.at(0).lane, {}, {}, {}, {}, -1};
+    Emitted e{op_name(row.op), staged.stages.at(0).lanes.cell, staged.stages.at(0).lane, {}, {}, {}, {}, -1};
     e.code = emit_cuda_lane(e.cell, e.lane, options_for(cell, source, e, storage));
     all.push_back(std::move(e));
   }

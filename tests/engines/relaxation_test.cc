@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "compiler/derive/relaxed_cell.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
@@ -249,8 +249,8 @@ TEST(Relaxation, LeavesALinearScanOfAnLstm) {
   ASSERT_TRUE(relaxed);
   EXPECT_EQ(relaxed->mixing.cell.outs.size(), 4u);  // U_i h, U_f h, U_g h, U_o h
   EXPECT_EQ(relaxed->fixed.cell.outs.size(), 4u);   // W x
-  const Jacobian jacobian = differentiate(relaxed->cell);
-  const Structure structure = analyse(relaxed->cell, jacobian);
+  const Jacobian jacobian = differentiate(relaxed->relaxed.cell);
+  const Structure structure = analyse(relaxed->relaxed.cell, jacobian);
   EXPECT_TRUE(structure.linear);
   for (const Stage& stage : structure.stages) EXPECT_EQ(stage.kind, StructureClass::Diagonal);
 }

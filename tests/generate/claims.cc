@@ -166,10 +166,10 @@ class Checker {
           const auto place = [&](int u) {
             return std::find(stage.states.begin(), stage.states.end(), u) - stage.states.begin();
           };
-          const char letter = stage.mask.at(place(row)).at(place(column));
-          if (letter == '0')
+          const Coupling coupling = stage.mask.at(place(row)).at(place(column));
+          if (coupling == Coupling::None)
             return wrong(fmt::format("mask: {}' moves with {}, claimed zero", name(row), name(column)));
-          if (letter == 'd' && !agree(row, i, column, j, nullptr))
+          if (coupling == Coupling::Diagonal && !agree(row, i, column, j, nullptr))
             return wrong(fmt::format("mask: entry {} of {}' moves with entry {} of {}, claimed diagonal", i, name(row),
                                      j, name(column)));
         }

@@ -11,10 +11,6 @@ namespace cellc {
 /// The cells that a cell is cut into.
 std::string print_lanes(const CellGraph& cell, const Structure& structure);
 
-/// The cells that strategies run in a stage's place, and the whole step: transitions, Newton's system, its guess,
-/// residuals, relaxation.
-std::string print_strategy_cells(const CellGraph& cell, const Structure& structure);
-
 /// The lane cells with every axis but the lane written out.
 std::string print_scalars(const CellGraph& cell, const Structure& structure);
 

@@ -1,6 +1,6 @@
 // Golden files: one text file a case, one folder a stage.
 //
-//   # stage: graph                 tree | graph | jacobian | structure | plan | lanes | derived | scalars | llvm |
+//   # stage: graph                 tree | graph | jacobian | structure | plan | lanes | derive | scalars | llvm |
 //                                  cuda | nests | inspect | latex
 //   # cell: NAME                   where the file has several cells
 //   the cells
@@ -21,6 +21,7 @@
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/lower.h"
 #include "compiler/inspect.h"
 #include "compiler/plan/plan.h"
@@ -89,10 +90,10 @@ std::string dump(const Case& c, const std::string& path) {
   if (c.stage == "latex") return inspect_latex(cell, jacobian, structure);
   if (c.stage == "plan") return print_plan(cell, make_plan(cell, structure));
   if (c.stage == "lanes") return print_lanes(cell, structure);
-  if (c.stage == "derived") return print_strategy_cells(cell, structure);
   if (c.stage == "scalars") return print_scalars(cell, structure);
   if (c.stage == "llvm") return print_llvm(cell, structure);
   if (c.stage == "nests") return print_nests(cell, structure, source);
+  if (c.stage == "derive") return print_derived(cell, derive(cell, structure));
   if (c.stage == "cuda") return print_cuda(cell, split_stages(cell, structure), structure, source, Storage::F32);
   return "unknown stage '" + c.stage + "'\n";
 }
@@ -136,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Golden, testing::ValuesIn(cases()), [](const aut
 TEST(GoldenFolder, EveryStageHasCases) {
   const std::vector<std::string> all = cases();
   if (std::getenv("CELLC_GOLDEN")) GTEST_SKIP() << "filtered";
-  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derived", "llvm", "cuda"})
+  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derive", "llvm", "cuda"})
     EXPECT_GE(std::count_if(all.begin(), all.end(),
                             [&](const std::string& p) { return p.starts_with(std::string(stage) + "/"); }),
               10)

@@ -1,8 +1,6 @@
 // Sums of new states that lanes make as they walk (compiler/derive/fused_reductions.h, sums.cuh): which they are, and
 // what comes of them, beside the oracle. Sums along 2 to 32 lanes of a warp, along several warps, and along numbers
 // that lanes cannot sum.
-#include "compiler/derive/fused_reductions.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -10,8 +8,8 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
-#include "compiler/graph/verify.h"
 #include "runtime/data/bind.h"
 #include "tests/gpu/call_setting.h"
 #include "tests/gpu/strategy_matrix.h"
@@ -203,7 +201,7 @@ TEST(FusedReductionsOfASolver, OutliveARunWithoutMemory) {
   EXPECT_GT(ways[11], 1);
 }
 
-/// Sums of a cell's stages, and along how many channels. What is derived has to be what graphs are.
+/// Sums of a cell's stages, and along how many channels.
 std::string sums_of(const std::string& text) {
   std::string all;
   const AnalysedCell cell = analyse_text(SourceText("c.cell", text));
@@ -211,12 +209,9 @@ std::string sums_of(const std::string& text) {
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
     const auto summed = fuse_reductions(staged, static_cast<int>(k));
     if (summed) {
-      for (const CellGraph* g : {&summed->stage.lanes, &summed->stage.before.cell, &summed->stage.once.cell})
-        verify(*g);
       std::vector<PartialSum> made;
       for (const NodeId sum : summed->sums) made.push_back({sum, 3});
-      const StatelessCell after = with_reduced_outs(staged.after, made);
-      verify(after.cell);
+      const DerivedCell after = with_reduced_outs(staged.after, made);
       EXPECT_EQ(std::count_if(after.sources.begin(), after.sources.end(),
                               [](const ArraySource& s) { return s.kind == ArraySource::Kind::Sum; }),
                 static_cast<std::ptrdiff_t>(3 * made.size()));

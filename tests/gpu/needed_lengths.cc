@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 
 namespace cellc {
 

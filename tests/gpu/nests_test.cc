@@ -9,7 +9,7 @@
 
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/lower.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "runtime/evaluate/reference.h"
@@ -103,7 +103,7 @@ TEST_P(StatelessNests, AgreesWithReference) {
     const StagedCell staged = split_stages(graph, structure);
     const oracle::Cell cell(example_->tree, tree.name);
     oracle::Random random(92);
-    const auto check = [&](const StatelessCell& stateless, const char* what) {
+    const auto check = [&](const DerivedCell& stateless, const char* what) {
       if (stateless.cell.outs.empty()) return;
       ++cells;
       SCOPED_TRACE(what);

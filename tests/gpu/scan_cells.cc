@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
 #include "tests/gpu/fixtures.h"
@@ -34,16 +34,16 @@ ScanCell emitted(
   const StageCells& stage = staged.stages[0];
   CudaLaneOptions options;
   options.storage = storage;
-  options.sizes = sizes_to_show(stage.lanes, stage.lane);
-  const CudaLaneCode own = emit_cuda_lane(stage.lanes, stage.lane, options);
+  options.sizes = sizes_to_show(stage.lanes.cell, stage.lane);
+  const CudaLaneCode own = emit_cuda_lane(stage.lanes.cell, stage.lane, options);
   const TransitionCell transitions = with_transition(stage.lanes, stage.lane, kind);
   options.name = "StepWithTransition";
   ScanCell cell;
   cell.text = own.text + emit_cuda_step_with_transition(transitions, stage.lane, options).text;
   cell.states = static_cast<int>(own.states.size());
-  cell.arrays = static_cast<int>(stage.lanes.symbols.size());
+  cell.arrays = static_cast<int>(stage.lanes.cell.symbols.size());
   const auto name = [&](const SymbolEntry& e) {
-    const std::string& symbol = stage.lanes.symbols[e.symbol].name;
+    const std::string& symbol = stage.lanes.cell.symbols[e.symbol].name;
     return e.entry ? fmt::format("{}{}", symbol, e.entry) : symbol;
   };
   std::vector<std::string> state_names, input_names;

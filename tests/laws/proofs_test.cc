@@ -45,7 +45,7 @@ TEST(Proofs, AnOuterProductWithinABranchIsOne) {
                             "where(u > 0, a*log(1 + sum[d](h^2)), 0)", "clip(a*mean[d](exp(h)), -1, 1)"}) {
     const Structure structure =
         proved("d", fmt::format("  state h[d]\n  input u[d]\n  param a[d]\n  h' = 0.5*h + {}\n", value));
-    EXPECT_EQ(structure.stages.at(0).rank, "1") << value;
+    EXPECT_EQ(structure.stages.at(0).rank->text, "1") << value;
   }
 }
 

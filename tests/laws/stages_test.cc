@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 
 namespace cellc {
@@ -74,8 +74,8 @@ TEST(Stages, AreCutIntoCellsOfTheirOwnSize) {
     const StagedCell staged = split_stages(chain.cell, chain.structure);
     ASSERT_EQ(staged.stages.size(), 100u);
     for (const StageCells& s : staged.stages) {
-      EXPECT_LE(s.lanes.graph.size(), 6u) << step;
-      EXPECT_EQ(s.lanes.symbols.size(), 2u) << step;
+      EXPECT_LE(s.lanes.cell.graph.size(), 6u) << step;
+      EXPECT_EQ(s.lanes.cell.symbols.size(), 2u) << step;
       EXPECT_EQ(s.before.cell.graph.size() + s.once.cell.graph.size(), 0u) << step;
     }
     EXPECT_EQ(staged.after.cell.graph.size(), 0u) << step;
@@ -83,7 +83,7 @@ TEST(Stages, AreCutIntoCellsOfTheirOwnSize) {
   }
 }
 
-std::string outs_of(const StatelessCell& cell) {
+std::string outs_of(const DerivedCell& cell) {
   std::string all;
   for (const Out& o : cell.cell.outs) {
     all += all.empty() ? "" : ", ";

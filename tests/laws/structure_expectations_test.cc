@@ -82,9 +82,9 @@ TEST_P(Expectation, IsWhatIsProved) {
     EXPECT_EQ(join(stages, ","), wanted("stages"));
     EXPECT_EQ(axes_text(*cell, widest.channel_axes), wanted("lanes"));
     if (const std::string mask = wanted("mask"); !mask.empty()) {
-      EXPECT_EQ("[" + join(widest.mask, ";") + "]", mask);
+      EXPECT_EQ("[" + join(mask_text(widest.mask), ";") + "]", mask);
     }
-    EXPECT_EQ(widest.rank.value_or(""), wanted("rank"));
+    EXPECT_EQ(widest.rank ? widest.rank->text : "", wanted("rank"));
     if (const std::string invariant = wanted("time_invariant"); !invariant.empty()) {
       for (const Stage& s : structure.stages) {
         if (invariant == "true") {

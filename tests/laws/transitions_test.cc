@@ -4,8 +4,7 @@
 #include <algorithm>
 
 #include "compiler/analysis/jacobian.h"
-#include "compiler/derive/stage_cells.h"
-#include "compiler/derive/transition_cell.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/lower.h"
 #include "tests/oracle/examples.h"
 

@@ -86,7 +86,7 @@ TEST(Check, AWrongBlockIsNoticed) {
 TEST(Check, AFalseMaskOrClassIsNoticed) {
   AnalysedCell d = derive(kGru);
   ASSERT_EQ(d.structure.stages.size(), 1u);
-  d.structure.stages[0].mask = {"d0", "dd"};
+  d.structure.stages[0].mask = {{Coupling::Diagonal, Coupling::None}, {Coupling::Diagonal, Coupling::Diagonal}};
   EXPECT_NE(failures(d).find("has the mask"), std::string::npos);
   d = derive(kGru);
   d.structure.stages[0].linear = true;
@@ -105,7 +105,7 @@ TEST(Check, FalseLanesAndRanksAreNoticed) {
 
   d = derive(mixing);
   d.structure.stages[0].kind = StructureClass::DiagonalPlusLowRank;
-  d.structure.stages[0].rank = "1";
+  d.structure.stages[0].rank = size_expression(1);
   EXPECT_NE(failures(d).find("is diagonal plus rank 1"), std::string::npos);
 
   const char* delta = "cell c[v, k] {\n  state S[v,k]\n  input key[k], w[k]\n  S' = S*w - (S@key)*key\n}\n";

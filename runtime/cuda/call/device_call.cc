@@ -7,8 +7,9 @@
 #include <optional>
 #include <set>
 
-#include "compiler/analysis/structure_rules.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/evaluate.h"
+#include "compiler/graph/graph_walk.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/launch/strided_copy.h"
@@ -68,7 +69,8 @@ struct DeviceCall::Impl {
   std::vector<Field> fields;
   std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
   GpuBuffer offsets;
-  CellGraph defaults;  ///< outs: what stands for params and starts that follow from params
+  std::vector<int> computed;  ///< symbols whose start or default follows from params
+  DerivedCell defaults;       ///< and what computes them
   std::optional<NestProgram> defaults_program;
   std::vector<GpuBuffer> defaults_made;
   GpuBuffer one_row;  ///< offsets {0, 1}
@@ -88,8 +90,7 @@ struct DeviceCall::Impl {
         layout(call_layout(cell)),
         sizes(sizes_of(cell, shape)),
         solver(gpu, cell, structure, dtype, source),
-        moves(gpu, dtype),
-        defaults(cell) {
+        moves(gpu, dtype) {
     each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
       if (entry >= sizes.at(header))
         throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
@@ -119,11 +120,10 @@ struct DeviceCall::Impl {
     solver.prepare(run, solve);
     offsets = GpuBuffer(gpu, run.offsets.size() * 8);
     gpu.copy_in(offsets.address(), run.offsets.data(), run.offsets.size() * 8, 0);
-    defaults.outs.clear();
-    defaults.updates.clear();
     for (const CallField& field : layout.fields) fields.push_back(made(field));
     companions.resize(cell.updates.size());
-    defaults_made.resize(defaults.outs.size());
+    defaults = defaults_of(cell, computed, Role::Defaults);
+    defaults_made.resize(computed.size());
     std::vector<CallArray> all(fields.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i].data = kSomewhere * (i + 1);
     run_form(all, 0, kSomewhere);
@@ -166,8 +166,8 @@ struct DeviceCall::Impl {
     std::set<int> all;
     for (std::size_t s = 0; s < cell.symbols.size(); ++s) all.insert(static_cast<int>(s));
     if (depends_on(cell.graph, symbol.initial, all)) {
-      f.computed = static_cast<int>(defaults.outs.size());
-      defaults.outs.push_back({symbol.name, symbol.index, symbol.initial, symbol.span});
+      f.computed = static_cast<int>(computed.size());
+      computed.push_back(f.field.id);
       return;
     }
     Environment environment;
@@ -319,7 +319,7 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < fields.size(); ++i) wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
     if (!wanted) return;
     if (!defaults_program) {
-      defaults_program.emplace(NestProgram::compile(gpu, defaults, Structure{}, arithmetic, {}));
+      defaults_program.emplace(NestProgram::compile(gpu, defaults.cell, Structure{}, arithmetic, {}));
       compile_ms += defaults_program->compile_ms();
       one_row = GpuBuffer(gpu, 16);
       const std::int64_t offsets[] = {0, 1};
@@ -329,10 +329,9 @@ struct DeviceCall::Impl {
     run.sizes = sizes;
     run.offsets = {0, 1};
     run.device_offsets = one_row.address();
-    for (const Symbol& symbol : defaults.symbols) {
-      const auto s = static_cast<std::size_t>(&symbol - defaults.symbols.data());
+    for (const ArraySource& source : defaults.sources) {
       NestArray array;
-      array.data = symbol.kind == SymbolKind::Input ? one_row.address() : places.values[s];  // inputs are read by none
+      array.data = places.values[static_cast<std::size_t>(source.id)];
       array.history = one_row.address();
       run.symbols.push_back(array);
     }

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/run_arrays.h"
@@ -28,6 +28,7 @@ struct CudaSolver::Impl {
   const Structure& structure;
   const Dtype dtype, arithmetic;
   const SourceText* source;
+  const DeriveHooks derive;
   std::optional<StagedCell> staged;
   std::vector<std::unique_ptr<StageProgram>> stages;
   std::vector<std::optional<FusedStage>> summed;       ///< by stage, where it has sums in its lanes
@@ -46,7 +47,7 @@ struct CudaSolver::Impl {
   ExecutionPlan execution;            ///< of the run that is on the device
   using SumParts = std::vector<int>;  ///< by stage: of each sum that its lanes make; 0: they make none
   struct AfterSums {
-    StatelessCell cell;  ///< what is left of `after` then
+    DerivedCell cell;  ///< what is left of `after` then
     std::optional<NestProgram> program;
   };
   std::map<SumParts, AfterSums> after_summing;  ///< never dropped by another plan: its kernels may still run
@@ -55,27 +56,29 @@ struct CudaSolver::Impl {
   bool on_device = false;  ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
 
-  Impl(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source)
+  Impl(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
+       const DeriveHooks& derive)
       : gpu(gpu),
         cell(cell),
         structure(structure),
         dtype(dtype),
         arithmetic(arithmetic_of(dtype)),
         source(source),
+        derive(derive),
         arrays(gpu, cell, arithmetic) {}
 
   // Made on demand -----------------------------------------------------------------------------------
 
   const StagedCell& stages_of_cell() {
     if (staged) return *staged;
-    staged.emplace(split_stages(cell, structure));
+    staged.emplace(split_stages(cell, structure, derive));
     before.resize(staged->stages.size());
     once.resize(staged->stages.size());
     before_summing.resize(staged->stages.size());
     once_summing.resize(staged->stages.size());
     observed.resize(staged->stages.size());
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
-      summed.push_back(fuse_reductions(*staged, static_cast<int>(k)));
+      summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive));
     return *staged;
   }
 
@@ -88,10 +91,11 @@ struct CudaSolver::Impl {
     summing.clear();
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const Scannable scannable = structure.stages[k].scannable;
-      stages.push_back(std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source));
-      summing.push_back(summed[k]
-                            ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source)
-                            : nullptr);
+      stages.push_back(
+          std::make_unique<StageProgram>(gpu, cell, staged->stages[k], scannable, storage, source, derive));
+      summing.push_back(
+          summed[k] ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source, derive)
+                    : nullptr);
     }
     after.reset();
     after_summing.clear();
@@ -171,8 +175,8 @@ struct CudaSolver::Impl {
       const StageCells& s = lanes_of(k, sums(k));
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
       if (own && execution.stages[k].plan.strategy != Strategy::Sequential) return false;
-      for (const LaneSymbol& symbol : s.symbols)
-        if (!own && symbol.source.kind == ArraySource::Kind::Trajectory && symbol.source.id == update) return false;
+      for (const ArraySource& source : s.lanes.sources)
+        if (!own && source == ArraySource{ArraySource::Kind::Trajectory, update}) return false;
     }
     return true;
   }
@@ -210,7 +214,8 @@ struct CudaSolver::Impl {
       for (std::size_t i = 0; execution.sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)
         made.push_back({summed[k]->sums[i], execution.sum_parts[k]});
     if (!made.empty() && !after_summing.contains(execution.sum_parts))
-      after_summing.emplace(execution.sum_parts, AfterSums{with_reduced_outs(staged->after, made), std::nullopt});
+      after_summing.emplace(execution.sum_parts,
+                            AfterSums{with_reduced_outs(staged->after, made, derive), std::nullopt});
     return !std::equal(execution.stages.begin(), execution.stages.end(), before.begin(), before.end(),
                        [](const CudaPlan& a, const CudaPlan& b) {
                          return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment &&
@@ -234,7 +239,7 @@ struct CudaSolver::Impl {
     return fuse_reductions ? summed[k]->stage : staged->stages[k];
   }
   StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
-  const StatelessCell& after_cell() const {
+  const DerivedCell& after_cell() const {
     return sums_in_lanes() ? after_summing.at(execution.sum_parts).cell : staged->after;
   }
 
@@ -382,7 +387,7 @@ struct CudaSolver::Impl {
   /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
   /// the whole step, in which a later stage may amplify what an earlier one left.
   void check_whole_steps(SolveReport& report, GpuStream stream) {
-    const StatelessCell& c = staged->step;
+    const DerivedCell& c = staged->step;
     step_arrays.resize(c.cell.outs.size());
     NestRun r = arrays.rows_run(c.sources, -1);
     for (std::size_t o = 0; o < step_arrays.size(); ++o) {
@@ -402,8 +407,8 @@ struct CudaSolver::Impl {
 };
 
 CudaSolver::CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
-                       const SourceText* source)
-    : impl_(std::make_unique<Impl>(gpu, cell, structure, dtype, source)) {}
+                       const SourceText* source, const DeriveHooks& derive)
+    : impl_(std::make_unique<Impl>(gpu, cell, structure, dtype, source, derive)) {}
 CudaSolver::~CudaSolver() = default;
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 

@@ -18,7 +18,7 @@ class CudaSolver {
  public:
   /// `cell`, `structure` and `source` (null: no #line) must outlive it. Compiles nothing yet.
   CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
-             const SourceText* source = nullptr);
+             const SourceText* source = nullptr, const DeriveHooks& derive = {});
   ~CudaSolver();
   CudaSolver(CudaSolver&&) noexcept;
 

@@ -6,6 +6,7 @@
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
 #include "kernels-templates/host/host_nests.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
+// clang-format on
 
 namespace cellc {
 

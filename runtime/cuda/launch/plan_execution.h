@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
-#include "compiler/derive/fused_reductions.h"
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/array.h"

@@ -194,8 +194,8 @@ NestRun CudaRunArrays::rows_run(const std::vector<ArraySource>& sources, int k) 
       case ArraySource::Kind::Sum:
         a.data = parts_[s.id];
         break;
-      case ArraySource::Kind::Mixing:
-        break;
+      default:
+        throw std::logic_error("cuda: no such array on a device");
     }
     r.symbols.push_back(a);
   }
@@ -215,7 +215,7 @@ NestRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
   return r;
 }
 
-NestRun CudaRunArrays::after_run(const StatelessCell& after) const {
+NestRun CudaRunArrays::after_run(const DerivedCell& after) const {
   NestRun r = rows_run(after.sources, -1);
   for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
   return r;
@@ -244,9 +244,9 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
   run.uniform = uniform;
   run.offsets = uniform ? 0 : offsets_.address();
   run.reverse = bound.reverse;
-  for (const LaneSymbol& symbol : stage.symbols) {
-    const int id = symbol.source.id;
-    switch (symbol.source.kind) {
+  for (const ArraySource& source : stage.lanes.sources) {
+    const int id = source.id;
+    switch (source.kind) {
       case ArraySource::Kind::Symbol:
         run.symbols.push_back(device_array(value_of(id), cell.symbols[id].axes));
         if (cell.symbols[id].kind == SymbolKind::Input) put_rows(run.symbols.back(), input_rows_of(id));
@@ -265,8 +265,8 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
         run.symbols.push_back(device_array(sums_[k][id].address(), stage.sums[id]));
         run.part = rows * run.symbols.back().row;
         break;
-      case ArraySource::Kind::Mixing:
-        break;
+      default:
+        throw std::logic_error("cuda: no such array on a device");
     }
   }
   for (const int u : stage.states) {

@@ -58,7 +58,7 @@ struct CudaRunArrays {
   NestRun rows_run(const std::vector<ArraySource>& sources, int k) const;
   NestRun once_run(const StageCells& stage, int k) const;
   NestRun before_run(const StageCells& stage, int k) const;
-  NestRun after_run(const StatelessCell& after) const;
+  NestRun after_run(const DerivedCell& after) const;
   StageRun stage_run(const StageCells& stage, int k) const;
 
   // And back.

@@ -43,8 +43,14 @@ struct StageProgram::Described {
 };
 
 StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
-                           const SourceText* source)
-    : gpu_(gpu), cell_(cell), stage_(stage), scannable_(scannable), storage_(storage), source_(source) {}
+                           const SourceText* source, DeriveHooks derive)
+    : gpu_(gpu),
+      cell_(cell),
+      stage_(stage),
+      scannable_(scannable),
+      storage_(storage),
+      source_(source),
+      derive_(std::move(derive)) {}
 
 StageProgram::~StageProgram() = default;
 
@@ -71,9 +77,9 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
   // Lengths along channels are read at run time, unless the step itself mentions them (size[d]).
   std::map<AxisId, std::int64_t> key = sizes;
   std::set<AxisId> mentioned;
-  for (NodeId id = 0; id < stage_.lanes.graph.size(); ++id) {
-    const Node& n = stage_.lanes.graph[id];
-    if (n.op == Op::Size) mentioned.insert(stage_.lanes.graph.axis(n.index[0].axis).extent_of);
+  for (NodeId id = 0; id < stage_.lanes.cell.graph.size(); ++id) {
+    const Node& n = stage_.lanes.cell.graph[id];
+    if (n.op == Op::Size) mentioned.insert(stage_.lanes.cell.graph.axis(n.index[0].axis).extent_of);
   }
   for (const AxisId a : stage_.channels)
     if (!mentioned.contains(cell_.graph.axis(a).extent_of)) key.erase(cell_.graph.axis(a).extent_of);
@@ -91,12 +97,12 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
     if (entries > kLargestBlock)
       made->refusal = fmt::format("{} coupled entries are too many for one thread", entries);
     else
-      made->step = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+      made->step = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
     if (!made->refusal && entries <= kLargestTransition && stage_.sums.empty()) {
       options.name = "StepWithTransition";
       try {
         made->step_with_transition = emit_cuda_step_with_transition(
-            with_transition(stage_.lanes, stage_.lane, scannable_), stage_.lane, options);
+            with_transition(stage_.lanes, stage_.lane, scannable_, derive_), stage_.lane, options);
         made->has_transition = true;
       } catch (const ScalarizedTooLong&) {
       }
@@ -107,7 +113,7 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
   if (!made->refusal && !made->has_transition) {
     // Without transitions, a segment's start is taken to be forgotten.
     options.name = "StepWithTransition";
-    made->step_with_transition = emit_cuda_lane(stage_.lanes, stage_.lane, options);
+    made->step_with_transition = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
     made->step_with_transition.text += R"(
 struct TransitionRule {
   enum Kind { Affine, Clip, Moebius };
@@ -297,10 +303,10 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   run.sizes = sizes;
   run.sequences = 1;
   run.length = steps;
-  for (const LaneSymbol& symbol : stage_.symbols) {
+  for (const ArraySource& source : stage_.lanes.sources) {
     DeviceArray array;
     array.row = 1;
-    for (const AxisId a : axes_of_source(cell_, stage_, symbol.source))
+    for (const AxisId a : axes_of_source(cell_, stage_, source))
       array.lengths.push_back(sizes.at(cell_.graph.axis(a).extent_of)), array.row *= array.lengths.back();
     array.batch = array.row * steps;
     run.symbols.push_back(std::move(array));

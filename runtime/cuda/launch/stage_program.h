@@ -10,7 +10,7 @@
 
 #include "compiler/analysis/structure.h"
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
-#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/pipeline.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/stage_tables.h"
 #include "runtime/data/array.h"
@@ -82,7 +82,7 @@ class StageProgram {
  public:
   /// `stage` and `cell` must outlive it. Compiles nothing yet.
   StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
-               const SourceText* source);
+               const SourceText* source, DeriveHooks derive = {});
   ~StageProgram();
 
   /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
@@ -151,6 +151,7 @@ class StageProgram {
   const Scannable scannable_;
   const Dtype storage_;
   const SourceText* source_;
+  const DeriveHooks derive_;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair

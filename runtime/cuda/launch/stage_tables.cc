@@ -58,7 +58,7 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
       return stage.once.cell.outs[source.id].index;
     case ArraySource::Kind::Sum:
       return stage.sums[source.id];
-    case ArraySource::Kind::Mixing:
+    default:
       break;
   }
   throw std::logic_error("stage tables: no such array on a device");
@@ -69,20 +69,20 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   StageTables t;
   for (const AxisId a : stage.channels) t.channel_axes.push_back(number_of_axis(cell, a));
   t.places.push_back(0);
-  for (std::size_t s = 0; s < stage.symbols.size(); ++s) {
-    const std::vector<AxisId>& axes = axes_of_source(cell, stage, stage.symbols[s].source);
+  for (std::size_t s = 0; s < stage.lanes.sources.size(); ++s) {
+    const std::vector<AxisId>& axes = axes_of_source(cell, stage, stage.lanes.sources[s]);
     for (std::size_t p = 0; p < axes.size(); ++p) {
-      t.place_channel.push_back(stage.symbols[s].channel_of_place[p]);
+      t.place_channel.push_back(stage.layouts[s].channel_of_place[p]);
       t.place_axis.push_back(number_of_axis(cell, axes[p]));
     }
     t.places.push_back(static_cast<int>(t.place_axis.size()));
-    t.is_param.push_back(stage.lanes.symbols[s].kind == SymbolKind::Param);
+    t.is_param.push_back(stage.lanes.cell.symbols[s].kind == SymbolKind::Param);
   }
   for (const CudaLaneCode* code : {&step, &step_with_transition})
     for (const auto* list : {&code->states, &code->inputs, &code->params})
       for (const SymbolEntry& e : *list) t.entries.push_back({e.symbol, static_cast<int>(e.entry)});
   cellc_stage& s = t.stage;
-  s.symbols = static_cast<int>(stage.symbols.size());
+  s.symbols = static_cast<int>(stage.layouts.size());
   s.channels = static_cast<int>(stage.channels.size());
   s.step_states = static_cast<int>(step.states.size());
   s.step_inputs = static_cast<int>(step.inputs.size());

@@ -8,7 +8,8 @@
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
-#include "compiler/derive/default_cells.h"
+#include "compiler/derive/pipeline.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/plan/plan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/offline_gpu.h"
@@ -62,7 +63,7 @@ class AotBuilder {
       : to_(to), cell_(to.cell_), structure_(structure), request_(request), card_(request.card) {}
 
   void run() {
-    const StagedCell staged = split_stages(cell_, structure_);
+    const StagedCell staged = split_stages(cell_, structure_, request_.derive);
     running_ = lane_storage(cell_, staged, request_.dtype);
     sizes_ = known_sizes();
     std::vector<std::unique_ptr<StageProgram>> programs;
@@ -101,8 +102,8 @@ class AotBuilder {
         throw UsageError(fmt::format("the stage {} is compiled for lengths that must be known: add {}",
                                      name_of_stage(cell_, stage.states), fmt::join(options_for(open), " ")));
       }
-      programs.push_back(
-          std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_, nullptr));
+      programs.push_back(std::make_unique<StageProgram>(card_, cell_, stage, structure_.stages[k].scannable, running_,
+                                                        nullptr, request_.derive));
       if (open.empty()) facts = facts_of(*programs.back(), nullptr, sizes_, 1, 1, 1);
     }
     return plan_execution(asked);
@@ -161,19 +162,14 @@ class AotBuilder {
   /// Axes whose lengths decide on the code of a lane, and that nobody has fixed.
   std::set<std::string> open_axes(const StageCells& stage) const {
     std::set<AxisId> used;
-    const Graph& graph = stage.lanes.graph;
+    const Graph& graph = stage.lanes.cell.graph;
     const auto use = [&](AxisId a) { used.insert(graph.axis(a).extent_of); };
-    for (const Symbol& s : stage.lanes.symbols)
+    for (const Symbol& s : stage.lanes.cell.symbols)
       for (const AxisId a : s.axes) use(a);
-    std::set<NodeId> seen;
-    std::vector<NodeId> ahead;
-    for (const StateUpdate& u : stage.lanes.updates) ahead.push_back(u.value);
-    while (!ahead.empty()) {
-      const NodeId id = ahead.back();
-      ahead.pop_back();
-      if (!seen.insert(id).second) continue;
+    std::vector<NodeId> roots;
+    for (const StateUpdate& u : stage.lanes.cell.updates) roots.push_back(u.value);
+    for (const NodeId id : reachable(graph, roots)) {
       const Node& n = graph[id];
-      ahead.insert(ahead.end(), n.args.begin(), n.args.end());
       for (const AxisId a : n.axes) use(a);
       for (const AxisId a : n.bound) use(a);
       for (const Index& i : n.index)
@@ -216,8 +212,7 @@ class AotBuilder {
         return {CELLC_FROM_BEFORE, s.id};
       case ArraySource::Kind::Once:
         return {CELLC_FROM_ONCE, s.id};
-      case ArraySource::Kind::Mixing:
-      case ArraySource::Kind::Sum:
+      default:
         break;
     }
     throw std::logic_error("shipped: no such array on a device");
@@ -277,7 +272,7 @@ class AotBuilder {
   // Parts ----------------------------------------------------------------------------------------------
 
   void add_rows(AotNests& rows, const CellGraph& of, const Structure& structure, Dtype storage, const std::string& name,
-                const StatelessCell* derived) {
+                const DerivedCell* derived) {
     Group& group = groups_[storage];
     for (const char* use : {"nest_frame.cuh", "nests.cuh"})
       if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
@@ -311,7 +306,7 @@ class AotBuilder {
     s.tables.stage.stage_steps = parts.stage->stage_steps;
     s.tables.stage.has_transition = parts.stage->has_transition;
     s.tables.stage.scans = parts.stage->scans;
-    for (const LaneSymbol& symbol : stage.symbols) s.sources.push_back(source_of(symbol.source));
+    for (const ArraySource& source : stage.lanes.sources) s.sources.push_back(source_of(source));
     s.states = stage.states;
     s.states.push_back(-1);
     const cellc_stage_facts facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
@@ -367,7 +362,7 @@ class AotBuilder {
   }
 
   void note_what_rows_read(const StagedCell& staged, bool runs_stepwise) {
-    const auto note = [&](const StatelessCell& part) {
+    const auto note = [&](const DerivedCell& part) {
       for (const ArraySource& s : part.sources) {
         if (s.kind == ArraySource::Kind::Symbol) to_.symbols[s.id].read_by_nests = 1;
         if (s.kind == ArraySource::Kind::Trajectory) to_.symbols[cell_.updates[s.id].symbol].read_by_nests = 1;
@@ -380,19 +375,18 @@ class AotBuilder {
   }
 
   void add_defaults() {
-    const auto add = [&](AotNests& rows, SymbolKind kind, const char* name) {
-      CellGraph work = cell_;
-      Defaults of = defaults_of(work, kind);
+    const auto add = [&](AotNests& rows, SymbolKind kind, Role role) {
+      const DerivedCell of = defaults_of(cell_, symbols_with_defaults(cell_, kind), role, request_.derive);
       bool computed = false;
-      for (std::size_t o = 0; o < of.symbols.size(); ++o) {
-        cellc_symbol& s = to_.symbols[of.symbols[o]];
+      for (std::size_t o = 0; o < of.sinks.size(); ++o) {
+        cellc_symbol& s = to_.symbols[of.sinks[o].id];
         s.default_out = static_cast<int>(o);
         computed = computed || s.default_kind == CELLC_DEFAULT_COMPUTED;
       }
-      if (computed) add_rows(rows, of.cell.cell, Structure{}, Dtype::F64, name, &of.cell);
+      if (computed) add_rows(rows, of.cell, Structure{}, Dtype::F64, to_string(role), &of);
     };
-    add(to_.defaults, SymbolKind::Param, "defaults");
-    add(to_.starts, SymbolKind::State, "starts");
+    add(to_.defaults, SymbolKind::Param, Role::Defaults);
+    add(to_.starts, SymbolKind::State, Role::Starts);
   }
 
   void add_call_kernels() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/derive_hooks.h"
 #include "compiler/plan/call_layout.h"
 #include "kernels-templates/host/host_call.h"
 #include "runtime/cuda/device/gpu.h"
@@ -28,6 +29,7 @@ struct ShipRequest {
   Strategy solver = Strategy::Auto;
   GpuFacts card;       ///< shared memory is no more than its
   std::string prefix;  ///< of every name
+  DeriveHooks derive = {};
 };
 
 /// Row kernels of a cell, or of a part that has no states.

@@ -80,6 +80,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.lengths = fixed_lengths(cell, request.dims);
   ship.steps = request.length;
   ship.solver = request.solver;
+  ship.derive = request.derive;
   ship.card = least_card(result.architectures);
   ship.prefix = c_prefix(cell.name);
   const AotCell shipped(cell, structure, ship);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/derive_hooks.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
 #include "runtime/strategy/solve_options.h"
@@ -24,6 +25,7 @@ struct CudaBuildRequest {
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
   std::optional<std::int64_t> length;        ///< steps, if they are
   Strategy solver = Strategy::Auto;
+  DeriveHooks derive = {};
 };
 
 struct BuiltCuda {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "compiler/derive/fused_reductions.h"
+#include "compiler/derive/pipeline.h"
 #include "runtime/cuda/device/offline_gpu.h"
 #include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/launch/plan_execution.h"
@@ -42,15 +42,16 @@ std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map
 
 std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype,
                                       const SourceText* source, const std::string& architecture,
-                                      const std::map<std::string, std::int64_t>& dims, std::int64_t steps) {
+                                      const std::map<std::string, std::int64_t>& dims, std::int64_t steps,
+                                      const DeriveHooks& derive) {
   OfflineGpu card(facts_of_architecture(architecture));
-  const StagedCell staged = split_stages(cell, structure);
+  const StagedCell staged = split_stages(cell, structure, derive);
   const std::map<AxisId, std::int64_t> sizes = all_lengths(cell, dims);
   const Dtype storage = lane_storage(cell, staged, dtype);
   NestOptions nests;
   nests.source = source;
   const auto program_of = [&](const StageCells& stage, std::size_t k) {
-    return std::make_unique<StageProgram>(card, cell, stage, structure.stages[k].scannable, storage, source);
+    return std::make_unique<StageProgram>(card, cell, stage, structure.stages[k].scannable, storage, source, derive);
   };
   ExecutionRequest request{cell, structure, staged};
   request.dtype = dtype;
@@ -58,7 +59,8 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
   request.rows = request.longest = steps;
   std::vector<std::optional<FusedStage>> fused;
   // All of them first: programs keep references to these.
-  for (std::size_t k = 0; k < staged.stages.size(); ++k) fused.push_back(fuse_reductions(staged, static_cast<int>(k)));
+  for (std::size_t k = 0; k < staged.stages.size(); ++k)
+    fused.push_back(fuse_reductions(staged, static_cast<int>(k), derive));
   std::vector<std::unique_ptr<StageProgram>> plain, summing;
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
     plain.push_back(program_of(staged.stages[k], k));
@@ -70,7 +72,7 @@ std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& st
   for (std::size_t k = 0; k < staged.stages.size(); ++k)
     for (std::size_t i = 0; plan.sum_parts[k] > 0 && i < fused[k]->sums.size(); ++i)
       made.push_back({fused[k]->sums[i], plan.sum_parts[k]});
-  const StatelessCell after = made.empty() ? staged.after : with_reduced_outs(staged.after, made);
+  const DerivedCell after = made.empty() ? staged.after : with_reduced_outs(staged.after, made, derive);
   std::vector<CudaUnit> units;
   for (const Pass& pass : plan.passes(staged, fused, true)) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/derive_hooks.h"
 #include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/data/array.h"
@@ -28,6 +29,6 @@ constexpr std::int64_t kUnitSteps = 4096;
 std::vector<CudaUnit> list_cuda_units(const CellGraph& cell, const Structure& structure, Dtype dtype,
                                       const SourceText* source, const std::string& architecture,
                                       const std::map<std::string, std::int64_t>& dims = {},
-                                      std::int64_t steps = kUnitSteps);
+                                      std::int64_t steps = kUnitSteps, const DeriveHooks& derive = {});
 
 }  // namespace cellc

@@ -1,0 +1,24 @@
+#pragma once
+// The derivations as they are, unannounced and unverified: for pipeline.cc, which is the door to them, and for each
+// other. The headers of the types say what each does.
+#include "compiler/derive/fused_reductions.h"
+#include "compiler/derive/loop_invariants.h"
+#include "compiler/derive/relaxed_cell.h"
+#include "compiler/derive/scalarize.h"
+#include "compiler/derive/stage_cells.h"
+#include "compiler/derive/transition_cell.h"
+
+namespace cellc::derivation {
+
+StagedCell split_stages(const CellGraph& cell, const Structure& structure);
+std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage);
+DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums);
+std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
+TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind);
+DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
+DerivedCell evaluated(const DerivedCell& lanes);
+DerivedCell residual(const DerivedCell& lanes, AxisId lane);
+DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role);
+ScalarizedCell scalarize(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options);
+
+}  // namespace cellc::derivation

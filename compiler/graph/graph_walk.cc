@@ -1,0 +1,36 @@
+#include "compiler/graph/graph_walk.h"
+
+namespace cellc {
+
+std::span<const NodeId> operands(const Node& node, DeclaredSlopes slopes) {
+  const bool value_only = node.op == Op::Surrogate && slopes == DeclaredSlopes::LeftOut;
+  return {node.args.data(), value_only ? 1 : node.args.size()};
+}
+
+std::vector<NodeId> reachable(const Graph& graph, const std::vector<NodeId>& roots, DeclaredSlopes slopes) {
+  std::vector<bool> met(graph.size());
+  std::vector<NodeId> result, ahead = roots;
+  while (!ahead.empty()) {
+    const NodeId id = ahead.back();
+    ahead.pop_back();
+    if (met[id]) continue;
+    met[id] = true;
+    result.push_back(id);
+    const std::span<const NodeId> below = operands(graph[id], slopes);
+    ahead.insert(ahead.end(), below.begin(), below.end());
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
+  bool found = false;
+  walk_down(graph, {node}, [&](NodeId id) {
+    const Node& n = graph[id];
+    found = found || (n.op == Op::Read && symbols.contains(n.symbol));
+    return found ? Visit::Skip : Visit::Descend;  // what is still ahead is met, and no more
+  });
+  return found;
+}
+
+}  // namespace cellc
