@@ -40,6 +40,13 @@ const Offer* cheapest(const std::vector<Offer>& offers) {
 
 }  // namespace
 
+std::string name_of_stage(const CellGraph& cell, const std::vector<int>& updates) {
+  std::string names;
+  for (const int u : updates)
+    if (const Symbol& s = cell.symbol_of(cell.updates[u]); s.lag_of < 0) names += (names.empty() ? "" : ", ") + s.name;
+  return "{" + names + "}";
+}
+
 std::int64_t lanes_wanted(const StageShape& shape) {
   // Four vectors hide the latency of one step's chain of operations.
   return static_cast<std::int64_t>(shape.threads) * 4 * shape.vector_lanes;

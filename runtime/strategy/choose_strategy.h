@@ -48,6 +48,9 @@ struct Offer {
   StagePlan plan;
 };
 
+/// Names of states, as messages and plans call a stage: "{h, c}". Companions of lagged states are left out.
+std::string name_of_stage(const CellGraph& cell, const std::vector<int>& updates);
+
 /// Lanes that keep every core's vector units busy with independent chains of operations.
 std::int64_t lanes_wanted(const StageShape& shape);
 

@@ -54,13 +54,6 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
 
 }  // namespace
 
-std::string name_of_stage(const CellGraph& cell, const std::vector<int>& updates) {
-  std::string names;
-  for (const int u : updates)
-    if (const Symbol& s = cell.symbol_of(cell.updates[u]); s.lag_of < 0) names += (names.empty() ? "" : ", ") + s.name;
-  return "{" + names + "}";
-}
-
 std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell& staged) {
   const auto stage = [&] { return name_of_stage(cell, staged.stages[static_cast<std::size_t>(pass.stage)].states); };
   switch (pass.kind) {

@@ -15,6 +15,7 @@
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/array.h"
+#include "runtime/strategy/choose_strategy.h"
 #include "runtime/strategy/solve_options.h"
 
 namespace cellc {
@@ -38,9 +39,6 @@ struct Pass {
 };
 /// "before the stage {h}"; `cell` and `staged` are those of the plan.
 std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell& staged);
-
-/// Names of states, as messages and plans call a stage: "{h, c}". Companions of lagged states are left out.
-std::string name_of_stage(const CellGraph& cell, const std::vector<int>& updates);
 
 /// What is known of a stage before any of its kernels is compiled for a device.
 struct StageFacts {

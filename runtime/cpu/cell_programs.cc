@@ -1,0 +1,76 @@
+#include "runtime/cpu/cell_programs.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/data/bind.h"
+
+namespace cellc {
+
+CellPrograms::CellPrograms(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
+    : cell_(cell), structure_(structure), options_(options), arithmetic_(options) {
+  arithmetic_.dtype = arithmetic_of(options.dtype);
+}
+
+const Program& CellPrograms::compiled(std::optional<Program>& program, const CellGraph& cell,
+                                      const Structure& structure, const CompileOptions& options) {
+  if (!program) {
+    program.emplace(Program::compile(cell, structure, options));
+    compile_ms_ += program->compile_ms();
+    caches_.push_back(program->cache());
+  }
+  return *program;
+}
+
+const Program& CellPrograms::stateless(std::optional<Program>& program, const DerivedCell& cell) {
+  return compiled(program, cell.cell, Structure{}, arithmetic_);
+}
+
+const Program& CellPrograms::whole() { return compiled(whole_, cell_, structure_, options_); }
+const Program& CellPrograms::once(int k) { return stateless(once_[k], stages().stages[k].once); }
+const Program& CellPrograms::before(int k) { return stateless(before_[k], stages().stages[k].before); }
+const Program& CellPrograms::after() { return stateless(after_, stages().after); }
+const Program& CellPrograms::step() { return stateless(step_, stages().step); }
+
+const StagedCell& CellPrograms::stages() {
+  if (staged_) return *staged_;
+  const auto start = std::chrono::steady_clock::now();
+  staged_.emplace(split_stages(cell_, structure_, options_.derive));
+  compile_ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  for (std::size_t k = 0; k < staged_->stages.size(); ++k)
+    kernels_.push_back(std::make_unique<StageKernels>(staged_->stages[k], structure_.stages[k].scannable, arithmetic_));
+  before_.resize(staged_->stages.size());
+  once_.resize(staged_->stages.size());
+  return *staged_;
+}
+
+StageKernels& CellPrograms::kernels(int k) {
+  stages();
+  return *kernels_[k];
+}
+
+Relaxation* CellPrograms::relaxation(int k) {
+  relaxations_.resize(structure_.stages.size());
+  if (!relaxations_[k]) relaxations_[k] = Relaxation::make(cell_, structure_, k, arithmetic_);
+  return relaxations_[k]->get();
+}
+
+double CellPrograms::compile_ms() const {
+  double ms = compile_ms_;
+  for (const auto& k : kernels_) ms += k->compile_ms();
+  for (const auto& r : relaxations_)
+    if (r && *r) ms += (*r)->compile_ms();
+  return ms;
+}
+
+CacheState CellPrograms::cache() const {
+  std::vector<CacheState> all = caches_;
+  for (const auto& k : kernels_) all.insert(all.end(), k->caches().begin(), k->caches().end());
+  for (const auto& r : relaxations_)
+    if (r && *r) all.insert(all.end(), (*r)->caches().begin(), (*r)->caches().end());
+  const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
+  if (any(CacheState::Miss)) return CacheState::Miss;
+  return any(CacheState::Off) || all.empty() ? CacheState::Off : CacheState::Hit;
+}
+
+}  // namespace cellc

@@ -1,0 +1,54 @@
+#pragma once
+// All code that runs of one cell on a CPU may need: the fused kernel, the cells around each stage, each stage's
+// kernels. Each is compiled when a run first asks for it.
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "compiler/derive/stage_cells.h"
+#include "runtime/cpu/engine.h"
+#include "runtime/cpu/relax_stage.h"
+#include "runtime/cpu/stage_kernels.h"
+
+namespace cellc {
+
+class CellPrograms {
+ public:
+  CellPrograms(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
+
+  const CellGraph& cell() const { return cell_; }
+  const Structure& structure() const { return structure_; }
+  const CompileOptions& options() const { return options_; }
+  Dtype arithmetic() const { return arithmetic_.dtype; }
+
+  const Program& whole();  ///< the sequential kernel of the cell
+  const StagedCell& stages();
+  StageKernels& kernels(int stage);
+  const Program& once(int stage);
+  const Program& before(int stage);
+  const Program& after();
+  const Program& step();
+  Relaxation* relaxation(int stage);  ///< null: nothing to relax
+
+  double compile_ms() const;  ///< of all that was compiled so far
+  CacheState cache() const;
+
+ private:
+  const Program& compiled(std::optional<Program>& program, const CellGraph& cell, const Structure& structure,
+                          const CompileOptions& options);
+  const Program& stateless(std::optional<Program>& program, const DerivedCell& cell);
+
+  const CellGraph& cell_;
+  const Structure& structure_;
+  const CompileOptions options_;
+  CompileOptions arithmetic_;
+  std::optional<Program> whole_, after_, step_;
+  std::optional<StagedCell> staged_;
+  std::vector<std::unique_ptr<StageKernels>> kernels_;
+  std::vector<std::optional<Program>> before_, once_;
+  std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations_;  ///< asked for; null: nothing to relax
+  double compile_ms_ = 0;
+  std::vector<CacheState> caches_;
+};
+
+}  // namespace cellc

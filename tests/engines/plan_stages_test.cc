@@ -1,0 +1,136 @@
+// The plan of a run on CPUs is a value: it follows from its request alone, so it is looked at without code or data.
+#include "runtime/cpu/plan_stages.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/front_end.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+namespace {
+
+/// The stages of a cell at sizes that a test states; nothing is compiled.
+class OnPaper final : public StagesOfRun {
+ public:
+  explicit OnPaper(const std::string& text) : front(analyse_text(SourceText("test.cell", text))) {
+    StageShape shape;
+    shape.sequences = 1;
+    shape.longest = shape.rows = 100000;
+    shape.channels = 2;
+    shapes.assign(front.structure.stages.size(), shape);
+    bound.offsets = {0, 100000};
+  }
+
+  int count() const override { return static_cast<int>(front.structure.stages.size()); }
+  const Stage& stage(int k) const override { return front.structure.stages[k]; }
+  StageShape shape(int k) override { return shapes[k]; }
+  std::string states(int k) const override { return name_of_stage(front.cell, stage(k).states); }
+  const BoundRun& run() const override { return bound; }
+  Relaxation* relaxation(int) override { return nullptr; }
+
+  StagesPlan plan(const SolveOptions& solve = {}, double tolerance = 1e-6) {
+    return plan_stages({*this, solve, tolerance});
+  }
+
+  AnalysedCell front;
+  std::vector<StageShape> shapes;
+  BoundRun bound;
+};
+
+const char* const kTanh = "cell one[d] {\n state h[d]\n input x[d]\n h' = tanh(h + x)\n}";
+const char* const kTwo =
+    "cell two[d] {\n  state a[d], b[d]\n  input x[d]\n"
+    "  a' = 0.5*a + x\n"
+    "  b' = tanh(b + a')\n}";
+
+TEST(PlanStages, LinearStagesAreScannedByTheShapeAlone) {
+  OnPaper cell("cell one[d] {\n state h[d]\n input x[d], z[d]\n h' = sigmoid(z)*h + x\n}");
+  const StagesPlan plan = cell.plan();
+  EXPECT_FALSE(plan.fused);
+  EXPECT_EQ(plan.stages[0].strategy, Strategy::Scan);
+  EXPECT_NE(plan.stages[0].reason, "");
+}
+
+TEST(PlanStages, TheDataDecideWhatTheShapeLeavesOpen) {
+  OnPaper cell(kTanh);
+  EXPECT_EQ(cell.plan().stages[0].strategy, Strategy::Auto);
+  const SolveOptions solve;
+  StagesRequest request{cell, solve, 1e-6};
+  request.next = 0;
+  request.seen = {Forgetting{20, 40, 0, 0}};
+  const StagesPlan forgets = plan_stages(request);
+  EXPECT_EQ(forgets.stages[0].strategy, Strategy::Segmented);
+  EXPECT_GT(forgets.stages[0].burn_in, 0);
+  request.seen = {Forgetting{1e9, 1e9, 1, 0}};
+  EXPECT_NE(plan_stages(request).stages[0].strategy, Strategy::Segmented);
+}
+
+TEST(PlanStages, ManyLanesLeaveNothingToGain) {
+  OnPaper cell(kTanh);
+  cell.shapes[0].sequences = 4096;
+  cell.shapes[0].rows = 4096 * cell.shapes[0].longest;
+  EXPECT_TRUE(cell.plan().fused);
+}
+
+TEST(PlanStages, NoStepsAndNoToleranceAreFused) {
+  OnPaper cell(kTwo);
+  const StagesPlan exact = cell.plan({}, 0);
+  EXPECT_TRUE(exact.fused);
+  for (const StagePlan& stage : exact.stages) EXPECT_NE(stage.reason.find("tolerance 0"), std::string::npos);
+  cell.bound.offsets = {0};
+  EXPECT_TRUE(cell.plan().fused);
+  EXPECT_EQ(cell.plan().stages[1].reason, "no steps");
+}
+
+TEST(PlanStages, AWideStageKeepsTheOthersFused) {
+  OnPaper cell(kTwo);
+  cell.shapes[1].block = 4096;
+  const StagesPlan plan = cell.plan();
+  EXPECT_TRUE(plan.fused);
+  EXPECT_EQ(plan.stages[1].reason, "4096 coupled entries are too many for transitions");
+}
+
+TEST(PlanStages, AStageThatStaysPaysForTheOneThatLeaves) {
+  OnPaper cell(kTwo);
+  // Sixty-four entries step by step behind each entry that would be scanned.
+  cell.shapes[0].channels = 4, cell.shapes[1].channels = 4096;
+  const SolveOptions solve;
+  StagesRequest request{cell, solve, 1e-6};
+  request.next = 1;
+  request.seen = {std::nullopt, Forgetting{1e9, 1e9, 1, 0}};
+  cell.shapes[1].vector_lanes = 3;  // no whole tiles: what remembers runs step by step
+  const StagesPlan plan = plan_stages(request);
+  EXPECT_TRUE(plan.fused);
+  EXPECT_NE(plan.stages[0].reason.find("out of the fused kernel"), std::string::npos) << plan.stages[0].reason;
+}
+
+TEST(PlanStages, WhatAStageDoesNotAdmitIsRefused) {
+  OnPaper cell(kTwo);
+  SolveOptions solve;
+  solve.plan = {{Strategy::Scan, 0, 0, ""}};
+  EXPECT_THROW(cell.plan(solve), SolverError);  // one stage, the cell has two
+  solve.plan = {{Strategy::Scan, 0, 0, ""}, {Strategy::Scan, 0, 0, ""}};
+  try {
+    cell.plan(solve);
+    FAIL() << "a nonlinear stage was scanned";
+  } catch (const SolverError& e) {
+    EXPECT_NE(std::string(e.what()).find("{b}"), std::string::npos) << e.what();
+  }
+  solve.plan.clear();
+  solve.solver = Strategy::Relaxation;
+  EXPECT_THROW(cell.plan(solve), SolverError);
+}
+
+TEST(PlanStages, APinnedPlanIsTaken) {
+  OnPaper cell(kTwo);
+  SolveOptions solve;
+  solve.plan = {{Strategy::Segmented, 128, 16, "mine"}, {Strategy::Shooting, 64, 8, "mine"}};
+  const StagesPlan plan = cell.plan(solve);
+  EXPECT_FALSE(plan.fused);
+  EXPECT_EQ(plan.stages[0].segment, 128);
+  EXPECT_EQ(plan.stages[1].strategy, Strategy::Shooting);
+  EXPECT_EQ(plan.stages[1].burn_in, 8);
+}
+
+}  // namespace
+}  // namespace cellc
