@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "compiler/codegen_cuda/lane_expressions.h"
 #include "compiler/derive/pipeline.h"
 
 namespace cellc {
@@ -259,8 +260,8 @@ class LaneWriter {
     for (const SymbolEntry& e : code_.params)
       if (place_before_.contains(e)) statement("param[{}] = {};", place++, place_.at(e));
     for (const int i : held_.values) {
-      mark_line(scalar(i).span);
-      statement("param[{}] = {};", place++, texts_[static_cast<std::size_t>(i)].text);
+      mark_line(scalar_.scalars[static_cast<std::size_t>(i)].span);
+      statement("param[{}] = {};", place++, expressions_.text(i));
     }
     std::swap(place_, place_before_);
     end_function();
@@ -272,7 +273,7 @@ class LaneWriter {
     for (std::size_t i = 0; i < scalar_.next.size(); ++i) {
       const Scalar& s = scalar_.scalars[static_cast<std::size_t>(scalar_.next[i])];
       mark_line(s.span);
-      statement("next[{}] = {};", i, texts_[static_cast<std::size_t>(scalar_.next[i])].text);
+      statement("next[{}] = {};", i, expressions_.text(scalar_.next[i]));
     }
     end_function();
   }
@@ -284,31 +285,25 @@ class LaneWriter {
 
   /// Of the values that are wanted. `steps`: what is held is there.
   void write_statements(const std::vector<bool>& wanted, bool steps) {
-    texts_.assign(scalar_.scalars.size(), {});
-    apart_.assign(scalar_.scalars.size(), false);
-    in_hold_ = !steps;
+    expressions_.begin(!steps, code_.states);
     taken_.clear();
-    measure_depths();
     std::size_t held = kept_;
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       if (!wanted[i]) continue;
       const Scalar& s = scalar_.scalars[i];
       if (steps && held_.is_held[i]) {
-        texts_[i] = {fmt::format("param[{}]", held++), kPrimary, ""};
-        apart_[i] = true;
+        expressions_.name(i, fmt::format("param[{}]", held++));
         continue;
       }
-      Text text = expression(static_cast<int>(i));
+      std::string text = expressions_.write(static_cast<int>(i));
       const bool leaf = s.arity == 0;
-      const bool apart = uses_[i] > 1 || wanted_[i].always || text.text.size() > kWidest;
+      const bool apart = uses_[i] > 1 || wanted_[i].always || text.size() > kWidest;
       if (!leaf && apart && !ends_a_step(i)) {
         const std::string name = fresh(wanted_[i].name.empty() ? next_number() : wanted_[i].name);
         mark_line(s.span);
-        statement("const Real {} = {};", name, text.text);
-        text = {name, kPrimary, ""};
-        apart_[i] = true;
+        statement("const Real {} = {};", name, text);
+        expressions_.name(i, name);
       }
-      texts_[i] = std::move(text);
     }
   }
 
@@ -317,21 +312,6 @@ class LaneWriter {
     code_.text += "    ";
     line(format, std::forward<Args>(args)...);
     if (counted_ > 0) ++counted_;
-  }
-
-  /// How long a value is waited for after the step's states are there; 0: it does not wait for them.
-  void measure_depths() {
-    depth_.assign(scalar_.scalars.size(), 0);
-    for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
-      const Scalar& s = scalar_.scalars[i];
-      if (s.op == Op::Read) {
-        depth_[i] = std::find(code_.states.begin(), code_.states.end(), s.entry) != code_.states.end();
-        continue;
-      }
-      int most = 0;
-      for (int k = 0; k < s.arity; ++k) most = std::max(most, depth_[static_cast<std::size_t>(s.args[k])]);
-      depth_[i] = most == 0 ? 0 : most + (op_info(s.op).cost == Cost::Basic ? 1 : 8);
-    }
   }
 
   /// A value that only becomes a state: written straight there.
@@ -346,229 +326,6 @@ class LaneWriter {
     // The compiler counts on from a mark.
     if (counted_ != number) line("#line {} {}", number, quoted(options_.source->path()));
     counted_ = number;
-  }
-
-  // Expressions ------------------------------------------------------------------------------------
-
-  enum Precedence { kSum = 1, kProduct, kSign, kPrimary };
-  struct Text {
-    std::string text;
-    int precedence = kPrimary;
-    std::string condition;  ///< of a comparison: what it is 1 for
-  };
-
-  static std::string within(const Text& t, int at_least) {
-    return t.precedence >= at_least ? t.text : "(" + t.text + ")";
-  }
-  std::string operand(const Scalar& s, int k, int at_least) const {
-    return within(texts_[static_cast<std::size_t>(s.args[k])], at_least);
-  }
-  const Scalar& scalar(int i) const { return scalar_.scalars[static_cast<std::size_t>(i)]; }
-  bool is_held(int i) const { return !in_hold_ && held_.is_held[static_cast<std::size_t>(i)]; }
-  int depth(int i) const { return depth_[static_cast<std::size_t>(i)]; }
-  /// Whether i stands where it is used, not under a name.
-  bool inlined(int i) const { return scalar(i).arity > 0 && !apart_[static_cast<std::size_t>(i)]; }
-
-  /// The factors of a product; of more than two the earliest first: what comes late is multiplied once, at
-  /// the end.
-  std::vector<int> factors(int i) const {
-    std::vector<int> result;
-    const auto add = [&](auto&& self, int k) -> void {
-      if (scalar(k).op == Op::Mul && (k == i || inlined(k))) {
-        self(self, scalar(k).args[0]);
-        self(self, scalar(k).args[1]);
-      } else {
-        result.push_back(k);
-      }
-    };
-    add(add, i);
-    if (result.size() > 2)
-      std::stable_sort(result.begin(), result.end(), [&](int a, int b) { return depth(a) < depth(b); });
-    return result;
-  }
-  std::vector<int> terms(int i) const {
-    std::vector<int> result;
-    for (int k = 0; k < 2; ++k) {
-      const int a = scalar(i).args[k];
-      if (scalar(a).op != Op::Add || !inlined(a)) {
-        result.push_back(a);
-        continue;
-      }
-      for (const int inner : terms(a)) result.push_back(inner);
-    }
-    return result;
-  }
-  std::vector<int> ordered_factors(int i) const {
-    std::vector<int> result = factors(i);
-    if (result.size() == 2 && depth(result[1]) < depth(result[0])) std::swap(result[0], result[1]);
-    return result;
-  }
-  Text product(const std::vector<int>& of, const char* scale = nullptr) const {
-    if (of.empty()) return {scale, kPrimary, ""};
-    std::string text = scale ? scale : "";
-    for (const int k : of)
-      text +=
-          (text.empty() ? "" : " * ") + within(texts_[static_cast<std::size_t>(k)], text.empty() ? kProduct : kSign);
-    return {text, scale || of.size() > 1 ? kProduct : texts_[static_cast<std::size_t>(of[0])].precedence, ""};
-  }
-
-  /// scale * i with the scale at what comes earliest of every term: a gate's own scale would otherwise be one
-  /// more multiplication that the next step waits for. Before a param it is done once for all steps.
-  Text scaled(int i, const char* scale) const {
-    const Scalar& s = scalar(i);
-    if (inlined(i)) {
-      if (s.op == Op::Neg) return {"-" + within(scaled(s.args[0], scale), kPrimary), kSign, ""};
-      if (s.op == Op::Sub)
-        return {within(scaled(s.args[0], scale), kSum) + " - " + within(scaled(s.args[1], scale), kProduct), kSum, ""};
-      if (s.op == Op::Add) {
-        // The latest is added last, by one fma.
-        std::vector<int> of = terms(i);
-        std::stable_sort(of.begin(), of.end(), [&](int a, int b) { return depth(a) < depth(b); });
-        Text sum = scaled(of[0], scale);
-        for (std::size_t k = 1; k < of.size(); ++k) {
-          const bool a_product = !inlined(of[k]) || scalar(of[k]).op == Op::Mul;
-          if (!a_product) {
-            sum = {within(sum, kSum) + " + " + within(scaled(of[k], scale), kProduct), kSum, ""};
-            continue;
-          }
-          std::vector<int> by = inlined(of[k]) ? ordered_factors(of[k]) : std::vector<int>{of[k]};
-          const int last = by.back();
-          by.pop_back();
-          sum = {fmt::format("cellc::fma({}, {}, {})", product(by, scale).text,
-                             texts_[static_cast<std::size_t>(last)].text, sum.text),
-                 kPrimary, ""};
-        }
-        return sum;
-      }
-      if (s.op == Op::Mul) return product(ordered_factors(i), scale);
-    }
-    return product({i}, scale);
-  }
-  /// Multiplications of a step that scaled() takes: none for a term with a param.
-  int scalings(int i) const {
-    const Scalar& s = scalar(i);
-    if (is_held(i)) return 0;
-    if (inlined(i)) {
-      if (s.op == Op::Neg) return scalings(s.args[0]);
-      if (s.op == Op::Add || s.op == Op::Sub) return scalings(s.args[0]) + scalings(s.args[1]);
-      if (s.op == Op::Mul) {
-        for (const int k : factors(i))
-          if (scalings(k) == 0) return 0;
-        return 1;
-      }
-    }
-    return s.op == Op::Constant || (s.op == Op::Read && cell_.symbols[s.entry.symbol].kind == SymbolKind::Param &&
-                                    has_lane(s.entry.symbol))
-               ? 0
-               : 1;
-  }
-  /// sigmoid or tanh of a sum that can bring the function's own scale along.
-  std::optional<Text> scaled_gate(const Scalar& s, const char* function, const char* scale) const {
-    const int i = s.args[0];
-    if (!inlined(i) || scalings(i) > 2) return std::nullopt;
-    return Text{fmt::format("cellc::{}({})", function, scaled(i, scale).text), kPrimary, ""};
-  }
-
-  std::string number(double value) const {
-    if (std::isnan(value)) return "Real(cellc::not_a_number())";
-    if (std::isinf(value)) return value > 0 ? "Real(cellc::infinity())" : "Real(-cellc::infinity())";
-    if (value == 0 && std::signbit(value)) return "Real(-0.0)";
-    if (options_.storage != Storage::F64) {
-      // The shortest that reads as this f32 also does through a double, which is rounded once more.
-      const std::string text = fmt::format("{}", static_cast<float>(value));
-      if (static_cast<float>(std::stod(text)) == static_cast<float>(value)) return "Real(" + text + ")";
-    }
-    return fmt::format("Real({})", value);
-  }
-
-  /// Of two products the one that comes late is fused, so that nothing but the fma waits for it; left to itself the
-  /// compiler takes either.
-  std::optional<Text> fused(const Scalar& s) const {
-    int late = s.args[0], other = s.args[1];
-    if (depth(other) > depth(late)) std::swap(late, other);
-    if (scalar(late).op != Op::Mul || !inlined(late) || scalar(other).op != Op::Mul || !inlined(other) ||
-        depth(late) == 0)
-      return std::nullopt;
-    std::vector<int> of = ordered_factors(late);
-    const int last = of.back();
-    of.pop_back();
-    return Text{fmt::format("cellc::fma({}, {}, {})", product(of).text, texts_[static_cast<std::size_t>(last)].text,
-                            texts_[static_cast<std::size_t>(other)].text),
-                kPrimary, ""};
-  }
-
-  Text binary(const Scalar& s, int precedence) const {
-    return {fmt::format("{} {} {}", operand(s, 0, precedence), op_info(s.op).text, operand(s, 1, precedence + 1)),
-            precedence, ""};
-  }
-
-  Text comparison(const Scalar& s) const {
-    const std::string condition = fmt::format("{} {} {}", operand(s, 0, kSum), op_info(s.op).text, operand(s, 1, kSum));
-    return {"(" + condition + " ? Real(1) : Real(0))", kPrimary, condition};
-  }
-
-  Text selection(const Scalar& s) const {
-    const Text& c = texts_[static_cast<std::size_t>(s.args[0])];
-    const std::string condition = c.condition.empty() ? operand(s, 0, kSum) + " != Real(0)" : c.condition;
-    return {"(" + condition + " ? " + operand(s, 1, kSum) + " : " + operand(s, 2, kSum) + ")", kPrimary, ""};
-  }
-
-  /// Of a function of math.cuh.
-  Text call(const Scalar& s) const {
-    if (s.op == Op::Sigmoid)
-      if (auto text = scaled_gate(s, "scaled_sigmoid", "cellc::kSigmoidScale")) return *text;
-    if (s.op == Op::Tanh)
-      if (auto text = scaled_gate(s, "scaled_tanh", "cellc::kTanhScale")) return *text;
-    std::string args;
-    for (int k = 0; k < s.arity; ++k) args += (k ? ", " : "") + operand(s, k, kSum);
-    return {fmt::format("cellc::{}({})", op_info(s.op).text, args), kPrimary, ""};
-  }
-
-  Text expression(int i) const {
-    const Scalar& s = scalar(i);
-    switch (s.op) {
-      case Op::Constant:
-        return {number(s.number), kPrimary, ""};
-      case Op::Read:
-        return {read(s.entry), kPrimary, ""};
-      case Op::Add:
-        if (auto text = fused(s)) return *text;
-        return binary(s, kSum);
-      case Op::Sub:
-        return binary(s, kSum);
-      case Op::Mul:
-        return product(factors(i));
-      case Op::Div:
-        return binary(s, kProduct);
-      case Op::Neg:
-        return {"-" + operand(s, 0, kPrimary), kSign, ""};
-      case Op::Lt:
-      case Op::Le:
-      case Op::Gt:
-      case Op::Ge:
-      case Op::Eq:
-      case Op::Ne:
-        return comparison(s);
-      case Op::Where:
-        return selection(s);
-#define CELLC_CUDA_Inline(Name)  // above
-#define CELLC_CUDA_Function(Name) case Op::Name:
-#define CELLC_OP(Name, text, arity, slope, values, cost, bits, zero, range, llvm, cuda, ...) CELLC_CUDA_##cuda(Name)
-#include "compiler/graph/ops.def"
-        return call(s);
-      case Op::StopGradient:
-      case Op::Size:
-      case Op::Eye:
-      case Op::OneHot:
-      case Op::ReduceSum:
-      case Op::ReduceMax:
-      case Op::Softmax:
-      case Op::MaxShare:
-      case Op::Reindex:
-      case Op::Surrogate:
-        break;  // a scalar is none of these
-    }
-    throw std::logic_error(fmt::format("emit_cuda_lane: a {} of '{}'", op_name(s.op), cell_.name));
   }
 
   std::string read(const SymbolEntry& e) const {
@@ -588,15 +345,14 @@ class LaneWriter {
   std::map<SymbolEntry, std::string> place_, place_before_;  ///< in a step, and in hold()
   LoopInvariants held_;
   std::size_t kept_ = 0;  ///< params that a lane holds as they are
-  bool in_hold_ = false;
-  std::vector<int> uses_, depth_;
-  std::vector<bool> apart_;  ///< a statement of its own
+  std::vector<int> uses_;
   struct Wanted {
     std::string name;     ///< empty: a number
     bool always = false;  ///< a statement of its own even if read once
   };
   std::vector<Wanted> wanted_;  // by scalar
-  std::vector<Text> texts_;
+  LaneExpressions expressions_{cell_,   lane_, options_.storage,
+                               scalar_, held_, [this](const SymbolEntry& e) { return read(e); }};
   std::set<std::string> taken_;
   int numbered_ = 0;
   std::uint32_t counted_ = 0;  ///< what the compiler takes the next line for; 0: no mark yet

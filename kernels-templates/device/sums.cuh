@@ -13,12 +13,7 @@
 
 namespace cellc {
 
-#ifdef CELLC_SUM_LANES
-constexpr int kSumLanes = CELLC_SUM_LANES;
-#else
-constexpr int kSumLanes = 1;
-#endif
-
+constexpr int kSumLanes = Traits::kSumLanes;
 constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;  ///< that have those lanes
 static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
 
@@ -37,7 +32,6 @@ struct Sums {
                        ///< a whole one
 
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane) {
-#ifdef CELLC_SUMS
     const int thread = static_cast<int>(threadIdx.x) % kWarp, own = thread % kSumThreads;
     int first = 0;
     CELLC_UNROLL()
@@ -55,7 +49,6 @@ struct Sums {
       to[s] = static_cast<Real*>(array.data) + place(array, lane, first) + part * lanes.part;
       stride[s] = lane.direction * array.row;
     }
-#endif
   }
 
   /// Step k of a whole stage of a whole warp.

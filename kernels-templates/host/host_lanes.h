@@ -262,10 +262,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   cellc_put32(&out, run->reverse);
   cellc_put64(&out, segments ? plan->segment : cellc_most(1, run->length));
   cellc_put32(&out, segments ? segments : 1);
-  if (stage->sums) {
-    cellc_put64(&out, run->part);
-    cellc_put32(&out, cellc_sum_parts(stage, run->lengths));
-  }
+  cellc_put64(&out, run->part);
+  cellc_put32(&out, stage->sums ? cellc_sum_parts(stage, run->lengths) : 1);
   cellc_end(&out);
   if (v->kernel == CELLC_SCAN) {
     const int64_t chains = cellc_scan_chains(run, axes, v);

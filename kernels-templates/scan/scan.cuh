@@ -15,7 +15,7 @@
 // What is published is told from what stood there before by the number of the call beside every 32 bits,
 // in one word of 64: no flag is waited for first and no fence stands between.
 //
-// Where the unit asks for it (CELLC_SCAN_CHECKS), threads look at each other's starts, and what composed maps rounded
+// Where the unit asks for it (Traits::kScanChecks), threads look at each other's starts, and what composed maps rounded
 // by more than the tolerance is walked in the end (scan_repair.cuh).
 //
 // Lanes::segments is 1 here. Needs scan_tile.cuh and scan_repair.cuh.

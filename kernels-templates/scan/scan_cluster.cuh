@@ -14,25 +14,18 @@
 // warps writing some of them, no barrier at the end (a block that has its letters is written to no more), and the next
 // kernel let in before the rows are written.
 //
-// With CELLC_SCAN_CHECKS each thread also makes the start of the one after it, from the same numbers, and looks at it
-// before rows are written. What a block has found the others know when theirs are: mostly nothing, and then nobody
-// waits for rows to be in memory (scan_repair.cuh).
+// Where starts are looked at (kChecks) each thread also makes the start of the one after it, from the same numbers, and
+// looks at it before rows are written. What a block has found the others know when theirs are: mostly nothing, and then
+// nobody waits for rows to be in memory (scan_repair.cuh).
 //
 // Needs scan.cuh.
 #pragma once
 
 namespace cellc {
 
-#ifndef CELLC_SCAN_CLUSTER
-#define CELLC_SCAN_CLUSTER 1
-#endif
-constexpr int kCluster = CELLC_SCAN_CLUSTER;  ///< blocks of a cluster: 1, 2, 4, 8, 16
-#ifdef CELLC_SCAN_WHOLE
-constexpr bool kWhole =
-    true;  ///< all sequences are as long, of whole tiles, and channels fill whole groups: nobody asks for each step
-#else
-constexpr bool kWhole = false;
-#endif
+constexpr int kCluster = Traits::kScanCluster > 0 ? Traits::kScanCluster : 1;  ///< blocks of a cluster: 1, 2, 4, 8, 16
+/// All sequences are as long, of whole tiles, and channels fill whole groups: nobody asks for each step.
+constexpr bool kWhole = Traits::kScanWhole;
 
 constexpr int kMailboxBytes = 16;
 /// Dynamic shared memory of a block: its mailbox, the maps of its warps and those of the tiles before its own, and

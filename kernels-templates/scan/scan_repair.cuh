@@ -31,11 +31,7 @@ namespace cellc {
 
 // In a cluster, which has no registers to spare, each function that may be called costs some; there is no cluster where
 // nothing is to be repaired.
-#ifdef CELLC_SCAN_CLUSTER
-constexpr bool kWritesDown = false;
-#else
-constexpr bool kWritesDown = true;
-#endif
+constexpr bool kWritesDown = Traits::kScanCluster == 0;
 
 template <ScanCopy kCopy>
 struct ScanRepair : ScanTile<kCopy, 0> {

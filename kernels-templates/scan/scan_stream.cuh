@@ -23,18 +23,12 @@
 
 namespace cellc {
 
-#ifndef CELLC_SCAN_BUFFERS
-#define CELLC_SCAN_BUFFERS 3
-#endif
-constexpr int kScanBuffers = CELLC_SCAN_BUFFERS;  ///< tiles of a block that are on chip at once: 3 or 4
-constexpr int kMostStreamWarps = 8;               ///< that work on rows
-constexpr int kTileRing = 8;                      ///< more than a block has to do with at once
+constexpr int kScanBuffers = Traits::kScanBuffers;  ///< tiles of a block that are on chip at once: 3 or 4
+constexpr int kMostStreamWarps = 8;                 ///< that work on rows
+constexpr int kTileRing = 8;                        ///< more than a block has to do with at once
 constexpr int kWarpBytes = kSlots * kSlotPitch * static_cast<int>(sizeof(Stored));  ///< of a tile
-#ifndef CELLC_SCAN_CARRY
-#define CELLC_SCAN_CARRY (CELLC_SCAN_CHANNELS < 4 ? CELLC_SCAN_CHANNELS : 4)
-#endif
 // A warp of a carry block has rows of tiles, side by side, as many as its registers have room for.
-constexpr int kCarryChannels = CELLC_SCAN_CARRY;  ///< of one carry block: they divide a block's
+constexpr int kCarryChannels = Traits::kScanCarry;  ///< of one carry block: they divide a block's
 constexpr int kCarryParts = kWarp / kCarryChannels;
 constexpr int kMostCarry = kMapReals * kHalves < 32 ? 32 / (kMapReals * kHalves) : 1;
 constexpr int kCarryRows = kCarryChannels < kMostCarry ? kCarryChannels : kMostCarry;

@@ -4,25 +4,12 @@
 
 namespace cellc {
 
-#ifndef CELLC_SCAN_CHANNELS
-#define CELLC_SCAN_CHANNELS 32
-#endif
-#ifndef CELLC_SCAN_STEPS
-#define CELLC_SCAN_STEPS 16
-#endif
-#ifndef CELLC_SCAN_LOOK_BACK
-// Enough that a window is not what a long sequence of few channels waits for; more costs reads and registers.
-#define CELLC_SCAN_LOOK_BACK \
-  (Step::kStates > 2 || CELLC_SCAN_CHANNELS < 4 ? 1 : Step::kStates == 2 || CELLC_SCAN_CHANNELS < 16 ? 2 : 4)
-#endif
-constexpr int kScanChannels = CELLC_SCAN_CHANNELS;  ///< of a block: 1, 2, 4, … 32
-constexpr int kScanSteps = CELLC_SCAN_STEPS;        ///< of a thread
-#ifdef CELLC_SCAN_FORWARD
-constexpr bool kForward = true;  ///< no sequence runs backwards
-#else
-constexpr bool kForward = false;
-#endif
-constexpr int kLookBack = CELLC_SCAN_LOOK_BACK;  ///< predecessors that a thread looks at together
+constexpr int kScanChannels = Traits::kScanChannels;  ///< of a block: 1, 2, 4, … 32
+constexpr int kScanSteps = Traits::kScanSteps;        ///< of a thread
+constexpr bool kForward = Traits::kScanForward;       ///< no sequence runs backwards
+/// Predecessors that a thread looks at together: enough that a window is not what a long sequence of few channels waits
+/// for; more costs reads and registers.
+constexpr int kLookBack = Step::kStates > 2 || kScanChannels < 4 ? 1 : Step::kStates == 2 || kScanChannels < 16 ? 2 : 4;
 
 struct Scan {
   Lanes lanes;
@@ -61,11 +48,7 @@ constexpr int kSlotPitch = kPartPitch * kScanParts;
 constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
 constexpr int kMapReals = Transitions::Map::count();
 constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a tile publishes for a channel
-#ifdef CELLC_SCAN_CHECKS
-constexpr bool kChecks = true;  ///< whether starts that come from composed maps were right: scan_repair.cuh
-#else
-constexpr bool kChecks = false;
-#endif
+constexpr bool kChecks = Traits::kScanChecks;  ///< whether starts from composed maps were right: scan_repair.cuh
 constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
 constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16;
 

@@ -118,8 +118,8 @@ TEST_F(Edited, FilesThatCannotBeMeant) {
   EXPECT_TRUE(
       has(refusal<RequestError>("int x;\n"), "edited.cu: holds no kernels; expected units under lines such as"));
   const std::string text = written();
-  EXPECT_TRUE(has(refusal<UsageError>(with(text, "#define CELLC_WIDTH 1", "#define CELLC_WIDTH 2")),
-                  "lacks \"#define CELLC_WIDTH 1\""));
+  EXPECT_TRUE(has(refusal<UsageError>(with(text, "int kWidth = 1;", "int kWidth = 2;")),
+                  "lacks \" static constexpr int kWidth = 1;\""));
   EXPECT_TRUE(has(refusal<UsageError>(text + "\n// other.cu: as launched\nint x;\n"),
                   "has 2 units, of which this run launches 1"));
 }

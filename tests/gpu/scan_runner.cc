@@ -92,10 +92,23 @@ extern "C" __global__ void sizes(int* to, int warps) {
 }
 )";
 
+/// What the templates of a scan ask for (stub_traits.cuh has the list).
+std::string traits_of(const ScanCase& c) {
+  return fmt::format(
+      R"(struct Traits {{
+  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0, kSumLanes = 1;
+  static constexpr unsigned kUniformInputs = 0;
+  static constexpr bool kSharedInputs = false, kScanForward = false, kScanChecks = {}, kScanWhole = {};
+  static constexpr int kScanChannels = {}, kScanSteps = {}, kScanCluster = {}, kScanBuffers = {}, kScanCarry = {};
+}};
+)",
+      c.checks, c.whole, c.channels, c.steps, c.cluster, c.buffers ? c.buffers : 3,
+      c.carried ? c.carried : std::min(c.channels, 4));
+}
+
 GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& format) {
   GpuSource source{"scan.cu", "", {}};
-  source.text = fmt::format("#define CELLC_STORAGE_{} 1\n#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n",
-                            format.name, c.channels, c.steps);
+  source.text = fmt::format("#define CELLC_STORAGE_{} 1\n", format.name) + traits_of(c);
   const std::string call = c.cluster
                                ? "scan_cluster(s)"
                                : fmt::format("{}<cellc::ScanCopy::{}>(s)", c.buffers ? "scan_stream" : "scan", c.copy);
@@ -103,15 +116,11 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
                              c.cluster   ? "cluster"
                              : c.buffers ? "stream"
                                          : "scan");
-  if (c.cluster) source.text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", c.cluster);
-  if (c.checks) source.text += "#define CELLC_SCAN_CHECKS 1\n";
-  if (c.whole) source.text += "#define CELLC_SCAN_WHOLE 1\n";
-  if (c.buffers) source.text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n", c.buffers);
-  if (c.carried) source.text += fmt::format("#define CELLC_SCAN_CARRY {}\n", c.carried);
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  std::vector<const char*> parts = {"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+  std::vector<const char*> parts = {"lanes.cuh",     "sweep.cuh",       "transitions.cuh",
+                                    "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (c.cluster)
     parts.push_back("scan_cluster.cuh");
   else if (c.buffers)

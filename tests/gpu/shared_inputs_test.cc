@@ -1,5 +1,5 @@
 // Inputs that lack an axis of the channels: threads of a warp that read the same entries divide their copies (Sharers
-// of lanes.cuh), in rows of sixteen bytes where what a warp reads is one row in memory. Rows of 4 to 32 columns, beside
+// of sweep.cuh), in rows of sixteen bytes where what a warp reads is one row in memory. Rows of 4 to 32 columns, beside
 // such as are not whole or not alone in a warp.
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -69,7 +69,17 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame 
 }
 )"}},
     {"product.cuh", {{"nest_frame.cuh", "nests.cuh"}, ""}},
-    {"sums.cuh", {{"lanes.cuh"}, R"(
+    {"sweep.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {
+  cellc::Lane lane[cellc::kWidth];
+  cellc::resolve_own(lanes, threadIdx.x, count, lane);
+  cellc::Rows rows;
+  rows.begin(lanes, lane[0], 0);
+  const Real now[cellc::kWidth][Step::kStates] = {};
+  rows.write(now, true);
+}
+)"}},
+    {"sums.cuh", {{"lanes.cuh", "sweep.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
   cellc::Sums sums;
   sums.begin(lanes, cellc::resolve(lanes, threadIdx.x));
@@ -77,44 +87,45 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
   sums.add(now);
 }
 )"}},
-    {"sequential.cuh", {{"lanes.cuh", "sums.cuh"}, R"(
+    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
-    {"scan_tile.cuh", {{"lanes.cuh", "transitions.cuh"}, R"(
+    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
   cellc::ScanTile<cellc::ScanCopy::Contiguous>(run, shared).ask(0);
 }
 )"}},
-    {"scan_repair.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
+    {"scan_repair.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   __shared__ unsigned told;
   cellc::repair<cellc::ScanCopy::Contiguous>(run, 4, &told, false);
 }
 )"}},
-    {"scan.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
+    {"scan.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_tma.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
+    {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
     {"scan_stream.cuh",
-     {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_cluster.cuh", {{"lanes.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"}, R"(
+    {"scan_cluster.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
-    {"segments.cuh", {{"lanes.cuh", "transitions.cuh"}, R"(
+    {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   cellc::Lane lane = cellc::resolve(run.lanes, threadIdx.x);
   run.starts[threadIdx.x] = cellc::step_residual(run.lanes, lane, 0, run.began, run.ended);
 }
 )"}},
-    {"hermite.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh"}, R"(
+    {"hermite.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   cellc::HermiteMap bend;
   bend.take(x[0], *runs, true);
@@ -122,7 +133,7 @@ extern "C" __global__ void stub_kernel(Real* x, const cellc::Runs* runs) {
   bend.follow(x[5], x[3], x[4]);
 }
 )"}},
-    {"compose.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"compose.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 struct Work {
   const cellc::Segmented& run;
   const cellc::Lanes& lanes;
@@ -134,7 +145,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   cellc::compose<cellc::Transitions>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::ResidualBudget{}), 32, 1);
 }
 )"}},
-    {"segment_runs.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"segment_runs.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   cellc::SegmentedRun<true> work(run, shared);
@@ -144,7 +155,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   work.sweep(0, lane, 8, false);
 }
 )"}},
-    {"multistart.cuh", {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"multistart.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(Real* x) {
   Real next[cellc::Multistart::kStates];
   cellc::Multistart::step(x, x + 3, x + 6, next, nullptr);
@@ -152,7 +163,7 @@ extern "C" __global__ void stub_kernel(Real* x) {
 }
 )"}},
     {"segmented.cuh",
-     {{"lanes.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_runs.cuh", "compose.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_runs.cuh", "compose.cuh",
        "multistart.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
@@ -160,7 +171,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
 };
 
 GpuSource alone(const std::string& name, const std::string& storage) {
-  std::vector<std::string> parts = {"preamble.cuh", "math.cuh", "stub_cell.cuh"};
+  std::vector<std::string> parts = {"preamble.cuh", "math.cuh", "stub_traits.cuh", "stub_cell.cuh"};
   const auto use = kUses.find(name);
   if (use != kUses.end()) parts.insert(parts.end(), use->second.after.begin(), use->second.after.end());
   if (std::find(parts.begin(), parts.end(), name) == parts.end()) parts.push_back(name);

@@ -238,40 +238,54 @@ bool shares_inputs(const cellc_stage& stage) {
 
 }  // namespace
 
-std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant) {
-  std::string text =
-      fmt::format("#define CELLC_STAGE_STEPS {}\n#define CELLC_STAGES {}\n#define CELLC_WIDTH {}\n",
-                  variant.kernel == CELLC_SCAN ? stage.stage_steps : variant.steps, kStages, variant.width);
-  text += fmt::format("#define CELLC_AXES {}\n",
-                      variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
-  if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
-  if (stage.sums)
-    text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
-  if (variant.broadcast) text += fmt::format("#define CELLC_UNIFORM_INPUTS {}u\n", variant.broadcast);
-  if (variant.kernel == CELLC_SCAN)
-    text +=
-        fmt::format("#define CELLC_SCAN_CHANNELS {}\n#define CELLC_SCAN_STEPS {}\n", variant.channels, variant.steps);
-  if (variant.checks) text += "#define CELLC_SCAN_CHECKS 1\n";
-  if (variant.forward) text += "#define CELLC_SCAN_FORWARD 1\n";
-  if (variant.cluster) text += fmt::format("#define CELLC_SCAN_CLUSTER {}\n", variant.cluster);
-  if (variant.whole) text += "#define CELLC_SCAN_WHOLE 1\n";
-  if (variant.buffers)
-    text += fmt::format("#define CELLC_SCAN_BUFFERS {}\n#define CELLC_SCAN_CARRY {}\n", variant.buffers,
-                        variant.carry_channels);
-  return text;
+std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& variant, int axes) {
+  const bool scans = variant.kernel == CELLC_SCAN;
+  std::string text = "struct Traits {\n";
+  const auto number = [&](const char* name, int value) {
+    text += fmt::format("  static constexpr int {} = {};\n", name, value);
+  };
+  const auto flag = [&](const char* name, bool value) {
+    text += fmt::format("  static constexpr bool {} = {};\n", name, value);
+  };
+  number("kStepsPerCopy", scans ? stage.stage_steps : variant.steps);
+  number("kPipelineDepth", kStages);
+  number("kWidth", variant.width);
+  number("kAxes", axes);
+  flag("kSharedInputs", shares_inputs(stage));
+  number("kSums", stage.sums);
+  number("kSumLanes", stage.sums ? variant.sum_lanes : 1);
+  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u;\n", variant.broadcast);
+  if (scans) {
+    number("kScanChannels", variant.channels);
+    number("kScanSteps", variant.steps);
+    flag("kScanForward", variant.forward != 0);
+    flag("kScanChecks", variant.checks != 0);
+    number("kScanCluster", variant.cluster);
+  }
+  if (variant.cluster) flag("kScanWhole", variant.whole != 0);
+  if (variant.buffers) {
+    number("kScanBuffers", variant.buffers);
+    number("kScanCarry", variant.carry_channels);
+  }
+  return text + "};\n";
+}
+
+int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant) {
+  return variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes);
 }
 
 GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) const {
   const auto part = [](std::string_view name) {
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
   };
-  std::string text = storage_macro(storage_) + stage_kernel_macros(code.tables.stage, variant);
-  // What is shipped has scans of rows beside others of as many channels, under the same macros.
-  if (variant.kernel == CELLC_SCAN && variant.copy == CELLC_CONTIGUOUS && !variant.cluster)
-    text += "#define CELLC_ONE_AXIS 1\n";
+  const cellc_stage& stage = code.tables.stage;
+  // What is shipped has scans of rows beside others of as many channels, with the same traits; here each has its own.
+  const bool one_axis = variant.kernel == CELLC_SCAN && variant.copy == CELLC_CONTIGUOUS;
+  std::string text = storage_macro(storage_);
+  text += stage_traits_text(stage, variant, one_axis ? 1 : channel_axes_of(stage, variant));
   text += part("preamble.cuh") + part("math.cuh");
   text += fmt::format("#line 1 \"{}.cuh\"\n{}\n{}\n", cell_.name, code.step.text, code.step_with_transition.text);
-  text += part("lanes.cuh");
+  text += part("lanes.cuh") + part("sweep.cuh");
   for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
   text += "#line 1 \"kernel\"\n" +
           stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");

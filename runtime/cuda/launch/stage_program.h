@@ -69,9 +69,13 @@ struct CudaOutcome {
   std::vector<Unconverged> unconverged;
 };
 
-// A kernel of a stage, as text: the macros that stand before lanes.cuh, the templates that come after it, and the
+// A kernel of a stage, as text: the traits that stand before lanes.cuh, the templates that come after it, and the
 // kernel itself, called `name`.
-std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& variant);
+
+/// struct Traits (kernels-templates/device/stub_traits.cuh): what the templates of this variant ask for, and nothing
+/// else. `axes`: channel axes at most; those of the variant, or fewer where that is known.
+std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& variant, int axes);
+int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant);
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant);
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
                               const cellc_stage& stage, const cellc_variant& variant, const std::string& name);

@@ -316,7 +316,7 @@ class AotBuilder {
     part_table.facts = facts;
     part_table.first_kernel = static_cast<int>(to_.kernels.size());
 
-    // A namespace for the stage, and inside it one for each set of macros that lanes or scans are compiled
+    // A namespace for the stage, and inside it one for each set of traits that lanes or scans are compiled
     // with.
     const std::string place = fmt::format("stage{}", k), outside = space_of(running_) + "::" + place + "::";
     std::string text = fmt::format("// The stage {}.\nnamespace {} {{\n\n{}\n{}\n", name_of_stage(cell_, stage.states),
@@ -339,9 +339,9 @@ class AotBuilder {
       std::string& body = inside[space];
       if (body.empty()) {
         order.push_back(space);
-        body = stage_kernel_macros(s.tables.stage, v);
+        body = stage_traits_text(s.tables.stage, v, channel_axes_of(s.tables.stage, v));
         body += fmt::format("namespace cellc {{\nusing namespace {}::cellc;\n}}\n\n", space_of(running_));
-        body += part("lanes.cuh");
+        body += part("lanes.cuh") + part("sweep.cuh");
         used.clear();
       }
       for (const std::string_view p : stage_kernel_parts(v))

@@ -42,7 +42,8 @@ std::vector<std::string> launched_by(const std::string& text) {
   while (std::getline(lines, line)) {
     templates = templates || line.find(" cellc {") != std::string::npos || line.starts_with("#pragma once");
     const bool kernel = line.starts_with("extern \"C\" __global__");
-    if (!(kernel || declaring || (!templates && line.starts_with("#define CELLC_")))) continue;
+    const bool decides = line.starts_with("#define CELLC_") || line.starts_with("  static constexpr ");
+    if (!(kernel || declaring || (!templates && decides))) continue;
     const std::string bare = std::regex_replace(std::regex_replace(line, bounds, ""), spaces, " ");
     if (declaring)
       found.back() += " " + bare;

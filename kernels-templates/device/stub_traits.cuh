@@ -1,0 +1,26 @@
+// What a unit of kernels is made for, by hand: the templates beside this file compile against it on their own. The host
+// prints such a struct for each variant of a stage (stage_traits_text of runtime/cuda/launch/stage_program.cc): these
+// are all the holes that the templates have beside the cell's structs (stub_cell.cuh) and the storage type.
+#pragma once
+
+struct Traits {
+  // Of all kernels of lanes.
+  static constexpr int kStepsPerCopy = 8;   // steps of inputs that a warp copies to shared memory at once; 1, 2, … 8
+  static constexpr int kPipelineDepth = 3;  // such copies that are under way or in use
+  static constexpr int kWidth = 1;          // lanes of a thread: 1 or 2, and 2 divides the innermost channel axis
+  static constexpr int kAxes = 4;           // channel axes at most, once those are joined that all arrays have as one
+  static constexpr bool kSharedInputs = false;  // some input lacks a channel axis: threads of a warp may read the same
+  // Of a sequential sweep that makes sums over lanes (sums.cuh).
+  static constexpr int kSums = 0;                // the last states of Step that are terms of sums
+  static constexpr int kSumLanes = 1;            // lanes of a warp that one sum runs along: a power of two, 32 at most
+  static constexpr unsigned kUniformInputs = 0;  // two lanes a thread, in f32: bit e: input e has one number for both
+  // Of scans.
+  static constexpr int kScanChannels = 32;     // channels of a block: 1, 2, 4, … 32
+  static constexpr int kScanSteps = 16;        // steps of a thread
+  static constexpr bool kScanForward = false;  // no sequence runs backwards
+  static constexpr bool kScanChecks = false;   // starts that come from composed maps are looked at (scan_repair.cuh)
+  static constexpr int kScanCluster = 0;       // blocks of a cluster, 1, 2, 4, 8, 16 (scan_cluster.cuh); 0: none
+  static constexpr bool kScanWhole = false;  // of a cluster: all sequences are whole tiles, channels fill whole groups
+  static constexpr int kScanBuffers = 3;     // of a stream: tiles of a block that are on chip at once, 3 or 4
+  static constexpr int kScanCarry = 4;       // of a stream: channels of a carry block; they divide kScanChannels
+};

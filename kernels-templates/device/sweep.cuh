@@ -1,0 +1,464 @@
+// A warp's sweep over time: inputs come to shared memory ahead of their use, a thread steps its lanes, rows leave.
+//
+// Inputs pass through shared memory, several stages of kSteps steps ahead of their use, in a part that
+// belongs to the warp alone: no barrier but that of the warp is needed, and warps of one block may be
+// at different steps. Loads into registers instead cost 2-4 times as much where latency rules.
+//
+// Needs lanes.cuh.
+#pragma once
+
+namespace cellc {
+
+constexpr int kWarp = 32;
+constexpr int kSteps = Traits::kStepsPerCopy;    ///< steps of a stage
+constexpr int kStages = Traits::kPipelineDepth;  ///< stages in flight, the one in use among them
+constexpr int kWidth = Traits::kWidth;           ///< lanes of a thread
+constexpr int kTile = kWarp * kWidth;            ///< lanes of a warp
+
+/// Entries of shared memory that a warp needs.
+template <class Cell>
+constexpr int kStageEntries = kStages* kSteps*(Cell::kInputs ? Cell::kInputs : 1) * kTile;
+
+/// A thread's lanes from `own` on, neighbours in one segment (kWidth divides the channels); past the last one, that one
+/// again.
+CELLC_DEVICE void resolve_own(const Lanes& lanes, long long own, long long count, Lane (&lane)[kWidth]) {
+  lane[0] = resolve_here(lanes, own < count ? own : count - 1);
+  CELLC_UNROLL()
+  for (int v = 1; v < kWidth; ++v) {
+    lane[v] = lane[0];
+    set_channel(lanes, lane[v], lane[0].channel_index + (own < count ? v : 0));
+  }
+}
+
+/// Calls a function with 0, 1, … kTimes - 1, each as a constant: an unrolling that no compiler declines.
+template <int kValue>
+struct Place {
+  static constexpr int value = kValue;
+};
+template <int kTimes>
+struct Repeat {
+  template <class Function>
+  static CELLC_DEVICE void run(Function&& function) {
+    Repeat<kTimes - 1>::run(function);
+    function(Place<kTimes - 1>());
+  }
+};
+template <>
+struct Repeat<0> {
+  template <class Function>
+  static CELLC_DEVICE void run(Function&&) {}
+};
+
+/// Whether some inputs lack an axis of the channels, so that threads of a warp may read the same. The unit says so.
+constexpr bool kSharedInputs = Traits::kSharedInputs;
+/// Two lanes a thread, neighbours along an innermost axis, though not all arrays have it: bit e says that input e has
+/// one number for both.
+constexpr unsigned kUniformInputs = Traits::kUniformInputs;
+constexpr bool kVectorised = kUniformInputs != 0;
+static_assert(!kVectorised || (kWidth == 2 && sizeof(Stored) == 4), "eight bytes a thread");
+struct alignas(2 * sizeof(Stored)) Two {
+  Stored first, second;
+};
+
+/// Threads of a warp that read the same entries. They divide the steps among themselves, and all read where the first
+/// of them has it: `s6` with 64 x 16 entries makes 20 copies a step instead of 96. Where what the warp reads at a step
+/// is one row in memory, of `B[n]` beside states h[d,n], it comes in rows: sixteen bytes a thread, of as many steps at
+/// once as there are threads for. A column is an entry of the warp's row, kEntries of them a thread's.
+struct Sharers {
+  int packed;
+  CELLC_DEVICE int first() const { return packed & 0x3f; }  ///< column of the warp that this thread reads first
+  CELLC_DEVICE int target() const {
+    return packed >> 6 & 0x3f;
+  }  ///< column that it copies to, from as many entries beside its own as it is beside first()
+  CELLC_DEVICE int mine() const { return packed >> 12 & 0xff; }   ///< the first step that it copies
+  CELLC_DEVICE int count() const { return packed >> 20 & 0x3f; }  ///< from one of its steps to the next
+  CELLC_DEVICE bool in_rows() const { return packed >> 26 & 1; }  ///< of the whole warp
+  static constexpr int kNoStep = 0xff;                            ///< more than anybody has
+  /// By all threads of a warp: those whose entries begin at the same place and, where lengths differ, are as many.
+  /// `stride`: bytes.
+  template <bool kLengthsDiffer, int kEntries = 1>
+  static CELLC_DEVICE Sharers of(const void* begin, long long stride, long long many) {
+    constexpr int kBytes = kEntries * static_cast<int>(sizeof(Stored));
+    static_assert(kEntries <= 2, "64 columns");
+    const unsigned long long at = reinterpret_cast<unsigned long long>(begin);
+    const int thread = static_cast<int>(threadIdx.x) % 32;
+    unsigned same = __match_any_sync(0xffffffffu, at);
+    if constexpr (kLengthsDiffer) same &= __match_any_sync(0xffffffffu, static_cast<unsigned long long>(many));
+    const int first = __ffs(static_cast<int>(same)) - 1, before = __popc(same & ((1u << thread) - 1));
+    const unsigned firsts = __ballot_sync(0xffffffffu, before == 0);
+    const unsigned long long row = __shfl_sync(0xffffffffu, at, 0);
+    bool in_rows =
+        (firsts & (firsts + 1)) == 0 && at == row + static_cast<unsigned>(first * kBytes) && stride % 16 == 0;
+    if constexpr (kLengthsDiffer) in_rows = (many == __shfl_sync(0xffffffffu, many, 0)) & in_rows;
+    const int chunks = __popc(firsts) * kBytes / 16, column = first * kEntries;
+    in_rows = in_rows && row % 16 == 0 && chunks * 16 == __popc(firsts) * kBytes;
+    if (!__all_sync(0xffffffffu, in_rows)) return {column | column << 6 | before << 12 | __popc(same) << 20};
+    const int at_once = 32 / chunks, step = thread / chunks;
+    return {column | (thread - step * chunks) * (16 / static_cast<int>(sizeof(Stored))) << 6 |
+            (step < at_once ? step : kNoStep) << 12 | at_once << 20 | 1 << 26};
+  }
+};
+
+/// When inputs leave the second-level cache: in turn, as they came. Nothing is asked for.
+struct InTurn {};
+/// As whoever walks says, and may change from stage to stage. Where latency rules that costs a walk 2 %, and 14 % if it
+/// is worked out anew for every stage.
+struct AsSaid {
+  const CachePolicy& policy;
+};
+
+/// One warp's stages. kRows: all its lanes are neighbouring channels of one segment, rows of which are
+/// copied sixteen bytes at a time; otherwise every thread copies its own.
+template <class Cell, bool kRows, class Caching>
+struct Staging {
+  Stored* memory;
+  SharedAddress to;  ///< of this thread's first copy into stage 0
+  const char*
+      source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
+  long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< bytes from a step to the next
+  const Caching caching;
+  long long next, end;  ///< the step that the next stage starts with; one past the last
+
+  /// Of more inputs, where each of them stands takes longer to tell than its copies: steps of few lanes with 18 took a
+  /// sixth longer, and those with 36, whose registers it did not fit, half as long again.
+  static constexpr int kMostShared = 8;
+  static constexpr bool kShares =
+      kSharedInputs && !kRows && (kWidth == 1 || kVectorised) && Cell::kInputs <= kMostShared;
+  static_assert(kShares || !kVectorised, "a row of columns that are not all as wide");
+  /// Entries of input e that a thread reads: of all its lanes, or one for all.
+  static CELLC_DEVICE constexpr int entries(int e) { return kUniformInputs >> e & 1 ? 1 : kWidth; }
+  struct Shared {
+    Sharers who;
+    int step_in_rows, step_alone;  ///< the first step of a stage that this thread copies, sixteen bytes or an entry;
+                                   ///< else more than there are
+    SharedAddress to;              ///< of that copy, into stage 0
+    const Stored* from;            ///< where this thread reads stage 0
+  };
+  Shared shared[kShares && Cell::kInputs > 0 ? Cell::kInputs : 1];
+  bool more;  ///< whether there are inputs whose steps some threads have several of
+
+  static constexpr int kChunk = 16 / sizeof(Stored);  // entries
+  static constexpr int kChunks = kTile / kChunk;      // of a row
+  static constexpr int kRowsAtOnce = kWarp / kChunks;
+  static constexpr int kRowBytes = kTile * sizeof(Stored);
+  static constexpr int kStageBytes = kSteps * Cell::kInputs * kRowBytes;
+
+  CELLC_DEVICE Staging(Stored* memory, const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
+                       const Caching& caching)
+      : memory(memory), caching(caching), next(begin), end(end) {
+    const int thread = threadIdx.x % kWarp;
+    if constexpr (kShares) __syncwarp();
+    more = false;
+    to = shared_address(memory + (kRows ? thread / kChunks * kTile + thread % kChunks * kChunk : thread * kWidth));
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) {
+      const ArrayView& array = lanes.array[Cell::input_array(e)];
+      long long at = place(array, lane[0], begin) + offsets_of<Cell>(lanes).input[e];
+      stride[e] = lane[0].direction * array.row * static_cast<long long>(sizeof(Stored));
+      if constexpr (kRows) at += thread % kChunks * kChunk - thread * kWidth;
+      source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
+      if constexpr (kRows) source[e] += thread / kChunks * stride[e];
+      if constexpr (kShares) {
+        const Sharers who = kWidth == 1 || entries(e) == 1
+                                ? Sharers::of<true>(source[e], stride[e], end - begin)
+                                : Sharers::of<true, kWidth>(source[e], stride[e], end - begin);
+        source[e] += who.mine() * stride[e] + (who.target() - who.first()) * static_cast<long long>(sizeof(Stored));
+        shared[e] = {who, who.in_rows() ? who.mine() : Sharers::kNoStep, who.in_rows() ? Sharers::kNoStep : who.mine(),
+                     shared_address(memory + (e * kSteps + who.mine()) * kTile + who.target()), memory + who.first()};
+        more |= who.count() < kSteps;
+      }
+    }
+    if constexpr (kShares) more = __any_sync(0xffffffffu, more);
+  }
+
+  template <class Offset>
+  static CELLC_DEVICE void copy(Offset, SharedAddress stage, const char* from, InTurn) {
+    copy_async_at<16, Offset::value>(stage, from);
+  }
+  template <class Offset>
+  static CELLC_DEVICE void copy(Offset, SharedAddress stage, const char* from, AsSaid as) {
+    copy_async_at<16, Offset::value>(stage, from, as.policy);
+  }
+
+  static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
+    copy_async_if<16>(in_rows, at, from);
+    if (kVectorised && wide)
+      copy_async_if<8>(alone, at, from);
+    else if constexpr (sizeof(Stored) >= 4)
+      copy_async_if<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(alone, at, from);
+    else if (alone)
+      store_at(at, static_cast<unsigned short>(*reinterpret_cast<const Stored*>(from)));
+  }
+
+  /// Asks for the next stage, into place `slot`. Without branches, so that it is scheduled among the
+  /// arithmetic of a step.
+  CELLC_DEVICE void ask(int slot) {
+    const int left = end - next < kSteps ? static_cast<int>(end - next) : kSteps;
+    const SharedAddress stage = to + slot * kStageBytes;
+    if constexpr (kRows) {
+      const int row = static_cast<int>(threadIdx.x) % kWarp / kChunks;
+      Repeat<Cell::kInputs>::run([&](auto input) {
+        constexpr int e = decltype(input)::value;
+        Repeat<(kSteps + kRowsAtOnce - 1) / kRowsAtOnce>::run([&](auto part) {
+          constexpr int k = decltype(part)::value * kRowsAtOnce;
+          if (k + row < left) copy(Place<(e * kSteps + k) * kRowBytes>(), stage, source[e] + k * stride[e], caching);
+        });
+      });
+    } else {
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kInputs; ++e) {
+        if constexpr (kShares) {
+          copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left,
+                      shared[e].step_alone < left);
+        } else {
+          CELLC_UNROLL(1)
+          for (int k = 0; k < left; ++k) {
+            if constexpr (sizeof(Stored) * kWidth >= 4) {
+              copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes,
+                                                        source[e] + k * stride[e]);
+            } else {
+              memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
+                  *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
+            }
+          }
+        }
+      }
+      // Mostly there are threads for all steps: sixteen of those that read delta[d] of s6. Loops for all inputs took a
+      // quarter of its time.
+      if constexpr (kShares) {
+        if (more) {
+          CELLC_UNROLL()
+          for (int e = 0; e < Cell::kInputs; ++e) {
+            const Sharers who = shared[e].who;
+            CELLC_UNROLL(1)
+            for (int k = who.count(); who.mine() + k < left; k += who.count())
+              copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes + k * kRowBytes, source[e] + k * stride[e],
+                          who.in_rows(), !who.in_rows());
+          }
+        }
+      }
+    }
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) source[e] += kSteps * stride[e];
+    next += kSteps;
+    copy_commit();
+  }
+
+  /// What step k of the stage in `slot` reads.
+  CELLC_DEVICE void read(int slot, int k, Real (&input)[kWidth][(Cell::kInputs > 0 ? Cell::kInputs : 1)]) const {
+    const Stored* const stage = memory + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
+    const Stored* from = stage + threadIdx.x % kWarp * kWidth;
+    CELLC_UNROLL()
+    for (int e = 0; e < Cell::kInputs; ++e) {
+      if constexpr (kShares) from = shared[e].from + slot * (kSteps * Cell::kInputs * kTile) + k * kTile;
+      if constexpr (kVectorised) {
+        const Stored* const at = from + e * kSteps * kTile;
+        const Two both = entries(e) == 1 ? Two{at[0], at[0]} : *reinterpret_cast<const Two*>(at);
+        input[0][e] = widen(both.first);
+        input[kWidth - 1][e] = widen(both.second);
+        continue;
+      }
+#ifdef CELLC_NARROW
+      if constexpr (kWidth == 2) {
+        const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
+        input[0][e] = widen(static_cast<Stored>(both & 0xffffu));
+        input[1][e] = widen(static_cast<Stored>(both >> 16));
+      } else
+#endif
+      {
+        CELLC_UNROLL()
+        for (int v = 0; v < kWidth; ++v) input[v][e] = widen(from[e * kSteps * kTile + v]);
+      }
+    }
+  }
+};
+
+/// States of a step that are terms of sums over lanes, behind the lane's own (sums.cuh).
+constexpr int kSums = Traits::kSums;
+constexpr int kOwnStates = Step::kStates - kSums;
+
+/// Where a lane's states are written.
+struct Rows {
+  Stored* to[kOwnStates];        ///< at the step that comes next
+  long long stride[kOwnStates];  ///< entries
+  bool present[kOwnStates];
+  CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
+    CELLC_UNROLL()
+    for (int e = 0; e < kOwnStates; ++e) {
+      const ArrayView& array = lanes.array[Step::state_array(e)];
+      present[e] = array.data != nullptr;
+      to[e] = static_cast<Stored*>(array.data) + place(array, lane, t) + lanes.step.state[e];
+      stride[e] = lane.direction * array.row;
+    }
+  }
+  /// kWidth neighbours at once, where `writes`; and on to the next step.
+  template <int kStates>
+  CELLC_DEVICE void write(const Real (&state)[kWidth][kStates], bool writes) {
+    CELLC_UNROLL()
+    for (int e = 0; e < kOwnStates; ++e) {
+      if (writes && present[e]) {
+        if constexpr (kVectorised) {
+          *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};
+        } else
+#ifdef CELLC_NARROW
+            if constexpr (kWidth == 2) {
+          *reinterpret_cast<unsigned*>(to[e]) = narrow_two(state[0][e], state[1][e]);
+        } else
+#endif
+        {
+          CELLC_UNROLL()
+          for (int v = 0; v < kWidth; ++v) store(to[e] + v, state[v][e]);
+        }
+      }
+      to[e] += stride[e];
+    }
+  }
+};
+
+/// Of a walk of which all is there before it asks for inputs.
+struct Ready {};
+template <class Meanwhile>
+constexpr bool kIsReady = false;
+template <>
+constexpr bool kIsReady<Ready> = true;
+
+/// Whether what is called after a step takes whole stages, and is then told which step of one it was.
+template <class After>
+constexpr bool kTakesStages = false;
+
+/// How many steps are one piece of code in walks that slow data take: the more, the longer they take to compile, and
+/// the less of a step's time goes into counting. ParaGRU's bundles, of 33 operations a run, take 16 to 30 % more time
+/// one by one, and 2 to 15 % two by two.
+template <class Cell>
+constexpr int kTogether = Cell::kOperations <= 48   ? kSteps
+                          : Cell::kOperations <= 96 ? 4
+                                                    : 2;
+
+/// Runs steps [begin, end) of this thread's lanes. kLockstep: the warps of the block, which then all run as
+/// many steps, stay together, so that memory sees longer rows (4 % where bandwidth is the limit, but a
+/// loss where it is not). kPiece: so many steps are one piece of code; kSteps where all calls come by.
+///
+/// `before_stage(t, state)` is called by the lanes that still
+/// run before every kSteps of them and says whether to go on, `after(t, state, first)` after each step, with
+/// whether it is the first of those. begin and end may differ between threads unless kRows.
+///
+/// `meanwhile(param)` is called when the first inputs are on their way: what else a walk begins with, the states among
+/// it. Where there is nothing but steps, and each waits for the one before, it is Ready: what it begins with is then
+/// made before, and the compiler keeps it at hand, or a step takes 4 to 30 % longer (ParaGRU 63 ns, then 66; Lorenz'
+/// equations 39 and 51).
+template <class Cell, bool kRows, bool kLockstep, int kPiece, class Meanwhile, class BeforeStage, class After,
+          class Caching = InTurn>
+CELLC_DEVICE void walk(const Lanes& lanes, const Lane (&lane)[kWidth], long long begin, long long end,
+                       Real (&state)[kWidth][Cell::kStates], Stored* memory, Meanwhile&& meanwhile,
+                       BeforeStage&& before_stage, After&& after, const Caching& caching = Caching()) {
+  constexpr int kInputs = Cell::kInputs ? Cell::kInputs : 1, kAtOnce = kPiece < kSteps ? kPiece : kSteps;
+  static_assert(kSteps % kAtOnce == 0, "a stage is whole pieces");
+  Real param[kWidth][(Cell::kInvariants > 0 ? Cell::kInvariants : 1)];
+  constexpr bool kReady = kIsReady<Meanwhile>;
+  if (kReady) load_params<Cell>(lanes, lane, param);
+  Staging<Cell, kRows, Caching> staging(memory, lanes, lane, begin, end, caching);
+  __syncwarp();  // the last walk's reads are done
+  CELLC_UNROLL(1)
+  for (int s = 0; s < kStages; ++s) staging.ask(s);
+  if constexpr (!kReady) load_params<Cell>(lanes, lane, param);
+  const Uniforms<Cell> uniforms(lanes);
+  if constexpr (!kReady) meanwhile(param);
+  int slot = 0;
+  long long t = begin;
+  Real input[kWidth][kInputs];
+  const auto copy = [&](Real(&now)[kWidth][kInputs]) {
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < kInputs; ++e) now[v][e] = input[v][e];
+    }
+  };
+  const auto run = [&](const Real(&reads)[kWidth][kInputs]) {
+    Real next[kWidth][Cell::kStates];
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) Cell::step(param[v], reads[v], state[v], next[v], uniforms.data);
+    CELLC_UNROLL()
+    for (int v = 0; v < kWidth; ++v) {
+      CELLC_UNROLL()
+      for (int e = 0; e < Cell::kStates; ++e) state[v][e] = next[v][e];
+    }
+  };
+  copy_wait<kStages - 1>();
+  __syncwarp();
+  staging.read(slot, 0, input);
+  for (bool open = t < end;;) {
+    open = open && before_stage(t, state);
+    // Votes also where all threads are known to agree: the compiler then knows it, too.
+    if (!__any_sync(0xffffffffu, open)) break;
+    const int after_slot = slot == kStages - 1 ? 0 : slot + 1;
+    // What a step reads is on its way a step earlier, and the next stage is asked for in the last step's
+    // shadow: nothing but the recurrence itself is waited for.
+    const auto turn = [&] {
+      copy_wait<kStages - 2>();
+      if constexpr (kLockstep)
+        __syncthreads();
+      else
+        __syncwarp();
+      staging.read(after_slot, 0, input);
+      staging.ask(slot);
+    };
+    if constexpr (kAtOnce == 1) {
+      // One piece of code for stages whole and cut short.
+      const int steps = !open              ? 0
+                        : end - t < kSteps ? static_cast<int>(end - t)
+                                           : kSteps,
+                most = kRows ? steps : kSteps;
+      CELLC_UNROLL(1)
+      for (int k = 0; k < most; ++k) {
+        Real now[kWidth][kInputs];
+        copy(now);
+        if (k + 1 < most)
+          staging.read(slot, k + 1, input);
+        else
+          turn();
+        if (!kRows && k >= steps) continue;
+        run(now);
+        after(t + k, state, k == 0);
+      }
+      t += steps;
+    } else if (__all_sync(0xffffffffu, open && end - t >= kSteps)) {
+      CELLC_UNROLL(1)
+      for (int piece = 0; piece < kSteps; piece += kAtOnce) {
+        Repeat<kAtOnce>::run([&](auto place) {
+          constexpr int k = decltype(place)::value;
+          Real now[kWidth][kInputs];
+          copy(now);
+          if (k + 1 < kAtOnce || (kAtOnce < kSteps && piece + kAtOnce < kSteps))
+            staging.read(slot, piece + k + 1, input);
+          else
+            turn();
+          run(now);
+          if constexpr (kTakesStages<After> && kAtOnce == kSteps)
+            after.template of_stage<k>(state);
+          else
+            after(t + piece + k, state, k == 0 && piece == 0);
+        });
+      }
+      t += kSteps;
+    } else {
+      CELLC_UNROLL(1)
+      for (int k = 0; k < kSteps && open && t < end; ++k, ++t) {
+        staging.read(slot, k, input);
+        run(input);
+        after(t, state, k == 0);
+      }
+      // Of a warp whose threads go together this was the last stage.
+      if constexpr (!kRows) copy_wait<kStages - 2>();
+      __syncwarp();
+      if constexpr (!kRows) {
+        staging.read(after_slot, 0, input);
+        staging.ask(slot);
+      }
+    }
+    slot = after_slot;
+    open = open && t < end;
+  }
+  copy_wait<0>();
+}
+
+}  // namespace cellc
