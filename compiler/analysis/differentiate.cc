@@ -157,26 +157,38 @@ class Differentiator {
     return singular_[node];
   }
 
-  /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
-  /// coefficient must not count, though 0 times what is singular is no number. Elsewhere, and always for
-  /// proofs, a product is better: it can be taken apart.
-  NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
-    if (rule_ == SlopeRule::Structural || g_[slope].op == Op::Constant || !may_be_singular(coefficient))
-      return times(slope, coefficient);
-    const Node& n = g_[node];
-    const NodeId zero = number(0);
-    NodeId chosen = kNoNode;
-    if (n.op == Op::Where) {
-      if (i == 1) chosen = op(Op::Where, {n.args[0], coefficient, zero});
-      if (i == 2) chosen = op(Op::Where, {n.args[0], zero, coefficient});
-    } else if (n.op == Op::ReduceMax) {  // equal entries share it
-      chosen = op(Op::Where, {slope, times(slope, coefficient), zero});
-    } else if (slope_formula(n.op, i).chooses()) {
-      chosen = op(Op::Where, {slope, coefficient, zero});
+  /// May the value be 0 because something was not taken: a branch, an operand of max, an entry that is not the largest?
+  bool may_be_left_out(NodeId node) {
+    for (NodeId id = static_cast<NodeId>(left_out_.size()); id < g_.size(); ++id) {
+      const Op o = g_[id].op;
+      bool result = o == Op::MaxShare;
+      if (is_elementwise(o)) result = op_info(o).slope == Slope::Step || o == Op::Where;
+      for (NodeId a : g_[id].args) result = result || left_out_[a];
+      left_out_.push_back(result);
     }
-    if (chosen == kNoNode) return times(slope, coefficient);
-    chooses_ = true;
-    return chosen;
+    return left_out_[node];
+  }
+
+  /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
+  /// coefficient must not count, though 0 times what is singular is no number; and so where it is the coefficient that
+  /// was not taken, and the slope is singular: sqrt(max(h, 0)). Elsewhere, and always for proofs, a product is better:
+  /// it can be taken apart.
+  NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
+    if (rule_ == SlopeRule::Structural) return times(slope, coefficient);
+    const NodeId zero = number(0);
+    const auto choose = [&](NodeId condition, NodeId taken, NodeId otherwise) {
+      chooses_ = true;
+      return op(Op::Where, {condition, taken, otherwise});
+    };
+    if (g_[coefficient].op != Op::Constant && may_be_singular(slope) && may_be_left_out(coefficient))
+      return choose(coefficient, times(slope, coefficient), zero);
+    if (g_[slope].op == Op::Constant || !may_be_singular(coefficient)) return times(slope, coefficient);
+    const Node& n = g_[node];
+    if (n.op == Op::Where && i == 1) return choose(n.args[0], coefficient, zero);
+    if (n.op == Op::Where && i == 2) return choose(n.args[0], zero, coefficient);
+    if (n.op == Op::ReduceMax) return choose(slope, times(slope, coefficient), zero);  // equal entries share it
+    if (slope_formula(n.op, i).chooses()) return choose(slope, coefficient, zero);
+    return times(slope, coefficient);
   }
 
   Terms derive(NodeId node) {
@@ -308,7 +320,7 @@ class Differentiator {
   SlopeRule rule_;
   int symbol_ = -1;
   std::vector<AxisId> columns_;
-  std::vector<bool> singular_;  ///< by node
+  std::vector<bool> singular_, left_out_;  ///< by node
   bool chooses_ = false;
   std::unordered_map<NodeId, Terms> derivatives_;
 };

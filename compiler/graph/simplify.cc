@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/graph/axes.h"
 #include "compiler/graph/graph_walk.h"
 
 namespace cellc {
@@ -283,17 +284,17 @@ NodeId Simplifier::substitute_under(NodeId reduction, std::vector<std::pair<Axis
   std::erase_if(map, [&](const auto& entry) {
     return std::binary_search(n.bound.begin(), n.bound.end(), entry.first) || !graph_.has_axis(n.args[0], entry.first);
   });
+  const auto is_target = [&](AxisId axis) {
+    return std::any_of(map.begin(), map.end(), [&](const auto& e) { return e.second == Index{axis, 0}; });
+  };
   std::vector<AxisId> bound = n.bound;
   for (AxisId& b : bound) {
-    auto in_sight = [&](AxisId axis) {
-      if (axis != b && (graph_.has_axis(n.args[0], axis) || std::count(bound.begin(), bound.end(), axis))) return true;
-      return std::any_of(map.begin(), map.end(),
-                         [&](const auto& e) { return e.second.is_axis() && e.second.axis == axis; });
-    };
-    if (!in_sight(b)) continue;
-    const AxisId old = b;
-    for (int i = 1; in_sight(b); ++i) b = graph_.copy_axis(old, i);
-    map.emplace_back(old, Index{b, 0});
+    if (!is_target(b)) continue;
+    AxisId fresh = b;
+    for (int i = 1; is_target(fresh) || graph_.has_axis(n.args[0], fresh) || contains(bound, fresh); ++i)
+      fresh = graph_.copy_axis(b, i);
+    map.emplace_back(b, Index{fresh, 0});
+    b = fresh;
   }
   const NodeId body = substitute(n.args[0], map);
   return n.op == Op::ReduceSum ? graph_.reduce_sum(bound, body, n.span) : graph_.reduce_max(bound, body, n.span);
