@@ -128,18 +128,45 @@ DerivedCell residual(const DerivedCell& derived, AxisId lane) {
     values.push_back(t.about(lanes.updates[i].value));
     own.push_back(t.read_instead(i));
   }
-  Symbol number;
-  number.name = "tolerance";
-  number.kind = SymbolKind::Param;
-  const int tolerance = t.add(std::move(number), {ArraySource::Kind::Tolerance});
+  const auto add_number = [&](const std::string& name, int which) {
+    Symbol number;
+    number.name = name;
+    number.kind = SymbolKind::Param;
+    return t.add(std::move(number), {ArraySource::Kind::Tolerance, which});
+  };
+  // The relative tolerance, and of each state what is tolerated besides.
+  const int tolerance = add_number("tolerance", 0);
+  std::vector<int> absolute;
+  for (std::size_t i = 0; i < lanes.updates.size(); ++i)
+    absolute.push_back(add_number("absolute." + lanes.symbols[lanes.updates[i].symbol].name, static_cast<int>(i) + 1));
 
+  const auto add_state = [&](const char* name) {
+    Symbol s;
+    s.name = name;
+    s.kind = SymbolKind::State;
+    s.axes = s.index = {lane};
+    return t.add(std::move(s), {ArraySource::Kind::Start});
+  };
+  const int residual = add_state("residual"), good = add_state("good"), since = add_state("since");
   const NodeId infinite = g.constant(std::numeric_limits<double>::infinity());
+  const auto same = [&](NodeId a, NodeId b) { return g.op(Op::Eq, {a, b}); };
+  std::vector<StateUpdate> sizes;
   NodeId worst = g.constant(0);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const NodeId f = values[i], s = t.read(own[i]);
-    const auto same = [&](NodeId a, NodeId b) { return g.op(Op::Eq, {a, b}); };
-    const NodeId size = g.op(Op::Add, {g.constant(1), g.op(Op::Abs, {s})});
-    const NodeId far = g.op(Op::Div, {g.op(Op::Abs, {g.op(Op::Sub, {f, s})}), size});
+    // The size of the state in its lane: the largest |s| so far, of what is finite.
+    Symbol so_far = t.cell.symbols[own[i]];
+    so_far.name = "size." + lanes.symbols[lanes.updates[i].symbol].name;
+    so_far.kind = SymbolKind::State;
+    const int size_symbol = t.add(std::move(so_far), {ArraySource::Kind::Start});
+    const NodeId magnitude = g.op(Op::Abs, {s});
+    const NodeId finite = g.op(Op::Where, {g.op(Op::Lt, {magnitude, infinite}), magnitude, g.constant(0)});
+    const NodeId size = g.op(Op::Max, {t.read(size_symbol), finite});
+    sizes.push_back({size_symbol, size, {}});
+    const NodeId over = g.op(Op::Add, {magnitude, size});
+    const NodeId apart = g.op(Op::Sub, {g.op(Op::Abs, {g.op(Op::Sub, {f, s})}), g.read(absolute[i], {})});
+    const NodeId far =
+        g.op(Op::Where, {g.op(Op::Le, {apart, g.constant(0)}), g.constant(0), g.op(Op::Div, {apart, over})});
     // A comparison with NaN does not hold: what is no number is infinitely far, unless both are none.
     const NodeId number = g.op(Op::Where, {g.op(Op::Lt, {far, infinite}), far, infinite});
     const NodeId both_nan = g.op(Op::Sub, {g.constant(1), g.op(Op::Max, {same(f, f), same(s, s)})});
@@ -150,14 +177,6 @@ DerivedCell residual(const DerivedCell& derived, AxisId lane) {
     if (!mixed.empty()) r = g.reduce_max(mixed, r);
     worst = g.op(Op::Max, {worst, r});
   }
-  const auto add_state = [&](const char* name) {
-    Symbol s;
-    s.name = name;
-    s.kind = SymbolKind::State;
-    s.axes = s.index = {lane};
-    return t.add(std::move(s), {ArraySource::Kind::Start});
-  };
-  const int residual = add_state("residual"), good = add_state("good"), since = add_state("since");
   const NodeId r = g.op(Op::Max, {t.read(residual), worst});
   const NodeId tolerated = g.read(tolerance, {});
   const NodeId within = g.op(Op::Le, {r, tolerated}), here = g.op(Op::Le, {worst, tolerated});
@@ -165,7 +184,10 @@ DerivedCell residual(const DerivedCell& derived, AxisId lane) {
   t.cell.updates = {{residual, r, {}},
                     {good, g.op(Op::Add, {t.read(good), within}), {}},
                     {since, g.op(Op::Where, {here, longer, g.constant(0)}), {}}};
-  t.derived.sinks = {{ArraySink::Kind::Residual, 0}, {ArraySink::Kind::Residual, 1}, {ArraySink::Kind::Residual, 2}};
+  t.cell.updates.insert(t.cell.updates.end(), sizes.begin(), sizes.end());
+  t.derived.sinks.clear();  // those of the lane cell
+  for (int i = 0; i < static_cast<int>(t.cell.updates.size()); ++i)
+    t.derived.sinks.push_back({ArraySink::Kind::Residual, i});
   return std::move(t.derived);
 }
 

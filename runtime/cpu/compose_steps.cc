@@ -91,16 +91,16 @@ CELLC_AVX512 double compose_512(const double* a, const double* b, std::int64_t s
 /// A division costs sixteen cycles a vector; a reciprocal to 14 bits two, and this makes up for it.
 constexpr double kReciprocal = 1 + 1.0 / 8192;
 
-CELLC_AVX512 double check_and_copy_512(const float* f, const float* s, std::int64_t steps, float* to,
+CELLC_AVX512 double check_and_copy_512(const float* f, const float* s, std::int64_t steps, float size, float* to,
                                        bool past_caches) {
-  const __m512 one = _mm512_set1_ps(1);
+  const __m512 own = _mm512_set1_ps(size);
   __m512 most = _mm512_setzero_ps();
   __mmask16 no_number = 0;
   past_caches &= reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
   for (std::int64_t t = 0; t < steps; t += 16) {
     const __m512 vs = _mm512_loadu_ps(s + t);
     const __m512 far = _mm512_mul_ps(_mm512_abs_ps(_mm512_sub_ps(_mm512_loadu_ps(f + t), vs)),
-                                     _mm512_rcp14_ps(_mm512_add_ps(one, _mm512_abs_ps(vs))));
+                                     _mm512_rcp14_ps(_mm512_add_ps(own, _mm512_abs_ps(vs))));
     no_number |= _mm512_cmp_ps_mask(far, far, _CMP_UNORD_Q);
     most = _mm512_max_ps(most, far);
     if (past_caches)
@@ -111,16 +111,16 @@ CELLC_AVX512 double check_and_copy_512(const float* f, const float* s, std::int6
   return no_number ? std::numeric_limits<double>::infinity() : kReciprocal * _mm512_reduce_max_ps(most);
 }
 
-CELLC_AVX512 double check_and_copy_512(const double* f, const double* s, std::int64_t steps, double* to,
+CELLC_AVX512 double check_and_copy_512(const double* f, const double* s, std::int64_t steps, double size, double* to,
                                        bool past_caches) {
-  const __m512d one = _mm512_set1_pd(1);
+  const __m512d own = _mm512_set1_pd(size);
   __m512d most = _mm512_setzero_pd();
   __mmask8 no_number = 0;
   past_caches &= reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
   for (std::int64_t t = 0; t < steps; t += 8) {
     const __m512d vs = _mm512_loadu_pd(s + t);
     const __m512d far = _mm512_mul_pd(_mm512_abs_pd(_mm512_sub_pd(_mm512_loadu_pd(f + t), vs)),
-                                      _mm512_rcp14_pd(_mm512_add_pd(one, _mm512_abs_pd(vs))));
+                                      _mm512_rcp14_pd(_mm512_add_pd(own, _mm512_abs_pd(vs))));
     no_number |= _mm512_cmp_pd_mask(far, far, _CMP_UNORD_Q);
     most = _mm512_max_pd(most, far);
     if (past_caches)
@@ -131,8 +131,20 @@ CELLC_AVX512 double check_and_copy_512(const double* f, const double* s, std::in
   return no_number ? std::numeric_limits<double>::infinity() : kReciprocal * _mm512_reduce_max_pd(most);
 }
 
+CELLC_AVX512 float largest_512(const float* s, std::int64_t steps) {
+  __m512 most = _mm512_setzero_ps();
+  for (std::int64_t t = 0; t < steps; t += 16) most = _mm512_max_ps(most, _mm512_abs_ps(_mm512_loadu_ps(s + t)));
+  return _mm512_reduce_max_ps(most);
+}
+
+CELLC_AVX512 double largest_512(const double* s, std::int64_t steps) {
+  __m512d most = _mm512_setzero_pd();
+  for (std::int64_t t = 0; t < steps; t += 8) most = _mm512_max_pd(most, _mm512_abs_pd(_mm512_loadu_pd(s + t)));
+  return _mm512_reduce_max_pd(most);
+}
+
 template <typename Number>
-constexpr StepComposer<Number> k512{64 / sizeof(Number), compose_512, check_and_copy_512};
+constexpr StepComposer<Number> k512{64 / sizeof(Number), compose_512, check_and_copy_512, largest_512};
 
 #endif  // CELLC_STEPS_X86
 

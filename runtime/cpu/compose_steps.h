@@ -21,9 +21,12 @@ struct StepComposer {
   std::int64_t width;
   /// s[t] = a[t]*s[t − 1] + b[t], s[−1] = start. The product of all a.
   double (*compose)(const Number* a, const Number* b, std::int64_t steps, Number start, Number* s, LinesAhead ahead);
-  /// Copies s to `to`. The largest |f − s| over 1 + |s|, at most two parts in ten thousand too large;
-  /// infinity where any is no number. `past_caches`: lines do not stay; for what is not read soon.
-  double (*check_and_copy)(const Number* f, const Number* s, std::int64_t steps, Number* to, bool past_caches);
+  /// Copies s to `to`. The largest |f − s| over |s| + size, at most two parts in ten thousand too large; infinity where
+  /// any is no number. `size` > 0. `past_caches`: lines do not stay; for what is not read soon.
+  double (*check_and_copy)(const Number* f, const Number* s, std::int64_t steps, Number size, Number* to,
+                           bool past_caches);
+  /// The largest |s|; of what is no number or infinite some number or infinity.
+  Number (*largest)(const Number* s, std::int64_t steps);
 };
 
 /// For this processor; null where it has no vectors that make this worth while.

@@ -48,6 +48,7 @@ class Composer {
     for (int i = 0; i < data.states(); ++i) {
       change_.emplace_back(static_cast<std::size_t>(data.mixed(i) * data.channels()), Number{0});
       next_.push_back(change_.back());
+      size_.emplace_back(change_.back().size(), 0.0);
     }
   }
 
@@ -57,6 +58,7 @@ class Composer {
     for (std::int64_t s = begin; s < end; ++s) {
       if (segments_.is_first(s)) {
         for (auto& c : change_) std::fill(c.begin(), c.end(), Number{0});
+        for (auto& s : size_) std::fill(s.begin(), s.end(), 0.0);
         continue;
       }
       // The left neighbour's end had it started where it now does: change = new start − old start.
@@ -67,7 +69,9 @@ class Composer {
             if (!active_[lane0 + c]) continue;
             const Number to = reached(i, m, c, left);
             Number& start = segments_.start(i)[segments_.entry(i, s, m, c)];
-            const double move = relative_difference(to, start);
+            double& size = size_[i][static_cast<std::size_t>(m * channels + c)];
+            size = std::max({size, std::fabs(static_cast<double>(start)), std::fabs(static_cast<double>(to))});
+            const double move = relative_difference(to, start, size);
             if (!(move <= tolerance)) moved_[lane0 + c] = 1;
             if (!(move <= most_)) most_ = move;
             next_[i][m * channels + c] = to - start;
@@ -77,7 +81,7 @@ class Composer {
     }
   }
 
-  double largest_move() const { return most_; }  ///< over 1 + |start|
+  double largest_move() const { return most_; }  ///< over |start| + the largest of its lane so far
   const std::vector<char>& moved() const { return moved_; }
 
  private:
@@ -118,6 +122,7 @@ class Composer {
   const std::vector<char> active_;
   std::vector<char> moved_;
   std::vector<std::vector<Number>> change_, next_;
+  std::vector<std::vector<double>> size_;  ///< of the starts of a lane so far
   double most_ = 0;
 };
 

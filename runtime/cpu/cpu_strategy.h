@@ -43,7 +43,8 @@ struct StageRun {
   Relaxation* relaxation;  ///< null: not asked for, or nothing to relax
   const StagePlan& plan;
   const SolveOptions& options;
-  double tolerance;  ///< > 0
+  double tolerance;              ///< > 0
+  std::vector<double> absolute;  ///< by state of the stage: what is tolerated besides, in its own units
   int threads;
 };
 

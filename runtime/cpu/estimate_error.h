@@ -22,14 +22,18 @@ struct LeftResiduals {
   bool every_step = false;             ///< the largest of a segment's steps, rather than its first step's
 };
 
-/// What 1 + |s| of each entry of the state lies between, while a lane is followed: growth is measured in one
-/// unit throughout, since a state that comes near zero and leaves it again makes no error grow.
+/// The largest |s| of each entry of the state while a lane is followed: growth is measured in this one unit throughout,
+/// since a state that comes near zero and leaves it again makes no error grow. What a residual and the estimate are
+/// over lies between it and twice it.
 struct Scale {
-  std::vector<double> most, least;
-  double ratio() const {
-    double r = 1;
-    for (std::size_t i = 0; i < most.size(); ++i) r = std::max(r, most[i] / least[i]);
-    return r;
+  std::vector<double> most;
+  static constexpr double kRatio = 2;
+
+  /// An entry that is zero throughout has the unit of the others.
+  void settle() {
+    const double largest = most.empty() ? 0 : *std::max_element(most.begin(), most.end());
+    for (double& m : most)
+      if (m == 0) m = largest > 0 ? largest : 1;
   }
 };
 
@@ -39,14 +43,12 @@ void widen(Scale& scale, const StageData& data, const Lane& lane) {
   for (int i = 0; i < data.states(); ++i) {
     const LaneArray& a = data.lanes().symbols[i];
     for (std::int64_t m = 0; m < data.mixed(i); ++m, ++entry) {
-      if (scale.most.size() <= entry)
-        scale.most.push_back(0), scale.least.push_back(std::numeric_limits<double>::infinity());
+      if (scale.most.size() <= entry) scale.most.push_back(0);
       const Number* row =
           reinterpret_cast<const Number*>(a.data) + lane.row * a.row_entries + a.mixed[m] + a.channel[lane.channel];
       for (std::int64_t t = 0; t < lane.steps; ++t, row += data.lanes().direction * a.row_entries) {
-        const double here = 1 + std::fabs(static_cast<double>(*row));
-        scale.most[entry] = std::max(scale.most[entry], here);
-        scale.least[entry] = std::min(scale.least[entry], here);
+        const double here = std::fabs(static_cast<double>(*row));
+        if (here < std::numeric_limits<double>::infinity()) scale.most[entry] = std::max(scale.most[entry], here);
       }
     }
   }
@@ -147,6 +149,7 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
     }
   }
   begins.push_back(lanes.size());
+  for (Scale& scale : scales) scale.settle();
   std::vector<double> growth = growth_of<Number>(data, kernels, lanes, scale_of, at, threads);
 
   std::int64_t longest = 1;  // segments of a sequence
@@ -184,7 +187,7 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
                        : std::fabs(mean) < 1e-12 ? rest
                                                  : std::expm1(std::min(mean * rest, 690.0)) / std::expm1(mean) *
                                                        std::exp(std::min(mean, 690.0));
-    estimate = std::max(estimate, std::max(peak, error * last + injected * sum) * scales[w].ratio());
+    estimate = std::max(estimate, std::max(peak, error * last + injected * sum) * Scale::kRatio);
   }
   return std::min(estimate, 1e300);
 }

@@ -154,13 +154,14 @@ StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, dou
   const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   std::int64_t longest = 0;
   for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
-  if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance);
+  if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance, nullptr);
   StageOutcome outcome;
   StageReport& report = outcome.report;
   for (std::int64_t begin = 0; begin < longest; begin += window) {
     TimeWindow part;
     cut_window(cell_, run, arrays.trajectories, begin, window, part);
-    StageOutcome found = relax_rows(part.arrays, options, tolerance);
+    const Before before{arrays, part.sequences, begin};
+    StageOutcome found = relax_rows(part.arrays, options, tolerance, &before);
     put_back(part, states_, run, arrays.trajectories);
     report.iterations = std::max(report.iterations, found.report.iterations);
     report.max_residual = std::max(report.max_residual, found.report.max_residual);
@@ -196,10 +197,11 @@ std::optional<int> Relaxation::predict(const BoundRun& run, double tolerance) {
       if (a->data() && a->dtype() != options_.dtype) *a = convert(*a, options_.dtype);
   SolveOptions few;
   few.fixed_iterations = kIterations;
-  return predict_iterations(relax_rows(part.arrays, few, tolerance).report.trace, tolerance, 1);
+  return predict_iterations(relax_rows(part.arrays, few, tolerance, nullptr).report.trace, tolerance, 1);
 }
 
-StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance) {
+StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance,
+                                    const Before* before) {
   const BoundRun& run = *arrays.run;
   const int threads = thread_count(run.threads);
   StageOutcome outcome;
@@ -248,12 +250,12 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
       settled = change * (q < 0.5 ? 2 * q : 1) <= tolerance;
       if (idle >= 20) k = most;  // it does not contract
     }
-    report.max_residual = check(arrays, tolerance, outcome.unconverged);
+    report.max_residual = check(arrays, options, tolerance, before, outcome.unconverged);
     if (outcome.unconverged.empty() || careful) break;
     careful = true;
     if (k < most) outcome.unconverged.clear();
   }
-  if (most == 0) report.max_residual = check(arrays, tolerance, outcome.unconverged);
+  if (most == 0) report.max_residual = check(arrays, options, tolerance, before, outcome.unconverged);
   // A contraction by q leaves at most r/(1 − q) of an error.
   const double q = report.contraction.value_or(0);
   report.error_estimate = q < 1 ? report.max_residual / (1 - q) : std::numeric_limits<double>::infinity();
@@ -262,13 +264,23 @@ StageOutcome Relaxation::relax_rows(RunArrays& arrays, const SolveOptions& optio
 }
 
 /// Every step against f of the trajectory itself; returns the largest residual.
-double Relaxation::check(const RunArrays& arrays, double tolerance, std::vector<Unconverged>& unconverged) {
+double Relaxation::check(const RunArrays& arrays, const SolveOptions& options, double tolerance, const Before* before,
+                         std::vector<Unconverged>& unconverged) {
   const BoundRun& run = *arrays.run;
   const RunOutput f = step_->run(bound(arrays, relaxed_.step.sources, {}, {}, false));
   double most = 0;
-  for (std::size_t i = 0; i < states_.size(); ++i)
-    most = std::max(most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, tolerance, run.reverse,
-                                      unconverged));
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    Allowed allowed{tolerance, absolute_tolerance(options, cell_.symbol_of(cell_.updates[states_[i]]).name), {}};
+    if (before)
+      allowed.before = [&](std::int64_t sequence, std::int64_t entry, double enough) {
+        const BoundRun& whole = *before->arrays.run;
+        const std::int64_t s = before->sequences[static_cast<std::size_t>(sequence)];
+        return size_before(before->arrays.trajectories[states_[i]], whole.offsets[s], whole.offsets[s + 1],
+                           before->steps, whole.reverse, entry, enough);
+      };
+    most = std::max(
+        most, check_steps(arrays.trajectories[states_[i]], f.outs[i], run.offsets, allowed, run.reverse, unconverged));
+  }
   return most;
 }
 

@@ -41,8 +41,15 @@ class Relaxation {
  private:
   Relaxation(const CellGraph& cell, const std::vector<int>& states, RelaxedCell relaxed, const CompileOptions& options);
   void prepare();
-  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance);
-  double check(const RunArrays& arrays, double tolerance, std::vector<Unconverged>& unconverged);
+  /// Rows before those that are relaxed: of a run, up to a step of each sequence.
+  struct Before {
+    const RunArrays& arrays;
+    const std::vector<std::int64_t>& sequences;  ///< of the run, by sequence of the part
+    std::int64_t steps;
+  };
+  StageOutcome relax_rows(RunArrays& arrays, const SolveOptions& options, double tolerance, const Before* before);
+  double check(const RunArrays& arrays, const SolveOptions& options, double tolerance, const Before* before,
+               std::vector<Unconverged>& unconverged);
   BoundRun bound(const RunArrays& arrays, const std::vector<ArraySource>& sources, const std::vector<Array>& mixing,
                  const std::vector<Array>& fixed, bool starts) const;
 

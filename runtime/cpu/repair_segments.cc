@@ -11,9 +11,12 @@ Repaired SegmentRepair<Number>::run(std::vector<Miss> misses, const RepairRules&
     const std::size_t before = misses.size();
     misses = repair_round(misses).misses;
     if (rules.hands_back && rules.hands_back(misses, before)) return {std::move(misses), true, std::move(partly_)};
+    if (misses.empty()) misses = sweep_.stale();
     if (misses.size() * 2 < before || !rules.by_chains) continue;
     repair_chains(misses);
     misses.clear();
+    // Rows that a repair made smaller may have been what a boundary leaned on.
+    misses = sweep_.stale();
   }
   return {std::move(misses), false, std::move(partly_)};
 }
@@ -24,7 +27,7 @@ typename SegmentRepair<Number>::Behind SegmentRepair<Number>::repair_round(const
   Behind behind;
   for (const Miss& m : misses) {
     segments_.put_left_end(segments_.starts(), m.at);
-    sweep_.residual(m.at) = sweep_.kNone;
+    sweep_.made_again(m.at);
     const std::int32_t next = m.at.segment + 1;
     if (next < segments_.count() && !segments_.is_first(next)) behind.lanes.push_back({next, m.at.channel});
   }
@@ -90,7 +93,7 @@ LaneSet SegmentRepair<Number>::run_until_merged(std::vector<Miss> lanes) {
     lanes.clear();
     for (std::size_t k = 0; k < open.size(); ++k) {
       const SegmentLane at = open[k].at;
-      const double r = sweep_.probed_residual(at, steps[k].row);
+      const double r = sweep_.probed_residual(at, done + span);
       if (r <= sweep_.run().tolerance && open[k].until <= done + span)
         sweep_.residual(at) = r;
       else

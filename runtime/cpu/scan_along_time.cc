@@ -1,8 +1,10 @@
 #include "runtime/cpu/scan_along_time.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -184,12 +186,12 @@ class Worker {
   }
 
   struct Chunk {
-    Number end = 0;
+    Number end = 0, size = 0;
     double product = 1, residual = 0;
   };
 
-  /// Steps [row, row + steps) from a state, written and checked.
-  Chunk run(std::int64_t row, std::int64_t steps, Number from) {
+  /// Steps [row, row + steps) from a state, written and checked. `size`: the largest |s| of the segment before them.
+  Chunk run(std::int64_t row, std::int64_t steps, Number from, Number size) {
     Chunk result;
     transitions_.run(row, steps);
     const std::int64_t whole = (steps + composer_.width - 1) / composer_.width * composer_.width;
@@ -205,10 +207,15 @@ class Worker {
     result.end = state_[steps];
     step_.run(row, steps);
     std::copy(state_ + 1 + steps, state_ + 1 + whole, stepped_ + steps);
+    // Rows of one chunk follow from the one state that it starts from: none is larger because of a wrong guess that
+    // another would have shown. A chunk of zeros may be off by no number but zero.
+    const Number here = composer_.largest(state_ + 1, whole);
+    result.size = here < std::numeric_limits<Number>::infinity() ? std::max(size, here) : size;
+    const Number own = std::max(result.size, std::numeric_limits<Number>::min());
     if (whole == steps) {
-      result.residual = composer_.check_and_copy(stepped_, state_ + 1, steps, trajectory_ + row, large_);
+      result.residual = composer_.check_and_copy(stepped_, state_ + 1, steps, own, trajectory_ + row, large_);
     } else {
-      result.residual = composer_.check_and_copy(stepped_, state_ + 1, whole, last_, false);
+      result.residual = composer_.check_and_copy(stepped_, state_ + 1, whole, own, last_, false);
       std::copy_n(last_, steps, trajectory_ + row);
     }
     return result;
@@ -270,7 +277,8 @@ AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments
       const std::size_t pieces = static_cast<std::size_t>((segment.steps + kChunk - 1) / kChunk);
       const auto run = [&](std::size_t c, Number from) {
         const std::int64_t at = static_cast<std::int64_t>(c) * kChunk;
-        return worker->run(segment.row + at, std::min(kChunk, segment.steps - at), from);
+        return worker->run(segment.row + at, std::min(kChunk, segment.steps - at), from,
+                           c > 0 ? chunks[c - 1].size : Number{0});
       };
       const auto run_again = [&] {
         Number from = start;

@@ -2,10 +2,12 @@
 // What the strategies over segments share: the segments of a stage, sweeps of the step code over them, the check of
 // every step that the step code did not make, and the report of what is left.
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "runtime/cpu/cpu_strategy.h"
+#include "runtime/cpu/lane_sizes.h"
 #include "runtime/cpu/segments.h"
 
 namespace cellc {
@@ -62,8 +64,22 @@ class SegmentSweep {
   void set_inner(std::vector<double> inner) { residual_ = inner_ = std::move(inner); }
 
   SegmentStates& probe();  ///< scratch: the outcome of a step
-  /// What the probe holds for a lane, against a row of the trajectory.
-  double probed_residual(SegmentLane at, std::int64_t row) const;
+  /// What the probe holds for a lane, against the row of a step of its segment.
+  double probed_residual(SegmentLane at, std::int64_t step);
+
+  /// A lane's rows are made anew, from what is before them: nothing of it is left to look at.
+  void made_again(SegmentLane at);
+  /// Boundaries that were within the tolerance of rows that a repair has made smaller.
+  std::vector<Miss> stale();
+  /// The size of an entry before a segment, of all rows of its sequence.
+  double size_before(int state, std::int64_t mixed, SegmentLane at) {
+    return sizes_.before(state, mixed, at, 0, std::numeric_limits<double>::infinity());
+  }
+  /// The whole trajectory is another.
+  void all_made_again() {
+    sizes_.all_rewritten();
+    lenient_.clear();
+  }
 
   /// Reports the residuals and what is still missed. `every_step`: residuals are the largest of a segment's steps.
   StageOutcome finish(const std::vector<Miss>& left, bool every_step = false);
@@ -77,6 +93,15 @@ class SegmentSweep {
   StageData& data_;
   Segments<Number> segments_;
   SegmentStates probe_;
+  LaneSizes<Number> sizes_;
+  /// A residual that is within the tolerance because of rows before its own: how large they have to be.
+  struct Lenient {
+    SegmentLane at;
+    int state;
+    std::int64_t mixed, step;
+    double size, residual;
+  };
+  std::multimap<std::int64_t, Lenient> lenient_;  ///< by lane
   std::vector<double> residual_, inner_;
   StageOutcome outcome_;
 };

@@ -235,6 +235,17 @@ struct Solver::Impl {
     return plan_stages(request);
   }
 
+  /// What is tolerated of a state besides; of a copy that lags what its state has.
+  double absolute_of_update(int u, const SolveOptions& solve) const {
+    const Symbol& symbol = cell.symbol_of(cell.updates[u]);
+    return absolute_tolerance(solve, symbol.lag_of >= 0 ? cell.symbols[symbol.lag_of].name : symbol.name);
+  }
+  std::vector<double> absolute_of_stage(int k, const SolveOptions& solve) const {
+    std::vector<double> all;
+    for (const int u : programs.structure().stages[k].states) all.push_back(absolute_of_update(u, solve));
+    return all;
+  }
+
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
@@ -264,7 +275,15 @@ struct Solver::Impl {
       }
       const StagePlan& chosen = plan.stages[k];
       Relaxation* const relaxed = chosen.strategy == Strategy::Relaxation ? programs.relaxation(k) : nullptr;
-      StageRun stage{arrays, data, programs.kernels(k), relaxed, chosen, solve, tolerance, thread_count(run.threads)};
+      StageRun stage{arrays,
+                     data,
+                     programs.kernels(k),
+                     relaxed,
+                     chosen,
+                     solve,
+                     tolerance,
+                     absolute_of_stage(k, solve),
+                     thread_count(run.threads)};
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
       remember(k, outcome.report);
@@ -272,7 +291,7 @@ struct Solver::Impl {
     }
     // Of a run that is off somewhere as well: it has to say where else it is.
     if (stage_count() > 1 && report.max_residual > 0) {
-      check_whole_steps(report, arrays, run, tolerance);
+      check_whole_steps(report, arrays, run, solve, tolerance);
       if (!report.converged && repairs) {
         const std::int64_t bad = static_cast<std::int64_t>(report.unconverged.size());
         report = {};
@@ -315,11 +334,14 @@ struct Solver::Impl {
 
   /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
   /// the whole step, in which a later stage may amplify what an earlier one left.
-  void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, double tolerance) {
+  void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, const SolveOptions& solve,
+                         double tolerance) {
     const std::vector<Array> f = rows_of(programs.step(), programs.stages().step, run, arrays);
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      report.max_residual = std::max(report.max_residual, check_steps(arrays.trajectories[u], f[u], run.offsets,
-                                                                      tolerance, run.reverse, report.unconverged));
+      report.max_residual =
+          std::max(report.max_residual, check_steps(arrays.trajectories[u], f[u], run.offsets,
+                                                    {tolerance, absolute_of_update(static_cast<int>(u), solve), {}},
+                                                    run.reverse, report.unconverged));
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
   }

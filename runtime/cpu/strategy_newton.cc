@@ -6,6 +6,7 @@
 // one for the residual. The planner never chooses it: shooting keeps the same order of convergence and writes each row
 // once. It is there for comparison with the papers, with --fixed-iterations, and for traces of its convergence.
 #include <algorithm>
+#include <utility>
 
 #include "runtime/cpu/repair_segments.h"
 #include "runtime/cpu/transition_sweep.h"
@@ -30,15 +31,22 @@ class Newton {
     sweep_.report().boundaries = segments_.count() * data_.channels();
     sweep_.report().misses = static_cast<std::int64_t>(misses_.size());
     // Where segments fail one behind the other, only the first starts from something right.
-    const Repaired repaired = SegmentRepair<Number>(sweep_).run(std::move(misses_));
-    // Segments have residuals inside as well: what is left of them is looked at again.
-    if (!repaired.partly.empty()) {
+    std::vector<Miss> left = std::exchange(misses_, {});
+    while (!left.empty()) {
+      const Repaired repaired = SegmentRepair<Number>(sweep_).run(std::move(left));
+      left = repaired.left;
+      if (!left.empty()) break;
+      // Segments have residuals inside as well: what is left of them is looked at again, and so is what was within the
+      // tolerance because of rows that are no longer there.
+      LaneSet again = repaired.partly;
+      for (const SegmentLane at : lenient_) again.insert({at.segment, at.channel});
       std::vector<SegmentLane> lanes;
-      for (const auto& [segment, channel] : repaired.partly) lanes.push_back({segment, channel});
-      const SegmentStates found = measure(lanes);
-      for (const SegmentLane at : lanes) sweep_.residual(at) = found.arrays[0].get(sweep_.lane_number(at));
+      for (const auto& [segment, channel] : again)
+        if (sweep_.residual({segment, channel}) != sweep_.kNone) lanes.push_back({segment, channel});
+      check(lanes);
+      left = std::exchange(misses_, {});
     }
-    return sweep_.finish(repaired.left, true);
+    return sweep_.finish(left, true);
   }
 
  private:
@@ -112,46 +120,83 @@ class Newton {
     }
   }
 
-  /// Every step's residual, for some lanes: states of the residual cell.
-  SegmentStates measure(const std::vector<SegmentLane>& lanes) {
+  /// Every step's residual, for some lanes: states of the residual cell. `sizes`: those of the lanes before their
+  /// segments are known; otherwise they are taken from the segment alone.
+  SegmentStates measure(const std::vector<SegmentLane>& lanes, bool sizes) {
     const StageKernels::Compiled& residual = run_.kernels.residual();
     LaneData arrays = data_.extended(residual.cell.cell);
-    // The cell's own states are read as inputs; what it carries is the residual and a count.
+    // The cell's own states are read as inputs; what it carries is the residual and counts, and sizes.
+    std::vector<Array> numbers(static_cast<std::size_t>(states()) + 1, Array(data_.dtype(), {}));
+    const auto put_number = [&](int which, double value) {
+      Array& number = numbers[static_cast<std::size_t>(which)] = Array(data_.dtype(), {});
+      number.set(0, value);
+      arrays.symbols[residual.cell.symbol_from({ArraySource::Kind::Tolerance, which})].data =
+          static_cast<std::byte*>(number.data());
+    };
+    put_number(0, run_.tolerance);
+    SegmentStates found = data_.make_states(residual.cell.cell, segments_.count());
     for (int i = 0; i < states(); ++i) {
       put(residual.cell, {ArraySource::Kind::Guess, i}, data_.as_input(i, data_.trajectory(i), true), arrays);
       put(residual.cell, {ArraySource::Kind::Value, i}, data_.as_input(i, data_.trajectory(i), false), arrays);
+      put_number(i + 1, run_.absolute[static_cast<std::size_t>(i)]);
+      for (std::size_t l = 0; sizes && l < lanes.size(); ++l)
+        for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+          found.arrays[static_cast<std::size_t>(kCounts + i)].set(
+              segments_.entry(i, lanes[l].segment, m, lanes[l].channel), sweep_.size_before(i, m, lanes[l]));
     }
-    Array tolerance(data_.dtype(), {});
-    tolerance.set(0, run_.tolerance);
-    arrays.symbols[residual.cell.symbol_from({ArraySource::Kind::Tolerance})].data =
-        static_cast<std::byte*>(tolerance.data());
-    SegmentStates found = data_.make_states(residual.cell.cell, segments_.count());
     residual.kernel.run(arrays, segments_.lanes(lanes), found, found, false, run_.threads);
     return found;
   }
 
   /// The largest residual of all steps. Fills misses_.
   double check_all() {
-    const SegmentStates found = measure(segments_.all());
+    sweep_.all_made_again();
+    return check(segments_.all());
+  }
+
+  /// Of some lanes. Mostly a segment's own rows so far show that a residual is small beside them; where they do not,
+  /// rows before it are read.
+  double check(const std::vector<SegmentLane>& lanes) {
     misses_.clear();
+    lenient_.clear();
+    if (lanes.empty()) return 0;
     double most = 0;
-    for (const SegmentLane at : segments_.all()) {
-      const std::int64_t e = sweep_.lane_number(at);
-      const double r = found.arrays[0].get(e);
-      most = std::max(most, r);
+    std::vector<SegmentLane> quiet;
+    const SegmentStates found = measure(lanes, false);
+    for (const SegmentLane at : lanes) {
+      const double r = found.arrays[0].get(sweep_.lane_number(at));
       sweep_.residual(at) = r;
       if (!(r <= run_.tolerance))
-        misses_.push_back({at, r, static_cast<std::int64_t>(found.arrays[1].get(e)),
-                           segments_[at.segment].steps - static_cast<std::int64_t>(found.arrays[2].get(e))});
+        quiet.push_back(at);
+      else
+        most = std::max(most, r);
+    }
+    if (quiet.empty()) return most;
+    // While most lanes are far off, rows before their segments are not worth reading.
+    const bool closer = quiet.size() * 2 <= lanes.size();
+    const SegmentStates& last = closer ? measure(quiet, true) : found;
+    for (const SegmentLane at : quiet) {
+      const std::int64_t e = sweep_.lane_number(at);
+      const double r = last.arrays[0].get(e);
+      most = std::max(most, r);
+      sweep_.residual(at) = r;
+      if (r <= run_.tolerance)
+        lenient_.push_back(at);
+      else
+        misses_.push_back({at, r, static_cast<std::int64_t>(last.arrays[1].get(e)),
+                           segments_[at.segment].steps - static_cast<std::int64_t>(last.arrays[2].get(e))});
     }
     return most;
   }
+
+  static constexpr int kCounts = 3;  ///< states of the residual cell before the sizes: newton_cell.h
 
   StageRun& run_;
   SegmentSweep<Number> sweep_;
   StageData& data_;
   Segments<Number>& segments_;
   std::vector<Miss> misses_;
+  std::vector<SegmentLane> lenient_;  ///< within the tolerance beside rows of earlier segments
 };
 
 class NewtonStrategy final : public CpuStrategy {

@@ -15,7 +15,7 @@ class TransitionSweep {
 
   struct Moved {
     std::vector<char> chains;  ///< those of which a start moved by more than the tolerance, within `active`
-    double change = 0;         ///< the largest, over 1 + |start|
+    double change = 0;         ///< the largest, over |start| + the largest of its lane so far
     std::int64_t lanes = 0;    ///< that ran
   };
   /// One sweep of the active chains. `tolerance`: what counts as moved.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "runtime/data/threads.h"
@@ -11,20 +12,33 @@ namespace cellc {
 namespace {
 
 template <typename Number>
-Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance,
-                     bool reverse) {
+Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, const Allowed& allowed,
+                     bool reverse, std::int64_t sequence) {
   const std::int64_t rows = a.shape()[0], entries = rows ? a.count() / rows : 0;
   const Number *x = static_cast<const Number*>(a.data()), *y = static_cast<const Number*>(b.data());
+  constexpr Number infinite = std::numeric_limits<Number>::infinity();
+  std::vector<Number> sizes(static_cast<std::size_t>(entries), Number{0});
   Furthest result;
-  for (std::int64_t r = begin; r < end; ++r) {
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t r = reverse ? begin + end - 1 - i : i;
+    const Number *const from = x + r * entries, *const to = y + r * entries;
     double far = 0;
-    for (std::int64_t e = r * entries; e < (r + 1) * entries; ++e) {
+    for (std::int64_t e = 0; e < entries; ++e) {
+      const Number here = std::fabs(to[e]);
+      Number& size = sizes[static_cast<std::size_t>(e)];
+      size = here > size && here < infinite ? here : size;
       // A product instead of a quotient: few entries are the furthest so far. What is not a number goes on.
-      const double size = 1 + std::fabs(static_cast<double>(y[e]));
-      const double apart = std::fabs(static_cast<double>(x[e]) - static_cast<double>(y[e]));
-      if (!(apart <= far * size) || !(size < 1e300)) far = std::max(far, relative_difference(x[e], y[e]));
+      const double apart = std::fabs(static_cast<double>(from[e]) - static_cast<double>(to[e]));
+      if (apart <= far * (static_cast<double>(here) + static_cast<double>(size)) && here < infinite) continue;
+      double d = relative_difference(from[e], to[e], static_cast<double>(size), allowed.absolute);
+      if (d > allowed.tolerance && allowed.before && apart < infinite) {
+        const double enough = (apart - allowed.absolute) / allowed.tolerance - static_cast<double>(here);
+        size = std::max(size, static_cast<Number>(allowed.before(sequence, e, enough)));
+        d = relative_difference(from[e], to[e], static_cast<double>(size), allowed.absolute);
+      }
+      far = std::max(far, d);
     }
-    if (!(far <= tolerance) && (reverse || result.row < 0)) result.row = r;
+    if (!(far <= allowed.tolerance) && result.row < 0) result.row = r;
     result.far = std::max(result.far, far);
   }
   return result;
@@ -32,10 +46,10 @@ Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::in
 
 }  // namespace
 
-Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, double tolerance,
-                  bool reverse) {
-  return a.dtype() == Dtype::F64 ? furthest_of<double>(a, b, begin, end, tolerance, reverse)
-                                 : furthest_of<float>(a, b, begin, end, tolerance, reverse);
+Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, const Allowed& allowed,
+                  bool reverse, std::int64_t sequence) {
+  return a.dtype() == Dtype::F64 ? furthest_of<double>(a, b, begin, end, allowed, reverse, sequence)
+                                 : furthest_of<float>(a, b, begin, end, allowed, reverse, sequence);
 }
 
 void merge(std::vector<Unconverged>& all, const Unconverged& one) {
@@ -49,11 +63,12 @@ void merge(std::vector<Unconverged>& all, const Unconverged& one) {
   it->residual = std::max(it->residual, one.residual);
 }
 
-double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets, double tolerance,
-                   bool reverse, std::vector<Unconverged>& unconverged) {
+double check_steps(const Array& written, const Array& made, const std::vector<std::int64_t>& offsets,
+                   const Allowed& allowed, bool reverse, std::vector<Unconverged>& unconverged) {
   double most = 0;
   for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const Furthest r = furthest(made, written, offsets[s], offsets[s + 1], tolerance, reverse);
+    const Furthest r =
+        furthest(made, written, offsets[s], offsets[s + 1], allowed, reverse, static_cast<std::int64_t>(s));
     most = std::max(most, r.far);
     if (r.row >= 0)
       merge(unconverged,
@@ -62,11 +77,22 @@ double check_steps(const Array& written, const Array& made, const std::vector<st
   return most;
 }
 
+double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std::int64_t steps, bool reverse,
+                   std::int64_t entry, double enough) {
+  const std::int64_t entries = rows.count() / rows.shape()[0];
+  double size = 0;
+  for (std::int64_t t = std::min(steps, end - begin) - 1; t >= 0 && size < enough; --t) {
+    const double value = std::fabs(rows.get((reverse ? end - 1 - t : begin + t) * entries + entry));
+    if (value < std::numeric_limits<double>::infinity()) size = std::max(size, value);
+  }
+  return size;
+}
+
 double largest_change(const Array& a, const Array& b, int threads) {
   const std::int64_t rows = a.shape()[0];
   std::vector<double> each(static_cast<std::size_t>(threads), 0);
   run_on_threads(threads, [&](int t) {
-    each[static_cast<std::size_t>(t)] = furthest(a, b, rows * t / threads, rows * (t + 1) / threads, 0, false).far;
+    each[static_cast<std::size_t>(t)] = furthest(a, b, rows * t / threads, rows * (t + 1) / threads, {}, false).far;
   });
   return *std::max_element(each.begin(), each.end());
 }

@@ -13,4 +13,9 @@ double default_tolerance(Dtype dtype) {
   }
 }
 
+double absolute_tolerance(const SolveOptions& options, const std::string& state) {
+  const auto own = options.absolute_tolerances.find(state);
+  return own == options.absolute_tolerances.end() ? options.absolute_tolerance : own->second;
+}
+
 }  // namespace cellc

@@ -1,6 +1,7 @@
 #pragma once
 // The options of a parallel run, and its report.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +25,9 @@ struct StagePlan {
 
 struct SolveOptions {
   Strategy solver = Strategy::Auto;
-  std::optional<double> tolerance;  ///< default 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits)
+  std::optional<double> tolerance;                      ///< default 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits)
+  double absolute_tolerance = 0;                        ///< of every state, in its own units, besides
+  std::map<std::string, double> absolute_tolerances{};  ///< by state, instead of that
   int max_iterations = 50;
   std::optional<int> fixed_iterations;  ///< exactly so many, no repair
   bool repair = true;
@@ -34,16 +37,19 @@ struct SolveOptions {
   std::vector<StagePlan> plan;  ///< by stage, where pinned
 };
 
+/// What is tolerated of a state besides the relative tolerance, in its own units.
+double absolute_tolerance(const SolveOptions& options, const std::string& state);
+
 /// One iteration of a stage's solver.
 struct IterationTrace {
-  double change = 0;        ///< largest change of an unknown (a start, or a state), over 1 + |s|
+  double change = 0;        ///< largest change of an unknown (a start, or a state), over |s| + its size so far
   std::int64_t active = 0;  ///< lanes that took part
 };
 
 struct StageReport {
   StagePlan plan;
   int iterations = 0;         ///< relaxation: of the window that took most
-  double max_residual = 0;    ///< final, over 1 + |s|
+  double max_residual = 0;    ///< final, over |s| + the largest |s| of its lane so far
   double error_estimate = 0;  ///< residuals carried through the Jacobians
   std::int64_t misses = 0;    ///< boundaries beyond the tolerance after the first sweep
   std::int64_t boundaries = 0;

@@ -52,11 +52,22 @@ bool has_history(const BoundRun& run, std::size_t symbol) {
   return symbol < run.histories.size() && run.histories[symbol].data() && run.histories[symbol].shape().size() >= 2;
 }
 
+/// The largest finite |s| of a state's entry over a sequence: what residuals are over besides |s|.
+double lane_size(const BoundRun& run, const Array& written, std::int64_t sequence, std::int64_t entry,
+                 std::int64_t entries) {
+  double size = 0;
+  for (std::int64_t r = run.offsets[sequence]; r < run.offsets[sequence + 1]; ++r) {
+    const double value = std::fabs(written.get(r * entries + entry));
+    if (std::isfinite(value)) size = std::max(size, value);
+  }
+  return size;
+}
+
 }  // namespace
 
-double residual_between(double written, double made) {
+double residual_between(double written, double made, double size) {
   if (written == made || (std::isnan(written) && std::isnan(made))) return 0;
-  const double far = std::fabs(written - made) / (1 + std::fabs(written));
+  const double far = std::fabs(written - made) / (size + std::fabs(written));
   return std::isfinite(far) ? far : std::numeric_limits<double>::infinity();
 }
 
@@ -130,7 +141,7 @@ std::string StepRecheck::wrong_final(const BoundRun& run, const RunOutput& outpu
       const double last = from < 0 ? run.symbols[static_cast<std::size_t>(start)].get(s * n + i)
                                    : written.get(row_of(run, s, from) * n + i);
       const double final = output.finals[update].get(s * n + i);
-      if (!(residual_between(last, final) <= (lag > 0 ? tolerance : 0)))
+      if (!(residual_between(last, final, lane_size(run, written, s, i, n)) <= (lag > 0 ? tolerance : 0)))
         return fmt::format("{}.final[{}] of sequence {} is {:.17g}, the row {:.17g}", of.name, i, s, final, last);
     }
   }
@@ -146,13 +157,15 @@ StepRecheck::Found StepRecheck::operator()(const BoundRun& run, const RunOutput&
     Unconverged u{s, steps, 0};
     for (std::size_t k = 0; k < cell_.updates.size(); ++k) {
       const std::int64_t n = run.symbols[cell_.updates[k].symbol].count() / sequences_of(run);
-      for (std::int64_t t = 0; t < steps; ++t)
-        for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double size = lane_size(run, output.states[k], s, i, n);
+        for (std::int64_t t = 0; t < steps; ++t) {
           const std::int64_t at = row_of(run, s, t) * n + i;
-          const double r = residual_between(output.states[k].get(at), made.states[k].get(at));
+          const double r = residual_between(output.states[k].get(at), made.states[k].get(at), size);
           found.largest = std::max(found.largest, r);
           if (!(r <= tolerance)) u.first_bad_step = std::min(u.first_bad_step, t), u.residual = std::max(u.residual, r);
         }
+      }
     }
     if (u.first_bad_step < steps) found.beyond.push_back(u);
   }
@@ -163,7 +176,7 @@ StepRecheck::Found StepRecheck::operator()(const BoundRun& run, const RunOutput&
   }
   for (std::size_t o = 0; o < output.outs.size(); ++o)
     for (std::int64_t i = 0; i < output.outs[o].count(); ++i)
-      found.outs = std::max(found.outs, residual_between(output.outs[o].get(i), made.outs[o].get(i)));
+      found.outs = std::max(found.outs, residual_between(output.outs[o].get(i), made.outs[o].get(i), 1));
   return found;
 }
 

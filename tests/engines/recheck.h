@@ -23,7 +23,7 @@ class StepRecheck {
   StepRecheck(const CellGraph& cell, Sequential sequential) : cell_(cell), sequential_(std::move(sequential)) {}
 
   struct Found {
-    double largest = 0;               ///< residual over 1 + |s|
+    double largest = 0;               ///< residual over |s| + the largest |s| of the lane in its sequence
     std::vector<Unconverged> beyond;  ///< by sequence, where a step exceeds the tolerance
     std::string wrong;                ///< finals that are not the last step's
     double outs = 0;                  ///< largest difference of an out from that of the step made anew, over 1 + |out|
@@ -60,8 +60,8 @@ class Recheck : public StepRecheck {
                         const BoundRun& run) { return program->run(run); }) {}
 };
 
-/// |a - b| over 1 + |a|; 0 for two NaN and for equal infinities, infinite where only one is finite.
-double residual_between(double written, double made);
+/// |a - b| over |a| + size; 0 for two NaN and for equal infinities, infinite where only one is finite.
+double residual_between(double written, double made, double size);
 
 /// Steps [from, to) of every sequence, each at most its length, as a packed run of its own. Its lagged
 /// inputs see the steps before `from`; its states start from `starts` (by update), or as `run` does.
