@@ -135,7 +135,7 @@ TEST(Pipeline, ASymbolIsFoundByWhereItComesFrom) {
     const std::string state = cell.cell.symbol_of(cell.cell.updates[static_cast<std::size_t>(stage.states[0])]).name;
     EXPECT_EQ(name(ArraySource::Kind::Guess, 0), "before." + state);
     EXPECT_EQ(name(ArraySource::Kind::Value, 0), "value." + state);
-    EXPECT_EQ(name(ArraySource::Kind::Tolerance, -1), "tolerance");
+    EXPECT_EQ(name(ArraySource::Kind::Tolerance, 0), "tolerance");
     EXPECT_THROW(checks.symbol_from({ArraySource::Kind::Guess, 7}), std::logic_error);
   }
 }
