@@ -158,6 +158,22 @@ class Differentiator {
     return singular_[node];
   }
 
+  /// May the value be infinite at a point where what it reads is an ordinary number: 1/x, log(x) at 0? (That exp
+  /// overflows is another matter, and would put conditions into every gate of an sLSTM.)
+  bool has_pole(NodeId node) {
+    for (NodeId id = static_cast<NodeId>(poles_.size()); id < g_.size(); ++id) {
+      const Node& n = g_[id];
+      bool result = n.op == Op::Log || n.op == Op::Rsqrt || n.op == Op::Pow;
+      if (n.op == Op::Div) {
+        const Node& below = g_[n.args[1]];
+        result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
+      }
+      for (NodeId a : n.args) result = result || poles_[a];
+      poles_.push_back(result);
+    }
+    return poles_[node];
+  }
+
   /// What is 0 where a coefficient is 0 because something was not taken: a branch, an operand of max. kNoNode: nothing
   /// of the kind. It is found among the coefficient's factors, and is small beside them.
   NodeId taken(NodeId coefficient, int depth = 0) {
@@ -208,20 +224,20 @@ class Differentiator {
   /// it can be taken apart.
   NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
     if (rule_ == SlopeRule::Structural) return times(slope, coefficient);
-    const NodeId zero = number(0);
-    const auto choose = [&](NodeId condition, NodeId taken, NodeId otherwise) {
+    const auto choose = [&](NodeId condition, NodeId value, bool where_it_holds = true) {
       chooses_ = true;
-      return op(Op::Where, {condition, taken, otherwise});
+      const NodeId zero = number(0);
+      return op(Op::Where, {condition, where_it_holds ? value : zero, where_it_holds ? zero : value});
     };
-    if (may_be_singular(slope))
+    if (has_pole(slope))
       if (const NodeId condition = taken(coefficient); condition != kNoNode)
-        return choose(condition, times(slope, coefficient), zero);
+        return choose(condition, times(slope, coefficient));
     if (g_[slope].op == Op::Constant || !may_be_singular(coefficient)) return times(slope, coefficient);
     const Node& n = g_[node];
-    if (n.op == Op::Where && i == 1) return choose(n.args[0], coefficient, zero);
-    if (n.op == Op::Where && i == 2) return choose(n.args[0], zero, coefficient);
-    if (n.op == Op::ReduceMax) return choose(slope, times(slope, coefficient), zero);  // equal entries share it
-    if (slope_formula(n.op, i).chooses()) return choose(slope, coefficient, zero);
+    if (n.op == Op::Where && i == 1) return choose(n.args[0], coefficient);
+    if (n.op == Op::Where && i == 2) return choose(n.args[0], coefficient, false);
+    if (n.op == Op::ReduceMax) return choose(slope, times(slope, coefficient));  // equal entries share it
+    if (slope_formula(n.op, i).chooses()) return choose(slope, coefficient);
     return times(slope, coefficient);
   }
 
@@ -354,7 +370,7 @@ class Differentiator {
   SlopeRule rule_;
   int symbol_ = -1;
   std::vector<AxisId> columns_;
-  std::vector<bool> singular_;  ///< by node
+  std::vector<bool> singular_, poles_;  ///< by node
   std::unordered_map<NodeId, NodeId> taken_;
   bool chooses_ = false;
   std::unordered_map<NodeId, Terms> derivatives_;

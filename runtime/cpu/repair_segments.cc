@@ -25,16 +25,26 @@ template <typename Number>
 typename SegmentRepair<Number>::Behind SegmentRepair<Number>::repair_round(const std::vector<Miss>& misses) {
   ++sweep_.report().repair_rounds;
   Behind behind;
+  LaneSet seen;
   for (const Miss& m : misses) {
-    segments_.put_left_end(segments_.starts(), m.at);
+    if (sweep_.deepest_lag() > 0 && !segments_.is_first(m.at.segment))
+      sweep_.put_written(segments_.starts(), m.at, 0);
+    else
+      segments_.put_left_end(segments_.starts(), m.at);
     sweep_.made_again(m.at);
-    const std::int32_t next = m.at.segment + 1;
-    if (next < segments_.count() && !segments_.is_first(next)) behind.lanes.push_back({next, m.at.channel});
+    // All segments that begin within reach of a lag: their first steps read rows that are made again.
+    std::int64_t reach = 0;
+    for (std::int32_t next = m.at.segment + 1; next < segments_.count() && !segments_.is_first(next); ++next) {
+      if (seen.emplace(next, m.at.channel).second) behind.lanes.push_back({next, m.at.channel});
+      reach += segments_[next].steps;
+      if (reach > sweep_.deepest_lag()) break;
+    }
   }
   sweep_.report().repaired += static_cast<std::int64_t>(misses.size());
   const LaneSet changed = run_until_merged(misses);
   // What merged ends as before, so nothing behind it has changed.
-  std::erase_if(behind.lanes, [&](SegmentLane at) { return !changed.count({at.segment - 1, at.channel}); });
+  if (sweep_.deepest_lag() == 0)
+    std::erase_if(behind.lanes, [&](SegmentLane at) { return !changed.count({at.segment - 1, at.channel}); });
   for (const Miss& m : misses) partly_.insert({m.at.segment, m.at.channel});
   for (const SegmentLane at : behind.lanes) partly_.insert({at.segment, at.channel});
   for (const auto& at : changed) partly_.erase(at);
@@ -91,9 +101,12 @@ LaneSet SegmentRepair<Number>::run_until_merged(std::vector<Miss> lanes) {
     // One step on from here, against the row that stands there.
     sweep_.step().run(data.lanes(), steps, at_, sweep_.probe(), false, threads);
     lanes.clear();
+    std::vector<double> residuals;
+    for (std::size_t k = 0; k < open.size(); ++k) residuals.push_back(sweep_.probed_residual(open[k].at, done + span));
+    look_behind(open, done + span, residuals);
     for (std::size_t k = 0; k < open.size(); ++k) {
       const SegmentLane at = open[k].at;
-      const double r = sweep_.probed_residual(at, done + span);
+      const double r = residuals[k];
       if (r <= sweep_.run().tolerance && open[k].until <= done + span)
         sweep_.residual(at) = r;
       else
@@ -102,6 +115,22 @@ LaneSet SegmentRepair<Number>::run_until_merged(std::vector<Miss> lanes) {
     done += span;
   }
   return changed;
+}
+
+template <typename Number>
+void SegmentRepair<Number>::look_behind(const std::vector<Miss>& lanes, std::int64_t step,
+                                        std::vector<double>& residuals) {
+  for (std::int64_t lag = 1; lag <= sweep_.deepest_lag(); ++lag) {
+    std::vector<SegmentLane> longer;
+    std::vector<std::size_t> numbers;
+    for (std::size_t k = 0; k < lanes.size(); ++k) {
+      if (step + lag >= segments_[lanes[k].at.segment].steps || !(residuals[k] <= sweep_.run().tolerance)) continue;
+      longer.push_back(lanes[k].at);
+      numbers.push_back(k);
+    }
+    const std::vector<double> here = sweep_.residuals_at(longer, std::vector<std::int64_t>(longer.size(), step + lag));
+    for (std::size_t l = 0; l < here.size(); ++l) residuals[numbers[l]] = std::max(residuals[numbers[l]], here[l]);
+  }
 }
 
 template <typename Number>

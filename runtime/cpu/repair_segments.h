@@ -53,6 +53,8 @@ class SegmentRepair {
   /// there: a contractive cell merges long before a segment ends. Returns the lanes that ran to the end. Past the last
   /// bad step, that is: where a lane merges before it, Newton's trajectory goes wrong again.
   LaneSet run_until_merged(std::vector<Miss> lanes);
+  /// Steps behind one where lanes merge may read, through lags, rows that were made again: their residuals count.
+  void look_behind(const std::vector<Miss>& lanes, std::int64_t step, std::vector<double>& residuals);
   void copy_lane(const SegmentStates& from, SegmentStates& to, const Lane& lane);
 
   SegmentSweep<Number>& sweep_;

@@ -1,5 +1,6 @@
 #include "runtime/cpu/segment_sweep.h"
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/cpu/estimate_error.h"
@@ -12,8 +13,12 @@ SegmentSweep<Number>::SegmentSweep(StageRun& run, std::int64_t length)
       data_(run.data()),
       segments_(data_, length > 0 ? length : std::numeric_limits<std::int64_t>::max()),
       sizes_(data_, segments_),
+      lagged_(data_.cell()),
       residual_(static_cast<std::size_t>(segments_.count() * data_.channels()), kNone) {
   outcome_.report.plan = run.plan;
+  for (const int u : data_.stage().states)
+    if (const Symbol& symbol = data_.cell().symbol_of(data_.cell().updates[u]); symbol.lag_of >= 0)
+      deepest_lag_ = std::max<std::int64_t>(deepest_lag_, symbol.lag);
 }
 
 template <typename Number>
@@ -34,7 +39,9 @@ std::vector<SegmentLane> SegmentSweep<Number>::boundaries() {
   for (const SegmentLane at : segments_.all()) {
     if (segments_.is_first(at.segment)) continue;
     ++report().boundaries;
-    if (!segments_.continues(at)) lanes.push_back(at);
+    // A short segment hands on copies of what it was given itself.
+    if (!segments_.continues(at) || (deepest_lag_ > 0 && segments_[at.segment - 1].steps <= deepest_lag_))
+      lanes.push_back(at);
   }
   return lanes;
 }
@@ -43,22 +50,69 @@ template <typename Number>
 std::vector<Miss> SegmentSweep<Number>::check(const std::vector<SegmentLane>& lanes) {
   std::vector<Miss> misses;
   if (lanes.empty()) return misses;
-  std::vector<Lane> steps;
-  for (const SegmentLane at : lanes) {
-    segments_.put_left_end(probe(), at);
-    Lane lane = segments_.lane(at);
-    lane.steps = 1;
-    steps.push_back(lane);
+  for (const SegmentLane at : lanes) lenient_.erase(lane_number(at));
+  std::vector<double> worst = residuals_at(lanes, std::vector<std::int64_t>(lanes.size(), 0));
+  std::vector<std::int64_t> first(lanes.size(), 0);
+  // The steps that read, through lags, rows of before the segment: it took guesses in their place.
+  for (std::int64_t step = 1; step <= deepest_lag_; ++step) {
+    std::vector<SegmentLane> longer;
+    for (const SegmentLane at : lanes)
+      if (step < segments_[at.segment].steps) longer.push_back(at);
+    const std::vector<double> here = residuals_at(longer, std::vector<std::int64_t>(longer.size(), step));
+    for (std::size_t k = 0, l = 0; k < lanes.size(); ++k)
+      if (step < segments_[lanes[k].segment].steps) {
+        if (worst[k] <= run_.tolerance && !(here[l] <= run_.tolerance)) first[k] = step;
+        worst[k] = std::max(worst[k], here[l++]);
+      }
   }
-  step().run(data_.lanes(), steps, probe_, probe_, false, run_.threads);
-  for (const SegmentLane at : lanes) {
-    lenient_.erase(lane_number(at));
-    double worst = probed_residual(at, 0);
-    if (!inner_.empty()) worst = std::max(worst, inner_[static_cast<std::size_t>(at.segment)]);
-    residual(at) = worst;
-    if (!(worst <= run_.tolerance)) misses.push_back({at, worst, 0});
+  for (std::size_t k = 0; k < lanes.size(); ++k) {
+    const SegmentLane at = lanes[k];
+    if (!inner_.empty()) worst[k] = std::max(worst[k], inner_[static_cast<std::size_t>(at.segment)]);
+    residual(at) = worst[k];
+    if (!(worst[k] <= run_.tolerance)) misses.push_back({at, worst[k], first[k]});
   }
   return misses;
+}
+
+template <typename Number>
+std::vector<double> SegmentSweep<Number>::residuals_at(const std::vector<SegmentLane>& lanes,
+                                                       const std::vector<std::int64_t>& steps) {
+  std::vector<double> residuals;
+  if (lanes.empty()) return residuals;
+  std::vector<Lane> runs;
+  for (std::size_t k = 0; k < lanes.size(); ++k) {
+    const SegmentLane at = lanes[k];
+    if (deepest_lag_ > 0)
+      put_written(probe(), at, steps[k]);
+    else
+      segments_.put_left_end(probe(), at);
+    Lane lane = segments_.lane(at);
+    lane.row = data_.row(lane.sequence, segments_[at.segment].first + steps[k]);
+    lane.at_start = lane.at_start && steps[k] == 0;
+    lane.steps = 1;
+    runs.push_back(lane);
+  }
+  step().run(data_.lanes(), runs, probe_, probe_, false, run_.threads);
+  for (std::size_t k = 0; k < lanes.size(); ++k) residuals.push_back(probed_residual(lanes[k], steps[k]));
+  return residuals;
+}
+
+template <typename Number>
+void SegmentSweep<Number>::put_written(SegmentStates& to, SegmentLane at, std::int64_t step) {
+  const Segment& s = segments_[at.segment];
+  for (int i = 0; i < data_.states(); ++i) {
+    const int update = data_.stage().states[static_cast<std::size_t>(i)];
+    const LaggedRow from = lagged_.at(update, s.first + step - 1);
+    // A copy has the layout of its state, and starts that of a row.
+    const Array& rows = from.step < 0 ? data_.run().symbols[data_.cell().updates[from.start].symbol]
+                                      : run_.arrays.trajectories[static_cast<std::size_t>(lagged_.parent(update))];
+    const std::int64_t row = from.step < 0 ? s.sequence : data_.row(s.sequence, from.step);
+    const LaneArray& a = data_.lanes().symbols[i];
+    const Number* const values = static_cast<const Number*>(rows.data()) + row * a.row_entries + a.channel[at.channel];
+    Number* const target = static_cast<Number*>(to.arrays[i].data());
+    for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+      target[segments_.entry(i, at.segment, m, at.channel)] = values[a.mixed[m]];
+  }
 }
 
 template <typename Number>
@@ -72,6 +126,7 @@ double SegmentSweep<Number>::probed_residual(SegmentLane at, std::int64_t step) 
   double worst = 0;
   const std::int64_t row_number = data_.row(segments_[at.segment].sequence, segments_[at.segment].first + step);
   for (int i = 0; i < data_.states(); ++i) {
+    if (lagged_.lags(data_.stage().states[static_cast<std::size_t>(i)])) continue;  // a copy: no row of a caller's
     const LaneArray& a = data_.lanes().symbols[i];
     const Number* row = reinterpret_cast<const Number*>(a.data) + row_number * a.row_entries;
     const Number* made = static_cast<const Number*>(probe_.arrays[i].data());

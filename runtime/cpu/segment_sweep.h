@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/cpu/cpu_strategy.h"
+#include "runtime/cpu/lagged_rows.h"
 #include "runtime/cpu/lane_sizes.h"
 #include "runtime/cpu/segments.h"
 
@@ -67,13 +68,23 @@ class SegmentSweep {
   /// What the probe holds for a lane, against the row of a step of its segment.
   double probed_residual(SegmentLane at, std::int64_t step);
 
+  /// Steps after one that was made otherwise whose lags may still read what is not written: none where nothing lags.
+  std::int64_t deepest_lag() const { return deepest_lag_; }
+  /// One step of the step code from the rows before it as they were written, lags among them: its residuals.
+  std::vector<double> residuals_at(const std::vector<SegmentLane>& lanes, const std::vector<std::int64_t>& steps);
+  /// What precedes a step of a segment, by the rows that were written.
+  void put_written(SegmentStates& to, SegmentLane at, std::int64_t step);
+
   /// A lane's rows are made anew, from what is before them: nothing of it is left to look at.
   void made_again(SegmentLane at);
   /// Boundaries that were within the tolerance of rows that a repair has made smaller.
   std::vector<Miss> stale();
-  /// The size of an entry before a segment, of all rows of its sequence.
+  /// The size of an entry before a segment, of all rows of its sequence; of its first rows, where it is the first.
   double size_before(int state, std::int64_t mixed, SegmentLane at) {
-    return sizes_.before(state, mixed, at, 0, std::numeric_limits<double>::infinity());
+    constexpr std::int64_t kBeginning = 256;
+    const std::int64_t first_rows =
+        segments_.is_first(at.segment) ? std::min(kBeginning, segments_[at.segment].steps) : 0;
+    return sizes_.before(state, mixed, at, first_rows, std::numeric_limits<double>::infinity());
   }
   /// The whole trajectory is another.
   void all_made_again() {
@@ -94,6 +105,8 @@ class SegmentSweep {
   Segments<Number> segments_;
   SegmentStates probe_;
   LaneSizes<Number> sizes_;
+  LaggedRows lagged_;
+  std::int64_t deepest_lag_ = 0;
   /// A residual that is within the tolerance because of rows before its own: how large they have to be.
   struct Lenient {
     SegmentLane at;

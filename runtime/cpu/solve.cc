@@ -9,6 +9,7 @@
 
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
+#include "runtime/cpu/lagged_rows.h"
 #include "runtime/cpu/plan_stages.h"
 #include "runtime/cpu/probe_stage.h"
 #include "runtime/cpu/scan_along_time.h"
@@ -286,6 +287,7 @@ struct Solver::Impl {
                      thread_count(run.threads)};
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
+      LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
       remember(k, outcome.report);
       gather(report, std::move(outcome));
     }

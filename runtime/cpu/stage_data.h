@@ -5,6 +5,7 @@
 
 #include "compiler/derive/stage_cells.h"
 #include "runtime/cpu/engine.h"
+#include "runtime/cpu/lagged_rows.h"
 #include "runtime/cpu/lane_kernel.h"
 
 namespace cellc {
@@ -40,6 +41,7 @@ class StageData {
   Dtype dtype() const { return dtype_; }
   const StageCells& stage() const { return stage_; }
   const BoundRun& run() const { return run_; }
+  const CellGraph& cell() const { return *arrays_.cell; }  ///< the whole
 
   /// For the lane cell itself.
   const LaneData& lanes() const { return lanes_; }
@@ -59,6 +61,8 @@ class StageData {
   Array& trajectory(int state) { return arrays_.trajectories[stage_.states[state]]; }
   const Array& trajectory(int state) const { return arrays_.trajectories[stage_.states[state]]; }
   void use_trajectory(int state, Array array);
+  /// Copies that lag, from the rows of their states.
+  void write_lags() { LaggedRows(cell()).write(stage_.states, run_, arrays_.trajectories); }
 
   /// Segments of `length` steps, the last of a sequence shorter.
   std::vector<Segment> cut(std::int64_t length) const;

@@ -43,6 +43,7 @@ class Newton {
       std::vector<SegmentLane> lanes;
       for (const auto& [segment, channel] : again)
         if (sweep_.residual({segment, channel}) != sweep_.kNone) lanes.push_back({segment, channel});
+      data_.write_lags();
       check(lanes);
       left = std::exchange(misses_, {});
     }
@@ -71,6 +72,7 @@ class Newton {
     }
     SegmentStates scratch = segments_.states();
     guess.kernel.run(arrays, segments_.lanes(segments_.all()), segments_.starts(), scratch, true, run_.threads);
+    data_.write_lags();
   }
 
   void iterate() {
@@ -94,7 +96,7 @@ class Newton {
       // ParaRNN's residual may rise at first; one that never falls again is repaired instead.
       if (worse >= 12 && !fixed) break;
     }
-    if (sweep_.iterations() == 0) check_all();
+    if (sweep_.iterations() == 0 || !misses_.empty()) check_all(true);
   }
 
   /// From the trajectory that stands to `other`, which then takes its place.
@@ -118,6 +120,7 @@ class Newton {
       other[i] = data_.trajectory(i);
       data_.use_trajectory(i, written);
     }
+    data_.write_lags();
   }
 
   /// Every step's residual, for some lanes: states of the residual cell. `sizes`: those of the lanes before their
@@ -148,15 +151,15 @@ class Newton {
     return found;
   }
 
-  /// The largest residual of all steps. Fills misses_.
-  double check_all() {
+  /// The largest residual of all steps. Fills misses_. `closely`: whatever is left.
+  double check_all(bool closely = false) {
     sweep_.all_made_again();
-    return check(segments_.all());
+    return check(segments_.all(), closely);
   }
 
   /// Of some lanes. Mostly a segment's own rows so far show that a residual is small beside them; where they do not,
   /// rows before it are read.
-  double check(const std::vector<SegmentLane>& lanes) {
+  double check(const std::vector<SegmentLane>& lanes, bool closely = true) {
     misses_.clear();
     lenient_.clear();
     if (lanes.empty()) return 0;
@@ -173,7 +176,7 @@ class Newton {
     }
     if (quiet.empty()) return most;
     // While most lanes are far off, rows before their segments are not worth reading.
-    const bool closer = quiet.size() * 2 <= lanes.size();
+    const bool closer = closely || quiet.size() * 2 <= lanes.size();
     const SegmentStates& last = closer ? measure(quiet, true) : found;
     for (const SegmentLane at : quiet) {
       const std::int64_t e = sweep_.lane_number(at);

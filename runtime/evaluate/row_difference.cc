@@ -11,6 +11,34 @@ namespace cellc {
 
 namespace {
 
+/// Rows at the beginning of a sequence that are of one size: of a segment, as contract and documents say it.
+constexpr std::int64_t kBeginning = 256;
+
+/// The largest change of an entry over the largest of its rows.
+template <typename Number>
+double change_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end) {
+  const std::int64_t entries = a.count() / a.shape()[0];
+  const Number *x = static_cast<const Number*>(a.data()), *y = static_cast<const Number*>(b.data());
+  constexpr Number infinite = std::numeric_limits<Number>::infinity();
+  std::vector<Number> sizes(static_cast<std::size_t>(entries), Number{0});
+  for (std::int64_t r = begin; r < end; ++r)
+    for (std::int64_t e = 0; e < entries; ++e) {
+      const Number here = std::fabs(y[r * entries + e]);
+      Number& size = sizes[static_cast<std::size_t>(e)];
+      size = here > size && here < infinite ? here : size;
+    }
+  double most = 0;
+  for (std::int64_t r = begin; r < end; ++r)
+    for (std::int64_t e = 0; e < entries; ++e) {
+      const Number from = x[r * entries + e], to = y[r * entries + e];
+      const double size = static_cast<double>(sizes[static_cast<std::size_t>(e)]);
+      const double apart = std::fabs(static_cast<double>(from) - static_cast<double>(to));
+      if (!(apart <= most * (std::fabs(static_cast<double>(to)) + size)) || !(apart < infinite))
+        most = std::max(most, relative_difference(from, to, size));
+    }
+  return most;
+}
+
 template <typename Number>
 Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, const Allowed& allowed,
                      bool reverse, std::int64_t sequence) {
@@ -31,9 +59,14 @@ Furthest furthest_of(const Array& a, const Array& b, std::int64_t begin, std::in
       const double apart = std::fabs(static_cast<double>(from[e]) - static_cast<double>(to[e]));
       if (apart <= far * (static_cast<double>(here) + static_cast<double>(size)) && here < infinite) continue;
       double d = relative_difference(from[e], to[e], static_cast<double>(size), allowed.absolute);
-      if (d > allowed.tolerance && allowed.before && apart < infinite) {
+      if (d > allowed.tolerance && allowed.tolerance > 0 && apart < infinite) {
         const double enough = (apart - allowed.absolute) / allowed.tolerance - static_cast<double>(here);
-        size = std::max(size, static_cast<Number>(allowed.before(sequence, e, enough)));
+        if (allowed.before) size = std::max(size, static_cast<Number>(allowed.before(sequence, e, enough)));
+        // A sequence that begins with numbers that nearly cancel has rows of its size soon.
+        for (std::int64_t k = i + 1; k < std::min(end, begin + kBeginning) && static_cast<double>(size) < enough; ++k) {
+          const Number ahead = std::fabs(y[(reverse ? begin + end - 1 - k : k) * entries + e]);
+          if (ahead < infinite) size = std::max(size, ahead);
+        }
         d = relative_difference(from[e], to[e], static_cast<double>(size), allowed.absolute);
       }
       far = std::max(far, d);
@@ -89,10 +122,16 @@ double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std:
 }
 
 double largest_change(const Array& a, const Array& b, int threads) {
-  const std::int64_t rows = a.shape()[0];
+  // Of parts that do not depend on the number of threads, and so is what follows from it.
+  constexpr std::int64_t kRows = 1024;
+  const std::int64_t rows = a.shape()[0], parts = (rows + kRows - 1) / kRows;
   std::vector<double> each(static_cast<std::size_t>(threads), 0);
   run_on_threads(threads, [&](int t) {
-    each[static_cast<std::size_t>(t)] = furthest(a, b, rows * t / threads, rows * (t + 1) / threads, {}, false).far;
+    double& most = each[static_cast<std::size_t>(t)];
+    for (std::int64_t p = parts * t / threads; p < parts * (t + 1) / threads; ++p)
+      most =
+          std::max(most, a.dtype() == Dtype::F64 ? change_of<double>(a, b, p * kRows, std::min(rows, (p + 1) * kRows))
+                                                 : change_of<float>(a, b, p * kRows, std::min(rows, (p + 1) * kRows)));
   });
   return *std::max_element(each.begin(), each.end());
 }

@@ -37,7 +37,7 @@ struct Allowed {
 };
 
 /// Rows [begin, end) of arrays of one shape, f32 or f64, in the order of the run; a from b, over |b| and the largest
-/// |b| of these rows so far.
+/// |b| of these rows so far. The first rows of a sequence may be over the largest of them.
 Furthest furthest(const Array& a, const Array& b, std::int64_t begin, std::int64_t end, const Allowed& allowed,
                   bool reverse, std::int64_t sequence = 0);
 
@@ -55,7 +55,7 @@ double check_steps(const Array& written, const Array& made, const std::vector<st
 double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std::int64_t steps, bool reverse,
                    std::int64_t entry, double enough);
 
-/// The largest difference of all rows.
+/// The largest difference of all rows, over |value| and the largest of the rows beside it.
 double largest_change(const Array& a, const Array& b, int threads);
 
 }  // namespace cellc

@@ -113,9 +113,10 @@ std::string broken_promise(const StepRecheck& recheck, const BoundRun& run, cons
   if (!(report.max_residual <= tolerance)) return fmt::format("reported a residual of {:.3g}", report.max_residual);
   const StepRecheck::Found found = recheck(run, output, tolerance);
   if (!found.wrong.empty()) return found.wrong;
-  if (!found.beyond.empty())
-    return fmt::format("sequence {}, step {} is off by {:.3g}; {:.3g} was reported", found.beyond[0].sequence,
-                       found.beyond[0].first_bad_step, found.largest, report.max_residual);
+  if (!(found.promised <= tolerance))
+    return fmt::format("{} sequences, the first {}, from step {} on, is off by {:.3g}; {:.3g} was reported",
+                       found.beyond.size(), found.beyond[0].sequence, found.beyond[0].first_bad_step, found.promised,
+                       report.max_residual);
   if (!(found.outs <= kOutSlack * tolerance)) return fmt::format("an out is off by {:.3g}", found.outs);
   return {};
 }

@@ -52,16 +52,17 @@ bool has_history(const BoundRun& run, std::size_t symbol) {
   return symbol < run.histories.size() && run.histories[symbol].data() && run.histories[symbol].shape().size() >= 2;
 }
 
-/// The largest finite |s| of a state's entry over a sequence: what residuals are over besides |s|.
-double lane_size(const BoundRun& run, const Array& written, std::int64_t sequence, std::int64_t entry,
-                 std::int64_t entries) {
-  double size = 0;
-  for (std::int64_t r = run.offsets[sequence]; r < run.offsets[sequence + 1]; ++r) {
-    const double value = std::fabs(written.get(r * entries + entry));
-    if (std::isfinite(value)) size = std::max(size, value);
+/// The largest finite |s| of a state's entry up to a step: what residuals are over besides |s|.
+class SizeSoFar {
+ public:
+  double operator()(double written) {
+    if (std::isfinite(written)) size_ = std::max(size_, std::fabs(written));
+    return size_;
   }
-  return size;
-}
+
+ private:
+  double size_ = 0;
+};
 
 }  // namespace
 
@@ -141,7 +142,10 @@ std::string StepRecheck::wrong_final(const BoundRun& run, const RunOutput& outpu
       const double last = from < 0 ? run.symbols[static_cast<std::size_t>(start)].get(s * n + i)
                                    : written.get(row_of(run, s, from) * n + i);
       const double final = output.finals[update].get(s * n + i);
-      if (!(residual_between(last, final, lane_size(run, written, s, i, n)) <= (lag > 0 ? tolerance : 0)))
+      SizeSoFar size;
+      double so_far = 0;
+      for (std::int64_t t = 0; t <= from; ++t) so_far = size(written.get(row_of(run, s, t) * n + i));
+      if (!(residual_between(last, final, so_far) <= (lag > 0 ? tolerance : 0)))
         return fmt::format("{}.final[{}] of sequence {} is {:.17g}, the row {:.17g}", of.name, i, s, final, last);
     }
   }
@@ -154,20 +158,28 @@ StepRecheck::Found StepRecheck::operator()(const BoundRun& run, const RunOutput&
   const RunOutput made = sequential_(single_steps(run, output));
   for (std::int64_t s = 0; s < sequences_of(run); ++s) {
     const std::int64_t steps = run.offsets[s + 1] - run.offsets[s];
-    Unconverged u{s, steps, 0};
+    Unconverged u{s, steps, 0}, b{s, steps, 0};
     for (std::size_t k = 0; k < cell_.updates.size(); ++k) {
       const std::int64_t n = run.symbols[cell_.updates[k].symbol].count() / sequences_of(run);
       for (std::int64_t i = 0; i < n; ++i) {
-        const double size = lane_size(run, output.states[k], s, i, n);
+        SizeSoFar size, whole;
+        double largest = 0;
+        for (std::int64_t t = 0; t < steps; ++t) largest = whole(output.states[k].get(row_of(run, s, t) * n + i));
         for (std::int64_t t = 0; t < steps; ++t) {
           const std::int64_t at = row_of(run, s, t) * n + i;
-          const double r = residual_between(output.states[k].get(at), made.states[k].get(at), size);
+          const double written = output.states[k].get(at), again = made.states[k].get(at);
+          const double r = residual_between(written, again, size(written));
+          found.most = std::max(found.most, residual_between(written, again, std::fabs(written)));
+          const double p = residual_between(written, again, largest);
+          found.promised = std::max(found.promised, p);
+          if (!(p <= tolerance)) b.first_bad_step = std::min(b.first_bad_step, t), b.residual = std::max(b.residual, p);
           found.largest = std::max(found.largest, r);
           if (!(r <= tolerance)) u.first_bad_step = std::min(u.first_bad_step, t), u.residual = std::max(u.residual, r);
         }
       }
     }
     if (u.first_bad_step < steps) found.beyond.push_back(u);
+    if (b.first_bad_step < steps) found.broken.push_back(b);
   }
   for (std::size_t k = 0; k < cell_.updates.size() && found.wrong.empty(); ++k) {
     // Of a run that left steps undone a copy may hold what they were to be.

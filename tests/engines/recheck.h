@@ -23,8 +23,11 @@ class StepRecheck {
   StepRecheck(const CellGraph& cell, Sequential sequential) : cell_(cell), sequential_(std::move(sequential)) {}
 
   struct Found {
-    double largest = 0;               ///< residual over |s| + the largest |s| of the lane in its sequence
-    std::vector<Unconverged> beyond;  ///< by sequence, where a step exceeds the tolerance
+    double largest = 0;               ///< residual over |s| + the largest |s| of the lane so far
+    double most = 0;                  ///< over 2|s|: what a run may say that looked at no other row
+    double promised = 0;              ///< over |s| + the largest |s| of the lane: what must be within the tolerance
+    std::vector<Unconverged> beyond;  ///< by sequence, where a step exceeds the tolerance over rows so far
+    std::vector<Unconverged> broken;  ///< the same over all rows of the lane: what a run must say, or must not leave
     std::string wrong;                ///< finals that are not the last step's
     double outs = 0;                  ///< largest difference of an out from that of the step made anew, over 1 + |out|
   };

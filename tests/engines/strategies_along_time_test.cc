@@ -53,10 +53,11 @@ class ScanAlongTime : public testing::TestWithParam<AlongTimeCase> {
     const auto at = [&](const char* name, std::int64_t i) { return run.symbols[cell.graph.find_symbol(name)].get(i); };
     double most = 0;
     for (std::size_t s = 0; s + 1 < run.offsets.size(); ++s) {
-      double before = at("h", static_cast<std::int64_t>(s));
+      double before = at("h", static_cast<std::int64_t>(s)), size = 0;
+      for (std::int64_t t = run.offsets[s]; t < run.offsets[s + 1]; ++t) size = std::max(size, std::fabs(h.get(t)));
       for (std::int64_t t = run.offsets[s]; t < run.offsets[s + 1]; ++t) {
-        most = std::max(
-            most, std::fabs(at("a", t) * before + at("gain", 0) * at("x", t) - h.get(t)) / (1 + std::fabs(h.get(t))));
+        most = std::max(most, std::fabs(at("a", t) * before + at("gain", 0) * at("x", t) - h.get(t)) /
+                                  (size + std::fabs(h.get(t))));
         before = h.get(t);
       }
     }

@@ -41,9 +41,9 @@ class StrategyMatrix : public testing::TestWithParam<std::string> {
     if (!(report.max_residual <= tolerance)) return fmt::format("a reported residual of {}", report.max_residual);
     const Recheck::Found found = recheck(run, output, within);
     if (!found.wrong.empty()) return found.wrong;
-    if (!found.beyond.empty())
-      return fmt::format("sequence {}, step {} is {} away from the step before it", found.beyond[0].sequence,
-                         found.beyond[0].first_bad_step, found.largest);
+    if (!found.broken.empty())
+      return fmt::format("sequence {}, step {} is {} away from the step before it", found.broken[0].sequence,
+                         found.broken[0].first_bad_step, found.promised);
     return trial.verify(run, output, lengths);
   }
 
