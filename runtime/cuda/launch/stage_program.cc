@@ -162,9 +162,9 @@ std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int
 }
 
 int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
-  if (stage_.sums.empty() || refusal(sizes)) return 0;
+  if (stage_.sums.empty() || code(sizes).refusal) return 0;
   const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
-  return cellc_sum_parts(&code(sizes).tables.stage, lengths.data());
+  return cellc_lane_sums(&code(sizes).tables.stage, lengths.data());
 }
 
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
@@ -186,7 +186,8 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
     call = fmt::format("segmented<{}>", variant.rows != 0);
   } else {
-    call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
+    call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
+                       stage.sums ? fmt::format(", {}", variant.sum_lanes) : "");
   }
   std::string text = fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ "
@@ -245,8 +246,7 @@ std::string stage_kernel_macros(const cellc_stage& stage, const cellc_variant& v
   text += fmt::format("#define CELLC_AXES {}\n",
                       variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes));
   if (shares_inputs(stage)) text += "#define CELLC_SHARED_INPUTS 1\n";
-  if (stage.sums)
-    text += fmt::format("#define CELLC_SUMS {}\n#define CELLC_SUM_LANES {}\n", stage.sums, variant.sum_lanes);
+  if (stage.sums) text += fmt::format("#define CELLC_SUMS {}\n", stage.sums);
   if (variant.broadcast) text += fmt::format("#define CELLC_UNIFORM_INPUTS {}u\n", variant.broadcast);
   if (variant.kernel == CELLC_SCAN)
     text +=
@@ -281,7 +281,7 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
 }
 
-cellc_plan StageProgram::numbers(const CudaPlan& plan) {
+cellc_plan host_plan(const CudaPlan& plan) {
   cellc_plan p{};
   p.strategy = kernel_number(plan.plan.strategy);
   p.segment = plan.plan.segment;
@@ -315,7 +315,7 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   CudaPlan whole;
   whole.plan = plan;
   whole.checks = true;  // as whole runs have it
-  const cellc_plan p = numbers(whole);
+  const cellc_plan p = host_plan(whole);
   const cellc_lane_axes axes = cellc_merge_axes(&c.tables.stage, &d.run);
   return source(c, cellc_choose_variant(&c.tables.stage, &d.facts, &d.run, &axes, &p));
 }
@@ -380,7 +380,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   const cellc_stage& stage = code.tables.stage;
   Described d = describe(run);
   const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
-  const cellc_plan numbers = StageProgram::numbers(plan);
+  const cellc_plan numbers = host_plan(plan);
   last_ = plan;
   ran_segmented_ = writes_down_ = false;
   ran_tile_ = 0;
