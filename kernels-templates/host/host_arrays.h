@@ -418,23 +418,6 @@ static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id,
   return v;
 }
 
-static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
-  const cellc_cell* cell = c->cell;
-  int u, o;
-  for (u = 0; u < cell->update_count; ++u) {
-    const int s = cell->updates[u];
-    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
-    w->states[u] = cell->symbols[s].lag_of < 0
-                       ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests)
-                       : cellc_own_rows(c, n);
-    w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
-    if (!w->finals[u])
-      w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
-  }
-  for (o = 0; o < cell->out_count && (c->outs_wanted || cell->whole.rows); ++o)
-    w->outs[o] = cellc_target_rows(c, CELLC_FIELD_OUT, o, cellc_entries(c, cell->outs[o]), 1);
-}
-
 /* What did not go to the caller's memory at once. */
 static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;

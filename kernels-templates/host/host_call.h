@@ -91,6 +91,54 @@ static inline const cellc_lanes* cellc_lanes_of(const cellc_call* c, const cellc
   return w->sum_parts[stage] > 0 ? &part->summing : &part->plain;
 }
 
+static inline int cellc_reads_rows(const cellc_source* sources, int count, int update) {
+  int s;
+  for (s = 0; s < count; ++s)
+    if (sources[s].kind == CELLC_FROM_TRAJECTORY && sources[s].id == update) return 1;
+  return 0;
+}
+
+/* Lanes that walk leave a state unwritten that the caller does not want, if nothing else reads it. */
+static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, int update) {
+  const cellc_cell* cell = c->cell;
+  const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
+  int k, s;
+  if (!c->arrays || c->rows == 0 || cell->whole.rows || cellc_given(c, CELLC_FIELD_STATE, cell->updates[update]))
+    return 0;
+  for (k = 0; k < cell->stage_count; ++k) {
+    const cellc_lanes* lanes = cellc_lanes_of(c, w, k);
+    int own = 0;
+    for (s = 0; cell->stages[k].states[s] >= 0; ++s) own = own || cell->stages[k].states[s] == update;
+    if (own ? w->plans[k].strategy != CELLC_SEQUENTIAL
+            : cellc_reads_rows(lanes->sources, lanes->stage->symbols, update))
+      return 0;
+    if (cellc_reads_rows(lanes->before.sources, lanes->before.source_count, update)) return 0;
+  }
+  return !c->outs_wanted || !cellc_reads_rows(after->sources, after->source_count, update);
+}
+
+static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int u, o;
+  for (u = 0; u < cell->update_count; ++u) {
+    const int s = cell->updates[u];
+    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
+    if (cellc_needs_no_rows(c, w, u)) {
+      memset(w->states + u, 0, sizeof w->states[u]);
+      w->states[u].step = n, w->states[u].sequence = c->steps * n;
+    } else if (cell->symbols[s].lag_of < 0) {
+      w->states[u] = cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests);
+    } else {
+      w->states[u] = cellc_own_rows(c, n);
+    }
+    w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
+    if (!w->finals[u])
+      w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
+  }
+  for (o = 0; o < cell->out_count && (c->outs_wanted || cell->whole.rows); ++o)
+    w->outs[o] = cellc_target_rows(c, CELLC_FIELD_OUT, o, cellc_entries(c, cell->outs[o]), 1);
+}
+
 /* The number of a kernel; -1 where the stage was built without it. */
 static inline int cellc_find_kernel(const cellc_lanes* part, const cellc_variant* v) {
   int k;

@@ -229,6 +229,7 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
         break;
       }
       case FieldKind::State:
+        if (options.no_states) break;
         write(f.name, dtype, rows * n, n);
         break;
       case FieldKind::Out:
