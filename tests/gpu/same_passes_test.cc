@@ -21,6 +21,8 @@
 namespace cellc {
 namespace {
 
+using oracle::Example;
+
 struct Shape {
   std::vector<std::int64_t> steps;  ///< by sequence
   bool packed = false;
@@ -92,6 +94,27 @@ std::vector<LaunchedPass> passes_of_shipped(PassRecorder& gpu, const AotCell& sh
   return gpu.passes;
 }
 
+/// `known`: with all lengths; else with as few as it can be built with. Null where those are all.
+std::unique_ptr<AotCell> ship(const LoweredCell& cell, Dtype dtype, const GpuFacts& card,
+                              const std::map<std::string, std::int64_t>& sizes, bool known) {
+  ShipRequest request;
+  request.dtype = dtype;
+  request.card = card;
+  request.prefix = "shipped";
+  if (known) request.lengths = needed_lengths(cell, sizes, true);
+  for (const bool some : {false, true}) {
+    if (some) request.lengths = needed_lengths(cell, sizes, false);
+    try {
+      auto shipped = std::make_unique<AotCell>(cell.graph, cell.structure, request);
+      // Stages without channels are run in lanes only where all lengths of them are known.
+      if (known || some || !shipped->table().whole.rows) return shipped;
+    } catch (const UsageError&) {  // a step mentions the length of a channel
+      if (known) throw;
+    }
+  }
+  return nullptr;
+}
+
 // Passes that differ by design, all of them scans. The scan is the same, and so are the tiles of it, but for the last:
 //  - A run compiles a kernel for its direction. A file has one for both, unless steps are read in chunks
 //    (aot_variants.cc): another kernel is 30 to 50 KB of text.
@@ -136,23 +159,15 @@ TEST_P(SamePasses, OfEveryShape) {
                                      {{4096}},
                                      {std::vector<std::int64_t>(512, 100)}};
   std::ptrdiff_t sums = 0;
-  for (const Dtype dtype : {Dtype::F32, Dtype::BF16})
+  turns::Turn turn;
+  for (const Dtype dtype : turn.of(std::vector<Dtype>{Dtype::F32, Dtype::BF16}))
     for (const std::vector<std::int64_t>& axes :
          std::vector<std::vector<std::int64_t>>{{64, 16, 2, 2}, {3, 96, 64, 2}}) {
       const std::map<std::string, std::int64_t> sizes = oracle::axis_lengths(cell.oracle, axes);
       for (const bool known : {true, false}) {
-        ShipRequest request;
-        request.dtype = dtype;
-        request.lengths = needed_lengths(cell, sizes, known);
-        request.card = facts;
-        request.prefix = "shipped";
-        std::unique_ptr<AotCell> shipped;
-        try {
-          shipped = std::make_unique<AotCell>(cell.graph, cell.structure, request);
-        } catch (const UsageError&) {  // a step mentions the length of a channel
-          ASSERT_FALSE(known);
-          continue;
-        }
+        if (!known && of.name == "17_mlstm" && axes[1] == 96) continue;  // SamePassesOfSums
+        const std::unique_ptr<AotCell> shipped = ship(cell, dtype, facts, sizes, known);
+        if (!shipped) continue;
         AotOnDevice program(gpu, *shipped);
         for (const Shape& shape : shapes) {
           const CallShape call = call_shape(cell.graph, sizes, shape);
@@ -174,6 +189,28 @@ TEST_P(SamePasses, OfEveryShape) {
 std::string name_of_cell(const testing::TestParamInfo<std::size_t>& info) { return matrix_cells()[info.param].name; }
 
 INSTANTIATE_TEST_SUITE_P(Examples, SamePasses, testing::Range<std::size_t>(0, matrix_cells().size()), name_of_cell);
+
+/// What else differs by design: of several stages whose lengths are open a file has no outs for sums in three parts
+/// (ways_of_summing), so that those sums are left to the outs.
+TEST(SamePassesOfSums, InThreePartsOfSeveralStagesNeedKnownLengths) {
+  const Example& file = oracle::example_named("17_mlstm");
+  const LoweredCell cell(file.source, file.tree, file.tree.cells.at(0));
+  GpuFacts facts = facts_of_architecture("sm_90");
+  PaperGpu card(facts);
+  PassRecorder gpu(card);
+  for (const std::int64_t parts : {2, 3})
+    for (const bool known : {true, false}) {
+      std::map<std::string, std::int64_t> sizes{{"k", 32 * parts}, {"v", 2}};
+      const std::unique_ptr<AotCell> shipped = ship(cell, Dtype::F32, facts, sizes, known);
+      AotOnDevice program(gpu, *shipped);
+      const CallShape call = call_shape(cell.graph, sizes, {{20, 20}});
+      const std::vector<LaunchedPass> run = passes_of_call(gpu, cell, Dtype::F32, call, true),
+                                      other = passes_of_shipped(gpu, *shipped, program, cell.graph, call, true);
+      EXPECT_EQ(std::count_if(run.begin(), run.end(), makes_sums), 2);
+      EXPECT_EQ(std::count_if(other.begin(), other.end(), makes_sums), known || parts == 2 ? 2 : 0);
+      EXPECT_EQ(difference(run, other).empty(), known || parts == 2);
+    }
+}
 
 /// Where two runs differ, or nothing.
 std::string difference(const std::map<std::string, Array>& shipped,
@@ -205,18 +242,8 @@ TEST_P(SameBits, OfACallAndShippedCode) {
     with.starts_given = with.step_by_step = true;  // the oracle is not asked
     const Trial trial(cell.graph, cell.oracle, of.file->ranges, random, with);
     for (const bool known : {true, false}) {
-      ShipRequest request;
-      request.dtype = dtype;
-      request.lengths = needed_lengths(cell, sizes, known);
-      request.card = gpu.facts();
-      request.prefix = "shipped";
-      std::unique_ptr<AotCell> shipped;
-      try {
-        shipped = std::make_unique<AotCell>(cell.graph, cell.structure, request);
-      } catch (const UsageError&) {  // a step mentions the length of a channel
-        ASSERT_FALSE(known);
-        continue;
-      }
+      const std::unique_ptr<AotCell> shipped = ship(cell, dtype, gpu.facts(), sizes, known);
+      if (!shipped) continue;
       if (!known && shipped->reduced.empty()) continue;  // what there is to see here are walks with sums
       AotOnDevice program(gpu, *shipped);
       std::vector<Shape> shapes{{{13, 13, 13}}};
