@@ -35,9 +35,11 @@ typedef struct cellc_call {
   int64_t sequences, steps, rows; /* steps: of the longest */
   const int64_t* offsets;         /* null: all sequences are as long */
   uint64_t device_offsets;
-  int filled;                /* what stands there is the caller's, or queued */
-  int packed, reverse, keep; /* packed: the caller gave offsets, even where all are as long */
-  uint64_t kept;             /* what stages keep from call to call */
+  int filled;                   /* what stands there is the caller's, or queued */
+  int packed, reverse, keep;    /* packed: the caller gave offsets, even where all are as long */
+  int outs_wanted;              /* any of them: those that are not given are made in the workspace */
+  const cellc_reduced* reduced; /* how they are made of sums; null: of states */
+  uint64_t kept;                /* what stages keep from call to call */
 } cellc_call;
 
 static inline int64_t cellc_word(const void* from, int word) {
@@ -231,7 +233,10 @@ typedef struct cellc_work {
   cellc_rows_view* inputs;   /* by symbol */
   cellc_rows_view* states;   /* by position */
   cellc_rows_view* outs;
-  uint64_t* finals; /* by position */
+  uint64_t* finals;  /* by position */
+  cellc_plan* plans; /* by stage */
+  int* sum_parts;    /* by stage: of each sum that its lanes make; 0: they make none */
+  uint64_t* sums;    /* parts of sums, as `after` numbers them */
   /* For one part of the cell. */
   cellc_nest_array* part;
   uint64_t* addresses; /* states, finals, outs of a part */
@@ -411,23 +416,6 @@ static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id,
   const int gapless = v.step == entries && (c->sequences <= 1 || v.sequence == c->steps * entries);
   if (!v.data || c->cell->running != c->cell->storage || (read_by_nests && !gapless)) v = cellc_own_rows(c, entries);
   return v;
-}
-
-static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
-  const cellc_cell* cell = c->cell;
-  int u, o;
-  for (u = 0; u < cell->update_count; ++u) {
-    const int s = cell->updates[u];
-    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
-    w->states[u] = cell->symbols[s].lag_of < 0
-                       ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests)
-                       : cellc_own_rows(c, n);
-    w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
-    if (!w->finals[u])
-      w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
-  }
-  for (o = 0; o < cell->out_count; ++o)
-    w->outs[o] = cellc_target_rows(c, CELLC_FIELD_OUT, o, cellc_entries(c, cell->outs[o]), 1);
 }
 
 /* What did not go to the caller's memory at once. */

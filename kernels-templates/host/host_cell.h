@@ -28,10 +28,10 @@ typedef struct cellc_symbol {
   int read_by_nests; /* row kernels read it, or what it is written to */
 } cellc_symbol;
 
-enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE };
+enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE, CELLC_FROM_SUM };
 
 typedef struct cellc_source {
-  int kind, id;
+  int kind, id; /* of a sum: its number in the stage; after the stages the part's number among all */
 } cellc_source;
 
 /* A cell without states: outs from arrays. */
@@ -42,15 +42,27 @@ typedef struct cellc_derived {
   const cellc_dims* outs; /* axes are those of cellc_cell::axes */
 } cellc_derived;
 
-typedef struct cellc_stage_part {
-  const cellc_stage* stage;
-  cellc_stage_facts facts;
+/* Lanes of a stage in one of two forms: as they are, or making sums of what they have just computed. */
+typedef struct cellc_lanes {
+  const cellc_stage* stage; /* null: there is no such form */
   cellc_derived once, before;
   const cellc_source* sources;   /* by symbol of the lane cell */
-  const int* states;             /* by state: position */
+  const cellc_dims* sums;        /* axes of what is left of each */
   const cellc_variant* variants; /* kernels that it has */
   int variant_count, first_kernel;
+} cellc_lanes;
+
+typedef struct cellc_stage_part {
+  cellc_stage_facts facts;
+  const int* states; /* by state: position; then -1 */
+  cellc_lanes plain, summing;
 } cellc_stage_part;
+
+/* The outs, where lanes have made sums. */
+typedef struct cellc_reduced {
+  const int* parts; /* by stage: of each of its sums; 0: it makes none */
+  cellc_derived after;
+} cellc_reduced;
 
 enum { CELLC_F32, CELLC_F64, CELLC_F16, CELLC_BF16 };
 
@@ -73,6 +85,8 @@ typedef struct cellc_cell {
   const cellc_stage_part* stages;
   cellc_derived whole; /* all of the cell as row kernels; then there are no stages */
   cellc_derived after, defaults, starts;
+  const cellc_reduced* reduced; /* in place of `after`, one for each way of making sums that there is code for */
+  int reduced_count;
   int solver;
   double tolerance;
   int64_t control_bytes;
