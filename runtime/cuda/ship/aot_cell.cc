@@ -433,18 +433,18 @@ class AotBuilder {
     }
     to_.parts = std::move(part_tables_);
     cellc_cell& t = to_.cell_table_;
-    t.axis_count = static_cast<int>(to_.fixed.size());
-    t.fixed = to_.fixed.data();
-    t.least = to_.least.data();
-    t.axis_word = to_.axis_word.data();
-    t.first_word = static_cast<int>(to_.layout_.lengths.size());
-    t.fixed_steps = request_.steps.value_or(-1);
-    t.axes = to_.axes.data();
-    t.fields = to_.fields.data();
+    t.outline.axis_count = static_cast<int>(to_.fixed.size());
+    t.outline.fixed = to_.fixed.data();
+    t.outline.least = to_.least.data();
+    t.outline.axis_word = to_.axis_word.data();
+    t.outline.first_word = static_cast<int>(to_.layout_.lengths.size());
+    t.outline.fixed_steps = request_.steps.value_or(-1);
+    t.outline.axes = to_.axes.data();
+    t.outline.fields = to_.fields.data();
     t.symbols = to_.symbols.data();
     t.updates = to_.updates.data();
     t.outs = to_.outs.data();
-    t.field_count = static_cast<int>(to_.fields.size());
+    t.outline.field_count = static_cast<int>(to_.fields.size());
     t.symbol_count = static_cast<int>(to_.symbols.size());
     t.update_count = static_cast<int>(to_.updates.size());
     t.out_count = static_cast<int>(to_.outs.size());
