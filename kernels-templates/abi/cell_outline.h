@@ -46,7 +46,7 @@ CELLC_INLINE int64_t cellc_word(const void* from, int word) {
 /* Numbers of bytes and entries are bounded far below what an address can hold, and never wrap. */
 #define CELLC_MOST_BYTES ((int64_t)1 << 60)
 CELLC_INLINE int64_t cellc_times(int64_t a, int64_t b) {
-#ifdef __GNUC__ /* without a division: of a short call on a CPU it would be a twentieth */
+#ifdef __GNUC__ /* without a division: short calls on a CPU would notice it */
   int64_t product;
   return __builtin_mul_overflow(a, b, &product) || product > CELLC_MOST_BYTES ? CELLC_MOST_BYTES : product;
 #else

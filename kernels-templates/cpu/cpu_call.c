@@ -58,8 +58,7 @@ INLINE int64_t area_bytes(const cellc_call* c, const cellc_area* a) {
   return bytes;
 }
 
-/* Every area's address in a workspace; the size of all, or CELLC_MOST_BYTES. Bounded once: a bound at every step would
- * be a chain that LLVM takes long to see through. */
+/* Every area's address in a workspace; the size of all, or CELLC_MOST_BYTES, which is found by a bit of any part. */
 INLINE int64_t lay_out(const cellc_call* c, const void* workspace) {
   /* It begins anywhere: back to a multiple of 64, and the first offset is 64. */
   const uint64_t base = (uint64_t)workspace & ~(uint64_t)63;
