@@ -10,11 +10,11 @@ class TargetMachine;
 
 namespace cellc {
 
-/// Where a module calls it. Its functions are the module's own afterwards, and inlined.
+/// Where a module has the tables of a call (compiler/codegen_llvm/call_tables.h). Functions get the cell's prefix.
 void link_call(llvm::Module& module);
-/// Unrolls loops over tables and replaces what is read from tables, in the functions into which calls were inlined.
+/// Unrolls the call's loops over tables and puts in what is read from tables.
 void specialise_call(llvm::Module& module, llvm::TargetMachine& machine);
-/// What stands for both in the names of cached code.
+/// What both depend on, for the keys of cached code.
 const std::string& call_identity();
 
 }  // namespace cellc
