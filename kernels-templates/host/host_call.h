@@ -449,8 +449,8 @@ static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* le
  */
 static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, uint64_t status) {
   int f;
-  for (f = 0; f < c->cell->field_count; ++f) {
-    const cellc_field* field = c->cell->fields + f;
+  for (f = 0; f < c->cell->outline.field_count; ++f) {
+    const cellc_field* field = c->cell->outline.fields + f;
     const uint64_t given = (uint64_t)cellc_word(c->arrays, field->word);
     if (field->required && !given && (c->rows > 0 || !cellc_is_rows(field))) return CELLC_MISSING_FIELD + f;
     if (given && !c->device->owns(c->device->self, given)) return CELLC_FOREIGN_FIELD + f;

@@ -138,20 +138,18 @@ using Table = cellc_product;
 static_assert(fills<Table>({CELLC_AT(operand), CELLC_AT(operand_id), CELLC_AT(matrix), CELLC_AT(matrix_id),
                             CELLC_AT(sum_last), CELLC_AT(sum), CELLC_AT(chunk), CELLC_AT(batch), CELLC_AT(rows)}));
 }  // namespace product_table
+namespace outline_table {
+using Table = cellc_outline;
+static_assert(fills<Table>({CELLC_AT(axis_count), CELLC_AT(fixed), CELLC_AT(least), CELLC_AT(axis_word),
+                            CELLC_AT(first_word), CELLC_AT(fixed_steps), CELLC_AT(axes), CELLC_AT(fields),
+                            CELLC_AT(field_count)}));
+}  // namespace outline_table
 namespace cell_table {
 using Table = cellc_cell;
-static_assert(fills<Table>({CELLC_AT(axis_count),
-                            CELLC_AT(fixed),
-                            CELLC_AT(least),
-                            CELLC_AT(axis_word),
-                            CELLC_AT(first_word),
-                            CELLC_AT(fixed_steps),
-                            CELLC_AT(axes),
-                            CELLC_AT(fields),
+static_assert(fills<Table>({CELLC_AT(outline),
                             CELLC_AT(symbols),
                             CELLC_AT(updates),
                             CELLC_AT(outs),
-                            CELLC_AT(field_count),
                             CELLC_AT(symbol_count),
                             CELLC_AT(update_count),
                             CELLC_AT(out_count),
@@ -211,6 +209,7 @@ class TablePrinter {
 
   std::string print() {
     const cellc_cell& t = cell_.table();
+    const cellc_outline& o = t.outline;
     const std::string lengths = list("int64_t", "fixed", cell_.fixed), least = list("int64_t", "least", cell_.least);
     const std::string words = list("int", "axis_word", cell_.axis_word), axes = list("int", "axes", cell_.axes);
     const std::string fields = list("cellc_field", "fields", cell_.fields),
@@ -231,13 +230,13 @@ class TablePrinter {
     const std::string reduced = raw("cellc_reduced", "reduced", ways);
     text_ += fmt::format(
         "static const cellc_cell {}_cell = {{\n"
-        "  {}, {}, {}, {}, {}, INT64_C({}), {},\n"
-        "  {}, {}, {}, {},\n"
-        "  {}, {}, {}, {}, {}, {}, {}, {},\n"
+        "  {{{}, {}, {}, {}, {}, INT64_C({}), {}, {}, {}}},\n"
+        "  {}, {}, {},\n"
+        "  {}, {}, {}, {}, {}, {}, {},\n"
         "  {},\n  {},\n  {},\n  {},\n  {},\n  {}, {},\n"
         "  {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n\n",
-        p_, t.axis_count, lengths, least, words, t.first_word, t.fixed_steps, axes, fields, symbols, updates, outs,
-        t.field_count, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running, t.real, stages,
+        p_, o.axis_count, lengths, least, words, o.first_word, o.fixed_steps, axes, fields, o.field_count, symbols,
+        updates, outs, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running, t.real, stages,
         whole, after, defaults, starts, reduced, t.reduced_count, t.solver, t.tolerance, t.control_bytes, t.copy_kernel,
         t.offsets_kernel, t.history_kernel, t.kernel_count, t.shared_per_block, t.shared_per_multiprocessor);
     return text_;
