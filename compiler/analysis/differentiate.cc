@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <unordered_map>
 
 #include "compiler/analysis/derivative_rules.h"
 #include "compiler/analysis/jacobian.h"
@@ -157,16 +158,48 @@ class Differentiator {
     return singular_[node];
   }
 
-  /// May the value be 0 because something was not taken: a branch, an operand of max, an entry that is not the largest?
-  bool may_be_left_out(NodeId node) {
-    for (NodeId id = static_cast<NodeId>(left_out_.size()); id < g_.size(); ++id) {
-      const Op o = g_[id].op;
-      bool result = o == Op::MaxShare;
-      if (is_elementwise(o)) result = op_info(o).slope == Slope::Step || o == Op::Where;
-      for (NodeId a : g_[id].args) result = result || left_out_[a];
-      left_out_.push_back(result);
+  /// What is 0 where a coefficient is 0 because something was not taken: a branch, an operand of max. kNoNode: nothing
+  /// of the kind. It is found among the coefficient's factors, and is small beside them.
+  NodeId taken(NodeId coefficient, int depth = 0) {
+    constexpr int kDeepest = 64;  // further down than anybody nests choices
+    if (depth > kDeepest) return kNoNode;
+    if (const auto known = taken_.find(coefficient); known != taken_.end()) return known->second;
+    const NodeId found = find_taken(coefficient, depth + 1);
+    return taken_[coefficient] = found;
+  }
+  NodeId find_taken(NodeId coefficient, int depth) {
+    const Node& n = g_[coefficient];
+    const auto both = [&](Op o, NodeId a, NodeId b) {
+      return op(o, {op(Op::Ne, {a, number(0)}), op(Op::Ne, {b, number(0)})});
+    };
+    if (is_elementwise(n.op) && op_info(n.op).slope == Slope::Step) return coefficient;
+    switch (n.op) {
+      case Op::MaxShare:
+        return coefficient;
+      case Op::Where:
+        return g_.is_constant(n.args[2], 0) ? n.args[0] : kNoNode;
+      case Op::Neg:
+      case Op::Square:
+        return taken(n.args[0], depth);
+      case Op::Div:
+        return taken(n.args[0], depth);
+      case Op::Reindex: {
+        const auto map = n.map;
+        const NodeId inner = taken(n.args[0], depth);
+        return inner == kNoNode ? kNoNode : g_.reindex(inner, map);
+      }
+      case Op::Mul:
+      case Op::Add:
+      case Op::Sub: {
+        const std::vector<NodeId> args = n.args;
+        const NodeId first = taken(args[0], depth), second = taken(args[1], depth);
+        if (n.op == Op::Mul && (first == kNoNode || second == kNoNode)) return first == kNoNode ? second : first;
+        if (first == kNoNode || second == kNoNode) return kNoNode;
+        return first == second ? first : both(n.op == Op::Mul ? Op::Min : Op::Max, first, second);
+      }
+      default:
+        return kNoNode;
     }
-    return left_out_[node];
   }
 
   /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
@@ -180,8 +213,9 @@ class Differentiator {
       chooses_ = true;
       return op(Op::Where, {condition, taken, otherwise});
     };
-    if (g_[coefficient].op != Op::Constant && may_be_singular(slope) && may_be_left_out(coefficient))
-      return choose(coefficient, times(slope, coefficient), zero);
+    if (may_be_singular(slope))
+      if (const NodeId condition = taken(coefficient); condition != kNoNode)
+        return choose(condition, times(slope, coefficient), zero);
     if (g_[slope].op == Op::Constant || !may_be_singular(coefficient)) return times(slope, coefficient);
     const Node& n = g_[node];
     if (n.op == Op::Where && i == 1) return choose(n.args[0], coefficient, zero);
@@ -320,7 +354,8 @@ class Differentiator {
   SlopeRule rule_;
   int symbol_ = -1;
   std::vector<AxisId> columns_;
-  std::vector<bool> singular_, left_out_;  ///< by node
+  std::vector<bool> singular_;  ///< by node
+  std::unordered_map<NodeId, NodeId> taken_;
   bool chooses_ = false;
   std::unordered_map<NodeId, Terms> derivatives_;
 };
