@@ -8,7 +8,7 @@ namespace cellc {
 
 namespace {
 
-constexpr const char* kMacros = "#define CELLC_STAGE_STEPS ";
+constexpr const char* kTraits = "struct Traits {\n";
 
 /// Lines that say where others come from, and what a run's units alone have, are left out.
 std::string without_lines(const std::string& text) {
@@ -16,7 +16,8 @@ std::string without_lines(const std::string& text) {
   for (std::size_t from = 0; from < text.size();) {
     const std::size_t end = std::min(text.find('\n', from), text.size());
     const std::string line = text.substr(from, end - from);
-    if (!line.empty() && !line.starts_with("#line ") && line != "#define CELLC_ONE_AXIS 1") result += line + "\n";
+    if (!line.empty() && !line.starts_with("#line ") && !line.starts_with("  static constexpr int kAxes "))
+      result += line + "\n";
     from = end + 1;
   }
   return result;
@@ -26,17 +27,17 @@ std::string between(const std::string& text, std::size_t from, const std::string
   return text.substr(from, text.find(end, from) - from);
 }
 
-/// Macros and steps of the lanes that the kernel at `at` runs: of a unit, and of a file of many kernels.
+/// Traits and steps of the lanes that the kernel at `at` runs: of a unit, and of a file of many kernels.
 std::string lanes_of(const std::string& text, std::size_t at) {
   const std::size_t stage = text.rfind("// The stage ", at);
   if (stage == std::string::npos) {
     const std::size_t cell = text.find("\n", text.find("#line 1 \"", text.find("#line 1 \"math.cuh\"") + 1));
-    return between(text, text.find(kMacros), "#line 1 \"preamble.cuh\"") + between(text, cell, "#line 1 \"lanes.cuh\"");
+    return between(text, text.find(kTraits), "#line 1 \"preamble.cuh\"") + between(text, cell, "#line 1 \"lanes.cuh\"");
   }
-  const std::size_t macros = text.rfind(std::string("{\n\n") + kMacros, at) + 3;
+  const std::size_t traits = text.rfind(std::string("{\n\n") + kTraits, at) + 3;
   const std::size_t steps = text.find('\n', text.find('\n', stage) + 1);
-  std::string of_stage = between(text, steps, kMacros);
-  return between(text, macros, "namespace cellc {") + of_stage.substr(0, of_stage.rfind("namespace "));
+  std::string of_stage = between(text, steps, kTraits);
+  return between(text, traits, "namespace cellc {") + of_stage.substr(0, of_stage.rfind("namespace "));
 }
 
 std::string line_at(const std::string& text, std::size_t at) {
