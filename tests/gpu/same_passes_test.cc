@@ -129,8 +129,9 @@ std::vector<LaunchedPass> without_choices_of_scans(std::vector<LaunchedPass> pas
       pass = {"a scan", "", 0, 0, 0, false};
       continue;
     }
-    const std::string forward = "#define CELLC_SCAN_FORWARD 1\n";
-    if (const std::size_t at = pass.text.find(forward); at != std::string::npos) pass.text.erase(at, forward.size());
+    const std::string forward = "  static constexpr bool kScanForward = ";
+    if (const std::size_t at = pass.text.find(forward); at != std::string::npos)
+      pass.text.erase(at, pass.text.find('\n', at) + 1 - at);
     for (std::string* text : {&pass.kernel, &pass.text}) {
       const std::size_t bounds = text->find("__launch_bounds__("), end = text->find(')', bounds);
       text->erase(bounds, end + 1 - bounds);
