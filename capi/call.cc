@@ -340,7 +340,7 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     call->lengths.push_back(call->shape.packed() ? std::bit_cast<std::uint64_t>(call->shape.offsets.data()) : 0);
     call->lengths.push_back(call->shape.reverse);
     if (const int wrong = k.driver->workspace(call->lengths.data(), &call->workspace_bytes))
-      throw Misuse(k.driver->module.messages.at(static_cast<std::size_t>(wrong)));
+      throw Misuse(k.driver->message(wrong));
     call->array_words = (static_cast<std::size_t>(k.layout.words) + 7) / 8 * 8;
     const Scratch first = call->allocate();
     if (!first) throw std::bad_alloc();
@@ -380,7 +380,7 @@ cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
                                                    call->workspace_bytes, nullptr);
   call->give(scratch);
   if (result == 0) return CELLC_OK;
-  return guarded([&] { throw Misuse(call->kernel->driver->module.messages.at(static_cast<std::size_t>(result))); });
+  return guarded([&] { throw Misuse(call->kernel->driver->message(result)); });
 }
 
 void cellc_call_free(cellc_call* call) { delete call; }

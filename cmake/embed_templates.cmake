@@ -43,7 +43,7 @@ function(text_with_includes file result)
       get_filename_component(included ${included} NAME)
       string(APPEND done "#line 1 \"${included}\"\n${inner}#line ${before} \"${name}\"\n")
     else()
-      string(APPEND done "${inner}")
+      string(PREPEND text "${inner}")  # which may include others
     endif()
   endwhile()
   set(${result} "${done}${text}" PARENT_SCOPE)

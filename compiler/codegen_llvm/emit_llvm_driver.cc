@@ -1,277 +1,372 @@
-// A driver as a whole: its plans, what a call says of lengths, the workspace, messages.
+#include "compiler/codegen_llvm/emit_llvm_driver.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "compiler/codegen_llvm/driver_emitter.h"
+#include "compiler/codegen_llvm/call_tables.h"
+#include "compiler/derive/pipeline.h"
 
 namespace cellc {
+namespace {
 
-DriverEmitter::DriverEmitter(const CellGraph& cell, const Structure& structure, const DriverOptions& options)
-    : options_(options),
-      defaults_(symbols_with_defaults(cell, SymbolKind::Param)),
-      starts_(symbols_with_defaults(cell, SymbolKind::State)) {
-  const bool narrow = options.storage == Storage::F16 || options.storage == Storage::BF16;
-  narrow_ = narrow;
-  storage_bytes_ = narrow ? 2 : options.storage == Storage::F64 ? 8 : 4;
-  arithmetic_bytes_ = options.storage == Storage::F64 ? 8 : 4;
-  result_.cell = cell;
-  check_fixed();
-  fix(result_.cell.graph);
-  result_.layout = call_layout(result_.cell);
-  result_.messages = {cellc_message(CELLC_DONE)};
-  add(step_, cell, structure, options.storage, ".step");
-  // Starts and defaults are computed in f64 and rounded once, as they are for runs of our own.
-  const auto add_f64 = [&](PlannedKernels& to, const DerivedCell& of, const char* name) {
-    to.f64 = true;
-    to.sources = of.sources;
-    if (of.role != Role::None) add(to, of.cell, Structure{}, Storage::F64, name);
-  };
-  add_f64(fill_, defaults_of(cell, defaults_, Role::Defaults), ".default");
-  add_f64(begin_, defaults_of(cell, starts_, Role::Starts), ".start");
-}
+/// A plan, its code, and the areas of its buffers.
+struct PlannedKernels {
+  Plan plan;
+  std::vector<KernelCode> kernels;
+  DerivedCell of;  ///< of defaults or starts, in f64 whatever the cell's arithmetic; else of no role
+  std::vector<int> once, temps, params, outs;
+};
 
-DriverModule DriverEmitter::run() {
-  result_.ir = fmt::format("; cell {}, to be run without us\n\n", result_.cell.name);
-  result_.ir += kernels_ir_;
-  result_.ir += llvm_math::definitions(functions_);
-  result_.ir += check_function();
-  result_.ir += workspace_function();
-  result_.ir += forward_function();
-  result_.ir += texts();  // last: the functions collect what there is to say
-  for (const char* name : {"_workspace", "_forward", "_message", "_about"})
-    result_.functions.push_back(options_.prefix + name);
-  return std::move(result_);
-}
+/// A cell's axes and arrays, and the parts of the workspace.
+struct ArrayTables {
+  explicit ArrayTables(const DriverOptions& options)
+      : options(options),
+        narrow(options.storage == Storage::F16 || options.storage == Storage::BF16),
+        storage_bytes(narrow                            ? 2
+                      : options.storage == Storage::F64 ? 8
+                                                        : 4),
+        real_bytes(options.storage == Storage::F64 ? 8 : 4) {}
 
-void DriverEmitter::fix(Graph& graph) const {
-  for (const auto& [axis, length] : options_.lengths) graph.fix_length(axis, length);
-}
-
-void DriverEmitter::check_fixed() const {
-  for (const auto& [axis, least] : least_lengths(cell()))
-    if (const auto found = options_.lengths.find(axis); found != options_.lengths.end() && found->second < least)
-      throw std::invalid_argument(fmt::format("axis {} has length {}; the cell needs {} or more",
-                                              cell().graph.axis(axis).name, found->second, least));
-}
-
-void DriverEmitter::add(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage,
-                        const char* name) {
-  // Lengths are fixed after planning: the loops, and with them the bits, are those of a run that learns its
-  // lengths from arrays.
-  to.plan = make_plan(cell, structure,
-                      {.narrow_storage = storage == Storage::F16 || storage == Storage::BF16, .hoist_products = false});
-  if (!to.plan.chunks.empty() || !to.plan.products.empty()) throw std::logic_error("driver: a plan passes rows on");
-  fix(to.plan.cell.graph);
-  EmitOptions emit;
-  emit.storage = storage;
-  emit.vector_bits = options_.vector_bits;
-  emit.functions = options_.prefix + name;
-  EmittedModule module = emit_llvm_kernels(to.plan, emit, functions_);
-  kernels_ir_ += module.ir;
-  to.kernels = std::move(module.kernels);
-}
-
-int DriverEmitter::code(int result) { return code(cellc_message(result)); }
-
-int DriverEmitter::code(const std::string& message) {
-  const auto found = std::find(result_.messages.begin(), result_.messages.end(), message);
-  if (found == result_.messages.end()) result_.messages.push_back(message);
-  return static_cast<int>(std::find(result_.messages.begin(), result_.messages.end(), message) -
-                          result_.messages.begin());
-}
-
-std::string DriverEmitter::length(AxisId axis) {
-  const AxisId header = cell().graph.axis(axis).extent_of;
-  if (const auto fixed = cell().graph.axis(header).fixed) return std::to_string(*fixed);
-  return lengths_.at(header);
-}
-
-std::string DriverEmitter::times(const std::string& a, const std::string& b) {
-  if (a == "1") return b;
-  if (b == "1") return a;
-  return text_->value("call i64 @{}.times(i64 {}, i64 {})", options_.prefix, a, b);
-}
-
-std::string DriverEmitter::plus(const std::string& a, const std::string& b) {
-  return text_->value("call i64 @{}.plus(i64 {}, i64 {})", options_.prefix, a, b);
-}
-
-std::string DriverEmitter::bounded_arithmetic() const {
-  return fmt::format(
-      "define internal i64 @{0}.times(i64 %a, i64 %b) alwaysinline {{\n"
-      "  %both = call {{i64, i1}} @llvm.umul.with.overflow.i64(i64 %a, i64 %b)\n"
-      "  %product = extractvalue {{i64, i1}} %both, 0\n"
-      "  %over = extractvalue {{i64, i1}} %both, 1\n"
-      "  %most = call i64 @llvm.umin.i64(i64 %product, i64 {1})\n"
-      "  %result = select i1 %over, i64 {1}, i64 %most\n"
-      "  ret i64 %result\n}}\n\n"
-      "define internal i64 @{0}.plus(i64 %a, i64 %b) alwaysinline {{\n"
-      "  %sum = add i64 %a, %b\n"
-      "  %result = call i64 @llvm.umin.i64(i64 %sum, i64 {1})\n"
-      "  ret i64 %result\n}}\n\n",
-      options_.prefix, kMostBytes);
-}
-
-std::string DriverEmitter::entries(const std::vector<AxisId>& axes) {
-  std::vector<AxisId> key;
-  for (const AxisId a : axes) key.push_back(cell().graph.axis(a).extent_of);
-  std::sort(key.begin(), key.end());
-  const auto [it, fresh] = entries_.try_emplace(key, "1");
-  if (fresh)
-    for (const AxisId a : key) it->second = times(it->second, length(a));
-  return it->second;
-}
-
-std::string DriverEmitter::bytes(const std::vector<AxisId>& axes, bool storage) {
-  return times(entries(axes), std::to_string(storage ? storage_bytes_ : arithmetic_bytes_));
-}
-
-std::string DriverEmitter::depth(int symbol) {
-  std::string deepest = "0";
-  for (const Reach& reach : reaches(cell(), symbol)) {
-    const std::string lag = std::to_string(reach.lag);
-    const std::string here = reach.axis == kNoAxis ? lag : text_->sub(text_->add(length(reach.axis), lag), "1");
-    deepest = deepest == "0" ? here : text_->pick(text_->is("sgt", deepest, here), deepest, here);
+  const std::vector<AxisId>& axes_of(int symbol) const { return cell.symbols[symbol].axes; }
+  int field(FieldKind kind, int id) const {
+    const CallField* found = layout.find(kind, id);
+    return found ? static_cast<int>(found - layout.fields.data()) : -1;
   }
-  return deepest;
-}
 
-void DriverEmitter::begin(DriverText& text) {
-  text_ = &text;
-  lengths_.clear();
-  entries_.clear();
-  for (std::size_t i = 0; i < layout().lengths.size(); ++i)
-    lengths_[layout().lengths[i]] = text.number_at("%lengths", static_cast<int>(i));
-  sequences_ = text.number_at("%lengths", layout().sequences());
-  steps_ = text.number_at("%lengths", layout().steps());
-  offsets_ = text.address_at("%lengths", layout().offsets());
-  packed_ = text.negated(text.is_null(offsets_));
-  reversed_ = text.is("ne", text.number_at("%lengths", layout().reverse()), "0");
-}
+  /// Of a header axis.
+  int number(AxisId axis) const {
+    const auto& header = cell.header;
+    return static_cast<int>(std::find(header.begin(), header.end(), cell.graph.axis(axis).extent_of) - header.begin());
+  }
 
-std::string DriverEmitter::lay_out() {
-  std::string end = "64";  // the workspace itself begins anywhere
-  const auto take = [&](const std::string& size) {
-    const std::string offset = end;
-    end = text_->value("and i64 {}, -64", plus(plus(end, size), "63"));
-    return offset;
-  };
-  const auto buffers = [&](PlannedKernels& kernels) {
-    for (auto* list : {&kernels.once, &kernels.temps, &kernels.params, &kernels.outs}) list->clear();
-    const auto size = [&](const std::vector<AxisId>& dims) {
+  int shape(const std::vector<AxisId>& axes) {
+    std::vector<int> key;
+    for (const AxisId a : axes) key.push_back(number(a));
+    std::sort(key.begin(), key.end());
+    const auto [found, fresh] = shape_of.try_emplace(key, static_cast<int>(tables.shapes.size()));
+    if (fresh) tables.shapes.push_back(listed(key));
+    return found->second;
+  }
+  cellc_dims listed(const std::vector<int>& numbers) {
+    tables.axes.insert(tables.axes.end(), numbers.begin(), numbers.end());
+    return {static_cast<int>(tables.axes.size() - numbers.size()), static_cast<int>(numbers.size())};
+  }
+  cellc_dims reaches_of(int symbol) {
+    std::vector<int> pairs;
+    for (const Reach& reach : reaches(cell, symbol)) {
+      pairs.push_back(static_cast<int>(reach.lag));
+      pairs.push_back(reach.axis == kNoAxis ? -1 : number(reach.axis));
+    }
+    return listed(pairs);
+  }
+  int area(const std::vector<AxisId>& axes, int bytes, bool of_block = false, cellc_dims reaches = {0, 0}) {
+    tables.areas.push_back({shape(axes), bytes, of_block, reaches});
+    return static_cast<int>(tables.areas.size()) - 1;
+  }
+
+  void add_params(const std::vector<int>& defaults) {
+    for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s) {
+      if (cell.symbols[s].kind != SymbolKind::Param) continue;
+      const bool filled = std::find(defaults.begin(), defaults.end(), s) != defaults.end();
+      param_of[s] = static_cast<int>(tables.params.size());
+      tables.params.push_back({field(FieldKind::Param, s), filled ? area(axes_of(s), real_bytes) : -1});
+    }
+  }
+
+  /// States, inputs and outs.
+  void add_rows() {
+    const auto rows = [&](int field, const std::vector<AxisId>& axes, bool reads) {
+      tables.rows.push_back({field, reads ? -1 : area(axes, storage_bytes, true), shape(axes), reads});
+      return static_cast<int>(tables.rows.size()) - 1;
+    };
+    std::map<int, int> start_area;
+    for (const StateUpdate& update : cell.updates) {
+      const int symbol = update.symbol;
+      const Symbol& s = cell.symbols[symbol];
+      if (s.lag_of < 0) start_area[symbol] = area(s.axes, real_bytes);
+    }
+    for (const StateUpdate& update : cell.updates) {
+      const int symbol = update.symbol;
+      const Symbol& s = cell.symbols[symbol];
+      const bool lagged = s.lag_of >= 0;
+      const int of = lagged ? s.lag_of : symbol;
+      cellc_state state{};
+      state.shape = shape(s.axes);
+      state.rows = rows(lagged ? -1 : field(FieldKind::State, symbol), s.axes, false);
+      state.carried = area(s.axes, real_bytes);
+      state.spare = narrow ? area(s.axes, real_bytes) : -1;
+      state.start = field(FieldKind::Start, of);
+      state.area = start_area.at(of);
+      state.is_computed = s.initial != kNoNode;
+      state.history = lagged ? field(FieldKind::StateHistory, of) : -1;
+      state.final = field(lagged ? FieldKind::FinalStateHistory : FieldKind::Final, of);
+      state.lag = s.lag;
+      if (lagged) state.reaches = reaches_of(of);
+      tables.states.push_back(state);
+    }
+    for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o)
+      out_rows.push_back(rows(field(FieldKind::Out, o), cell.outs[o].index, false));
+    for (const CallField& f : layout.fields)
+      if (f.kind == FieldKind::Input) input_rows[f.id] = rows(field(f.kind, f.id), axes_of(f.id), true);
+  }
+
+  void add_histories() {
+    for (const CallField& f : layout.fields) {
+      if (f.kind != FieldKind::InputHistory) continue;
+      history_of[f.id] = static_cast<int>(tables.histories.size());
+      tables.histories.push_back({field(f.kind, f.id), field(FieldKind::FinalInputHistory, f.id),
+                                  area(axes_of(f.id), storage_bytes, false, reaches_of(f.id)), input_rows.at(f.id),
+                                  shape(axes_of(f.id))});
+    }
+  }
+
+  void say_all() {
+    const auto say = [&](int result, const std::string& text) { tables.words.emplace_back(result, text); };
+    for (const int result :
+         {CELLC_DONE, CELLC_NO_LENGTHS, CELLC_NO_BYTES, CELLC_NO_ARRAYS, CELLC_NEGATIVE_SEQUENCES, CELLC_NEGATIVE_STEPS,
+          CELLC_BAD_OFFSETS, CELLC_DECREASING_OFFSETS, CELLC_TOO_LARGE, CELLC_NO_WORKSPACE})
+      say(result, cellc_message(result));
+    if (options.steps) {
+      say(CELLC_NO_PACKING, fmt::format("offsets are given, but this function was built for {} steps", *options.steps));
+      say(CELLC_OTHER_STEPS,
+          fmt::format("the number of steps is not {}, for which this function was built", *options.steps));
+    }
+    say(CELLC_SMALL_WORKSPACE, fmt::format("the workspace is smaller than {}_workspace says", options.prefix));
+    std::map<AxisId, std::int64_t> least = least_lengths(cell);
+    for (const AxisId a : cell.header) {
+      const Axis& axis = cell.graph.axis(a);
+      tables.least.push_back(least[a]);
+      tables.fixed.push_back(axis.fixed.value_or(-1));
+      const auto& open = layout.lengths;
+      tables.axis_words.push_back(axis.fixed ? -1
+                                             : static_cast<int>(std::find(open.begin(), open.end(), a) - open.begin()));
+      if (!axis.fixed)
+        say(CELLC_SHORT_AXES + number(a), fmt::format("the length of axis {} is less than {}", axis.name, least[a]));
+    }
+    for (const CallField& f : layout.fields) {
+      tables.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
+      if (f.required) say(CELLC_MISSING_FIELD + field(f.kind, f.id), f.member + " is a null pointer");
+    }
+    say(CELLC_RESULT_COUNT, cellc_message(CELLC_RESULT_COUNT));
+  }
+
+  const DriverOptions& options;
+  const bool narrow;
+  const int storage_bytes, real_bytes;
+  CellGraph cell;  ///< with the lengths that are fixed
+  CallLayout layout;
+  CallTables tables;
+  std::map<std::vector<int>, int> shape_of;
+  std::map<int, int> param_of, input_rows, history_of;  ///< by symbol
+  std::vector<int> out_rows;
+};
+
+class DriverEmitter {
+ public:
+  DriverEmitter(const CellGraph& cell, const Structure& structure, const DriverOptions& options)
+      : options_(options), arrays_(options) {
+    arrays_.cell = cell;
+    check_fixed();
+    fix(arrays_.cell.graph);
+    arrays_.layout = call_layout(arrays_.cell);
+    result_.ir = fmt::format("; cell {}, to be run without us\n\n", cell.name);
+    const std::vector<int> defaults = symbols_with_defaults(cell, SymbolKind::Param),
+                           starts = symbols_with_defaults(cell, SymbolKind::State);
+    PlannedKernels step, fill, begin;
+    plan(step, cell, structure, options.storage, ".step");
+    // Starts and defaults are computed in f64 and rounded once, as they are for runs of our own.
+    for (auto& [to, role, symbols, name] : {std::tuple{&fill, Role::Defaults, &defaults, ".default"},
+                                            std::tuple{&begin, Role::Starts, &starts, ".start"}}) {
+      to->of = defaults_of(cell, *symbols, role);
+      if (to->of.role != Role::None) plan(*to, to->of.cell, Structure{}, Storage::F64, name);
+    }
+    result_.ir += llvm_math::definitions(math_);
+    for (PlannedKernels* kernels : {&step, &fill, &begin}) add_buffers(*kernels);
+    arrays_.add_params(defaults);
+    arrays_.add_rows();
+    arrays_.add_histories();
+    add_kernels(step, fill, begin, defaults, starts);
+    arrays_.say_all();
+    place_values();
+  }
+
+  DriverModule run() {
+    result_.ir += print_call_tables(std::move(t_), options_.prefix, options_.about);
+    for (const char* name : {"_workspace", "_forward", "_message", "_about"})
+      result_.functions.push_back(options_.prefix + name);
+    result_.cell = std::move(arrays_.cell);
+    result_.layout = std::move(arrays_.layout);
+    return std::move(result_);
+  }
+
+ private:
+  const CellGraph& cell() const { return arrays_.cell; }
+  void fix(Graph& graph) const {
+    for (const auto& [axis, length] : options_.lengths) graph.fix_length(axis, length);
+  }
+
+  void check_fixed() const {
+    for (const auto& [axis, least] : least_lengths(cell()))
+      if (const auto found = options_.lengths.find(axis); found != options_.lengths.end() && found->second < least)
+        throw std::invalid_argument(fmt::format("axis {} has length {}; the cell needs {} or more",
+                                                cell().graph.axis(axis).name, found->second, least));
+  }
+
+  void plan(PlannedKernels& to, const CellGraph& cell, const Structure& structure, Storage storage, const char* name) {
+    // Lengths are fixed after planning: the loops, and with them the bits, are those of a run that learns its
+    // lengths from arrays.
+    const bool narrow = storage == Storage::F16 || storage == Storage::BF16;
+    to.plan = make_plan(cell, structure, {.narrow_storage = narrow, .hoist_products = false});
+    if (!to.plan.chunks.empty() || !to.plan.products.empty()) throw std::logic_error("driver: a plan passes rows on");
+    fix(to.plan.cell.graph);
+    EmitOptions emit;
+    emit.storage = storage;
+    emit.vector_bits = options_.vector_bits;
+    emit.functions = options_.prefix + name;
+    EmittedModule module = emit_llvm_kernels(to.plan, emit, math_);
+    result_.ir += module.ir;
+    to.kernels = std::move(module.kernels);
+  }
+
+  void add_buffers(PlannedKernels& kernels) {
+    const bool f64 = kernels.of.role != Role::None;
+    const auto add = [&](std::vector<int>& to, const std::vector<AxisId>& dims) {
       // Derived cells have axes of theirs, of the same lengths.
       std::vector<AxisId> axes;
       for (const AxisId a : dims) axes.push_back(kernels.plan.cell.graph.axis(a).extent_of);
-      return kernels.f64 ? times(entries(axes), "8") : bytes(axes, false);
+      to.push_back(arrays_.area(axes, f64 ? 8 : arrays_.real_bytes));
     };
-    for (const Buffer& b : kernels.plan.once) kernels.once.push_back(take(size(b.dims)));
-    for (const Buffer& b : kernels.plan.temps) kernels.temps.push_back(take(size(b.dims)));
-    if (!kernels.f64) return;
-    for (const Symbol& s : kernels.plan.cell.symbols) kernels.params.push_back(take(size(s.axes)));
-    for (const Out& o : kernels.plan.cell.outs) kernels.outs.push_back(take(size(o.index)));
-  };
-  buffers(step_);
-  buffers(fill_);
-  buffers(begin_);
-  filled_.clear();
-  for (const int s : defaults_) filled_[s] = take(bytes(axes_of(s), false));
-  states_.clear();
-  const std::string block =
-      text_->pick(packed_, std::to_string(kBlockSteps), text_->lesser(steps_, std::to_string(kBlockSteps)));
-  for (int u = 0; u < static_cast<int>(cell().updates.size()); ++u) {
-    State s;
-    s.update = u;
-    s.symbol = cell().updates[u].symbol;
-    const Symbol& symbol = cell().symbols[s.symbol];
-    s.parent = symbol.lag_of;
-    s.lag = symbol.lag;
-    s.rows = symbol.lag_of >= 0 ? nullptr : layout().find(FieldKind::State, s.symbol);
-    s.area = take(times(bytes(symbol.axes, true), block));
-    for (int i = 0; i < (narrow_ ? 2 : 1); ++i) s.carried[i] = take(bytes(symbol.axes, false));
-    if (symbol.lag_of < 0) s.start = take(bytes(symbol.axes, false));
-    states_.push_back(s);
+    for (const Buffer& b : kernels.plan.once) add(kernels.once, b.dims);
+    for (const Buffer& b : kernels.plan.temps) add(kernels.temps, b.dims);
+    if (!f64) return;
+    for (const Symbol& s : kernels.plan.cell.symbols) add(kernels.params, s.axes);
+    for (const Out& o : kernels.plan.cell.outs) add(kernels.outs, o.index);
   }
-  outs_.clear();
-  for (const Out& o : cell().outs) outs_.push_back(take(times(bytes(o.index, true), block)));
-  histories_.clear();
-  for (const CallField& f : layout().fields)
-    if (f.kind == FieldKind::InputHistory) histories_[f.id] = take(times(depth(f.id), bytes(axes_of(f.id), true)));
-  return end;
-}
 
-std::string DriverEmitter::check_function() {
-  DriverText text;
-  text.fail_when(text.is_null("%lengths"), code(CELLC_NO_LENGTHS));
-  begin(text);
-  std::map<AxisId, std::int64_t> least = least_lengths(cell());
-  for (const AxisId a : layout().lengths)
-    text.fail_when(text.is("slt", lengths_.at(a), std::to_string(least[a])),
-                   code(fmt::format("the length of axis {} is less than {}", cell().graph.axis(a).name, least[a])));
-  text.fail_when(text.is("slt", sequences_, "0"), code(CELLC_NEGATIVE_SEQUENCES));
-  if (options_.steps) {
-    text.fail_when(packed_,
-                   code(fmt::format("offsets are given, but this function was built for {} steps", *options_.steps)));
-    text.fail_when(
-        text.is("ne", steps_, std::to_string(*options_.steps)),
-        code(fmt::format("the number of steps is not {}, for which this function was built", *options_.steps)));
+  // Kernels -----------------------------------------------------------------------------------------
+
+  void add_kernels(const PlannedKernels& step, const PlannedKernels& fill, const PlannedKernels& begin,
+                   const std::vector<int>& defaults, const std::vector<int>& starts) {
+    for (const Phase& phase : step.plan.phases) add_kernel(step, phase.index);
+    t_.numbers.step_kernels = static_cast<int>(t_.kernels.size());
+    t_.numbers.once_kernel = add_kernel(step, step.plan.once_kernel) ? t_.numbers.step_kernels : -1;
+    std::vector<int> filled, begun;
+    for (const int s : defaults) filled.push_back(t_.params[static_cast<std::size_t>(arrays_.param_of.at(s))].area);
+    for (const int s : starts)
+      for (std::size_t u = 0; u < t_.states.size(); ++u)
+        if (cell().updates[u].symbol == s) begun.push_back(t_.states[u].area);
+    t_.numbers.defaults = filled_by(fill, filled);
+    t_.numbers.starts = filled_by(begin, begun);
   }
-  text.when(packed_, [&] {
-    text.fail_when(text.is("ne", text.number_at(offsets_, 0), "0"), code(CELLC_BAD_OFFSETS));
-    text.count(sequences_, [&](const std::string& s) {
-      const std::string here = text.value("getelementptr i64, ptr {}, i64 {}", offsets_, s);
-      text.fail_when(text.is("slt", text.number_at(here, 1), text.number_at(here, 0)), code(CELLC_DECREASING_OFFSETS));
-    });
-  });
-  text.fail_when(text.both(text.negated(packed_), text.is("slt", steps_, "0")), code(CELLC_NEGATIVE_STEPS));
-  text.line("ret i32 0");
-  return bounded_arithmetic() +
-         text.function(fmt::format("define internal i32 @{}.check(ptr %lengths)", options_.prefix));
-}
 
-void DriverEmitter::check_lengths(DriverText& text) {
-  const std::string checked = text.value("call i32 @{}.check(ptr %lengths)", options_.prefix);
-  const int n = next_label_++;
-  text.line("%bad{} = icmp ne i32 {}, 0", n, checked);
-  text.line("br i1 %bad{0}, label %wrong{0}, label %right{0}\nwrong{0}:\n  ret i32 {1}\nright{0}:", n, checked);
-}
-
-std::string DriverEmitter::workspace_function() {
-  DriverText text;
-  text.fail_when(text.is_null("%bytes"), code(CELLC_NO_BYTES));
-  check_lengths(text);
-  begin(text);
-  const std::string size = lay_out();
-  text.fail_when(text.is("uge", size, kMostBytes), code(CELLC_TOO_LARGE));
-  text.line("store i64 {}, ptr %bytes, align 8", size);
-  text.line("ret i32 0");
-  return text.function(fmt::format("define i32 @{}_workspace(ptr %lengths, ptr %bytes)", options_.prefix));
-}
-
-std::string DriverEmitter::texts() {
-  std::string ir, table;
-  const auto constant = [&](const std::string& name, const std::string& text) {
-    ir += fmt::format("@{} = private unnamed_addr constant [{} x i8] c\"{}\\00\"\n", name, text.size() + 1, text);
-  };
-  result_.messages.push_back(cellc_message(CELLC_RESULT_COUNT));
-  for (std::size_t i = 0; i < result_.messages.size(); ++i) {
-    constant(fmt::format("{}.text.{}", options_.prefix, i), result_.messages[i]);
-    table += fmt::format("{}ptr @{}.text.{}", i ? ", " : "", options_.prefix, i);
+  bool add_kernel(const PlannedKernels& kernels, int kernel) {
+    if (kernel < 0 || kernels.kernels[static_cast<std::size_t>(kernel)].function.empty()) return false;
+    const KernelCode& code = kernels.kernels[static_cast<std::size_t>(kernel)];
+    const AxisId split = kernels.plan.split_axis;
+    t_.kernels.push_back({static_cast<int>(slots_.size()), static_cast<int>(code.slots.size()),
+                          split == kNoAxis ? -1 : arrays_.number(split)});
+    t_.codes.push_back("@" + code.function);
+    for (const Slot& slot : code.slots) slots_.push_back(place(kernels, slot));
+    return true;
   }
-  constant(options_.prefix + ".about", options_.about);
-  const std::size_t count = result_.messages.size();
-  ir += fmt::format(
-      "@{0}.texts = private unnamed_addr constant [{1} x ptr] [{2}]\n\n"
-      "define ptr @{0}_message(i32 %result) {{\n"
-      "  %known = call i32 @llvm.umin.i32(i32 %result, i32 {3})\n"
-      "  %place = getelementptr [{1} x ptr], ptr @{0}.texts, i32 0, i32 %known\n"
-      "  %text = load ptr, ptr %place, align 8\n"
-      "  ret ptr %text\n}}\n\n"
-      "define ptr @{0}_about() {{\n  ret ptr @{0}.about\n}}\n",
-      options_.prefix, count, table, count - 1);
-  return ir;
-}
+
+  /// Which of a call's values a slot asks for: section, and place in it.
+  std::pair<int, int> place(const PlannedKernels& kernels, const Slot& slot) const {
+    const auto id = static_cast<std::size_t>(slot.id);
+    const bool f64 = kernels.of.role != Role::None;
+    switch (slot.kind) {
+      case SlotKind::Length:
+        return {CELLC_LENGTHS, arrays_.number(static_cast<AxisId>(slot.id))};
+      case SlotKind::Once:
+        return {CELLC_AREAS, kernels.once[id]};
+      case SlotKind::Temp:
+        return {CELLC_AREAS, kernels.temps[id]};
+      case SlotKind::Param:
+        if (f64) return {CELLC_AREAS, kernels.params[id]};
+        return {CELLC_PARAMS, arrays_.param_of.at(slot.id)};
+      case SlotKind::Time:
+        return {f64 ? CELLC_ZERO : CELLC_TIME, 0};
+      case SlotKind::OutRow:
+        if (f64) return {CELLC_AREAS, kernels.outs[id]};
+        return {CELLC_ROWS, arrays_.out_rows[id]};
+      case SlotKind::OutStep:
+        if (f64) return {CELLC_ZERO, 0};
+        return {CELLC_STRIDES, arrays_.out_rows[id]};
+      case SlotKind::InputRow:
+        return {CELLC_ROWS, arrays_.input_rows.at(slot.id)};
+      case SlotKind::InputStep:
+        return {CELLC_STRIDES, arrays_.input_rows.at(slot.id)};
+      case SlotKind::History:
+        // An axis of one lag, which is none, reads no history.
+        if (!arrays_.history_of.contains(slot.id)) return {CELLC_ROWS, arrays_.input_rows.at(slot.id)};
+        return {CELLC_HISTORIES, arrays_.history_of.at(slot.id)};
+      case SlotKind::StateRow:
+        return {CELLC_ROWS, t_.states[id].rows};
+      case SlotKind::StateStep:
+        return {CELLC_STRIDES, t_.states[id].rows};
+      case SlotKind::StateNew:  // a block begins at an even step
+        return {CELLC_AREAS, t_.states[id].carried};
+      case SlotKind::StateSpare:
+        return {CELLC_AREAS, t_.states[id].spare};
+      case SlotKind::StateOld:
+        return {CELLC_OLDS, slot.id};
+      case SlotKind::ChunkRow:
+      case SlotKind::ChunkStep:
+        break;
+    }
+    throw std::logic_error("driver: no such slot");
+  }
+
+  cellc_fill filled_by(const PlannedKernels& kernels, const std::vector<int>& areas) {
+    const auto size = [](const auto& list) { return static_cast<int>(list.size()); };
+    cellc_fill fill{size(t_.wide), size(kernels.params), size(t_.round), size(areas), size(t_.kernels), 0};
+    for (std::size_t p = 0; p < kernels.params.size(); ++p)
+      t_.wide.push_back({arrays_.param_of.at(kernels.of.sources[p].id), kernels.params[p],
+                         t_.areas[static_cast<std::size_t>(kernels.params[p])].shape});
+    for (std::size_t o = 0; o < areas.size(); ++o)
+      t_.round.push_back({kernels.outs[o], areas[o], t_.areas[static_cast<std::size_t>(areas[o])].shape});
+    add_kernel(kernels, kernels.plan.once_kernel);
+    for (const Phase& phase : kernels.plan.phases) add_kernel(kernels, phase.index);
+    fill.kernels = size(t_.kernels) - fill.first_kernel;
+    return fill;
+  }
+
+  /// Where a call keeps each section of its values; slots become places among all of them.
+  void place_values() {
+    std::vector<int> sizes(CELLC_SECTIONS, 1);  // time, zero
+    const auto set = [&](std::initializer_list<int> sections, std::size_t size) {
+      for (const int section : sections) sizes[static_cast<std::size_t>(section)] = static_cast<int>(size);
+    };
+    set({CELLC_LENGTHS}, t_.fixed.size());
+    set({CELLC_AREAS}, t_.areas.size());
+    set({CELLC_PARAMS}, t_.params.size());
+    set({CELLC_ROWS, CELLC_STRIDES, CELLC_GIVEN, CELLC_APART, CELLC_FIRST}, t_.rows.size());
+    set({CELLC_HISTORIES}, t_.histories.size());
+    set({CELLC_OLDS, CELLC_STARTS}, t_.states.size());
+    set({CELLC_ENTRIES}, t_.shapes.size());
+    t_.places = {0};
+    for (const int size : sizes) t_.places.push_back(t_.places.back() + size);
+    for (const auto& [section, at] : slots_) t_.slots.push_back(t_.places[static_cast<std::size_t>(section)] + at);
+    t_.numbers.most_slots = 1;
+    for (const cellc_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
+    t_.numbers.storage = static_cast<int>(options_.storage);
+    t_.fixed_steps = options_.steps.value_or(-1);
+    t_.first_word = arrays_.layout.sequences();
+  }
+
+  // Words ---------------------------------------------------------------------
+
+  const DriverOptions& options_;
+  DriverModule result_;
+  ArrayTables arrays_;
+  CallTables& t_ = arrays_.tables;
+  std::set<llvm_math::Request> math_;
+  std::vector<std::pair<int, int>> slots_;  ///< section, and place in it
+};
+
+}  // namespace
 
 DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options) {
   return DriverEmitter(cell, structure, options).run();

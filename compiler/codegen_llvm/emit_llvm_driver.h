@@ -1,8 +1,9 @@
 #pragma once
-// A cell -> a module of LLVM IR that runs whole sequences by itself. It holds the sequential kernel and a
-// driver that checks its arguments, fills in defaults, runs sequences in blocks of steps and writes
-// finals. It calls memcpy, memmove and memset, nothing else. Its plan keeps products in the step, so it
-// needs no BLAS. Emits text only: this file links no LLVM.
+// A cell -> a module of LLVM IR that runs whole sequences by itself: the driver. It holds the sequential kernels,
+// and tables by which kernels-templates/cpu/cpu_call.c checks its arguments, fills in defaults, runs sequences in
+// blocks of steps and writes finals; runtime/build/link_call.h brings that code in. It calls memcpy, memmove and
+// memset, nothing else. Its plan keeps products in the step, so it needs no BLAS. Emits text only: this file links no
+// LLVM.
 //
 //   int    P_workspace(const P_lengths*, int64_t* bytes)
 //   int    P_forward(const P_lengths*, const P_arrays*, void* workspace, int64_t bytes, int32_t* status)
@@ -34,7 +35,6 @@ struct DriverModule {
   std::string ir;
   CellGraph cell;  ///< with the lengths that are fixed
   CallLayout layout;
-  std::vector<std::string> messages;   ///< by result
   std::vector<std::string> functions;  ///< those that may be called from outside
 };
 

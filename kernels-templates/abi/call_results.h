@@ -1,5 +1,5 @@
 /* What a call of a cell that was compiled ahead of time returns, and what that means: for calls in C (host_cell.h) and
- * for those that the compiler writes (compiler/codegen_llvm/emit_llvm_driver.cc), in one wording. New results go to the
+ * for those on a CPU (kernels-templates/cpu), in one wording. New results go to the
  * end. */
 #ifndef CELLC_ABI_CALL_RESULTS
 #define CELLC_ABI_CALL_RESULTS
@@ -39,7 +39,8 @@ enum {
   CELLC_MISSING_FIELD = 100, /* and the field's number */
   CELLC_FOREIGN_FIELD = 500,
   CELLC_DEVICE_ERROR = 1000, /* and the error's number, which is below 1000 */
-  CELLC_UNALIGNED_FIELD = 2000
+  CELLC_UNALIGNED_FIELD = 2000,
+  CELLC_SHORT_AXES = 3000 /* and the axis's number: CELLC_SHORT_AXIS, where that is told apart */
 };
 #undef CELLC_RESULT_NUMBER
 

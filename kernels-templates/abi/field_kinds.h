@@ -1,5 +1,5 @@
 /* The kinds of arrays of a call, in the order of their numbers: enumerators for the compiler (FieldKind of
- * compiler/plan/call_layout.h), and for calls of shipped cells in C (host_cell.h). */
+ * compiler/plan/call_layout.h), and for calls of shipped cells in C (cell_outline.h). */
 #ifndef CELLC_ABI_FIELD_KINDS
 #define CELLC_ABI_FIELD_KINDS
 

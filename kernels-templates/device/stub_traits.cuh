@@ -12,7 +12,6 @@ struct Traits {
   static constexpr bool kSharedInputs = false;  // some input lacks a channel axis: threads of a warp may read the same
   // Of a sequential sweep that makes sums over lanes (sums.cuh).
   static constexpr int kSums = 0;                // the last states of Step that are terms of sums
-  static constexpr int kSumLanes = 1;            // lanes of a warp that one sum runs along: a power of two, 32 at most
   static constexpr unsigned kUniformInputs = 0;  // two lanes a thread, in f32: bit e: input e has one number for both
   // Of scans.
   static constexpr int kScanChannels = 32;     // channels of a block: 1, 2, 4, … 32

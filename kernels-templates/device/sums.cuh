@@ -13,11 +13,11 @@
 
 namespace cellc {
 
-constexpr int kSumLanes = Traits::kSumLanes;
-constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;  ///< that have those lanes
-static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
-
+/// `kSumLanes`: lanes of a warp that a sum runs along.
+template <int kSumLanes>
 struct Sums {
+  static constexpr int kSumThreads = kSumLanes < kWidth ? 1 : kSumLanes / kWidth;  ///< that have those lanes
+  static_assert(kSums == 0 || kSumLanes % kWidth == 0, "no thread has lanes of two sums");
   static constexpr int kCount = kSums > 0 ? kSums : 1;
   static constexpr int kSpread =
       kSteps < kSumThreads ? kSteps : kSumThreads;  ///< threads that divide a stage's steps among them
@@ -111,9 +111,10 @@ struct Sums {
 };
 
 /// Writes states, and sums of the terms behind them.
+template <int kSumLanes>
 struct RowsAndSums {
   Rows& rows;
-  Sums& sums;
+  Sums<kSumLanes>& sums;
   template <class States>
   CELLC_DEVICE void operator()(long long, const States& now, bool) {
     rows.write(now, true);
@@ -122,10 +123,10 @@ struct RowsAndSums {
   template <int kStep, class States>
   CELLC_DEVICE void of_stage(const States& now) {
     rows.write(now, true);
-    sums.keep<kStep>(now);
+    sums.template keep<kStep>(now);
   }
 };
-template <>
-constexpr bool kTakesStages<RowsAndSums&> = true;
+template <int kSumLanes>
+constexpr bool kTakesStages<RowsAndSums<kSumLanes>&> = true;
 
 }  // namespace cellc

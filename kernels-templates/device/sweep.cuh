@@ -256,10 +256,9 @@ struct Staging {
         const Two both = entries(e) == 1 ? Two{at[0], at[0]} : *reinterpret_cast<const Two*>(at);
         input[0][e] = widen(both.first);
         input[kWidth - 1][e] = widen(both.second);
-        continue;
-      }
+      } else
 #ifdef CELLC_NARROW
-      if constexpr (kWidth == 2) {
+          if constexpr (kWidth == 2) {
         const unsigned both = *reinterpret_cast<const unsigned*>(from + e * kSteps * kTile);
         input[0][e] = widen(static_cast<Stored>(both & 0xffffu));
         input[1][e] = widen(static_cast<Stored>(both >> 16));

@@ -35,41 +35,22 @@ typedef struct cellc_call {
   int64_t sequences, steps, rows; /* steps: of the longest */
   const int64_t* offsets;         /* null: all sequences are as long */
   uint64_t device_offsets;
-  int filled;                /* what stands there is the caller's, or queued */
-  int packed, reverse, keep; /* packed: the caller gave offsets, even where all are as long */
-  uint64_t kept;             /* what stages keep from call to call */
+  int filled;                   /* what stands there is the caller's, or queued */
+  int packed, reverse, keep;    /* packed: the caller gave offsets, even where all are as long */
+  int outs_wanted;              /* any of them: those that are not given are made in the workspace */
+  const cellc_reduced* reduced; /* how they are made of sums; null: of states */
+  uint64_t kept;                /* what stages keep from call to call */
 } cellc_call;
 
-static inline int64_t cellc_word(const void* from, int word) {
-  int64_t value;
-  memcpy(&value, (const unsigned char*)from + 8 * (size_t)word, 8);
-  return value;
-}
-
-static inline int64_t cellc_times(int64_t a, int64_t b) {
-  const int64_t most = (int64_t)1 << 60;
-  return a != 0 && b > most / a ? most : a * b;
-}
-
 static inline int64_t cellc_entries(const cellc_call* c, cellc_dims dims) {
-  int64_t n = 1;
-  int i;
-  for (i = 0; i < dims.count; ++i) n = cellc_times(n, c->lengths[c->cell->axes[dims.first + i]]);
-  return n;
+  return cellc_entries_of(&c->cell->outline, c->lengths, dims);
 }
 
 static inline int64_t cellc_type_bytes(int type) { return type == CELLC_F64 ? 8 : type == CELLC_F32 ? 4 : 2; }
 
 /* Steps of an input's or state's history. */
 static inline int64_t cellc_depth(const cellc_call* c, int symbol) {
-  const cellc_dims r = c->cell->symbols[symbol].reaches;
-  int64_t depth = 0;
-  int i;
-  for (i = 0; i + 1 < r.count; i += 2) {
-    const int* pair = c->cell->axes + r.first + i;
-    depth = cellc_most(depth, pair[0] + (pair[1] < 0 ? 0 : c->lengths[pair[1]] - 1));
-  }
-  return depth;
+  return cellc_depth_of(&c->cell->outline, c->lengths, c->cell->symbols[symbol].reaches);
 }
 
 /* Device memory of the workspace. */
@@ -82,8 +63,8 @@ static inline uint64_t cellc_take(cellc_call* c, int64_t bytes) {
 
 static inline const cellc_field* cellc_find_field(const cellc_cell* cell, int kind, int id) {
   int f;
-  for (f = 0; f < cell->field_count; ++f)
-    if (cell->fields[f].kind == kind && cell->fields[f].id == id) return cell->fields + f;
+  for (f = 0; f < cell->outline.field_count; ++f)
+    if (cell->outline.fields[f].kind == kind && cell->outline.fields[f].id == id) return cell->outline.fields + f;
   return 0;
 }
 
@@ -93,54 +74,20 @@ static inline uint64_t cellc_given(const cellc_call* c, int kind, int id) {
   return f && c->arrays ? (uint64_t)cellc_word(c->arrays, f->word) : 0;
 }
 
-static inline int cellc_is_rows(const cellc_field* f) {
-  return f->kind == CELLC_FIELD_INPUT || f->kind == CELLC_FIELD_STATE || f->kind == CELLC_FIELD_OUT;
-}
-
-/* In the numbers that rows are stored in; the others are computed in. */
-static inline int cellc_is_stored(const cellc_field* f) {
-  return cellc_is_rows(f) || f->kind == CELLC_FIELD_INPUT_HISTORY || f->kind == CELLC_FIELD_FINAL_INPUT_HISTORY;
-}
-
 /* What stands in the struct of lengths, checked. `from` may be null. */
 static inline int cellc_read_lengths(cellc_call* c, const void* from) {
-  const cellc_cell* cell = c->cell;
-  int a;
-  int64_t s;
-  if (!from) return CELLC_NO_LENGTHS;
-  for (a = 0; a < cell->axis_count; ++a) {
-    c->lengths[a] = cell->axis_word[a] < 0 ? cell->fixed[a] : cellc_word(from, cell->axis_word[a]);
-    if (c->lengths[a] < cell->least[a]) return CELLC_SHORT_AXIS;
-  }
-  c->sequences = cellc_word(from, cell->first_word);
-  c->steps = cellc_word(from, cell->first_word + 1);
-  c->offsets = (const int64_t*)(uintptr_t)cellc_word(from, cell->first_word + 2);
-  c->device_offsets = (uint64_t)cellc_word(from, cell->first_word + 3);
-  c->reverse = cellc_word(from, cell->first_word + 4) != 0;
-  c->keep = cellc_word(from, cell->first_word + 5) != 0;
-  c->packed = c->offsets != 0;
-  if (c->sequences < 0) return CELLC_NEGATIVE_SEQUENCES;
-  if (c->packed && cell->fixed_steps >= 0) return CELLC_NO_PACKING;
-  if (!c->packed && c->steps < 0) return CELLC_NEGATIVE_STEPS;
-  if (!c->packed && cell->fixed_steps >= 0 && c->steps != cell->fixed_steps) return CELLC_OTHER_STEPS;
-  if (c->packed) {
-    int even = 1;
-    if (c->offsets[0] != 0) return CELLC_BAD_OFFSETS;
-    c->steps = 0;
-    for (s = 0; s < c->sequences; ++s) {
-      const int64_t n = c->offsets[s + 1] - c->offsets[s];
-      if (n < 0) return CELLC_DECREASING_OFFSETS;
-      even = even && (s == 0 || n == c->steps);
-      c->steps = cellc_most(c->steps, n);
-    }
-    c->rows = c->offsets[c->sequences];
-    if (even) c->offsets = 0;
-    if (!c->device_offsets && c->sequences > 0) return CELLC_NO_DEVICE_OFFSETS;
-  } else {
-    c->rows = cellc_times(c->sequences, c->steps);
-    c->device_offsets = 0;
-  }
-  return c->sequences >= (int64_t)1 << 31 || c->rows >= (int64_t)1 << 60 ? CELLC_TOO_LARGE : CELLC_DONE;
+  const cellc_outline* outline = &c->cell->outline;
+  cellc_extent e;
+  const int result = cellc_read_extent(outline, from, c->lengths, &e);
+  if (result) return result < CELLC_SHORT_AXES ? result : CELLC_SHORT_AXIS;
+  c->sequences = e.sequences, c->steps = e.steps, c->rows = e.rows;
+  c->packed = e.offsets != 0;
+  c->offsets = e.even ? 0 : e.offsets;
+  c->device_offsets = c->packed ? (uint64_t)cellc_word(from, outline->first_word + 3) : 0;
+  c->reverse = cellc_word(from, outline->first_word + 4) != 0;
+  c->keep = cellc_word(from, outline->first_word + 5) != 0;
+  if (c->packed && !c->device_offsets && c->sequences > 0) return CELLC_NO_DEVICE_OFFSETS;
+  return c->sequences >= (int64_t)1 << 31 || c->rows >= CELLC_MOST_BYTES ? CELLC_TOO_LARGE : CELLC_DONE;
 }
 
 /* Kernels of our own ------------------------------------------------------------------------------------- */
@@ -231,7 +178,10 @@ typedef struct cellc_work {
   cellc_rows_view* inputs;   /* by symbol */
   cellc_rows_view* states;   /* by position */
   cellc_rows_view* outs;
-  uint64_t* finals; /* by position */
+  uint64_t* finals;  /* by position */
+  cellc_plan* plans; /* by stage */
+  int* sum_parts;    /* by stage: of each sum that its lanes make; 0: they make none */
+  uint64_t* sums;    /* parts of sums, as `after` numbers them */
   /* For one part of the cell. */
   cellc_nest_array* part;
   uint64_t* addresses; /* states, finals, outs of a part */
@@ -413,29 +363,12 @@ static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id,
   return v;
 }
 
-static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
-  const cellc_cell* cell = c->cell;
-  int u, o;
-  for (u = 0; u < cell->update_count; ++u) {
-    const int s = cell->updates[u];
-    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
-    w->states[u] = cell->symbols[s].lag_of < 0
-                       ? cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests)
-                       : cellc_own_rows(c, n);
-    w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
-    if (!w->finals[u])
-      w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
-  }
-  for (o = 0; o < cell->out_count; ++o)
-    w->outs[o] = cellc_target_rows(c, CELLC_FIELD_OUT, o, cellc_entries(c, cell->outs[o]), 1);
-}
-
 /* What did not go to the caller's memory at once. */
 static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int f, u;
-  for (f = 0; f < cell->field_count; ++f) {
-    const cellc_field* field = cell->fields + f;
+  for (f = 0; f < cell->outline.field_count; ++f) {
+    const cellc_field* field = cell->outline.fields + f;
     const uint64_t to = cellc_given(c, field->kind, field->id);
     if (!to) continue;
     if (field->kind == CELLC_FIELD_OUT) {

@@ -21,6 +21,8 @@ static inline cellc_nest_array cellc_array_of(const cellc_call* c, const cellc_w
       return a;
     case CELLC_FROM_BEFORE:
       return cellc_array_at(w->before[source.id]);
+    case CELLC_FROM_SUM:
+      return cellc_array_at(w->sums[source.id]);
     default:
       return cellc_array_at(w->once[source.id]);
   }
@@ -56,8 +58,89 @@ static inline cellc_plan cellc_plan_of(const cellc_call* c, const cellc_stage_pa
   }
 }
 
+/* How stages are run, all of them before any: the outs are made from sums where lanes make those. The same decisions
+ * as a run's (runtime/cuda/launch/plan_execution.cc), on arrays that nobody looks at afterwards. */
+static inline void cellc_plan_stages(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int k, a, r, any = 0;
+  for (k = 0; k < cell->stage_count; ++k) {
+    const cellc_stage_part* part = cell->stages + k;
+    const cellc_stage* stage = part->plain.stage;
+    int64_t channels = 1;
+    for (a = 0; a < stage->channels; ++a) channels = cellc_times(channels, c->lengths[stage->channel_axes[a]]);
+    w->plans[k] = cellc_plan_of(c, part, channels);
+    if (k + 1 < cell->stage_count && !cellc_leaves_no_residual(&part->facts, stage->scans, w->plans + k))
+      w->plans[k] = cellc_sequential_plan();
+    w->sum_parts[k] = 0;
+    if (c->outs_wanted && part->summing.stage)
+      w->sum_parts[k] = cellc_planned_sums(w->plans + k, cellc_lane_sums(part->summing.stage, c->lengths));
+    any = any || w->sum_parts[k] > 0;
+  }
+  c->reduced = 0;
+  for (r = 0; r < cell->reduced_count && any && !c->reduced; ++r) {
+    c->reduced = cell->reduced + r;
+    for (k = 0; k < cell->stage_count && c->reduced; ++k)
+      if (c->reduced->parts[k] != w->sum_parts[k]) c->reduced = 0;
+  }
+  /* What there is no code for is left to the outs. */
+  for (k = 0; k < cell->stage_count && !c->reduced; ++k) w->sum_parts[k] = 0;
+}
+
+static inline const cellc_lanes* cellc_lanes_of(const cellc_call* c, const cellc_work* w, int stage) {
+  const cellc_stage_part* part = c->cell->stages + stage;
+  return w->sum_parts[stage] > 0 ? &part->summing : &part->plain;
+}
+
+static inline int cellc_reads_rows(const cellc_source* sources, int count, int update) {
+  int s;
+  for (s = 0; s < count; ++s)
+    if (sources[s].kind == CELLC_FROM_TRAJECTORY && sources[s].id == update) return 1;
+  return 0;
+}
+
+/* Lanes that walk leave a state unwritten that the caller does not want, if nothing else reads it. */
+static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, int update) {
+  const cellc_cell* cell = c->cell;
+  const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
+  int k, s;
+  if (!c->arrays || c->rows == 0 || cell->whole.rows || cellc_given(c, CELLC_FIELD_STATE, cell->updates[update]))
+    return 0;
+  for (k = 0; k < cell->stage_count; ++k) {
+    const cellc_lanes* lanes = cellc_lanes_of(c, w, k);
+    int own = 0;
+    for (s = 0; cell->stages[k].states[s] >= 0; ++s) own = own || cell->stages[k].states[s] == update;
+    if (own ? w->plans[k].strategy != CELLC_SEQUENTIAL
+            : cellc_reads_rows(lanes->sources, lanes->stage->symbols, update))
+      return 0;
+    if (cellc_reads_rows(lanes->before.sources, lanes->before.source_count, update)) return 0;
+  }
+  return !c->outs_wanted || !cellc_reads_rows(after->sources, after->source_count, update);
+}
+
+static inline void cellc_bring_targets(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int u, o;
+  for (u = 0; u < cell->update_count; ++u) {
+    const int s = cell->updates[u];
+    const int64_t n = cellc_entries(c, cell->symbols[s].axes);
+    if (cellc_needs_no_rows(c, w, u)) {
+      memset(w->states + u, 0, sizeof w->states[u]);
+      w->states[u].step = n, w->states[u].sequence = c->steps * n;
+    } else if (cell->symbols[s].lag_of < 0) {
+      w->states[u] = cellc_target_rows(c, CELLC_FIELD_STATE, s, n, cell->symbols[s].read_by_nests);
+    } else {
+      w->states[u] = cellc_own_rows(c, n);
+    }
+    w->finals[u] = cell->symbols[s].lag_of < 0 ? cellc_given(c, CELLC_FIELD_FINAL, s) : 0;
+    if (!w->finals[u])
+      w->finals[u] = cellc_take(c, cellc_times(cellc_times(c->sequences, n), cellc_type_bytes(cell->real)));
+  }
+  for (o = 0; o < cell->out_count && (c->outs_wanted || cell->whole.rows); ++o)
+    w->outs[o] = cellc_target_rows(c, CELLC_FIELD_OUT, o, cellc_entries(c, cell->outs[o]), 1);
+}
+
 /* The number of a kernel; -1 where the stage was built without it. */
-static inline int cellc_find_kernel(const cellc_stage_part* part, const cellc_variant* v) {
+static inline int cellc_find_kernel(const cellc_lanes* part, const cellc_variant* v) {
   int k;
   for (k = 0; k < part->variant_count; ++k)
     if (memcmp(part->variants + k, v, sizeof *v) == 0) return part->first_kernel + k;
@@ -65,7 +148,7 @@ static inline int cellc_find_kernel(const cellc_stage_part* part, const cellc_va
 }
 
 /* The nearest scan to one that the stage was built without. */
-static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_facts* facts, cellc_variant* v) {
+static inline int cellc_find_scan(const cellc_lanes* part, const cellc_facts* facts, cellc_variant* v) {
   int found, single;
   /* Where lengths are open there is one scan for whole warps of channels, and one for single channels. */
   for (single = 0; single < 2; ++single) {
@@ -95,11 +178,11 @@ static inline int cellc_find_scan(const cellc_stage_part* part, const cellc_fact
 /* What a stage keeps from call to call, which begins as zeros: the most of all its kernels, by lengths alone. Marks,
  * which are zeros again after each call, lie behind what any of them leaves: where is added to `marks`, if that is
  * given. */
-static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_part* part, uint64_t* marks) {
+static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_work* w, int number, uint64_t* marks) {
+  const cellc_lanes* part = &c->cell->stages[number].plain; /* lanes with sums walk, and keep nothing */
   const cellc_stage* stage = part->stage;
   cellc_stage_run run;
   cellc_lane_axes axes;
-  cellc_plan plan;
   int64_t most = 0, most_marks = 0;
   int k;
   memset(&run, 0, sizeof run);
@@ -109,10 +192,9 @@ static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_pa
   memset(&axes, 0, sizeof axes);
   axes.channels = 1;
   for (k = 0; k < stage->channels; ++k) axes.channels = cellc_times(axes.channels, c->lengths[stage->channel_axes[k]]);
-  plan = cellc_plan_of(c, part, axes.channels);
   for (k = 0; k < part->variant_count; ++k) {
     const cellc_scratch bytes =
-        cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
+        cellc_scratch_bytes(stage, &run, &axes, w->plans + number, part->variants + k, c->cell->control_bytes);
     most = cellc_most(most, cellc_align((int64_t)bytes.control) + (int64_t)(bytes.sent + bytes.words));
     most_marks = cellc_most(most_marks, (int64_t)bytes.marks);
   }
@@ -120,41 +202,92 @@ static inline int64_t cellc_kept_bytes(const cellc_call* c, const cellc_stage_pa
   return cellc_align(most) + cellc_align(most_marks);
 }
 
-static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_stage_part* part) {
-  const cellc_stage* stage = part->stage;
-  cellc_stage_run run;
-  cellc_lane_axes axes;
-  cellc_plan plan;
-  cellc_variant v;
-  cellc_scratch bytes, at;
-  cellc_grid grid;
-  int s, k, found, resident;
+/* Memory for the sums of a stage, part after part, behind those of the stages before it. */
+static inline void cellc_take_sums(cellc_call* c, const cellc_lanes* lanes, int parts, uint64_t* sums) {
+  int s, p;
+  for (s = 0; s < lanes->stage->sums; ++s) {
+    const int64_t bytes =
+        cellc_times(cellc_times(c->rows, cellc_entries(c, lanes->sums[s])), cellc_type_bytes(c->cell->real));
+    const uint64_t at = cellc_take(c, cellc_times(bytes, parts));
+    for (p = 0; p < parts; ++p) sums[s * parts + p] = at + (uint64_t)p * (uint64_t)bytes;
+  }
+}
+
+/* `sums`: where its parts of sums begin. The run's pointers are those of `w`. */
+static inline void cellc_describe_stage(const cellc_call* c, cellc_work* w, int number, const uint64_t* sums,
+                                        cellc_stage_run* run) {
+  const cellc_stage_part* part = c->cell->stages + number;
+  const cellc_lanes* lanes = cellc_lanes_of(c, w, number);
+  const cellc_stage* stage = lanes->stage;
+  int s, i;
+  memset(run, 0, sizeof *run);
   for (s = 0; s < stage->symbols; ++s) {
-    const cellc_source source = part->sources[s];
+    const cellc_source source = lanes->sources[s];
     cellc_view* view = w->views + s;
-    view->data = cellc_array_of(c, w, source).data;
     view->row = cellc_row_entries(stage, c->lengths, s);
     view->batch = view->row * c->steps;
+    if (source.kind == CELLC_FROM_SUM) {
+      view->data = sums[source.id * w->sum_parts[number]];
+      run->part = c->rows * view->row;
+    } else {
+      view->data = cellc_array_of(c, w, source).data;
+    }
     if (source.kind == CELLC_FROM_SYMBOL && c->cell->symbols[source.id].kind == CELLC_SYMBOL_INPUT)
       view->row = w->inputs[source.id].step, view->batch = w->inputs[source.id].sequence;
     if (source.kind == CELLC_FROM_TRAJECTORY)
       view->row = w->states[source.id].step, view->batch = w->states[source.id].sequence;
     if (c->offsets) view->batch = 0;
   }
-  memset(&run, 0, sizeof run);
-  run.lengths = c->lengths;
-  run.views = w->views;
-  run.starts = w->starts;
-  run.finals = w->lasts;
-  run.sequences = c->sequences;
-  run.length = c->steps;
-  run.uniform = !c->offsets;
-  run.offsets = c->offsets ? c->device_offsets : 0;
-  run.reverse = c->reverse;
+  run->lengths = c->lengths;
+  run->views = w->views;
+  run->starts = w->starts;
+  run->finals = w->lasts;
+  run->sequences = c->sequences;
+  run->length = c->steps;
+  run->uniform = !c->offsets;
+  run->offsets = c->offsets ? c->device_offsets : 0;
+  run->reverse = c->reverse;
   for (s = 0; part->states[s] >= 0; ++s) {
     w->starts[s] = w->symbols[c->cell->updates[part->states[s]]].data;
     w->lasts[s] = w->finals[part->states[s]];
   }
+  /* Terms start as nothing and end nowhere. */
+  for (i = 0; i < stage->sums; ++i) w->starts[s + i] = w->lasts[s + i] = 0;
+}
+
+/* The kernel for a run, -1: there is none; and the variant and the plan that it is. */
+static inline int cellc_kernel_for(const cellc_call* c, const cellc_lanes* lanes, const cellc_stage_run* run,
+                                   const cellc_lane_axes* axes, cellc_plan* plan, cellc_variant* v) {
+  const cellc_facts* facts = &c->device->facts;
+  int found;
+  *v = cellc_choose_variant(lanes->stage, facts, run, axes, plan);
+  found = cellc_find_kernel(lanes, v);
+  if (found < 0 && v->kernel == CELLC_SCAN) found = cellc_find_scan(lanes, facts, v);
+  if (found >= 0) return found;
+  *plan = cellc_sequential_plan();
+  *v = cellc_choose_variant(lanes->stage, facts, run, axes, plan);
+  found = cellc_find_kernel(lanes, v);
+  if (found < 0) {
+    /* The walk that takes any arrays. */
+    const int sum_lanes = v->sum_lanes;
+    *v = cellc_sequential_variant(lanes->stage, facts, 0, 0, 0, axes->channels, 0);
+    v->sum_lanes = sum_lanes;
+    found = cellc_find_kernel(lanes, v);
+  }
+  return found;
+}
+
+static inline void cellc_run_stage(cellc_call* c, cellc_work* w, int number, const uint64_t* sums) {
+  const cellc_lanes* lanes = cellc_lanes_of(c, w, number);
+  const cellc_stage* stage = lanes->stage;
+  cellc_stage_run run;
+  cellc_lane_axes axes;
+  cellc_plan plan = w->plans[number];
+  cellc_variant v;
+  cellc_scratch bytes, at;
+  cellc_grid grid;
+  int k, found, resident;
+  cellc_describe_stage(c, w, number, sums, &run);
   if (cellc_long_channels(stage, c->lengths) > CELLC_CHANNEL_AXES) {
     c->result = CELLC_NO_KERNEL;
     return;
@@ -165,31 +298,18 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   }
   axes = cellc_merge_axes(stage, &run);
   if (c->sequences * axes.channels == 0 || c->result) return;
-  plan = cellc_plan_of(c, part, axes.channels);
   if (!c->arrays) {
     /* Whatever will be given: the most that any of the kernels would need. */
     int64_t most = 0;
-    for (k = 0; k < part->variant_count; ++k) {
-      bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, part->variants + k, c->cell->control_bytes);
+    for (k = 0; k < lanes->variant_count; ++k) {
+      bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, lanes->variants + k, c->cell->control_bytes);
       most = cellc_most(
           most, cellc_align((int64_t)bytes.off) + cellc_align((int64_t)bytes.states) + cellc_align((int64_t)bytes.bad));
     }
     cellc_take(c, most);
     return;
   }
-  v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
-  if (v.kernel == CELLC_SEGMENTED && c->cell->stage_count > 1 && !part->facts.forgets) {
-    /* What a later stage makes of a residual would have to be checked. */
-    plan = cellc_sequential_plan();
-    v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
-  }
-  found = cellc_find_kernel(part, &v);
-  if (found < 0 && v.kernel == CELLC_SCAN) found = cellc_find_scan(part, &c->device->facts, &v);
-  if (found < 0) {
-    plan = cellc_sequential_plan();
-    v = cellc_choose_variant(stage, &c->device->facts, &run, &axes, &plan);
-    found = cellc_find_kernel(part, &v);
-  }
+  found = cellc_kernel_for(c, lanes, &run, &axes, &plan, &v);
   if (found < 0) {
     c->result = CELLC_NO_KERNEL;
     return;
@@ -197,9 +317,8 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
   bytes = cellc_scratch_bytes(stage, &run, &axes, &plan, &v, c->cell->control_bytes);
   memset(&at, 0, sizeof at);
   if (v.kernel != CELLC_SEQUENTIAL) {
-    const cellc_stage_part* before;
     at.control = c->kept;
-    for (before = c->cell->stages; before < part; ++before) at.control += (uint64_t)cellc_kept_bytes(c, before, 0);
+    for (k = 0; k < number; ++k) at.control += (uint64_t)cellc_kept_bytes(c, w, k, 0);
     at.marks = at.control;
     at.sent = at.words = at.control + (uint64_t)cellc_align((int64_t)bytes.control);
     /* What the kernel does not need takes no room: of any arrays, as much is counted as the largest kernel needs. */
@@ -208,7 +327,7 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
     if (bytes.bad) at.bad = cellc_take(c, (int64_t)bytes.bad);
     /* All of it: another kernel of the stage may come next. */
     {
-      const int64_t kept = cellc_kept_bytes(c, part, &at.marks);
+      const int64_t kept = cellc_kept_bytes(c, w, number, &at.marks);
       if (!c->keep) cellc_zero(c, at.control, kept);
     }
   }
@@ -227,20 +346,24 @@ static inline void cellc_run_stage(cellc_call* c, cellc_work* w, const cellc_sta
 
 static inline void cellc_run_stages(cellc_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
+  const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
+  uint64_t* sums = w->sums;
   int k, o;
   for (k = 0; k < cell->stage_count; ++k) {
-    const cellc_stage_part* part = cell->stages + k;
-    for (o = 0; o < part->once.out_count; ++o)
-      w->once[o] = cellc_take(c, cellc_times(cellc_entries(c, part->once.outs[o]), cellc_type_bytes(cell->real)));
-    if (part->once.out_count) cellc_run_derived(c, w, &part->once, w->once, 1);
-    for (o = 0; o < part->before.out_count; ++o)
-      w->before[o] = cellc_take(c, cellc_times(cellc_times(c->rows, cellc_entries(c, part->before.outs[o])),
+    const cellc_lanes* lanes = cellc_lanes_of(c, w, k);
+    for (o = 0; o < lanes->once.out_count; ++o)
+      w->once[o] = cellc_take(c, cellc_times(cellc_entries(c, lanes->once.outs[o]), cellc_type_bytes(cell->real)));
+    if (lanes->once.out_count) cellc_run_derived(c, w, &lanes->once, w->once, 1);
+    for (o = 0; o < lanes->before.out_count; ++o)
+      w->before[o] = cellc_take(c, cellc_times(cellc_times(c->rows, cellc_entries(c, lanes->before.outs[o])),
                                                cellc_type_bytes(cell->running)));
-    if (part->before.out_count) cellc_run_derived(c, w, &part->before, w->before, 0);
-    cellc_run_stage(c, w, part);
+    if (lanes->before.out_count) cellc_run_derived(c, w, &lanes->before, w->before, 0);
+    cellc_take_sums(c, lanes, w->sum_parts[k], sums);
+    cellc_run_stage(c, w, k, sums);
+    sums += lanes->stage->sums * w->sum_parts[k];
   }
   for (o = 0; o < cell->out_count; ++o) w->addresses[o] = w->outs[o].data;
-  if (cell->after.rows) cellc_run_derived(c, w, &cell->after, w->addresses, 0);
+  if (after->rows && c->outs_wanted) cellc_run_derived(c, w, after, w->addresses, 0);
 }
 
 /* A call without steps ends where it starts. */
@@ -259,7 +382,8 @@ static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
     /* First, so that it lies where the last call of the same lengths had it, whatever arrays either was given. */
     int64_t kept = 0;
     int k;
-    for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, c->cell->stages + k, 0);
+    cellc_plan_stages(c, w);
+    for (k = 0; k < c->cell->stage_count; ++k) kept += cellc_kept_bytes(c, w, k, 0);
     c->kept = cellc_take(c, kept);
   }
   /* Only row kernels read offsets of sequences that are all as long: they are written where the first of them needs
@@ -292,13 +416,31 @@ static inline cellc_facts cellc_facts_of(const cellc_cell* cell, int multiproces
   return facts;
 }
 
+/* What is given, before anything is made of it. */
+static inline int cellc_begin(cellc_call* c, const void* lengths, const void* arrays) {
+  int o;
+  c->arrays = (const unsigned char*)arrays;
+  for (o = 0; arrays && o < c->cell->out_count; ++o)
+    if (cellc_given(c, CELLC_FIELD_OUT, o)) c->outs_wanted = 1;
+  c->result = cellc_read_lengths(c, lengths);
+  return c->result;
+}
+
 static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* lengths, const void* arrays,
                                     int64_t* bytes) {
   if (!bytes) return CELLC_NO_BYTES;
-  c->arrays = (const unsigned char*)arrays;
   c->counts = 1;
-  c->result = cellc_read_lengths(c, lengths);
-  if (!c->result) cellc_go_through(c, w);
+  if (!cellc_begin(c, lengths, arrays)) {
+    cellc_call other = *c;
+    cellc_go_through(c, w);
+    /* Of any arrays: with outs, whose stages may run in another form, and without. */
+    other.outs_wanted = 1;
+    if (!arrays && !c->result) {
+      cellc_go_through(&other, w);
+      c->used = cellc_most(c->used, other.used);
+      c->result = other.result;
+    }
+  }
   if (!c->result) *bytes = c->used + 256;
   return c->result;
 }
@@ -307,8 +449,8 @@ static inline int cellc_count_bytes(cellc_call* c, cellc_work* w, const void* le
  */
 static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, uint64_t status) {
   int f;
-  for (f = 0; f < c->cell->field_count; ++f) {
-    const cellc_field* field = c->cell->fields + f;
+  for (f = 0; f < c->cell->outline.field_count; ++f) {
+    const cellc_field* field = c->cell->outline.fields + f;
     const uint64_t given = (uint64_t)cellc_word(c->arrays, field->word);
     if (field->required && !given && (c->rows > 0 || !cellc_is_rows(field))) return CELLC_MISSING_FIELD + f;
     if (given && !c->device->owns(c->device->self, given)) return CELLC_FOREIGN_FIELD + f;
@@ -334,9 +476,7 @@ static inline int cellc_run_call(cellc_call* c, cellc_work* w, const void* lengt
   if (result) return result;
   if (!workspace) return CELLC_NO_WORKSPACE;
   if (workspace_bytes < bytes) return CELLC_SMALL_WORKSPACE;
-  c->arrays = (const unsigned char*)arrays;
-  c->result = cellc_read_lengths(c, lengths);
-  if (!c->result) c->result = cellc_check_arrays(c, workspace, status);
+  if (!cellc_begin(c, lengths, arrays)) c->result = cellc_check_arrays(c, workspace, status);
   if (c->result) return c->result;
   c->base = (workspace + 255) / 256 * 256;
   cellc_go_through(c, w);

@@ -8,13 +8,6 @@
 
 enum { CELLC_MOST_AXES = 32 };
 
-#include "kernels-templates/abi/field_kinds.h"
-
-/* An array of the caller's: its word in the struct of arrays. Rows have two strides behind the address. */
-typedef struct cellc_field {
-  int kind, id, word, required;
-} cellc_field;
-
 enum { CELLC_SYMBOL_INPUT, CELLC_SYMBOL_PARAM, CELLC_SYMBOL_STATE };
 enum { CELLC_DEFAULT_NONE, CELLC_DEFAULT_NUMBER, CELLC_DEFAULT_COMPUTED };
 
@@ -22,16 +15,16 @@ typedef struct cellc_symbol {
   int kind;
   cellc_dims axes;
   int lag_of, lag;    /* a lagged copy of a state; -1: none */
-  cellc_dims reaches; /* pairs in cellc_cell::axes, lag and axis (-1: none), that say how deep a history is */
+  cellc_dims reaches; /* how deep a history is: cellc_depth_of */
   int default_kind, default_out;
   uint64_t number;   /* bits of an f64 */
   int read_by_nests; /* row kernels read it, or what it is written to */
 } cellc_symbol;
 
-enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE };
+enum { CELLC_FROM_SYMBOL, CELLC_FROM_TRAJECTORY, CELLC_FROM_BEFORE, CELLC_FROM_ONCE, CELLC_FROM_SUM };
 
 typedef struct cellc_source {
-  int kind, id;
+  int kind, id; /* of a sum: its number in the stage; after the stages the part's number among all */
 } cellc_source;
 
 /* A cell without states: outs from arrays. */
@@ -39,47 +32,50 @@ typedef struct cellc_derived {
   const cellc_nests* rows;     /* null: there is none */
   const cellc_source* sources; /* by symbol */
   int source_count, out_count;
-  const cellc_dims* outs; /* axes are those of cellc_cell::axes */
+  const cellc_dims* outs; /* axes are those of cellc_outline::axes */
 } cellc_derived;
 
-typedef struct cellc_stage_part {
-  const cellc_stage* stage;
-  cellc_stage_facts facts;
+/* Lanes of a stage in one of two forms: as they are, or making sums of what they have just computed. */
+typedef struct cellc_lanes {
+  const cellc_stage* stage; /* null: there is no such form */
   cellc_derived once, before;
   const cellc_source* sources;   /* by symbol of the lane cell */
-  const int* states;             /* by state: position */
+  const cellc_dims* sums;        /* axes of what is left of each */
   const cellc_variant* variants; /* kernels that it has */
   int variant_count, first_kernel;
+} cellc_lanes;
+
+typedef struct cellc_stage_part {
+  cellc_stage_facts facts;
+  const int* states; /* by state: position; then -1 */
+  cellc_lanes plain, summing;
 } cellc_stage_part;
 
-enum { CELLC_F32, CELLC_F64, CELLC_F16, CELLC_BF16 };
+/* The outs, where lanes have made sums. */
+typedef struct cellc_reduced {
+  const int* parts; /* by stage: of each of its sums; 0: it makes none */
+  cellc_derived after;
+} cellc_reduced;
 
 enum { CELLC_MUST_AUTO = -1, CELLC_SOLVER_SEQUENTIAL = -2, CELLC_SCAN_ASKED = -3 }; /* else CELLC_ASK_* */
 
 typedef struct cellc_cell {
-  int axis_count;
-  const int64_t* fixed; /* by axis: its length, or -1 */
-  const int64_t* least; /* by axis */
-  const int* axis_word; /* by axis: in the struct of lengths, or -1 */
-  int first_word;       /* of sequences, steps, offsets, device_offsets, reverse, keep */
-  int64_t fixed_steps;  /* or -1 */
-  const int* axes;
-  const cellc_field* fields;
+  cellc_outline outline; /* in the struct of lengths: sequences, steps, offsets, device_offsets, reverse, keep */
   const cellc_symbol* symbols;
   const int* updates; /* by position: symbol */
   const cellc_dims* outs;
-  int field_count, symbol_count, update_count, out_count, stage_count;
+  int symbol_count, update_count, out_count, stage_count;
   int storage, running, real; /* types: of the caller's rows, of rows on the way, of arithmetic */
   const cellc_stage_part* stages;
   cellc_derived whole; /* all of the cell as row kernels; then there are no stages */
   cellc_derived after, defaults, starts;
+  const cellc_reduced* reduced; /* in place of `after`, one for each way of making sums that there is code for */
+  int reduced_count;
   int solver;
   double tolerance;
   int64_t control_bytes;
   int copy_kernel, offsets_kernel, history_kernel, kernel_count;
   int64_t shared_per_block, shared_per_multiprocessor; /* of the least card that kernels are built for */
 } cellc_cell;
-
-#include "kernels-templates/abi/call_results.h"
 
 #endif

@@ -26,11 +26,7 @@ enum {
   CELLC_PART_POSITIONS = 128   /* positions of a part below which splitting a sequence further leaves threads idle */
 };
 
-/* Header axes, a part of cellc_nests::axes. */
-typedef struct cellc_dims {
-  int first, count;
-} cellc_dims;
-
+#include "kernels-templates/abi/cell_outline.h"
 #include "kernels-templates/abi/nest_slots.h"
 
 typedef struct cellc_slot {

@@ -1,5 +1,6 @@
 /* From structure, shape and a card's facts to a strategy and its parameters: what `auto` does on a GPU before
- * it has seen any data. For runs of our own (runtime/cuda/launch/choose_cuda_plan.cc) and for code that is shipped.
+ * it has seen any data; and what follows from them for the passes of a call. For runs of our own
+ * (runtime/cuda/launch/choose_cuda_plan.cc, plan_execution.cc) and for code that is shipped (host_call.h).
  */
 #ifndef CELLC_HOST_PLAN
 #define CELLC_HOST_PLAN
@@ -105,6 +106,22 @@ static inline cellc_plan cellc_forced_plan(const cellc_stage_facts* stage, const
     plan.eager = 1;
   }
   return plan;
+}
+
+/* Whether a plan leaves no residual: a walk, exact maps in a single pass (`scans`: the stage has them), or starts that
+ * one step back decides. A stage that later ones read is walked otherwise, where nobody looks at whole steps
+ * afterwards: what a later stage makes of a residual would have to be checked. */
+static inline int cellc_leaves_no_residual(const cellc_stage_facts* stage, int scans, const cellc_plan* plan) {
+  if (plan->strategy == CELLC_SEQUENTIAL) return 1;
+  if (stage->forgets) return plan->burn_in > 0;
+  return plan->strategy == CELLC_SCAN && scans;
+}
+
+/* Parts that each of a stage's sums is made in by this plan; 0: lanes make none. `parts`: what they can
+ * (cellc_lane_sums). Lanes that walk their whole sequence have every new state at hand for what comes after them.
+ * Segments and scans run steps more than once, and would make sums anew each time. */
+static inline int cellc_planned_sums(const cellc_plan* plan, int parts) {
+  return plan->strategy == CELLC_SEQUENTIAL ? parts : 0;
 }
 
 #endif

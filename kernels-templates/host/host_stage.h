@@ -169,7 +169,10 @@ static inline int64_t cellc_row_entries(const cellc_stage* stage, const int64_t*
 static inline int64_t cellc_summed_channels(const cellc_stage* stage, const int64_t* lengths) {
   int c;
   int64_t n = 1;
-  for (c = stage->channels - stage->summed; c < stage->channels; ++c) n *= lengths[stage->channel_axes[c]];
+  for (c = stage->channels - stage->summed; c < stage->channels; ++c) {
+    const int64_t length = lengths[stage->channel_axes[c]];
+    n = length > INT32_MAX / cellc_most(1, n) ? INT32_MAX : n * length;
+  }
   return n;
 }
 
@@ -186,6 +189,13 @@ static inline int cellc_long_channels(const cellc_stage* stage, const int64_t* l
   int c, n = 0;
   for (c = 0; c < stage->channels; ++c) n += lengths[stage->channel_axes[c]] != 1;
   return n;
+}
+
+/* cellc_sum_parts of the form of a stage that has sums; 0 also where its lanes do not reach so far. */
+static inline int cellc_lane_sums(const cellc_stage* stage, const int64_t* lengths) {
+  return cellc_long_channels(stage, lengths) <= CELLC_CHANNEL_AXES && cellc_fits_lanes(stage, lengths)
+             ? cellc_sum_parts(stage, lengths)
+             : 0;
 }
 
 static inline cellc_lane_axes cellc_merge_axes(const cellc_stage* stage, const cellc_stage_run* run) {

@@ -2,12 +2,13 @@
 // the time of a copy of the same bytes once sequences x channels fill the card (32k lanes on an H200).
 // Below that the latency of the step rules: 73-80 ns for a GRU.
 //
-// Lanes::segments is 1 here. In lockstep all sequences are as long and the tiles fill the blocks.
+// Lanes::segments is 1 here. In lockstep all sequences are as long and the tiles fill the blocks. Where states are
+// terms of sums, `kSumLanes` lanes of a warp make one (sums.cuh).
 #pragma once
 
 namespace cellc {
 
-template <bool kRows, bool kLockstep>
+template <bool kRows, bool kLockstep, int kSumLanes = 1>
 CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
@@ -36,9 +37,9 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
         after);
   };
   if constexpr (kSums > 0) {
-    Sums sums;
+    Sums<kSumLanes> sums;
     sums.begin(lanes, lane[0]);
-    RowsAndSums both{rows, sums};
+    RowsAndSums<kSumLanes> both{rows, sums};
     go(both);
   } else {
     go([&](long long, const auto& now, bool) { rows.write(now, true); });

@@ -19,6 +19,7 @@ CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure,
   };
   find("_workspace", result.workspace);
   find("_forward", result.forward);
+  find("_message", result.message);
   return result;
 }
 

@@ -20,6 +20,7 @@ struct CompiledDriver {
   int (*workspace)(const std::uint64_t* lengths, std::int64_t* bytes) = nullptr;
   int (*forward)(const std::uint64_t* lengths, const std::uint64_t* arrays, void* workspace,
                  std::int64_t workspace_bytes, std::int32_t* status) = nullptr;
+  const char* (*message)(int result) = nullptr;
 };
 
 /// Throws DeviceError or RequestError.

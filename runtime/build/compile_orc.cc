@@ -25,6 +25,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/build/link_call.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/fault_points.h"
 #include "runtime/data/object_cache.h"
@@ -141,7 +142,9 @@ std::string line_of(const std::string& text, int number) {
   return text.substr(start, text.find('\n', start) - start);
 }
 
-std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& context) {
+/// With what it calls of ours.
+std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& context,
+                                    const llvm::TargetMachine& machine) {
   llvm::SMDiagnostic diagnostic;
   std::unique_ptr<llvm::Module> module = llvm::parseAssemblyString(text, diagnostic, context);
   if (!module) {
@@ -154,12 +157,13 @@ std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& 
     stream.flush();
     throw DeviceError("LLVM finds the generated code malformed: " + problems);
   }
+  module->setTargetTriple(machine.getTargetTriple().str());
+  module->setDataLayout(machine.createDataLayout());
+  link_call(*module);
   return module;
 }
 
 void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
-  module.setTargetTriple(machine.getTargetTriple().str());
-  module.setDataLayout(machine.createDataLayout());
   const std::string bits = std::to_string(vector_bits(machine));
   for (llvm::Function& function : module) {
     if (function.isDeclaration()) continue;
@@ -169,6 +173,7 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
     function.addFnAttr("target-cpu", machine.getTargetCPU());
     function.addFnAttr("target-features", machine.getTargetFeatureString());
   }
+  specialise_call(module, machine);
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
@@ -205,7 +210,7 @@ ObjectKey key_of(const std::string& ir_text, const std::string& cpu) {
   identity.processor = cpu == "native" ? host_cpu_name() : cpu;
   // For a named processor too: a hit must not skip the check that this machine can run it.
   identity.features = cpu + ":" + host_feature_list();
-  identity.options = fmt::format("{};{}", kCodeGeneration, kPasses);
+  identity.options = fmt::format("{};{};{}", kCodeGeneration, kPasses, call_identity());
   identity.compiler = llvm_version();
   return object_key(identity);
 }
@@ -214,7 +219,7 @@ ObjectKey key_of(const std::string& ir_text, const std::string& cpu) {
 std::vector<char> generate(const std::string& ir_text, const std::string& cpu) {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu);
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> module = parse(ir_text, context);
+  const std::unique_ptr<llvm::Module> module = parse(ir_text, context, *machine);
   optimise(*module, *machine);
   const auto object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
   return {object.begin(), object.end()};
@@ -325,7 +330,7 @@ void* CompiledModule::symbol(const std::string& name) const { return impl_->link
 std::string CompiledModule::assembly() const {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(impl_->cpu);
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> module = parse(impl_->text, context);
+  const std::unique_ptr<llvm::Module> module = parse(impl_->text, context, *machine);
   optimise(*module, *machine);
   const auto bytes = emit(*module, *machine, llvm::CodeGenFileType::AssemblyFile);
   return std::string(bytes.begin(), bytes.end());
@@ -363,7 +368,7 @@ std::string compile_object(const std::string& ir_text, const std::string& cpu,
                            const std::vector<std::string>& exported) {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu, Use::Elsewhere);
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> module = parse(ir_text, context);
+  const std::unique_ptr<llvm::Module> module = parse(ir_text, context, *machine);
   for (llvm::Function& function : *module) {
     if (function.isDeclaration()) continue;
     // Whoever calls an object may be unwound through it, by a debugger or a profiler.

@@ -253,7 +253,7 @@ TEST_P(Driver, SameBitsAsTheEngine) {
               Call call(driver, binding);
               call.gap = packed ? 3 : 0;
               const int result = call(defaults, !reverse);
-              ASSERT_EQ(result, 0) << driver.module.messages.at(static_cast<std::size_t>(result));
+              ASSERT_EQ(result, 0) << driver.message(result);
               // The engine computes starts with the C library's functions, the driver with ours.
               const bool other_start = defaults && dtype == Dtype::F64 && each.name == "starts";
               const std::string wrong = call.differences(program.run(binding.run), other_start ? 1e-15 : 0);

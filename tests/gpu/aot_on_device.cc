@@ -24,14 +24,17 @@ struct AotOnDevice::Room {
     finals.resize(n(r.states)), addresses.resize(n(r.addresses)), before.resize(n(r.before)), once.resize(n(r.once));
     views.resize(n(r.views)), starts.resize(n(r.starts)), lasts.resize(n(r.starts)),
         argument.resize(n(r.argument_words));
-    work = {symbols.data(), inputs.data(),    states.data(),  outs.data(), finals.data(),
-            part.data(),    addresses.data(), before.data(),  once.data(), views.data(),
-            starts.data(),  lasts.data(),     argument.data()};
+    plans.resize(n(r.stages)), sum_parts.resize(n(r.stages)), sums.resize(n(r.sums));
+    work = {symbols.data(),   inputs.data(), states.data(), outs.data(),      finals.data(), plans.data(),
+            sum_parts.data(), sums.data(),   part.data(),   addresses.data(), before.data(), once.data(),
+            views.data(),     starts.data(), lasts.data(),  argument.data()};
   }
   std::vector<cellc_nest_array> symbols, part;
   std::vector<cellc_rows_view> inputs, states, outs;
   std::vector<cellc_view> views;
-  Words finals, addresses, before, once, starts, lasts, argument;
+  Words finals, addresses, before, once, starts, lasts, argument, sums;
+  std::vector<cellc_plan> plans;
+  std::vector<int> sum_parts;
   cellc_work work;
 };
 
@@ -226,6 +229,7 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
         break;
       }
       case FieldKind::State:
+        if (options.no_states) break;
         write(f.name, dtype, rows * n, n);
         break;
       case FieldKind::Out:

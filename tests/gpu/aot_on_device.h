@@ -29,6 +29,7 @@ class AotOnDevice {
     bool descending = false;   ///< a sequence's rows lie from its last step to its first
     bool defaults = false;     ///< starts, and params that have a default, are left out
     bool in_place = false;     ///< finals are written where starts were read
+    bool no_states = false;    ///< rows of states are not wanted
     bool less_memory = false;  ///< the workspace is what these arrays need, not what any would
   };
   /// What a call writes, under the names of written_arrays(), each as a flat array.

@@ -32,7 +32,8 @@ std::string expanded(const fs::path& path) {
     }
     const fs::path included = line.substr(open.size(), line.rfind('"') - open.size());
     if (on_device) text += fmt::format("#line 1 \"{}\"\n", included.filename().string());
-    text += text_of(fs::path(CELLC_SOURCE_DIR "/kernels-templates/abi") / included);
+    const fs::path abi = CELLC_SOURCE_DIR "/kernels-templates/abi";
+    text += on_device ? text_of(abi / included) : expanded(abi / included);
     if (on_device) text += fmt::format("#line {} \"{}\"\n", number + 1, path.filename().string());
   }
   return text;

@@ -22,6 +22,7 @@ const std::string kRoot = CELLC_SOURCE_DIR;
 /// A folder's own files stand after the folders inside it: "compiler" is the front end and what prints for people.
 const std::vector<std::string> kFolders = {
     "kernels-templates/abi",
+    "kernels-templates/cpu",
     "compiler/syntax",
     "compiler/graph",
     "compiler/analysis",

@@ -12,11 +12,11 @@ namespace cellc {
 
 namespace {
 
-/// The plan leaves no residual: exact maps in a single pass, or starts that one step back decides.
-bool is_exact(const Stage& stage, const StageFacts& facts, const CudaPlan& plan) {
-  if (plan.plan.strategy == Strategy::Sequential) return true;
-  if (stage.linear && stage.norm_bound && *stage.norm_bound == 0) return plan.plan.burn_in > 0;
-  return plan.plan.strategy == Strategy::Scan && facts.scans_in_one_pass;
+/// As calls of shipped cells decide it, too (host_plan.h).
+bool leaves_no_residual(const Stage& stage, const StageFacts& facts, const CudaPlan& plan) {
+  const cellc_stage_facts of = stage_facts(stage, facts.shape.block, facts.shape.storage_bytes);
+  const cellc_plan numbers = host_plan(plan);
+  return cellc_leaves_no_residual(&of, facts.scans_in_one_pass, &numbers);
 }
 
 /// A plan without a choice: every lane walks its whole sequence.
@@ -136,13 +136,13 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     // Whole runs in f32 and f64 look at whole steps afterwards in any case; rows of 16 bits would not tell.
     stage.checks = (!r.on_device && plan.storage != arithmetic_of(r.dtype)) || solve.check_scans;
     if (r.on_device && k + 1 < count && !plan.runs_stepwise && r.rows > 0 &&
-        !is_exact(r.structure.stages[k], r.stages[k], stage))
+        !leaves_no_residual(r.structure.stages[k], r.stages[k], stage))
       stage = sequential_for(
           "later stages read this one, and nobody looks at the whole step afterwards: no residual is left");
-    // Lanes that walk their whole sequence have every new state at hand for what comes after them. Segments and scans
-    // run steps more than once, and would make sums anew each time.
-    if (!plan.runs_stepwise && r.rows > 0 && stage.plan.strategy == Strategy::Sequential)
-      plan.sum_parts[k] = r.stages[k].sum_parts;
+    if (!plan.runs_stepwise && r.rows > 0) {
+      const cellc_plan numbers = host_plan(stage);
+      plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
+    }
   }
   return plan;
 }

@@ -162,9 +162,9 @@ std::optional<std::string> StageProgram::refusal(const std::map<AxisId, std::int
 }
 
 int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
-  if (stage_.sums.empty() || refusal(sizes)) return 0;
+  if (stage_.sums.empty() || code(sizes).refusal) return 0;
   const std::vector<std::int64_t> lengths = lengths_by_number(cell_, sizes);
-  return cellc_sum_parts(&code(sizes).tables.stage, lengths.data());
+  return cellc_lane_sums(&code(sizes).tables.stage, lengths.data());
 }
 
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
@@ -186,7 +186,8 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
     call = fmt::format("segmented<{}>", variant.rows != 0);
   } else {
-    call = fmt::format("sequential<{}, {}>", variant.rows != 0, variant.lockstep != 0);
+    call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
+                       stage.sums ? fmt::format(", {}", variant.sum_lanes) : "");
   }
   std::string text = fmt::format(
       "extern \"C\" __global__ void __launch_bounds__({}) {}(const __grid_constant__ cellc::{} run) {{ "
@@ -253,7 +254,6 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kAxes", axes);
   flag("kSharedInputs", shares_inputs(stage));
   number("kSums", stage.sums);
-  number("kSumLanes", stage.sums ? variant.sum_lanes : 1);
   text += fmt::format("  static constexpr unsigned kUniformInputs = {}u;\n", variant.broadcast);
   if (scans) {
     number("kScanChannels", variant.channels);
@@ -295,7 +295,7 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
 }
 
-cellc_plan StageProgram::numbers(const CudaPlan& plan) {
+cellc_plan host_plan(const CudaPlan& plan) {
   cellc_plan p{};
   p.strategy = kernel_number(plan.plan.strategy);
   p.segment = plan.plan.segment;
@@ -329,7 +329,7 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   CudaPlan whole;
   whole.plan = plan;
   whole.checks = true;  // as whole runs have it
-  const cellc_plan p = numbers(whole);
+  const cellc_plan p = host_plan(whole);
   const cellc_lane_axes axes = cellc_merge_axes(&c.tables.stage, &d.run);
   return source(c, cellc_choose_variant(&c.tables.stage, &d.facts, &d.run, &axes, &p));
 }
@@ -394,7 +394,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   const cellc_stage& stage = code.tables.stage;
   Described d = describe(run);
   const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
-  const cellc_plan numbers = StageProgram::numbers(plan);
+  const cellc_plan numbers = host_plan(plan);
   last_ = plan;
   ran_segmented_ = writes_down_ = false;
   ran_tile_ = 0;

@@ -69,6 +69,9 @@ struct CudaOutcome {
   std::vector<Unconverged> unconverged;
 };
 
+/// The same in the numbers of host_plan.h.
+cellc_plan host_plan(const CudaPlan& plan);
+
 // A kernel of a stage, as text: the traits that stand before lanes.cuh, the templates that come after it, and the
 // kernel itself, called `name`.
 
@@ -145,7 +148,6 @@ class StageProgram {
   Code& code(const std::map<AxisId, std::int64_t>& sizes);
   Compiled& kernel(Code& code, const cellc_variant& variant);
   GpuSource source(const Code& code, const cellc_variant& variant) const;
-  static cellc_plan numbers(const CudaPlan& plan);
   Described describe(const StageRun& run) const;
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <set>
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
@@ -16,6 +17,8 @@
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/cuda/launch/strategy_numbers.h"
+#include "runtime/cuda/ship/aot_sums.h"
+#include "runtime/cuda/ship/aot_text.h"
 #include "runtime/cuda/ship/aot_variants.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
@@ -30,30 +33,6 @@ namespace {
 static_assert(CELLC_F32 == static_cast<int>(Storage::F32) && CELLC_F64 == static_cast<int>(Storage::F64) &&
               CELLC_F16 == static_cast<int>(Storage::F16) && CELLC_BF16 == static_cast<int>(Storage::BF16));
 int type_of(Dtype dtype) { return static_cast<int>(storage_of(dtype)); }
-
-/// A template as a part of a larger file.
-std::string part(std::string_view name) {
-  const std::string text(kernel_template(name));
-  std::string result = fmt::format("// {} {}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'));
-  for (std::size_t from = 0; from < text.size();) {
-    const std::size_t end = std::min(text.find('\n', from), text.size());
-    const std::string line = text.substr(from, end - from);
-    if (line != "#pragma once" && !line.starts_with("#line ")) result += line + "\n";
-    from = end + 1;
-  }
-  return result + "\n";
-}
-
-/// Takes back what a text defines.
-std::string undefine(const std::string& text) {
-  std::set<std::string> names;
-  std::string result;
-  for (std::size_t at = 0; (at = text.find("#define ", at)) != std::string::npos; ++at) {
-    const std::size_t from = at + 8, end = text.find_first_of(" (\n", from);
-    if (names.insert(text.substr(from, end - from)).second) result += "#undef " + text.substr(from, end - from) + "\n";
-  }
-  return result;
-}
 
 }  // namespace
 
@@ -78,6 +57,7 @@ class AotBuilder {
     describe();
     for (std::size_t k = 0; k < staged.stages.size() && !plan.runs_stepwise; ++k) to_.stages.emplace_back();
     for (const Pass& pass : plan.passes(staged, {}, true)) add(pass, staged, programs, plan);
+    if (!plan.runs_stepwise) add_sums(staged, plan);
     note_what_rows_read(staged, plan.runs_stepwise);
     add_defaults();
     add_call_kernels();
@@ -86,7 +66,8 @@ class AotBuilder {
 
  private:
   /// What is decided whatever the shape of a call: storage, passes, and whether lanes can be compiled at all. Which
-  /// strategy a stage takes follows from the shape, so a call decides it (host_plan.h). Its lanes make no sums.
+  /// strategy a stage takes follows from the shape, and whether its lanes make sums from the strategy: so a call
+  /// decides both (host_plan.h). Here lanes make no sums; add_sums() has those that do.
   ExecutionPlan planned(const StagedCell& staged, std::vector<std::unique_ptr<StageProgram>>& programs) {
     ExecutionRequest asked{cell_, structure_, staged};
     asked.dtype = request_.dtype;
@@ -116,17 +97,17 @@ class AotBuilder {
       case PassKind::Once:
         to_.plan.push_back(
             fmt::format("values of params, for the stage {}", name_of_stage(cell_, staged.stages[k].states)));
-        add_rows(to_.stages[k].once, staged.stages[k].once.cell, Structure{}, pass.storage, fmt::format("once{}", k),
-                 &staged.stages[k].once);
+        add_rows(to_.stages[k].plain.once, staged.stages[k].once.cell, Structure{}, pass.storage,
+                 fmt::format("once{}", k), &staged.stages[k].once);
         return;
       case PassKind::Before:
         to_.plan.push_back(fmt::format("what the stage {} reads of other channels and steps",
                                        name_of_stage(cell_, staged.stages[k].states)));
-        add_rows(to_.stages[k].before, staged.stages[k].before.cell, Structure{}, pass.storage,
+        add_rows(to_.stages[k].plain.before, staged.stages[k].before.cell, Structure{}, pass.storage,
                  fmt::format("before{}", k), &staged.stages[k].before);
         return;
       case PassKind::Stage:
-        add_stage(staged.stages[k], static_cast<int>(k), *programs[k]);
+        add_stage(staged.stages[k], k, *programs[k]);
         return;
       case PassKind::After:
         to_.plan.push_back("outs, once all states are known");
@@ -212,6 +193,8 @@ class AotBuilder {
         return {CELLC_FROM_BEFORE, s.id};
       case ArraySource::Kind::Once:
         return {CELLC_FROM_ONCE, s.id};
+      case ArraySource::Kind::Sum:
+        return {CELLC_FROM_SUM, s.id};
       default:
         break;
     }
@@ -298,67 +281,112 @@ class AotBuilder {
                     static_cast<int>(rows.outs.size()), rows.outs.data()};
   }
 
-  void add_stage(const StageCells& stage, int k, StageProgram& program) {
-    AotStage& s = to_.stages[static_cast<std::size_t>(k)];
+  /// One form of a stage's lanes; its kernels stand in the namespace `place`.
+  void add_lanes(AotLanes& to, const StageCells& stage, StageProgram& program, const std::string& place,
+                 const std::function<std::vector<cellc_variant>(const cellc_stage&)>& variants) {
     const StageProgram::Parts parts = program.parts(sizes_);
-    s.tables = stage_tables(cell_, stage, *parts.step, *parts.step_with_transition, running_);
-    s.tables.stage.warps = parts.stage->warps;
-    s.tables.stage.stage_steps = parts.stage->stage_steps;
-    s.tables.stage.has_transition = parts.stage->has_transition;
-    s.tables.stage.scans = parts.stage->scans;
-    for (const ArraySource& source : stage.lanes.sources) s.sources.push_back(source_of(source));
+    to.tables = stage_tables(cell_, stage, *parts.step, *parts.step_with_transition, running_);
+    to.tables.stage.warps = parts.stage->warps;
+    to.tables.stage.stage_steps = parts.stage->stage_steps;
+    to.tables.stage.has_transition = parts.stage->has_transition;
+    to.tables.stage.scans = parts.stage->scans;
+    for (const ArraySource& source : stage.lanes.sources) to.sources.push_back(source_of(source));
+    for (const std::vector<AxisId>& axes : stage.sums) to.sums.push_back(dims(axes));
+    to.variants = variants(to.tables.stage);
+    to.first_kernel = static_cast<int>(to_.kernels.size());
+    const LanesText text =
+        lanes_text(parts, to.tables.stage, to.variants, space_of(running_) + "::", place,
+                   fmt::format("The stage {}{}.", name_of_stage(cell_, stage.states),
+                               stage.sums.empty() ? "" : ", whose lanes make sums of what they have just computed"),
+                   request_.prefix);
+    for (std::size_t i = 0; i < text.kernels.size(); ++i) kernel(text.kernels[i], text.places[i]);
+    groups_[running_].text += text.text;
+  }
+
+  void add_stage(const StageCells& stage, std::size_t k, StageProgram& program) {
+    AotStage& s = to_.stages[k];
     s.states = stage.states;
     s.states.push_back(-1);
-    const cellc_stage_facts facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
-    s.variants = aot_variants(s.tables.stage, facts, request_, to_.fixed, structure_.stages.size() == 1);
-    cellc_stage_part part_table{};
-    part_table.stage = &s.tables.stage;
-    part_table.facts = facts;
-    part_table.first_kernel = static_cast<int>(to_.kernels.size());
-
-    // A namespace for the stage, and inside it one for each set of traits that lanes or scans are compiled
-    // with.
-    const std::string place = fmt::format("stage{}", k), outside = space_of(running_) + "::" + place + "::";
-    std::string text = fmt::format("// The stage {}.\nnamespace {} {{\n\n{}\n{}\n", name_of_stage(cell_, stage.states),
-                                   place, parts.step->text, parts.step_with_transition->text);
-    std::map<std::string, std::string> inside;
-    std::vector<std::string> order, kernels(s.variants.size()), used;
-    std::vector<std::string> places(s.variants.size());
-    for (std::size_t i = 0; i < s.variants.size(); ++i) {
-      const cellc_variant& v = s.variants[i];
-      const std::string space = v.kernel == CELLC_SCAN
-                                    ? fmt::format("{}{}{}{}", v.buffers ? "stream" : "channels", v.channels,
-                                                  v.forward ? fmt::format("_steps{}", v.steps) : "",
-                                                  v.buffers ? fmt::format("_carried{}", v.carry_channels) : "")
-                                    : fmt::format("{}{}",
-                                                  v.width == 2 ? "pairs"
-                                                  : v.rows     ? "rows"
-                                                               : "lanes",
-                                                  v.steps);
-      const std::string name = fmt::format("{}_{}_{}", request_.prefix, place, variant_name(v));
-      std::string& body = inside[space];
-      if (body.empty()) {
-        order.push_back(space);
-        body = stage_traits_text(s.tables.stage, v, channel_axes_of(s.tables.stage, v));
-        body += fmt::format("namespace cellc {{\nusing namespace {}::cellc;\n}}\n\n", space_of(running_));
-        body += part("lanes.cuh") + part("sweep.cuh");
-        used.clear();
-      }
-      for (const std::string_view p : stage_kernel_parts(v))
-        if (body.find(fmt::format("// {} -", p)) == std::string::npos) body += part(p);
-      body += stage_kernel_text(*parts.step, *parts.step_with_transition, s.tables.stage, v, name) + "\n";
-      kernel(name, outside + space + "::");
+    s.facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
+    add_lanes(s.plain, stage, program, fmt::format("stage{}", k), [&](const cellc_stage& tables) {
+      return aot_variants(tables, s.facts, request_, to_.fixed, k + 1 == structure_.stages.size());
+    });
+    std::string what;
+    for (const cellc_variant& v : s.plain.variants) {
       const std::string kind = v.kernel == CELLC_SCAN        ? "scan"
                                : v.kernel == CELLC_SEGMENTED ? "segments"
                                                              : "step by step";
-      if (s.what.find(kind) == std::string::npos) s.what += (s.what.empty() ? "" : ", ") + kind;
+      if (what.find(kind) == std::string::npos) what += (what.empty() ? "" : ", ") + kind;
     }
-    for (const std::string& space : order)
-      text += fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space, inside[space],
-                          undefine(inside[space]));
-    groups_[running_].text += text + fmt::format("}}  // namespace {}\n\n", place);
-    to_.plan.push_back(fmt::format("the stage {}, a lane a thread: {}", name_of_stage(cell_, stage.states), s.what));
-    part_tables_.push_back(part_table);
+    to_.plan.push_back(fmt::format("the stage {}, a lane a thread: {}", name_of_stage(cell_, stage.states), what));
+  }
+
+  // Sums in lanes --------------------------------------------------------------------------------------
+
+  /// The stages that can make sums, in that form, and what is left of the outs for each way in which calls may have
+  /// them made (aot_sums.h). The passes are those of a run that makes them so.
+  void add_sums(const StagedCell& staged, ExecutionPlan plan) {
+    std::vector<std::optional<FusedStage>> fused;
+    for (std::size_t k = 0; k < staged.stages.size(); ++k)
+      fused.push_back(fuse_reductions(staged, static_cast<int>(k), request_.derive));
+    std::vector<std::unique_ptr<StageProgram>> programs(fused.size());
+    std::vector<SummingStage> summing(fused.size());
+    for (std::size_t k = 0; k < fused.size(); ++k) {
+      const std::vector<cellc_variant>& variants = to_.stages[k].plain.variants;
+      const auto is_walk = [](const cellc_variant& v) { return v.kernel == CELLC_SEQUENTIAL; };
+      summing[k].may_cut = !std::all_of(variants.begin(), variants.end(), is_walk);
+      // A strategy that is asked for is taken, unless later stages read what it leaves.
+      summing[k].may_walk = !summing[k].may_cut || request_.solver == Strategy::Auto;
+      // A term that mentions a length needs to know it.
+      if (!fused[k] || !open_axes(fused[k]->stage).empty()) continue;
+      programs[k] = std::make_unique<StageProgram>(card_, cell_, fused[k]->stage, structure_.stages[k].scannable,
+                                                   running_, nullptr, request_.derive);
+      if (programs[k]->refusal(sizes_)) continue;
+      summing[k].stage = programs[k]->parts(sizes_).stage;
+    }
+    for (const std::vector<int>& way : ways_of_summing(summing, to_.fixed)) {
+      plan.sum_parts = way;
+      for (const Pass& pass : plan.passes(staged, fused, true))
+        if (pass.fused) add_summing(pass, staged, fused, programs, way);
+    }
+  }
+
+  void add_summing(const Pass& pass, const StagedCell& staged, const std::vector<std::optional<FusedStage>>& fused,
+                   const std::vector<std::unique_ptr<StageProgram>>& programs, const std::vector<int>& way) {
+    const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
+    if (pass.kind == PassKind::After) {
+      std::vector<PartialSum> made;
+      for (std::size_t s = 0; s < fused.size(); ++s)
+        for (std::size_t i = 0; way[s] > 0 && i < fused[s]->sums.size(); ++i)
+          made.push_back({fused[s]->sums[i], way[s]});
+      const DerivedCell after = with_reduced_outs(staged.after, made, request_.derive);
+      AotReduced& reduced = to_.reduced.emplace_back();
+      reduced.parts = way;
+      add_rows(reduced.after, after.cell, Structure{}, pass.storage, fmt::format("after{}", to_.reduced.size()),
+               &after);
+      return;
+    }
+    // The lanes are the same in however many parts.
+    const StageCells& stage = fused[k]->stage;
+    AotLanes& lanes = to_.stages[k].summing;
+    if (!lanes.variants.empty()) return;
+    const auto add = [&](AotNests& rows, const AotNests& plain, const DerivedCell& of, const DerivedCell& without,
+                         const char* name) {
+      // Where terms need nothing more, the stage has it already.
+      if (of.cell.outs.size() == without.cell.outs.size())
+        rows.derived = plain.derived;
+      else
+        add_rows(rows, of.cell, Structure{}, pass.storage, fmt::format("{}{}_sums", name, k), &of);
+    };
+    const AotLanes& plain = to_.stages[k].plain;
+    if (pass.kind == PassKind::Once) add(lanes.once, plain.once, stage.once, staged.stages[k].once, "once");
+    if (pass.kind == PassKind::Before) add(lanes.before, plain.before, stage.before, staged.stages[k].before, "before");
+    if (pass.kind != PassKind::Stage) return;
+    add_lanes(lanes, stage, *programs[k], fmt::format("stage{}_sums", k),
+              [&](const cellc_stage& tables) { return summing_variants(tables, request_.card, to_.fixed); });
+    to_.plan.push_back(fmt::format("where the stage {} is run step by step, its lanes make {} of the outs",
+                                   name_of_stage(cell_, stage.states),
+                                   stage.sums.size() == 1 ? "a sum" : fmt::format("{} sums", stage.sums.size())));
   }
 
   void note_what_rows_read(const StagedCell& staged, bool runs_stepwise) {
@@ -406,11 +434,11 @@ class AotBuilder {
 
   void finish(bool runs_stepwise) {
     for (auto& [storage, group] : groups_) {
-      std::string text = storage_macro(storage) + part("preamble.cuh") + part("math.cuh");
-      for (const std::string& use : group.uses) text += part(use);
+      std::string text = storage_macro(storage) + template_part("preamble.cuh") + template_part("math.cuh");
+      for (const std::string& use : group.uses) text += template_part(use);
       if (!group.products.empty()) {
         const std::string name = fmt::format("{}_product_{}", request_.prefix, to_string(storage));
-        std::string product = part("product.cuh");
+        std::string product = template_part("product.cuh");
         const std::string written = "cellc_product(";
         product.replace(product.find(written), written.size(), name + "(");
         text += product;
@@ -419,32 +447,35 @@ class AotBuilder {
       }
       text += group.text;
       to_.text +=
-          fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text, undefine(text));
+          fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text, undefined(text));
     }
-    for (std::size_t k = 0; k < part_tables_.size(); ++k) {
-      cellc_stage_part& p = part_tables_[k];
-      AotStage& s = to_.stages[k];
-      p.once = s.once.derived;
-      p.before = s.before.derived;
-      p.sources = s.sources.data();
-      p.states = s.states.data();
-      p.variants = s.variants.data();
-      p.variant_count = static_cast<int>(s.variants.size());
-    }
-    to_.parts = std::move(part_tables_);
+    const auto lanes = [](const AotLanes& of) {
+      if (of.variants.empty()) return cellc_lanes{};
+      return cellc_lanes{&of.tables.stage,
+                         of.once.derived,
+                         of.before.derived,
+                         of.sources.data(),
+                         of.sums.data(),
+                         of.variants.data(),
+                         static_cast<int>(of.variants.size()),
+                         of.first_kernel};
+    };
+    for (const AotStage& s : to_.stages)
+      to_.parts.push_back({s.facts, s.states.data(), lanes(s.plain), lanes(s.summing)});
+    for (const AotReduced& r : to_.reduced) to_.reduced_table.push_back({r.parts.data(), r.after.derived});
     cellc_cell& t = to_.cell_table_;
-    t.axis_count = static_cast<int>(to_.fixed.size());
-    t.fixed = to_.fixed.data();
-    t.least = to_.least.data();
-    t.axis_word = to_.axis_word.data();
-    t.first_word = static_cast<int>(to_.layout_.lengths.size());
-    t.fixed_steps = request_.steps.value_or(-1);
-    t.axes = to_.axes.data();
-    t.fields = to_.fields.data();
+    t.outline.axis_count = static_cast<int>(to_.fixed.size());
+    t.outline.fixed = to_.fixed.data();
+    t.outline.least = to_.least.data();
+    t.outline.axis_word = to_.axis_word.data();
+    t.outline.first_word = static_cast<int>(to_.layout_.lengths.size());
+    t.outline.fixed_steps = request_.steps.value_or(-1);
+    t.outline.axes = to_.axes.data();
+    t.outline.fields = to_.fields.data();
     t.symbols = to_.symbols.data();
     t.updates = to_.updates.data();
     t.outs = to_.outs.data();
-    t.field_count = static_cast<int>(to_.fields.size());
+    t.outline.field_count = static_cast<int>(to_.fields.size());
     t.symbol_count = static_cast<int>(to_.symbols.size());
     t.update_count = static_cast<int>(to_.updates.size());
     t.out_count = static_cast<int>(to_.outs.size());
@@ -457,6 +488,8 @@ class AotBuilder {
     t.after = to_.after.derived;
     t.defaults = to_.defaults.derived;
     t.starts = to_.starts.derived;
+    t.reduced = to_.reduced_table.data();
+    t.reduced_count = static_cast<int>(to_.reduced_table.size());
     t.tolerance = default_tolerance(request_.dtype);
     t.control_bytes = stage_control_bytes();
     t.kernel_count = static_cast<int>(to_.kernels.size());
@@ -473,7 +506,6 @@ class AotBuilder {
   Dtype running_ = Dtype::F32;
   std::map<AxisId, std::int64_t> sizes_;
   std::map<Dtype, Group> groups_;
-  std::vector<cellc_stage_part> part_tables_;
 };
 
 AotCell::AotCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request) : cell_(cell) {
@@ -494,16 +526,26 @@ CallRoom call_room(const cellc_cell& cell) {
     r.addresses = std::max(r.addresses, d.out_count);
   };
   for (const cellc_derived* d : {&cell.after, &cell.defaults, &cell.starts}) part(*d);
-  for (int k = 0; k < cell.stage_count; ++k) {
-    const cellc_stage_part& s = cell.stages[k];
-    part(s.once);
-    part(s.before);
-    r.once = std::max(r.once, s.once.out_count);
-    r.before = std::max(r.before, s.before.out_count);
-    r.views = std::max(r.views, s.stage->symbols);
-    r.starts = std::max(r.starts, s.stage->symbols);
-    r.argument_words = std::max(r.argument_words, static_cast<int>(argument_words(*s.stage)));
+  r.stages = std::max(1, cell.stage_count);
+  r.sums = 1;
+  for (int n = 0; n < cell.reduced_count; ++n) {
+    part(cell.reduced[n].after);
+    int sums = 0;
+    for (int k = 0; k < cell.stage_count; ++k)
+      if (cell.reduced[n].parts[k]) sums += cell.reduced[n].parts[k] * cell.stages[k].summing.stage->sums;
+    r.sums = std::max(r.sums, sums);
   }
+  for (int k = 0; k < cell.stage_count; ++k)
+    for (const cellc_lanes* lanes : {&cell.stages[k].plain, &cell.stages[k].summing}) {
+      if (!lanes->stage) continue;
+      part(lanes->once);
+      part(lanes->before);
+      r.once = std::max(r.once, lanes->once.out_count);
+      r.before = std::max(r.before, lanes->before.out_count);
+      r.views = std::max(r.views, lanes->stage->symbols);
+      r.starts = std::max(r.starts, lanes->stage->symbols);
+      r.argument_words = std::max(r.argument_words, static_cast<int>(argument_words(*lanes->stage)));
+    }
   return r;
 }
 

@@ -40,13 +40,26 @@ struct AotNests {
   cellc_derived derived{};
 };
 
-struct AotStage {
+/// Lanes of a stage in one of their forms: as they are, or making sums. Without variants: there is no such form.
+struct AotLanes {
   StageTables tables;
   AotNests once, before;
   std::vector<cellc_source> sources;
-  std::vector<int> states;
+  std::vector<cellc_dims> sums;
   std::vector<cellc_variant> variants;
-  std::string what;  ///< "{h}: sequential, segmented"
+  int first_kernel = 0;
+};
+
+struct AotStage {
+  cellc_stage_facts facts{};
+  std::vector<int> states;
+  AotLanes plain, summing;
+};
+
+/// The outs, where lanes have made sums in so many parts, by stage.
+struct AotReduced {
+  std::vector<int> parts;
+  AotNests after;
 };
 
 class AotCell {
@@ -73,6 +86,8 @@ class AotCell {
   std::vector<cellc_dims> outs;
   std::deque<AotStage> stages;
   std::vector<cellc_stage_part> parts;
+  std::deque<AotReduced> reduced;
+  std::vector<cellc_reduced> reduced_table;
   AotNests whole, after, defaults, starts;
 
  private:
@@ -84,7 +99,7 @@ class AotCell {
 
 /// Room that one call needs for what it keeps on the host, in places of each kind.
 struct CallRoom {
-  int symbols, inputs, states, outs, part, addresses, before, once, views, starts, argument_words;
+  int symbols, inputs, states, outs, stages, sums, part, addresses, before, once, views, starts, argument_words;
 };
 CallRoom call_room(const cellc_cell& cell);
 

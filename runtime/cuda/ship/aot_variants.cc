@@ -8,7 +8,7 @@ namespace cellc {
 
 std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_stage_facts& facts,
                                         const ShipRequest& request, const std::vector<std::int64_t>& lengths,
-                                        bool only_stage) {
+                                        bool last) {
   std::vector<cellc_variant> all;
   const GpuFacts& card = request.card;
   const cellc_facts on{1 << 20, card.shared_per_block, card.shared_per_multiprocessor, 0, 0, 0};
@@ -39,7 +39,9 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
 #include "runtime/strategy/cases_not_on_gpu.def"
       throw std::logic_error("a strategy that no GPU has was to be shipped");
   }
-  if (segments && !only_stage && !facts.forgets) segments = false;  // cellc_run_stage walks there
+  // Segments leave residuals, but where one step back decides and they begin as early: cellc_leaves_no_residual.
+  const bool begins_early = request.solver == Strategy::Auto || request.solver == Strategy::Segmented;
+  if (!last && !(facts.forgets && begins_early)) segments = false;
   if (request.steps && *request.steps < CELLC_SHORTEST && request.solver == Strategy::Auto) scans = segments = false;
   for (const int kind : {CELLC_SEQUENTIAL, CELLC_SEGMENTED}) {
     if (kind == CELLC_SEGMENTED && !segments) continue;
@@ -104,11 +106,12 @@ std::string variant_name(const cellc_variant& v) {
     return fmt::format("{}_{}{}{}{}", v.buffers ? "stream" : "scan", copy, v.channels, v.forward ? "_forward" : "",
                        v.buffers && v.copy == CELLC_CONTIGUOUS ? fmt::format("_carried{}", v.carry_channels) : "");
   }
-  return fmt::format("{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
+  return fmt::format("{}{}{}{}{}", v.kernel == CELLC_SEGMENTED ? "segments" : "walk",
                      v.lockstep ? fmt::format("_lockstep{}", v.steps)
                      : v.rows   ? "_rows"
                                 : "",
-                     v.width == 2 ? "_pairs" : "");
+                     v.width == 2 ? "_pairs" : "", v.broadcast ? fmt::format("_shared{}", v.broadcast) : "",
+                     v.sum_lanes ? fmt::format("_sum{}", v.sum_lanes) : "");
 }
 
 }  // namespace cellc

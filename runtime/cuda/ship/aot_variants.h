@@ -8,11 +8,11 @@
 
 namespace cellc {
 
-/// Kernels that a call may choose. `lengths`: by header axis, -1 where calls say; `only_stage`: the cell has
-/// no other.
+/// Kernels that a call may choose. `lengths`: by header axis, -1 where calls say; `last`: no
+/// stage reads what this one writes.
 std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_stage_facts& facts,
                                         const ShipRequest& request, const std::vector<std::int64_t>& lengths,
-                                        bool only_stage);
+                                        bool last);
 
 /// "walk_rows", "scan_time1_forward": different for any two of a stage.
 std::string variant_name(const cellc_variant& variant);

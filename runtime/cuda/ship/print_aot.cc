@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <initializer_list>
+#include <map>
 
 #include "compiler/codegen_llvm/print_header.h"
 #include "runtime/cuda/build/kernel_templates.h"
@@ -97,9 +98,17 @@ static_assert(fills<Table>({CELLC_AT(symbols),
 }  // namespace stage_table
 namespace part_table {
 using Table = cellc_stage_part;
-static_assert(fills<Table>({CELLC_AT(stage), CELLC_AT(facts), CELLC_AT(once), CELLC_AT(before), CELLC_AT(sources),
-                            CELLC_AT(states), CELLC_AT(variants), CELLC_AT(variant_count), CELLC_AT(first_kernel)}));
+static_assert(fills<Table>({CELLC_AT(facts), CELLC_AT(states), CELLC_AT(plain), CELLC_AT(summing)}));
 }  // namespace part_table
+namespace lanes_table {
+using Table = cellc_lanes;
+static_assert(fills<Table>({CELLC_AT(stage), CELLC_AT(once), CELLC_AT(before), CELLC_AT(sources), CELLC_AT(sums),
+                            CELLC_AT(variants), CELLC_AT(variant_count), CELLC_AT(first_kernel)}));
+}  // namespace lanes_table
+namespace reduced_table {
+using Table = cellc_reduced;
+static_assert(fills<Table>({CELLC_AT(parts), CELLC_AT(after)}));
+}  // namespace reduced_table
 namespace facts_table {
 using Table = cellc_stage_facts;
 static_assert(fills<Table>({CELLC_AT(exact), CELLC_AT(forgets), CELLC_AT(block), CELLC_AT(storage_bytes)}));
@@ -129,20 +138,18 @@ using Table = cellc_product;
 static_assert(fills<Table>({CELLC_AT(operand), CELLC_AT(operand_id), CELLC_AT(matrix), CELLC_AT(matrix_id),
                             CELLC_AT(sum_last), CELLC_AT(sum), CELLC_AT(chunk), CELLC_AT(batch), CELLC_AT(rows)}));
 }  // namespace product_table
+namespace outline_table {
+using Table = cellc_outline;
+static_assert(fills<Table>({CELLC_AT(axis_count), CELLC_AT(fixed), CELLC_AT(least), CELLC_AT(axis_word),
+                            CELLC_AT(first_word), CELLC_AT(fixed_steps), CELLC_AT(axes), CELLC_AT(fields),
+                            CELLC_AT(field_count)}));
+}  // namespace outline_table
 namespace cell_table {
 using Table = cellc_cell;
-static_assert(fills<Table>({CELLC_AT(axis_count),
-                            CELLC_AT(fixed),
-                            CELLC_AT(least),
-                            CELLC_AT(axis_word),
-                            CELLC_AT(first_word),
-                            CELLC_AT(fixed_steps),
-                            CELLC_AT(axes),
-                            CELLC_AT(fields),
+static_assert(fills<Table>({CELLC_AT(outline),
                             CELLC_AT(symbols),
                             CELLC_AT(updates),
                             CELLC_AT(outs),
-                            CELLC_AT(field_count),
                             CELLC_AT(symbol_count),
                             CELLC_AT(update_count),
                             CELLC_AT(out_count),
@@ -155,6 +162,8 @@ static_assert(fills<Table>({CELLC_AT(axis_count),
                             CELLC_AT(after),
                             CELLC_AT(defaults),
                             CELLC_AT(starts),
+                            CELLC_AT(reduced),
+                            CELLC_AT(reduced_count),
                             CELLC_AT(solver),
                             CELLC_AT(tolerance),
                             CELLC_AT(control_bytes),
@@ -200,6 +209,7 @@ class TablePrinter {
 
   std::string print() {
     const cellc_cell& t = cell_.table();
+    const cellc_outline& o = t.outline;
     const std::string lengths = list("int64_t", "fixed", cell_.fixed), least = list("int64_t", "least", cell_.least);
     const std::string words = list("int", "axis_word", cell_.axis_word), axes = list("int", "axes", cell_.axes);
     const std::string fields = list("cellc_field", "fields", cell_.fields),
@@ -211,17 +221,24 @@ class TablePrinter {
     const std::string whole = derived("rows", t.whole, cell_.whole), after = derived("after", t.after, cell_.after);
     const std::string defaults = derived("defaults", t.defaults, cell_.defaults),
                       starts = derived("starts", t.starts, cell_.starts);
+    std::vector<std::string> ways;
+    for (std::size_t r = 0; r < cell_.reduced.size(); ++r) {
+      const std::string name = fmt::format("after{}", r + 1),
+                        sums = list("int", name + "_parts", cell_.reduced[r].parts);
+      ways.push_back(fmt::format("{{{}, {}}}", sums, derived(name, t.reduced[r].after, cell_.reduced[r].after)));
+    }
+    const std::string reduced = raw("cellc_reduced", "reduced", ways);
     text_ += fmt::format(
         "static const cellc_cell {}_cell = {{\n"
-        "  {}, {}, {}, {}, {}, INT64_C({}), {},\n"
-        "  {}, {}, {}, {},\n"
-        "  {}, {}, {}, {}, {}, {}, {}, {},\n"
-        "  {},\n  {},\n  {},\n  {},\n  {},\n"
+        "  {{{}, {}, {}, {}, {}, INT64_C({}), {}, {}, {}}},\n"
+        "  {}, {}, {},\n"
+        "  {}, {}, {}, {}, {}, {}, {},\n"
+        "  {},\n  {},\n  {},\n  {},\n  {},\n  {}, {},\n"
         "  {}, {}, {}, {}, {}, {}, {}, {}, {}}};\n\n",
-        p_, t.axis_count, lengths, least, words, t.first_word, t.fixed_steps, axes, fields, symbols, updates, outs,
-        t.field_count, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running, t.real, stages,
-        whole, after, defaults, starts, t.solver, t.tolerance, t.control_bytes, t.copy_kernel, t.offsets_kernel,
-        t.history_kernel, t.kernel_count, t.shared_per_block, t.shared_per_multiprocessor);
+        p_, o.axis_count, lengths, least, words, o.first_word, o.fixed_steps, axes, fields, o.field_count, symbols,
+        updates, outs, t.symbol_count, t.update_count, t.out_count, t.stage_count, t.storage, t.running, t.real, stages,
+        whole, after, defaults, starts, reduced, t.reduced_count, t.solver, t.tolerance, t.control_bytes, t.copy_kernel,
+        t.offsets_kernel, t.history_kernel, t.kernel_count, t.shared_per_block, t.shared_per_multiprocessor);
     return text_;
   }
 
@@ -274,36 +291,50 @@ class TablePrinter {
     return fmt::format("{{&{}, {}, {}, {}, {}}}", table, sources, d.source_count, d.out_count, outs);
   }
 
-  std::string stage(int k) {
-    const AotStage& s = cell_.stages[k];
-    const cellc_stage_part& part = cell_.parts[k];
-    const cellc_stage& t = s.tables.stage;
-    const std::string name = fmt::format("stage{}", k);
+  /// `plain`: the form whose parts a form with sums shares, where it needs no more.
+  std::string lanes(const std::string& name, const cellc_lanes& table, const AotLanes& of, const AotLanes& plain) {
+    if (!table.stage) return "{0, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}, 0, 0, 0, 0, 0}";
+    const cellc_stage& t = of.tables.stage;
     const auto sub = [&](const char* what) { return name + "_" + what; };
-    const std::string channels = list("int", sub("channel_axes"), s.tables.channel_axes),
-                      places = list("int", sub("places"), s.tables.places);
-    const std::string of_place = list("int", sub("place_channel"), s.tables.place_channel),
-                      axis = list("int", sub("place_axis"), s.tables.place_axis);
-    const std::string is_param = list("int", sub("is_param"), s.tables.is_param),
-                      entries = list("cellc_entry", sub("entries"), s.tables.entries);
-    const std::string sources = list("cellc_source", sub("sources"), s.sources),
-                      states = list("int", sub("states"), s.states);
-    const std::string variants = list("cellc_variant", sub("variants"), s.variants);
-    const std::string once = derived(fmt::format("once{}", k), part.once, s.once);
-    const std::string before = derived(fmt::format("before{}", k), part.before, s.before);
+    const std::string channels = list("int", sub("channel_axes"), of.tables.channel_axes),
+                      places = list("int", sub("places"), of.tables.places);
+    const std::string of_place = list("int", sub("place_channel"), of.tables.place_channel),
+                      axis = list("int", sub("place_axis"), of.tables.place_axis);
+    const std::string is_param = list("int", sub("is_param"), of.tables.is_param),
+                      entries = list("cellc_entry", sub("entries"), of.tables.entries);
+    const std::string sources = list("cellc_source", sub("sources"), of.sources),
+                      sums = list("cellc_dims", sub("sums"), of.sums);
+    const std::string variants = list("cellc_variant", sub("variants"), of.variants);
+    const auto part = [&](const char* what, const cellc_derived& d, const AotNests& own, const AotNests& shared) {
+      std::string& printed = parts_[d.rows];
+      if (printed.empty()) printed = derived(sub(what), d, d.rows == shared.derived.rows ? shared : own);
+      return printed;
+    };
+    const std::string once = part("once", table.once, of.once, plain.once),
+                      before = part("before", table.before, of.before, plain.before);
     text_ += fmt::format(
         "static const cellc_stage {}_{} = {{{}, {}, {}, {}, {}, {}, {},\n  {}, {}, {}, {}, {}, {}, {},\n  "
         "{}, {}, {}, {}, {}, {}, {}, {}, {}}};\n",
         p_, name, t.symbols, t.channels, channels, places, of_place, axis, is_param, t.step_states, t.step_inputs,
         t.step_params, t.transition_states, t.transition_inputs, t.transition_params, entries, t.map_numbers,
         t.has_transition, t.scans, t.warps, t.stage_steps, t.storage_bytes, t.real_bytes, t.sums, t.summed);
-    return fmt::format("{{&{}_{}, {{{}, {}, {}, {}}}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, part.facts.exact,
-                       part.facts.forgets, part.facts.block, part.facts.storage_bytes, once, before, sources, states,
-                       variants, part.variant_count, part.first_kernel);
+    return fmt::format("{{&{}_{}, {}, {}, {}, {}, {}, {}, {}}}", p_, name, once, before, sources, sums, variants,
+                       table.variant_count, table.first_kernel);
+  }
+
+  std::string stage(int k) {
+    const AotStage& s = cell_.stages[k];
+    const cellc_stage_part& part = cell_.parts[k];
+    const std::string name = fmt::format("stage{}", k), states = list("int", name + "_states", s.states);
+    const std::string plain = lanes(name, part.plain, s.plain, s.plain),
+                      summing = lanes(name + "_sums", part.summing, s.summing, s.plain);
+    return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {}}}", part.facts.exact, part.facts.forgets,
+                       part.facts.block, part.facts.storage_bytes, states, plain, summing);
   }
 
   const AotCell& cell_;
   const std::string p_;
+  std::map<const cellc_nests*, std::string> parts_;  ///< of stages, as they are referred to
   std::string text_;
 };
 
@@ -321,8 +352,10 @@ std::string room_and_words(const AotCell& cell, const std::string& p, const char
       "  cellc_nest_array symbols[{1}], part[{2}];\n"
       "  cellc_rows_view inputs[{1}], states[{3}], outs[{4}];\n"
       "  uint64_t finals[{3}], addresses[{5}], before[{6}], once[{7}], starts[{8}], lasts[{8}], "
-      "argument[{9}];\n"
+      "argument[{9}], sums[{12}];\n"
       "  cellc_view views[{10}];\n"
+      "  cellc_plan plans[{11}];\n"
+      "  int sum_parts[{11}];\n"
       "}} {0}_room;\n\n"
       "static inline cellc_work {0}_work({0}_room* r) {{\n"
       "  cellc_work w;\n"
@@ -332,9 +365,11 @@ std::string room_and_words(const AotCell& cell, const std::string& p, const char
       "  w.part = r->part, w.addresses = r->addresses, w.before = r->before, w.once = r->once, w.views = "
       "r->views;\n"
       "  w.starts = r->starts, w.lasts = r->lasts, w.argument = r->argument;\n"
+      "  w.plans = r->plans, w.sum_parts = r->sum_parts, w.sums = r->sums;\n"
       "  return w;\n"
       "}}\n\n",
-      p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words, r.views);
+      p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words, r.views,
+      r.stages, r.sums);
   std::vector<std::string> missing, foreign, unaligned;
   for (const CallField& f : cell.layout().fields) {
     missing.push_back(f.member + " is a null pointer");

@@ -1,0 +1,30 @@
+#pragma once
+// The tables by which a cell's calls on a CPU run (kernels-templates/cpu/cpu_cell.h), and these as constants of LLVM
+// IR. Private to emit_llvm_driver.cc.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels-templates/cpu/cpu_cell.h"
+
+namespace cellc {
+
+struct CallTables {
+#define CELLC_TABLE(Row, name) std::vector<Row> name;
+  CELLC_CPU_TABLES(CELLC_TABLE)
+#undef CELLC_TABLE
+  std::vector<std::string> codes;                  ///< by kernel: its function
+  std::vector<std::pair<int, std::string>> words;  ///< by result
+  cellc_numbers numbers{};                         ///< counts are filled in when tables are printed
+  // The outline.
+  std::vector<std::int64_t> fixed, least;  ///< by axis
+  std::vector<int> axis_words, axes;
+  std::vector<cellc_field> fields;
+  int first_word = 0;
+  std::int64_t fixed_steps = -1;
+};
+
+/// Of a cell whose functions begin with `prefix`; link_call.h finds both. `about`: what one of them says.
+std::string print_call_tables(CallTables tables, const std::string& prefix, const std::string& about);
+
+}  // namespace cellc

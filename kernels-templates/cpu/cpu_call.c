@@ -1,0 +1,340 @@
+/* Calls of a cell on a CPU. The build of cellc turns this file into bitcode; runtime/build/link_call.cc links that into
+ * a cell's module and makes it special for the cell: every function is inlined, every loop over a table unrolled, every
+ * number of a table a constant. So a table costs a call nothing. It calls memcpy, memmove and memset, nothing else, and
+ * keeps nothing between calls. */
+#define CELLC_EACH(i, count) _Pragma("clang loop unroll(full)") for (i = 0; i < (count); ++i)
+#define CELLC_INLINE static inline __attribute__((always_inline))
+#include "kernels-templates/cpu/cpu_cell.h"
+
+#define EACH(i, count) _Pragma("clang loop unroll(full)") for (int i = 0; i < (count); ++i)
+#define INLINE CELLC_INLINE
+/* Of a length that is a constant for a cell. */
+#define VALUES ((uint64_t*)__builtin_alloca((size_t)cellc_cell.places[CELLC_SECTIONS] * 8))
+#define SLOTS ((uint64_t*)__builtin_alloca((size_t)cellc_cell.numbers.most_slots * 8))
+
+typedef struct cellc_call {
+  const cellc_cpu_cell* cell;
+  const unsigned char* arrays;
+  uint64_t *values, *slots; /* memory of the caller's frame */
+  cellc_extent extent;
+  int reverse;
+} cellc_call;
+
+INLINE uint64_t* section(const cellc_call* c, int which) { return c->values + c->cell->places[which]; }
+INLINE uint64_t area(const cellc_call* c, int which) { return section(c, CELLC_AREAS)[which]; }
+INLINE int64_t entries(const cellc_call* c, int shape) { return (int64_t)section(c, CELLC_ENTRIES)[shape]; }
+INLINE int64_t* lengths(const cellc_call* c) { return (int64_t*)section(c, CELLC_LENGTHS); }
+INLINE uint64_t given(const cellc_call* c, int field) {
+  return (uint64_t)cellc_word(c->arrays, c->cell->outline.fields[field].word);
+}
+INLINE int storage_bytes(const cellc_cpu_cell* cell) {
+  return cell->numbers.storage == CELLC_F64 ? 8 : cell->numbers.storage == CELLC_F32 ? 4 : 2;
+}
+INLINE int real_bytes(const cellc_cpu_cell* cell) { return cell->numbers.storage == CELLC_F64 ? 8 : 4; }
+INLINE int is_narrow(const cellc_cpu_cell* cell) {
+  return cell->numbers.storage == CELLC_F16 || cell->numbers.storage == CELLC_BF16;
+}
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE void move(uint64_t to, uint64_t from, int64_t bytes) { memmove((void*)to, (const void*)from, (size_t)bytes); }
+INLINE void clear(uint64_t at, int64_t bytes) { memset((void*)at, 0, (size_t)bytes); }
+
+/* Lengths and the workspace ------------------------------------------------------------------------------ */
+
+INLINE int read_lengths(cellc_call* c, const void* from) {
+  const cellc_cpu_cell* cell = c->cell;
+  const int result = cellc_read_extent(&cell->outline, from, lengths(c), &c->extent);
+  if (result) return result;
+  c->reverse = cellc_word(from, cell->outline.first_word + 3) != 0;
+  EACH(s, cell->numbers.count.shapes)
+  section(c, CELLC_ENTRIES)[s] = (uint64_t)cellc_entries_of(&cell->outline, lengths(c), cell->shapes[s]);
+  return CELLC_DONE;
+}
+
+INLINE int64_t area_bytes(const cellc_call* c, const cellc_area* a) {
+  int64_t bytes = cellc_times(a->bytes, entries(c, a->shape));
+  if (a->of_block)
+    bytes = cellc_times(c->extent.offsets ? CELLC_BLOCK_STEPS : least(c->extent.steps, CELLC_BLOCK_STEPS), bytes);
+  if (a->reaches.count) bytes = cellc_times(cellc_depth_of(&c->cell->outline, lengths(c), a->reaches), bytes);
+  return bytes;
+}
+
+/* Every area's address in a workspace; the size of all, or CELLC_MOST_BYTES, which is found by a bit of any part. */
+INLINE int64_t lay_out(const cellc_call* c, const void* workspace) {
+  /* It begins anywhere: back to a multiple of 64, and the first offset is 64. */
+  const uint64_t base = (uint64_t)workspace & ~(uint64_t)63;
+  uint64_t end = 64, seen = 0;
+  EACH(a, c->cell->numbers.count.areas) {
+    const uint64_t bytes = (uint64_t)area_bytes(c, c->cell->areas + a);
+    section(c, CELLC_AREAS)[a] = base + end;
+    end += (bytes + 63) & ~(uint64_t)63;
+    seen |= bytes | end;
+  }
+  return seen < CELLC_MOST_BYTES ? (int64_t)end : CELLC_MOST_BYTES;
+}
+
+/* Before the call --------------------------------------------------------------------------------------- */
+
+INLINE void run(const cellc_call* c, int kernel, int64_t steps) {
+  const cellc_kernel* k = c->cell->kernels + kernel;
+  EACH(i, k->slots) c->slots[i] = c->values[c->cell->slots[k->first_slot + i]];
+  c->cell->codes[kernel](c->slots, steps, 0, k->split < 0 ? 0 : lengths(c)[k->split]);
+}
+
+/* A number rounded so that a second rounding, to 16 bits, gives what a single one would have given: where it is
+ * inexact, the neighbour whose last bit is set. */
+INLINE float rounded_to_odd(double wide, float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if ((double)value == wide || wide != wide || __builtin_fabsf(value) == __builtin_inff()) return value;
+  bits = (bits - (__builtin_fabs((double)value) > __builtin_fabs(wide))) | 1;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+/* An f32 that the storage type can hold; to nearest, ties to even. */
+INLINE float narrowed(const cellc_cpu_cell* cell, float value) {
+  uint32_t bits;
+  if (cell->numbers.storage == CELLC_F16) return (float)(_Float16)value;
+  if (value != value) return value;
+  memcpy(&bits, &value, 4); /* in whole numbers: not every processor has bfloat */
+  bits = (bits + 32767 + ((bits >> 16) & 1)) & 0xffff0000u;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+/* Defaults of params are rounded to what an array of the storage type holds, starts to arithmetic precision; once. */
+INLINE void compute(const cellc_call* c, const cellc_fill* fill, int to_storage) {
+  const cellc_cpu_cell* cell = c->cell;
+  int64_t i;
+  EACH(w, fill->wide_count) {
+    const cellc_wide* wide = cell->wide + fill->first_wide + w;
+    const uint64_t from = section(c, CELLC_PARAMS)[wide->param];
+    double* to = (double*)area(c, wide->area);
+    for (i = 0; i < entries(c, wide->shape); ++i)
+      to[i] = cell->numbers.storage == CELLC_F64 ? ((const double*)from)[i] : ((const float*)from)[i];
+  }
+  EACH(k, fill->kernels) run(c, fill->first_kernel + k, 1);
+  EACH(r, fill->round_count) {
+    const cellc_round* round = cell->round + fill->first_round + r;
+    const double* from = (const double*)area(c, round->from);
+    const uint64_t to = area(c, round->to);
+    for (i = 0; i < entries(c, round->shape); ++i) {
+      if (cell->numbers.storage == CELLC_F64) {
+        ((double*)to)[i] = from[i];
+      } else {
+        const float value = (float)from[i];
+        ((float*)to)[i] = to_storage && is_narrow(cell) ? narrowed(cell, rounded_to_odd(from[i], value)) : value;
+      }
+    }
+  }
+}
+
+INLINE void fill_in(const cellc_call* c) {
+  const cellc_cpu_cell* cell = c->cell;
+  int some = 0;
+  EACH(p, cell->numbers.count.params) {
+    const cellc_param* param = cell->params + p;
+    const uint64_t at = given(c, param->field);
+    if (param->area >= 0 && !at) some = 1;
+    section(c, CELLC_PARAMS)[p] = param->area >= 0 && !at ? area(c, param->area) : at;
+  }
+  if (cell->numbers.defaults.round_count && some) compute(c, &cell->numbers.defaults, 1);
+  if (cell->numbers.once_kernel >= 0) run(c, cell->numbers.once_kernel, 1);
+  some = 0;
+  EACH(s, cell->numbers.count.states) {
+    const cellc_state* state = cell->states + s;
+    if (state->history >= 0 || given(c, state->start)) continue;
+    if (state->is_computed)
+      some = 1;
+    else
+      clear(area(c, state->area), entries(c, state->shape) * real_bytes(cell));
+  }
+  if (cell->numbers.starts.round_count && some) compute(c, &cell->numbers.starts, 0);
+  EACH(h, cell->numbers.count.histories) {
+    const cellc_history* history = cell->histories + h;
+    if (!given(c, history->field)) clear(area(c, history->area), area_bytes(c, cell->areas + history->area));
+  }
+}
+
+INLINE void find_rows(const cellc_call* c) {
+  EACH(r, c->cell->numbers.count.rows) {
+    const cellc_rows* rows = c->cell->rows + r;
+    const int bytes = storage_bytes(c->cell);
+    const int64_t row = entries(c, rows->shape);
+    section(c, CELLC_GIVEN)[r] = 0;
+    section(c, CELLC_APART)[r] = 0;
+    section(c, CELLC_STRIDES)[r] = (uint64_t)(row * bytes);
+    if (rows->field < 0) continue;
+    const int word = c->cell->outline.fields[rows->field].word;
+    const int64_t apart = cellc_word(c->arrays, word + 1);
+    int64_t stride = cellc_word(c->arrays, word + 2);
+    if (stride == 0) stride = row;
+    section(c, CELLC_GIVEN)[r] = given(c, rows->field);
+    section(c, CELLC_APART)[r] = (uint64_t)((apart ? apart : c->extent.steps * stride) * bytes);
+    /* Rows that are not given are those of the area. */
+    if (rows->reads || section(c, CELLC_GIVEN)[r])
+      section(c, CELLC_STRIDES)[r] = (uint64_t)(c->reverse ? -stride * bytes : stride * bytes);
+  }
+}
+
+/* One sequence ------------------------------------------------------------------------------------------ */
+
+INLINE uint64_t row_at(const cellc_call* c, int rows, int64_t t) {
+  return section(c, CELLC_FIRST)[rows] + (uint64_t)t * section(c, CELLC_STRIDES)[rows];
+}
+/* Whether rows go to the workspace: known at build time of a lagged copy's. */
+INLINE int is_absent(const cellc_call* c, int rows) {
+  return c->cell->rows[rows].field < 0 || (!c->cell->rows[rows].reads && !section(c, CELLC_GIVEN)[rows]);
+}
+
+INLINE uint64_t start_of(const cellc_call* c, const cellc_state* state, int64_t s) {
+  const int64_t size = entries(c, state->shape) * real_bytes(c->cell);
+  const uint64_t start = given(c, state->start);
+  const uint64_t plain = start ? start + (uint64_t)(s * size) : area(c, state->area);
+  if (state->history < 0) return plain;
+  const uint64_t history = given(c, state->history);
+  const int64_t depth = cellc_depth_of(&c->cell->outline, lengths(c), state->reaches);
+  return history ? history + (uint64_t)((s * depth + state->lag - 1) * size) : plain;
+}
+
+/* Steps of one sequence from `t` on. */
+INLINE void run_block(const cellc_call* c, int64_t t, int64_t steps) {
+  const cellc_cpu_cell* cell = c->cell;
+  section(c, CELLC_TIME)[0] = (uint64_t)t;
+  EACH(r, cell->numbers.count.rows)
+  section(c, CELLC_ROWS)[r] = is_absent(c, r) ? area(c, cell->rows[r].area) : row_at(c, r, t);
+  EACH(s, cell->numbers.count.states) {
+    const cellc_state* state = cell->states + s;
+    const uint64_t before = is_narrow(cell)             ? area(c, state->spare)
+                            : is_absent(c, state->rows) ? area(c, state->carried)
+                                                        : row_at(c, state->rows, t - 1);
+    section(c, CELLC_OLDS)[s] = t == 0 ? section(c, CELLC_STARTS)[s] : before;
+  }
+  EACH(k, cell->numbers.step_kernels) run(c, k, steps);
+  /* Rows of the workspace are written again by the next block. */
+  if (!is_narrow(cell)) {
+    EACH(s, cell->numbers.count.states) {
+      const cellc_state* state = cell->states + s;
+      const int64_t size = entries(c, state->shape) * real_bytes(cell);
+      if (is_absent(c, state->rows))
+        move(area(c, state->carried), area(c, cell->rows[state->rows].area) + (uint64_t)((steps - 1) * size), size);
+    }
+  }
+}
+
+INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n) {
+  const cellc_state* state = c->cell->states + number;
+  const int64_t size = entries(c, state->shape) * real_bytes(c->cell);
+  const uint64_t to = given(c, state->final);
+  uint64_t last = area(c, state->carried);
+  if (!to) return;
+  if (is_narrow(c->cell))
+    last = n % 2 ? area(c, state->carried) : area(c, state->spare);
+  else if (!is_absent(c, state->rows))
+    last = row_at(c, state->rows, n - 1);
+  if (state->history >= 0) s = s * cellc_depth_of(&c->cell->outline, lengths(c), state->reaches) + state->lag - 1;
+  move(to + (uint64_t)(s * size), n == 0 ? section(c, CELLC_STARTS)[number] : last, size);
+}
+
+/* What the last steps read, the newest first; before the sequence's first step, what was given. From the oldest on, so
+ * that it may be written where it was read. */
+INLINE void write_final_history(const cellc_call* c, int number, int64_t s, int64_t n) {
+  const cellc_history* history = c->cell->histories + number;
+  const int64_t size = entries(c, history->shape) * storage_bytes(c->cell);
+  const int64_t depth = cellc_depth_of(&c->cell->outline, lengths(c), c->cell->areas[history->area].reaches);
+  const uint64_t before = section(c, CELLC_HISTORIES)[number], to = given(c, history->final);
+  if (!to) return;
+  for (int64_t j = depth - 1; j >= 0; --j)
+    move(to + (uint64_t)((s * depth + j) * size),
+         j >= n ? before + (uint64_t)((j - n) * size) : row_at(c, history->rows, n - 1 - j), size);
+}
+
+INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
+  const cellc_cpu_cell* cell = c->cell;
+  const int64_t* offsets = c->extent.offsets;
+  const int64_t begin = offsets ? offsets[s] : 0, n = offsets ? offsets[s + 1] - begin : c->extent.steps;
+  int in_blocks = 0;
+  int64_t t, now;
+  EACH(r, cell->numbers.count.rows) {
+    const int64_t apart = (int64_t)section(c, CELLC_APART)[r], stride = (int64_t)section(c, CELLC_STRIDES)[r];
+    /* From the last step on where time runs backwards: strides are those of the run. */
+    const int64_t first = offsets ? begin * (c->reverse ? -stride : stride) : s * apart;
+    section(c, CELLC_FIRST)[r] = section(c, CELLC_GIVEN)[r] + (uint64_t)(first - (c->reverse ? (n - 1) * stride : 0));
+    in_blocks |= is_absent(c, r);
+  }
+  EACH(u, cell->numbers.count.states) section(c, CELLC_STARTS)[u] = start_of(c, cell->states + u, s);
+  EACH(h, cell->numbers.count.histories) {
+    const cellc_history* history = cell->histories + h;
+    const uint64_t at = given(c, history->field);
+    const int64_t size = area_bytes(c, cell->areas + history->area);
+    section(c, CELLC_HISTORIES)[h] = at ? at + (uint64_t)(s * size) : area(c, history->area);
+  }
+  for (t = 0; t < n; t += now) {
+    now = least(in_blocks ? CELLC_BLOCK_STEPS : n, n - t);
+    run_block(c, t, now);
+  }
+  EACH(u, cell->numbers.count.states) write_final(c, u, s, n);
+  EACH(h, cell->numbers.count.histories) write_final_history(c, h, s, n);
+  if (status) status[s] = 0;
+}
+
+/* The cell's functions: its prefix takes the place of `cellc_cell` in their names -------------------------- */
+
+/* Of the cell's module. */
+extern const cellc_cpu_cell cellc_cell;
+
+INLINE int is_missing(const unsigned char* arrays, int f, int64_t rows) {
+  const cellc_field* field = cellc_cell.outline.fields + f;
+  /* No steps, no rows: their address is anything. */
+  return field->required && !cellc_word(arrays, field->word) && (rows > 0 || !cellc_is_rows(field));
+}
+
+static __attribute__((noinline)) int first_missing(const unsigned char* arrays, int64_t rows) {
+  int f = 0;
+  while (!is_missing(arrays, f, rows)) ++f;
+  return CELLC_MISSING_FIELD + f;
+}
+
+/* Both: where a size is asked for, nothing else is done. */
+static __attribute__((noinline)) int call_cell(const void* lengths, const unsigned char* arrays, void* workspace,
+                                               int64_t workspace_bytes, int32_t* status, int64_t* size_wanted) {
+  const cellc_cpu_cell* cell = &cellc_cell;
+  cellc_call c = {cell, arrays, VALUES, SLOTS, {0, 0, 0, 0, 0}, 0};
+  const int result = read_lengths(&c, lengths);
+  if (result) return result;
+  const int64_t size = lay_out(&c, workspace);
+  if (size >= CELLC_MOST_BYTES) return CELLC_TOO_LARGE;
+  if (size_wanted) {
+    *size_wanted = size;
+    return CELLC_DONE;
+  }
+  if (!arrays) return CELLC_NO_ARRAYS;
+  /* Which it is, is asked where one is missing. */
+  int missing = 0;
+  EACH(f, cell->outline.field_count) missing |= is_missing(arrays, f, c.extent.rows);
+  if (missing) return first_missing(arrays, c.extent.rows);
+  if (!workspace) return CELLC_NO_WORKSPACE;
+  if (workspace_bytes < size) return CELLC_SMALL_WORKSPACE;
+  section(&c, CELLC_ZERO)[0] = 0;
+  fill_in(&c);
+  find_rows(&c);
+  for (int64_t s = 0; s < c.extent.sequences; ++s) run_sequence(&c, s, status);
+  return CELLC_DONE;
+}
+
+int cellc_cell_workspace(const void* lengths, int64_t* bytes) {
+  return bytes ? call_cell(lengths, 0, 0, 0, 0, bytes) : CELLC_NO_BYTES;
+}
+
+int cellc_cell_forward(const void* lengths, const unsigned char* arrays, void* workspace, int64_t workspace_bytes,
+                       int32_t* status) {
+  return call_cell(lengths, arrays, workspace, workspace_bytes, status, 0);
+}
+
+const char* cellc_cell_message(int result) {
+  int w = 0;
+  while (w < cellc_cell.numbers.count.words - 1 && cellc_cell.words[w].result != result) ++w;
+  return cellc_cell.words[w].text;
+}
+
+const char* cellc_cell_about(void) { return cellc_cell.about; }

@@ -1,0 +1,128 @@
+/* A cell whose sequences run on a CPU by itself, as tables: compiler/codegen_llvm/emit_llvm_driver.cc writes them
+ * beside the cell's kernels, and cpu_call.c runs calls by them. Rows of tables are ints alone, so that they are printed
+ * and read as arrays of ints. */
+#ifndef CELLC_CPU_CELL
+#define CELLC_CPU_CELL
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels-templates/abi/cell_outline.h"
+
+/* Steps that run between two visits of the call where rows go to the workspace. Even: which of a pair of carried
+ * buffers holds the state is then the same at the start of every block. */
+enum { CELLC_BLOCK_STEPS = 32 };
+
+/* Numbers and addresses of a call, 8 bytes each, in sections; a kernel's slots are picked from them. */
+enum {
+  CELLC_LENGTHS,   /* by axis */
+  CELLC_AREAS,     /* by area: address; before that its offset */
+  CELLC_PARAMS,    /* by param: address */
+  CELLC_ROWS,      /* by rows: the row of the block's first step */
+  CELLC_STRIDES,   /* by rows: bytes from step to step in the order of the run */
+  CELLC_HISTORIES, /* by history: address, of the sequence */
+  CELLC_OLDS,      /* by state: address of the state before the block's first step */
+  CELLC_TIME,      /* one: steps of the sequence before the block */
+  CELLC_ZERO,      /* one */
+  /* What no kernel asks for. */
+  CELLC_ENTRIES, /* by shape */
+  CELLC_GIVEN,   /* by rows: the caller's array; 0: the area takes its place */
+  CELLC_APART,   /* by rows: bytes from sequence to sequence */
+  CELLC_FIRST,   /* by rows: the row of the sequence's first step in the order of the run */
+  CELLC_STARTS,  /* by state: address, of the sequence */
+  CELLC_SECTIONS
+};
+
+/* A part of the workspace: entries of a shape, of one step, of a block of steps or of a history. */
+typedef struct cellc_area {
+  int shape, bytes, of_block;
+  cellc_dims reaches; /* count 0: no history */
+} cellc_area;
+
+typedef struct cellc_param {
+  int field, area; /* area: of its default; -1: it has none */
+} cellc_param;
+
+/* Rows that kernels read or write. */
+typedef struct cellc_rows {
+  int field, area, shape, reads; /* field -1: a lagged copy; area -1: an input has no other place */
+} cellc_rows;
+
+typedef struct cellc_history {
+  int field, final, area, rows, shape; /* of an input: fields, its default, the input's own rows */
+} cellc_history;
+
+typedef struct cellc_state {
+  int shape, rows, carried, spare; /* areas; spare: of narrow storage */
+  int start, area;                 /* field, and the area of its default; of a lagged copy its parent's */
+  int is_computed;                 /* that default; else zeros */
+  int history, final;              /* fields; history -1: no lagged copy. final: of a copy among the parent's history */
+  int lag;
+  cellc_dims reaches; /* of the parent's history */
+} cellc_state;
+
+typedef struct cellc_kernel {
+  int first_slot, slots; /* of cellc_cpu_cell::slots: places among the values */
+  int split;             /* axis, all of which it is to do; -1: none */
+} cellc_kernel;
+
+/* Defaults that the cell computes: in f64, whatever its arithmetic. */
+typedef struct cellc_fill {
+  int first_wide, wide_count;   /* of `wide`: params that they are computed from */
+  int first_round, round_count; /* of `round`: what becomes of results */
+  int first_kernel, kernels;
+} cellc_fill;
+typedef struct cellc_wide {
+  int param, area, shape;
+} cellc_wide;
+typedef struct cellc_round {
+  int from, to, shape; /* areas */
+} cellc_round;
+
+typedef void (*cellc_code)(const uint64_t* slots, int64_t steps, int64_t begin, int64_t end);
+
+typedef struct cellc_words {
+  int result;
+  const char* text;
+} cellc_words;
+
+/* TABLE(type of a row, name) */
+#define CELLC_CPU_TABLES(TABLE)                                         \
+  TABLE(int, places) /* by section: where it begins among the values */ \
+  TABLE(cellc_dims, shapes)                                             \
+  TABLE(cellc_area, areas)                                              \
+  TABLE(cellc_param, params)                                            \
+  TABLE(cellc_rows, rows)                                               \
+  TABLE(cellc_history, histories)                                       \
+  TABLE(cellc_state, states)                                            \
+  TABLE(cellc_kernel, kernels) /* the steps', then others */            \
+  TABLE(int, slots)                                                     \
+  TABLE(cellc_wide, wide)                                               \
+  TABLE(cellc_round, round)
+
+typedef struct cellc_numbers {
+#define CELLC_COUNT(Row, name) int name;
+  struct {
+    CELLC_CPU_TABLES(CELLC_COUNT)
+    int words;
+  } count;
+#undef CELLC_COUNT
+  int most_slots;                /* of a kernel */
+  int step_kernels, once_kernel; /* once_kernel: values of params; -1: none */
+  int storage;                   /* CELLC_F32, … */
+  cellc_fill defaults, starts;
+} cellc_numbers;
+
+typedef struct cellc_cpu_cell {
+  cellc_outline outline;
+#define CELLC_TABLE(Row, name) const Row* name;
+  CELLC_CPU_TABLES(CELLC_TABLE)
+#undef CELLC_TABLE
+  const cellc_code* codes;  /* by kernel */
+  const cellc_words* words; /* the last: of no such result */
+  const char* about;
+  cellc_numbers numbers;
+} cellc_cpu_cell;
+
+#endif

@@ -1,0 +1,88 @@
+#include "runtime/build/link_call.h"
+
+#include <llvm/Bitcode/BitcodeReader.h>
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/Module.h>
+#include <llvm/Linker/Linker.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Target/TargetMachine.h>
+
+#include "runtime/build/call_bitcode.h"
+#include "runtime/data/errors.h"
+
+namespace cellc {
+
+namespace {
+
+// Loops over tables lie two deep (kernels, and their slots), and how long the inner one is, is known after the outer
+// one is unrolled.
+constexpr int kRounds = 2;
+constexpr const char* kUnroll = "simplifycfg,loop(loop-unroll-full),early-cse";
+constexpr const char* kTidy = "sroa,early-cse<memssa>,jump-threading";
+constexpr const char* kMark = "cellc-call";
+
+}  // namespace
+
+void link_call(llvm::Module& module) {
+  llvm::NamedMDNode* prefix = module.getNamedMetadata("cellc.prefix");
+  if (!prefix) return;
+  const std::string name = llvm::cast<llvm::MDString>(prefix->getOperand(0)->getOperand(0))->getString().str();
+  auto code = llvm::parseBitcodeFile(llvm::MemoryBufferRef(call_bitcode(), "cpu_call"), module.getContext());
+  if (!code) throw DeviceError("LLVM rejects the code of calls: " + llvm::toString(code.takeError()));
+  // What the compiler of that code noted about its own target.
+  if (llvm::NamedMDNode* flags = (*code)->getModuleFlagsMetadata()) flags->eraseFromParent();
+  (*code)->setTargetTriple(module.getTargetTriple());
+  (*code)->setDataLayout(module.getDataLayout());
+  for (llvm::Function& function : **code) {
+    if (function.isDeclaration()) continue;
+    function.setAttributes({});
+    if (function.getName() == "call_cell") function.addFnAttr(kMark);
+    llvm::StringRef rest = function.getName();
+    if (rest.consume_front("cellc_cell")) function.setName(name + rest);
+  }
+  if (llvm::Linker::linkModules(module, std::move(*code))) throw DeviceError("LLVM cannot link the code of calls");
+  module.getGlobalVariable("cellc_cell")->setLinkage(llvm::GlobalValue::PrivateLinkage);
+}
+
+void specialise_call(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::Function* call = nullptr;
+  for (llvm::Function& function : module)
+    if (function.hasFnAttribute(kMark)) call = &function;
+  if (!call) return;
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  const auto run = [&](const char* text) {
+    llvm::FunctionPassManager passes;
+    if (llvm::Error error = builder.parsePassPipeline(passes, text))
+      throw DeviceError("LLVM's pass pipeline: " + llvm::toString(std::move(error)));
+    passes.run(*call, functions);
+  };
+  run("early-cse");
+  // Arrays whose lengths are constants now.
+  for (llvm::Instruction& instruction : llvm::make_early_inc_range(call->getEntryBlock())) {
+    auto* array = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
+    auto* length = array ? llvm::dyn_cast<llvm::ConstantInt>(array->getArraySize()) : nullptr;
+    if (!length || !array->isArrayAllocation()) continue;
+    auto* type = llvm::ArrayType::get(array->getAllocatedType(), length->getZExtValue());
+    array->replaceAllUsesWith(
+        new llvm::AllocaInst(type, array->getAddressSpace(), nullptr, array->getAlign(), "", array->getIterator()));
+    array->eraseFromParent();
+  }
+  for (int round = 0; round < kRounds; ++round) run(kUnroll);
+  run(kTidy);
+}
+
+const std::string& call_identity() {
+  static const std::string identity = std::to_string(kRounds) + kUnroll + kTidy + std::string(call_bitcode());
+  return identity;
+}
+
+}  // namespace cellc
