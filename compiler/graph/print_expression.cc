@@ -16,8 +16,6 @@ struct TooLong {};
 constexpr int kMaxDepth = 1000;
 constexpr int kMostInPower = 1000;  // what the language takes after ^; pow takes more
 
-bool is_comparison(Op op) { return op >= Op::Lt && op <= Op::Ne; }
-
 bool is_greek(const std::string& s) {
   static const char* const names[] = {"alpha", "beta",  "gamma",  "delta", "epsilon", "zeta", "eta", "theta",
                                       "iota",  "kappa", "lambda", "mu",    "nu",      "xi",   "pi",  "rho",
