@@ -17,12 +17,12 @@ namespace cellc {
 
 namespace {
 
-void read_arrays(const std::string& option, const std::vector<std::string>& given,
+void read_arrays(const std::string& option, const std::vector<std::string>& given, Int16 int16,
                  std::map<std::string, GivenArray>& arrays) {
   for (const std::string& text : given) {
     const auto [name, path] = split_assignment(option, text);
     if (arrays.count(name)) throw UsageError(fmt::format("{} {} is given twice", option, name));
-    arrays[name] = {path, read_npy(path)};
+    arrays[name] = {path, read_npy(path, int16)};
   }
 }
 
@@ -61,9 +61,10 @@ BindRequest read_request(const DataOptions& options) {
   request.random_seed = options.random;
   request.reverse = options.reverse;
   request.threads = options.threads;
-  read_arrays("--input", options.inputs, request.inputs);
-  read_arrays("--param", param_files, request.params);
-  read_arrays("--state", options.states, request.states);
+  const Int16 int16 = request.dtype == Dtype::BF16 ? Int16::RawBits : Int16::Integers;
+  read_arrays("--input", options.inputs, int16, request.inputs);
+  read_arrays("--param", param_files, int16, request.params);
+  read_arrays("--state", options.states, int16, request.states);
   if (!options.offsets.empty()) request.offsets = GivenArray{options.offsets, read_npy(options.offsets)};
   return request;
 }

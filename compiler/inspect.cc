@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 
+#include "compiler/break_latex.h"
 #include "compiler/graph/graph_walk.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
@@ -23,6 +24,7 @@ using Json = nlohmann::ordered_json;
 // A text longer than this is given with shared subexpressions named instead of spelled out.
 constexpr std::size_t kMaxSpelledOut = 1500;  // printed nodes
 constexpr std::size_t kMaxPrinted = 100'000;  // even with names
+constexpr const char* kTooLong = "\\text{(longer than can be printed)}";
 
 struct Shared {
   std::string name;
@@ -32,9 +34,9 @@ struct Shared {
 // What the Jacobian reads more than once and is more than a leaf or a cheap factor gets a name of
 // its own, so that the printed formulas grow with the graph and not with its paths.
 std::vector<Shared> shared_values(const CellGraph& cell, const Jacobian& jacobian, ExpressionPrinter& printer,
-                                  const std::set<NodeId>& named) {
+                                  const std::set<NodeId>& named, const std::vector<NodeId>& others = {}) {
   const Graph& g = cell.graph;
-  std::vector<NodeId> roots;
+  std::vector<NodeId> roots = others;
   for (const JacobianBlock& b : jacobian.blocks)
     for (const JacobianTerm& t : b.terms) roots.push_back(t.coefficient);
   std::map<NodeId, int> uses, weight;
@@ -123,6 +125,31 @@ std::string declared(const CellGraph& cell, const Symbol& s) {
   std::string axes;
   for (AxisId a : s.axes) axes += (axes.empty() ? "" : ",") + cell.graph.axis(a).name;
   return s.name + (axes.empty() ? "" : "[" + axes + "]");
+}
+
+// Header axes as the header has them: "n=256" where it fixes the length.
+std::vector<std::string> header_text(const CellGraph& cell) {
+  std::vector<std::string> texts;
+  for (AxisId a : cell.header) {
+    const Axis& axis = cell.graph.axis(a);
+    texts.push_back(axis.fixed ? fmt::format("{}={}", axis.name, *axis.fixed) : axis.name);
+  }
+  return texts;
+}
+
+/// The start of a state or the default of a param, as the cell language writes it; "": none is given.
+std::string initial_text(const CellGraph& cell, const Symbol& s) {
+  if (s.initial == kNoNode) return "";
+  ExpressionPrinter printer(cell, Notation::Language, false);
+  const std::string text = printer.print_within(s.initial, kMaxSpelledOut);
+  return text.empty() ? "…" : text;
+}
+
+/// What a declaration says beside the axes: " = 0.5 in (-1, 1)".
+std::string start_and_range(const CellGraph& cell, const Symbol& s) {
+  const std::string initial = initial_text(cell, s);
+  return (initial.empty() ? "" : " = " + initial) +
+         (s.range ? fmt::format(" in ({}, {})", s.range->low, s.range->high) : "");
 }
 
 // " (w - 1 steps of history)", where a run takes and writes NAME.lag.
@@ -228,6 +255,9 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   Json j;
   j["cell"] = cell.name;
   j["axes"] = axis_names(cell, cell.header);
+  j["lengths"] = Json::object();
+  for (AxisId a : cell.header)
+    if (const Axis& axis = cell.graph.axis(a); axis.fixed) j["lengths"][axis.name] = *axis.fixed;
   Json declarations = Json::array();
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
@@ -240,6 +270,10 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
                                                   : "param"},
              {"axes", axis_names(cell, s.axes)},
              {"lag", number_or_text(history_length(cell, s))}};
+      if (kind != SymbolKind::Input) {
+        const std::string initial = initial_text(cell, s);
+        d[kind == SymbolKind::State ? "start" : "default"] = initial.empty() ? Json(nullptr) : Json(initial);
+      }
       if (s.range) d["range"] = {s.range->low, s.range->high};
       declarations.push_back(std::move(d));
     }
@@ -303,14 +337,18 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
                              {"latex", block_text(cell, b, latex, kMaxPrinted)},
                              {"axes", axes}});
   }
-  // Names that long texts refer to, in order; each is a line to write before them.
-  j["definitions"] = Json::array();
-  if (used_shared)
+  // Names that long texts and all of LaTeX refer to, in order; each is a line to write before them.
+  const auto define = [&](ExpressionPrinter& printer, const char* list, const char* as) {
+    j[list] = Json::array();
     for (const Shared& s : shared) {
-      named.forget(s.node);
-      j["definitions"].push_back({{"name", s.name}, {"text", named.print_within(s.node, kMaxPrinted)}});
-      named.add_name(s.node, s.name, cell.graph[s.node].axes, false);
+      printer.forget(s.node);
+      j[list].push_back({{"name", s.name}, {as, printer.print_within(s.node, kMaxPrinted)}});
+      printer.add_name(s.node, s.name, cell.graph[s.node].axes, false);
     }
+  };
+  j["definitions"] = Json::array();
+  if (used_shared) define(named, "definitions", "text");
+  define(latex, "latex_definitions", "latex");
   j["why"] = Json::array();
   for (const Reason& r : structure.why) {
     const Position p = source.position(r.span.offset);
@@ -327,11 +365,12 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   const std::set<NodeId> known = register_names(cell, printer);
   const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known);
   std::string text =
-      "cell " + cell.name + (cell.header.empty() ? "" : "[" + join(axis_names(cell, cell.header), ", ") + "]") + "\n";
+      "cell " + cell.name + (cell.header.empty() ? "" : "[" + join(header_text(cell), ", ") + "]") + "\n";
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols)
-      if (s.kind == kind && s.lag_of < 0) names.push_back(declared(cell, s) + history_text(cell, s));
+      if (s.kind == kind && s.lag_of < 0)
+        names.push_back(declared(cell, s) + start_and_range(cell, s) + history_text(cell, s));
     if (!names.empty())
       text += fmt::format("  {:<7} {}\n",
                           kind == SymbolKind::State   ? "states"
@@ -401,11 +440,17 @@ std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Struc
   ExpressionPrinter printer(cell, Notation::Latex, true);
   name_columns(jacobian, printer);
   const std::set<NodeId> known = register_names(cell, printer);
-  const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known);
-  std::string text = "\\documentclass{article}\n\\usepackage{amsmath}\n\\allowdisplaybreaks\n\\begin{document}\n";
-  auto equation = [](const std::string& left, const std::string& right) {
-    return "\\[ " + left + " = " + right + " \\]\n";
+  std::vector<NodeId> step;  // what the values with names are made of
+  const auto made_of = [&](NodeId node) {
+    const std::vector<NodeId>& args = cell.graph[node].args;
+    step.insert(step.end(), args.begin(), args.end());
   };
+  for (const NamedValue& n : cell.named) made_of(n.node);
+  for (const StateUpdate& u : cell.updates) made_of(u.value);
+  const std::vector<Shared> shared = shared_values(cell, jacobian, printer, known, step);
+  std::string text =
+      "\\documentclass{article}\n\\usepackage{amsmath}\n\\usepackage[margin=2cm]{geometry}\n\\allowdisplaybreaks\n"
+      "\\begin{document}\n";
   std::string title;
   for (char c : cell.name) title += c == '_' ? std::string("\\_") : std::string(1, c);
   text += "\\section*{" + title + "}\n\\subsection*{Step}\n";
@@ -416,17 +461,31 @@ std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Struc
     printer.add_name(node, name, index, true);
     std::string base = name;
     if (!base.empty() && base.back() == '\'') base.pop_back();
-    text += equation(latex_name(base) + "^{(t)}", right);
+    text += latex_equation(latex_name(base) + "^{(t)}", right.empty() ? kTooLong : right);
   };
   std::set<NodeId> told;
+  // Shared parts that a value reads stand before it.
+  auto define_parts = [&](const std::vector<NodeId>& roots) {
+    const std::vector<NodeId> read =
+        walk_down(cell.graph, roots, [&](NodeId id) { return known.count(id) ? Visit::Stop : Visit::Descend; });
+    for (const Shared& s : shared)
+      if (std::binary_search(read.begin(), read.end(), s.node) && told.insert(s.node).second)
+        define(s.node, s.name, cell.graph[s.node].axes);
+  };
   for (const NamedValue& n : cell.named)
-    if (!cell.graph[n.node].args.empty() && told.insert(n.node).second) define(n.node, n.name, n.index);
+    if (!cell.graph[n.node].args.empty() && told.insert(n.node).second) {
+      define_parts(cell.graph[n.node].args);
+      define(n.node, n.name, n.index);
+    }
   for (const StateUpdate& u : cell.updates) {
     const Symbol& s = cell.symbols[u.symbol];
-    if (s.lag_of < 0 && told.insert(u.value).second) define(u.value, s.name + "'", s.index);
+    if (s.lag_of >= 0 || !told.insert(u.value).second) continue;
+    define_parts(cell.graph[u.value].args);
+    define(u.value, s.name + "'", s.index);
   }
   text += "\\subsection*{Jacobian}\n";
-  for (const Shared& s : shared) define(s.node, s.name, cell.graph[s.node].axes);
+  for (const Shared& s : shared)
+    if (told.insert(s.node).second) define(s.node, s.name, cell.graph[s.node].axes);
   for (const JacobianBlock& b : jacobian.blocks) {
     const Symbol &row = cell.symbol_of(cell.updates[b.row]), &column = cell.symbol_of(cell.updates[b.column]);
     auto side = [&](const Symbol& s, const std::vector<AxisId>& index, bool next) {
@@ -440,10 +499,10 @@ std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Struc
     };
     const bool straight = is_straight(cell, b);
     std::string right = block_text(cell, b, printer, kMaxPrinted);
-    if (right.empty()) right = "\\text{(longer than can be printed)}";
-    text += equation("\\frac{\\partial " + side(row, row.index, true) + "}{\\partial " +
-                         side(column, straight ? column.index : b.column_axes, false) + "}",
-                     right);
+    if (right.empty()) right = kTooLong;
+    text += latex_equation("\\frac{\\partial " + side(row, row.index, true) + "}{\\partial " +
+                               side(column, straight ? column.index : b.column_axes, false) + "}",
+                           right);
   }
   if (structure.widest >= 0) {
     const Stage& w = structure.stages[structure.widest];

@@ -27,6 +27,8 @@ const char* to_string(StructureClass c) {
       return "diagonal";
     case StructureClass::BlockDiagonal:
       return "block-diagonal";
+    case StructureClass::LowRank:
+      return "low-rank";
     case StructureClass::IdentityPlusLowRank:
       return "identity-plus-low-rank";
     case StructureClass::DiagonalPlusLowRank:
@@ -320,7 +322,14 @@ class Analyser {
     const std::string who = names(view.states);
     if (view.states.size() > 1)
       why_.push_back({span, who + " form one stage: each needs the others' values of the step before"});
-    if (r.block.number) {
+    // States of axes whose lengths are fixed mix along them as any do; only scalars that couple are no low rank.
+    LowRank low;
+    if (!r.coupled_axes.empty()) low = classify_low_rank(view);
+    if (low.applies && reaches(low.rank, r.block)) {
+      low.applies = false;
+      low.why_not = {span, "outer products of rank " + low.rank.text + " couple " + who + ", which saves nothing"};
+    }
+    if (r.block.number && !low.applies) {
       r.kind = *r.block.number == 1 ? StructureClass::Diagonal : StructureClass::BlockDiagonal;
       const std::string along = r.channel_axes.empty() ? "" : " along " + axis_list(r.channel_axes);
       why_.push_back({span, r.kind == StructureClass::Diagonal
@@ -328,9 +337,10 @@ class Analyser {
                                 : "blocks of " + r.block.text + ": " + who + " couple, and nothing moves" + along});
       return;
     }
-    LowRank low = classify_low_rank(view);
     if (low.applies) {
-      r.kind = low.uniform ? StructureClass::IdentityPlusLowRank : StructureClass::DiagonalPlusLowRank;
+      r.kind = !low.diagonal ? StructureClass::LowRank
+               : low.uniform ? StructureClass::IdentityPlusLowRank
+                             : StructureClass::DiagonalPlusLowRank;
       r.rank = low.rank;
       r.low_rank = std::move(low.form);
       if (structural_) {
@@ -346,6 +356,17 @@ class Analyser {
       why_.push_back(low.why_not);
     }
     blame_mixing(view, to_string(r.kind), number);
+  }
+
+  /// Is the rank that of any matrix, whatever the lengths? Where both are numbers, it must also save work: a product
+  /// with r columns and r rows of N takes 2·r·N steps, one with all entries N².
+  static bool reaches(const SizeExpression& rank, const SizeExpression& block) {
+    if (rank.number && block.number) return 2 * *rank.number >= *block.number;
+    return std::all_of(block.terms.begin(), block.terms.end(), [&](const SizeExpression::Term& needed) {
+      return std::any_of(rank.terms.begin(), rank.terms.end(), [&](const SizeExpression::Term& term) {
+        return term.axes == needed.axes && term.factor >= needed.factor;
+      });
+    });
   }
 
   // Contractions and reductions in the source whose body reads the stage's states on a bound axis.

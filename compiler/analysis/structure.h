@@ -11,7 +11,7 @@
 
 namespace cellc {
 
-enum class StructureClass { Diagonal, BlockDiagonal, IdentityPlusLowRank, DiagonalPlusLowRank, Dense };
+enum class StructureClass { Diagonal, BlockDiagonal, LowRank, IdentityPlusLowRank, DiagonalPlusLowRank, Dense };
 enum class Scannable { No, Affine, Clip, Moebius };
 
 const char* to_string(StructureClass c);
@@ -43,7 +43,7 @@ struct Stage {
   bool rotation = false;             ///< a 2x2 block that is a scaled rotation
   std::optional<double> norm_bound;  ///< interval bound on the block's infinity norm under stated ranges
   // Normal forms, where the stage has one.
-  std::optional<LowRankForm> low_rank;  ///< of identity or diagonal plus low rank
+  std::optional<LowRankForm> low_rank;  ///< of low rank, with a diagonal or without
   std::optional<ClipMap> clip;          ///< of Scannable::Clip
   std::optional<MoebiusMap> moebius;    ///< of Scannable::Moebius
   std::vector<NodeId> hoisted;          ///< maximal values that need only inputs, params and earlier stages

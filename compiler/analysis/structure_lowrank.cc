@@ -1,6 +1,6 @@
-// Identity or diagonal plus low rank.
+// Low rank, identity plus low rank, diagonal plus low rank.
 //
-// A stage that mixes along an axis of symbolic length usually costs a dense N×N product per step.
+// A stage that mixes along an axis usually costs a dense N×N product per step.
 // It need not where every mixing term of the Jacobian is an outer product of a vector over rows
 // with a vector over columns: then J = D + Σ u_i v_iᵀ, and products of such matrices stay that way.
 //
@@ -13,8 +13,9 @@
 //
 // What it saves: a step is O(N·rank) instead of O(N²), and chunks of steps become matrix products
 // (WY form, arXiv 2406.06484). The rank reported is the smaller number of *distinct* left or right
-// factors, since terms that share a factor add up: DeltaProduct's four terms have rank two. A
-// factor Σ_r L[row,r]·R[col,r] through another axis counts with the length of that axis.
+// factors (a rank that reaches N says nothing: then it is dense), since terms that share a factor add up:
+// DeltaProduct's four terms have rank two. A factor Σ_r L[row,r]·R[col,r] through another axis counts with the length
+// of that axis.
 #include <algorithm>
 #include <map>
 
@@ -139,7 +140,7 @@ LowRank classify_low_rank(const StageView& stage) {
   Graph& g = stage.cell.graph;
   std::set<std::pair<int, NodeId>> left_seen, right_seen;
   Weights left_rank, right_rank;
-  bool uniform = true, diagonal = false;
+  bool uniform = true;
   std::vector<const JacobianBlock*> blocks;
   for (const int u : stage.states)
     for (const JacobianBlock& block : stage.jacobian.row(u))
@@ -162,7 +163,7 @@ LowRank classify_low_rank(const StageView& stage) {
         straight &= axis == column.index[place];
       }
       if (tied == columns.size() && straight && rows.size() == columns.size()) {
-        diagonal = true;
+        result.diagonal = true;
         for (AxisId a : rows) uniform &= !g.has_axis(term.coefficient, a);
         if (block.row != block.column) uniform = false;
         result.form.diagonal.push_back({block.row, block.column, term.coefficient});
@@ -192,7 +193,7 @@ LowRank classify_low_rank(const StageView& stage) {
   };
   const Weights& smaller = total(left_rank) < total(right_rank) ? left_rank : right_rank;
   result.applies = true;
-  result.uniform = diagonal && uniform;
+  result.uniform = result.diagonal && uniform;
   result.rank = rank_of(g, smaller);
   return result;
 }

@@ -31,7 +31,8 @@ std::vector<std::vector<int>> stages_of(const CellGraph& cell);
 // structure_lowrank.cc
 struct LowRank {
   bool applies = false;
-  bool uniform = false;  ///< the diagonal is constant along the mixed axes
+  bool diagonal = false;  ///< there is more than outer products
+  bool uniform = false;   ///< the diagonal is constant along the mixed axes
   SizeExpression rank;
   LowRankForm form;
   Reason why_not;

@@ -10,6 +10,13 @@
 //   Möbius:   s' = (a·s + b)/(c·s + d), carried by its 2×2 matrix.
 //             has it:   the scalar Riccati equation of a Kalman filter; lacks it: s/(1 + s²)
 //
+// Which of several such maps a step is may be chosen by a condition that is free of the state, as resets and masks are:
+//             has it:   where(reset, 0, max(s, u)), where(seen, s*r/(s + r), s); m*s + (1 - m)*max(s, u) with m = u >
+//             0,
+//                       which is a choice since a comparison is 1 or 0
+//             lacks it: where(s > 0, …), whose condition reads the state
+// Then the numbers that carry the map are chosen.
+//
 // The coefficients must be free of the stage's own state. What it saves: IndRNN costs one scan
 // instead of 3–10 Newton iterations of one scan each, and the answer is exact.
 //
@@ -17,15 +24,91 @@
 // it, whose values are others (what crosses lanes has become an input), transition_cell has it read off the lane's own
 // update by the same function.
 #include <limits>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "compiler/analysis/structure_rules.h"
+#include "compiler/graph/rewriter.h"
 
 namespace cellc {
 
 namespace {
 
-/// A map of the state as steps, the last one first: what is above or below a bound, and what is an affine map of what
-/// the steps behind it give.
+/// A step may be split into what it is where a condition holds and what it is elsewhere.
+struct Split {
+  NodeId condition, holds, fails;
+};
+
+/// Finds conditions that are free of the state, and what a value is on either side of them.
+class Splitter {
+ public:
+  Splitter(Graph& g, Simplifier& s, const std::set<int>& own) : g_(g), s_(s), own_(own) {}
+
+  /// nullopt: there is no condition, or too many.
+  std::optional<Split> operator()(NodeId node) {
+    if (left_ == 0) return std::nullopt;
+    const NodeId condition = condition_in(node);
+    if (condition == kNoNode) return std::nullopt;
+    --left_;
+    const NodeId holds = s_.simplify(under(node, condition, true)), fails = s_.simplify(under(node, condition, false));
+    if (holds == node || fails == node) return std::nullopt;
+    return Split{condition, holds, fails};
+  }
+
+ private:
+  static constexpr int kMostSplits = 16;
+  static constexpr std::size_t kMostNodes = 1000;
+
+  /// Entry by entry only: below a sum a condition is another one for each of the entries.
+  NodeId condition_in(NodeId root) {
+    const std::vector<NodeId> below =
+        walk_down(g_, {root}, [&](NodeId id) { return is_elementwise(g_[id].op) ? Visit::Descend : Visit::Stop; });
+    if (below.size() > kMostNodes) return kNoNode;
+    NodeId found = kNoNode;
+    std::unordered_map<NodeId, bool> moves, chooses, takes_long;
+    for (NodeId id : below) {
+      const Node& n = g_[id];
+      const bool whole = !is_elementwise(n.op);  // met without its operands
+      bool chosen = is_comparison(n.op) || n.op == Op::Where, moved = whole && depends_on(g_, id, own_);
+      bool slow = is_long(n.op);
+      if (!whole)
+        for (NodeId a : n.args) chosen |= chooses[a], moved |= moves[a], slow |= takes_long[a];
+      chooses[id] = chosen, moves[id] = moved, takes_long[id] = slow;
+      // Made before the stage as one value (is_shared in stage_cells.cc): its lanes could not look into it.
+      if (!moved && chosen && slow) return kNoNode;
+      if (found != kNoNode) continue;
+      if (n.op == Op::Where && moved && !moves[n.args[0]] && g_[n.args[0]].op != Op::Constant) found = n.args[0];
+      if (is_comparison(n.op) && !moved) found = id;
+    }
+    return found;
+  }
+
+  NodeId under(NodeId root, NodeId condition, bool holds) {
+    const bool number = !holds || is_comparison(g_[condition].op);
+    const auto stays = [this](NodeId id) { return !is_elementwise(g_[id].op); };
+    RewriteRules rules;
+    rules.ends = [&](NodeId id) { return id == condition || stays(id); };
+    rules.replace = [&](NodeId id, const Node&) {
+      if (id == condition) return number ? g_.constant(holds ? 1 : 0) : id;
+      return stays(id) ? id : kNoNode;
+    };
+    rules.by_kind[Op::Where] = [&](const Node& n, const std::vector<NodeId>& args) {
+      return n.args[0] == condition ? args[holds ? 1 : 2] : g_.op(Op::Where, args, n.span);
+    };
+    return Rewriter(g_, g_, std::move(rules))(root);
+  }
+
+  Graph& g_;
+  Simplifier& s_;
+  const std::set<int>& own_;
+  int left_ = kMostSplits;
+};
+
+NodeId chosen(Graph& g, NodeId condition, NodeId holds, NodeId fails) {
+  return holds == fails ? holds : g.op(Op::Where, {condition, holds, fails});
+}
+
+/// What is above or below a bound, or is an affine map.
 struct ClipStep {
   enum class Kind { Affine, Floor, Ceiling };
   Kind kind = Kind::Affine;
@@ -34,31 +117,68 @@ struct ClipStep {
   NodeId inner = kNoNode;
 };
 
-struct ClipSteps {
-  std::vector<ClipStep> steps;
-  NodeId constant = kNoNode;  ///< all of the map, where it does not depend on the state
+/// A value that is a clip of an affine map of the state, by what it is made of.
+struct ClipPart {
+  enum class Kind { Start, Free, Steps, Choice };
+  NodeId value = kNoNode;
+  Kind kind = Kind::Steps;
+  std::vector<ClipStep> steps = {};  ///< Steps: of `inner`, the last one first
+  NodeId inner = kNoNode;            ///< Choice: where the condition holds
+  NodeId condition = kNoNode, otherwise = kNoNode;
 };
 
 class ClipRecogniser {
  public:
-  ClipRecogniser(const Graph& g, Simplifier& s, std::set<int> own) : g_(g), s_(s), own_(std::move(own)) {}
+  ClipRecogniser(Graph& g, Simplifier& s, std::set<int> own) : g_(g), s_(s), own_(std::move(own)), split_(g, s, own_) {}
 
-  std::optional<ClipSteps> steps(NodeId node) {
-    if (free(node)) return ClipSteps{{}, node};  // read in vain (a choice between equals): the start is forgotten
-    ClipSteps result;
-    while (g_[node].op != Op::Read) {
-      std::optional<NodeId> next = step(node, result.steps);
-      if (!next) return std::nullopt;
-      node = *next;
-    }
-    return result;
+  /// Parts before what is made of them, `node` last. Empty: it is no clip.
+  std::vector<ClipPart> parts(NodeId node) {
+    std::vector<ClipPart> order;
+    std::unordered_map<NodeId, ClipPart> known;
+    std::unordered_set<NodeId> done;
+    bool refused = false;
+    const auto needs = [&](NodeId id, std::vector<NodeId>& list) {
+      if (refused) return;
+      if (!known.contains(id)) {
+        std::optional<ClipPart> part = part_of(id);
+        if (!part) {
+          refused = true;
+          return;
+        }
+        known.emplace(id, std::move(*part));
+      }
+      const ClipPart& part = known.at(id);
+      if (part.inner != kNoNode) list.push_back(part.inner);
+      if (part.otherwise != kNoNode) list.push_back(part.otherwise);
+    };
+    postorder(
+        node, needs, [&](NodeId id) { return done.contains(id); },
+        [&](NodeId id) {
+          done.insert(id);
+          if (!refused) order.push_back(std::move(known.at(id)));
+        });
+    return refused ? std::vector<ClipPart>{} : order;
   }
 
+ private:
   bool free(NodeId node) const { return !depends_on(g_, node, own_); }
 
- private:
-  /// What the step at `node` is made on; nullopt: it is none.
-  std::optional<NodeId> step(NodeId node, std::vector<ClipStep>& steps) {
+  std::optional<ClipPart> part_of(NodeId node) {
+    // Free of the state, though perhaps read in vain (a choice between equals): the start is forgotten.
+    if (free(node)) return ClipPart{node, ClipPart::Kind::Free};
+    if (g_[node].op == Op::Read) return ClipPart{node, ClipPart::Kind::Start};
+    if (const Node& n = g_[node]; n.op == Op::Where && free(n.args[0]))
+      return ClipPart{node, ClipPart::Kind::Choice, {}, n.args[1], n.args[0], n.args[2]};
+    ClipPart part{node};
+    part.inner = step(node, part.steps);
+    if (part.inner != kNoNode) return part;
+    const std::optional<Split> split = split_(node);
+    if (!split) return std::nullopt;
+    return ClipPart{node, ClipPart::Kind::Choice, {}, split->holds, split->condition, split->fails};
+  }
+
+  /// What the step at `node` is made on; kNoNode: it is none.
+  NodeId step(NodeId node, std::vector<ClipStep>& steps) {
     const Node n = g_[node];
     switch (n.op) {
       case Op::Relu:
@@ -68,12 +188,12 @@ class ClipRecogniser {
       case Op::Min: {
         // Both sides moving with the state would move the kink: no clip of one affine map.
         const bool first = free(n.args[0]), second = free(n.args[1]);
-        if (first == second) return std::nullopt;
+        if (first == second) return kNoNode;
         steps.push_back({n.op == Op::Max ? ClipStep::Kind::Floor : ClipStep::Kind::Ceiling, n.args[first ? 0 : 1]});
         return n.args[first ? 1 : 0];
       }
       case Op::Clip:
-        if (!free(n.args[1]) || !free(n.args[2]) || free(n.args[0])) return std::nullopt;
+        if (!free(n.args[1]) || !free(n.args[2]) || free(n.args[0])) return kNoNode;
         steps.push_back({ClipStep::Kind::Ceiling, n.args[2]});
         steps.push_back({ClipStep::Kind::Floor, n.args[1]});
         return n.args[0];
@@ -86,45 +206,68 @@ class ClipRecogniser {
     for (const auto& [monomial, coefficient] : affine.form)
       for (const auto& [atom, power] : monomial) {
         if (free(atom)) continue;
-        if (power != 1 || (affine.inner != kNoNode && affine.inner != atom) || atom == node) return std::nullopt;
+        if (power != 1 || (affine.inner != kNoNode && affine.inner != atom) || atom == node) return kNoNode;
         affine.inner = atom;
       }
     // One atom, and never twice in a monomial (that would be a power).
-    if (affine.inner == kNoNode) return std::nullopt;
+    if (affine.inner == kNoNode) return kNoNode;
     const NodeId inner = affine.inner;
     steps.push_back(std::move(affine));
     return inner;
   }
 
-  const Graph& g_;
+  Graph& g_;
   Simplifier& s_;
-  std::set<int> own_;
+  const std::set<int> own_;
+  Splitter split_;
 };
 
-/// Steps after a map, as nodes.
+/// Parts put together, as nodes.
 class ClipComposer {
  public:
   explicit ClipComposer(Graph& g) : g_(g) {}
 
-  ClipMap compose(const ClipSteps& map, const ClipMap& start) {
-    if (map.constant != kNoNode) return {g_.constant(0), map.constant, g_.constant(-kInfinite), g_.constant(kInfinite)};
-    std::vector<Parts> parts;
-    for (const ClipStep& step : map.steps) parts.push_back(parts_of(step));
-    ClipMap x = start;
-    for (std::size_t i = map.steps.size(); i-- > 0;) x = after(map.steps[i].kind, parts[i], x);
-    return x;
+  ClipMap compose(const std::vector<ClipPart>& parts, const ClipMap& start) {
+    std::vector<std::vector<Operands>> operands(parts.size());
+    for (std::size_t i = parts.size(); i-- > 0;)
+      for (const ClipStep& step : parts[i].steps) operands[i].push_back(operands_of(step));
+    std::unordered_map<NodeId, ClipMap> made;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const ClipPart& part = parts[i];
+      switch (part.kind) {
+        case ClipPart::Kind::Start:
+          made[part.value] = start;
+          break;
+        case ClipPart::Kind::Free:
+          made[part.value] = {g_.constant(0), part.value, g_.constant(-kInfinite), g_.constant(kInfinite)};
+          break;
+        case ClipPart::Kind::Steps: {
+          ClipMap x = made.at(part.inner);
+          for (std::size_t k = part.steps.size(); k-- > 0;) x = after(part.steps[k].kind, operands[i][k], x);
+          made[part.value] = x;
+          break;
+        }
+        case ClipPart::Kind::Choice: {
+          const ClipMap &x = made.at(part.inner), &y = made.at(part.otherwise);
+          const auto choose = [&](NodeId a, NodeId b) { return chosen(g_, part.condition, a, b); };
+          made[part.value] = {choose(x.a, y.a), choose(x.b, y.b), choose(x.low, y.low), choose(x.high, y.high)};
+          break;
+        }
+      }
+    }
+    return made.at(parts.back().value);
   }
 
  private:
   static constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-  struct Parts {
+  struct Operands {
     NodeId bound = kNoNode;
     NodeId factor = kNoNode, rest = kNoNode;  ///< of an affine step
   };
 
-  Parts parts_of(const ClipStep& step) {
-    Parts parts;
+  Operands operands_of(const ClipStep& step) {
+    Operands parts;
     if (step.kind != ClipStep::Kind::Affine) {
       parts.bound = step.bound == kNoNode ? g_.constant(0) : step.bound;
       return parts;
@@ -146,7 +289,7 @@ class ClipComposer {
     return parts;
   }
 
-  ClipMap after(ClipStep::Kind kind, const Parts& parts, const ClipMap& x) {
+  ClipMap after(ClipStep::Kind kind, const Operands& parts, const ClipMap& x) {
     if (kind != ClipStep::Kind::Affine) {
       const Op op = kind == ClipStep::Kind::Floor ? Op::Max : Op::Min;
       return {x.a, x.b, bounded(op, x.low, parts.bound), bounded(op, x.high, parts.bound)};
@@ -182,19 +325,37 @@ struct Rational {
 
 class MoebiusRecogniser {
  public:
-  MoebiusRecogniser(Graph& g, Simplifier& s, std::set<int> own) : g_(g), s_(s), own_(std::move(own)) {}
+  MoebiusRecogniser(Graph& g, Simplifier& s, std::set<int> own)
+      : g_(g), s_(s), own_(std::move(own)), split_(g, s, own_) {}
 
   std::optional<MoebiusMap> map(NodeId node) {
-    const std::optional<Rational> r = rational(node, 0);
-    if (!r || degree(r->above) > 1 || degree(r->below) != 1) return std::nullopt;
-    const NodeId a = degree(r->above) == 1 ? r->above[1] : g_.constant(0);
-    return MoebiusMap{a, r->above[0], r->below[1], r->below[0]};
+    std::optional<MoebiusMap> m = linear_fractional(node);
+    if (m && g_.is_constant(m->c, 0)) return std::nullopt;  // an affine one
+    return m;
   }
 
  private:
   static constexpr std::size_t kMaxDegree = 6;
   static constexpr int kMaxDepth = 64;
   using Coefficients = std::vector<NodeId>;
+
+  /// Splits are few, so this goes no deeper than their number.
+  std::optional<MoebiusMap> linear_fractional(NodeId node) {
+    const std::optional<Rational> r = rational(node, 0);
+    const auto at = [&](const Coefficients& c, std::size_t power) {
+      return power < c.size() ? c[power] : g_.constant(0);
+    };
+    if (r && degree(r->above) <= 1 && degree(r->below) <= 1)
+      return MoebiusMap{at(r->above, 1), r->above[0], at(r->below, 1), r->below[0]};
+    const std::optional<Split> split = split_(node);
+    if (!split) return std::nullopt;
+    const std::optional<MoebiusMap> x = linear_fractional(split->holds);
+    if (!x) return std::nullopt;
+    const std::optional<MoebiusMap> y = linear_fractional(split->fails);
+    if (!y) return std::nullopt;
+    const auto choose = [&](NodeId a, NodeId b) { return chosen(g_, split->condition, a, b); };
+    return MoebiusMap{choose(x->a, y->a), choose(x->b, y->b), choose(x->c, y->c), choose(x->d, y->d)};
+  }
 
   static int degree(const Coefficients& c) { return static_cast<int>(c.size()) - 1; }
 
@@ -219,11 +380,19 @@ class MoebiusRecogniser {
   }
 
   std::optional<Rational> rational(NodeId node, int depth) {
+    if (const auto known = rationals_.find(node); known != rationals_.end()) return known->second;
+    std::optional<Rational> r = rational_of(node, depth);
+    rationals_.emplace(node, r);
+    return r;
+  }
+
+  std::optional<Rational> rational_of(NodeId node, int depth) {
     const Coefficients one{g_.constant(1)};
     if (!depends_on(g_, node, own_)) return Rational{{node}, one};
     if (depth > kMaxDepth) return std::nullopt;
     const Node n = g_[node];
     if (n.op == Op::Read) return Rational{{g_.constant(0), g_.constant(1)}, one};
+    if (n.op == Op::Where) return choice(n, depth);
     std::optional<Rational> a, b;
     if (!n.args.empty()) a = rational(n.args[0], depth + 1);
     if (!a) return std::nullopt;
@@ -259,6 +428,19 @@ class MoebiusRecogniser {
     return r;
   }
 
+  std::optional<Rational> choice(const Node& n, int depth) {
+    if (depends_on(g_, n.args[0], own_)) return std::nullopt;
+    const std::optional<Rational> a = rational(n.args[1], depth + 1), b = rational(n.args[2], depth + 1);
+    if (!a || !b) return std::nullopt;
+    const auto choose = [&](const Coefficients& x, const Coefficients& y) {
+      Coefficients c(std::max(x.size(), y.size()));
+      for (std::size_t i = 0; i < c.size(); ++i)
+        c[i] = chosen(g_, n.args[0], i < x.size() ? x[i] : g_.constant(0), i < y.size() ? y[i] : g_.constant(0));
+      return trimmed(c);
+    };
+    return Rational{choose(a->above, b->above), choose(a->below, b->below)};
+  }
+
   Rational product(const Rational& a, const Rational& b) {
     // Cancel a numerator against the other's denominator before it raises the degree.
     if (a.above == b.below) return {b.above, a.below};
@@ -268,7 +450,9 @@ class MoebiusRecogniser {
 
   Graph& g_;
   Simplifier& s_;
-  std::set<int> own_;
+  const std::set<int> own_;
+  Splitter split_;
+  std::unordered_map<NodeId, std::optional<Rational>> rationals_;
 };
 
 }  // namespace
@@ -278,13 +462,13 @@ std::optional<MoebiusMap> moebius_map(Graph& graph, Simplifier& simplifier, Node
 }
 
 std::optional<ClipMap> clip_map(Graph& graph, Simplifier& simplifier, NodeId update, int state, const ClipMap* start) {
-  const std::optional<ClipSteps> steps = ClipRecogniser(graph, simplifier, {state}).steps(simplifier.simplify(update));
-  if (!steps) return std::nullopt;
+  const std::vector<ClipPart> parts = ClipRecogniser(graph, simplifier, {state}).parts(simplifier.simplify(update));
+  if (parts.empty()) return std::nullopt;
   ClipComposer composer(graph);
-  if (start) return composer.compose(*steps, *start);
+  if (start) return composer.compose(parts, *start);
   constexpr double infinite = std::numeric_limits<double>::infinity();
   const ClipMap own = composer.compose(
-      *steps, {graph.constant(1), graph.constant(0), graph.constant(-infinite), graph.constant(infinite)});
+      parts, {graph.constant(1), graph.constant(0), graph.constant(-infinite), graph.constant(infinite)});
   // What a factor of one and a sum of nothing leave is no part of the form. Ends stay as they are: the laws of finite
   // numbers are not theirs.
   return ClipMap{simplifier.simplify(own.a), simplifier.simplify(own.b), own.low, own.high};

@@ -70,6 +70,9 @@ bool is_elementwise(Op op);
 const OpInfo& op_info(Op op);  ///< elementwise operators only
 /// The enumerator, of any operator.
 const char* op_name(Op op);
+inline bool is_comparison(Op op) {
+  return op == Op::Lt || op == Op::Le || op == Op::Gt || op == Op::Ge || op == Op::Eq || op == Op::Ne;
+}
 /// Whether a value of it takes more than a few instructions.
 inline bool is_long(Op op) { return is_elementwise(op) && op_info(op).cost == Cost::Long; }
 /// The elementwise function called `name` in the language, if there is one.

@@ -71,6 +71,19 @@ AxisId Lowering::index_axis(const IndexEntry& entry, AxisId like, const std::str
   return kNoAxis;
 }
 
+bool Lowering::is_index_of_value(AxisId axis, const Scope& scope) const {
+  return graph_.axis(axis).extent_of != axis && scope.values.contains(axis_name(axis));
+}
+
+std::string Lowering::picked_by_value(AxisId axis, const std::string& from) const {
+  const std::string name = axis_name(axis), of = from.empty() ? "E" : from.substr(0, from.find('['));
+  return fmt::format(
+      "'{0}' is a new name of an axis here, not the value {0}: no value picks entries; declare {0}[{1}], 1 at the "
+      "entry "
+      "that is meant and 0 elsewhere, and write sum[{1}]({0}*{2})",
+      name, graph_.axis(graph_.axis(axis).extent_of).name, of);
+}
+
 AxisId Lowering::known_axis(const IndexEntry& entry, const std::vector<AxisId>* among, Scope& scope) {
   if (entry.integer) {
     fail(entry.span, fmt::format("an axis name was expected here, not {}", *entry.integer), scope);

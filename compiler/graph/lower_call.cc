@@ -45,6 +45,8 @@ Value Lowering::unknown_function(const Expr& e, Scope& scope) {
   std::string note;
   if (scope.values.contains(e.name)) {
     note = fmt::format("'{}' is a value: a product is written {}*(…)", e.name, e.name);
+  } else if (const std::string there = function_elsewhere(e.name); !there.empty()) {
+    note = there;
   } else if (const std::string near = closest_name(e.name, known); !near.empty()) {
     note = fmt::format("did you mean '{}'?", near);
   }

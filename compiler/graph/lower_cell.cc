@@ -358,9 +358,10 @@ void Lowering::assign_state(const Line& line, const Target& target, const Value&
       const std::string from = source_of_axis(*line.value, a, scope);
       fail(line.value->span,
            fmt::format("the value of {}' has the axis '{}', which {} lacks", target.name, axis_name(a), shown), scope,
-           from.empty() ? fmt::format("sum over it, sum[{}](…), or contract it with '@'", axis_name(a))
-                        : fmt::format("'{}' comes from {}: contract it, W@{}, or sum over it, sum[{}](…)", axis_name(a),
-                                      from, from.substr(0, from.find('[')), axis_name(a)));
+           is_index_of_value(a, scope) ? picked_by_value(a, from)
+           : from.empty()              ? fmt::format("sum over it, sum[{}](…), or contract it with '@'", axis_name(a))
+                          : fmt::format("'{}' comes from {}: contract it, W@{}, or sum over it, sum[{}](…)",
+                                        axis_name(a), from, from.substr(0, from.find('[')), axis_name(a)));
       return bind();
     }
   for (AxisId a : places)
@@ -425,9 +426,10 @@ void Lowering::assign_value(const Line& line, const Target& target, Value value,
         const std::string from = source_of_axis(*line.value, a, scope);
         fail(line.value->span,
              fmt::format("the value of '{}' has the axis '{}', which is not listed", target.name, axis_name(a)), scope,
-             from.empty() ? fmt::format("list it, or sum over it: sum[{}](…)", axis_name(a))
-                          : fmt::format("'{}' comes from {}: list it, or sum over it, sum[{}](…)", axis_name(a), from,
-                                        axis_name(a)));
+             is_index_of_value(a, scope) ? picked_by_value(a, from)
+             : from.empty()              ? fmt::format("list it, or sum over it: sum[{}](…)", axis_name(a))
+                            : fmt::format("'{}' comes from {}: list it, or sum over it, sum[{}](…)", axis_name(a), from,
+                                          axis_name(a)));
         return bind_poison();
       }
     order = *listed;

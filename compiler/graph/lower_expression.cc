@@ -281,6 +281,18 @@ Value Lowering::missing_axis(const Expr& at, const Value& a, const Value& b, Sco
     }
     if (best >= 0) note = fmt::format("did you mean {}?", symbols_[best].name);
   }
+  // The left side's places were renamed where it was given; the right side has that length under its own name.
+  if (const Axis& axis = graph_.axis(last); note.empty() && !b.name.empty() && b.ordered && axis.extent_of != last) {
+    const auto same =
+        std::find_if(b.shown.begin(), b.shown.end(), [&](AxisId x) { return graph_.same_length(x, last); });
+    if (same != b.shown.end()) {
+      std::string places;
+      for (auto at_place = b.shown.begin(); at_place != b.shown.end(); ++at_place)
+        places += (places.empty() ? "" : ",") + (at_place == same ? axis_name(last) : list_of({*at_place}));
+      note = fmt::format("'{}' has the length of '{}': name the place that it contracts with, {}@{}[{}]",
+                         axis_name(last), list_of({*same}), a.name.empty() ? "…" : a.name, b.name, places);
+    }
+  }
   const bool one = b.order.size() == 1;
   const std::string b_name = b.name.empty() ? "the right side" : b.name;
   if (note.empty() && one && std::find(a.shown.begin(), a.shown.end(), b.shown[0]) != a.shown.end() && !a.name.empty())

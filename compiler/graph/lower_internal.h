@@ -91,6 +91,10 @@ struct FileContext {
 };
 
 bool is_builtin(const std::string& name);
+/// What to write for a function, or for a name, that other languages have; empty: nothing is known of it
+/// (lower_hint.cc).
+std::string function_elsewhere(const std::string& name);
+std::string name_elsewhere(const std::string& name);
 const std::vector<std::string>& builtin_names();
 /// Calls `visit` for every expression below `root` and itself, without recursion: a chain of
 /// operators is as deep as it is long.
@@ -142,6 +146,9 @@ class Lowering {
   Value lower_binary(const Expr& e, Scope& scope);
   Value lower_power(const Expr& e, Scope& scope);
   Value contract(const Expr& at, const Value& a, const Value& b, Scope& scope);
+  /// Is it an index name that is a value's name too: E[token] with an input token?
+  bool is_index_of_value(AxisId axis, const Scope& scope) const;
+  std::string picked_by_value(AxisId axis, const std::string& from) const;
   Value missing_axis(const Expr& at, const Value& a, const Value& b, Scope& scope);
   /// `places`: where each operand stands.
   Value elementwise(Op op, const std::vector<Value>& args, const std::vector<Span>& places, Span span, Scope& scope);

@@ -114,8 +114,11 @@ Value Lowering::undefined_name(const Expr& e, Scope& scope) {
           return fail(e.span, fmt::format("'{}' is used before it is given", e.name), scope, "it is given here",
                       t.span);
   std::string note;
+  const std::string there = e.primed || scope.kind != Scope::Kind::Cell ? "" : name_elsewhere(e.name);
   if (const std::string near = closest_name(e.name, known); !near.empty()) {
     note = fmt::format("did you mean '{}'?", key_of(near, e.primed));
+  } else if (!there.empty() && !scope.axes.contains(e.name)) {
+    note = there;
   } else if (scope.axes.contains(e.name)) {
     note = fmt::format("'{}' is an axis; its length as a number is size[{}]", e.name, e.name);
   } else if (is_builtin(e.name) || file_.functions.contains(e.name)) {

@@ -16,13 +16,31 @@ struct TooLong {};
 constexpr int kMaxDepth = 1000;
 constexpr int kMostInPower = 1000;  // what the language takes after ^; pow takes more
 
-bool is_comparison(Op op) { return op >= Op::Lt && op <= Op::Ne; }
-
 bool is_greek(const std::string& s) {
   static const char* const names[] = {"alpha", "beta",  "gamma",  "delta", "epsilon", "zeta", "eta", "theta",
                                       "iota",  "kappa", "lambda", "mu",    "nu",      "xi",   "pi",  "rho",
                                       "sigma", "tau",   "phi",    "chi",   "psi",     "omega"};
   return std::find(std::begin(names), std::end(names), s) != std::end(names);
+}
+
+/// `Uf` is U_f, and `A_log` and `alpha_in` are a letter with a word below: the same without the closing brace, or
+/// nothing.
+std::string subscripted(const std::string& name) {
+  const auto is_upper = [](char c) { return std::isupper(static_cast<unsigned char>(c)); };
+  const auto is_lower = [](char c) { return std::islower(static_cast<unsigned char>(c)); };
+  std::string letter, below;
+  if (is_upper(name[0]) && name.size() <= 3 && std::all_of(name.begin() + 1, name.end(), is_lower)) {
+    letter = name.substr(0, 1), below = name.substr(1);
+  } else if (const std::size_t line = name.find('_'); line != std::string::npos && line > 0 && line + 1 < name.size()) {
+    letter = name.substr(0, line), below = name.substr(line + 1);
+    if (is_greek(letter))
+      letter = "\\" + letter;
+    else if (letter.size() > 1)
+      return {};
+    if (below.find('_') != std::string::npos) return {};
+  }
+  if (letter.empty()) return {};
+  return letter + "_{" + (below.size() == 1 ? below : "\\mathrm{" + below + "}");
 }
 
 }  // namespace
@@ -38,6 +56,8 @@ std::string latex_name(const std::string& name) {
     text = "\\" + base;
   else if (base.size() == 1)
     text = base;
+  else if (const std::string letter = subscripted(base); !letter.empty())
+    return letter + (digits.empty() ? "}" : digits + "}") + primes;
   else {
     text = "\\mathrm{";
     for (char c : base) text += c == '_' ? std::string("\\_") : std::string(1, c);

@@ -333,7 +333,10 @@ void Parser::parse_arguments(Expr& call, int& depth) {
   Nested nested(*this, open.span);
   ++brackets_;
   if (at(TokenKind::RightParen))
-    fail_expected(fmt::format("an argument of '{}'", call.name), "a constant is a name: write it without parentheses");
+    fail_expected(fmt::format("an argument of '{}'", call.name),
+                  call.name.starts_with("rand")
+                      ? "a cell has no random numbers of its own: declare an input, and give it the noise as an array"
+                      : "a constant is a name: write it without parentheses");
   do {
     Sub argument = parse_expression();
     depth = std::max(depth, 1 + argument.depth);

@@ -191,8 +191,7 @@ class ClaimChecker {
     if (stage.time_invariant) check_time_invariant(s, stage);
     if (!stage.linear && stage.scannable == Scannable::Clip) check_scannable(s, stage, true);
     if (!stage.linear && stage.scannable == Scannable::Moebius) check_scannable(s, stage, false);
-    if (stage.kind == StructureClass::IdentityPlusLowRank || stage.kind == StructureClass::DiagonalPlusLowRank)
-      check_low_rank(s, stage);
+    if (stage.rank) check_low_rank(s, stage);
   }
 
   void check_order(int s) {
@@ -378,9 +377,13 @@ class ClaimChecker {
     if (stage.states.size() != 1 || !stage.rank) return;
     const std::int64_t rank = stage.rank->value(run_.sizes);
     if (rank > kMostRank) return;
-    const bool uniform = stage.kind == StructureClass::IdentityPlusLowRank;
-    Tally tally(
-        fmt::format("{} is {} plus rank {}", stage_text(s), uniform ? "identity" : "diagonal", stage.rank->text));
+    const bool none = stage.kind == StructureClass::LowRank,
+               uniform = stage.kind == StructureClass::IdentityPlusLowRank;
+    Tally tally(fmt::format("{} is {} plus rank {}", stage_text(s),
+                            none      ? "zero"
+                            : uniform ? "identity"
+                                      : "diagonal",
+                            stage.rank->text));
     const int u = stage.states[0];
     const std::int64_t columns = step_->entries(u);
     const auto r = static_cast<std::size_t>(rank);
@@ -413,7 +416,7 @@ class ClaimChecker {
               tally.skip();
               continue;
             }
-            if (i != j) {
+            if (i != j || none) {
               tally.compare(std::abs(rest), 1e-5 * scale,
                             [&] { return fmt::format("entry [{},{}] of a lane is off by {:.3g}", i, j, rest); });
             } else if (uniform) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 
 #include "compiler/graph/evaluate.h"
 #include "compiler/plan/call_layout.h"
@@ -124,8 +125,20 @@ class Binder {
       if (lagged && (kind == SymbolKind::Param || cell_.symbols[symbol].max_lag == 0))
         throw RequestError(fmt::format("{} {}: cell {} never reads {} at a lag, so there is no history to give", option,
                                        name, cell_.name, base));
-      matched_.push_back({name, symbol, lagged, &array});
+      matched_.push_back({name, symbol, lagged, without_last(symbol, lagged, array)});
     }
+  }
+
+  /// One number is often an array of one: [1] for a param without axes, [B, T, 1] for an input, where no other shape
+  /// can be meant.
+  const GivenArray* without_last(int symbol, bool history, const GivenArray& given) {
+    std::vector<std::int64_t> shape = given.array.shape();
+    const Symbol& s = cell_.symbols[symbol];
+    const bool two = history || (s.kind == SymbolKind::Input && !request_.offsets);
+    const std::size_t most = s.kind == SymbolKind::Param ? 0 : two ? 2 : 1;
+    if (!s.axes.empty() || shape.size() != most + 1 || shape.back() != 1) return &given;
+    shape.pop_back();
+    return &scalars_.emplace_back(GivenArray{given.source, given.array.with_shape(std::move(shape))});
   }
 
   /// Steps of history that the cell reads of a state or input, as far as lengths are known.
@@ -148,11 +161,12 @@ class Binder {
 
   bool is_start(const Matched& m) const { return cell_.symbols[m.symbol].kind == SymbolKind::State; }
 
+  /// Integers and truth values are taken as the numbers that they are, in whatever the other arrays are in.
+  static bool is_integer(const Matched& m) { return m.given->array.dtype() == Dtype::I64; }
+
   void find_dtype() {
     for (const Matched& m : matched_) {
       const Dtype dtype = m.given->array.dtype();
-      if (dtype == Dtype::I64)
-        throw RequestError(fmt::format("{} holds int64 numbers; expected f32, f64 or f16 (or raw bf16)", label(m)));
       if (dtype == Dtype::U16 && request_.dtype != Dtype::BF16)
         throw RequestError(
             fmt::format("{} holds raw 16-bit numbers: pass --dtype bf16 if they are bfloat16, "
@@ -166,13 +180,13 @@ class Binder {
     const Matched* first = nullptr;
     for (const SymbolKind kind : {SymbolKind::Input, SymbolKind::Param, SymbolKind::State}) {
       for (const Matched& m : matched_)
-        if (!first && cell_.symbols[m.symbol].kind == kind) first = &m;
+        if (!first && cell_.symbols[m.symbol].kind == kind && !is_integer(m)) first = &m;
     }
     if (!first) return;
     binding_.dtype = first->given->array.dtype();
     for (const Matched& m : matched_) {
       const Dtype dtype = m.given->array.dtype();
-      if (dtype == binding_.dtype) continue;
+      if (dtype == binding_.dtype || is_integer(m)) continue;
       // What a 16-bit run writes as h.final is f32, and must go back in as it is.
       if (is_start(m) && is_16_bit(binding_.dtype) && dtype == Dtype::F32) continue;
       throw RequestError(fmt::format("{} is {}, but {} is {}: give arrays of one dtype, or state --dtype", label(m),
@@ -518,6 +532,7 @@ class Binder {
   const BindRequest& request_;
   Binding binding_;
   std::vector<Matched> matched_;
+  std::deque<GivenArray> scalars_;  ///< what `matched_` points to where a shape was cut
   std::map<AxisId, Known> sizes_;
 };
 

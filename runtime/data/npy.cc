@@ -135,15 +135,6 @@ class HeaderReader {
   std::size_t at_ = 0;
 };
 
-std::optional<Dtype> dtype_of(const std::string& descr) {
-  if (descr == "<f4") return Dtype::F32;
-  if (descr == "<f8") return Dtype::F64;
-  if (descr == "<f2") return Dtype::F16;
-  if (descr == "<u2" || descr == "<i2") return Dtype::U16;  // raw bits, whatever sign somebody saw in them
-  if (descr == "<i8") return Dtype::I64;
-  return std::nullopt;
-}
-
 const char* descr_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::F32:
@@ -161,10 +152,49 @@ const char* descr_of(Dtype dtype) {
   throw std::logic_error("npy: no such dtype");
 }
 
+/// Numbers as a file has them and as they are held.
+struct Stored {
+  Dtype dtype;
+  std::size_t bytes;  ///< of one in the file
+  bool is_signed = true;
+};
+
+std::optional<Stored> stored_as(const std::string& descr, Int16 int16) {
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::F16, Dtype::U16, Dtype::I64})
+    if (descr == descr_of(dtype)) return Stored{dtype, size_of(dtype)};
+  if (descr == "<i2") return Stored{int16 == Int16::RawBits ? Dtype::U16 : Dtype::I64, 2};
+  if (descr == "|b1" || descr == "|u1") return Stored{Dtype::I64, 1, false};
+  if (descr == "|i1") return Stored{Dtype::I64, 1};
+  if (descr == "<i4") return Stored{Dtype::I64, 4};
+  if (descr == "<u4") return Stored{Dtype::I64, 4, false};
+  return std::nullopt;
+}
+
+/// Numbers of the file, which lie at the end of the array's memory, each in its place.
+void widen(Array& array, const Stored& stored) {
+  if (stored.bytes == size_of(array.dtype())) return;
+  auto* const to = static_cast<std::int64_t*>(array.data());
+  const std::int64_t count = array.count();
+  const std::size_t unused = 8 * (8 - stored.bytes);
+  const auto* from = reinterpret_cast<const char*>(to) + static_cast<std::size_t>(count) * (8 - stored.bytes);
+  for (std::int64_t i = 0; i < count; ++i, from += stored.bytes) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, from, stored.bytes);
+    bits <<= unused;  // the sign into its place, then back with it
+    to[i] = stored.is_signed ? static_cast<std::int64_t>(bits) >> unused : static_cast<std::int64_t>(bits >> unused);
+  }
+}
+
+/// Where the file's bytes go.
+char* place_of(Array& array, const Stored& stored) {
+  return static_cast<char*>(array.data()) +
+         static_cast<std::size_t>(array.count()) * (size_of(array.dtype()) - stored.bytes);
+}
+
 /// Where the array's bytes begin, and what the header says. `bytes` holds the file's beginning.
 struct Layout {
   Header header;
-  Dtype dtype;
+  Stored stored;
   std::size_t data_offset;
   std::size_t data_bytes;
 };
@@ -188,23 +218,23 @@ std::size_t header_end(std::string_view bytes, const std::string& name) {
   return 8 + length_bytes + length;
 }
 
-Layout layout_of(std::string_view head, std::size_t file_size, const std::string& name) {
+Layout layout_of(std::string_view head, std::size_t file_size, const std::string& name, Int16 int16) {
   const std::size_t end = header_end(head, name);
   if (end > file_size || end > head.size())
     throw RequestError(fmt::format("{}: the .npy file ends inside its header", name));
   const std::size_t begin = static_cast<unsigned char>(head[6]) == 1 ? 10 : 12;
-  Layout layout{HeaderReader(head.substr(begin, end - begin), name).read(), Dtype::F32, end, 0};
+  Layout layout{HeaderReader(head.substr(begin, end - begin), name).read(), {Dtype::F32, 4}, end, 0};
   const Header& header = layout.header;
 
-  const auto dtype = dtype_of(header.descr);
-  if (!dtype) {
+  const auto stored = stored_as(header.descr, int16);
+  if (!stored) {
     const bool big = !header.descr.empty() && header.descr[0] == '>';
     throw RequestError(
-        fmt::format("{}: has the dtype '{}'{}; expected float32, float64, float16, uint16 or int16 (raw "
-                    "bfloat16) or, for offsets, int64",
+        fmt::format("{}: has the dtype '{}'{}; expected float32, float64, float16, int8 to int64, bool or uint16 "
+                    "(raw bfloat16)",
                     name, header.descr, big ? " (big-endian)" : ""));
   }
-  layout.dtype = *dtype;
+  layout.stored = *stored;
   if (header.fortran_order && header.shape.size() > 1)
     throw RequestError(fmt::format("{}: is stored in Fortran order; save numpy.ascontiguousarray(x) instead", name));
 
@@ -218,16 +248,20 @@ Layout layout_of(std::string_view head, std::size_t file_size, const std::string
     else
       overflow |= __builtin_mul_overflow(count, static_cast<std::size_t>(n), &count);
   }
-  overflow |= __builtin_mul_overflow(count, size_of(layout.dtype), &count);
-  overflow |= count > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+  std::size_t held = 0;
+  overflow |= __builtin_mul_overflow(count, size_of(stored->dtype), &held);
+  count *= stored->bytes;
+  overflow |= held > static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
   if (overflow)
     throw RequestError(
         fmt::format("{}: the .npy file claims the shape {}, which no memory can hold", name, shape_text(header.shape)));
   layout.data_bytes = empty ? 0 : count;
   const std::size_t present = file_size - end;
   if (present < layout.data_bytes)
-    throw RequestError(fmt::format("{}: the .npy file is cut short: shape {} of {} takes {} bytes, {} are there", name,
-                                   shape_text(header.shape), to_string(layout.dtype), layout.data_bytes, present));
+    throw RequestError(fmt::format(
+        "{}: the .npy file is cut short: shape {} of {} takes {} bytes, {} are there", name, shape_text(header.shape),
+        stored->bytes == size_of(stored->dtype) ? to_string(stored->dtype) : header.descr.substr(1), layout.data_bytes,
+        present));
   if (present > layout.data_bytes)
     throw RequestError(
         fmt::format("{}: the .npy file has {} bytes after the end of its array", name, present - layout.data_bytes));
@@ -249,7 +283,7 @@ void read_exactly(int fd, char* to, std::size_t count, const std::string& path) 
 
 std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-Array read_npy(const std::string& path) {
+Array read_npy(const std::string& path, Int16 int16) {
   // O_NONBLOCK: a pipe of that name must not hang the open; regular files do not care.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) throw RequestError(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
@@ -267,18 +301,21 @@ Array read_npy(const std::string& path) {
     head.resize(end);
     read_exactly(file.get(), head.data() + have, end - have, path);
   }
-  const Layout layout = layout_of(head, size, path);
-  Array array(layout.dtype, layout.header.shape);
+  const Layout layout = layout_of(head, size, path, int16);
+  Array array(layout.stored.dtype, layout.header.shape);
   if (lseek(file.get(), static_cast<off_t>(layout.data_offset), SEEK_SET) < 0)
     throw RequestError(fmt::format("{}: cannot read: {}", path, std::strerror(errno)));
-  read_exactly(file.get(), static_cast<char*>(array.data()), layout.data_bytes, path);
+  read_exactly(file.get(), place_of(array, layout.stored), layout.data_bytes, path);
+  widen(array, layout.stored);
   return array;
 }
 
-Array parse_npy(std::string_view bytes, const std::string& name) {
-  const Layout layout = layout_of(bytes, bytes.size(), name);
-  Array array(layout.dtype, layout.header.shape);
-  if (layout.data_bytes > 0) std::memcpy(array.data(), bytes.data() + layout.data_offset, layout.data_bytes);
+Array parse_npy(std::string_view bytes, const std::string& name, Int16 int16) {
+  const Layout layout = layout_of(bytes, bytes.size(), name, int16);
+  Array array(layout.stored.dtype, layout.header.shape);
+  if (layout.data_bytes > 0)
+    std::memcpy(place_of(array, layout.stored), bytes.data() + layout.data_offset, layout.data_bytes);
+  widen(array, layout.stored);
   return array;
 }
 

@@ -9,11 +9,15 @@
 
 namespace cellc {
 
-/// The array in the file `path`. Throws RequestError, which names the file and what is wrong.
-Array read_npy(const std::string& path);
+/// What int16 holds: NumPy has no type for bfloat16, and not everybody who saves its bits takes unsigned numbers.
+enum class Int16 : std::uint8_t { Integers, RawBits };
+
+/// The array in the file `path`; integers and truth values of any width become I64. Throws RequestError, which names
+/// the file and what is wrong.
+Array read_npy(const std::string& path, Int16 int16 = Int16::Integers);
 
 /// The same from bytes in memory; `name` is what messages call them.
-Array parse_npy(std::string_view bytes, const std::string& name);
+Array parse_npy(std::string_view bytes, const std::string& name, Int16 int16 = Int16::Integers);
 
 /// The header that goes before the array's bytes; its length is a multiple of 64. BF16, for which
 /// NumPy has no type, is written as raw 16-bit numbers ('<u2').

@@ -2,8 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "compiler/break_latex.h"
 #include "harness.h"
 
 namespace cellc {
@@ -96,6 +102,71 @@ TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   EXPECT_EQ(object["structure"]["mask"], json({"dF", "dF"}));
   for (const char* key : {"row", "col", "text", "latex"}) EXPECT_TRUE(object["jacobian"][0].contains(key)) << key;
   for (const char* key : {"line", "column", "text"}) EXPECT_TRUE(object["why"][0].contains(key)) << key;
+}
+
+TEST_F(CommandInspect, DeclarationsAreTold) {
+  const std::string cell = write("told.cell",
+                                 "cell told[n=3, d] {\n  state h[d] = h0 in (-1, 1), v[n] = 0.5, s\n"
+                                 "  input x[d] in (0, 2), y\n  param h0[d], a = 0.25 in (0, 1), W[n,n] = eye[n,n]\n"
+                                 "  h' = a*h + x\n  v' = W@v\n  s' = s + y\n}\n");
+  const std::string text = cellc({"inspect", cell}).out;
+  for (const char* part : {"cell told[n=3, d]", "h[d] = h0 in (-1, 1)", "v[n] = 0.5, s", "x[d] in (0, 2), y",
+                           "a = 0.25 in (0, 1)", "W[n,n] = eye["})
+    EXPECT_HAS(text, part);
+  const json object = json::parse(cellc({"inspect", cell, "--json"}).out);
+  EXPECT_EQ(object["lengths"], json({{"n", 3}}));
+  const json& d = object["declarations"];
+  EXPECT_EQ(d[0]["start"], "h0");
+  EXPECT_EQ(d[0]["range"], json({-1.0, 1.0}));
+  EXPECT_EQ(d[1]["start"], "0.5");
+  EXPECT_EQ(d[2]["start"], nullptr);
+  EXPECT_FALSE(d[3].contains("start"));
+  EXPECT_EQ(d[5]["default"], nullptr);
+  EXPECT_EQ(d[6]["default"], "0.25");
+}
+
+TEST_F(CommandInspect, TheDocumentNamesEveryKeyOfTheJson) {
+  std::ifstream file(std::string(CELLC_SOURCE_DIR) + "/docs/inspect-json.md");
+  const std::string document((std::istreambuf_iterator<char>(file)), {});
+  ASSERT_NE(document, "");
+  std::function<void(const json&)> walk = [&](const json& value) {
+    if (!value.is_structured()) return;
+    for (const auto& [key, inner] : value.items()) {
+      if (value.is_object()) {
+        EXPECT_HAS(document, "`" + key + "`");
+        if (key == "lengths") continue;  // its keys are axes
+      }
+      walk(inner);
+    }
+  };
+  for (const char* name :
+       {"04_lstm.cell", "18_delta_net.cell", "43_peak_hold.cell", "39_kalman1.cell", "34_narx3.cell"})
+    walk(json::parse(cellc({"inspect", example(name), "--json"}).out));
+}
+
+// Every formula of every example fits on its lines, and what is read is defined.
+TEST_F(CommandInspect, LatexStaysOnThePage) {
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(CELLC_SOURCE_DIR) + "/dsl-examples")) {
+    if (entry.path().extension() != ".cell") continue;
+    const Outcome latex = cellc({"inspect", entry.path().string(), "--latex"});
+    if (latex.status != 0) continue;  // of several cells one must be named
+    std::istringstream lines(latex.out);
+    std::string all;
+    for (std::string line; std::getline(lines, line); all += line + "\n") {
+      EXPECT_LE(latex_width(line), 90) << entry.path() << "\n" << line;
+      const std::size_t equals = line.find(" =");
+      const std::string right = equals == std::string::npos ? line : line.substr(equals);
+      for (int i = 1; i <= 40; ++i) {
+        const std::string part = "t_{" + std::to_string(i) + "}^{(t)}";
+        if (right.find(part) == std::string::npos) continue;
+        EXPECT_TRUE(all.find("\\[ " + part + " =") != std::string::npos ||
+                    all.find("\n" + part + " =") != std::string::npos)
+            << entry.path() << ": " << part << " is read before it is defined\n"
+            << line;
+      }
+    }
+  }
+  EXPECT_HAS(cellc({"inspect", example("04_lstm.cell"), "--latex"}).out, "U_{f}");
 }
 
 TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <sstream>
 
 #include "compiler/graph/evaluate.h"
@@ -521,6 +523,105 @@ TEST(Lower, LongChainsOfOperators) {
   EXPECT_EQ(a.errors, "");
   const Lowered b = lower_text("cell c[d] {\n state h[d]\n param W[d,d]\n h' = " + product + "@h\n}\n");
   EXPECT_EQ(b.errors, "");
+}
+
+/// What the error about a function or name says to write in its place: `NAME(x) is FORMULA`.
+std::string formula_for(const std::string& call) {
+  const std::string errors = lower_text("cell c {\n state h\n input x, y\n h' = " + call + "\n}\n").errors;
+  const std::string before = "note: " + call + " is ";
+  const std::size_t at = errors.find(before);
+  if (at == std::string::npos) return "";
+  const std::size_t from = at + before.size();
+  return errors.substr(from, errors.find('\n', from) - from);
+}
+
+TEST(Lower, FunctionsOfOtherLanguagesGetTheirFormula) {
+  const auto in = [](double (*f)(double)) { return [f](double x, double) { return f(x); }; };
+  const std::map<std::string, std::function<double(double, double)>> wanted = {
+      {"cosh(x)", in(std::cosh)},
+      {"sinh(x)", in(std::sinh)},
+      {"tan(x)", in(std::tan)},
+      {"asinh(x)", in(std::asinh)},
+      {"atanh(x)", in(std::atanh)},
+      {"log10(x)", in(std::log10)},
+      {"log2(x)", in(std::log2)},
+      {"log1p(x)", in(std::log1p)},
+      {"expm1(x)", in(std::expm1)},
+      {"exp2(x)", in(std::exp2)},
+      {"erfc(x)", in(std::erfc)},
+      {"cbrt(x)", in(std::cbrt)},
+      {"hypot(x, y)", [](double x, double y) { return std::hypot(x, y); }},
+      {"fmax(x, y)", [](double x, double y) { return std::fmax(x, y); }},
+      {"logit(x)", [](double x, double) { return std::log(x / (1 - x)); }},
+      {"logsigmoid(x)", [](double x, double) { return -std::log1p(std::exp(-x)); }},
+      {"logaddexp(x, y)", [](double x, double y) { return std::log(std::exp(x) + std::exp(y)); }},
+      {"elu(x)", [](double x, double) { return x > 0 ? x : std::expm1(x); }},
+      {"softsign(x)", [](double x, double) { return x / (1 + std::fabs(x)); }},
+      {"mish(x)", [](double x, double) { return x * std::tanh(std::log1p(std::exp(x))); }},
+      {"leaky_relu(x)", [](double x, double) { return x > 0 ? x : 0.01 * x; }},
+  };
+  for (const auto& [call, function] : wanted) {
+    const std::string formula = formula_for(call);
+    ASSERT_NE(formula, "") << call;
+    const CellGraph cell = good("cell c {\n state h\n input x, y\n h' = " + formula + "\n}\n");
+    for (const double x : {0.3, 0.7}) {
+      Environment environment;
+      environment.read = [&](int symbol, const std::vector<std::int64_t>&, int) {
+        return cell.symbols[symbol].name == "x" ? x : 0.4;
+      };
+      Evaluator evaluator(cell, environment);
+      EXPECT_NEAR(evaluator.value(cell.updates.at(0).value).data.at(0), function(x, 0.4), 1e-14) << call;
+    }
+  }
+}
+
+TEST(Lower, NoHintNamesAnotherFunction) {
+  for (const char* name :
+       {"cosh", "log10", "expm1", "tan",  "acos",   "asin",  "atan",   "floor",   "round", "erfinv",
+        "mod",  "sinc",  "var",   "norm", "argmax", "randn", "random", "dropout", "atan2", "lgamma"}) {
+    const std::string errors = lower_text(std::string("cell c {\n state h\n h' = ") + name + "(h)\n}\n").errors;
+    EXPECT_NE(errors.find("note: "), std::string::npos) << name;
+    EXPECT_EQ(errors.find("did you mean"), std::string::npos) << errors;
+  }
+  // A slip still is one, and a function of the file's own is what it is.
+  EXPECT_NE(lower_text("cell c {\n state h\n h' = tahn(h)\n}\n").errors.find("did you mean 'tanh'"), std::string::npos);
+  EXPECT_EQ(lower_text("fn cosh(x) = x\ncell c {\n state h\n h' = cosh(h)\n}\n").errors, "");
+}
+
+TEST(Lower, NamesThatAreReadyElsewhereGetALine) {
+  const auto errors = [](const std::string& value) {
+    return lower_text("cell c[d, v] {\n state h[d]\n input token\n param E[v,d], b[v]\n h' = h + " + value + "\n}\n")
+        .errors;
+  };
+  EXPECT_NE(errors("sin(t)").find("state t, then t' = t + 1"), std::string::npos);
+  EXPECT_NE(errors("pi").find("pi is 3.14159"), std::string::npos);
+  EXPECT_NE(errors("randn()").find("declare an input, and give it the noise"), std::string::npos);
+  // An index that is meant as a number of the data.
+  EXPECT_NE(errors("E[token,d]")
+                .find("declare token[v], 1 at the entry that is meant and 0 elsewhere, and write "
+                      "sum[v](token*E)"),
+            std::string::npos)
+      << errors("E[token,d]");
+  EXPECT_EQ(lower_text("cell c[d, v] {\n state h[d]\n input token[v]\n param E[v,d]\n h' = h + "
+                       "sum[v](token*E)\n}\n")
+                .errors,
+            "");
+}
+
+TEST(Lower, RenamedPlacesMeetTheirAxis) {
+  const auto errors = [](const std::string& value) {
+    return lower_text(
+               "cell c[n, z] {\n state P[n,n], x[n]\n param F[n,n], H[z,n], g[n]\n"
+               " Pp[i,j] = F[i,k]@P[k,j]\n G = " +
+               value + "\n P'[i,j] = Pp[i,j]\n x' = x\n}\n")
+        .errors;
+  };
+  EXPECT_NE(errors("Pp@H").find("'j' has the length of 'n': name the place that it contracts with, Pp@H[z,j]"),
+            std::string::npos)
+      << errors("Pp@H");
+  EXPECT_NE(errors("Pp@g").find("Pp@g[j]"), std::string::npos) << errors("Pp@g");
+  EXPECT_EQ(errors("Pp@H[z,j]"), "");
+  EXPECT_EQ(errors("Pp@g[j]"), "");
 }
 
 TEST(Lower, ExplodingFunctionsStop) {

@@ -189,7 +189,37 @@ TEST(Bind, Dtypes) {
   request.dtype = Dtype::BF16;
   EXPECT_EQ(symbol(cell, bind(cell, request), "x").dtype(), Dtype::BF16);
   request.inputs["x"] = ramp({2, 5, 3}, Dtype::I64);
-  EXPECT_HAS(error_of(cell, request), "holds int64");
+  EXPECT_EQ(symbol(cell, bind(cell, request), "x").dtype(), Dtype::BF16);
+}
+
+TEST(Bind, IntegersAreNumbers) {
+  const CellGraph cell = cell_of(kLeaky);
+  BindRequest request = good();
+  request.inputs["x"] = ramp({2, 5, 3}, Dtype::I64);
+  EXPECT_EQ(bind(cell, request).dtype, Dtype::F32) << "W is, and integers are taken as it is";
+  EXPECT_EQ(symbol(cell, bind(cell, request), "x").get(29), 29);
+  request.params["W"] = ramp({4, 3}, Dtype::F64);
+  EXPECT_EQ(bind(cell, request).dtype, Dtype::F64);
+  request.params["W"] = ramp({4, 3}, Dtype::I64);
+  EXPECT_EQ(bind(cell, request).dtype, Dtype::F32);
+}
+
+TEST(Bind, OneNumberMayBeAnArrayOfOne) {
+  const CellGraph cell = cell_of("cell c {\n state h\n input x\n param a\n h' = a*h + x\n}\n");
+  BindRequest request;
+  request.inputs["x"] = ramp({2, 5, 1});
+  request.params["a"] = ramp({1});
+  request.states["h"] = ramp({2, 1});
+  const Binding b = bind(cell, request);
+  EXPECT_EQ(b.batch, 2);
+  EXPECT_EQ(b.length, 5);
+  EXPECT_EQ(symbol(cell, b, "x").shape(), (std::vector<std::int64_t>{10}));
+  EXPECT_EQ(symbol(cell, b, "a").shape(), (std::vector<std::int64_t>{}));
+  EXPECT_EQ(symbol(cell, b, "h").get(1), 1);
+  request.params["a"] = ramp({2});
+  EXPECT_HAS(error_of(cell, request), "has the shape [2]");
+  request.params["a"] = ramp({1, 1});
+  EXPECT_HAS(error_of(cell, request), "has the shape [1, 1]");
 }
 
 TEST(Bind, Packed) {

@@ -50,8 +50,28 @@ TEST(Npy, ReadsEveryDtypeAndVersion) {
   EXPECT_EQ(parse_npy(npy(dictionary("<f8", "(3,)"), data), "a").dtype(), Dtype::F64);
   EXPECT_EQ(parse_npy(npy(dictionary("<f2", "(12,)"), data), "a").dtype(), Dtype::F16);
   EXPECT_EQ(parse_npy(npy(dictionary("<u2", "(12,)"), data), "a").dtype(), Dtype::U16);
-  EXPECT_EQ(parse_npy(npy(dictionary("<i2", "(12,)"), data), "a").dtype(), Dtype::U16);
+  EXPECT_EQ(parse_npy(npy(dictionary("<i2", "(12,)"), data), "a", Int16::RawBits).dtype(), Dtype::U16);
   EXPECT_EQ(parse_npy(npy(dictionary("<i8", "(3,)"), data), "a").dtype(), Dtype::I64);
+}
+
+TEST(Npy, ReadsIntegersOfAnyWidth) {
+  const auto check = [](const char* descr, auto... values) {
+    const auto numbers = {values...};
+    const std::string data(reinterpret_cast<const char*>(numbers.begin()), sizeof(*numbers.begin()) * numbers.size());
+    const Array array = parse_npy(npy(dictionary(descr, "(" + std::to_string(numbers.size()) + ",)"), data), descr);
+    EXPECT_EQ(array.dtype(), Dtype::I64) << descr;
+    std::int64_t i = 0;
+    for (const auto n : numbers) EXPECT_EQ(array.get(i++), static_cast<double>(n)) << descr;
+    EXPECT_EQ(parse_npy(npy(dictionary(descr, "(0,)"), ""), descr).count(), 0);
+    EXPECT_NE(error_of(npy(dictionary(descr, "(9,)"), data)).find("cut short"), std::string::npos) << descr;
+  };
+  check("|b1", std::uint8_t{1}, std::uint8_t{0}, std::uint8_t{1});
+  check("|i1", std::int8_t{-128}, std::int8_t{127}, std::int8_t{0}, std::int8_t{-1});
+  check("|u1", std::uint8_t{255}, std::uint8_t{0});
+  check("<i2", std::int16_t{-32768}, std::int16_t{32767}, std::int16_t{-2});
+  check("<i4", std::int32_t{-2147483647}, std::int32_t{2147483647}, std::int32_t{-3});
+  check("<u4", std::uint32_t{4294967295u}, std::uint32_t{7});
+  check("<i8", std::int64_t{-5}, std::int64_t{1} << 40);
 }
 
 TEST(Npy, ReadsScalarsAndEmptyArrays) {
@@ -107,7 +127,7 @@ TEST(Npy, DamagedFilesGiveMessages) {
       {npy(dictionary("<f4", "(2, 3)"), data + "x"), "1 bytes after the end"},
       {npy(dictionary("<f4", "(2, 3)", "True"), data), "Fortran order"},
       {npy(dictionary(">f4", "(2, 3)"), data), "big-endian"},
-      {npy(dictionary("<i4", "(2, 3)"), data), "has the dtype '<i4'"},
+      {npy(dictionary("<u8", "(3,)"), data), "has the dtype '<u8'"},
       {npy(dictionary("|O", "(2, 3)"), data), "has the dtype '|O'"},
       {npy(dictionary("<f4", "(-2, 3)"), data), "negative dimension"},
       {npy(dictionary("<f4", "(99999999999999999999,)"), data), "no array can have"},
