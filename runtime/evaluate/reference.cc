@@ -50,7 +50,8 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output) {
+void run_sequence(const Shared& shared, std::int64_t sequence, const std::function<double(double)>& rounded,
+                  RunOutput& output) {
   const CellGraph& cell = shared.cell;
   const BoundRun& run = shared.run;
   const std::int64_t begin = run.offsets[sequence], steps = run.offsets[sequence + 1] - begin;
@@ -68,6 +69,7 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
 
   Environment environment;
   environment.sizes = run.sizes;
+  environment.rounded = rounded;
   environment.read = [&](int s, const std::vector<std::int64_t>& position, int lag) {
     const auto& shape = shared.sizes[s];
     std::int64_t flat = 0;
@@ -118,7 +120,7 @@ double distance(double a, double b) {
 
 }  // namespace
 
-RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
+RunOutput reference_run(const CellGraph& cell, const BoundRun& run, const std::function<double(double)>& rounded) {
   const Shared shared(cell, run);
   const std::int64_t rows = run.offsets.back(), sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   RunOutput output;
@@ -139,7 +141,7 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
   std::atomic<std::int64_t> next{0};
   const std::int64_t threads = std::min<std::int64_t>(thread_count(run.threads), sequences);
   run_on_threads(static_cast<int>(threads), [&](int) {
-    for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, output);
+    for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, rounded, output);
   });
   return output;
 }

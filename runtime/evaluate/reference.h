@@ -2,6 +2,7 @@
 // The sequential f64 reference: the evaluator computes the cell's graph, one step after another,
 // with no code generated. It is slow; `run --verify` and `check` measure against it.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -10,8 +11,9 @@
 
 namespace cellc {
 
-/// Runs what `run` says in f64, from the same (already rounded) arrays. Every array is F64.
-RunOutput reference_run(const CellGraph& cell, const BoundRun& run);
+/// Runs what `run` says in f64, from the same (already rounded) arrays. Every array is F64. `rounded`: what to make of
+/// each intermediate value, to see what rounding does; called by several threads.
+RunOutput reference_run(const CellGraph& cell, const BoundRun& run, const std::function<double(double)>& rounded = {});
 
 /// The largest |a - b| / (1 + |b|) of a run's states, outs and finals against the reference's.
 /// Two NaN agree, as do equal infinities; a number against neither of them is infinitely far. Of several that are
