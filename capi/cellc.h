@@ -67,7 +67,7 @@ typedef struct {
   const char* solver;    /* null: "auto"; else "sequential" or another that `cellc run --help` lists */
   int threads;           /* 0: all cores */
   const char* cache_dir; /* where compiled code is kept; null: nowhere */
-  double tolerance;      /* 0 or less: the dtype's default */
+  double tolerance;      /* 0 or less: the dtype's default; infinity and NaN are refused */
   int max_iterations;    /* 0: the default */
   int no_repair;
   int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
@@ -142,7 +142,7 @@ CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cel
  * memory of its start. */
 typedef struct {
   void* data;      /* null: the default, or not wanted */
-  int64_t entries; /* from data on */
+  int64_t entries; /* from data on; more than are needed are left alone */
   cellc_dtype dtype;
   int64_t sequence_stride, step_stride;
 } cellc_array;

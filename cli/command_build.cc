@@ -10,6 +10,7 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
+#include "cli/output.h"
 #include "cli/request.h"
 #include "runtime/build/build_object.h"
 #include "runtime/cuda/ship/build_cuda.h"
@@ -115,21 +116,18 @@ int command_build(const BuildOptions& options) {
       cuda_target(options.target) ? build_for_gpu(options, loaded, name) : build_for_cpu(options, loaded, name);
   enter_stage("write");
   const std::string directory = out.has_parent_path() ? out.parent_path().string() : ".";
-  write_files(directory, {{name, built.bytes}, {header.filename().string(), built.header}});
-
+  std::string said =
+      fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(), header.string());
   if (options.json) {
     nlohmann::json object = {{"cell", loaded.cell.name},  {"target", options.target}, {"out", out.string()},
                              {"header", header.string()}, {"dtype", options.dtype},   {"bytes", built.bytes.size()},
                              {"about", built.about}};
     object.update(built.facts);
     // Paths need not be UTF-8.
-    std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
-  } else {
-    std::fputs(
-        fmt::format("{}\nwrote {} ({} bytes) and {}\n", built.about, out.string(), built.bytes.size(), header.string())
-            .c_str(),
-        stdout);
+    said = object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
+  write_files(directory, {{name, built.bytes}, {header.filename().string(), built.header}},
+              [&] { return print_out(said); });
   return kDone;
 }
 

@@ -18,17 +18,26 @@ std::string check_text(const std::string& cell, const CheckReport& report) {
   for (const auto& [name, size] : report.sizes) sizes.push_back(fmt::format("{}={}", name, size));
   std::string text = fmt::format("checked {} with {}{}seed {}\n", cell, fmt::join(sizes, ", "),
                                  sizes.empty() ? "" : ", ", report.seed);
-  std::size_t failed = 0;
+  std::size_t failed = 0, nothing = 0;
   for (const CheckItem& item : report.items) {
-    text += fmt::format("  {} {}: {} compared", item.passed ? "ok    " : "FAILED", item.what, item.tried);
+    const bool untried = item.passed && item.tried == 0;
+    text += fmt::format("  {} {}: {}",
+                        untried       ? "-     "
+                        : item.passed ? "ok    "
+                                      : "FAILED",
+                        item.what, untried ? "nothing could be compared" : fmt::format("{} compared", item.tried));
     if (item.skipped > 0) text += fmt::format(", {} skipped (kinks, not finite, or nothing to conclude)", item.skipped);
     if (item.tried > 0) text += fmt::format(", worst {:.2g} of what is allowed", item.worst);
     if (!item.detail.empty()) text += fmt::format("\n         {}", item.detail);
     text += "\n";
     failed += !item.passed;
+    nothing += untried;
   }
-  text += failed == 0
-              ? fmt::format("all {} hold\n", report.items.size())
+  const std::size_t held = report.items.size() - nothing;
+  text += failed == 0 && nothing > 0
+              ? fmt::format("{} hold; of {} nothing is known, for want of numbers to compare\n", held, nothing)
+          : failed == 0
+              ? fmt::format("all {} hold\n", held)
               : fmt::format("{} of {} failed; replay with --seed {}\n", failed, report.items.size(), report.seed);
   return text;
 }
@@ -43,6 +52,9 @@ std::string check_json(const std::string& cell, const CheckReport& report) {
     object["checks"].push_back({{"what", item.what},
                                 {"passed", item.passed},
                                 {"worst", std::isfinite(item.worst) ? json(item.worst) : json()},
+                                {"outcome", !item.passed      ? "failed"
+                                            : item.tried == 0 ? "nothing compared"
+                                                              : "ok"},
                                 {"tried", item.tried},
                                 {"skipped", item.skipped},
                                 {"detail", item.detail}});

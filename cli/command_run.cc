@@ -9,6 +9,7 @@
 #include "cli/fault.h"
 #include "cli/load.h"
 #include "cli/names.h"
+#include "cli/output.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "runtime/cpu/solve.h"
@@ -201,11 +202,14 @@ int command_run(const RunOptions& options) {
     enter_stage("verify");
     report.verified = compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run));
   }
-  if (!options.out.empty()) {
+  // Who gets no report of the results does not get the results either.
+  const auto say = [&] { return print_out(options.json ? run_json(report) : run_text(report)); };
+  if (options.out.empty()) {
+    say();
+  } else {
     enter_stage("write");
-    write_arrays(options.out, report.arrays);
+    write_arrays(options.out, report.arrays, say);
   }
-  std::fputs((options.json ? run_json(report) : run_text(report)).c_str(), stdout);
   if (options.trace && !options.json) std::fputs(trace_text(report).c_str(), stdout);
   if (const std::string where = not_finite(report); !where.empty() && !options.json)
     std::fputs(fmt::format("cellc: warning: {}\n", where).c_str(), stderr);

@@ -1,6 +1,5 @@
 // cellc: arguments -> a command, and what it throws -> an exit status.
 #include <fmt/format.h>
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
+#include "cli/output.h"
 #include "compiler/syntax/diagnostic.h"
 #include "compiler/syntax/version.h"
 #include "runtime/data/bind.h"
@@ -77,26 +77,6 @@ int guarded(bool json, Command command) {
   } catch (...) {
     return report(json, kInternalFault, dump_fault("an exception of unknown type"));
   }
-}
-
-/// The other end of the pipe that standard output is.
-bool reader_left() {
-  pollfd output{STDOUT_FILENO, 0, 0};
-  return poll(&output, 1, 0) == 1 && (output.revents & (POLLERR | POLLHUP)) != 0;
-}
-
-/// Standard output may be a full disk; a reader that went away (| head) has what it wanted.
-int flushed(int status) {
-  errno = 0;
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;
-  // What failed while more was to come is not known any more.
-  const int why = errno;
-  if (why == EPIPE || (why == 0 && reader_left())) return status;
-  std::fputs(fmt::format("cellc: error: cannot write to standard output{}\n",
-                         why ? fmt::format(": {}", std::strerror(why)) : "")
-                 .c_str(),
-             stderr);
-  return status == kDone ? kDeviceFailed : status;
 }
 
 /// Digits as people write them: CLI11 reads 010 as eight and 0x10 as sixteen, and -1 wraps around where no number

@@ -46,6 +46,22 @@ std::int64_t first_bad_row(const RunReport& report, const Unconverged& u) {
 /// The steps that are run after one that is named.
 const char* onwards(const RunReport& report) { return report.binding.run.reverse ? "back" : "on"; }
 
+/// What --verify found where no error can be told: a number against none.
+std::string infinitely_far(const RunReport& report) {
+  const Deviation& d = *report.verified;
+  const char* dtype = to_string(report.binding.dtype);
+  const bool beyond = std::isfinite(d.want) && std::abs(d.want) > largest_number(report.binding.dtype);
+  const std::string why = std::isfinite(d.got) ? std::string()
+                          : beyond             ? fmt::format(", more than {} can hold", dtype)
+                          : std::isfinite(d.want)
+                              ? fmt::format(": something on the way to it left the numbers that {} has", dtype)
+                              : std::string();
+  return fmt::format(
+      "no error can be told from {} (sequence {}, step {}) {}: it is {:.6g}, and the sequential f64 reference has "
+      "{:.6g}{}; where both are numbers, the largest error is {:.3g} of 1 + |value|",
+      d.array, d.sequence, d.step, onwards(report), d.got, d.want, why, d.finite_error);
+}
+
 }  // namespace
 
 std::string plan_text(const StagePlan& plan) {
@@ -126,9 +142,11 @@ std::string run_text(const RunReport& report) {
   if (report.verified) {
     const Deviation& d = *report.verified;
     line("verified", d.array.empty() ? std::string("nothing to compare")
-                                     : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
-                                                   "against the sequential f64 reference",
-                                                   d.error, d.array, d.sequence, d.step));
+                     : std::isinf(d.error)
+                         ? infinitely_far(report)
+                         : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
+                                       "against the sequential f64 reference",
+                                       d.error, d.array, d.sequence, d.step));
   }
   if (report.edited) {
     line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms,
@@ -205,8 +223,9 @@ std::string run_json(const RunReport& report) {
   object["random"] = report.binding.filled;
   if (!report.out.empty()) object["out"] = report.out;
   if (report.nonfinite)
-    object["first_nonfinite"] = {
-        {"state", report.nonfinite->state}, {"sequence", report.nonfinite->sequence}, {"step", report.nonfinite->step}};
+    object["first_nonfinite"] = {{report.nonfinite->is_state ? "state" : "out", report.nonfinite->array},
+                                 {"sequence", report.nonfinite->sequence},
+                                 {"step", report.nonfinite->step}};
   if (report.verified) {
     // JSON has no infinity: null says that a number stands against none.
     const Deviation& d = *report.verified;
@@ -215,6 +234,10 @@ std::string run_json(const RunReport& report) {
                         {"sequence", d.sequence},
                         {"step", d.step},
                         {"reference", "sequential f64"}};
+    if (std::isinf(d.error)) {
+      object["verify"]["why"] = infinitely_far(report);
+      object["verify"]["max_finite_error"] = d.finite_error;
+    }
   }
   if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
   if (const EditedRun* edited = report.edited) {
@@ -233,7 +256,7 @@ std::string run_json(const RunReport& report) {
 
 std::string not_finite(const RunReport& report) {
   if (!report.nonfinite) return {};
-  return fmt::format("{} is not finite from sequence {}, step {} {}", report.nonfinite->state,
+  return fmt::format("{} is not finite from sequence {}, step {} {}", report.nonfinite->array,
                      report.nonfinite->sequence, report.nonfinite->step, onwards(report));
 }
 

@@ -74,6 +74,7 @@ std::int64_t Evaluator::length(AxisId axis) const {
 }
 
 const Tensor& Evaluator::value(NodeId root) {
+  const auto rounded = [this](double v) { return environment_.rounded ? environment_.rounded(v) : v; };
   const std::vector<NodeId> needed =
       walk_down(cell_.graph, {root}, [&](NodeId id) { return memo_.contains(id) ? Visit::Skip : Visit::Descend; });
   for (NodeId id : needed) {
@@ -102,14 +103,14 @@ const Tensor& Evaluator::value(NodeId root) {
       for (std::int64_t e = 0; e < count; ++e, walk.next()) {
         double x[3] = {};
         for (std::size_t i = 0; i < n.args.size(); ++i) x[i] = arg(i).data[walk.offset[i]];
-        t.data[e] = operator_value(n.op, x);
+        t.data[e] = rounded(operator_value(n.op, x));
       }
       memo_[id] = std::move(t);
       continue;
     }
     switch (n.op) {
       case Op::Constant:
-        t.data[0] = n.number;
+        t.data[0] = rounded(n.number);
         break;
       case Op::Size:
         t.data[0] = static_cast<double>(length(n.index[0].axis));
@@ -171,12 +172,12 @@ const Tensor& Evaluator::value(NodeId root) {
             if (n.op == Op::MaxShare) return x[i] == most;
             return n.op == Op::Softmax ? std::exp(x[i] - most) : x[i];
           };
-          for (std::int64_t i = 0; i < run; ++i) sum += weight(i);
+          for (std::int64_t i = 0; i < run; ++i) sum = rounded(sum + weight(i));
           if (n.op == Op::ReduceSum) {
             t.data[r] = sum;
             continue;
           }
-          for (std::int64_t i = 0; i < run; ++i) soft.data[r * run + i] = weight(i) / sum;
+          for (std::int64_t i = 0; i < run; ++i) soft.data[r * run + i] = rounded(weight(i) / sum);
         }
         if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) break;
         Walk walk(t.shape, {strides_over(soft, t.axes)});

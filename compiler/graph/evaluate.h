@@ -24,6 +24,8 @@ struct Environment {
   std::map<AxisId, std::int64_t> sizes;
   /// Entry of a symbol: `position` has one number per declared axis; `lag` steps back (inputs).
   std::function<double(int symbol, const std::vector<std::int64_t>& position, int lag)> read;
+  /// What a machine of less precision makes of each intermediate value and each partial sum; empty: f64 throughout.
+  std::function<double(double)> rounded{};
 };
 
 class Evaluator {

@@ -5,25 +5,6 @@
 
 namespace cellc {
 
-std::string c_name(const std::string& name) {
-  static const std::string taken =
-      // Words of C99, C23 and C++20 that a cell may use as names,
-      " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t "
-      "char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr "
-      "constinit continue decltype default delete do double dynamic_cast else enum explicit export "
-      "extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq "
-      "nullptr operator or or_eq private protected public register reinterpret_cast requires restrict "
-      "return short signed sizeof static static_assert static_cast struct switch template this "
-      "thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using "
-      "virtual void volatile wchar_t while xor xor_eq "
-      // macros of the C library, and the types that a header speaks of.
-      "linux unix errno stdin stdout stderr complex imaginary I NULL EOF BUFSIZ NAN INFINITY HUGE_VAL "
-      "int32_t int64_t uint16_t ";
-  // Limits are macros, those of stdint.h in every header: INT64_MAX, SIZE_MAX, WCHAR_MIN.
-  const bool limit = name.ends_with("_MAX") || name.ends_with("_MIN");
-  return limit || taken.find(" " + name + " ") != std::string::npos ? name + "_" : name;
-}
-
 std::string c_prefix(const std::string& cell) {
   const bool taken = cell == "cellc" || cell.starts_with("cellc_") || cell == "llvm";
   return c_name(cell) + (taken ? "_" : "");

@@ -89,13 +89,14 @@ std::string link_shared(const std::string& object, const std::string& name) {
     if (!file.flush()) throw DeviceError(fmt::format("{}: cannot write: {}", in, std::strerror(errno)));
   }
   // Without start files and libraries: what little is called, memcpy and its like, every program has. Without
-  // names of files and a build's number: equal input gives equal bytes.
+  // names of files and a build's number: equal input gives equal bytes. A name is part of a word: one of its own that
+  // begins with @ is a file that linkers read options from.
   const std::vector<std::string> linkers[] = {
-      {"ld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o", out, in},
-      {"ld.lld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "-soname", name, "-o", out,
+      {"ld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "--soname=" + name, "-o", out, in},
+      {"ld.lld", "-shared", "-s", "--build-id=none", "-z", "noexecstack", "-z", "relro", "--soname=" + name, "-o", out,
        in},
-      {"cc", "-shared", "-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,relro",
-       "-Wl,-soname," + name, "-o", out, in},
+      {"cc", "-shared", "-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,relro", "-Xlinker",
+       "--soname=" + name, "-o", out, in},
   };
   for (const std::vector<std::string>& linker : linkers)
     if (run(linker, log)) {

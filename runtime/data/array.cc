@@ -112,6 +112,20 @@ const char* to_string(Dtype dtype) {
   throw std::logic_error("to_string: no such dtype");
 }
 
+double largest_number(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F32:
+      return std::numeric_limits<float>::max();
+    case Dtype::F16:
+      return decode(0x7bff, kHalf);
+    case Dtype::BF16:
+    case Dtype::U16:
+      return decode(0x7f7f, kBrain);
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
 std::size_t size_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::F32:

@@ -13,6 +13,7 @@ enum class Dtype { F32, F64, F16, BF16, I64, U16 };  ///< U16: raw 16-bit, read 
 
 const char* to_string(Dtype);
 std::size_t size_of(Dtype);
+double largest_number(Dtype);  ///< of a floating-point dtype, that is finite
 
 class Array {
  public:

@@ -1,5 +1,8 @@
 #include "runtime/data/random_fill.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace cellc {
 namespace {
 
@@ -37,11 +40,17 @@ std::uint64_t RandomStream::next() {
 
 double RandomStream::uniform(double low, double high) {
   const double unit = (static_cast<double>(next() >> 12) + 0.5) * 0x1p-52;
-  return low + (high - low) * unit;
+  const double width = high - low;
+  // A range may be wider than the largest number.
+  return std::isfinite(width) ? low + width * unit : low * (1 - unit) + high * unit;
 }
 
 void fill_uniform(Array& array, std::uint64_t seed, std::string_view name, double low, double high) {
   RandomStream stream(seed, name);
+  // Of a range that leaves the numbers of the dtype, those that the dtype has.
+  const double largest = largest_number(array.dtype());
+  low = std::clamp(low, -largest, largest);
+  high = std::clamp(high, -largest, largest);
   const std::int64_t count = array.count();
   for (std::int64_t i = 0; i < count; ++i) array.set(i, stream.uniform(low, high));
 }

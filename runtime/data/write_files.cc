@@ -25,12 +25,28 @@ namespace {
 constexpr int kSlots = 4096;
 std::atomic<const char*> pending[kSlots];
 std::atomic<int> pending_count{0};
-std::atomic<const char*> pending_directory{nullptr};
+// Directories that were made for them, the outermost first.
+constexpr int kMostDirectories = 2048;  // as many as a path can name
+std::atomic<const char*> pending_directories[kMostDirectories];
+std::atomic<int> pending_directory_count{0};
 
-extern "C" void remove_pending_and_die(int signal_number) {
+// Who may touch the files: so many threads that hold interrupts back, or, at -1, the handler, which ends the process.
+// An interrupt goes to any thread of the process, so that masking it in one does not keep it away.
+std::atomic<int> holders{0};
+std::atomic<int> waiting_signal{0};
+
+void die_unless_held() {
+  int none = 0;
+  if (!holders.compare_exchange_strong(none, -1)) return;  // the last holder does it
   remove_temporaries();
+  const int signal_number = waiting_signal;
   signal(signal_number, SIG_DFL);
   raise(signal_number);
+}
+
+extern "C" void remove_pending_and_die(int signal_number) {
+  waiting_signal = signal_number;
+  die_unless_held();
 }
 
 DeviceError write_error(const std::string& path, int error) {
@@ -51,17 +67,19 @@ void write_exactly(int fd, const char* from, std::size_t count, const std::strin
 class HoldSignals {
  public:
   HoldSignals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int s : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, s);
-    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    for (int now = holders.load();;) {
+      if (now < 0)
+        pause();  // another thread is about to end the process
+      else if (holders.compare_exchange_weak(now, now + 1))
+        return;
+      now = holders.load();
+    }
   }
-  ~HoldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  ~HoldSignals() {
+    if (holders.fetch_sub(1) == 1 && waiting_signal != 0) die_unless_held();
+  }
   HoldSignals(const HoldSignals&) = delete;
   HoldSignals& operator=(const HoldSignals&) = delete;
-
- private:
-  sigset_t before_;
 };
 
 /// One run's files on their way: what is not renamed by `publish` is removed.
@@ -79,7 +97,7 @@ class Pending {
       pending[i] = nullptr;
       if (!files_[i].published) unlink(files_[i].temporary.c_str());
     }
-    pending_directory = nullptr;
+    pending_directory_count = 0;
     if (!done_) {
       std::error_code ignored;
       for (auto d = created_.rbegin(); d != created_.rend(); ++d) std::filesystem::remove(*d, ignored);
@@ -90,6 +108,10 @@ class Pending {
 
   void write(const std::string& name, const std::vector<std::string_view>& parts) {
     const std::string target = directory_ + "/" + name;
+    struct stat status {};
+    if (lstat(target.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode) &&
+        !S_ISDIR(status.st_mode))
+      throw DeviceError(fmt::format("{}: cannot write: it is a device or a pipe, which no file can replace", target));
     int fd = -1;
     {
       HoldSignals hold;  // no moment at which a file exists that the handler does not know
@@ -113,9 +135,16 @@ class Pending {
     if (close(fd) != 0) throw write_error(target, errno);
   }
 
-  void publish() {
+  void publish(const Keep& keep) {
     HoldSignals hold;
     std::size_t at = 0;
+    const auto undo = [&] {
+      while (at-- > 0) {
+        File& file = files_[at];
+        unlink(file.target.c_str());
+        if (!file.backup.empty()) rename(file.backup.c_str(), file.target.c_str());
+      }
+    };
     try {
       for (; at < files_.size(); ++at) {
         File& file = files_[at];
@@ -135,12 +164,9 @@ class Pending {
         }
         file.published = true;
       }
+      if (keep && !keep()) return undo();
     } catch (...) {
-      while (at-- > 0) {
-        File& file = files_[at];
-        unlink(file.target.c_str());
-        if (!file.backup.empty()) rename(file.backup.c_str(), file.target.c_str());
-      }
+      undo();
       throw;
     }
     for (const File& file : files_)
@@ -164,49 +190,54 @@ class Pending {
     std::vector<fs::path> missing;
     for (fs::path p = fs::absolute(directory_, error); !p.empty() && !fs::exists(p, error); p = p.parent_path())
       missing.push_back(p);
+    created_.reserve(missing.size());  // pointers into it are handed to the signal handler
     for (auto p = missing.rbegin(); p != missing.rend(); ++p) {
       if (p->filename().empty()) continue;  // "out/" has an empty last part
-      if (mkdir(p->c_str(), 0777) == 0)
-        created_.push_back(*p);
-      else if (errno != EEXIST)
+      HoldSignals hold;
+      if (mkdir(p->c_str(), 0777) == 0) {
+        created_.push_back(p->string());
+        const auto count = static_cast<int>(created_.size());
+        if (count > kMostDirectories) continue;
+        pending_directories[count - 1] = created_.back().c_str();
+        pending_directory_count = count;
+      } else if (errno != EEXIST) {
         throw DeviceError(fmt::format("{}: cannot create the directory: {}", p->string(), std::strerror(errno)));
+      }
     }
     if (!fs::is_directory(directory_, error)) throw DeviceError(fmt::format("{}: is not a directory", directory_));
-    if (!created_.empty()) {
-      created_name_ = created_.back().string();
-      pending_directory = created_name_.c_str();
-    }
   }
 
   std::string directory_;
   std::vector<File> files_;
-  std::vector<std::filesystem::path> created_;
-  std::string created_name_;
+  std::vector<std::string> created_;
   bool done_ = false;
 };
 
 }  // namespace
 
-void write_arrays(const std::string& directory, const std::vector<std::pair<std::string, Array>>& arrays) {
+void write_arrays(const std::string& directory, const std::vector<std::pair<std::string, Array>>& arrays,
+                  const Keep& keep) {
   Pending files(directory, arrays.size());
   for (const auto& [name, array] : arrays)
     files.write(name + ".npy", {npy_header(array),
                                 {static_cast<const char*>(array.data()),
                                  static_cast<std::size_t>(array.count()) * size_of(array.dtype())}});
-  files.publish();
+  files.publish(keep);
 }
 
-void write_files(const std::string& directory, const std::vector<std::pair<std::string, std::string>>& files) {
+void write_files(const std::string& directory, const std::vector<std::pair<std::string, std::string>>& files,
+                 const Keep& keep) {
   Pending pending(directory, files.size());
   for (const auto& [name, bytes] : files) pending.write(name, {bytes});
-  pending.publish();
+  pending.publish(keep);
 }
 
 void remove_temporaries() {
   const int count = pending_count.load();
   for (int i = 0; i < count; ++i)
     if (const char* path = pending[i].load()) unlink(path);
-  if (const char* directory = pending_directory.load()) rmdir(directory);  // only if it is empty
+  for (int i = pending_directory_count.load(); i-- > 0;)
+    if (const char* directory = pending_directories[i].load()) rmdir(directory);  // only if it is empty
 }
 
 void remove_temporaries_on_signals() {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "compiler/graph/evaluate.h"
 #include "runtime/data/bind.h"
+#include "runtime/evaluate/rounding.h"
 
 namespace cellc {
 
@@ -46,6 +49,10 @@ class Step {
                                    flat);
     };
     evaluator_ = std::make_unique<Evaluator>(cell, environment);
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      environment.rounded = rounding_of(Dtype::F64, 2.3e-16, seed);
+      rounded_.push_back(std::make_unique<Evaluator>(cell, environment));
+    }
   }
 
   /// A row of the run, of whichever sequence.
@@ -62,6 +69,26 @@ class Step {
     for (const StateUpdate& u : cell_.updates)
       result.push_back(evaluator_->value_over(u.value, cell_.symbols[u.symbol].index).data);
     return result;
+  }
+
+  /// By how much rounding on the way may move what the step gives: more than a rounding of it where terms cancel.
+  /// Infinite where it leaves the numbers.
+  States noise(const States& states) {
+    const States value = (*this)(states);
+    States noise = value;
+    for (Values& of_state : noise) std::fill(of_state.begin(), of_state.end(), 0.0);
+    for (const auto& evaluator : rounded_) {
+      evaluator->reset();
+      for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
+        const StateUpdate& update = cell_.updates[u];
+        const Tensor moved = evaluator->value_over(update.value, cell_.symbols[update.symbol].index);
+        for (std::size_t i = 0; i < noise[u].size(); ++i) {
+          const double by = std::abs(moved.data[i] - value[u][i]);
+          noise[u][i] = std::isnan(by) ? std::numeric_limits<double>::infinity() : std::max(noise[u][i], by);
+        }
+      }
+    }
+    return noise;
   }
 
   /// A node's values at these states.
@@ -102,6 +129,7 @@ class Step {
   std::int64_t row_ = 0, sequence_ = 0, elapsed_ = 0;  ///< elapsed: steps of the sequence before the row's
   const States* states_ = nullptr;
   std::unique_ptr<Evaluator> evaluator_;
+  std::vector<std::unique_ptr<Evaluator>> rounded_;  ///< the same, each with roundings of its own
 };
 
 /// One point of state space, the time of its inputs, and all derivatives there.

@@ -50,7 +50,8 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output) {
+void run_sequence(const Shared& shared, std::int64_t sequence, const std::function<double(double)>& rounded,
+                  RunOutput& output) {
   const CellGraph& cell = shared.cell;
   const BoundRun& run = shared.run;
   const std::int64_t begin = run.offsets[sequence], steps = run.offsets[sequence + 1] - begin;
@@ -68,6 +69,7 @@ void run_sequence(const Shared& shared, std::int64_t sequence, RunOutput& output
 
   Environment environment;
   environment.sizes = run.sizes;
+  environment.rounded = rounded;
   environment.read = [&](int s, const std::vector<std::int64_t>& position, int lag) {
     const auto& shape = shared.sizes[s];
     std::int64_t flat = 0;
@@ -118,7 +120,7 @@ double distance(double a, double b) {
 
 }  // namespace
 
-RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
+RunOutput reference_run(const CellGraph& cell, const BoundRun& run, const std::function<double(double)>& rounded) {
   const Shared shared(cell, run);
   const std::int64_t rows = run.offsets.back(), sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   RunOutput output;
@@ -139,33 +141,38 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run) {
   std::atomic<std::int64_t> next{0};
   const std::int64_t threads = std::min<std::int64_t>(thread_count(run.threads), sequences);
   run_on_threads(static_cast<int>(threads), [&](int) {
-    for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, output);
+    for (std::int64_t s; (s = next.fetch_add(1)) < sequences;) run_sequence(shared, s, rounded, output);
   });
   return output;
 }
 
 Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got, const RunOutput& reference) {
   Deviation worst;
+  std::int64_t made_at = 0;  // the step, in the order of the run, that made what `worst` names
   const auto one = [&](const std::string& name, const Array& a, const Array& b, bool per_step) {
     const std::int64_t count = b.count();
     if (count == 0) return;
     const std::int64_t entries = count / b.shape()[0];
     for (std::int64_t i = 0; i < count; ++i) {
       const double d = distance(a.get(i), b.get(i));
-      if (d <= worst.error && !worst.array.empty()) continue;
-      worst.error = d;
-      worst.array = name;
+      if (std::isfinite(d)) worst.finite_error = std::max(worst.finite_error, d);
+      const bool first_of_all = worst.array.empty(), as_far = std::isinf(d) && std::isinf(worst.error);
+      if (d <= worst.error && !first_of_all && !as_far) continue;
       const std::int64_t row = i / entries;
+      std::int64_t sequence = row, step = 0;
       if (per_step) {
         // The last sequence that begins at or before the row: empty ones share their offset.
-        const auto after = std::upper_bound(run.offsets.begin(), run.offsets.end(), row);
-        worst.sequence = after - run.offsets.begin() - 1;
-        worst.step = row - run.offsets[static_cast<std::size_t>(worst.sequence)];
-      } else {
-        worst.sequence = row;
-        const auto s = static_cast<std::size_t>(row);
-        worst.step = std::max<std::int64_t>(0, run.reverse ? 0 : run.offsets[s + 1] - run.offsets[s] - 1);
+        sequence = std::upper_bound(run.offsets.begin(), run.offsets.end(), row) - run.offsets.begin() - 1;
+        step = row - run.offsets[static_cast<std::size_t>(sequence)];
       }
+      const auto s = static_cast<std::size_t>(sequence);
+      const std::int64_t steps = run.offsets[s + 1] - run.offsets[s];
+      if (!per_step) step = std::max<std::int64_t>(0, run.reverse ? 0 : steps - 1);
+      const std::int64_t at = !per_step ? steps : run.reverse ? steps - 1 - step : step;
+      if (as_far && at >= made_at) continue;
+      made_at = at;
+      const double finite = worst.finite_error;
+      worst = {d, name, sequence, step, a.get(i), b.get(i), finite};
     }
   };
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
@@ -180,10 +187,7 @@ Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& g
 std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run, const RunOutput& output) {
   std::optional<NonFinite> first;
   std::int64_t earliest = std::numeric_limits<std::int64_t>::max();
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
-    if (symbol.lag_of >= 0) continue;
-    const Array& array = output.states[u];
+  const auto look = [&](const std::string& name, bool is_state, const Array& array) {
     const std::int64_t entries = array.shape()[0] > 0 ? product(array.shape()) / array.shape()[0] : 0;
     for (std::size_t b = 0; b + 1 < run.offsets.size(); ++b) {
       const std::int64_t begin = run.offsets[b], steps = run.offsets[b + 1] - begin;
@@ -194,11 +198,17 @@ std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& 
         for (std::int64_t i = from; i < from + entries && !bad; ++i) bad = !std::isfinite(array.get(i));
         if (!bad) continue;
         earliest = t;
-        first = NonFinite{symbol.name, static_cast<std::int64_t>(b), step};
+        first = NonFinite{name, is_state, static_cast<std::int64_t>(b), step};
         break;
       }
     }
+  };
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
+    if (symbol.lag_of < 0) look(symbol.name, true, output.states[u]);
   }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    if (output.outs[o].data()) look(cell.outs[o].name, false, output.outs[o]);
   return first;
 }
 

@@ -232,6 +232,33 @@ TEST_F(CApi, PackedSequencesAndNarrowStorage) {
     EXPECT_EQ(a.of("h_final")[kD + d], a.of("h_start")[kD + d]) << "an empty sequence";
 }
 
+TEST_F(CApi, AnArrayMayBeLargerThanNeeded) {
+  cellc_kernel* kernel = compile(kGru);
+  const cellc_shape shape = shape_of(kLengths, 2, 9), larger = shape_of(kLengths, 3, 11);
+  Arrays<float> tight(kernel, shape, CELLC_F32), roomy(kernel, larger, CELLC_F32), prepared(kernel, larger, CELLC_F32);
+  ASSERT_EQ(cellc_forward(kernel, &shape, tight.table.data(), tight.count(), nullptr), CELLC_OK) << cellc_last_error();
+  ASSERT_EQ(cellc_forward(kernel, &shape, roomy.table.data(), roomy.count(), nullptr), CELLC_OK) << cellc_last_error();
+  ASSERT_EQ(cellc_run(prepare(kernel, shape), prepared.table.data(), prepared.count()), CELLC_OK) << cellc_last_error();
+  for (const char* name : {"h", "y", "h_final"})
+    for (Arrays<float>* arrays : {&roomy, &prepared}) {
+      const std::vector<float>&want = tight.of(name), &got = arrays->of(name);
+      for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5) << name;
+      for (std::size_t i = want.size(); i < got.size(); ++i) ASSERT_EQ(got[i], 77) << name << ": room was written";
+    }
+}
+
+TEST_F(CApi, AToleranceIsANumber) {
+  for (const double tolerance : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+    cellc_options options;
+    cellc_options_init(&options);
+    options.tolerance = tolerance;
+    cellc_kernel* kernel = nullptr;
+    EXPECT_EQ(cellc_compile_text(kGru.data(), kGru.size(), &options, &kernel), CELLC_WRONG_USAGE);
+    EXPECT_EQ(kernel, nullptr);
+    EXPECT_NE(std::string(cellc_last_error()).find("tolerance"), std::string::npos) << cellc_last_error();
+  }
+}
+
 /// So many bytes between pages that nobody may touch, right before the second or right behind the first.
 class Fenced {
  public:
@@ -432,7 +459,7 @@ TEST_F(CApi, WrongArraysAreRefusedAndNothingIsWritten) {
   refused(
       "x", [](cellc_array& a) { --a.entries; }, CELLC_WRONG_INPUT, "entries");
   refused(
-      "W", [](cellc_array& a) { ++a.entries; }, CELLC_WRONG_INPUT, "entries");
+      "W", [](cellc_array& a) { --a.entries; }, CELLC_WRONG_INPUT, "entries");
   refused(
       "h_final", [](cellc_array& a) { a.entries = 0; }, CELLC_WRONG_INPUT, "entries");
   refused(

@@ -383,6 +383,24 @@ TEST_F(CommandBuild, ACellMayBeCalledLlvm) {
   shell(kCc + "use.c -L. -lllvm -Wl,-rpath,. -o use && ./use");
 }
 
+// A program may have included any header of the C library before ours, whose macros would replace our members.
+TEST_F(CommandBuild, NamesThatAreMacrosOrReservedAreTaken) {
+  const std::string cell = write("names.cell", R"(cell names[SIGINT, EOF] {
+  state _Bool[SIGINT], INFINITY[SIGINT]
+  input RAND_MAX[EOF], errno[SIGINT]
+  param W[SIGINT,EOF], CELLC_DEVICE[SIGINT], M_PI[SIGINT], PRId64, E2BIG[SIGINT], si_pid[SIGINT]
+  _Bool' = 0.5*_Bool + W@RAND_MAX + CELLC_DEVICE*PRId64
+  INFINITY' = 0.5*INFINITY + errno + M_PI + E2BIG*si_pid
+}
+)");
+  build({cell, "--target", "cpu-object", "-o", "names.o"});
+  write("use.c",
+        "#include <errno.h>\n#include <inttypes.h>\n#include <math.h>\n#include <signal.h>\n#include <stdio.h>\n"
+        "#include <stdlib.h>\n#include \"names.h\"\n"
+        "int main(void) { names_arrays a = {0}; names_lengths l = {0}; return a.W != NULL || l.SIGINT_ != 0; }\n");
+  shell(kCc + "-D_GNU_SOURCE use.c names.o -o use && ./use");
+}
+
 TEST_F(CommandBuild, NamesThatDifferInCaseAreTwoCells) {
   const std::string body = " {\n  state h\n  h' = 0.5*h\n}\n";
   const std::string cells = write("two.cell", "cell leaky" + body + "cell Leaky" + body);

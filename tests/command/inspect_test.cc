@@ -242,6 +242,17 @@ TEST_F(CommandInspect, CheckPassesAndSaysWhatItTried) {
 }
 
 // Values that the reference has and f32 cannot hold say nothing of the kernels.
+TEST_F(CommandInspect, CheckDoesNotCallOkWhatItCouldNotTry) {
+  write("nowhere.cell", "cell n {\n  state h\n  input x\n  h' = 0.5*h + log(-1 - x^2)\n}\n");
+  const Outcome text = cellc({"check", path("nowhere.cell")});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_HAS(text.out, "  -      d h'/d h: nothing could be compared");
+  EXPECT_HAS(text.out, "nothing is known, for want of numbers to compare");
+  EXPECT_EQ(text.out.find(": 0 compared"), std::string::npos) << text.out;
+  const json object = json::parse(cellc({"check", path("nowhere.cell"), "--json"}).out);
+  EXPECT_EQ(object["checks"][0]["outcome"], "nothing compared");
+}
+
 TEST_F(CommandInspect, CheckSkipsWhatThePrecisionCannotHold) {
   for (const char* step : {"3*h^3 + x", "h*h + 2 + x", "exp(h) + x"}) {
     const std::string cell = write("large.cell", std::string("cell large[d] {\n  state h[d]\n  input x[d]\n  h' = ") +

@@ -393,6 +393,29 @@ TEST_F(CommandRun, WhatIsNotFiniteIsReported) {
   const Outcome text = cellc({"run", cell, "--input", "u=u.npy"});
   EXPECT_EQ(text.err, "cellc: warning: x is not finite from sequence 0, step 5 on\n");
   EXPECT_EQ(text.out.find("not finite"), std::string::npos) << text.out;
+
+  // An out may be no number where every state is one.
+  const std::string pole = write("pole.cell", "cell p {\n  state x = 3\n  input u\n  x' = x - 1\n  out y = u/x\n}\n");
+  EXPECT_EQ(run(pole, {"--input", "u=u.npy"})["first_nonfinite"], json({{"out", "y"}, {"sequence", 0}, {"step", 3}}));
+  EXPECT_EQ(cellc({"run", pole, "--input", "u=u.npy"}).err,
+            "cellc: warning: y is not finite from sequence 0, step 3 on\n");
+}
+
+TEST_F(CommandRun, VerifyTellsWhatOverflowed) {
+  const std::string cell = write("square.cell", "cell s {\n  state x = 10\n  input u\n  x' = x^2 + 0*u\n}\n");
+  array("u.npy", {1, 7}, half);
+  const json report = run(cell, {"--input", "u=u.npy", "--verify"});
+  EXPECT_TRUE(report["verify"]["max_error"].is_null());
+  EXPECT_EQ(report["verify"]["step"], 5);
+  EXPECT_LT(report["verify"]["max_finite_error"], 1e-5);
+  const Outcome text = cellc({"run", cell, "--input", "u=u.npy", "--verify"});
+  EXPECT_HAS(
+      text.out,
+      "from x (sequence 0, step 5) on: it is inf, and the sequential f64 reference has 1e+64, more than f32 can hold");
+  EXPECT_EQ(text.out.find("largest error inf"), std::string::npos) << text.out;
+  // Its square root is a number again, but what was lost is lost.
+  const std::string root = write("root.cell", "cell s {\n  state x = 1e30\n  input u\n  x' = sqrt(x^2) + 0*u\n}\n");
+  EXPECT_HAS(cellc({"run", root, "--input", "u=u.npy", "--verify"}).out, "left the numbers that f32 has");
 }
 
 TEST_F(CommandRun, WrongArraysAreStatus1AndNamed) {

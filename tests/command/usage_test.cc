@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -287,6 +288,28 @@ TEST_F(CommandUsage, AFullDiskUnderStandardOutput) {
   const Outcome long_one = cellc({"inspect", example("01_para_gru.cell"), "--stage", "cuda", "--whole"}, options);
   EXPECT_EQ(long_one.status, 4);
   EXPECT_HAS(long_one.err, "cannot write to standard output\n");
+}
+
+TEST_F(CommandUsage, ResultsDoNotStayWhereTheReportFails) {
+  ProcessOptions options;
+  options.stdout_path = "/dev/full";
+  const std::string cell = write("sum.cell", "cell s {\n  state h\n  input x\n  h' = 0.5*h + x\n}\n");
+  const Outcome outcome =
+      cellc({"run", cell, "--random", "1", "--batch", "1", "--length", "9", "--out", path("new/out")}, options);
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  EXPECT_EQ(cellc({"build", cell, "--target", "cpu-object", "-o", path("s.o")}, options).status, 4);
+  EXPECT_FALSE(std::filesystem::exists(path("s.o")));
+}
+
+TEST_F(CommandUsage, WhatIsBuiltReplacesFilesOnly) {
+  const std::string cell = write("sum.cell", "cell s {\n  state h\n  input x\n  h' = 0.5*h + x\n}\n");
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const Outcome outcome = cellc({"build", cell, "--target", "cpu-object", "-o", path("pipe")});
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_HAS(outcome.err, "a device or a pipe");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+  EXPECT_FALSE(std::filesystem::exists(path("pipe.h")));
 }
 
 TEST_F(CommandUsage, AReaderThatLeftHasWhatItWanted) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "compiler/front_end.h"
 
 namespace cellc {
@@ -286,6 +289,34 @@ TEST(Bind, RandomIsReproducibleAndInRange) {
   EXPECT_NEAR(symbol(cell, bind(cell, request), "x").get(17), symbol(cell, one, "x").get(17), 1e-6);
   request.random_seed = 8;
   EXPECT_NE(symbol(cell, bind(cell, request), "x").get(17), symbol(cell, one, "x").get(17));
+}
+
+TEST(Bind, RandomStaysWithinTheNumbersOfTheDtype) {
+  const CellGraph cell = cell_of(R"(cell c[d] {
+  state h[d]
+  input x[d] in (-1e308, 1e308), small[d] in (-1, 1e30)
+  h' = h + min(x, small)
+}
+)");
+  BindRequest request;
+  request.random_seed = 7;
+  request.batch = 2;
+  request.length = 50;
+  request.dims = {{"d", 5}};
+  for (const Dtype dtype : {Dtype::F64, Dtype::F32, Dtype::F16, Dtype::BF16}) {
+    request.dtype = dtype;
+    const Binding binding = bind(cell, request);
+    for (const char* name : {"x", "small"}) {
+      const Array& array = symbol(cell, binding, name);
+      double least = INFINITY, most = -INFINITY;
+      for (std::int64_t i = 0; i < array.count(); ++i) {
+        ASSERT_TRUE(std::isfinite(array.get(i))) << name << " in " << to_string(dtype);
+        least = std::min(least, array.get(i));
+        most = std::max(most, array.get(i));
+      }
+      EXPECT_LT(least, most / 100) << name;
+    }
+  }
 }
 
 TEST(Bind, LearnedStartAndSizes) {

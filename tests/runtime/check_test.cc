@@ -54,6 +54,41 @@ TEST(Check, LargeStatesAreNoFailure) {
   EXPECT_NE(failures(d).find("d s0'/d s0"), std::string::npos);
 }
 
+/// What fails of the kernels, or could not be compared at all.
+std::string engine_failures(const std::string& text) {
+  const AnalysedCell d = derive(text);
+  BindRequest request;
+  for (const AxisId a : d.cell.header) request.dims[d.cell.graph.axis(a).name] = 3;
+  request.length = 12;
+  request.random_seed = 3;
+  std::vector<CheckItem> items;
+  check_engine(d.cell, d.structure, request, "", items);
+  std::string failed;
+  for (const CheckItem& item : items)
+    if (!item.passed) failed += item.what + ": " + item.detail + "; ";
+  return failed;
+}
+
+// The kernels are right to f32, which is all that f32 can be.
+TEST(Check, WhatF32LosesIsNoFailure) {
+  for (const char* step : {
+           "h' = 0.5*h + ((x + 1e5) - 1e5)",                 // cancels
+           "h' = sqrt((h*1e20)^2)/1e20*0.5 + x",             // overflows on the way
+           "h' = where(h > 0.3, 0.3, 0.5) + 0*x",            // 0.3 is another number in f32
+           "h' = 0.5*h + sum[d](1e6*x) - sum[d](1e6*x) + x"  // cancels in a sum
+       })
+    EXPECT_EQ(engine_failures(std::string("cell c[d] {\n  state h[d] = 0.3\n  input x[d]\n  ") + step + "\n}\n"), "")
+        << step;
+}
+
+TEST(Check, SlopesThatDifferencesCannotSeeAreNoFailure) {
+  // The step of the difference is larger than the states by far.
+  AnalysedCell tiny = derive("cell c[d] {\n  state h[d] = 1e-30\n  input x[d]\n  h' = h*h*1e30 + 0*x\n}\n");
+  EXPECT_EQ(failures(tiny), "");
+  AnalysedCell cancels = derive("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = (1e8*h + x) - 1e8*h\n}\n");
+  EXPECT_EQ(failures(cancels), "");
+}
+
 // Where differences tell nothing, nothing is compared: a wrong claim must not pass as one that was checked.
 TEST(Check, SlopesLostInRoundingAreSkipped) {
   AnalysedCell d = derive("cell c {\n  state h\n  input x\n  h' = 0.5*h + 1e14 + x\n}\n");

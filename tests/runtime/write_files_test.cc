@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
+#include <thread>
 
 #include "runtime/cpu/engine.h"
 #include "runtime/data/npy.h"
@@ -76,6 +80,63 @@ TEST_F(WriteFiles, AFullDiskLeavesNothing) {
   signal(SIGXFSZ, old);
   EXPECT_NE(what.find("large.npy: cannot write: File too large"), std::string::npos) << what;
   EXPECT_EQ(files(), 0u) << "neither files nor the directory";
+}
+
+TEST_F(WriteFiles, WhatIsNotKeptLeavesNothing) {
+  write_arrays(directory, {{"a", filled(1, 1)}});
+  const auto seen = [&] { return fs::exists(directory + "/n/a/b/c.npy"); };
+  bool in_place = false;
+  write_arrays(directory + "/n/a/b", {{"c", filled(2, 9)}}, [&] { return !(in_place = seen()); });
+  EXPECT_TRUE(in_place);
+  EXPECT_FALSE(fs::exists(directory + "/n"));
+  write_arrays(directory, {{"a", filled(2, 9)}, {"b", filled(2, 9)}}, [] { return false; });
+  EXPECT_EQ(read_npy(directory + "/a.npy").get(0), 1);
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(WriteFiles, APipeIsNotReplaced) {
+  ASSERT_EQ(mkfifo((directory + "/a.npy").c_str(), 0600), 0);
+  EXPECT_NE(error(directory, {{"b", filled(1, 1)}, {"a", filled(1, 1)}}).find("a.npy: cannot write: it is a device"),
+            std::string::npos);
+  EXPECT_TRUE(fs::is_fifo(directory + "/a.npy"));
+  EXPECT_EQ(files(), 1u);
+}
+
+/// How a process ends that a signal meets after it did `before` and while results are put in place by another thread.
+int ended_by(const std::function<void()>& write) {
+  const pid_t child = fork();
+  if (child == 0) {
+    remove_temporaries_on_signals();
+    write();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+TEST_F(WriteFiles, AnInterruptInAnyThreadFindsAllOrNothing) {
+  write_arrays(directory, {{"a", filled(1, 1)}, {"b", filled(1, 1)}});
+  // The signal comes to another thread while the results are being put in place: it waits, and all are there.
+  EXPECT_EQ(ended_by([&] {
+              write_arrays(directory, {{"a", filled(2, 9)}, {"b", filled(2, 9)}}, [] {
+                std::thread([] { raise(SIGINT); }).join();
+                return true;
+              });
+            }),
+            SIGINT);
+  EXPECT_EQ(read_npy(directory + "/a.npy").get(0), 9);
+  EXPECT_EQ(read_npy(directory + "/b.npy").get(0), 9);
+  EXPECT_EQ(files(), 2u);
+  // Nothing stays of the directories where it comes before that.
+  EXPECT_EQ(ended_by([&] {
+              write_arrays(directory + "/n/a/b", {{"c", filled(2, 9)}}, [] {
+                std::thread([] { kill(getpid(), SIGTERM); }).join();
+                return false;
+              });
+            }),
+            SIGTERM);
+  EXPECT_EQ(files(), 2u);
 }
 
 TEST_F(WriteFiles, ADirectoryThatCannotBe) {
