@@ -40,6 +40,7 @@ struct DataOptions : CellOptions {
   std::optional<std::uint64_t> random;
   std::optional<std::int64_t> batch, length;
   std::optional<double> tolerance;
+  std::vector<std::string> absolute_tolerances;  ///< "X", or "NAME=X"
   bool reverse = false;
   int threads = 0;
 };

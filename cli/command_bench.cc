@@ -148,6 +148,7 @@ int command_bench(const BenchOptions& options) {
   enter_stage("run");
   SolveOptions solve;
   solve.tolerance = options.tolerance;
+  take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
   std::vector<BenchedDevice> devices;
   const auto measure = [&](TimedCell& cell) {
     const int stages = static_cast<int>(loaded.structure.stages.size());

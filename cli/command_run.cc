@@ -82,10 +82,12 @@ void check_agreement(const RunOptions& options, const std::vector<StagePlan>& pl
                                fmt::join(named, ", ")));
 }
 
-SolveOptions solve_options(const RunOptions& options, std::size_t stages) {
+SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) {
+  const std::size_t stages = loaded.structure.stages.size();
   SolveOptions solve;
   solve.solver = strategy_asked(options.solver);
   solve.tolerance = options.tolerance;
+  take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
   solve.repair = !options.no_repair;
   if (options.max_iterations) solve.max_iterations = *options.max_iterations;
   if (options.fixed_iterations) solve.fixed_iterations = *options.fixed_iterations;
@@ -123,7 +125,7 @@ int command_run(const RunOptions& options) {
   compile.own_products = options.cpu != "native";
   compile.derive = derive_hooks();
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
-  const SolveOptions solve = solve_options(options, loaded.structure.stages.size());
+  const SolveOptions solve = solve_options(options, loaded);
   // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
   std::unique_ptr<Gpu> gpu;
   const bool own_kernels = edited || !options.write_kernels.empty();

@@ -76,6 +76,7 @@ int command_tune(const TuneOptions& options) {
                sizes_text(loaded.cell, binding), what.dtype, what.device, what.processor, what.range);
   SolveOptions solve;
   solve.tolerance = options.tolerance;
+  take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
   std::int64_t longest = 0;
   for (std::size_t s = 0; s + 1 < binding.run.offsets.size(); ++s)
     longest = std::max(longest, binding.run.offsets[s + 1] - binding.run.offsets[s]);

@@ -177,6 +177,11 @@ void add_data_options(CLI::App* command, DataOptions& options) {
       ->add_option("--tolerance", options.tolerance, "what counts as converged; 0: the bits of the sequential kernel")
       ->type_name("X")
       ->check(kNotNegative);
+  command
+      ->add_option("--absolute-tolerance", options.absolute_tolerances,
+                   "what is tolerated of a state besides, in its own units; NAME=X: of one state")
+      ->allow_extra_args(false)
+      ->type_name("[NAME=]X");
   command->add_option("--threads", options.threads, "threads; all cores by default")->transform(whole_number(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }

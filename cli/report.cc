@@ -58,7 +58,7 @@ std::string infinitely_far(const RunReport& report) {
                               : std::string();
   return fmt::format(
       "no error can be told from {} (sequence {}, step {}) {}: it is {:.6g}, and the sequential f64 reference has "
-      "{:.6g}{}; where both are numbers, the largest error is {:.3g} of 1 + |value|",
+      "{:.6g}{}; where both are numbers, the largest error is {:.3g} of |value| + the largest of its lane",
       d.array, d.sequence, d.step, onwards(report), d.got, d.want, why, d.finite_error);
 }
 
@@ -141,12 +141,13 @@ std::string run_text(const RunReport& report) {
   if (!report.binding.filled.empty()) line("random", fmt::format("{}", fmt::join(report.binding.filled, ", ")));
   if (report.verified) {
     const Deviation& d = *report.verified;
-    line("verified", d.array.empty() ? std::string("nothing to compare")
-                     : std::isinf(d.error)
-                         ? infinitely_far(report)
-                         : fmt::format("largest error {:.3g} of 1 + |value|, in {} (sequence {}, step {}), "
-                                       "against the sequential f64 reference",
-                                       d.error, d.array, d.sequence, d.step));
+    line("verified",
+         d.array.empty() ? std::string("nothing to compare")
+         : std::isinf(d.error)
+             ? infinitely_far(report)
+             : fmt::format("largest error {:.3g} of |value| + the largest of its lane, in {} (sequence {}, step {}), "
+                           "against the sequential f64 reference",
+                           d.error, d.array, d.sequence, d.step));
   }
   if (report.edited) {
     line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms,
@@ -263,7 +264,8 @@ std::string not_finite(const RunReport& report) {
 std::string wrong_kernel(const RunReport& report) {
   if (!report.edited || !report.edited->wrong) return {};
   return fmt::format(
-      "{}: wrong answers: {:.3g} of 1 + |value| off in {} (sequence {}, step {}), where the generated kernels are "
+      "{}: wrong answers: {:.3g} of |value| + the largest of its lane off in {} (sequence {}, step {}), where the "
+      "generated kernels are "
       "{:.3g} off; "
       "a step from the row before it {:.3g}, theirs {:.3g}",
       report.kernel, report.verified->error, report.verified->array, report.verified->sequence, report.verified->step,

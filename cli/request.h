@@ -7,6 +7,7 @@
 #include "compiler/graph/graph.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/data/bind.h"
+#include "runtime/strategy/solve_options.h"
 #include "runtime/strategy/strategy.h"
 
 namespace cellc {
@@ -32,5 +33,8 @@ struct FoundGpu {
   std::string reason;
 };
 FoundGpu gpu_for(const std::string& device, const std::string& cache_directory);
+
+/// `given`: "X", of every state, or "NAME=X". Throws UsageError.
+void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve);
 
 }  // namespace cellc

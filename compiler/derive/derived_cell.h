@@ -41,7 +41,8 @@ struct ArraySink {
     Sum,         ///< id: sum of the stage; what is written is the term of a lane
     Transition,  ///< id, of: states of the stage; how `id` moves with the start of `of`
     Map,         ///< id: 0 to 3 of a, b, low, high (clip) or a, b, c, d (Möbius)
-    Residual,    ///< id: 0 the largest one, 1 steps before the first bad one, 2 steps since the last; then sizes of states
+    Residual,    ///< id: 0 the largest one, 1 steps before the first bad one, 2 steps since the last; then sizes of
+                 ///< states
     Default,     ///< id: symbol whose start or default it is
   };
   Kind kind = Kind::Out;

@@ -236,14 +236,10 @@ struct Solver::Impl {
     return plan_stages(request);
   }
 
-  /// What is tolerated of a state besides; of a copy that lags what its state has.
-  double absolute_of_update(int u, const SolveOptions& solve) const {
-    const Symbol& symbol = cell.symbol_of(cell.updates[u]);
-    return absolute_tolerance(solve, symbol.lag_of >= 0 ? cell.symbols[symbol.lag_of].name : symbol.name);
-  }
+  /// What is tolerated of each state besides.
   std::vector<double> absolute_of_stage(int k, const SolveOptions& solve) const {
     std::vector<double> all;
-    for (const int u : programs.structure().stages[k].states) all.push_back(absolute_of_update(u, solve));
+    for (const int u : programs.structure().stages[k].states) all.push_back(absolute_tolerance(solve, cell, u));
     return all;
   }
 
@@ -340,10 +336,10 @@ struct Solver::Impl {
                          double tolerance) {
     const std::vector<Array> f = rows_of(programs.step(), programs.stages().step, run, arrays);
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      report.max_residual =
-          std::max(report.max_residual, check_steps(arrays.trajectories[u], f[u], run.offsets,
-                                                    {tolerance, absolute_of_update(static_cast<int>(u), solve), {}},
-                                                    run.reverse, report.unconverged));
+      report.max_residual = std::max(report.max_residual,
+                                     check_steps(arrays.trajectories[u], f[u], run.offsets,
+                                                 {tolerance, absolute_tolerance(solve, cell, static_cast<int>(u)), {}},
+                                                 run.reverse, report.unconverged));
     report.error_estimate = std::max(report.error_estimate, report.max_residual);
     report.converged = report.unconverged.empty();
   }

@@ -112,9 +112,29 @@ void run_sequence(const Shared& shared, std::int64_t sequence, const std::functi
               static_cast<double*>(output.finals[u].data()) + sequence * static_cast<std::int64_t>(state[u].size()));
 }
 
-double distance(double a, double b) {
+/// The largest finite |value| of each entry over each sequence of rows.
+std::vector<double> lane_sizes(const Array& rows, const std::vector<std::int64_t>& offsets) {
+  const std::int64_t count = rows.shape()[0] > 0 ? rows.count() / rows.shape()[0] : 0;
+  std::vector<double> sizes((offsets.size() - 1) * static_cast<std::size_t>(count), 0);
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s)
+    for (std::int64_t i = offsets[s] * count; i < offsets[s + 1] * count; ++i) {
+      double& size = sizes[s * static_cast<std::size_t>(count) + static_cast<std::size_t>(i % count)];
+      if (const double value = std::abs(rows.get(i)); std::isfinite(value)) size = std::max(size, value);
+    }
+  return sizes;
+}
+
+/// Offsets of so many sequences, less one, of a single row.
+std::vector<std::int64_t> one_by_one(std::size_t offsets) {
+  std::vector<std::int64_t> all(offsets);
+  for (std::size_t i = 0; i < offsets; ++i) all[i] = static_cast<std::int64_t>(i);
+  return all;
+}
+
+/// `size`: the largest |b| of the lane.
+double distance(double a, double b, double size) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
-  const double d = std::abs(a - b) / (1 + std::abs(b));
+  const double d = std::abs(a - b) / (size + std::abs(b));
   return std::isfinite(d) ? d : std::numeric_limits<double>::infinity();
 }
 
@@ -149,12 +169,21 @@ RunOutput reference_run(const CellGraph& cell, const BoundRun& run, const std::f
 Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& got, const RunOutput& reference) {
   Deviation worst;
   std::int64_t made_at = 0;  // the step, in the order of the run, that made what `worst` names
-  const auto one = [&](const std::string& name, const Array& a, const Array& b, bool per_step) {
+  // `sizes`: by sequence and entry.
+  const auto one = [&](const std::string& name, const Array& a, const Array& b, const std::vector<double>& sizes,
+                       bool per_step) {
     const std::int64_t count = b.count();
     if (count == 0) return;
     const std::int64_t entries = count / b.shape()[0];
+    std::size_t of_row = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      const double d = distance(a.get(i), b.get(i));
+      if (!per_step)
+        of_row = static_cast<std::size_t>(i / entries);
+      else
+        while (i / entries >= run.offsets[of_row + 1]) ++of_row;
+      const double d =
+          distance(a.get(i), b.get(i),
+                   sizes[of_row * static_cast<std::size_t>(entries) + static_cast<std::size_t>(i % entries)]);
       if (std::isfinite(d)) worst.finite_error = std::max(worst.finite_error, d);
       const bool first_of_all = worst.array.empty(), as_far = std::isinf(d) && std::isinf(worst.error);
       if (d <= worst.error && !first_of_all && !as_far) continue;
@@ -177,10 +206,15 @@ Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& g
   };
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const std::string& name = cell.symbols[cell.updates[u].symbol].name;
-    one(name, got.states[u], reference.states[u], true);
-    one(name + ".final", got.finals[u], reference.finals[u], false);
+    const std::vector<double> sizes = lane_sizes(reference.states[u], run.offsets);
+    one(name, got.states[u], reference.states[u], sizes, true);
+    // A sequence without steps ends where it starts, which is as large as it is.
+    std::vector<double> at_end = lane_sizes(reference.finals[u], one_by_one(run.offsets.size()));
+    for (std::size_t i = 0; i < std::min(sizes.size(), at_end.size()); ++i) at_end[i] = std::max(at_end[i], sizes[i]);
+    one(name + ".final", got.finals[u], reference.finals[u], at_end, false);
   }
-  for (std::size_t o = 0; o < cell.outs.size(); ++o) one(cell.outs[o].name, got.outs[o], reference.outs[o], true);
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    one(cell.outs[o].name, got.outs[o], reference.outs[o], lane_sizes(reference.outs[o], run.offsets), true);
   return worst;
 }
 

@@ -15,7 +15,8 @@ namespace cellc {
 /// each intermediate value, to see what rounding does; called by several threads.
 RunOutput reference_run(const CellGraph& cell, const BoundRun& run, const std::function<double(double)>& rounded = {});
 
-/// The largest |a - b| / (1 + |b|) of a run's states, outs and finals against the reference's.
+/// The largest |a - b| / (|b| + m) of a run's states, outs and finals against the reference's, m the largest |b| of the
+/// lane: of an entry, over the sequence.
 /// Two NaN agree, as do equal infinities; a number against neither of them is infinitely far. Of several that are
 /// infinitely far the one that was made first is named: the others may follow from it.
 struct Deviation {

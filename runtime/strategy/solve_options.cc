@@ -18,4 +18,9 @@ double absolute_tolerance(const SolveOptions& options, const std::string& state)
   return own == options.absolute_tolerances.end() ? options.absolute_tolerance : own->second;
 }
 
+double absolute_tolerance(const SolveOptions& options, const CellGraph& cell, int update) {
+  const Symbol& symbol = cell.symbol_of(cell.updates[static_cast<std::size_t>(update)]);
+  return absolute_tolerance(options, symbol.lag_of >= 0 ? cell.symbols[symbol.lag_of].name : symbol.name);
+}
+
 }  // namespace cellc

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/graph/graph.h"
 #include "runtime/data/array.h"
 #include "runtime/data/object_cache.h"
 #include "runtime/strategy/strategy.h"
@@ -39,6 +40,8 @@ struct SolveOptions {
 
 /// What is tolerated of a state besides the relative tolerance, in its own units.
 double absolute_tolerance(const SolveOptions& options, const std::string& state);
+/// The same of an update; of a copy that lags, what its state has.
+double absolute_tolerance(const SolveOptions& options, const CellGraph& cell, int update);
 
 /// One iteration of a stage's solver.
 struct IterationTrace {

@@ -53,18 +53,18 @@ TYPED_TEST(ComposeSteps, ChecksEveryStep) {
   while (reinterpret_cast<std::uintptr_t>(aligned) % 64) ++aligned;
   for (Number* const to : {aligned, aligned + 1})
     for (const bool past_caches : {false, true}) {
-      EXPECT_EQ(composer->check_and_copy(s.data(), s.data(), steps, to, past_caches), 0);
+      EXPECT_EQ(composer->check_and_copy(s.data(), s.data(), steps, Number(1), to, past_caches), 0);
       for (std::int64_t t = 0; t < steps; ++t) ASSERT_EQ(to[t], s[t]);
       for (std::int64_t t = 0; t < steps; ++t) {
         f = s;
         f[t] += Number(0.125);
         const double want = 0.125 / (1 + std::fabs(static_cast<double>(s[t])));
-        const double got = composer->check_and_copy(f.data(), s.data(), steps, to, past_caches);
+        const double got = composer->check_and_copy(f.data(), s.data(), steps, Number(1), to, past_caches);
         EXPECT_GE(got, want) << t;
         EXPECT_LE(got, want * (1 + 2.0 / 4096)) << t;
         for (const Number odd : {std::numeric_limits<Number>::quiet_NaN(), std::numeric_limits<Number>::infinity()}) {
           f[t] = odd;
-          EXPECT_EQ(composer->check_and_copy(f.data(), s.data(), steps, to, past_caches),
+          EXPECT_EQ(composer->check_and_copy(f.data(), s.data(), steps, Number(1), to, past_caches),
                     std::numeric_limits<double>::infinity())
               << t;
         }
