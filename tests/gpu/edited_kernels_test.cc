@@ -70,6 +70,15 @@ TEST_F(Edited, KernelAsItWasWrittenGivesTheSame) {
   EXPECT_GT(result.generated_ms, 0);
 }
 
+// Regular expressions go down a stack frame a character.
+TEST_F(Edited, LinesMayBeLong) {
+  const std::string text = written();
+  const EditedRun result = run(
+      text.substr(0, text.find('\n') + 1) + "//" + std::string(1000000, 'x') + "\n" + text.substr(text.find('\n') + 1),
+      false);
+  EXPECT_FALSE(result.wrong);
+}
+
 TEST_F(Edited, KernelIsTheOneThatRuns) {
   // What is written, doubled.
   const std::string text = with(written(), "CELLC_DEVICE void store(Stored* at, Real value) { *at = narrow(value); }",

@@ -23,12 +23,26 @@ namespace {
 /// How much further off than the generated kernels an edited one may be: another order of sums, another
 /// rounding.
 constexpr double kSlack = 8;
+/// A kernel is declared in fewer characters; regular expressions go down a stack frame a character.
+constexpr std::size_t kLongestDeclaration = 4000;
+
+/// As it stands between quotation marks of a directive.
+std::string quoted(const std::string& path) {
+  std::string text;
+  for (const char c : path) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+  }
+  return text;
+}
 
 /// "gru.segmented.cu" of "// gru.segmented.cu: stage {h}: …"; empty: the line begins no unit.
 std::string unit_of(const std::string& line) {
-  static const std::regex head(R"(// ([^\s:]+\.cu): .*)");
-  std::smatch match;
-  return std::regex_match(line, match, head) ? match[1].str() : "";
+  // By hand: a regular expression of the standard library goes down a stack frame a character.
+  const std::size_t end = line.find(".cu: ");
+  if (!line.starts_with("// ") || end == std::string::npos) return "";
+  const std::string name = line.substr(3, end);
+  return name.find_first_of(" \t:") == std::string::npos ? name : "";
 }
 
 /// What a launch depends on: the definitions before the first template, and the kernels' declarations without
@@ -44,6 +58,7 @@ std::vector<std::string> launched_by(const std::string& text) {
     const bool kernel = line.starts_with("extern \"C\" __global__");
     const bool decides = line.starts_with("#define CELLC_") || line.starts_with("  static constexpr ");
     if (!(kernel || declaring || (!templates && decides))) continue;
+    if (line.size() > kLongestDeclaration) continue;  // another line than was launched
     const std::string bare = std::regex_replace(std::regex_replace(line, bounds, ""), spaces, " ");
     if (declaring)
       found.back() += " " + bare;
@@ -148,7 +163,7 @@ EditedKernels::EditedKernels(const std::string& path, const std::string& text) :
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     if (const std::string name = unit_of(line); !name.empty()) {
-      units_.push_back({name, fmt::format("#line {} \"{}\"\n", number + 1, path), {}});
+      units_.push_back({name, fmt::format("#line {} \"{}\"\n", number + 1, quoted(path)), {}});
     } else if (!units_.empty()) {
       // Lines are those of the file, whatever they once came from.
       units_.back().text += (line.starts_with("#line ") ? std::string() : line) + "\n";
