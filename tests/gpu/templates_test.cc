@@ -82,7 +82,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
 )"}},
     {"sums.cuh", {{"lanes.cuh", "sweep.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
-  cellc::Sums sums;
+  cellc::Sums<1> sums;
   sums.begin(lanes, cellc::resolve(lanes, threadIdx.x));
   const Real now[cellc::kWidth][Step::kStates] = {};
   sums.add(now);
