@@ -98,7 +98,7 @@ void Lowering::declare(const Declaration& d, Scope& scope) {
   update_spans_.push_back({});
   assigned_.emplace_back();
   value.poisoned = value.poisoned || !good_name;
-  scope.values.emplace(d.name, Binding{std::move(value), d.span});
+  scope.values.emplace(d.name, BoundName{std::move(value), d.span});
 }
 
 int Lowering::find_symbol(const std::string& name) const {
@@ -410,7 +410,7 @@ std::optional<std::vector<AxisId>> Lowering::listed_axes(const Target& target, c
 void Lowering::assign_value(const Line& line, const Target& target, Value value, Scope& scope) {
   if (!check_new_name(target.name, target.span, scope)) {
     // A name that may not be given is still known from here on: one error is enough.
-    scope.values.emplace(target.name, Binding{poison(), target.span});
+    scope.values.emplace(target.name, BoundName{poison(), target.span});
     return;
   }
   const auto bind_poison = [&] { scope.values[target.name] = {poison(), target.span}; };

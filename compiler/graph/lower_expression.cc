@@ -89,7 +89,7 @@ Value Lowering::expression_value(NodeId node, std::vector<AxisId> axes) const {
 
 Value Lowering::lower_name(const Expr& e, Scope& scope) {
   if (e.has_index && !e.primed && (e.name == "size" || e.name == "eye")) return lower_call(e, scope);
-  const std::map<std::string, Binding>& table = e.primed ? scope.primes : scope.values;
+  const std::map<std::string, BoundName>& table = e.primed ? scope.primes : scope.values;
   const auto found = table.find(e.name);
   // Some steps back h' is known, wherever the line is that gives it.
   const int symbol =

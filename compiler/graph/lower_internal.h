@@ -45,7 +45,7 @@ struct Value {
   bool repeated() const { return order != shown; }
 };
 
-struct Binding {
+struct BoundName {
   Value value;
   Span span;
 };
@@ -57,11 +57,11 @@ struct Scope {
   std::map<std::string, AxisId> axes;                      ///< header axes, or a function's own
   std::map<std::string, std::vector<AxisId>> index_names;  ///< introduced by index lists, one a length
   std::map<std::string, std::set<AxisId>> in_line;         ///< those of them that the line at hand introduces
-  std::map<std::string, Binding> values;
-  std::map<std::string, Binding> primes;  ///< of a cell: states that have their line
-  std::set<std::string> mentioned;        ///< in index lists, with a length or without
-  std::set<std::string> displayed;        ///< names of axes made here
-  std::set<AxisId> own_axes;              ///< of a function: may not leave it
+  std::map<std::string, BoundName> values;
+  std::map<std::string, BoundName> primes;  ///< of a cell: states that have their line
+  std::set<std::string> mentioned;          ///< in index lists, with a length or without
+  std::set<std::string> displayed;          ///< names of axes made here
+  std::set<AxisId> own_axes;                ///< of a function: may not leave it
   const Function* function = nullptr;
   const Scope* caller = nullptr;
   Span call_span;

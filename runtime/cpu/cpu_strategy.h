@@ -36,7 +36,7 @@ class StagesOfRun {
 };
 
 /// One stage of one run, to be solved.
-struct StageRun {
+struct StageToSolve {
   RunArrays& arrays;
   std::function<StageData&()> data;  ///< made when it is first asked for
   StageKernels& kernels;
@@ -68,7 +68,7 @@ class CpuStrategy {
   virtual std::optional<Offer> offer(const StageShape& shape, const Forgetting& seen) const;
 
   /// Writes the trajectories of the stage.
-  virtual StageOutcome run(StageRun& run) const = 0;
+  virtual StageOutcome run(StageToSolve& run) const = 0;
 };
 
 /// Of a strategy that has a row for the CPU.

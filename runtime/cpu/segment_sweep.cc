@@ -8,7 +8,7 @@
 namespace cellc {
 
 template <typename Number>
-SegmentSweep<Number>::SegmentSweep(StageRun& run, std::int64_t length)
+SegmentSweep<Number>::SegmentSweep(StageToSolve& run, std::int64_t length)
     : run_(run),
       data_(run.data()),
       segments_(data_, length > 0 ? length : std::numeric_limits<std::int64_t>::max()),

@@ -27,9 +27,9 @@ class SegmentSweep {
   static constexpr double kNone = -1;  ///< the residual of a lane that the step code made
 
   /// `length`: steps of a segment; 0: a sequence is one.
-  SegmentSweep(StageRun& run, std::int64_t length);
+  SegmentSweep(StageToSolve& run, std::int64_t length);
 
-  StageRun& run() { return run_; }
+  StageToSolve& run() { return run_; }
   StageData& data() { return data_; }
   const StageData& data() const { return data_; }
   Segments<Number>& segments() { return segments_; }
@@ -100,7 +100,7 @@ class SegmentSweep {
     return std::vector<char>(static_cast<std::size_t>(data_.sequences() * data_.channels()), value);
   }
 
-  StageRun& run_;
+  StageToSolve& run_;
   StageData& data_;
   Segments<Number> segments_;
   SegmentStates probe_;

@@ -272,15 +272,15 @@ struct Solver::Impl {
       }
       const StagePlan& chosen = plan.stages[k];
       Relaxation* const relaxed = chosen.strategy == Strategy::Relaxation ? programs.relaxation(k) : nullptr;
-      StageRun stage{arrays,
-                     data,
-                     programs.kernels(k),
-                     relaxed,
-                     chosen,
-                     solve,
-                     tolerance,
-                     absolute_of_stage(k, solve),
-                     thread_count(run.threads)};
+      StageToSolve stage{arrays,
+                         data,
+                         programs.kernels(k),
+                         relaxed,
+                         chosen,
+                         solve,
+                         tolerance,
+                         absolute_of_stage(k, solve),
+                         thread_count(run.threads)};
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
       LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);

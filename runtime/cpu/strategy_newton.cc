@@ -19,7 +19,7 @@ namespace {
 template <typename Number>
 class Newton {
  public:
-  explicit Newton(StageRun& run)
+  explicit Newton(StageToSolve& run)
       : run_(run), sweep_(run, run.plan.segment), data_(sweep_.data()), segments_(sweep_.segments()) {}
 
   StageOutcome solve() {
@@ -194,7 +194,7 @@ class Newton {
 
   static constexpr int kCounts = 3;  ///< states of the residual cell before the sizes: newton_cell.h
 
-  StageRun& run_;
+  StageToSolve& run_;
   SegmentSweep<Number> sweep_;
   StageData& data_;
   Segments<Number>& segments_;
@@ -208,7 +208,7 @@ class NewtonStrategy final : public CpuStrategy {
     return {Strategy::Newton, requested_segment(cell.shape(k)), 0, "asked for"};
   }
 
-  StageOutcome run(StageRun& run) const override {
+  StageOutcome run(StageToSolve& run) const override {
     return in_precision_of(run.data(), [&](auto number) { return Newton<decltype(number)>(run).solve(); });
   }
 };

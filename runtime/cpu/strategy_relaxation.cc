@@ -43,7 +43,7 @@ class RelaxationStrategy final : public CpuStrategy {
     return {Strategy::Relaxation, options.fixed_iterations ? 0 : Relaxation::window_steps(cell.run()), 0, "asked for"};
   }
 
-  StageOutcome run(StageRun& run) const override {
+  StageOutcome run(StageToSolve& run) const override {
     StageOutcome outcome = run.relaxation->run(run.arrays, run.options, run.tolerance, run.plan.segment);
     outcome.report.plan = run.plan;
     return outcome;

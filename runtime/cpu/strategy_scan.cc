@@ -29,7 +29,7 @@ constexpr std::int64_t kKeptSteps = 1024;
 template <typename Number>
 class Scan {
  public:
-  explicit Scan(StageRun& run) : run_(run), sweep_(run, run.plan.segment), segments_(sweep_.segments()) {}
+  explicit Scan(StageToSolve& run) : run_(run), sweep_(run, run.plan.segment), segments_(sweep_.segments()) {}
 
   StageOutcome solve() {
     if (!along_time()) over_segments();
@@ -72,7 +72,7 @@ class Scan {
     sweep_.write(segments_.all());
   }
 
-  StageRun& run_;
+  StageToSolve& run_;
   SegmentSweep<Number> sweep_;
   Segments<Number>& segments_;
 };
@@ -104,7 +104,7 @@ class ScanStrategy final : public CpuStrategy {
                      shape.sequences * shape.channels, (shape.longest + steps - 1) / steps)}};
   }
 
-  StageOutcome run(StageRun& run) const override {
+  StageOutcome run(StageToSolve& run) const override {
     return in_precision_of(run.data(), [&](auto number) { return Scan<decltype(number)>(run).solve(); });
   }
 };

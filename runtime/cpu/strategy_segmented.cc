@@ -21,7 +21,7 @@ namespace {
 template <typename Number>
 class Segmented {
  public:
-  explicit Segmented(StageRun& run) : run_(run), sweep_(run, run.plan.segment), segments_(sweep_.segments()) {}
+  explicit Segmented(StageToSolve& run) : run_(run), sweep_(run, run.plan.segment), segments_(sweep_.segments()) {}
 
   StageOutcome solve() {
     sweep_.warm_up(run_.plan.burn_in);
@@ -89,7 +89,7 @@ class Segmented {
     return sweep_.check(sweep_.boundaries());
   }
 
-  StageRun& run_;
+  StageToSolve& run_;
   SegmentSweep<Number> sweep_;
   Segments<Number>& segments_;
 };
@@ -122,7 +122,7 @@ class SegmentedStrategy final : public CpuStrategy {
     return Offer{passes, {Strategy::Segmented, steps, static_cast<std::int64_t>(burn_in), std::move(reason)}};
   }
 
-  StageOutcome run(StageRun& run) const override {
+  StageOutcome run(StageToSolve& run) const override {
     return in_precision_of(run.data(), [&](auto number) { return Segmented<decltype(number)>(run).solve(); });
   }
 };

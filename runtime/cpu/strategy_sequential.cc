@@ -17,7 +17,7 @@ class SequentialStrategy final : public CpuStrategy {
     return {Strategy::Sequential, 0, 0, "asked for"};
   }
 
-  StageOutcome run(StageRun& run) const override {
+  StageOutcome run(StageToSolve& run) const override {
     return in_precision_of(run.data(), [&](auto number) {
       SegmentSweep<decltype(number)> sweep(run, 0);
       sweep.write(sweep.segments().all());

@@ -30,7 +30,7 @@ class ShootingStrategy final : public CpuStrategy {
                               100 * seen.slow, steps)}};
   }
 
-  StageOutcome run(StageRun& run) const override {
+  StageOutcome run(StageToSolve& run) const override {
     return in_precision_of(run.data(), [&](auto number) {
       using Number = decltype(number);
       SegmentSweep<Number> sweep(run, run.plan.segment);

@@ -152,5 +152,26 @@ TEST(Layout, EveryFileIsInItsFoldersReadme) {
   }
 }
 
+// Two types of one name in two headers are one to the linker, which takes either's destructor for both.
+TEST(Layout, NoTypeIsDefinedTwice) {
+  const std::regex definition(R"(^(?:struct|class) (\w+)(?: final)?(?: :[^;]*)? \{$)");
+  std::map<std::string, std::string> defined;
+  int count = 0;
+  for (const char* folder : {"compiler", "runtime", "capi", "cli"})
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot + "/" + folder)) {
+      if (entry.path().extension() != ".h") continue;
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) {
+        std::smatch match;
+        if (!std::regex_match(line, match, definition)) continue;
+        const std::string where = fs::relative(entry.path(), kRoot).string();
+        const auto [it, fresh] = defined.emplace(match[1].str(), where);
+        EXPECT_TRUE(fresh) << match[1].str() << " in " << it->second << " and in " << where;
+        ++count;
+      }
+    }
+  EXPECT_GT(count, 200);
+}
+
 }  // namespace
 }  // namespace cellc
