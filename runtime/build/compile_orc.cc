@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "runtime/build/link_call.h"
+#include "runtime/build/llvm_analyses.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/fault_points.h"
 #include "runtime/data/object_cache.h"
@@ -174,21 +175,12 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
     function.addFnAttr("target-features", machine.getTargetFeatureString());
   }
   specialise_call(module, machine);
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(&machine);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
+  LlvmAnalyses analyses(machine);
   llvm::ModulePassManager passes;
-  if (llvm::Error error = builder.parsePassPipeline(passes, kPasses)) {
+  if (llvm::Error error = analyses.builder.parsePassPipeline(passes, kPasses)) {
     throw DeviceError("LLVM's pass pipeline: " + message_of(std::move(error)));
   }
-  passes.run(module, modules);
+  passes.run(module, analyses.modules);
 }
 
 llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {

@@ -8,6 +8,7 @@
 #include <llvm/Target/TargetMachine.h>
 
 #include "runtime/build/call_bitcode.h"
+#include "runtime/build/llvm_analyses.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -49,21 +50,12 @@ void specialise_call(llvm::Module& module, llvm::TargetMachine& machine) {
   for (llvm::Function& function : module)
     if (function.hasFnAttribute(kMark)) call = &function;
   if (!call) return;
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(&machine);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
+  LlvmAnalyses analyses(machine);
   const auto run = [&](const char* text) {
     llvm::FunctionPassManager passes;
-    if (llvm::Error error = builder.parsePassPipeline(passes, text))
+    if (llvm::Error error = analyses.builder.parsePassPipeline(passes, text))
       throw DeviceError("LLVM's pass pipeline: " + llvm::toString(std::move(error)));
-    passes.run(*call, functions);
+    passes.run(*call, analyses.functions);
   };
   run("early-cse");
   // Arrays whose lengths are constants now.

@@ -1,6 +1,6 @@
 #pragma once
 // The size that a state has in its lane: the largest |s| of the rows so far. A residual is over |s| + that size
-// (docs/notes/solver.md), so that what a run promises does not depend on units.
+// (docs/notes/strategies.md), so that what a run promises does not depend on units.
 //
 // "So far" is what makes it safe. Were later rows counted, a segment that started from a wrong guess and grew would
 // excuse its own start. Rows before a step have been checked themselves, or are about to be; where a repair makes them

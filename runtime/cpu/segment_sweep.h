@@ -81,7 +81,6 @@ class SegmentSweep {
   std::vector<Miss> stale();
   /// The size of an entry before a segment, of all rows of its sequence; of its first rows, where it is the first.
   double size_before(int state, std::int64_t mixed, SegmentLane at) {
-    constexpr std::int64_t kBeginning = 256;
     const std::int64_t first_rows =
         segments_.is_first(at.segment) ? std::min(kBeginning, segments_[at.segment].steps) : 0;
     return sizes_.before(state, mixed, at, first_rows, std::numeric_limits<double>::infinity());

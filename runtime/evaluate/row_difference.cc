@@ -11,9 +11,6 @@ namespace cellc {
 
 namespace {
 
-/// Rows at the beginning of a sequence that are of one size: of a segment, as contract and documents say it.
-constexpr std::int64_t kBeginning = 256;
-
 /// The largest change of an entry over the largest of its rows.
 template <typename Number>
 double change_of(const Array& a, const Array& b, std::int64_t begin, std::int64_t end) {

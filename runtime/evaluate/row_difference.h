@@ -22,6 +22,10 @@ double relative_difference(Number a, Number b, double size, double absolute = 0)
   return far < std::numeric_limits<double>::infinity() ? far : std::numeric_limits<double>::infinity();
 }
 
+/// The first rows of a sequence that may be over the largest of them: it may begin with terms that nearly cancel, and
+/// nothing before it says how large they are.
+constexpr std::int64_t kBeginning = 256;
+
 struct Furthest {
   double far = 0;
   std::int64_t row = -1;  ///< of the first entry beyond the tolerance, in the order of the run; -1: none

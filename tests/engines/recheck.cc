@@ -85,7 +85,7 @@ int StepRecheck::update_of(int symbol, int lag) const {
 std::pair<int, int> StepRecheck::origin_of(std::size_t update) const {
   const int symbol = cell_.updates[update].symbol;
   const Symbol& of = cell_.symbols[static_cast<std::size_t>(symbol)];
-  return carried_lags_ || of.lag_of < 0 ? std::pair{symbol, 0} : std::pair{of.lag_of, of.lag};
+  return of.lag_of < 0 ? std::pair{symbol, 0} : std::pair{of.lag_of, of.lag};
 }
 
 /// What a state is before each row: [rows, a…], from the rows that were written and, further back, from the starts.

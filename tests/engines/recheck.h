@@ -33,14 +33,6 @@ class StepRecheck {
   };
   Found operator()(const BoundRun& run, const RunOutput& output, double tolerance) const;
 
-  /// The same with lags of states as a run carried them along: what reports of residuals are about, until lags are read
-  /// from rows (promises.h lists what that leaves).
-  StepRecheck with_carried_lags() const {
-    StepRecheck other = *this;
-    other.carried_lags_ = true;
-    return other;
-  }
-
  private:
   BoundRun single_steps(const BoundRun& run, const RunOutput& output) const;
   Array states_before(const BoundRun& run, const RunOutput& output, std::size_t update) const;
@@ -51,7 +43,6 @@ class StepRecheck {
 
   const CellGraph& cell_;
   const Sequential sequential_;
-  bool carried_lags_ = false;
 };
 
 /// By the CPU's.

@@ -18,8 +18,9 @@ namespace {
 std::string disagreement(const SolveReport& report, const Recheck::Found& found, double tolerance, double rounding) {
   // A residual may be over any of the lane's rows, or over its own alone. Rows that a repair moves, by some tolerances,
   // have been another's size before.
-  const double least = (1 - 100 * tolerance) * found.promised - rounding,
-               most = std::max(found.most * (1 + 1e-9), report.converged ? tolerance : 0) + rounding;
+  const double moved = report.repaired > 0 ? 100 * tolerance : 1e-9, least = (1 - moved) * found.promised - rounding,
+               most = std::max(found.most * (1 + 1e-9), report.repaired > 0 && report.converged ? tolerance : 0) +
+                      rounding;
   if (!(least <= report.max_residual && report.max_residual <= most))
     return fmt::format("max_residual {:.17g}, the steps made anew say {:.17g} to {:.17g}", report.max_residual, least,
                        most);
@@ -36,7 +37,7 @@ std::string disagreement(const SolveReport& report, const Recheck::Found& found,
     if (said.first_bad_step < first->first_bad_step || (last && said.first_bad_step > last->first_bad_step))
       return fmt::format("sequence {}: first bad step {}, truly {} at least", said.sequence, said.first_bad_step,
                          first->first_bad_step);
-    if (last && !(said.residual >= (1 - 100 * tolerance) * last->residual - rounding))
+    if (last && !(said.residual >= (1 - moved) * last->residual - rounding))
       return fmt::format("sequence {}: residual {:.17g}, truly {:.17g}", said.sequence, said.residual, last->residual);
   }
   return {};
