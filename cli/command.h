@@ -49,6 +49,7 @@ struct RunOptions : DataOptions {
   std::string solver = "auto", out, plan;
   std::string kernel, write_kernels;  ///< CUDA source to run in the place of what is generated; where to write that
   std::vector<std::string> cotangents;
+  std::string backward_solver = "auto";
   std::optional<int> max_iterations, fixed_iterations;
   bool no_repair = false, verify = false, trace = false;
   std::string cpu = "native";

@@ -50,6 +50,13 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
   if (stage == "structure") return print_structure(loaded.cell, loaded.structure);
   if (stage == "lanes") return print_staged(split_stages(loaded.cell, loaded.structure, derive_hooks()));
   if (stage == "derive") return print_derived(loaded.cell, derive(loaded.cell, loaded.structure, derive_hooks()));
+  if (stage == "adjoint") {
+    AdjointCell made = adjoint_of(loaded.cell, {}, derive_hooks());
+    const Jacobian jacobian = differentiate(made.adjoint.cell);
+    const Structure structure = analyse(made.adjoint.cell, jacobian);
+    return print_graph(made.adjoint.cell) + print_adjoint(loaded.cell, made) +
+           print_structure(made.adjoint.cell, structure);
+  }
   const Dtype dtype = dtype_named(options.dtype);
   if (stage == "ptx" || options.whole) return units_text(loaded, dtype, options);
   if (stage == "cuda")
@@ -81,12 +88,13 @@ void keep_cell(File& file, const std::string& name, const SourceText& source) {
 int command_inspect(const InspectOptions& options) {
   bool known = options.stage.empty();
   for (const char* name :
-       {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derive", "llvm", "asm", "cuda", "ptx"})
+       {"tree", "graph", "jacobian", "structure", "plan", "lanes", "derive", "adjoint", "llvm", "asm", "cuda", "ptx"})
     known |= options.stage == name;
   if (!known)
-    throw UsageError(fmt::format(
-        "--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, derive, llvm, asm, cuda, ptx",
-        options.stage));
+    throw UsageError(
+        fmt::format("--stage {}: the stages are tree, graph, jacobian, structure, plan, lanes, derive, adjoint, llvm, "
+                    "asm, cuda, ptx",
+                    options.stage));
   if (options.whole && options.stage != "cuda") throw UsageError("--whole: only with --stage cuda");
   if (!options.dims.empty() && !options.whole && options.stage != "ptx")
     throw UsageError("--dim: only with --stage cuda --whole, or --stage ptx");

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/backward.h"
 #include "cli/command.h"
 #include "cli/fault.h"
 #include "cli/load.h"
@@ -30,7 +31,6 @@ void refuse_unavailable(const RunOptions& options) {
   check_device(options.device);
   check_processor(options.cpu);
   strategy_asked(options.solver);
-  if (!options.cotangents.empty()) throw UsageError("--cotangent: gradients are not available in this version");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
     throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
   if (!options.kernel.empty() && !options.write_kernels.empty())
@@ -116,7 +116,8 @@ int command_run(const RunOptions& options) {
   if (!options.kernel.empty()) edited.emplace(options.kernel, read_source(options.kernel).text());
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("bind");
-  const Binding binding = bind(loaded.cell, read_request(options));
+  const BindRequest request = read_request(options);
+  const Binding binding = bind(loaded.cell, request);
   enter_stage("compile");
   CompileOptions compile;
   compile.dtype = binding.dtype;
@@ -198,6 +199,13 @@ int command_run(const RunOptions& options) {
                    {},
                    options.kernel,
                    with_edited ? &*with_edited : nullptr};
+  std::optional<BackwardReport> backward;
+  // About trajectories that are none, gradients would be of nothing.
+  if (!options.cotangents.empty() && solved.converged) {
+    backward.emplace(run_backward(options, {loaded, request, binding, output, compile, solve, gpu.get()}));
+    report.backward = &*backward;
+    report.arrays.insert(report.arrays.end(), backward->arrays.begin(), backward->arrays.end());
+  }
   if (with_edited) {
     report.verified = with_edited->verified;
   } else if (options.verify) {
@@ -218,6 +226,10 @@ int command_run(const RunOptions& options) {
   if (const std::string wrong = wrong_kernel(report); !wrong.empty()) {
     std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
     return kWrongInput;
+  }
+  if (!options.cotangents.empty() && !solved.converged) {
+    std::fputs("cellc: error: --cotangent: the run did not converge, so there are no gradients\n", stderr);
+    return kNotConverged;
   }
   if (const std::string missed = not_converged(report); !missed.empty()) {
     std::fputs(fmt::format("cellc: error: {}\n", missed).c_str(), stderr);

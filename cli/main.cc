@@ -211,9 +211,12 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->add_option("--write-kernels", options.write_kernels,
                    "write the CUDA source of all that the run launches, for --kernel")
       ->type_name("FILE.cu");
-  command->add_option("--cotangent", options.cotangents, "gradients for this cotangent")
+  command
+      ->add_option("--cotangent", options.cotangents,
+                   "write gradients (grad.NAME.npy) for this cotangent of a state, NAME.final or an out")
       ->allow_extra_args(false)
       ->type_name("NAME=FILE");
+  command->add_option("--backward-solver", options.backward_solver, "how the adjoint is solved; auto by default");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--trace", options.trace, "show how the iterations converged");

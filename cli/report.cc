@@ -149,6 +149,16 @@ std::string run_text(const RunReport& report) {
                            "against the sequential f64 reference",
                            d.error, d.array, d.sequence, d.step));
   }
+  if (const BackwardReport* b = report.backward) {
+    for (std::size_t k = 0; k < b->solve.stages.size(); ++k)
+      line("backward", fmt::format("{{{}}} {}: {}", stage_states(b->adjoint->cell(), b->adjoint->structure().stages[k]),
+                                   plan_text(b->solve.stages[k].plan), b->solve.stages[k].plan.reason));
+    line("", fmt::format("{:.3f} ms; largest residual {:.2g}", b->run_ms, b->solve.max_residual));
+    if (b->verified)
+      line("",
+           fmt::format("largest error {:.3g} of |value| + the largest of the array, in {}, against the f64 reference",
+                       b->verified->error, b->verified->array));
+  }
   if (report.edited) {
     line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms,
                                report.edited->generated_ms));
@@ -239,6 +249,17 @@ std::string run_json(const RunReport& report) {
       object["verify"]["why"] = infinitely_far(report);
       object["verify"]["max_finite_error"] = d.finite_error;
     }
+  }
+  if (const BackwardReport* b = report.backward) {
+    json& backward = object["backward"] = {{"run_ms", b->run_ms},
+                                           {"plan", plan_json(b->solve)},
+                                           {"converged", b->solve.converged},
+                                           {"max_residual", b->solve.max_residual},
+                                           {"compile_ms", b->solve.compile_ms}};
+    if (b->verified)
+      backward["verify"] = {{"max_error", std::isfinite(b->verified->error) ? json(b->verified->error) : json()},
+                            {"array", b->verified->array},
+                            {"reference", "sequential f64"}};
   }
   if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
   if (const EditedRun* edited = report.edited) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/backward.h"
 #include "cli/load.h"
 #include "runtime/cuda/ship/edited_kernels.h"
 #include "runtime/data/bind.h"
@@ -25,8 +26,9 @@ struct RunReport {
   std::string out;  ///< directory written to, or empty
   std::optional<NonFinite> nonfinite;
   std::optional<Deviation> verified;
-  std::string kernel;                 ///< --kernel: the file, or empty
-  const EditedRun* edited = nullptr;  ///< and what became of it
+  std::string kernel;                        ///< --kernel: the file, or empty
+  const EditedRun* edited = nullptr;         ///< and what became of it
+  const BackwardReport* backward = nullptr;  ///< --cotangent
 };
 
 /// What is wrong with edited kernels; empty: nothing, or nobody asked.

@@ -69,6 +69,12 @@ BindRequest read_request(const DataOptions& options) {
   return request;
 }
 
+std::map<std::string, GivenArray> read_cotangents(const RunOptions& options) {
+  std::map<std::string, GivenArray> arrays;
+  read_arrays("--cotangent", options.cotangents, options.dtype == "bf16" ? Int16::RawBits : Int16::Integers, arrays);
+  return arrays;
+}
+
 namespace {
 
 /// Arrays of a measurement that nobody gave sizes for stay below this.

@@ -15,6 +15,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "compiler/analysis/chain_rule.h"
 #include "compiler/analysis/derivative_rules.h"
 #include "compiler/analysis/jacobian.h"
 #include "compiler/graph/graph_walk.h"
@@ -70,7 +71,8 @@ class Readers {
 
 class Differentiator {
  public:
-  Differentiator(CellGraph& cell, SlopeRule rule) : cell_(cell), g_(cell.graph), simplifier_(cell.graph), rule_(rule) {}
+  Differentiator(CellGraph& cell, SlopeRule rule)
+      : cell_(cell), g_(cell.graph), simplifier_(cell.graph), rule_(rule), chain_(cell.graph, rule) {}
 
   Jacobian run() {
     std::vector<NodeId> roots;
@@ -109,7 +111,7 @@ class Differentiator {
       std::move(row.begin(), row.end(), std::back_inserter(jacobian.blocks));
       row = {};
     }
-    jacobian.chooses = chooses_;
+    jacobian.chooses = chain_.chooses();
     return jacobian;
   }
 
@@ -130,115 +132,12 @@ class Differentiator {
 
   NodeId op(Op o, std::vector<NodeId> args) { return g_.op(o, std::move(args)); }
   NodeId number(double v) { return g_.constant(v); }
-  NodeId times(NodeId a, NodeId b) {
-    if (g_.is_constant(a, 1)) return b;
-    if (g_.is_constant(b, 1)) return a;
-    if (g_.is_constant(a, 0) || g_.is_constant(b, 0)) return number(0);
-    return op(Op::Mul, {a, b});
-  }
+  NodeId times(NodeId a, NodeId b) { return product_of(g_, a, b); }
 
   void add(Terms& terms, const Identities& identities, NodeId coefficient) {
     if (g_.is_constant(coefficient, 0)) return;
     auto [it, fresh] = terms.emplace(identities, coefficient);
     if (!fresh) it->second = op(Op::Add, {it->second, coefficient});
-  }
-
-  /// May the value be infinite or no number where what it reads is finite? Operands precede their users.
-  bool may_be_singular(NodeId node) {
-    for (NodeId id = static_cast<NodeId>(singular_.size()); id < g_.size(); ++id) {
-      const Op o = g_[id].op;
-      bool result = is_elementwise(o) && op_info(o).values == ValueKind::Singular;
-      if (o == Op::Div) {  // by what is known not to be zero?
-        const Node& below = g_[g_[id].args[1]];
-        result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
-      }
-      for (NodeId a : g_[id].args) result = result || singular_[a];
-      singular_.push_back(result);
-    }
-    return singular_[node];
-  }
-
-  /// May the value be infinite at a point where what it reads is an ordinary number: 1/x, log(x) at 0? (That exp
-  /// overflows is another matter, and would put conditions into every gate of an sLSTM.)
-  bool has_pole(NodeId node) {
-    for (NodeId id = static_cast<NodeId>(poles_.size()); id < g_.size(); ++id) {
-      const Node& n = g_[id];
-      bool result = n.op == Op::Log || n.op == Op::Rsqrt || n.op == Op::Pow;
-      if (n.op == Op::Div) {
-        const Node& below = g_[n.args[1]];
-        result = below.op != Op::Size && (below.op != Op::Constant || below.number == 0);
-      }
-      for (NodeId a : n.args) result = result || poles_[a];
-      poles_.push_back(result);
-    }
-    return poles_[node];
-  }
-
-  /// What is 0 where a coefficient is 0 because something was not taken: a branch, an operand of max. kNoNode: nothing
-  /// of the kind. It is found among the coefficient's factors, and is small beside them.
-  NodeId taken(NodeId coefficient, int depth = 0) {
-    constexpr int kDeepest = 64;  // further down than anybody nests choices
-    if (depth > kDeepest) return kNoNode;
-    if (const auto known = taken_.find(coefficient); known != taken_.end()) return known->second;
-    const NodeId found = find_taken(coefficient, depth + 1);
-    return taken_[coefficient] = found;
-  }
-  NodeId find_taken(NodeId coefficient, int depth) {
-    const Node& n = g_[coefficient];
-    const auto both = [&](Op o, NodeId a, NodeId b) {
-      return op(o, {op(Op::Ne, {a, number(0)}), op(Op::Ne, {b, number(0)})});
-    };
-    if (is_elementwise(n.op) && op_info(n.op).slope == Slope::Step) return coefficient;
-    switch (n.op) {
-      case Op::MaxShare:
-        return coefficient;
-      case Op::Where:
-        return g_.is_constant(n.args[2], 0) ? n.args[0] : kNoNode;
-      case Op::Neg:
-      case Op::Square:
-        return taken(n.args[0], depth);
-      case Op::Div:
-        return taken(n.args[0], depth);
-      case Op::Reindex: {
-        const auto map = n.map;
-        const NodeId inner = taken(n.args[0], depth);
-        return inner == kNoNode ? kNoNode : g_.reindex(inner, map);
-      }
-      case Op::Mul:
-      case Op::Add:
-      case Op::Sub: {
-        const std::vector<NodeId> args = n.args;
-        const NodeId first = taken(args[0], depth), second = taken(args[1], depth);
-        if (n.op == Op::Mul && (first == kNoNode || second == kNoNode)) return first == kNoNode ? second : first;
-        if (first == kNoNode || second == kNoNode) return kNoNode;
-        return first == second ? first : both(n.op == Op::Mul ? Op::Min : Op::Max, first, second);
-      }
-      default:
-        return kNoNode;
-    }
-  }
-
-  /// slope * coefficient, for the i-th operand. A slope that chooses is 0 for what is not taken, and then the
-  /// coefficient must not count, though 0 times what is singular is no number; and so where it is the coefficient that
-  /// was not taken, and the slope is singular: sqrt(max(h, 0)). Elsewhere, and always for proofs, a product is better:
-  /// it can be taken apart.
-  NodeId chained(NodeId node, int i, NodeId slope, NodeId coefficient) {
-    if (rule_ == SlopeRule::Structural) return times(slope, coefficient);
-    const auto choose = [&](NodeId condition, NodeId value, bool where_it_holds = true) {
-      chooses_ = true;
-      const NodeId zero = number(0);
-      return op(Op::Where, {condition, where_it_holds ? value : zero, where_it_holds ? zero : value});
-    };
-    if (has_pole(slope))
-      if (const NodeId condition = taken(coefficient); condition != kNoNode)
-        return choose(condition, times(slope, coefficient));
-    if (g_[slope].op == Op::Constant || !may_be_singular(coefficient)) return times(slope, coefficient);
-    const Node& n = g_[node];
-    if (n.op == Op::Where && i == 1) return choose(n.args[0], coefficient);
-    if (n.op == Op::Where && i == 2) return choose(n.args[0], coefficient, false);
-    if (n.op == Op::ReduceMax) return choose(slope, times(slope, coefficient));  // equal entries share it
-    if (slope_formula(n.op, i).chooses()) return choose(slope, coefficient);
-    return times(slope, coefficient);
   }
 
   Terms derive(NodeId node) {
@@ -288,7 +187,7 @@ class Differentiator {
         const NodeId share = g_.max_share(n.bound, n.args[0]);
         Terms shared;
         for (const auto& [identities, coefficient] : *inner)
-          shared.emplace(identities, chained(node, 0, share, coefficient));
+          shared.emplace(identities, chain_(node, 0, share, coefficient));
         sum_over(result, shared, n.bound);
         return result;
       }
@@ -325,7 +224,7 @@ class Differentiator {
       // The same operand twice (h*h) is met at both places; each contributes its own slope.
       const NodeId factor = slope_of(g_, node, i, rule_);
       for (const auto& [identities, coefficient] : *inner)
-        add(result, identities, chained(node, i, factor, coefficient));
+        add(result, identities, chain_(node, i, factor, coefficient));
     }
     return result;
   }
@@ -370,9 +269,7 @@ class Differentiator {
   SlopeRule rule_;
   int symbol_ = -1;
   std::vector<AxisId> columns_;
-  std::vector<bool> singular_, poles_;  ///< by node
-  std::unordered_map<NodeId, NodeId> taken_;
-  bool chooses_ = false;
+  ChainRule chain_;
   std::unordered_map<NodeId, Terms> derivatives_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 // The derivations as they are, unannounced and unverified: for pipeline.cc, which is the door to them, and for each
 // other. The headers of the types say what each does.
+#include "compiler/derive/adjoint_cell.h"
 #include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/loop_invariants.h"
 #include "compiler/derive/relaxed_cell.h"
@@ -19,6 +20,7 @@ DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
 DerivedCell evaluated(const DerivedCell& lanes);
 DerivedCell residual(const DerivedCell& lanes, AxisId lane);
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role);
+AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of);
 ScalarizedCell scalarize(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options);
 
 }  // namespace cellc::derivation

@@ -42,8 +42,8 @@ void verify(const DerivedCell& derived) {
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const ArraySource::Kind from = derived.sources[s].kind;
     const bool state = cell.symbols[s].kind == SymbolKind::State;
-    const bool may_start =
-        from == ArraySource::Kind::Trajectory || from == ArraySource::Kind::Start || from == ArraySource::Kind::Sum;
+    const bool may_start = from == ArraySource::Kind::Trajectory || from == ArraySource::Kind::Start ||
+                           from == ArraySource::Kind::Sum || from == ArraySource::Kind::Adjoint;
     require(!state || may_start, "a state that starts as no state does");
     require(state || from != ArraySource::Kind::Start, "a start that is no state's");
     require(derived.sources[s].id >= 0 || from == ArraySource::Kind::Tolerance || from == ArraySource::Kind::Start,
@@ -81,6 +81,16 @@ std::string text_of(const CellGraph& whole, const ArraySource& source) {
       return "tolerance";
     case Kind::Start:
       return "its start";
+    case Kind::Previous:
+      return fmt::format("trajectory of {}, one step before", state(source.id));
+    case Kind::Lagged:
+      return fmt::format("earlier steps {}", source.id);
+    case Kind::Cotangent:
+      return "cotangent of " + state(source.id);
+    case Kind::OutCotangent:
+      return "cotangent of " + whole.outs[source.id].name;
+    case Kind::Adjoint:
+      return fmt::format("cotangent of {}.final", state(source.id));
   }
   return "";
 }
@@ -110,6 +120,14 @@ std::string text_of(const CellGraph& whole, const ArraySink& sink) {
       return sink.id == 0 ? "residual" : sink.id == 1 ? "steps before the first bad one" : "steps since the last";
     case Kind::Default:
       return "default of " + whole.symbols[sink.id].name;
+    case Kind::Adjoint:
+      return "gradient of " + whole.symbol_of(whole.updates[sink.id]).name + ", of which the last is that of its start";
+    case Kind::Gradient:
+      return "gradient of " + whole.symbols[sink.id].name;
+    case Kind::LaggedGradient:
+      return fmt::format("gradient of earlier steps {}", sink.id);
+    case Kind::Factor:
+      return fmt::format("factor {}", sink.id);
   }
   return "";
 }

@@ -13,16 +13,21 @@ namespace cellc {
 /// Which array a symbol of a derived cell stands for. "The stage" is the one that the cell was derived of.
 struct ArraySource {
   enum class Kind : std::uint8_t {
-    Symbol,      ///< id: the whole cell's own input or param
-    Trajectory,  ///< id: position in updates; all steps of that state, as an input; its history is the start
-    Before,      ///< id: out of the stage's `before`; of a relaxed stage, of `fixed`
-    Once,        ///< id: out of the stage's `once`
-    Mixing,      ///< id: mixing term of a relaxed stage (relaxed_cell.h)
-    Sum,         ///< id: sum of the stage, or, read by `after`, a part of one (fused_reductions.h)
-    Guess,       ///< id: state of the stage; its trajectory one step before, as it stands
-    Value,       ///< id: state of the stage; its trajectory at this step, as it stands
-    Tolerance,   ///< of the run
-    Start,       ///< a state that starts as whoever runs the cell has it: a map as identity, a count as zero
+    Symbol,        ///< id: the whole cell's own input or param
+    Trajectory,    ///< id: position in updates; all steps of that state, as an input; its history is the start
+    Before,        ///< id: out of the stage's `before`; of a relaxed stage, of `fixed`
+    Once,          ///< id: out of the stage's `once`
+    Mixing,        ///< id: mixing term of a relaxed stage (relaxed_cell.h)
+    Sum,           ///< id: sum of the stage, or, read by `after`, a part of one (fused_reductions.h)
+    Guess,         ///< id: state of the stage; its trajectory one step before, as it stands
+    Value,         ///< id: state of the stage; its trajectory at this step, as it stands
+    Tolerance,     ///< of the run
+    Previous,      ///< id: position in updates; that state's trajectory one step before, as an input without history
+    Lagged,        ///< id: array of earlier steps of an input (adjoint_cell.h)
+    Cotangent,     ///< id: position in updates; of that state's trajectory
+    OutCotangent,  ///< id: the whole cell's out
+    Adjoint,       ///< id: position in updates; starts as the cotangent of that state's final value
+    Start,         ///< a state that starts as whoever runs the cell has it: a map as identity, a count as zero
   };
   Kind kind = Kind::Symbol;
   int id = -1;
@@ -38,12 +43,16 @@ struct ArraySink {
     Before,      ///< id: the out's number, by which sources know it; so the next two
     Once,
     Mixing,
-    Sum,         ///< id: sum of the stage; what is written is the term of a lane
-    Transition,  ///< id, of: states of the stage; how `id` moves with the start of `of`
-    Map,         ///< id: 0 to 3 of a, b, low, high (clip) or a, b, c, d (Möbius)
-    Residual,    ///< id: 0 the largest one, 1 steps before the first bad one, 2 steps since the last; then sizes of
-                 ///< states
-    Default,     ///< id: symbol whose start or default it is
+    Sum,             ///< id: sum of the stage; what is written is the term of a lane
+    Transition,      ///< id, of: states of the stage; how `id` moves with the start of `of`
+    Map,             ///< id: 0 to 3 of a, b, low, high (clip) or a, b, c, d (Möbius)
+    Residual,        ///< id: 0 the largest one, 1 steps before the first bad one, 2 steps since the last; then sizes of
+                     ///< states
+    Default,         ///< id: symbol whose start or default it is
+    Adjoint,         ///< id: position in updates; after its last step the gradient by that state's start
+    Gradient,        ///< id: the whole cell's input
+    LaggedGradient,  ///< id: as ArraySource::Lagged
+    Factor,          ///< id: its number; of params' gradients
   };
   Kind kind = Kind::Out;
   int id = -1;

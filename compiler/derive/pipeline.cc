@@ -52,6 +52,11 @@ void check(StagedCell& staged, Visit&& visit) {
 }
 
 template <typename Visit>
+void check(AdjointCell& made, Visit&& visit) {
+  check(made.adjoint, visit);
+}
+
+template <typename Visit>
 void check(FusedStage& summed, Visit&& visit) {
   check(summed.stage, visit);
 }
@@ -138,6 +143,10 @@ DerivedCell residual(const DerivedCell& lanes, AxisId lane, const DeriveHooks& h
 
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role, const DeriveHooks& hooks) {
   return derived(Derivation::Defaults, cell.name, hooks, [&] { return derivation::defaults_of(cell, symbols, role); });
+}
+
+AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of, const DeriveHooks& hooks) {
+  return derived(Derivation::Adjoint, cell.name, hooks, [&] { return derivation::adjoint_of(cell, of); });
 }
 
 ScalarLane scalar_lane(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options, const DeriveHooks& hooks) {

@@ -10,6 +10,7 @@
 //   evaluated       its first guess
 //   residual        how far a trajectory is from its own steps
 //   defaults_of     starts and defaults that the cell computes                             default_cells.h
+//   adjoint_of      gradients of the whole cell, as a cell that runs in reverse              adjoint_cell.h
 //   scalar_lane     a lane's step as scalars, and which of them are made once              scalarize.h,
 //   loop_invariants.h
 //
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/derive/adjoint_cell.h"
 #include "compiler/derive/default_cells.h"
 #include "compiler/derive/derive_hooks.h"
 #include "compiler/derive/fused_reductions.h"
@@ -56,6 +58,9 @@ DerivedCell residual(const DerivedCell& lanes, AxisId lane, const DeriveHooks& h
 /// The declared starts or defaults of these symbols, which have one, as outs.
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role,
                         const DeriveHooks& hooks = {});
+
+/// Gradients of the whole cell, from cotangents of the results that `of` names.
+AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of = {}, const DeriveHooks& hooks = {});
 
 struct ScalarLane {
   ScalarizedCell scalars;

@@ -218,6 +218,24 @@ Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& g
   return worst;
 }
 
+Deviation compare_arrays(const std::vector<std::pair<std::string, Array>>& got,
+                         const std::vector<std::pair<std::string, Array>>& reference) {
+  Deviation worst;
+  for (std::size_t k = 0; k < reference.size(); ++k) {
+    const Array &a = got.at(k).second, &b = reference[k].second;
+    double size = 0;
+    for (std::int64_t i = 0; i < b.count(); ++i)
+      if (const double value = std::abs(b.get(i)); std::isfinite(value)) size = std::max(size, value);
+    for (std::int64_t i = 0; i < b.count(); ++i) {
+      const double d = distance(a.get(i), b.get(i), size);
+      if (std::isfinite(d)) worst.finite_error = std::max(worst.finite_error, d);
+      if (d <= worst.error && !worst.array.empty()) continue;
+      worst = {d, reference[k].first, 0, i, a.get(i), b.get(i), worst.finite_error};
+    }
+  }
+  return worst;
+}
+
 std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run, const RunOutput& output) {
   std::optional<NonFinite> first;
   std::int64_t earliest = std::numeric_limits<std::int64_t>::max();

@@ -37,4 +37,8 @@ struct NonFinite {
 };
 std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& run, const RunOutput& output);
 
+/// The same of arrays by name, in the same order: over |value| + the largest of the array.
+Deviation compare_arrays(const std::vector<std::pair<std::string, Array>>& got,
+                         const std::vector<std::pair<std::string, Array>>& reference);
+
 }  // namespace cellc

@@ -96,7 +96,6 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--solver", "relaxation", "--random", "1", "--length", "9", "--dim", "d=2"}, "nothing to relax"},
       {{"run", gru, "--solver", "scan", "--random", "1", "--length", "9", "--dim", "d=2"}, "neither linear nor"},
       {{"run", gru, "--solver", "magic"}, "expected auto, sequential"},
-      {{"run", gru, "--cotangent", "h=x.npy"}, "gradients are not available in this version"},
       {{"run", gru, "--tolerance", "-1"}, "--tolerance: -1: expected a number of at least 0 (cellc run --help"},
       {{"run", gru, "--tolerance", "nan"}, "nan: expected a number"},
       {{"run", gru, "--tolerance", "1e"}, "1e"},

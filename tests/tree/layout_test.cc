@@ -38,6 +38,7 @@ const std::vector<std::string> kFolders = {
     "kernels-templates/host",
     "runtime/data",
     "runtime/strategy",
+    "runtime/gradient",
     "runtime/evaluate",
     "runtime/build",
     "runtime/cpu",

@@ -1,0 +1,40 @@
+#pragma once
+// The second half of `run` with --cotangent: gradients of what the run read.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/load.h"
+#include "runtime/cuda/device/gpu.h"
+#include "runtime/data/bind.h"
+#include "runtime/evaluate/reference.h"
+#include "runtime/gradient/adjoint_run.h"
+#include "runtime/strategy/solve_options.h"
+
+namespace cellc {
+
+struct BackwardReport {
+  std::unique_ptr<AdjointRun> adjoint;
+  SolveReport solve;
+  double run_ms = 0;
+  std::vector<std::pair<std::string, Array>> arrays;  ///< grad.NAME
+  std::optional<Deviation> verified;                  ///< against an adjoint in f64, step by step
+};
+
+struct BackwardRequest {
+  const LoadedCell& loaded;
+  const BindRequest& request;
+  const Binding& binding;
+  const RunOutput& output;
+  const CompileOptions& compile;
+  const SolveOptions& solve;
+  Gpu* gpu = nullptr;  ///< null: on the CPU
+};
+
+/// Throws RequestError (a cotangent that fits nothing), UsageError, DeviceError.
+BackwardReport run_backward(const RunOptions& options, const BackwardRequest& request);
+
+}  // namespace cellc

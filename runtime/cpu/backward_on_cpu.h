@@ -1,0 +1,27 @@
+#pragma once
+// Gradients on a CPU: the adjoint cell through the solver, params' sums through the BLAS.
+#include "runtime/cpu/solve.h"
+#include "runtime/gradient/adjoint_run.h"
+
+namespace cellc {
+
+/// Compiled once, run often. `adjoint` must outlive it.
+class BackwardOnCpu {
+ public:
+  BackwardOnCpu(const AdjointRun& adjoint, const CompileOptions& options);
+
+  /// After a forward run of `forward` that wrote `output`. Throws as Solver::run does.
+  Gradients run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
+                const SolveOptions& options, SolveReport& report);
+
+  double run_ms() const { return run_ms_; }  ///< of the last call, with sums over steps
+
+ private:
+  const AdjointRun& adjoint_;
+  const Dtype arithmetic_;
+  Solver solver_;
+  double run_ms_ = 0;
+  RunOutput kept_;  ///< memory of the last call
+};
+
+}  // namespace cellc

@@ -1,0 +1,278 @@
+#include "runtime/cpu/sum_over_steps.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "compiler/graph/axes.h"
+#include "runtime/cpu/products.h"
+#include "runtime/data/threads.h"
+
+namespace cellc {
+namespace {
+
+/// Rows that are added up in one go; sums of such parts are added in order.
+constexpr std::int64_t kPartRows = 4096;
+/// Entries that single precision adds up before f64 takes them.
+constexpr std::int64_t kColumnRows = 64;
+/// Columns of the left factor that one call of the BLAS takes: work for threads, however few rows there are.
+constexpr std::int64_t kTileColumns = 128;
+
+/// An axis of the sum, and how far apart its entries lie in each array; 0: it repeats there.
+struct Extent {
+  std::int64_t length, left, right, into;
+};
+
+/// The axes by what happens to them: those that both factors have and the result keeps, those of one factor alone, and
+/// those that are summed.
+struct Sorted {
+  std::vector<Extent> shared, left, right, summed, repeated;
+};
+
+std::int64_t stride_of(const std::vector<AxisId>& index, const std::vector<std::int64_t>& lengths, AxisId axis) {
+  std::int64_t stride = 1;
+  for (std::size_t i = index.size(); i-- > 0; stride *= lengths[i])
+    if (index[i] == axis) return stride;
+  return 0;
+}
+
+std::vector<std::int64_t> lengths_of(const StepSum& sum, const std::vector<AxisId>& index) {
+  std::vector<std::int64_t> result;
+  for (const AxisId a : index) result.push_back(sum.sizes.at(sum.adjoint.graph.axis(a).extent_of));
+  return result;
+}
+
+Sorted sort_axes(const StepSum& sum) {
+  const std::vector<AxisId>& left = sum.product.left.index;
+  const std::vector<AxisId> right = sum.product.right ? sum.product.right->index : std::vector<AxisId>{};
+  std::vector<AxisId> all = sum.result;
+  for (const auto* index : {&left, &right})
+    for (const AxisId a : *index)
+      if (!contains(all, a)) all.push_back(a);
+  const auto of_left = lengths_of(sum, left), of_right = lengths_of(sum, right), of_all = lengths_of(sum, all),
+             of_result = lengths_of(sum, sum.result);
+  Sorted sorted;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const AxisId a = all[i];
+    const Extent extent{of_all[i], stride_of(left, of_left, a), stride_of(right, of_right, a),
+                        stride_of(sum.result, of_result, a)};
+    const bool in_left = contains(left, a), in_right = contains(right, a);
+    if (!contains(sum.result, a))
+      sorted.summed.push_back(extent);
+    else if (in_left && in_right)
+      sorted.shared.push_back(extent);
+    else if (in_left)
+      sorted.left.push_back(extent);
+    else if (in_right)
+      sorted.right.push_back(extent);
+    else
+      sorted.repeated.push_back(extent);
+  }
+  return sorted;
+}
+
+std::int64_t count_of(const std::vector<Extent>& extents) {
+  std::int64_t count = 1;
+  for (const Extent& e : extents) count *= e.length;
+  return count;
+}
+
+/// Calls visit(left offset, right offset, result offset) for each position, in row-major order.
+template <typename Visit>
+void each(const std::vector<Extent>& extents, Visit&& visit) {
+  std::vector<std::int64_t> at(extents.size());
+  const std::int64_t count = count_of(extents);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t left = 0, right = 0, into = 0;
+    for (std::size_t k = 0; k < extents.size(); ++k) {
+      left += at[k] * extents[k].left;
+      right += at[k] * extents[k].right;
+      into += at[k] * extents[k].into;
+    }
+    visit(left, right, into);
+    for (std::size_t k = extents.size(); k-- > 0 && ++at[k] == extents[k].length;) at[k] = 0;
+  }
+}
+
+/// Offsets of each position in one array.
+std::vector<std::int64_t> offsets(const std::vector<Extent>& extents, std::int64_t Extent::*stride) {
+  std::vector<std::int64_t> result;
+  std::vector<std::int64_t> at(extents.size());
+  for (std::int64_t i = count_of(extents); i > 0; --i) {
+    std::int64_t offset = 0;
+    for (std::size_t k = 0; k < extents.size(); ++k) offset += at[k] * (extents[k].*stride);
+    result.push_back(offset);
+    for (std::size_t k = extents.size(); k-- > 0 && ++at[k] == extents[k].length;) at[k] = 0;
+  }
+  return result;
+}
+
+/// Whether the positions lie side by side.
+bool is_dense(const std::vector<std::int64_t>& places) {
+  for (std::size_t i = 0; i < places.size(); ++i)
+    if (places[i] != static_cast<std::int64_t>(i)) return false;
+  return true;
+}
+
+void gemm(blasint m, blasint n, blasint k, const float* a, blasint lda, const float* b, blasint ldb, float* c) {
+  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, n, k, 1, a, lda, b, ldb, 1, c, n);
+}
+void gemm(blasint m, blasint n, blasint k, const double* a, blasint lda, const double* b, blasint ldb, double* c) {
+  cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, n, k, 1, a, lda, b, ldb, 1, c, n);
+}
+
+/// Some columns of an array over steps as a matrix that the BLAS reads: as they lie, or copied.
+template <typename T>
+struct Columns {
+  const T* data;
+  std::int64_t stride;
+};
+template <typename T>
+Columns<T> columns(const T* rows, std::int64_t row_entries, std::int64_t count, const std::vector<std::int64_t>& places,
+                   std::size_t begin, std::size_t end, std::vector<T>& copy) {
+  bool dense = true;
+  for (std::size_t i = begin; i < end; ++i) dense = dense && places[i] - places[begin] == std::int64_t(i - begin);
+  if (dense) return {rows + places[begin], row_entries};
+  const std::size_t width = end - begin;
+  copy.resize(static_cast<std::size_t>(count) * width);
+  for (std::int64_t r = 0; r < count; ++r)
+    for (std::size_t i = 0; i < width; ++i)
+      copy[static_cast<std::size_t>(r) * width + i] = rows[r * row_entries + places[begin + i]];
+  return {copy.data(), static_cast<std::int64_t>(width)};
+}
+
+template <typename T>
+class Sum {
+ public:
+  explicit Sum(const StepSum& sum)
+      : sum_(sum),
+        axes_(sort_axes(sum)),
+        rows_(sum.left.shape().empty() ? 0 : sum.left.shape()[0]),
+        left_entries_(rows_ > 0 ? sum.left.count() / rows_ : 0),
+        right_entries_(rows_ > 0 && sum.right ? sum.right->count() / rows_ : 0) {}
+
+  void run() {
+    if (rows_ == 0 || sum_.into.count() == 0) return;
+    if (sum_.right && !axes_.left.empty() && !axes_.right.empty())
+      multiply();
+    else
+      add_columns();
+  }
+
+ private:
+  const T* left() const { return static_cast<const T*>(sum_.left.data()); }
+  const T* right() const { return sum_.right ? static_cast<const T*>(sum_.right->data()) : nullptr; }
+
+  /// A task is a tile of the result; each thread adds up all rows of its tiles.
+  void multiply() {
+    const std::vector<std::int64_t> m = offsets(axes_.left, &Extent::left), m_into = offsets(axes_.left, &Extent::into),
+                                    n = offsets(axes_.right, &Extent::right),
+                                    n_into = offsets(axes_.right, &Extent::into);
+    struct Task {
+      std::int64_t left, right, into;
+      std::size_t begin, end;
+    };
+    std::vector<Task> tasks;
+    each(axes_.shared, [&](std::int64_t l, std::int64_t r, std::int64_t into) {
+      for (std::size_t begin = 0; begin < m.size(); begin += kTileColumns)
+        tasks.push_back({l, r, into, begin, std::min(m.size(), begin + kTileColumns)});
+    });
+    on_threads(tasks.size(), [&](std::size_t number) {
+      const Task& task = tasks[number];
+      std::vector<T> tile((task.end - task.begin) * n.size()), copy_left, copy_right;
+      each(axes_.summed, [&](std::int64_t l, std::int64_t r, std::int64_t) {
+        for (std::int64_t row = 0; row < rows_; row += kPartRows) {
+          const std::int64_t count = std::min(kPartRows, rows_ - row);
+          const Columns<T> a = columns(left() + row * left_entries_ + task.left + l, left_entries_, count, m,
+                                       task.begin, task.end, copy_left);
+          const Columns<T> b = columns(right() + row * right_entries_ + task.right + r, right_entries_, count, n, 0,
+                                       n.size(), copy_right);
+          gemm(static_cast<blasint>(task.end - task.begin), static_cast<blasint>(n.size()), static_cast<blasint>(count),
+               a.data, static_cast<blasint>(a.stride), b.data, static_cast<blasint>(b.stride), tile.data());
+        }
+      });
+      for (std::size_t i = task.begin; i < task.end; ++i)
+        for (std::size_t j = 0; j < n.size(); ++j)
+          put(task.into + m_into[i] + n_into[j], tile[(i - task.begin) * n.size() + j]);
+    });
+  }
+
+  /// Sums of columns: of one factor, or of two entry by entry. One number a part and column, added up part by part.
+  void add_columns() {
+    std::vector<Extent> kept = axes_.shared;
+    kept.insert(kept.end(), axes_.left.begin(), axes_.left.end());
+    kept.insert(kept.end(), axes_.right.begin(), axes_.right.end());
+    std::vector<Extent> all = kept;
+    all.insert(all.end(), axes_.summed.begin(), axes_.summed.end());
+    const std::vector<std::int64_t> l = offsets(all, &Extent::left), r = offsets(all, &Extent::right),
+                                    into = offsets(all, &Extent::into);
+    const bool dense = is_dense(l) && (!sum_.right || l == r);
+    const std::int64_t parts = (rows_ + kPartRows - 1) / kPartRows;
+    const std::size_t width = l.size();
+    std::vector<double> totals(static_cast<std::size_t>(parts) * width);
+    on_threads(static_cast<std::size_t>(parts), [&](std::size_t part) {
+      double* total = totals.data() + part * width;
+      std::vector<T> some(width);
+      const std::int64_t end = std::min(rows_, (std::int64_t(part) + 1) * kPartRows);
+      for (std::int64_t row = std::int64_t(part) * kPartRows; row < end; row += kColumnRows) {
+        std::fill(some.begin(), some.end(), T(0));
+        for (std::int64_t i = row; i < std::min(end, row + kColumnRows); ++i)
+          add_row(left() + i * left_entries_, right() ? right() + i * right_entries_ : nullptr, l, r, dense, some);
+        for (std::size_t i = 0; i < width; ++i) total[i] += some[i];
+      }
+    });
+    std::vector<double> whole(width);
+    for (std::int64_t part = 0; part < parts; ++part)
+      for (std::size_t i = 0; i < width; ++i) whole[i] += totals[static_cast<std::size_t>(part) * width + i];
+    // Summed axes are the inner ones.
+    const std::int64_t inner = count_of(axes_.summed);
+    for (std::size_t i = 0; inner > 0 && i < width; i += static_cast<std::size_t>(inner)) {
+      double entry = 0;
+      for (std::int64_t k = 0; k < inner; ++k) entry += whole[i + static_cast<std::size_t>(k)];
+      each(axes_.repeated, [&](std::int64_t, std::int64_t, std::int64_t at) { put(into[i] + at, entry); });
+    }
+  }
+
+  static void add_row(const T* left, const T* right, const std::vector<std::int64_t>& l,
+                      const std::vector<std::int64_t>& r, bool dense, std::vector<T>& some) {
+    const std::size_t width = some.size();
+    if (dense && right) {
+      for (std::size_t i = 0; i < width; ++i) some[i] += left[i] * right[i];
+    } else if (dense) {
+      for (std::size_t i = 0; i < width; ++i) some[i] += left[i];
+    } else {
+      for (std::size_t i = 0; i < width; ++i) some[i] += right ? left[l[i]] * right[r[i]] : left[l[i]];
+    }
+  }
+
+  void put(std::int64_t at, double value) {
+    T& entry = static_cast<T*>(sum_.into.data())[at];
+    entry = static_cast<T>(entry + value);
+  }
+
+  void on_threads(std::size_t tasks, const std::function<void(std::size_t)>& work) const {
+    std::atomic<std::size_t> next{0};
+    const auto count = std::min<std::size_t>(static_cast<std::size_t>(thread_count(sum_.threads)), tasks);
+    run_on_threads(static_cast<int>(count), [&](int) {
+      for (std::size_t i; (i = next.fetch_add(1)) < tasks;) work(i);
+    });
+  }
+
+  const StepSum& sum_;
+  const Sorted axes_;
+  const std::int64_t rows_, left_entries_, right_entries_;
+};
+
+}  // namespace
+
+void sum_over_steps(const StepSum& sum) {
+  use_one_blas_thread();
+  if (sum.into.dtype() == Dtype::F64)
+    Sum<double>(sum).run();
+  else
+    Sum<float>(sum).run();
+}
+
+}  // namespace cellc

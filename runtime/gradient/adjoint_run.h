@@ -1,0 +1,78 @@
+#pragma once
+// From a forward run to the run of its adjoint, and from that to gradients. Knows no device: whoever runs the adjoint
+// cell and sums over steps does it between the two (gradient_on_cpu.h).
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compiler/analysis/structure.h"
+#include "compiler/derive/adjoint_cell.h"
+#include "runtime/data/run.h"
+
+namespace cellc {
+
+/// ∂L/∂ of what a run writes, in any floating-point dtype; an Array without a shape: there is none.
+struct Cotangents {
+  std::vector<Array> states;  ///< by position in updates: [rows, a…]
+  std::vector<Array> finals;  ///< by position in updates: [N, a…]
+  std::vector<Array> outs;    ///< by out: [rows, a…]
+};
+
+/// ∂L/∂ of what a run reads, in arithmetic precision: f64 for f64 storage, else f32.
+struct Gradients {
+  std::vector<Array> symbols;    ///< by symbol, shaped as in BoundRun: inputs, params and starts of states
+  std::vector<Array> histories;  ///< by symbol: [N, n, a…] of lagged inputs; of lagged states their companions' starts
+};
+
+/// Which of a run's arrays its caller gave; the others were computed from those, so gradients flow on through them.
+struct GivenSymbols {
+  std::vector<bool> symbols, histories;  ///< by symbol
+};
+
+/// Sums over steps as params' gradients need them. `into`, over the param's index, has zeros or an earlier product.
+struct StepSum {
+  const CellGraph& adjoint;  ///< whose axes the indices are
+  const std::map<AxisId, std::int64_t>& sizes;
+  const StepProduct& product;
+  const Array& left;
+  const Array* right;                 ///< null: there is one factor
+  const std::vector<AxisId>& result;  ///< axes of the param
+  Array& into;
+  int threads = 0;
+};
+
+class AdjointRun {
+ public:
+  /// The adjoint of `cell` for cotangents of these results.
+  AdjointRun(const CellGraph& cell, const AdjointOf& of, const DeriveHooks& hooks = {});
+
+  const CellGraph& cell() const { return adjoint_.adjoint.cell; }
+  const Structure& structure() const { return structure_; }
+  const AdjointCell& adjoint() const { return adjoint_; }
+
+  /// The arrays of the adjoint's run, after a forward run of `forward` that wrote `output`. Memory is shared where
+  /// arrays are read as they lie. Cotangents have the shapes of the results. Throws RequestError where one has not.
+  BoundRun bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents, Dtype arithmetic) const;
+
+  /// What the adjoint's run found. `sum` is called for every product of a param's gradient.
+  Gradients gather(const BoundRun& forward, const BoundRun& bound, const RunOutput& output,
+                   const std::function<void(const StepSum&)>& sum) const;
+
+ private:
+  Array lagged_rows(const BoundRun& forward, const ArrayRead& read, Dtype dtype) const;
+  void add_lagged(const BoundRun& forward, const ArrayRead& read, const Array& contributed, Gradients& gradients) const;
+
+  const CellGraph& whole_;
+  AdjointCell adjoint_;
+  Structure structure_;
+};
+
+/// The results that have a cotangent.
+AdjointOf results_with(const Cotangents& cotangents);
+
+/// Adds to params what flows through starts and defaults that the cell computes from them, and to the start of a state
+/// what flows through the copies that start as it does. What was computed keeps its own gradient.
+void through_defaults(const CellGraph& cell, const BoundRun& forward, const GivenSymbols& given, Gradients& gradients);
+
+}  // namespace cellc
