@@ -22,11 +22,17 @@ BackwardOnCpu::BackwardOnCpu(const AdjointRun& adjoint, const CompileOptions& op
 
 Gradients BackwardOnCpu::run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
                              const SolveOptions& options, SolveReport& report) {
-  const BoundRun bound = adjoint_.bind(forward, output, cotangents, arithmetic_);
-  kept_ = solver_.run(bound, options, report, std::move(kept_));
-  const auto start = std::chrono::steady_clock::now();
-  Gradients gradients = adjoint_.gather(forward, bound, kept_, sum_over_steps);
-  run_ms_ = kept_.run_ms + std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point start) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  };
+  const auto start = Clock::now();
+  bound_ = adjoint_.bind(forward, output, cotangents, arithmetic_, std::move(bound_));
+  run_ms_ = since(start);
+  kept_ = solver_.run(bound_, options, report, std::move(kept_));
+  const auto summing = Clock::now();
+  Gradients gradients = adjoint_.gather(forward, bound_, kept_, sum_over_steps);
+  run_ms_ += kept_.run_ms + since(summing);
   return gradients;
 }
 

@@ -21,7 +21,8 @@ class BackwardOnCpu {
   const Dtype arithmetic_;
   Solver solver_;
   double run_ms_ = 0;
-  RunOutput kept_;  ///< memory of the last call
+  BoundRun bound_;  ///< memory of the last call, as the next
+  RunOutput kept_;
 };
 
 }  // namespace cellc

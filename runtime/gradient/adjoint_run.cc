@@ -43,8 +43,10 @@ const std::byte* at(const Array& array, std::int64_t entry) {
 }
 
 /// The trajectory one step before, which begins with the start.
-Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& start) {
-  Array result = Array::uninitialised(trajectory.dtype(), trajectory.shape());
+Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& start, Array reuse) {
+  const bool fits =
+      reuse.shape() == trajectory.shape() && reuse.dtype() == trajectory.dtype() && reuse.is_sole_owner();
+  Array result = fits ? std::move(reuse) : Array::uninitialised(trajectory.dtype(), trajectory.shape());
   const std::int64_t rows = run.offsets.back(), entries = rows > 0 ? trajectory.count() / rows : 0;
   const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(trajectory.dtype());
   if (bytes == 0) return result;
@@ -101,8 +103,9 @@ Array AdjointRun::lagged_rows(const BoundRun& forward, const ArrayRead& read, Dt
 }
 
 BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
-                          Dtype arithmetic) const {
+                          Dtype arithmetic, BoundRun reuse) const {
   const CellGraph& adjoint = cell();
+  reuse.symbols.resize(adjoint.symbols.size());
   BoundRun run;
   run.sizes = forward.sizes;
   run.offsets = forward.offsets;
@@ -130,7 +133,8 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
       case ArraySource::Kind::Previous:
         array =
             previous_rows(forward, convert(output.states[id], arithmetic),
-                          convert(forward.symbols[static_cast<std::size_t>(whole_.updates[id].symbol)], arithmetic));
+                          convert(forward.symbols[static_cast<std::size_t>(whole_.updates[id].symbol)], arithmetic),
+                          std::move(reuse.symbols[s]));
         break;
       case ArraySource::Kind::Lagged:
         array = lagged_rows(forward, adjoint_.lagged[id], arithmetic);

@@ -52,8 +52,10 @@ class AdjointRun {
   const AdjointCell& adjoint() const { return adjoint_; }
 
   /// The arrays of the adjoint's run, after a forward run of `forward` that wrote `output`. Memory is shared where
-  /// arrays are read as they lie. Cotangents have the shapes of the results. Throws RequestError where one has not.
-  BoundRun bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents, Dtype arithmetic) const;
+  /// arrays are read as they lie; those of `reuse`, an earlier result, are written again where nobody else holds them.
+  /// Cotangents have the shapes of the results. Throws RequestError where one has not.
+  BoundRun bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents, Dtype arithmetic,
+                BoundRun reuse = {}) const;
 
   /// What the adjoint's run found. `sum` is called for every product of a param's gradient.
   Gradients gather(const BoundRun& forward, const BoundRun& bound, const RunOutput& output,
