@@ -67,7 +67,8 @@ int main(int argc, char** argv) {
     return array;
   };
   const bool of_outs = !analysed.cell.outs.empty();  // a layer's loss is of its outs, where it has any
-  for (const Array& a : output.states) cotangents.states.push_back(of_outs ? Array() : random(a, "cotangent of states"));
+  for (const Array& a : output.states)
+    cotangents.states.push_back(of_outs ? Array() : random(a, "cotangent of states"));
   for (const Array& a : output.outs) cotangents.outs.push_back(random(a, "cotangent of outs"));
   const AdjointRun adjoint(analysed.cell, results_with(cotangents));
   BackwardOnCpu backward(adjoint, compile);

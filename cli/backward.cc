@@ -6,7 +6,7 @@
 #include "cli/request.h"
 #include "runtime/cpu/backward_on_cpu.h"
 #include "runtime/cpu/sum_over_steps.h"
-#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/gradient/name_gradients.h"
 
 namespace cellc {
@@ -45,12 +45,9 @@ BackwardReport run_backward(const RunOptions& options, const BackwardRequest& r)
   try {
     if (r.gpu) {
       const Dtype arithmetic = arithmetic_of(r.binding.dtype);
-      CudaSolver solver(*r.gpu, report.adjoint->cell(), report.adjoint->structure(), arithmetic, nullptr,
-                        r.compile.derive);
-      const BoundRun bound = report.adjoint->bind(r.binding.run, r.output, cotangents, arithmetic);
-      const RunOutput found = solver.run(bound, solve, report.solve);
-      report.run_ms = found.run_ms;
-      gradients = report.adjoint->gather(r.binding.run, bound, found, sum_over_steps);
+      BackwardOnGpu backward(*r.gpu, cell, *report.adjoint, arithmetic, r.compile.derive);
+      gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
+      report.run_ms = backward.run_ms();
     } else {
       BackwardOnCpu backward(*report.adjoint, r.compile);
       gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);

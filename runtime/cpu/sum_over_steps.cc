@@ -6,9 +6,9 @@
 #include <atomic>
 #include <vector>
 
-#include "compiler/graph/axes.h"
 #include "runtime/cpu/products.h"
 #include "runtime/data/threads.h"
+#include "runtime/gradient/sum_axes.h"
 
 namespace cellc {
 namespace {
@@ -19,95 +19,6 @@ constexpr std::int64_t kPartRows = 4096;
 constexpr std::int64_t kColumnRows = 64;
 /// Columns of the left factor that one call of the BLAS takes: work for threads, however few rows there are.
 constexpr std::int64_t kTileColumns = 128;
-
-/// An axis of the sum, and how far apart its entries lie in each array; 0: it repeats there.
-struct Extent {
-  std::int64_t length, left, right, into;
-};
-
-/// The axes by what happens to them: those that both factors have and the result keeps, those of one factor alone, and
-/// those that are summed.
-struct Sorted {
-  std::vector<Extent> shared, left, right, summed, repeated;
-};
-
-std::int64_t stride_of(const std::vector<AxisId>& index, const std::vector<std::int64_t>& lengths, AxisId axis) {
-  std::int64_t stride = 1;
-  for (std::size_t i = index.size(); i-- > 0; stride *= lengths[i])
-    if (index[i] == axis) return stride;
-  return 0;
-}
-
-std::vector<std::int64_t> lengths_of(const StepSum& sum, const std::vector<AxisId>& index) {
-  std::vector<std::int64_t> result;
-  for (const AxisId a : index) result.push_back(sum.sizes.at(sum.adjoint.graph.axis(a).extent_of));
-  return result;
-}
-
-Sorted sort_axes(const StepSum& sum) {
-  const std::vector<AxisId>& left = sum.product.left.index;
-  const std::vector<AxisId> right = sum.product.right ? sum.product.right->index : std::vector<AxisId>{};
-  std::vector<AxisId> all = sum.result;
-  for (const auto* index : {&left, &right})
-    for (const AxisId a : *index)
-      if (!contains(all, a)) all.push_back(a);
-  const auto of_left = lengths_of(sum, left), of_right = lengths_of(sum, right), of_all = lengths_of(sum, all),
-             of_result = lengths_of(sum, sum.result);
-  Sorted sorted;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const AxisId a = all[i];
-    const Extent extent{of_all[i], stride_of(left, of_left, a), stride_of(right, of_right, a),
-                        stride_of(sum.result, of_result, a)};
-    const bool in_left = contains(left, a), in_right = contains(right, a);
-    if (!contains(sum.result, a))
-      sorted.summed.push_back(extent);
-    else if (in_left && in_right)
-      sorted.shared.push_back(extent);
-    else if (in_left)
-      sorted.left.push_back(extent);
-    else if (in_right)
-      sorted.right.push_back(extent);
-    else
-      sorted.repeated.push_back(extent);
-  }
-  return sorted;
-}
-
-std::int64_t count_of(const std::vector<Extent>& extents) {
-  std::int64_t count = 1;
-  for (const Extent& e : extents) count *= e.length;
-  return count;
-}
-
-/// Calls visit(left offset, right offset, result offset) for each position, in row-major order.
-template <typename Visit>
-void each(const std::vector<Extent>& extents, Visit&& visit) {
-  std::vector<std::int64_t> at(extents.size());
-  const std::int64_t count = count_of(extents);
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::int64_t left = 0, right = 0, into = 0;
-    for (std::size_t k = 0; k < extents.size(); ++k) {
-      left += at[k] * extents[k].left;
-      right += at[k] * extents[k].right;
-      into += at[k] * extents[k].into;
-    }
-    visit(left, right, into);
-    for (std::size_t k = extents.size(); k-- > 0 && ++at[k] == extents[k].length;) at[k] = 0;
-  }
-}
-
-/// Offsets of each position in one array.
-std::vector<std::int64_t> offsets(const std::vector<Extent>& extents, std::int64_t Extent::*stride) {
-  std::vector<std::int64_t> result;
-  std::vector<std::int64_t> at(extents.size());
-  for (std::int64_t i = count_of(extents); i > 0; --i) {
-    std::int64_t offset = 0;
-    for (std::size_t k = 0; k < extents.size(); ++k) offset += at[k] * (extents[k].*stride);
-    result.push_back(offset);
-    for (std::size_t k = extents.size(); k-- > 0 && ++at[k] == extents[k].length;) at[k] = 0;
-  }
-  return result;
-}
 
 /// Whether the positions lie side by side.
 bool is_dense(const std::vector<std::int64_t>& places) {
@@ -148,7 +59,7 @@ class Sum {
  public:
   explicit Sum(const StepSum& sum)
       : sum_(sum),
-        axes_(sort_axes(sum)),
+        axes_(sum_axes(sum)),
         rows_(sum.left.shape().empty() ? 0 : sum.left.shape()[0]),
         left_entries_(rows_ > 0 ? sum.left.count() / rows_ : 0),
         right_entries_(rows_ > 0 && sum.right ? sum.right->count() / rows_ : 0) {}
@@ -167,22 +78,23 @@ class Sum {
 
   /// A task is a tile of the result; each thread adds up all rows of its tiles.
   void multiply() {
-    const std::vector<std::int64_t> m = offsets(axes_.left, &Extent::left), m_into = offsets(axes_.left, &Extent::into),
-                                    n = offsets(axes_.right, &Extent::right),
-                                    n_into = offsets(axes_.right, &Extent::into);
+    const std::vector<std::int64_t> m = offsets(axes_.left, &AxisStrides::left),
+                                    m_into = offsets(axes_.left, &AxisStrides::into),
+                                    n = offsets(axes_.right, &AxisStrides::right),
+                                    n_into = offsets(axes_.right, &AxisStrides::into);
     struct Task {
       std::int64_t left, right, into;
       std::size_t begin, end;
     };
     std::vector<Task> tasks;
-    each(axes_.shared, [&](std::int64_t l, std::int64_t r, std::int64_t into) {
+    each_position(axes_.shared, [&](std::int64_t l, std::int64_t r, std::int64_t into) {
       for (std::size_t begin = 0; begin < m.size(); begin += kTileColumns)
         tasks.push_back({l, r, into, begin, std::min(m.size(), begin + kTileColumns)});
     });
     on_threads(tasks.size(), [&](std::size_t number) {
       const Task& task = tasks[number];
       std::vector<T> tile((task.end - task.begin) * n.size()), copy_left, copy_right;
-      each(axes_.summed, [&](std::int64_t l, std::int64_t r, std::int64_t) {
+      each_position(axes_.summed, [&](std::int64_t l, std::int64_t r, std::int64_t) {
         for (std::int64_t row = 0; row < rows_; row += kPartRows) {
           const std::int64_t count = std::min(kPartRows, rows_ - row);
           const Columns<T> a = columns(left() + row * left_entries_ + task.left + l, left_entries_, count, m,
@@ -201,13 +113,13 @@ class Sum {
 
   /// Sums of columns: of one factor, or of two entry by entry. One number a part and column, added up part by part.
   void add_columns() {
-    std::vector<Extent> kept = axes_.shared;
+    std::vector<AxisStrides> kept = axes_.shared;
     kept.insert(kept.end(), axes_.left.begin(), axes_.left.end());
     kept.insert(kept.end(), axes_.right.begin(), axes_.right.end());
-    std::vector<Extent> all = kept;
+    std::vector<AxisStrides> all = kept;
     all.insert(all.end(), axes_.summed.begin(), axes_.summed.end());
-    const std::vector<std::int64_t> l = offsets(all, &Extent::left), r = offsets(all, &Extent::right),
-                                    into = offsets(all, &Extent::into);
+    const std::vector<std::int64_t> l = offsets(all, &AxisStrides::left), r = offsets(all, &AxisStrides::right),
+                                    into = offsets(all, &AxisStrides::into);
     const bool dense = is_dense(l) && (!sum_.right || l == r);
     const std::int64_t parts = (rows_ + kPartRows - 1) / kPartRows;
     const std::size_t width = l.size();
@@ -231,7 +143,7 @@ class Sum {
     for (std::size_t i = 0; inner > 0 && i < width; i += static_cast<std::size_t>(inner)) {
       double entry = 0;
       for (std::int64_t k = 0; k < inner; ++k) entry += whole[i + static_cast<std::size_t>(k)];
-      each(axes_.repeated, [&](std::int64_t, std::int64_t, std::int64_t at) { put(into[i] + at, entry); });
+      each_position(axes_.repeated, [&](std::int64_t, std::int64_t, std::int64_t at) { put(into[i] + at, entry); });
     }
   }
 
@@ -261,7 +173,7 @@ class Sum {
   }
 
   const StepSum& sum_;
-  const Sorted axes_;
+  const SumAxes axes_;
   const std::int64_t rows_, left_entries_, right_entries_;
 };
 

@@ -44,8 +44,7 @@ const std::byte* at(const Array& array, std::int64_t entry) {
 
 /// The trajectory one step before, which begins with the start.
 Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& start, Array reuse) {
-  const bool fits =
-      reuse.shape() == trajectory.shape() && reuse.dtype() == trajectory.dtype() && reuse.is_sole_owner();
+  const bool fits = reuse.shape() == trajectory.shape() && reuse.dtype() == trajectory.dtype() && reuse.is_sole_owner();
   Array result = fits ? std::move(reuse) : Array::uninitialised(trajectory.dtype(), trajectory.shape());
   const std::int64_t rows = run.offsets.back(), entries = rows > 0 ? trajectory.count() / rows : 0;
   const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(trajectory.dtype());
@@ -102,6 +101,25 @@ Array AdjointRun::lagged_rows(const BoundRun& forward, const ArrayRead& read, Dt
   return result;
 }
 
+void AdjointRun::check(const BoundRun& forward, const Cotangents& cotangents) const {
+  const std::int64_t rows = forward.offsets.back(), sequences = static_cast<std::int64_t>(forward.offsets.size()) - 1;
+  const auto check = [&](const std::string& name, const std::vector<Array>& arrays, std::size_t i, std::int64_t count,
+                         const std::vector<AxisId>& axes) {
+    if (i >= arrays.size() || arrays[i].shape().empty()) return;
+    const std::vector<std::int64_t> shape = with_rows(count, lengths(whole_, forward, axes));
+    if (arrays[i].shape() != shape)
+      throw RequestError(fmt::format("the cotangent of {} has the shape [{}] where [{}] is needed", name,
+                                     fmt::join(arrays[i].shape(), ", "), fmt::join(shape, ", ")));
+  };
+  for (std::size_t u = 0; u < whole_.updates.size(); ++u) {
+    const Symbol& state = whole_.symbol_of(whole_.updates[u]);
+    check(state.name, cotangents.states, u, rows, state.axes);
+    check(state.name + ".final", cotangents.finals, u, sequences, state.axes);
+  }
+  for (std::size_t o = 0; o < whole_.outs.size(); ++o)
+    check(whole_.outs[o].name, cotangents.outs, o, rows, whole_.outs[o].index);
+}
+
 BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
                           Dtype arithmetic, BoundRun reuse) const {
   const CellGraph& adjoint = cell();
@@ -114,12 +132,9 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
   run.symbols.resize(adjoint.symbols.size());
   run.histories.resize(adjoint.symbols.size());
   const std::int64_t rows = forward.offsets.back(), sequences = static_cast<std::int64_t>(forward.offsets.size()) - 1;
+  check(forward, cotangents);
   const auto given = [&](const Array& array, std::int64_t count, const Symbol& symbol) {
-    const std::vector<std::int64_t> shape = with_rows(count, lengths(adjoint, forward, symbol.axes));
-    if (array.shape().empty()) return Array(arithmetic, shape);
-    if (array.shape() != shape)
-      throw RequestError(fmt::format("{}: its shape is [{}] where [{}] is needed", symbol.name,
-                                     fmt::join(array.shape(), ", "), fmt::join(shape, ", ")));
+    if (array.shape().empty()) return Array(arithmetic, with_rows(count, lengths(adjoint, forward, symbol.axes)));
     return convert(array, arithmetic);
   };
   for (std::size_t s = 0; s < adjoint.symbols.size(); ++s) {
@@ -131,10 +146,9 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
         array = convert(forward.symbols[id], arithmetic);
         break;
       case ArraySource::Kind::Previous:
-        array =
-            previous_rows(forward, convert(output.states[id], arithmetic),
-                          convert(forward.symbols[static_cast<std::size_t>(whole_.updates[id].symbol)], arithmetic),
-                          std::move(reuse.symbols[s]));
+        array = previous_rows(forward, convert(output.states[id], arithmetic),
+                              convert(forward.symbols[static_cast<std::size_t>(whole_.updates[id].symbol)], arithmetic),
+                              std::move(reuse.symbols[s]));
         break;
       case ArraySource::Kind::Lagged:
         array = lagged_rows(forward, adjoint_.lagged[id], arithmetic);
@@ -207,8 +221,11 @@ Gradients AdjointRun::gather(const BoundRun& forward, const BoundRun& bound, con
       sum({adjoint, bound.sizes, product, array_of(product.left), product.right ? &array_of(*product.right) : nullptr,
            whole_.symbols[static_cast<std::size_t>(param.symbol)].index,
            gradients.symbols[static_cast<std::size_t>(param.symbol)], forward.threads});
+  join_histories(gradients);
+  return gradients;
+}
 
-  // Copies that lag are a history of their state's.
+void AdjointRun::join_histories(Gradients& gradients) const {
   for (std::size_t s = 0; s < whole_.symbols.size(); ++s) {
     const Symbol& companion = whole_.symbols[s];
     if (companion.lag_of < 0) continue;
@@ -225,7 +242,6 @@ Gradients AdjointRun::gather(const BoundRun& forward, const BoundRun& bound, con
   }
   for (std::size_t s = 0; s < whole_.symbols.size(); ++s)
     if (whole_.symbols[s].lag_of >= 0) gradients.symbols[s] = Array();
-  return gradients;
 }
 
 namespace {

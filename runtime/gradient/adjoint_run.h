@@ -57,9 +57,15 @@ class AdjointRun {
   BoundRun bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents, Dtype arithmetic,
                 BoundRun reuse = {}) const;
 
+  /// Throws RequestError where a cotangent has not the shape of its result.
+  void check(const BoundRun& forward, const Cotangents& cotangents) const;
+
   /// What the adjoint's run found. `sum` is called for every product of a param's gradient.
   Gradients gather(const BoundRun& forward, const BoundRun& bound, const RunOutput& output,
                    const std::function<void(const StepSum&)>& sum) const;
+
+  /// Makes copies that lag a history of their state's.
+  void join_histories(Gradients& gradients) const;
 
  private:
   Array lagged_rows(const BoundRun& forward, const ArrayRead& read, Dtype dtype) const;

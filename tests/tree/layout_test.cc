@@ -35,6 +35,7 @@ const std::vector<std::string> kFolders = {
     "kernels-templates/sequential",
     "kernels-templates/segments",
     "kernels-templates/scan",
+    "kernels-templates/gradient",
     "kernels-templates/host",
     "runtime/data",
     "runtime/strategy",

@@ -1,0 +1,48 @@
+// The arguments of the kernels of a backward run, as host and device see them.
+#pragma once
+
+namespace cellc {
+
+/// Rows of a run: sequence b owns rows offsets[b] … offsets[b + 1] - 1.
+struct RowsOfRun {
+  const long long* offsets;
+  long long rows, sequences, length;  ///< length: of every sequence; 0: they differ
+  long long reverse;                  ///< the forward run went from the last row to the first
+};
+
+/// A trajectory one step before, which begins with the start.
+struct PreviousRows {
+  RowsOfRun run;
+  void* to;                ///< [rows, entries]
+  const void* trajectory;  ///< [rows, entries]
+  const void* start;       ///< [sequences, entries]
+  long long entries;
+};
+
+/// What a step reads of an earlier one, `lag` + w steps before, for w below `along`; and the way back.
+struct LaggedRows {
+  RowsOfRun run;
+  void* rows;     ///< [rows, entries, along]; read on the way back
+  void* input;    ///< [rows, entries]; added to on the way back
+  void* history;  ///< [sequences, depth, entries]; likewise
+  long long entries, lag, along, depth;
+};
+
+/// A sum over rows of left·right (step_sums.cuh). Tables have entries by position: `m` along the axes of the left
+/// factor, `n` along those of the right one, `batch` along those of both, `summed` along those that the result lacks.
+/// Of a sum of columns all kept positions are along `m`, and `right` has offsets for them.
+struct StepSums {
+  const void* left;
+  const void* right;  ///< null: there is one factor
+  void* partial;      ///< [parts, batch, m, n]
+  void* into;
+  long long rows, left_row, right_row;  ///< entries from row to row
+  long long m, n, batch, summed, parts, repeated;
+  const long long *m_left, *m_right, *m_into;  ///< m_right: of columns
+  const long long *n_right, *n_into;
+  const long long *batch_left, *batch_right, *batch_into;
+  const long long *summed_left, *summed_right;
+  const long long* repeated_into;
+};
+
+}  // namespace cellc

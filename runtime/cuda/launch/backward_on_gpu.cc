@@ -1,0 +1,298 @@
+#include "runtime/cuda/launch/backward_on_gpu.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "runtime/data/bind.h"
+
+namespace cellc {
+namespace {
+
+void* pointer(GpuAddress address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+BackwardOnGpu::BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& adjoint, Dtype arithmetic,
+                             const DeriveHooks& derive)
+    : gpu_(gpu),
+      cell_(cell),
+      adjoint_(adjoint),
+      kernels_(gpu, arithmetic),
+      solver_(gpu, adjoint.cell(), adjoint.structure(), arithmetic, nullptr, derive) {}
+
+std::int64_t BackwardOnGpu::entries(const std::vector<AxisId>& axes) const {
+  std::int64_t count = 1;
+  for (const AxisId a : axes) count *= shape_.sizes.at(adjoint_.cell().graph.axis(a).extent_of);
+  return count;
+}
+
+GpuAddress BackwardOnGpu::reserve(GpuBuffer& buffer, std::int64_t count) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_of(kernels_.real());
+  if (buffer.bytes() < bytes) buffer = GpuBuffer(gpu_, bytes);
+  return buffer.address();
+}
+
+void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options) {
+  shape_.sizes = forward.sizes;
+  shape_.offsets = forward.offsets;
+  shape_.reverse = forward.reverse;
+  shape_.histories = forward.histories;
+  BoundRun run;  // of the adjoint
+  run.sizes = forward.sizes;
+  run.offsets = forward.offsets;
+  run.reverse = !forward.reverse;
+  run.symbols.resize(adjoint_.cell().symbols.size());
+  run.histories.resize(adjoint_.cell().symbols.size());
+  solver_.prepare(run, options);
+  if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
+  gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
+  for (std::size_t s = 1; s + 1 < forward.offsets.size(); ++s)
+    uniform_ =
+        (s == 1 || uniform_) && forward.offsets[s + 1] - forward.offsets[s] == forward.offsets[1] - forward.offsets[0];
+  sums_.clear();
+  for (const ParamGradient& param : adjoint_.adjoint().params) {
+    sums_.emplace_back();
+    static Array none;
+    for (const StepProduct& product : param.products)
+      sums_.back().emplace_back(kernels_,
+                                StepSum{adjoint_.cell(), shape_.sizes, product, none, product.right ? &none : nullptr,
+                                        cell_.symbols[static_cast<std::size_t>(param.symbol)].index, none, 0},
+                                shape_.offsets.back());
+  }
+}
+
+void BackwardOnGpu::place(const BackwardArrays& arrays) {
+  placed_ = arrays;
+  const CellGraph& adjoint = adjoint_.cell();
+  const AdjointCell& of = adjoint_.adjoint();
+  const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
+  const std::int64_t length = uniform_ && sequences > 0 ? rows / sequences : 0;
+  shifted_.resize(adjoint.symbols.size());
+  starts_.resize(cell_.updates.size());
+  outs_.resize(adjoint.outs.size());
+  gradients_.resize(cell_.symbols.size());
+  history_gradients_.resize(cell_.symbols.size());
+  placed_.gradients.resize(cell_.symbols.size());
+  placed_.history_gradients.resize(cell_.symbols.size());
+  for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
+    const Symbol& symbol = cell_.symbols[s];
+    const std::int64_t first = symbol.kind == SymbolKind::Param   ? 1
+                               : symbol.kind == SymbolKind::Input ? rows
+                                                                  : sequences;
+    if (!placed_.gradients[s]) placed_.gradients[s] = reserve(gradients_[s], first * entries(symbol.axes));
+    if (s < shape_.histories.size() && shape_.histories[s].shape().size() > 1 && !placed_.history_gradients[s])
+      placed_.history_gradients[s] =
+          reserve(history_gradients_[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
+  }
+
+  DeviceArrays device;
+  device.inputs.resize(adjoint.symbols.size());
+  device.values.resize(adjoint.symbols.size());
+  device.histories.resize(adjoint.symbols.size());
+  device.trajectories.resize(adjoint.updates.size());
+  device.finals.resize(adjoint.updates.size());
+  device.outs.resize(adjoint.outs.size());
+  for (std::size_t s = 0; s < adjoint.symbols.size(); ++s) {
+    const ArraySource& source = of.adjoint.sources[s];
+    const auto id = static_cast<std::size_t>(source.id);
+    const std::int64_t row = entries(adjoint.symbols[s].axes);
+    const auto as_rows = [&](GpuAddress data) { return PlacedRows{data, length > 0 ? length * row : 0, row}; };
+    switch (source.kind) {
+      case ArraySource::Kind::Symbol:
+        if (adjoint.symbols[s].kind == SymbolKind::Param)
+          device.values[s] = arrays.symbols[id];
+        else
+          device.inputs[s] = as_rows(arrays.symbols[id]);
+        break;
+      case ArraySource::Kind::Previous:
+      case ArraySource::Kind::Lagged:
+        device.inputs[s] = as_rows(reserve(shifted_[s], rows * row));
+        break;
+      case ArraySource::Kind::Cotangent:
+        device.inputs[s] = as_rows(arrays.states[id]);
+        break;
+      case ArraySource::Kind::OutCotangent:
+        device.inputs[s] = as_rows(arrays.outs[id]);
+        break;
+      case ArraySource::Kind::Adjoint:
+        device.values[s] = id < arrays.finals.size() ? arrays.finals[id] : 0;
+        if (!device.values[s]) {
+          device.values[s] = reserve(starts_[id], sequences * row);
+          if (sequences * row > 0)
+            gpu_.zero(device.values[s], static_cast<std::size_t>(sequences * row) * size_of(kernels_.real()), 0);
+        }
+        break;
+      default:
+        throw std::logic_error("adjoint: an array that it does not read");
+    }
+  }
+  for (std::size_t u = 0; u < cell_.updates.size(); ++u)
+    device.finals[u] = placed_.gradients[static_cast<std::size_t>(cell_.updates[u].symbol)];
+  for (std::size_t o = 0; o < adjoint.outs.size(); ++o) {
+    const ArraySink& sink = of.adjoint.sinks[adjoint.updates.size() + o];
+    device.outs[o] = sink.kind == ArraySink::Kind::Gradient ? placed_.gradients[static_cast<std::size_t>(sink.id)]
+                                                            : reserve(outs_[o], rows * entries(adjoint.outs[o].index));
+  }
+  solver_.place_all(device);
+  placed_outs_ = device.outs;
+  placed_starts_.assign(device.values.begin(), device.values.begin() + static_cast<std::ptrdiff_t>(starts_.size()));
+  placed_inputs_.clear();
+  for (const PlacedRows& r : device.inputs) placed_inputs_.push_back(r.data);
+}
+
+RowsOfRun BackwardOnGpu::rows_of_run() const {
+  const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
+  return {reinterpret_cast<const long long*>(offsets_.address()), rows, sequences,
+          uniform_ && sequences > 0 ? rows / sequences : 0, shape_.reverse};
+}
+
+LaggedRows BackwardOnGpu::lagged(std::size_t number) const {
+  const ArrayRead& read = adjoint_.adjoint().lagged[number];
+  const auto s = static_cast<std::size_t>(read.symbol);
+  const std::vector<std::int64_t>& history = shape_.histories[s].shape();
+  LaggedRows p{};
+  p.run = rows_of_run();
+  p.entries = entries(cell_.symbols[s].axes);
+  p.lag = read.lag;
+  p.along = read.lag_axis == kNoAxis ? 1 : entries({read.lag_axis});
+  p.depth = history.size() > 1 ? history[1] : 0;
+  return p;
+}
+
+void BackwardOnGpu::shift_rows(GpuStream stream) {
+  const std::vector<ArraySource>& sources = adjoint_.adjoint().adjoint.sources;
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    const auto id = static_cast<std::size_t>(sources[s].id);
+    if (sources[s].kind == ArraySource::Kind::Previous) {
+      PreviousRows p{};
+      p.run = rows_of_run();
+      p.to = pointer(placed_inputs_[s]);
+      p.trajectory = pointer(placed_.trajectories[id]);
+      p.start = pointer(placed_.symbols[static_cast<std::size_t>(cell_.updates[id].symbol)]);
+      p.entries = entries(adjoint_.cell().symbols[s].axes);
+      kernels_.launch_each("cellc_previous_rows", p.run.rows * p.entries, &p, stream);
+    } else if (sources[s].kind == ArraySource::Kind::Lagged) {
+      LaggedRows p = lagged(id);
+      const auto symbol = static_cast<std::size_t>(adjoint_.adjoint().lagged[id].symbol);
+      p.rows = pointer(placed_inputs_[s]);
+      p.input = pointer(placed_.symbols[symbol]);
+      p.history = pointer(placed_.histories[symbol]);
+      kernels_.launch_each("cellc_lagged_rows", p.run.rows * p.entries * p.along, &p, stream);
+    }
+  }
+}
+
+void BackwardOnGpu::add_lagged(GpuStream stream) {
+  const DerivedCell& adjoint = adjoint_.adjoint().adjoint;
+  for (std::size_t o = 0; o < adjoint.cell.outs.size(); ++o) {
+    const ArraySink& sink = adjoint.sinks[adjoint.cell.updates.size() + o];
+    if (sink.kind != ArraySink::Kind::LaggedGradient) continue;
+    LaggedRows p = lagged(static_cast<std::size_t>(sink.id));
+    const auto symbol = static_cast<std::size_t>(adjoint_.adjoint().lagged[static_cast<std::size_t>(sink.id)].symbol);
+    p.rows = pointer(placed_outs_[o]);
+    p.input = pointer(placed_.gradients[symbol]);
+    p.history = pointer(placed_.history_gradients[symbol]);
+    kernels_.launch_each("cellc_add_lagged_to_input", p.run.rows * p.entries, &p, stream);
+    kernels_.launch_each("cellc_add_lagged_to_history", p.run.sequences * p.depth * p.entries, &p, stream);
+  }
+}
+
+void BackwardOnGpu::launch(GpuStream stream) {
+  const std::size_t size = size_of(kernels_.real());
+  const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
+  shift_rows(stream);
+  // What sums add to, and what nothing flows into.
+  std::vector<bool> written(cell_.symbols.size());
+  for (const StateUpdate& u : cell_.updates) written[static_cast<std::size_t>(u.symbol)] = true;
+  for (const ArraySink& sink : adjoint_.adjoint().adjoint.sinks)
+    if (sink.kind == ArraySink::Kind::Gradient) written[static_cast<std::size_t>(sink.id)] = true;
+  const auto clear = [&](GpuAddress at, std::int64_t count) {
+    if (at && count > 0) gpu_.zero(at, static_cast<std::size_t>(count) * size, stream);
+  };
+  for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
+    const Symbol& symbol = cell_.symbols[s];
+    if (!written[s]) clear(placed_.gradients[s], (symbol.kind == SymbolKind::Param ? 1 : rows) * entries(symbol.axes));
+    if (placed_.history_gradients[s])
+      clear(placed_.history_gradients[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
+  }
+  if (rows > 0) {
+    solver_.launch(stream);
+  } else {  // the gradient by a start is then that by the final state, which is the same
+    for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
+      const std::int64_t count = sequences * entries(cell_.symbol_of(cell_.updates[u]).axes);
+      if (count > 0)
+        gpu_.copy(placed_.gradients[static_cast<std::size_t>(cell_.updates[u].symbol)], placed_starts_[u],
+                  static_cast<std::size_t>(count) * size, stream);
+    }
+  }
+  add_lagged(stream);
+  const std::vector<ParamGradient>& params = adjoint_.adjoint().params;
+  const auto address = [&](const StepFactor& f) {
+    return f.is_out ? placed_outs_[static_cast<std::size_t>(f.id)] : placed_inputs_[static_cast<std::size_t>(f.id)];
+  };
+  for (std::size_t k = 0; k < params.size() && rows > 0; ++k)
+    for (std::size_t i = 0; i < params[k].products.size(); ++i) {
+      const StepProduct& product = params[k].products[i];
+      sums_[k][i].launch(address(product.left), product.right ? address(*product.right) : 0,
+                         placed_.gradients[static_cast<std::size_t>(params[k].symbol)], stream);
+    }
+}
+
+GpuAddress BackwardOnGpu::gradient(int symbol) const { return placed_.gradients[static_cast<std::size_t>(symbol)]; }
+GpuAddress BackwardOnGpu::history_gradient(int symbol) const {
+  return placed_.history_gradients[static_cast<std::size_t>(symbol)];
+}
+
+Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
+                             const SolveOptions& options, SolveReport& report) {
+  adjoint_.check(forward, cotangents);
+  const Dtype real = kernels_.real();
+  std::vector<GpuBuffer> kept;
+  const auto put = [&](const Array& array) -> GpuAddress {
+    if (!array.data()) return 0;
+    const Array converted = convert(array, real);
+    kept.emplace_back(gpu_, static_cast<std::size_t>(converted.count()) * size_of(real));
+    if (converted.count() > 0) gpu_.copy_in(kept.back().address(), converted.data(), kept.back().bytes(), 0);
+    return kept.back().address();
+  };
+  const auto put_all = [&](const std::vector<Array>& arrays) {
+    std::vector<GpuAddress> addresses;
+    for (const Array& a : arrays) addresses.push_back(put(a));
+    return addresses;
+  };
+  prepare(forward, options);
+  BackwardArrays arrays;
+  arrays.symbols = put_all(forward.symbols);
+  arrays.histories = put_all(forward.histories);
+  arrays.trajectories = put_all(output.states);
+  arrays.states = put_all(cotangents.states);
+  arrays.finals = put_all(cotangents.finals);
+  arrays.outs = put_all(cotangents.outs);
+  place(arrays);
+  launch(0);  // compiles, so the next is what is timed
+  gpu_.synchronize(0);
+  const auto start = std::chrono::steady_clock::now();
+  launch(0);
+  gpu_.synchronize(0);
+  run_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  solver_.report(report, 0);
+
+  Gradients gradients;
+  gradients.symbols.resize(cell_.symbols.size());
+  gradients.histories.resize(cell_.symbols.size());
+  const auto fetch = [&](GpuAddress from, const std::vector<std::int64_t>& shape) {
+    Array array(real, shape);
+    if (array.count() > 0)
+      gpu_.copy_out(array.data(), from, static_cast<std::size_t>(array.count()) * size_of(real), 0);
+    return array;
+  };
+  for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
+    gradients.symbols[s] = fetch(placed_.gradients[s], forward.symbols[s].shape());
+    if (placed_.history_gradients[s])
+      gradients.histories[s] = fetch(placed_.history_gradients[s], forward.histories[s].shape());
+  }
+  adjoint_.join_histories(gradients);
+  return gradients;
+}
+
+}  // namespace cellc

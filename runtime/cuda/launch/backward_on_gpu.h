@@ -1,0 +1,71 @@
+#pragma once
+// Gradients on a GPU: the adjoint cell through CudaSolver, rows of other steps and params' sums by kernels of their own
+// (kernels-templates/gradient). Everything is queued on one stream; nothing returns to the host to decide.
+#include <memory>
+#include <vector>
+
+#include "kernels-templates/gradient/gradient_arguments.cuh"
+#include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/cuda/launch/step_sums.h"
+#include "runtime/gradient/adjoint_run.h"
+
+namespace cellc {
+
+/// Addresses on the device. Arrays have no gaps and are in arithmetic precision: f64 for f64 storage, else f32.
+struct BackwardArrays {
+  std::vector<GpuAddress> symbols;               ///< by symbol, as the forward run had them: inputs, params, starts
+  std::vector<GpuAddress> histories;             ///< by symbol: of lagged inputs
+  std::vector<GpuAddress> trajectories;          ///< by update: what the forward run wrote
+  std::vector<GpuAddress> states, finals, outs;  ///< cotangents, by update and by out; of finals 0: zeros
+  /// By symbol; 0: memory of its own. Companions of lagged states have the gradient of their start like any state.
+  std::vector<GpuAddress> gradients, history_gradients;
+};
+
+class BackwardOnGpu {
+ public:
+  /// `adjoint` must outlive it. `arithmetic`: F32 or F64.
+  BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& adjoint, Dtype arithmetic,
+                const DeriveHooks& derive = {});
+
+  /// For forward runs of this shape: sizes, offsets, reverse, and shapes of histories are read, no data.
+  void prepare(const BoundRun& forward, const SolveOptions& options);
+  void place(const BackwardArrays& arrays);
+  /// Queues everything; waits for nothing, and allocates nothing once it has run.
+  void launch(GpuStream stream);
+  void report(SolveReport& report, GpuStream stream) { solver_.report(report, stream); }
+
+  GpuAddress gradient(int symbol) const;
+  GpuAddress history_gradient(int symbol) const;
+
+  /// From host arrays to host arrays. Throws as CudaSolver::run.
+  Gradients run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
+                const SolveOptions& options, SolveReport& report);
+  double run_ms() const { return run_ms_; }  ///< of run(): the device's part
+
+ private:
+  std::int64_t entries(const std::vector<AxisId>& axes) const;
+  GpuAddress reserve(GpuBuffer& buffer, std::int64_t count);
+  RowsOfRun rows_of_run() const;
+  LaggedRows lagged(std::size_t number) const;  ///< its shape, without arrays
+  void shift_rows(GpuStream stream);
+  void add_lagged(GpuStream stream);
+
+  Gpu& gpu_;
+  const CellGraph& cell_;
+  const AdjointRun& adjoint_;
+  GradientKernels kernels_;
+  CudaSolver solver_;
+  BoundRun shape_;  ///< of the forward run
+  bool uniform_ = true;
+  BackwardArrays placed_;
+  std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
+  GpuBuffer offsets_;
+  std::vector<GpuBuffer> shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs
+  std::vector<GpuBuffer> starts_;   ///< by update: zeros, where finals have no cotangent
+  std::vector<GpuBuffer> outs_;     ///< by out of the adjoint: factors and lagged gradients
+  std::vector<GpuBuffer> gradients_, history_gradients_;
+  std::vector<std::vector<StepSumOnGpu>> sums_;  ///< by param gradient and product
+  double run_ms_ = 0;
+};
+
+}  // namespace cellc
