@@ -6,6 +6,7 @@
 #include "runtime/data/lagged_arrays.h"
 
 namespace cellc {
+
 std::vector<std::pair<std::string, Array>> written_arrays(const CellGraph& cell, const Binding& binding,
                                                           const RunOutput& output) {
   std::vector<std::pair<std::string, Array>> arrays;

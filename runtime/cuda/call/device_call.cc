@@ -26,6 +26,27 @@ std::map<AxisId, std::int64_t> sizes_of(const CellGraph& cell, const CallShape& 
   return sizes;
 }
 
+/// The number of the update that a state has.
+std::size_t update_of(const CellGraph& cell, int symbol) {
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    if (cell.updates[u].symbol == symbol) return u;
+  throw std::logic_error("a state without an update");
+}
+
+/// Where a lagged copy of a state begins in a sequence's part of its history.
+GpuAddress lag_bytes(const Symbol& copy, std::int64_t entries, Dtype dtype) {
+  return static_cast<GpuAddress>((copy.lag - 1) * entries) * size_of(dtype);
+}
+
+/// Throws RequestError where the cell picks an entry that an axis does not have.
+void check_picked(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
+  each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
+    if (entry >= sizes.at(header))
+      throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
+                                     cell.graph.axis(header).name, of, sizes.at(header), sizes.at(header) - 1));
+  });
+}
+
 /// What the solver prepares for: shapes without data.
 BoundRun shape_of_run(const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype) {
   BoundRun run;
@@ -83,11 +104,7 @@ struct DeviceCall::Impl {
         sizes(sizes_of(cell, shape)),
         solver(gpu, cell, structure, dtype, source),
         moves(gpu, dtype) {
-    each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
-      if (entry >= sizes.at(header))
-        throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
-                                       cell.graph.axis(header).name, of, sizes.at(header), sizes.at(header) - 1));
-    });
+    check_picked(cell, sizes);
     const BoundRun run = shape_of_run(cell, layout, shape, dtype);
     extent = extent_of(run.offsets);
 
@@ -257,18 +274,8 @@ struct DeviceCall::Impl {
     const std::int64_t entries = fields[number(FieldKind::Start, symbol.lag_of)].part;
     reserve(companions[update], shape.sequences * entries, arithmetic);
     places.values[s] = companions[update].address();
-    move_parts(places.values[s], entries, arithmetic, arrays[history].data + lag_bytes(symbol, entries),
+    move_parts(places.values[s], entries, arithmetic, arrays[history].data + lag_bytes(symbol, entries, arithmetic),
                fields[history].part, arithmetic, entries, stream);
-  }
-  /// Where a lagged copy of a state begins in a sequence's part of its history.
-  GpuAddress lag_bytes(const Symbol& copy, std::int64_t entries) const {
-    return static_cast<GpuAddress>((copy.lag - 1) * entries) * size_of(arithmetic);
-  }
-
-  int update_of(int symbol) const {
-    for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      if (cell.updates[u].symbol == symbol) return static_cast<int>(u);
-    throw std::logic_error("a state without an update");
   }
 
   void place_written(Field& f, const CallArray& a) {
@@ -276,16 +283,16 @@ struct DeviceCall::Impl {
     switch (f.field.kind) {
       case FieldKind::State:
         if (direct(f, a))
-          places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = rows_of(f, a);
+          places.trajectories[update_of(cell, f.field.id)] = rows_of(f, a);
         else
-          places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = staged_rows(f);
+          places.trajectories[update_of(cell, f.field.id)] = staged_rows(f);
         return;
       case FieldKind::Out:
         places.outs_wanted = true;
         places.outs[static_cast<std::size_t>(f.field.id)] = direct(f, a) ? a.data : staged_rows(f).data;
         return;
       case FieldKind::Final:
-        places.finals[static_cast<std::size_t>(update_of(f.field.id))] = a.data;
+        places.finals[update_of(cell, f.field.id)] = a.data;
         return;
       default:
         return;
@@ -316,8 +323,8 @@ struct DeviceCall::Impl {
           if (symbol.lag_of != id) continue;
           const std::int64_t entries = fields[number(FieldKind::Start, id)].part;
           const GpuAddress from = shape.rows == 0 ? places.values[s] : solver.final_state(static_cast<int>(u));
-          move_parts(a.data + lag_bytes(symbol, entries), f.part, arithmetic, from, entries, arithmetic, entries,
-                     stream);
+          move_parts(a.data + lag_bytes(symbol, entries, arithmetic), f.part, arithmetic, from, entries, arithmetic,
+                     entries, stream);
         }
         return;
       case FieldKind::FinalInputHistory: {
