@@ -58,9 +58,7 @@ int bench(const std::string& file, std::int64_t channels) {
     std::vector<GpuBuffer> memory;
     std::vector<CallArray> arrays;
     for (const CallField& f : layout.fields) {
-      std::int64_t entries = f.is_rows() ? shape.rows : f.kind == FieldKind::Param ? 1 : sequences;
-      for (std::size_t a = 0; a < field_axes(cell.cell, f).size(); ++a) entries *= channels;
-      memory.emplace_back(*gpu, static_cast<std::size_t>(entries * 4));
+      memory.emplace_back(*gpu, static_cast<std::size_t>(all_entries(f, shape) * 4));
       gpu->zero(memory.back().address(), memory.back().bytes(), 0);
       arrays.push_back({memory.back().address(), 0, 0});
     }
@@ -76,7 +74,7 @@ int bench(const std::string& file, std::int64_t channels) {
     });
     const auto run = [&] { pool.run(arrays, stream, 0, nullptr); };
     const auto checked = [&] {
-      check_on_device(*gpu, cell.cell, layout, shape, Dtype::F32, arrays, 0);
+      check_on_device(*gpu, layout, shape, Dtype::F32, arrays, 0);
       run();
     };
     run();

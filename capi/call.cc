@@ -16,21 +16,12 @@ namespace {
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
 
-std::int64_t step_of(const cellc_array& a, const Expected& e) { return a.step_stride ? a.step_stride : e.part; }
-std::int64_t sequence_of(const cellc_array& a, const Expected& e, const Shape& shape) {
-  return a.sequence_stride ? a.sequence_stride : shape.steps * step_of(a, e);
-}
-
 /// Visits rows as (number of the row, offset in the caller's memory in entries).
 template <typename Visit>
-void each_row(const cellc_array& a, const Expected& e, const Shape& shape, Visit visit) {
-  if (shape.packed()) {
-    for (std::int64_t r = 0; r < shape.rows; ++r) visit(r, r * step_of(a, e));
-    return;
-  }
-  for (std::int64_t s = 0; s < shape.sequences; ++s)
-    for (std::int64_t t = 0; t < shape.steps; ++t)
-      visit(s * shape.steps + t, s * sequence_of(a, e, shape) + t * step_of(a, e));
+void each_row(const cellc_array& a, const CallField& field, const Shape& shape, Visit visit) {
+  const cellc_strides full = strides_of(field, shape, {a.sequence_stride, a.step_stride});
+  const std::int64_t steps = shape.packed() ? shape.rows : shape.steps;
+  for (std::int64_t r = 0; r < shape.rows; ++r) visit(r, r / steps * full.sequence + r % steps * full.step);
 }
 
 bool is_dense(const cellc_array& a) { return a.step_stride == 0 && a.sequence_stride == 0; }
@@ -63,7 +54,7 @@ bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, con
   for (std::size_t i = 0; i < cell.layout.fields.size(); ++i)
     places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
   const auto on_device = std::bit_cast<GpuAddress>(status);
-  check_on_device(kernel.gpu(), cell.cell(), cell.layout, shape, cell.compile.dtype, places, on_device);
+  check_on_device(kernel.gpu(), cell.layout, shape, cell.compile.dtype, places, on_device);
   const auto on = std::bit_cast<GpuStream>(stream);
   if (!report) {
     pool.run(places, on, on_device, nullptr);
@@ -102,32 +93,15 @@ class ForwardCall {
   std::size_t number_of(const CallField& field) const {
     return static_cast<std::size_t>(&field - kernel_.layout.fields.data());
   }
-  std::vector<std::int64_t> shape_of(const CallField& field) const {
-    std::vector<std::int64_t> shape;
-    const std::size_t i = number_of(field);
-    if (field.is_rows()) {
-      if (!shape_.packed()) shape.push_back(shape_.sequences);
-      shape.push_back(shape_.packed() ? shape_.rows : shape_.steps);
-    } else if (field.kind != FieldKind::Param) {
-      shape.push_back(shape_.sequences);
-      std::int64_t one = 1;
-      for (const int a : kernel_.axes_of[i]) one *= shape_.lengths[static_cast<std::size_t>(a)];
-      if (field.kind == FieldKind::InputHistory || field.kind == FieldKind::StateHistory)
-        shape.push_back(expected_[i].part / one);
-    }
-    for (const int a : kernel_.axes_of[i]) shape.push_back(shape_.lengths[static_cast<std::size_t>(a)]);
-    return shape;
-  }
-
   /// The caller's array, in place where its rows lie one after another.
   Array given(const CallField& field) const {
     const std::size_t i = number_of(field);
     const cellc_array& a = arrays_[i];
     const Dtype dtype = kernel_.dtype_of(field);
-    if (!field.is_rows() || is_dense(a)) return Array::view(dtype, shape_of(field), a.data);
-    Array copy = Array::uninitialised(dtype, shape_of(field));
+    if (!field.is_rows() || is_dense(a)) return Array::view(dtype, array_shape(field, shape_), a.data);
+    Array copy = Array::uninitialised(dtype, array_shape(field, shape_));
     const auto size = static_cast<std::int64_t>(size_of(dtype)), part = expected_[i].part * size;
-    each_row(a, expected_[i], shape_, [&](std::int64_t row, std::int64_t offset) {
+    each_row(a, field, shape_, [&](std::int64_t row, std::int64_t offset) {
       std::memcpy(static_cast<std::byte*>(copy.data()) + row * part,
                   static_cast<const std::byte*>(a.data) + offset * size, static_cast<std::size_t>(part));
     });
@@ -151,28 +125,15 @@ class ForwardCall {
     for (const CallField& field : kernel_.layout.fields) {
       if (field.is_written()) continue;
       const std::size_t i = number_of(field);
-      const std::string& name = cell_.symbols[static_cast<std::size_t>(field.id)].name;
       // Without steps an input may be null.
-      if (!arrays_[i].data && !(field.kind == FieldKind::Input && expected_[i].all == 0)) continue;
-      const GivenArray array{field.name,
-                             arrays_[i].data ? given(field) : Array(kernel_.dtype_of(field), shape_of(field))};
-      switch (field.kind) {
-        case FieldKind::Input:
-          request.inputs[name] = array;
-          break;
-        case FieldKind::InputHistory:
-          request.inputs[name + ".lag"] = array;
-          break;
-        case FieldKind::Param:
-          request.params[name] = array;
-          break;
-        case FieldKind::Start:
-          request.states[name] = array;
-          break;
-        default:
-          request.states[name + ".lag"] = array;
-          break;
-      }
+      if (!arrays_[i].data && !(field.required() && expected_[i].all == 0)) continue;
+      const GivenArray array{
+          field.name, arrays_[i].data ? given(field) : Array(kernel_.dtype_of(field), array_shape(field, shape_))};
+      const FieldOwner owner = field.traits().owner;
+      auto& of_kind = owner == FieldOwner::Input   ? request.inputs
+                      : owner == FieldOwner::Param ? request.params
+                                                   : request.states;
+      of_kind[field.file] = array;
     }
     request.params_unrounded = true;
     return bind(cell_, request);
@@ -186,8 +147,9 @@ class ForwardCall {
       if (!field) return Array();  // a lagged copy
       const std::size_t i = number_of(*field);
       if (!arrays_[i].data || !is_dense(arrays_[i])) return Array();
-      std::vector<std::int64_t> shape{shape_.rows};
-      for (const int a : kernel_.axes_of[i]) shape.push_back(shape_.lengths[static_cast<std::size_t>(a)]);
+      std::vector<std::int64_t> shape = array_shape(*field, shape_);
+      if (!shape_.packed()) shape.erase(shape.begin());
+      shape[0] = shape_.rows;
       return Array::view(kernel_.dtype_of(*field), shape, arrays_[i].data);
     };
     for (const StateUpdate& u : cell_.updates) output.states.push_back(rows(FieldKind::State, u.symbol));
@@ -201,12 +163,9 @@ class ForwardCall {
       const std::size_t i = number_of(field);
       const cellc_array& to = arrays_[i];
       if (!field.is_written() || !to.data) continue;
-      std::string name = field.kind == FieldKind::Out ? cell_.outs[static_cast<std::size_t>(field.id)].name
-                                                      : cell_.symbols[static_cast<std::size_t>(field.id)].name;
-      if (field.kind == FieldKind::Final) name += ".final";
-      if (field.kind == FieldKind::FinalStateHistory || field.kind == FieldKind::FinalInputHistory) name += ".lag";
-      const auto found = std::find_if(written.begin(), written.end(), [&](const auto& w) { return w.first == name; });
-      if (found == written.end()) throw std::logic_error("no result is called " + name);
+      const auto found =
+          std::find_if(written.begin(), written.end(), [&](const auto& w) { return w.first == field.file; });
+      if (found == written.end()) throw std::logic_error("no result is called " + field.file);
       if (found->second.data() == to.data) continue;
       const auto size = static_cast<std::int64_t>(size_of(found->second.dtype()));
       const auto* from = static_cast<const std::byte*>(found->second.data());
@@ -216,7 +175,7 @@ class ForwardCall {
         continue;
       }
       const std::int64_t part = expected_[i].part * size;
-      each_row(to, expected_[i], shape_, [&](std::int64_t row, std::int64_t offset) {
+      each_row(to, field, shape_, [&](std::int64_t row, std::int64_t offset) {
         std::memcpy(data + offset * size, from + row * part, static_cast<std::size_t>(part));
       });
     }

@@ -11,7 +11,7 @@
 #include "compiler/inspect.h"
 #include "compiler/syntax/parse.h"
 #include "runtime/build/compile_orc.h"
-#include "runtime/data/check_offsets.h"
+#include "runtime/data/offsets.h"
 #include "runtime/data/read_text.h"
 
 namespace cellc::capi {
@@ -31,17 +31,18 @@ Dtype dtype_named(cellc_dtype dtype) {
   throw Misuse(fmt::format("dtype {}: there is none of that number", static_cast<int>(dtype)));
 }
 
-std::int64_t times(std::int64_t a, std::int64_t b) {
-  std::int64_t product;
-  if (__builtin_mul_overflow(a, b, &product) || product > std::int64_t{1} << 60)
-    throw Misuse("the shape is too large for any memory");
-  return product;
-}
-
 cellc_layout layout_of(const CallField& field) {
-  if (field.is_rows()) return CELLC_CONTIGUOUS;
-  if (field.kind == FieldKind::Param) return CELLC_ONCE;
-  return field.is_history() ? CELLC_HISTORY : CELLC_SEQUENCES;
+  switch (field.traits().layout) {
+    case FieldLayout::Once:
+      return CELLC_ONCE;
+    case FieldLayout::Rows:
+      return CELLC_CONTIGUOUS;
+    case FieldLayout::Sequences:
+      return CELLC_SEQUENCES;
+    case FieldLayout::History:
+      return CELLC_HISTORY;
+  }
+  throw std::logic_error("no such layout of an array");
 }
 
 std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
@@ -74,15 +75,6 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->layout = call_layout(kernel->cell());
   kernel->least = least_lengths(kernel->cell());
-  for (const CallField& field : kernel->layout.fields) {
-    std::vector<int> axes;
-    for (const AxisId a : field_axes(kernel->cell(), field)) {
-      const auto& header = kernel->cell().header;
-      axes.push_back(static_cast<int>(std::find(header.begin(), header.end(), kernel->cell().graph.axis(a).extent_of) -
-                                      header.begin()));
-    }
-    kernel->axes_of.push_back(std::move(axes));
-  }
   if (device != "cpu") {
     if (options.cpu)
       throw Misuse(fmt::format("the kernel is for device '{}' and names a processor, '{}'", device, options.cpu));
@@ -172,41 +164,30 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
   if (shape.sequences < 0) throw Misuse(fmt::format("{} sequences: expected 0 or more", shape.sequences));
   if (from.offsets) {
     if (const auto fault = fault_of_offsets({from.offsets, static_cast<std::size_t>(shape.sequences) + 1}))
-      throw Misuse("offsets " + *fault);
+      throw Misuse(*fault);
     shape.offsets.assign(from.offsets, from.offsets + shape.sequences + 1);
     shape.rows = shape.offsets.back();
   } else {
     shape.steps = from.steps;
     if (shape.steps < 0) throw Misuse(fmt::format("{} steps: expected 0 or more", shape.steps));
-    shape.rows = times(shape.sequences, shape.steps);
+    shape.rows = cellc_times(shape.sequences, shape.steps);
   }
-  for (std::size_t i = 0; i < kernel.layout.fields.size(); ++i) all_entries(kernel, shape, i);
+  std::int64_t most = shape.rows;
+  for (const CallField& field : kernel.layout.fields)
+    most = std::max({most, part_entries(field, shape), all_entries(field, shape)});
+  if (most >= CELLC_MOST_BYTES) throw Misuse("the shape is too large for any memory");
   return shape;
-}
-
-std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
-  const CallField& field = kernel.layout.fields[array];
-  std::int64_t entries = field.is_history() ? history_depth(kernel.cell(), shape.lengths, field.id) : 1;
-  for (const int a : kernel.axes_of[array]) entries = times(entries, shape.lengths[static_cast<std::size_t>(a)]);
-  return entries;
-}
-
-std::int64_t all_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array) {
-  const CallField& field = kernel.layout.fields[array];
-  const std::int64_t parts = field.is_rows() ? shape.rows : field.kind == FieldKind::Param ? 1 : shape.sequences;
-  return times(parts, part_entries(kernel, shape, array));
 }
 
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape) {
   std::vector<Expected> all;
-  for (std::size_t i = 0; i < kernel.layout.fields.size(); ++i) {
-    const CallField& field = kernel.layout.fields[i];
+  for (const CallField& field : kernel.layout.fields) {
     Expected e;
-    e.part = part_entries(kernel, shape, i);
-    e.all = all_entries(kernel, shape, i);
+    e.part = part_entries(field, shape);
+    e.all = all_entries(field, shape);
     e.dtype = c_dtype(kernel.dtype_of(field));
     e.rows = field.is_rows();
-    e.required = field.required && (!e.rows || e.all > 0);
+    e.required = field.required() && (!e.rows || e.all > 0);
     all.push_back(e);
   }
   return all;
@@ -216,18 +197,13 @@ namespace {
 
 /// Rows lie within the array and none upon another: sequences one after another, or side by side.
 bool rows_fit(const cellc_array& a, const Expected& e, const Shape& shape) {
-  const std::int64_t step = a.step_stride ? a.step_stride : e.part;
   const std::int64_t steps = shape.packed() ? shape.rows : shape.steps,
                      sequences = shape.packed() ? 1 : shape.sequences;
-  std::int64_t whole = 0, all = 0, to_last_step = 0, to_last_sequence = 0, end = 0;
-  if (step < e.part || __builtin_mul_overflow(step, steps, &whole)) return false;
-  const std::int64_t sequence = a.sequence_stride && !shape.packed() ? a.sequence_stride : whole;
-  if (sequence < e.part || __builtin_mul_overflow(sequence, sequences, &all)) return false;
-  if (sequence < whole && step < all) return false;
-  to_last_step = whole - step;
-  to_last_sequence = all - sequence;
-  return !__builtin_add_overflow(to_last_step, to_last_sequence, &end) && !__builtin_add_overflow(end, e.part, &end) &&
-         end <= a.entries;
+  const cellc_strides full = cellc_strides_of({a.sequence_stride, a.step_stride}, e.part, steps, shape.packed());
+  if (full.step < e.part || full.sequence < e.part) return false;
+  const std::int64_t whole = cellc_times(full.step, steps), all = cellc_times(full.sequence, sequences);
+  if (whole >= CELLC_MOST_BYTES || all >= CELLC_MOST_BYTES || (full.sequence < whole && full.step < all)) return false;
+  return whole - full.step + all - full.sequence + e.part <= a.entries;
 }
 
 const char* name_of(cellc_dtype dtype) {
@@ -358,9 +334,9 @@ cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_
              layout_of(field),
              c_dtype(k.dtype_of(field)),
              field.is_written(),
-             field.required,
-             static_cast<int>(k.axes_of[i].size()),
-             k.axes_of[i].data()};
+             field.required(),
+             static_cast<int>(field.axes.size()),
+             field.axes.data()};
   });
 }
 
@@ -385,7 +361,8 @@ cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* 
     if (!kernel || !entries) throw Misuse("the kernel or the place for the number is a null pointer");
     if (number < 0 || number >= cellc_array_count(kernel))
       throw Misuse(fmt::format("there is no array number {}", number));
-    *entries = all_entries(*kernel->kernel, read_shape(*kernel->kernel, shape), static_cast<std::size_t>(number));
+    const CompiledCell& k = *kernel->kernel;
+    *entries = all_entries(k.layout.fields[static_cast<std::size_t>(number)], read_shape(k, shape));
   });
 }
 

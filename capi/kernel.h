@@ -23,8 +23,7 @@ struct CompiledCell {
   SolveOptions solve;
   int threads = 0;
   CallLayout layout;
-  std::map<AxisId, std::int64_t> least;   ///< lengths of header axes
-  std::vector<std::vector<int>> axes_of;  ///< by array: numbers of its axes
+  std::map<AxisId, std::int64_t> least;  ///< lengths of header axes
 
   std::optional<GpuKernel> on_gpu;  ///< unless it runs on the CPU
 
@@ -38,18 +37,12 @@ struct CompiledCell {
   void give_solver(std::unique_ptr<Solver> solver);
 
   const CellGraph& cell() const { return analysed.cell; }
-  Dtype dtype_of(const CallField& field) const {
-    return field.is_storage() ? compile.dtype : arithmetic_of(compile.dtype);
-  }
+  Dtype dtype_of(const CallField& field) const { return cellc::dtype_of(field.kind, compile.dtype); }
 };
 
 /// A shape that was found right.
 using Shape = CallShape;
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* shape);
-
-/// Entries of a row, or of one sequence's start, history or final; of a param: all.
-std::int64_t part_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array);
-std::int64_t all_entries(const CompiledCell& kernel, const Shape& shape, std::size_t array);
 
 /// What an array of a call must be.
 struct Expected {

@@ -7,6 +7,7 @@
 
 #include "compiler/codegen_llvm/call_tables.h"
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/axes.h"
 
 namespace cellc {
 namespace {
@@ -35,15 +36,9 @@ struct ArrayTables {
     return found ? static_cast<int>(found - layout.fields.data()) : -1;
   }
 
-  /// Of a header axis.
-  int number(AxisId axis) const {
-    const auto& header = cell.header;
-    return static_cast<int>(std::find(header.begin(), header.end(), cell.graph.axis(axis).extent_of) - header.begin());
-  }
-
   int shape(const std::vector<AxisId>& axes) {
     std::vector<int> key;
-    for (const AxisId a : axes) key.push_back(number(a));
+    for (const AxisId a : axes) key.push_back(header_position(cell, a));
     std::sort(key.begin(), key.end());
     const auto [found, fresh] = shape_of.try_emplace(key, static_cast<int>(tables.shapes.size()));
     if (fresh) tables.shapes.push_back(listed(key));
@@ -57,7 +52,7 @@ struct ArrayTables {
     std::vector<int> pairs;
     for (const Reach& reach : reaches(cell, symbol)) {
       pairs.push_back(static_cast<int>(reach.lag));
-      pairs.push_back(reach.axis == kNoAxis ? -1 : number(reach.axis));
+      pairs.push_back(reach.axis);
     }
     return listed(pairs);
   }
@@ -143,11 +138,12 @@ struct ArrayTables {
       tables.axis_words.push_back(axis.fixed ? -1
                                              : static_cast<int>(std::find(open.begin(), open.end(), a) - open.begin()));
       if (!axis.fixed)
-        say(CELLC_SHORT_AXES + number(a), fmt::format("the length of axis {} is less than {}", axis.name, least[a]));
+        say(CELLC_SHORT_AXES + header_position(cell, a),
+            fmt::format("the length of axis {} is less than {}", axis.name, least[a]));
     }
     for (const CallField& f : layout.fields) {
-      tables.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
-      if (f.required) say(CELLC_MISSING_FIELD + field(f.kind, f.id), f.member + " is a null pointer");
+      tables.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required()});
+      if (f.required()) say(CELLC_MISSING_FIELD + field(f.kind, f.id), f.member + " is a null pointer");
     }
     say(CELLC_RESULT_COUNT, cellc_message(CELLC_RESULT_COUNT));
   }
@@ -266,7 +262,7 @@ class DriverEmitter {
     const KernelCode& code = kernels.kernels[static_cast<std::size_t>(kernel)];
     const AxisId split = kernels.plan.split_axis;
     t_.kernels.push_back({static_cast<int>(slots_.size()), static_cast<int>(code.slots.size()),
-                          split == kNoAxis ? -1 : arrays_.number(split)});
+                          split == kNoAxis ? -1 : header_position(arrays_.cell, split)});
     t_.codes.push_back("@" + code.function);
     for (const Slot& slot : code.slots) slots_.push_back(place(kernels, slot));
     return true;
@@ -278,7 +274,7 @@ class DriverEmitter {
     const bool f64 = kernels.of.role != Role::None;
     switch (slot.kind) {
       case SlotKind::Length:
-        return {CELLC_LENGTHS, arrays_.number(static_cast<AxisId>(slot.id))};
+        return {CELLC_LENGTHS, header_position(arrays_.cell, static_cast<AxisId>(slot.id))};
       case SlotKind::Once:
         return {CELLC_AREAS, kernels.once[id]};
       case SlotKind::Temp:

@@ -35,19 +35,17 @@ class HeaderPrinter {
   std::string shape_text(const CallField& field) const {
     std::string text = "[";
     const auto add = [&](const std::string& part) { text += (text.size() > 1 ? ", " : "") + part; };
-    if (field.is_rows()) {
+    if (field.is_rows())
       add("sequences, steps");
-    } else if (field.kind != FieldKind::Param) {
+    else if (field.traits().layout != FieldLayout::Once)
       add("sequences");
-      if (field.kind != FieldKind::Start && field.kind != FieldKind::Final)
-        add(history_length(cell_, cell_.symbols[static_cast<std::size_t>(field.id)]));
-    }
-    for (const AxisId a : field_axes(cell_, field)) add(axis_text(a));
+    if (field.is_history()) add(history_length(cell_, cell_.symbols[static_cast<std::size_t>(field.id)]));
+    for (const int a : field.axes) add(axis_text(cell_.header[static_cast<std::size_t>(a)]));
     return text + "]";
   }
 
   std::string axis_text(AxisId axis) const {
-    const Axis& header = cell_.graph.axis(cell_.graph.axis(axis).extent_of);
+    const Axis& header = cell_.graph.axis(axis);
     return header.fixed ? fmt::format("{}={}", header.name, *header.fixed) : header.name;
   }
 
@@ -98,8 +96,8 @@ class HeaderPrinter {
     for (const CallField& f : options_.layout.fields) {
       std::string comment = shape_text(f);
       if (narrow && f.is_storage()) comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
-      if (!f.required) comment += f.is_written() ? ", may be null" : ", null: default";
-      if (f.kind == FieldKind::InputHistory || f.kind == FieldKind::StateHistory) comment += "; the newest step first";
+      if (!f.required()) comment += f.is_written() ? ", may be null" : ", null: default";
+      if (f.is_history() && !f.is_written()) comment += "; the newest step first";
       const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.member);
       text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
       if (f.is_rows()) text += fmt::format("  int64_t {0}_strides[2];\n", f.member);

@@ -17,31 +17,53 @@ enum class FieldKind : std::uint8_t {
 #undef CELLC_KIND
 };
 
-/// The columns of that list.
+// What the columns of that list say.
+enum class FieldOwner : std::uint8_t { Input, Param, State, Out };
+enum class FieldLayout : std::uint8_t { Once, Rows, Sequences, History };
+enum class FieldAbsent : std::uint8_t { Nothing, Declared, Zeros, Start, Unwanted };
+
 struct FieldTraits {
-  bool rows, written, storage, history;
+  FieldOwner owner;
+  FieldLayout layout;
+  bool stored, written;
+  FieldAbsent absent;
+  const char *suffix, *file;
 };
 constexpr FieldTraits kFieldTraits[] = {
-#define CELLC_KIND(Name, NAME, rows, written, storage, history) {rows != 0, written != 0, storage != 0, history != 0},
+#define CELLC_KIND(Name, NAME, owner, layout, stored, written, absent, suffix, file) \
+  {FieldOwner::owner, FieldLayout::layout, stored != 0, written != 0, FieldAbsent::absent, suffix, file},
     CELLC_FIELD_KINDS(CELLC_KIND)
 #undef CELLC_KIND
 };
 constexpr FieldTraits traits_of(FieldKind kind) { return kFieldTraits[static_cast<std::size_t>(kind)]; }
 
+/// Reads of an input or state that reach furthest back: the history has the largest of `lag` + (length of `axis`) - 1,
+/// or `lag` where there is no axis.
+struct Reach {
+  std::int64_t lag = 0;
+  int axis = -1;  ///< position in the header
+  bool operator==(const Reach&) const = default;
+};
+
 /// An array of a call. Rows take three words: the address, and the strides from sequence to sequence and
 /// from step to step in entries, where 0 stands for rows one after another. All others take the address.
 struct CallField {
   FieldKind kind;
-  int id;              ///< symbol, or out
-  std::string name;    ///< for the C API: "x", "h_start", "h_final", "x_lag", "x_lag_final"
-  std::string member;  ///< of the C struct: the name, or another where C or C++ has no room for that
-  int word;            ///< offset in the struct of arrays
-  bool required;       ///< may not be null; the others have a default, or are not wanted
+  int id;                      ///< symbol, or out
+  FieldAbsent absent;          ///< Declared: the cell does declare a value
+  std::string name;            ///< for the C API: "x", "h_start", "h_final", "x_lag", "x_lag_final"
+  std::string member;          ///< of the C struct: the name, or another where C or C++ has no room for that
+  std::string file;            ///< "x", "h", "h.final", "x.lag": one that is read may be called as one that is written
+  int word;                    ///< offset in the struct of arrays
+  std::vector<int> axes;       ///< of its entries: positions in the header
+  std::vector<Reach> reaches;  ///< of a history
 
-  bool is_rows() const { return traits_of(kind).rows; }
-  bool is_written() const { return traits_of(kind).written; }
-  bool is_storage() const { return traits_of(kind).storage; }
-  bool is_history() const { return traits_of(kind).history; }
+  FieldTraits traits() const { return traits_of(kind); }
+  bool is_rows() const { return traits().layout == FieldLayout::Rows; }
+  bool is_written() const { return traits().written; }
+  bool is_storage() const { return traits().stored; }
+  bool is_history() const { return traits().layout == FieldLayout::History; }
+  bool required() const { return absent == FieldAbsent::Nothing; }  ///< unless it has no rows
 };
 
 struct CallLayout {
@@ -61,19 +83,9 @@ struct CallLayout {
 
 CallLayout call_layout(const CellGraph& cell);
 
-/// The axes of a field's entries, and whether an axis of sequences or a history comes before them.
-const std::vector<AxisId>& field_axes(const CellGraph& cell, const CallField& field);
-
-/// Reads of an input that reach furthest back: the history has the largest of `lag` + (length of `axis`) - 1,
-/// or `lag` where there is no axis.
-struct Reach {
-  std::int64_t lag = 0;
-  AxisId axis = kNoAxis;
-  bool operator==(const Reach&) const = default;
-};
 std::vector<Reach> reaches(const CellGraph& cell, int symbol);
-/// Steps of history of an input or state; `lengths` by position in the header.
-std::int64_t history_depth(const CellGraph& cell, const std::vector<std::int64_t>& lengths, int symbol);
+/// Steps of a history of such reaches; `lengths` by position in the header.
+std::int64_t history_depth(const std::vector<Reach>& reaches, const std::vector<std::int64_t>& lengths);
 
 /// `name`, or another that C and C++ accept as an identifier.
 std::string c_name(const std::string& name);

@@ -4,14 +4,8 @@
 #ifndef CELLC_ABI_CELL_OUTLINE
 #define CELLC_ABI_CELL_OUTLINE
 
-#include "kernels-templates/abi/call_results.h"
+#include "kernels-templates/abi/call_extent.h"
 #include "kernels-templates/abi/field_kinds.h"
-
-/* A function; a loop over a table. Of calls on a CPU one is inlined and the other unrolled. */
-#ifndef CELLC_EACH
-#define CELLC_INLINE static inline
-#define CELLC_EACH(i, count) for (i = 0; i < (count); ++i)
-#endif
 
 /* Header axes: a part of cellc_outline::axes. */
 typedef struct cellc_dims {
@@ -43,17 +37,6 @@ CELLC_INLINE int64_t cellc_word(const void* from, int word) {
   return value;
 }
 
-/* Numbers of bytes and entries are bounded far below what an address can hold, and never wrap. */
-#define CELLC_MOST_BYTES ((int64_t)1 << 60)
-CELLC_INLINE int64_t cellc_times(int64_t a, int64_t b) {
-#ifdef __GNUC__ /* without a division: short calls on a CPU would notice it */
-  int64_t product;
-  return __builtin_mul_overflow(a, b, &product) || product > CELLC_MOST_BYTES ? CELLC_MOST_BYTES : product;
-#else
-  return a != 0 && b > CELLC_MOST_BYTES / a ? CELLC_MOST_BYTES : a * b;
-#endif
-}
-
 CELLC_INLINE int64_t cellc_entries_of(const cellc_outline* o, const int64_t* lengths, cellc_dims dims) {
   int64_t n = 1;
   int i;
@@ -74,25 +57,39 @@ CELLC_INLINE int64_t cellc_depth_of(const cellc_outline* o, const int64_t* lengt
 }
 
 CELLC_INLINE int cellc_is_rows(const cellc_field* f) {
-  return f->kind == CELLC_FIELD_INPUT || f->kind == CELLC_FIELD_STATE || f->kind == CELLC_FIELD_OUT;
+  enum { Once, Rows, Sequences, History };
+#define CELLC_CASE(Name, NAME, owner, layout, ...) \
+  case CELLC_FIELD_##NAME:                         \
+    return (int)layout == (int)Rows;
+  switch (f->kind) {
+    CELLC_FIELD_KINDS(CELLC_CASE)
+    default:
+      return 0;
+  }
+#undef CELLC_CASE
 }
 
 /* In the numbers that rows are stored in; the others are computed in. */
 CELLC_INLINE int cellc_is_stored(const cellc_field* f) {
-  return cellc_is_rows(f) || f->kind == CELLC_FIELD_INPUT_HISTORY || f->kind == CELLC_FIELD_FINAL_INPUT_HISTORY;
+#define CELLC_CASE(Name, NAME, owner, layout, stored, ...) \
+  case CELLC_FIELD_##NAME:                                 \
+    return stored;
+  switch (f->kind) {
+    CELLC_FIELD_KINDS(CELLC_CASE)
+    default:
+      return 0;
+  }
+#undef CELLC_CASE
 }
 
-/* How many sequences of how many steps. */
-typedef struct cellc_extent {
-  int64_t sequences, steps, rows; /* steps: of the longest; rows: of all sequences */
-  const int64_t* offsets;         /* null: the caller gave none */
-  int even;                       /* all sequences are as long */
-} cellc_extent;
+/* Not given although nothing stands for it. No steps, no rows: their address is anything. */
+CELLC_INLINE int cellc_is_missing(const cellc_field* f, int64_t given, int64_t rows) {
+  return f->required && !given && (rows > 0 || !cellc_is_rows(f));
+}
 
 /* What stands in the struct of lengths, checked; the lengths by axis. `from` may be null. */
 CELLC_INLINE int cellc_read_extent(const cellc_outline* o, const void* from, int64_t* lengths, cellc_extent* e) {
   int a;
-  int64_t s;
   if (!from) return CELLC_NO_LENGTHS;
   CELLC_EACH(a, o->axis_count) {
     lengths[a] = o->axis_word[a] < 0 ? o->fixed[a] : cellc_word(from, o->axis_word[a]);
@@ -110,16 +107,7 @@ CELLC_INLINE int cellc_read_extent(const cellc_outline* o, const void* from, int
     return CELLC_DONE;
   }
   if (o->fixed_steps >= 0) return CELLC_NO_PACKING;
-  if (e->offsets[0] != 0) return CELLC_BAD_OFFSETS;
-  e->steps = 0;
-  for (s = 0; s < e->sequences; ++s) {
-    const int64_t n = e->offsets[s + 1] - e->offsets[s];
-    if (n < 0) return CELLC_DECREASING_OFFSETS;
-    if (s > 0 && n != e->steps) e->even = 0;
-    if (n > e->steps) e->steps = n;
-  }
-  e->rows = e->offsets[e->sequences];
-  return CELLC_DONE;
+  return cellc_read_offsets(e, 0);
 }
 
 #endif

@@ -166,14 +166,13 @@ INLINE void find_rows(const cellc_call* c) {
     section(c, CELLC_STRIDES)[r] = (uint64_t)(row * bytes);
     if (rows->field < 0) continue;
     const int word = c->cell->outline.fields[rows->field].word;
-    const int64_t apart = cellc_word(c->arrays, word + 1);
-    int64_t stride = cellc_word(c->arrays, word + 2);
-    if (stride == 0) stride = row;
+    const cellc_strides strides = {cellc_word(c->arrays, word + 1), cellc_word(c->arrays, word + 2)};
+    const cellc_strides full = cellc_strides_of(strides, row, c->extent.steps, 0); /* packed: not looked at */
     section(c, CELLC_GIVEN)[r] = given(c, rows->field);
-    section(c, CELLC_APART)[r] = (uint64_t)((apart ? apart : c->extent.steps * stride) * bytes);
+    section(c, CELLC_APART)[r] = (uint64_t)(full.sequence * bytes);
     /* Rows that are not given are those of the area. */
     if (rows->reads || section(c, CELLC_GIVEN)[r])
-      section(c, CELLC_STRIDES)[r] = (uint64_t)(c->reverse ? -stride * bytes : stride * bytes);
+      section(c, CELLC_STRIDES)[r] = (uint64_t)(c->reverse ? -full.step * bytes : full.step * bytes);
   }
 }
 
@@ -285,8 +284,7 @@ extern const cellc_cpu_cell cellc_cell;
 
 INLINE int is_missing(const unsigned char* arrays, int f, int64_t rows) {
   const cellc_field* field = cellc_cell.outline.fields + f;
-  /* No steps, no rows: their address is anything. */
-  return field->required && !cellc_word(arrays, field->word) && (rows > 0 || !cellc_is_rows(field));
+  return cellc_is_missing(field, cellc_word(arrays, field->word), rows);
 }
 
 static __attribute__((noinline)) int first_missing(const unsigned char* arrays, int64_t rows) {

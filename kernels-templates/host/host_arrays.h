@@ -140,15 +140,16 @@ typedef struct cellc_rows_view {
 static inline cellc_rows_view cellc_callers_rows(const cellc_call* c, int kind, int id, int64_t entries) {
   cellc_rows_view v;
   const cellc_field* f = cellc_find_field(c->cell, kind, id);
-  memset(&v, 0, sizeof v);
+  cellc_strides strides = {0, 0};
+  v.data = 0;
   v.direct = 1;
   if (f && c->arrays) {
     v.data = (uint64_t)cellc_word(c->arrays, f->word);
-    v.sequence = cellc_word(c->arrays, f->word + 1);
-    v.step = cellc_word(c->arrays, f->word + 2);
+    strides.sequence = cellc_word(c->arrays, f->word + 1);
+    strides.step = cellc_word(c->arrays, f->word + 2);
   }
-  if (v.step == 0) v.step = entries;
-  if (v.sequence == 0 || c->packed) v.sequence = c->steps * v.step;
+  strides = cellc_strides_of(strides, entries, c->steps, c->packed);
+  v.sequence = strides.sequence, v.step = strides.step;
   return v;
 }
 

@@ -452,7 +452,7 @@ static inline int cellc_check_arrays(const cellc_call* c, uint64_t workspace, ui
   for (f = 0; f < c->cell->outline.field_count; ++f) {
     const cellc_field* field = c->cell->outline.fields + f;
     const uint64_t given = (uint64_t)cellc_word(c->arrays, field->word);
-    if (field->required && !given && (c->rows > 0 || !cellc_is_rows(field))) return CELLC_MISSING_FIELD + f;
+    if (cellc_is_missing(field, (int64_t)given, c->rows)) return CELLC_MISSING_FIELD + f;
     if (given && !c->device->owns(c->device->self, given)) return CELLC_FOREIGN_FIELD + f;
     if (given % (uint64_t)cellc_type_bytes(cellc_is_stored(field) ? c->cell->storage : c->cell->real))
       return CELLC_UNALIGNED_FIELD + f;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "compiler/graph/axes.h"
+
 #ifndef OPENBLAS_VERSION
 /// Of an OpenBLAS that stands behind another's cblas.h; null where there is none.
 extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
@@ -13,11 +15,8 @@ extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
 namespace cellc {
 
 ProductShape product_shape(const Plan& plan, const Product& product, const std::map<AxisId, std::int64_t>& sizes) {
-  const auto length = [&](AxisId axis) { return sizes.at(plan.cell.graph.axis(axis).extent_of); };
-  ProductShape shape{1, 1, length(product.sum)};
-  for (const AxisId a : product.batch) shape.batch *= length(a);
-  for (const AxisId a : product.rows) shape.width *= length(a);
-  return shape;
+  const AxisLengths lengths(plan.cell.graph, sizes);
+  return {lengths.entries(product.batch), lengths.entries(product.rows), lengths[product.sum]};
 }
 
 namespace {

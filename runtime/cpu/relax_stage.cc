@@ -7,6 +7,7 @@
 #include "runtime/cpu/products.h"
 #include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/offsets.h"
 #include "runtime/data/threads.h"
 #include "runtime/evaluate/row_difference.h"
 #include "runtime/strategy/predict_iterations.h"
@@ -106,8 +107,7 @@ double Relaxation::iteration_ns(const BoundRun& run) const {
 std::int64_t Relaxation::window_steps(const BoundRun& run) {
   constexpr std::int64_t kRows = 16384, kLeast = 256, kMost = 2048;
   const std::int64_t sequences = std::max<std::int64_t>(1, static_cast<std::int64_t>(run.offsets.size()) - 1);
-  std::int64_t longest = 0;
-  for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
+  const std::int64_t longest = extent_of(run.offsets).longest;
   const std::int64_t wanted = std::clamp(kRows / sequences, kLeast, kMost);
   if (longest <= wanted + wanted / 2) return 0;
   // Windows of one length, in whole products.
@@ -151,9 +151,7 @@ BoundRun Relaxation::bound(const RunArrays& arrays, const std::vector<ArraySourc
 StageOutcome Relaxation::run(RunArrays& arrays, const SolveOptions& options, double tolerance, std::int64_t window) {
   prepare();
   const BoundRun& run = *arrays.run;
-  const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
-  std::int64_t longest = 0;
-  for (std::int64_t s = 0; s < sequences; ++s) longest = std::max(longest, run.offsets[s + 1] - run.offsets[s]);
+  const std::int64_t longest = extent_of(run.offsets).longest;
   if (window <= 0 || window >= longest) return relax_rows(arrays, options, tolerance, nullptr);
   StageOutcome outcome;
   StageReport& report = outcome.report;

@@ -16,6 +16,8 @@
 #include "runtime/cpu/strategy_relaxation.h"
 #include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/call_shape.h"
+#include "runtime/data/offsets.h"
 #include "runtime/data/threads.h"
 #include "runtime/evaluate/row_difference.h"
 #include "runtime/strategy/choose_strategy.h"
@@ -63,9 +65,7 @@ RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmeti
   arrays.cell = &cell;
   arrays.run = &run;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    std::vector<std::int64_t> shape{run.offsets.back()};
-    for (const AxisId a : cell.symbols[cell.updates[u].symbol].axes)
-      shape.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
+    const auto shape = run_shape(FieldKind::State, cell, run, cell.symbols[cell.updates[u].symbol].axes);
     const bool fits = u < reuse.states.size() && reuse.states[u].dtype() == arithmetic &&
                       reuse.states[u].shape() == shape && reuse.states[u].is_sole_owner();
     arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic, shape));
@@ -121,15 +121,16 @@ class StagesAtSizes final : public StagesOfRun {
     const CellGraph& cell = programs_.cell();
     const Dtype arithmetic = programs_.arithmetic();
     StageShape shape;
-    shape.sequences = static_cast<std::int64_t>(run_.offsets.size()) - 1;
-    shape.rows = run_.offsets.back();
-    for (std::int64_t i = 0; i < shape.sequences; ++i)
-      shape.longest = std::max(shape.longest, run_.offsets[i + 1] - run_.offsets[i]);
-    shape.channels = entries(s.channels);
+    const SequenceExtent extent = extent_of(run_.offsets);
+    const AxisLengths lengths(cell.graph, run_.sizes);
+    shape.sequences = extent.sequences;
+    shape.rows = extent.rows;
+    shape.longest = extent.longest;
+    shape.channels = lengths.entries(s.channels);
     shape.block = 0;
     for (int u : s.states) {
       const std::int64_t mixed =
-          entries(cell.symbols[cell.updates[u].symbol].index) / std::max<std::int64_t>(1, shape.channels);
+          lengths.entries(cell.symbols[cell.updates[u].symbol].index) / std::max<std::int64_t>(1, shape.channels);
       shape.block += mixed;
       shape.mixed = std::max(shape.mixed, mixed);
     }
@@ -140,12 +141,6 @@ class StagesAtSizes final : public StagesOfRun {
   }
 
  private:
-  std::int64_t entries(const std::vector<AxisId>& axes) const {
-    std::int64_t n = 1;
-    for (const AxisId a : axes) n *= run_.sizes.at(programs_.cell().graph.axis(a).extent_of);
-    return n;
-  }
-
   CellPrograms& programs_;
   const BoundRun& run_;
 };

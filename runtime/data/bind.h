@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/derive/default_cells.h"
 #include "compiler/graph/graph.h"
 #include "runtime/data/array.h"
+#include "runtime/data/call_shape.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/run.h"
 
@@ -55,9 +55,6 @@ struct Binding {
 
 /// Throws RequestError (an array is wrong or missing), UsageError or DeviceError (memory).
 Binding bind(const CellGraph& cell, const BindRequest& request);
-
-/// What the state is carried in: f64 for f64 storage, else f32.
-Dtype arithmetic_of(Dtype storage);
 
 /// Converted copy, or the same memory where nothing changes.
 Array convert(const Array& array, Dtype dtype);

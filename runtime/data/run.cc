@@ -1,21 +1,19 @@
 #include "runtime/data/run.h"
 
+#include "runtime/data/call_shape.h"
+
 namespace cellc {
 
 RunOutput prepare_output(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
-  const auto shape = [&](std::int64_t first, const std::vector<AxisId>& axes) {
-    std::vector<std::int64_t> lengths{first};
-    for (const AxisId a : axes) lengths.push_back(run.sizes.at(cell.graph.axis(a).extent_of));
-    return lengths;
+  const auto made = [&](FieldKind kind, const std::vector<AxisId>& axes) {
+    return Array(dtype_of(kind, dtype), run_shape(kind, cell, run, axes));
   };
-  const std::int64_t rows = run.offsets.back(), sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   RunOutput output;
   for (const StateUpdate& u : cell.updates) {
-    const std::vector<AxisId>& axes = cell.symbols[u.symbol].axes;
-    output.states.push_back(Array(dtype, shape(rows, axes)));
-    output.finals.push_back(Array(dtype == Dtype::F64 ? Dtype::F64 : Dtype::F32, shape(sequences, axes)));
+    output.states.push_back(made(FieldKind::State, cell.symbols[u.symbol].axes));
+    output.finals.push_back(made(FieldKind::Final, cell.symbols[u.symbol].axes));
   }
-  for (const Out& o : cell.outs) output.outs.push_back(Array(dtype, shape(rows, o.index)));
+  for (const Out& o : cell.outs) output.outs.push_back(made(FieldKind::Out, o.index));
   return output;
 }
 

@@ -498,7 +498,7 @@ TEST_F(CApi, WrongShapes) {
   shape.offsets = backwards;
   refused(shape, "decrease");
   shape.offsets = late;
-  refused(shape, "must be 0");
+  refused(shape, "the first of the offsets is not 0");
   shape.size = 3;
   refused(shape, "size");
   // An entry that the cell selects by its number has to be there, by the same words whoever finds out.

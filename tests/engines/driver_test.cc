@@ -36,15 +36,16 @@ struct Call {
   Call(const CompiledDriver& driver, const Binding& binding) : driver(driver), binding(binding) {}
 
   const CellGraph& cell() const { return driver.module.cell; }
+  std::int64_t length(int axis) const { return binding.run.sizes.at(cell().header[static_cast<std::size_t>(axis)]); }
   std::int64_t depth(int symbol) const {
     std::int64_t deepest = 0;
     for (const Reach& r : reaches(cell(), symbol))
-      deepest = std::max(deepest, r.lag + (r.axis == kNoAxis ? 0 : binding.run.sizes.at(r.axis) - 1));
+      deepest = std::max(deepest, r.lag + (r.axis < 0 ? 0 : length(r.axis) - 1));
     return deepest;
   }
   std::int64_t entries(const CallField& f) const {
     std::int64_t n = 1;
-    for (const std::int64_t length : cellc::lengths(cell(), binding.run, field_axes(cell(), f))) n *= length;
+    for (const int a : f.axes) n *= length(a);
     return n;
   }
   std::uint64_t hold(Array array) {

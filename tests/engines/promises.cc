@@ -101,7 +101,7 @@ BoundRun promise_run(const CellGraph& cell, Dtype dtype, const PromiseShape& sha
     run.symbols.push_back(fill(dims));
     if (symbol.kind != SymbolKind::Input || symbol.max_lag == 0) continue;
     dims.erase(dims.begin());
-    dims.insert(dims.begin(), {sequences, history_depth(cell, extents_of_axes, static_cast<int>(s))});
+    dims.insert(dims.begin(), {sequences, history_depth(reaches(cell, static_cast<int>(s)), extents_of_axes)});
     run.histories[s] = fill(dims);
   }
   return run;

@@ -163,7 +163,8 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
   for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of[cell.updates[u].symbol] = static_cast<int>(u);
   std::map<int, std::pair<GpuAddress, std::size_t>> starts;
   for (const CallField& f : cell_.layout().fields) {
-    const std::int64_t n = entries(field_axes(cell, f));
+    std::int64_t n = 1;
+    for (const int a : f.axes) n *= run.sizes.at(cell.header[static_cast<std::size_t>(a)]);
     const auto rows_at = [&](GpuAddress at) {
       arrays[static_cast<std::size_t>(f.word)] = at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
       arrays[static_cast<std::size_t>(f.word) + 1] = strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
@@ -194,7 +195,7 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
     };
     switch (f.kind) {
       case FieldKind::Param:
-        if (options.defaults && !f.required) break;
+        if (options.defaults && !f.required()) break;
         arrays[static_cast<std::size_t>(f.word)] = upload(convert(run.symbols[f.id], arithmetic));
         break;
       case FieldKind::Input: {
@@ -249,9 +250,9 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
         break;
       case FieldKind::FinalInputHistory: {
         std::int64_t depth = 0;
-        for (const Reach& r : reaches(cell, f.id))
-          depth =
-              std::max(depth, r.lag + (r.axis == kNoAxis ? 0 : run.sizes.at(cell.graph.axis(r.axis).extent_of) - 1));
+        for (const Reach& r : f.reaches)
+          depth = std::max(depth,
+                           r.lag + (r.axis < 0 ? 0 : run.sizes.at(cell.header[static_cast<std::size_t>(r.axis)]) - 1));
         write(cell.symbols[f.id].name + ".lag", dtype, sequences * n * depth, 0);
         break;
       }

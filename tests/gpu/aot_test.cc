@@ -361,7 +361,7 @@ TEST_F(AotCall, BadUseGivesAMessageAndDoesNothing) {
   EXPECT_EQ(call(0), CELLC_SMALL_WORKSPACE);
   EXPECT_EQ(call(bytes), CELLC_MISSING_FIELD);
   for (std::size_t f = 0; f < shipped->layout().fields.size(); ++f)
-    if (shipped->layout().fields[f].required)
+    if (shipped->layout().fields[f].required())
       arrays[static_cast<std::size_t>(shipped->layout().fields[f].word)] = memory.address() + (f << 16);
   EXPECT_EQ(call(bytes), CELLC_FOREIGN_FIELD) << "memory of somebody else";
   program->trusts = true;

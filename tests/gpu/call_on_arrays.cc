@@ -7,15 +7,6 @@
 
 namespace cellc {
 
-namespace {
-
-bool is_history(FieldKind kind) {
-  return kind == FieldKind::InputHistory || kind == FieldKind::StateHistory || kind == FieldKind::FinalInputHistory ||
-         kind == FieldKind::FinalStateHistory;
-}
-
-}  // namespace
-
 // A copy at lag L holds what the one at lag L - 1 held a step before.
 void follow_lags(const CellGraph& cell, const BoundRun& run, RunOutput& output) {
   std::map<int, std::size_t> of_symbol;
@@ -62,8 +53,8 @@ CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, 
     Held h;
     h.dtype = f.is_storage() ? dtype : arithmetic_of(dtype);
     h.part = 1;
-    for (const std::int64_t n : lengths(cell, binding.run, field_axes(cell, f))) h.part *= n;
-    if (is_history(f.kind)) h.part *= history_depth(cell, shape_.lengths, f.id);
+    for (const int a : f.axes) h.part *= shape_.lengths[static_cast<std::size_t>(a)];
+    if (f.is_history()) h.part *= history_depth(f.reaches, shape_.lengths);
     h.parts = f.is_rows() ? shape_.rows : f.kind == FieldKind::Param ? 1 : shape_.sequences;
     h.step = h.part, h.sequence = h.part * shape_.steps;
     if (f.is_rows() && look.strided) {
@@ -75,9 +66,9 @@ CallArrays::CallArrays(Gpu& gpu, const CellGraph& cell, const Binding& binding, 
     }
     h.entries = f.is_rows() && h.parts > 0 ? place(h, h.parts - 1) + h.part : h.parts * h.part;
     const bool optional =
-        !f.required && f.kind != FieldKind::State && f.kind != FieldKind::Out && f.kind != FieldKind::Final;
+        !f.required() && f.kind != FieldKind::State && f.kind != FieldKind::Out && f.kind != FieldKind::Final;
     const bool given = f.kind == FieldKind::Param || f.kind == FieldKind::Start;
-    if (look.leave_out && (given ? optional : is_history(f.kind))) {
+    if (look.leave_out && (given ? optional : f.is_history())) {
       held_.push_back(std::move(h));
       continue;
     }

@@ -51,7 +51,7 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
                                      look.leave_out ? ", with defaults" : ""));
             CallArrays arrays(*device.gpu, cell.graph, binding, dtype, look);
             if (!calls) calls = std::make_unique<Calls>(*device.gpu, cell, &file.source, dtype, arrays.shape(), solve);
-            ASSERT_NO_THROW(check_on_device(*device.gpu, cell.graph, call_layout(cell.graph), arrays.shape(), dtype,
+            ASSERT_NO_THROW(check_on_device(*device.gpu, call_layout(cell.graph), arrays.shape(), dtype,
                                             arrays.arrays(), arrays.status()));
             calls->pool.run(arrays.arrays(), 0, arrays.status(), nullptr);
             const RunOutput output = arrays.read(binding);
@@ -215,7 +215,7 @@ TEST(CallChecks, NameTheArrayAndTheFault) {
     std::vector<CallArray> arrays = s.arrays->arrays();
     arrays[field].data = address;
     try {
-      check_on_device(*device.gpu, s.cell.graph, layout, s.arrays->shape(), Dtype::F32, arrays, s.arrays->status());
+      check_on_device(*device.gpu, layout, s.arrays->shape(), Dtype::F32, arrays, s.arrays->status());
     } catch (const RequestError& e) {
       return e.what();
     }

@@ -242,9 +242,9 @@ TEST(Bind, Packed) {
   request.offsets = offsets({0, 3, 8});
   EXPECT_HAS(error_of(cell, request), "has the number of steps 7; expected 8");
   request.offsets = offsets({1, 7});
-  EXPECT_HAS(error_of(cell, request), "the first must be 0");
+  EXPECT_HAS(error_of(cell, request), "the first of the offsets is not 0: it is ");
   request.offsets = offsets({0, 5, 3, 7});
-  EXPECT_HAS(error_of(cell, request), "decrease from 5 to 3 at entry 2");
+  EXPECT_HAS(error_of(cell, request), "the offsets decrease: from 5 to 3 at entry 2");
   request.offsets = ramp({4});
   EXPECT_HAS(error_of(cell, request), "expected int64");
   request.offsets = offsets({0, 7});

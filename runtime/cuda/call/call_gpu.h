@@ -3,6 +3,8 @@
 // kernels are not launched, and what fills the call's memory once and for all runs on a stream of our
 // own. So a rehearsal allocates, compiles and clears all that the call will ever need, and does not touch the
 // caller's stream or the graph that may be captured on it.
+#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +14,12 @@
 #include "runtime/cuda/device/wrapped_gpu.h"
 
 namespace cellc {
+
+/// An array of a call, by field of the layout. Strides in entries, of rows only; 0: rows one after another.
+struct CallArray {
+  GpuAddress data = 0;  ///< 0: the default, or not wanted
+  std::int64_t sequence_stride = 0, step_stride = 0;
+};
 
 /// What was compiled for one device, by text.
 class LoadedModules {
@@ -58,6 +66,11 @@ class CallGpu final : public WrappedGpu {
     if (!rehearsing_) below_.launch(function, launch, arguments);
   }
   bool rehearsing() const { return rehearsing_; }
+  /// Memory that is kept from run to run: larger, where it is too small.
+  void reserve(GpuBuffer& buffer, std::size_t bytes) {
+    if (buffer.bytes() < std::max<std::size_t>(256, bytes))
+      buffer = GpuBuffer(*this, std::max<std::size_t>(256, bytes));
+  }
 
  private:
   GpuStream own_or(GpuStream stream) const { return rehearsing_ ? own_ : stream; }

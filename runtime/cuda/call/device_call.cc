@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
-#include "compiler/derive/pipeline.h"
-#include "compiler/graph/evaluate.h"
-#include "compiler/graph/graph_walk.h"
+#include "compiler/derive/default_cells.h"
+#include "runtime/cuda/call/absent_arrays.h"
 #include "runtime/cuda/launch/cuda_solver.h"
-#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/launch/strided_copy.h"
-#include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/offsets.h"
 
 namespace cellc {
 
@@ -23,24 +20,47 @@ namespace {
 /// Stands for the caller's memory while a call is rehearsed: aligned like memory, and used by nobody.
 constexpr GpuAddress kSomewhere = GpuAddress{1} << 20;
 
-std::int64_t product(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes,
-                     const std::vector<AxisId>& axes) {
-  std::int64_t n = 1;
-  for (const AxisId a : axes) n *= sizes.at(cell.graph.axis(a).extent_of);
-  return n;
-}
-
 std::map<AxisId, std::int64_t> sizes_of(const CellGraph& cell, const CallShape& shape) {
   std::map<AxisId, std::int64_t> sizes;
   for (std::size_t a = 0; a < cell.header.size(); ++a) sizes[cell.header[a]] = shape.lengths[a];
   return sizes;
 }
 
-/// Entries of a row, of one sequence's start, final or history, or of a whole param.
-std::int64_t part_of(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes, const CallShape& shape,
-                     const CallField& field) {
-  const std::int64_t depth = field.is_history() ? history_depth(cell, shape.lengths, field.id) : 1;
-  return depth * product(cell, sizes, field_axes(cell, field));
+/// The number of the update that a state has.
+std::size_t update_of(const CellGraph& cell, int symbol) {
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    if (cell.updates[u].symbol == symbol) return u;
+  throw std::logic_error("a state without an update");
+}
+
+/// Where a lagged copy of a state begins in a sequence's part of its history.
+GpuAddress lag_bytes(const Symbol& copy, std::int64_t entries, Dtype dtype) {
+  return static_cast<GpuAddress>((copy.lag - 1) * entries) * size_of(dtype);
+}
+
+/// Throws RequestError where the cell picks an entry that an axis does not have.
+void check_picked(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
+  each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
+    if (entry >= sizes.at(header))
+      throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
+                                     cell.graph.axis(header).name, of, sizes.at(header), sizes.at(header) - 1));
+  });
+}
+
+/// What the solver prepares for: shapes without data.
+BoundRun shape_of_run(const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype) {
+  BoundRun run;
+  run.sizes = sizes_of(cell, shape);
+  run.reverse = shape.reverse;
+  run.offsets = shape.offsets;
+  if (!shape.packed())
+    for (std::int64_t s = 0; s <= shape.sequences; ++s) run.offsets.push_back(s * shape.steps);
+  run.symbols.resize(cell.symbols.size());
+  run.histories.resize(cell.symbols.size());
+  for (const CallField& field : layout.fields)
+    if (field.kind == FieldKind::InputHistory)
+      run.histories[static_cast<std::size_t>(field.id)] = Array::view(dtype, array_shape(field, shape), nullptr);
+  return run;
 }
 
 }  // namespace
@@ -51,8 +71,7 @@ struct DeviceCall::Impl {
     std::int64_t part = 0;
     Dtype given = Dtype::F32, kept = Dtype::F32;  ///< types of the caller's array and of the kernels'
     bool any_strides = false;
-    GpuBuffer staged, standing;  ///< what lies between; what stands for an array that is not given
-    int computed = -1;           ///< out of `defaults` that stands for it
+    GpuBuffer staged;  ///< what lies between
   };
 
   CallGpu gpu;
@@ -62,22 +81,16 @@ struct DeviceCall::Impl {
   const SolveOptions solve;
   const CallLayout layout;
   const std::map<AxisId, std::int64_t> sizes;
-  bool uniform = true;
-  std::int64_t longest = 0;
+  SequenceExtent extent;
   CudaSolver solver;
   StridedCopies moves;
   std::vector<Field> fields;
   std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
   GpuBuffer offsets;
-  std::vector<int> computed;  ///< symbols whose start or default follows from params
-  DerivedCell defaults;       ///< and what computes them
-  std::optional<NestProgram> defaults_program;
-  std::vector<GpuBuffer> defaults_made;
-  GpuBuffer one_row;  ///< offsets {0, 1}
+  std::optional<AbsentArrays> absent;
   DeviceArrays places;
   std::vector<std::vector<std::int64_t>> rehearsed;
   std::vector<std::int64_t> form;
-  double compile_ms = 0;
 
   Impl(Gpu& below, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure,
        Dtype dtype, const SourceText* source, const CallShape& shape, const SolveOptions& solve)
@@ -91,39 +104,21 @@ struct DeviceCall::Impl {
         sizes(sizes_of(cell, shape)),
         solver(gpu, cell, structure, dtype, source),
         moves(gpu, dtype) {
-    each_picked_entry(cell, [&](AxisId header, std::int64_t entry, const std::string& of) {
-      if (entry >= sizes.at(header))
-        throw RequestError(fmt::format("cell {} reads entry {} of axis {}{}, which has {} (0 to {})", cell.name, entry,
-                                       cell.graph.axis(header).name, of, sizes.at(header), sizes.at(header) - 1));
-    });
-    BoundRun run;
-    run.sizes = sizes;
-    run.reverse = shape.reverse;
-    run.offsets = shape.offsets;
-    if (!shape.packed())
-      for (std::int64_t s = 0; s <= shape.sequences; ++s) run.offsets.push_back(s * shape.steps);
-    for (std::int64_t s = 0; s < shape.sequences; ++s) {
-      const std::int64_t n = run.offsets[s + 1] - run.offsets[s];
-      uniform = uniform && (s == 0 || n == longest);
-      longest = std::max(longest, n);
-    }
-    run.symbols.resize(cell.symbols.size());
-    run.histories.resize(cell.symbols.size());
-    for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-      if (cell.symbols[s].kind == SymbolKind::Input && cell.symbols[s].max_lag != 0) {
-        std::vector<std::int64_t> depth{shape.sequences, history_depth(cell, shape.lengths, static_cast<int>(s))};
-        for (const AxisId a : cell.symbols[s].axes) depth.push_back(sizes.at(cell.graph.axis(a).extent_of));
-        run.histories[s] = Array::view(dtype, depth, nullptr);
-      }
+    check_picked(cell, sizes);
+    const BoundRun run = shape_of_run(cell, layout, shape, dtype);
+    extent = extent_of(run.offsets);
 
     CallGpu::Rehearsal rehearsal(gpu);
     solver.prepare(run, solve);
     offsets = GpuBuffer(gpu, run.offsets.size() * 8);
     gpu.copy_in(offsets.address(), run.offsets.data(), run.offsets.size() * 8, 0);
-    for (const CallField& field : layout.fields) fields.push_back(made(field));
+    for (const CallField& field : layout.fields) {
+      const bool strides = field.kind == FieldKind::Input || field.kind == FieldKind::State;
+      fields.push_back({field, part_entries(field, shape), dtype_of(field.kind, dtype),
+                        dtype_of(field.kind, solver.storage()), strides && solver.any_strides(field.id), GpuBuffer()});
+    }
+    absent.emplace(gpu, cell, layout, this->shape, sizes, dtype, solver.storage());
     companions.resize(cell.updates.size());
-    defaults = defaults_of(cell, computed, Role::Defaults);
-    defaults_made.resize(computed.size());
     std::vector<CallArray> all(fields.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i].data = kSomewhere * (i + 1);
     run_form(all, 0, kSomewhere);
@@ -132,66 +127,14 @@ struct DeviceCall::Impl {
     rehearsed.push_back(form);
   }
 
-  Field made(const CallField& field) {
-    Field f;
-    f.field = field;
-    f.part = part_of(cell, sizes, shape, field);
-    f.given = field.is_storage() ? dtype : arithmetic;
-    f.kept = field.is_storage() ? solver.storage() : arithmetic;
-    if (field.kind == FieldKind::Input || field.kind == FieldKind::State) f.any_strides = solver.any_strides(field.id);
-    const auto stand = [&](std::int64_t count, Dtype type) {
-      f.standing = GpuBuffer(gpu, std::max<std::size_t>(1, static_cast<std::size_t>(count) * size_of(type)));
-    };
-    if (field.kind == FieldKind::InputHistory) {
-      stand(shape.sequences * f.part, f.kept);
-      gpu.zero(f.standing.address(), f.standing.bytes(), 0);
-    } else if (field.kind == FieldKind::Start) {
-      stand(shape.sequences * f.part, arithmetic);
-      fill_default(f, shape.sequences);
-    } else if (field.kind == FieldKind::Param && cell.symbols[field.id].initial != kNoNode) {
-      stand(f.part, arithmetic);
-      fill_default(f, 1);
-    }
-    return f;
-  }
-
-  /// A default that is a constant is there once and for all; one that follows from params is computed in each
-  /// run that needs it.
-  void fill_default(Field& f, std::int64_t times) {
-    const Symbol& symbol = cell.symbols[f.field.id];
-    if (symbol.initial == kNoNode) {
-      gpu.zero(f.standing.address(), f.standing.bytes(), 0);
-      return;
-    }
-    std::set<int> all;
-    for (std::size_t s = 0; s < cell.symbols.size(); ++s) all.insert(static_cast<int>(s));
-    if (depends_on(cell.graph, symbol.initial, all)) {
-      f.computed = static_cast<int>(computed.size());
-      computed.push_back(f.field.id);
-      return;
-    }
-    Environment environment;
-    environment.sizes = sizes;
-    const Tensor value = Evaluator(cell, environment).value_over(symbol.initial, symbol.index);
-    // A param's default is rounded as a param of an input file would be.
-    Array array(symbol.kind == SymbolKind::Param ? dtype : arithmetic, {times * f.part});
-    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, value.data[static_cast<std::size_t>(i % f.part)]);
-    array = convert(array, arithmetic);
-    gpu.copy_in(f.standing.address(), array.data(), static_cast<std::size_t>(array.count()) * size_of(arithmetic), 0);
-  }
-
   // A run --------------------------------------------------------------------------------------------
 
-  const CallArray& given(std::span<const CallArray> arrays, FieldKind kind, int id) const {
-    static const CallArray none;
-    for (std::size_t i = 0; i < fields.size(); ++i)
-      if (fields[i].field.kind == kind && fields[i].field.id == id) return arrays[i];
-    return none;
+  /// The number of a field; of one that the cell has.
+  std::size_t number(FieldKind kind, int id) const {
+    return static_cast<std::size_t>(layout.find(kind, id) - layout.fields.data());
   }
-  Field* find(FieldKind kind, int id) {
-    for (Field& f : fields)
-      if (f.field.kind == kind && f.field.id == id) return &f;
-    return nullptr;
+  const CallArray& given(std::span<const CallArray> arrays, FieldKind kind, int id) const {
+    return arrays[number(kind, id)];
   }
 
   /// What of a call decides on kernels and memory.
@@ -225,16 +168,21 @@ struct DeviceCall::Impl {
 
   /// The caller's rows, with strides in full.
   PlacedRows rows_of(const Field& f, const CallArray& a) const {
-    const std::int64_t row = a.step_stride ? a.step_stride : f.part;
-    if (shape.packed()) return {a.data, uniform ? row * longest : 0, row};
-    return {a.data, a.sequence_stride ? a.sequence_stride : row * shape.steps, row};
+    const cellc_strides full = strides_of(f.field, shape, {a.sequence_stride, a.step_stride});
+    if (shape.packed()) return {a.data, extent.uniform ? full.step * extent.longest : 0, full.step};
+    return {a.data, full.sequence, full.step};
   }
   PlacedRows dense(GpuAddress data, const Field& f) const {
-    return {data, f.part * (shape.packed() && !uniform ? 0 : longest), f.part};
+    return {data, f.part * (shape.packed() && !extent.uniform ? 0 : extent.longest), f.part};
   }
   void reserve(GpuBuffer& buffer, std::int64_t entries, Dtype type) {
-    const std::size_t bytes = std::max<std::size_t>(256, static_cast<std::size_t>(entries) * size_of(type));
-    if (buffer.bytes() < bytes) buffer = GpuBuffer(gpu, bytes);
+    gpu.reserve(buffer, static_cast<std::size_t>(entries) * size_of(type));
+  }
+  /// Parts of all sequences between two arrays, which have the same type, or another step from part to part.
+  void move_parts(GpuAddress to, std::int64_t to_step, Dtype to_type, GpuAddress from, std::int64_t from_step,
+                  Dtype from_type, std::int64_t entries, GpuStream stream) {
+    moves.move({to, to_step, entries}, to_type, {from, from_step, entries}, from_type, shape.sequences, 1, entries,
+               stream);
   }
   /// All rows of the run between two arrays.
   void move_rows(const Field& f, const PlacedRows& to, Dtype to_type, const PlacedRows& from, Dtype from_type,
@@ -261,8 +209,8 @@ struct DeviceCall::Impl {
     places.finals.assign(cell.updates.size(), 0);
     places.outs.assign(cell.outs.size(), 0);
     places.outs_wanted = false;
-    for (std::size_t i = 0; i < fields.size(); ++i) place_read(fields[i], arrays[i], arrays, stream);
-    run_defaults(arrays, stream);
+    for (std::size_t i = 0; i < fields.size(); ++i) place_read(i, arrays, stream);
+    absent->compute(arrays, places.values, moves, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) start_companion(u, arrays, stream);
     for (std::size_t i = 0; i < fields.size(); ++i) place_written(fields[i], arrays[i]);
     solver.place_all(places);
@@ -272,7 +220,10 @@ struct DeviceCall::Impl {
     if (status) write_status(status, stream);
   }
 
-  void place_read(Field& f, const CallArray& a, std::span<const CallArray> arrays, GpuStream stream) {
+  void place_read(std::size_t i, std::span<const CallArray> arrays, GpuStream stream) {
+    Field& f = fields[i];
+    const CallArray& a = arrays[i];
+    const GpuAddress data = a.data ? a.data : (*absent)[i];
     const int id = f.field.id;
     switch (f.field.kind) {
       case FieldKind::Input:
@@ -286,19 +237,18 @@ struct DeviceCall::Impl {
         }
         return;
       case FieldKind::InputHistory:
-        places.histories[id] = a.data ? a.data : f.standing.address();
+        places.histories[id] = data;
         if (a.data && f.given != f.kept) {
           reserve(f.staged, shape.sequences * f.part, f.kept);
-          moves.move({f.staged.address(), f.part, f.part}, f.kept, {a.data, f.part, f.part}, f.given, shape.sequences,
-                     1, f.part, stream);
+          move_parts(f.staged.address(), f.part, f.kept, a.data, f.part, f.given, f.part, stream);
           places.histories[id] = f.staged.address();
         }
         return;
       case FieldKind::Param:
-        places.values[id] = a.data ? a.data : f.standing.address();
+        places.values[id] = data;
         return;
       case FieldKind::Start:
-        places.values[id] = a.data ? a.data : f.standing.address();
+        places.values[id] = data;
         // Kernels that write a final while others still read its start get a copy of the start.
         if (a.data && a.data == given(arrays, FieldKind::Final, id).data && shape.rows > 0 &&
             solver.overlaps_starts()) {
@@ -313,65 +263,19 @@ struct DeviceCall::Impl {
     }
   }
 
-  /// Starts that follow from params. All of them where any is wanted.
-  void run_defaults(std::span<const CallArray> arrays, GpuStream stream) {
-    bool wanted = false;
-    for (std::size_t i = 0; i < fields.size(); ++i) wanted = wanted || (fields[i].computed >= 0 && !arrays[i].data);
-    if (!wanted) return;
-    if (!defaults_program) {
-      defaults_program.emplace(NestProgram::compile(gpu, defaults.cell, Structure{}, arithmetic, {}));
-      compile_ms += defaults_program->compile_ms();
-      one_row = GpuBuffer(gpu, 16);
-      const std::int64_t offsets[] = {0, 1};
-      gpu.copy_in(one_row.address(), offsets, sizeof offsets, 0);
-    }
-    NestRun run;
-    run.sizes = sizes;
-    run.offsets = {0, 1};
-    run.device_offsets = one_row.address();
-    for (const ArraySource& source : defaults.sources) {
-      NestArray array;
-      array.data = places.values[static_cast<std::size_t>(source.id)];
-      array.history = one_row.address();
-      run.symbols.push_back(array);
-    }
-    for (Field& f : fields) {
-      if (f.computed < 0) continue;
-      GpuBuffer& made = defaults_made[static_cast<std::size_t>(f.computed)];
-      reserve(made, f.part, arithmetic);
-      run.outs.push_back(made.address());
-    }
-    defaults_program->run(run, stream);
-    for (std::size_t i = 0; i < fields.size(); ++i) {
-      Field& f = fields[i];
-      if (f.computed < 0 || arrays[i].data) continue;
-      moves.move({f.standing.address(), f.part, f.part}, arithmetic,
-                 {run.outs[static_cast<std::size_t>(f.computed)], 0, f.part}, arithmetic, shape.sequences, 1, f.part,
-                 stream);
-    }
-  }
-
   /// A lagged copy starts as the history says, or as the state that it follows.
   void start_companion(std::size_t update, std::span<const CallArray> arrays, GpuStream stream) {
     const int s = cell.updates[update].symbol;
     const Symbol& symbol = cell.symbols[s];
     if (symbol.lag_of < 0) return;
-    const CallArray& history = given(arrays, FieldKind::StateHistory, symbol.lag_of);
+    const std::size_t history = number(FieldKind::StateHistory, symbol.lag_of);
     places.values[s] = places.values[symbol.lag_of];
-    if (!history.data) return;
-    const Field& f = *find(FieldKind::StateHistory, symbol.lag_of);
-    const std::int64_t entries = product(cell, sizes, symbol.axes), skipped = (symbol.lag - 1) * entries;
+    if (!arrays[history].data) return;
+    const std::int64_t entries = fields[number(FieldKind::Start, symbol.lag_of)].part;
     reserve(companions[update], shape.sequences * entries, arithmetic);
-    moves.move({companions[update].address(), entries, entries}, arithmetic,
-               {history.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries}, arithmetic,
-               shape.sequences, 1, entries, stream);
     places.values[s] = companions[update].address();
-  }
-
-  int update_of(int symbol) const {
-    for (std::size_t u = 0; u < cell.updates.size(); ++u)
-      if (cell.updates[u].symbol == symbol) return static_cast<int>(u);
-    throw std::logic_error("a state without an update");
+    move_parts(places.values[s], entries, arithmetic, arrays[history].data + lag_bytes(symbol, entries, arithmetic),
+               fields[history].part, arithmetic, entries, stream);
   }
 
   void place_written(Field& f, const CallArray& a) {
@@ -379,16 +283,16 @@ struct DeviceCall::Impl {
     switch (f.field.kind) {
       case FieldKind::State:
         if (direct(f, a))
-          places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = rows_of(f, a);
+          places.trajectories[update_of(cell, f.field.id)] = rows_of(f, a);
         else
-          places.trajectories[static_cast<std::size_t>(update_of(f.field.id))] = staged_rows(f);
+          places.trajectories[update_of(cell, f.field.id)] = staged_rows(f);
         return;
       case FieldKind::Out:
         places.outs_wanted = true;
         places.outs[static_cast<std::size_t>(f.field.id)] = direct(f, a) ? a.data : staged_rows(f).data;
         return;
       case FieldKind::Final:
-        places.finals[static_cast<std::size_t>(update_of(f.field.id))] = a.data;
+        places.finals[update_of(cell, f.field.id)] = a.data;
         return;
       default:
         return;
@@ -410,22 +314,21 @@ struct DeviceCall::Impl {
         return;
       case FieldKind::Final:
         if (shape.rows == 0)
-          moves.move({a.data, f.part, f.part}, arithmetic, {places.values[id], f.part, f.part}, arithmetic,
-                     shape.sequences, 1, f.part, stream);
+          move_parts(a.data, f.part, arithmetic, places.values[id], f.part, arithmetic, f.part, stream);
         return;
       case FieldKind::FinalStateHistory:
         for (std::size_t u = 0; u < cell.updates.size(); ++u) {
           const int s = cell.updates[u].symbol;
           const Symbol& symbol = cell.symbols[s];
           if (symbol.lag_of != id) continue;
-          const std::int64_t entries = product(cell, sizes, symbol.axes), skipped = (symbol.lag - 1) * entries;
+          const std::int64_t entries = fields[number(FieldKind::Start, id)].part;
           const GpuAddress from = shape.rows == 0 ? places.values[s] : solver.final_state(static_cast<int>(u));
-          moves.move({a.data + static_cast<GpuAddress>(skipped) * size_of(arithmetic), f.part, entries}, arithmetic,
-                     {from, entries, entries}, arithmetic, shape.sequences, 1, entries, stream);
+          move_parts(a.data + lag_bytes(symbol, entries, arithmetic), f.part, arithmetic, from, entries, arithmetic,
+                     entries, stream);
         }
         return;
       case FieldKind::FinalInputHistory: {
-        const Field& input = *find(FieldKind::Input, id);
+        const Field& input = fields[number(FieldKind::Input, id)];
         StridedCopies::History h;
         reserve(f.staged, shape.sequences * f.part, f.given);
         h.to = f.staged.address();
@@ -434,12 +337,11 @@ struct DeviceCall::Impl {
         if (shape.packed()) h.rows.batch = 0;
         h.offsets = offsets.address();
         h.sequences = shape.sequences;
-        h.depth = history_depth(cell, shape.lengths, id);
+        h.depth = history_depth(f.field.reaches, shape.lengths);
         h.entries = input.part;
         h.reverse = shape.reverse;
         moves.move_history(h, stream);
-        moves.move({a.data, f.part, f.part}, f.given, {h.to, f.part, f.part}, f.given, shape.sequences, 1, f.part,
-                   stream);
+        move_parts(a.data, f.part, f.given, h.to, f.part, f.given, f.part, stream);
         return;
       }
       default:
@@ -458,7 +360,7 @@ struct DeviceCall::Impl {
 
   void report(SolveReport& report, GpuStream stream) {
     solver.report(report, stream);
-    report.compile_ms += compile_ms;
+    report.compile_ms += absent->compile_ms();
     gpu.synchronize(stream);
     // What earlier runs took may call for another plan.
     if (solver.replan(solve)) rehearsed.clear();
@@ -479,9 +381,8 @@ bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
 }
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 
-void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype,
+void check_on_device(Gpu& gpu, const CallLayout& layout, const CallShape& shape, Dtype dtype,
                      std::span<const CallArray> arrays, GpuAddress status) {
-  const std::map<AxisId, std::int64_t> sizes = sizes_of(cell, shape);
   const auto look_at = [&](const std::string& name, GpuAddress data, std::int64_t entries, std::size_t size) {
     if (!data || entries == 0) return;
     std::optional<std::string> fault;
@@ -494,16 +395,14 @@ void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, 
   for (std::size_t i = 0; i < layout.fields.size(); ++i) {
     const CallField& field = layout.fields[i];
     if (!arrays[i].data) continue;
-    const std::int64_t part = part_of(cell, sizes, shape, field);
-    std::int64_t entries = field.kind == FieldKind::Param ? part : shape.sequences * part;
-    if (field.is_rows()) {
-      const std::int64_t row = arrays[i].step_stride ? arrays[i].step_stride : part;
-      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences,
-                         steps = shape.packed() ? shape.rows : shape.steps;
-      const std::int64_t batch = arrays[i].sequence_stride ? arrays[i].sequence_stride : row * steps;
-      entries = shape.rows == 0 ? 0 : (sequences - 1) * batch + (steps - 1) * row + part;
+    std::int64_t entries = all_entries(field, shape);
+    if (field.is_rows() && shape.rows > 0) {
+      const cellc_strides full = strides_of(field, shape, {arrays[i].sequence_stride, arrays[i].step_stride});
+      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences;
+      const std::int64_t steps = shape.packed() ? shape.rows : shape.steps;
+      entries = (sequences - 1) * full.sequence + (steps - 1) * full.step + part_entries(field, shape);
     }
-    look_at(field.name, arrays[i].data, entries, size_of(field.is_storage() ? dtype : arithmetic_of(dtype)));
+    look_at(field.name, arrays[i].data, entries, size_of(dtype_of(field.kind, dtype)));
   }
   look_at("status", status, shape.sequences, 4);
 }

@@ -16,27 +16,11 @@
 #include "compiler/syntax/source.h"
 #include "runtime/cuda/call/call_gpu.h"
 #include "runtime/data/array.h"
+#include "runtime/data/call_shape.h"
 #include "runtime/data/errors.h"
 #include "runtime/strategy/solve_options.h"
 
 namespace cellc {
-
-/// Lengths of a call.
-struct CallShape {
-  std::vector<std::int64_t> lengths;  ///< by position in the header
-  std::int64_t sequences = 0, steps = 0, rows = 0;
-  std::vector<std::int64_t> offsets;  ///< empty: none are given, and every sequence has `steps`
-  bool reverse = false;
-
-  bool packed() const { return !offsets.empty(); }
-  bool operator==(const CallShape&) const = default;
-};
-
-/// An array of a call, by field of the layout. Strides in entries, of rows only; 0: rows one after another.
-struct CallArray {
-  GpuAddress data = 0;  ///< 0: the default, or not wanted
-  std::int64_t sequence_stride = 0, step_stride = 0;
-};
 
 class DeviceCall {
  public:
@@ -61,7 +45,7 @@ class DeviceCall {
 };
 
 /// Throws RequestError, naming the array, unless every one lies where kernels of `gpu` can use it.
-void check_on_device(Gpu& gpu, const CellGraph& cell, const CallLayout& layout, const CallShape& shape, Dtype dtype,
+void check_on_device(Gpu& gpu, const CallLayout& layout, const CallShape& shape, Dtype dtype,
                      std::span<const CallArray> arrays, GpuAddress status);
 
 }  // namespace cellc

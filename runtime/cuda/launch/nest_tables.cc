@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "compiler/graph/axes.h"
+
 namespace cellc {
 
 namespace {
@@ -37,11 +39,7 @@ class Filler {
   }
 
  private:
-  int axis(AxisId id) const {
-    const auto found = std::find(cell_.header.begin(), cell_.header.end(), cell_.graph.axis(id).extent_of);
-    if (found == cell_.header.end()) throw std::logic_error("rows: an axis without a header axis");
-    return static_cast<int>(found - cell_.header.begin());
-  }
+  int axis(AxisId id) const { return header_position(cell_, id); }
   cellc_dims dims(const std::vector<AxisId>& axes) {
     const cellc_dims result{static_cast<int>(t_.axes.size()), static_cast<int>(axes.size())};
     for (const AxisId a : axes) t_.axes.push_back(axis(a));

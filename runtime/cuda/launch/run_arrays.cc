@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "compiler/graph/axes.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/call_shape.h"
+#include "runtime/data/offsets.h"
 
 namespace cellc {
 
@@ -36,15 +39,8 @@ void CudaRunArrays::begin(const BoundRun& run) {
   placed.trajectories.resize(cell.updates.size());
   placed.finals.resize(cell.updates.size());
   placed.outs.resize(cell.outs.size());
-  sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
-  rows = run.offsets.back();
-  longest = 0;
-  uniform = true;
-  for (std::int64_t s = 0; s < sequences; ++s) {
-    const std::int64_t n = run.offsets[s + 1] - run.offsets[s];
-    uniform = uniform && (s == 0 || n == longest);
-    longest = std::max(longest, n);
-  }
+  const SequenceExtent extent = extent_of(run.offsets);
+  sequences = extent.sequences, rows = extent.rows, longest = extent.longest, uniform = extent.uniform;
 }
 
 void CudaRunArrays::copy_in(const BoundRun& run, Dtype as) {
@@ -53,10 +49,10 @@ void CudaRunArrays::copy_in(const BoundRun& run, Dtype as) {
   symbols_.resize(count);
   histories_.resize(count);
   for (std::size_t s = 0; s < count; ++s) {
-    const bool input = cell.symbols[s].kind == SymbolKind::Input;
-    put(symbols_[s], run.symbols[s], input ? storage : arithmetic);
-    if (!input) bound.symbols[s] = run.symbols[s];
-    if (s < run.histories.size()) put(histories_[s], run.histories[s], input ? storage : arithmetic);
+    const FieldKind kind = field_of(cell.symbols[s].kind);
+    put(symbols_[s], run.symbols[s], dtype_of(kind, storage));
+    if (kind != FieldKind::Input) bound.symbols[s] = run.symbols[s];
+    if (s < run.histories.size()) put(histories_[s], run.histories[s], dtype_of(FieldKind::InputHistory, storage));
   }
   reserve(offsets_, run.offsets.size() * 8);
   gpu.copy_in(offsets_.address(), run.offsets.data(), run.offsets.size() * 8, 0);
@@ -112,15 +108,11 @@ void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& s
 // Where things lie ---------------------------------------------------------------------------------------
 
 std::vector<std::int64_t> CudaRunArrays::shape_of(std::int64_t first, const std::vector<AxisId>& axes) const {
-  std::vector<std::int64_t> shape{first};
-  for (const AxisId a : axes) shape.push_back(bound.sizes.at(cell.graph.axis(a).extent_of));
-  return shape;
+  return AxisLengths(cell.graph, bound.sizes).shape({first}, axes);
 }
 
 std::int64_t CudaRunArrays::entries(const std::vector<AxisId>& axes) const {
-  std::int64_t n = 1;
-  for (const AxisId a : axes) n *= bound.sizes.at(cell.graph.axis(a).extent_of);
-  return n;
+  return AxisLengths(cell.graph, bound.sizes).entries(axes);
 }
 
 PlacedRows CudaRunArrays::rows_of(const PlacedRows& given, const GpuBuffer& own,
@@ -224,9 +216,8 @@ NestRun CudaRunArrays::after_run(const DerivedCell& after) const {
 DeviceArray CudaRunArrays::device_array(GpuAddress data, const std::vector<AxisId>& axes) const {
   DeviceArray a;
   a.data = data;
-  a.row = 1;
-  for (const AxisId axis : axes)
-    a.lengths.push_back(bound.sizes.at(cell.graph.axis(axis).extent_of)), a.row *= a.lengths.back();
+  a.lengths = AxisLengths(cell.graph, bound.sizes).shape({}, axes);
+  a.row = entries(axes);
   a.batch = uniform ? a.row * longest : 0;
   return a;
 }

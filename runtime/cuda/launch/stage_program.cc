@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "compiler/graph/axes.h"
 #include "kernels-templates/abi/kernel_memory.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/strategy_numbers.h"
@@ -55,9 +56,7 @@ StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& st
 StageProgram::~StageProgram() = default;
 
 std::int64_t StageProgram::channels(const std::map<AxisId, std::int64_t>& sizes) const {
-  std::int64_t n = 1;
-  for (const AxisId a : stage_.channels) n *= sizes.at(cell_.graph.axis(a).extent_of);
-  return n;
+  return AxisLengths(cell_.graph, sizes).entries(stage_.channels);
 }
 
 std::int64_t StageProgram::block(const std::map<AxisId, std::int64_t>& sizes) const {
@@ -318,10 +317,11 @@ GpuSource StageProgram::unit(const std::map<AxisId, std::int64_t>& sizes, const 
   run.sequences = 1;
   run.length = steps;
   for (const ArraySource& source : stage_.lanes.sources) {
+    const std::vector<AxisId> axes = axes_of_source(cell_, stage_, source);
+    const AxisLengths lengths(cell_.graph, sizes);
     DeviceArray array;
-    array.row = 1;
-    for (const AxisId a : axes_of_source(cell_, stage_, source))
-      array.lengths.push_back(sizes.at(cell_.graph.axis(a).extent_of)), array.row *= array.lengths.back();
+    array.lengths = lengths.shape({}, axes);
+    array.row = lengths.entries(axes);
     array.batch = array.row * steps;
     run.symbols.push_back(std::move(array));
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "compiler/graph/axes.h"
+
 namespace cellc {
 
 void StageTables::point() {
@@ -24,12 +26,6 @@ StageTables& StageTables::operator=(StageTables&& other) noexcept {
   stage = other.stage;
   point();
   return *this;
-}
-
-int number_of_axis(const CellGraph& cell, AxisId axis) {
-  const auto found = std::find(cell.header.begin(), cell.header.end(), cell.graph.axis(axis).extent_of);
-  if (found == cell.header.end()) throw std::logic_error("stage tables: an axis without a header axis");
-  return static_cast<int>(found - cell.header.begin());
 }
 
 std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
@@ -67,13 +63,13 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
 StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const CudaLaneCode& step,
                          const CudaLaneCode& step_with_transition, Dtype storage) {
   StageTables t;
-  for (const AxisId a : stage.channels) t.channel_axes.push_back(number_of_axis(cell, a));
+  for (const AxisId a : stage.channels) t.channel_axes.push_back(header_position(cell, a));
   t.places.push_back(0);
   for (std::size_t s = 0; s < stage.lanes.sources.size(); ++s) {
     const std::vector<AxisId>& axes = axes_of_source(cell, stage, stage.lanes.sources[s]);
     for (std::size_t p = 0; p < axes.size(); ++p) {
       t.place_channel.push_back(stage.layouts[s].channel_of_place[p]);
-      t.place_axis.push_back(number_of_axis(cell, axes[p]));
+      t.place_axis.push_back(header_position(cell, axes[p]));
     }
     t.places.push_back(static_cast<int>(t.place_axis.size()));
     t.is_param.push_back(stage.lanes.cell.symbols[s].kind == SymbolKind::Param);

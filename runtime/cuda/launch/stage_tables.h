@@ -25,9 +25,7 @@ struct StageTables {
   void point();
 };
 
-/// Header axes by number: axis `a` of any of the cell's graphs has the length lengths[number_of_axis(cell,
-/// a)].
-int number_of_axis(const CellGraph& cell, AxisId axis);
+/// By position in the header: axis `a` of any of the cell's graphs has the length lengths[header_position(cell, a)].
 std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes);
 
 /// A card as host_lanes.h asks of it.

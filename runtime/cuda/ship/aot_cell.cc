@@ -10,6 +10,7 @@
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/axes.h"
 #include "compiler/graph/graph_walk.h"
 #include "compiler/plan/plan.h"
 #include "runtime/cuda/build/kernel_templates.h"
@@ -180,7 +181,7 @@ class AotBuilder {
   }
   cellc_dims dims(const std::vector<AxisId>& axes) {
     const cellc_dims result{static_cast<int>(to_.axes.size()), static_cast<int>(axes.size())};
-    for (const AxisId a : axes) to_.axes.push_back(number_of_axis(cell_, a));
+    for (const AxisId a : axes) to_.axes.push_back(header_position(cell_, a));
     return result;
   }
   static cellc_source source_of(const ArraySource& s) {
@@ -224,7 +225,8 @@ class AotBuilder {
       const auto at = std::find(layout.lengths.begin(), layout.lengths.end(), a);
       to_.axis_word.push_back(at == layout.lengths.end() ? -1 : static_cast<int>(at - layout.lengths.begin()));
     }
-    for (const CallField& f : layout.fields) to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required});
+    for (const CallField& f : layout.fields)
+      to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required()});
     for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
       const Symbol& symbol = cell_.symbols[s];
       cellc_symbol t{};
@@ -238,7 +240,7 @@ class AotBuilder {
       if (symbol.lag_of < 0 && symbol.max_lag != 0 && symbol.kind != SymbolKind::Param)
         for (const Reach& r : reaches(cell_, s)) {
           to_.axes.push_back(static_cast<int>(r.lag));
-          to_.axes.push_back(r.axis == kNoAxis ? -1 : number_of_axis(cell_, r.axis));
+          to_.axes.push_back(r.axis);
         }
       t.reaches.count = static_cast<int>(to_.axes.size()) - t.reaches.first;
       if (symbol.initial != kNoNode && symbol.lag_of < 0) {

@@ -1,0 +1,67 @@
+#pragma once
+// The arrays of a sequential run: those that it is given, those that it writes, those in between; and how kernels are
+// given them. Private to the engine.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compiler/graph/axes.h"
+#include "compiler/plan/call_layout.h"
+#include "runtime/build/compile_plan.h"
+#include "runtime/cpu/run_tasks.h"
+#include "runtime/data/array.h"
+#include "runtime/data/run.h"
+
+namespace cellc {
+
+/// Memory of one task at a time.
+struct TaskScratch {
+  std::vector<Array> temps, chunks;
+  std::vector<Array> carried[2];  ///< by state, narrow storage: step t writes carried[t % 2]
+};
+
+class SequentialArrays {
+ public:
+  /// Both must outlive it. Throws RequestError where an array is missing or has another number of entries.
+  SequentialArrays(const CompiledPlan& compiled, const BoundRun& run, RunOutput reuse);
+
+  /// What the kernel's slots stand for where it runs a chunk.
+  std::vector<std::uint64_t> slot_values(int kernel, const TaskScratch& scratch, const RowSpan& span,
+                                         const StepChunk& chunk) const;
+  std::int64_t row_bytes(SlotKind kind, int id) const;
+  TaskScratch make_scratch(std::int64_t largest_span) const;
+  /// A product's matrix, and what its rows of a span are multiplied by.
+  const std::byte* matrix_of(const Product& product) const;
+  const std::byte* operand_of(const Product& product, const TaskScratch& scratch, const RowSpan& span,
+                              std::int64_t row_bytes) const;
+
+  /// Narrow storage has the last state only in the carried buffers, until the next sequence takes them. `kernel`: whose
+  /// states.
+  void keep_finals(int kernel, const TaskScratch& scratch, const StepChunk& chunk);
+  /// The other finals.
+  void write_finals();
+
+  const AxisLengths length;
+  const bool narrow;  ///< states are carried in more precision than they are stored in
+  const Dtype arithmetic;
+  const std::int64_t sequences;
+  std::int64_t work = 0;  ///< entries of states and outs times rows
+  RunOutput output;
+
+ private:
+  Array checked(const Symbol& symbol, const Array& given, FieldKind kind, std::int64_t depth) const;
+  void take(std::size_t symbol);
+  Array written(std::vector<Array>& earlier, std::size_t number, FieldKind kind, const std::vector<AxisId>& axes) const;
+  std::uint64_t slot_value(const Slot& slot, const TaskScratch& scratch, const RowSpan& span,
+                           const StepChunk& chunk) const;
+  const std::vector<AxisId>& state_axes(std::size_t update) const;
+  void copy_final(std::size_t update, std::int64_t sequence, const Array& from, std::int64_t entry);
+
+  const CompiledPlan& compiled_;
+  const Plan& plan_;
+  const BoundRun& run_;
+  std::vector<Array> arrays_, histories_, once_;
+  std::vector<std::int64_t> history_depth_;
+};
+
+}  // namespace cellc
