@@ -78,7 +78,6 @@ class SequentialRun {
     run_once();
     make_jobs();
     if (!tasks_.empty()) {
-      if (!plan_.products.empty()) use_one_blas_thread();
       const int threads = choose_threads();
       if (by_lanes_) {
         run_by_lanes(threads);
