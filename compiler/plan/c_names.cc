@@ -112,7 +112,9 @@ std::string c_name(const std::string& name) {
   const bool limit = name.ends_with("_MAX") || name.ends_with("_MIN");
   const bool format = name.size() > 3 && (name.starts_with("PRI") || name.starts_with("SCN"));
   const bool reserved = name.starts_with("_") || name.starts_with("CELLC_");
-  return limit || format || reserved || words.contains(name) || macros.contains(name) ? name + "_" : name;
+  // CUDA's own headers have hundreds.
+  const bool cuda = name.starts_with("cuda") || name.starts_with("CUDA") || name.starts_with("CU_");
+  return cuda || limit || format || reserved || words.contains(name) || macros.contains(name) ? name + "_" : name;
 }
 
 std::string c_prefix(const std::string& cell) {
