@@ -116,6 +116,18 @@ TEST_F(CommandBuild, AHeaderBelongsToOneFile) {
   build({"leaky.cell", "--target", "cpu-object", "-o", "k.o"});
 }
 
+// Linkers read options from a file behind an @, and what a device is called is no name of a file.
+TEST_F(CommandBuild, NamesOfFilesThatMeanMore) {
+  write("leaky.cell", kLeaky);
+  write("options", "--no-such-option\n");
+  build({"leaky.cell", "--target", "cpu-shared", "-o", "@options"});
+  EXPECT_HAS(shell("readelf -d ./@options"), "[@options]");
+  const Outcome device = cellc({"build", "leaky.cell", "--target", "cpu-object", "-o", "/dev/null"});
+  EXPECT_EQ(device.status, 4);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_FALSE(std::filesystem::exists("/dev/null.h"));
+}
+
 // Places in arrays that nobody can have would wrap.
 TEST_F(CommandBuild, LengthsWhoseProductOverflowsAreRefused) {
   write("leaky.cell", kLeaky);

@@ -37,6 +37,23 @@ TEST_F(Scarce, NoThreads) {
   EXPECT_HAS(several.err, "cannot start 3 threads");
 }
 
+// A default has entries where a run has no sequences.
+TEST_F(Scarce, LengthsBeyondAllMemory) {
+  write("start.cell",
+        "cell start[d, k] {\n  state h[d,k] = tanh(a)\n  input x[d]\n  param a[k] = 0.5\n  h' = 0.5*h + x\n}\n");
+  for (const char* batch : {"0", "1"}) {
+    const Outcome outcome = cellc({"run", "start.cell", "--random", "1", "--batch", batch, "--length", "0", "--dim",
+                                   "d=1152921504606846976", "--dim", "k=1152921504606846976"});
+    EXPECT_EQ(outcome.status, 4) << outcome.err;
+    EXPECT_EQ(outcome.err.find("internal fault"), std::string::npos) << outcome.err;
+  }
+  write("dense.cell", "cell dense[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + x\n}\n");
+  EXPECT_EQ(
+      cellc({"run", "dense.cell", "--random", "1", "--batch", "0", "--length", "3", "--dim", "d=1152921504606846976"})
+          .status,
+      0);
+}
+
 // Whatever there is room for: no limit makes it hang or crash.
 TEST_F(Scarce, AddressSpace) {
   write("dense.cell", kProducts);

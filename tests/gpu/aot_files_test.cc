@@ -574,7 +574,8 @@ TEST_P(AotPrograms, HaveTheBitsOfARun) {
       const Outcome ran = shell(in + "./use image && ldd use");
       ASSERT_EQ(ran.status, 0) << ran.text;
       EXPECT_EQ(ran.text.find("cellc."), std::string::npos) << ran.text;
-      for (const auto& [written, name] : name_of) {
+      for (const auto& [of_run, name] : name_of) {
+        const std::string& written = of_run;  // a binding that clang 14 captures
         const auto found = std::find_if(want.begin(), want.end(), [&](const auto& w) { return w.first == written; });
         const std::string got = text_of(scratch / (name + ".out"));
         const std::size_t bytes = static_cast<std::size_t>(found->second.count()) * size_of(found->second.dtype());
