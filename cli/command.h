@@ -61,7 +61,7 @@ struct BenchOptions : DataOptions {
 };
 
 struct BuildOptions : CellOptions {
-  std::string target, out, arch, cpu, dtype = "f32", solver = "auto";
+  std::string target, out, arch, cpu, name, dtype = "f32", solver = "auto";
   std::vector<std::string> dims;
   std::optional<std::int64_t> length;
 };

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -12,6 +14,7 @@
 #include "cli/names.h"
 #include "cli/output.h"
 #include "cli/request.h"
+#include "compiler/plan/call_layout.h"
 #include "runtime/build/build_object.h"
 #include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/data/bind.h"
@@ -48,6 +51,55 @@ void check_request(const BuildOptions& options) {
   if (!cuda && !options.cpu.empty()) check_processor(options.cpu);
 }
 
+void check_name(const std::string& name) {
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  if (!std::all_of(name.begin(), name.end(), fits) || std::isdigit(static_cast<unsigned char>(name[0])) != 0)
+    throw UsageError(fmt::format("--name {}: expected a name in C: letters, digits and underscores", name));
+  if (c_prefix(name) != name)
+    throw UsageError(fmt::format("--name {}: that name has a meaning of its own in C, or is one of cellc's", name));
+}
+
+/// Who runs what a header was built with, in whose text that is said.
+enum class HeaderKind { None, Cpu, CudaSource, Module };
+HeaderKind kind_of(const std::string& header) {
+  if (header.find("Generated: change the cell") == std::string::npos) return HeaderKind::None;
+  if (header.find("#include <cuda.h>") != std::string::npos) return HeaderKind::Module;
+  return header.find("cudaStream_t") != std::string::npos ? HeaderKind::CudaSource : HeaderKind::Cpu;
+}
+
+/// Throws UsageError where a header would take the place of one that another file beside it was built with: code for
+/// CPUs and for GPUs, say, of one name.
+void spare_other_header(const std::filesystem::path& header, const std::filesystem::path& out,
+                        const std::string& text) {
+  namespace fs = std::filesystem;
+  const auto begin_of = [](const fs::path& path, std::size_t most) {
+    std::ifstream file(path, std::ios::binary);
+    std::string begin(most, '\0');
+    file.read(begin.data(), static_cast<std::streamsize>(most));
+    begin.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+    return begin;
+  };
+  std::error_code error;
+  if (!fs::is_regular_file(header, error)) return;
+  const std::string before = begin_of(header, std::size_t{1} << 24);
+  const HeaderKind kind = kind_of(before);
+  if (kind == HeaderKind::None || kind == kind_of(text)) return;
+  const fs::path directory = header.has_parent_path() ? header.parent_path() : fs::path(".");
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const fs::path name = it->path().filename();
+    if (name == out.filename() || name == header.filename() || !it->is_regular_file(error)) continue;
+    const std::string begin = begin_of(it->path(), 8);
+    const bool its = kind == HeaderKind::Module ? before.find("kernels are in " + name.string() + ".") < before.size()
+                     : kind == HeaderKind::CudaSource ? name.extension() == ".cu" && begin == "/* cell "
+                                                      : begin.starts_with(
+                                                            "\x7f"
+                                                            "ELF");
+    if (its && (kind == HeaderKind::Module || name.stem() == header.stem()))
+      throw UsageError(fmt::format("--out {}: {} is the header of {}; give this one another name with --name or --out",
+                                   out.string(), header.string(), name.string()));
+  }
+}
+
 std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> names;
   for (std::size_t from = 0; from <= list.size() && !list.empty();) {
@@ -71,7 +123,8 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.dtype = dtype_named(options.dtype);
   request.dims = dims_named(options.dims);
   request.length = options.length;
-  request.name = name;
+  request.file = name;
+  request.name = options.name;
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
   nlohmann::json facts = {{"cpu", request.cpu}, {"functions", built.functions}};
   nlohmann::json stages = nlohmann::json::array();
@@ -84,6 +137,7 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   CudaBuildRequest request;
   request.target = *cuda_target(options.target);
   request.file = name;
+  request.name = options.name;
   request.architectures = names_in(options.arch);
   request.dtype = dtype_named(options.dtype);
   request.dims = dims_named(options.dims);
@@ -106,7 +160,9 @@ int command_build(const BuildOptions& options) {
   if (out.filename().empty()) throw UsageError(fmt::format("--out {}: expected the name of a file", options.out));
   if (out.extension() == ".h")
     throw UsageError(fmt::format("--out {}: the header is written beside it, as *.h", options.out));
-  const std::filesystem::path header = std::filesystem::path(out).replace_extension(".h");
+  if (!options.name.empty()) check_name(options.name);
+  const std::filesystem::path header = options.name.empty() ? std::filesystem::path(out).replace_extension(".h")
+                                                            : out.parent_path() / (options.name + ".h");
   for (const auto& written : {out, header}) spare_cell_file("--out " + options.out, written.string(), options.file);
 
   const LoadedCell loaded = load_cell(options.file, options.cell);
@@ -114,6 +170,7 @@ int command_build(const BuildOptions& options) {
   const std::string name = out.filename().string();
   const Built built =
       cuda_target(options.target) ? build_for_gpu(options, loaded, name) : build_for_cpu(options, loaded, name);
+  spare_other_header(header, out, built.header);
   enter_stage("write");
   const std::string directory = out.has_parent_path() ? out.parent_path().string() : ".";
   std::string said =

@@ -28,6 +28,9 @@ void print(const std::string& text) {
 void check_architecture(const std::string& name) {
   if (!std::regex_match(name, std::regex("sm_[0-9]{2,3}[af]?")))
     throw UsageError(fmt::format("--arch {}: expected an architecture such as sm_80, sm_90 or sm_100", name));
+  constexpr int kLeast = 80;
+  if (std::stoi(name.substr(3)) < kLeast)
+    throw UsageError(fmt::format("--arch {}: the kernels need sm_{} or newer", name, kLeast));
 }
 
 /// The translation units that auto compiles on a card, each under a line that says what it is; as PTX or as they are.

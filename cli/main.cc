@@ -253,6 +253,10 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("-o,--out", options.out, "the file to write; the header goes beside it, as *.h")
       ->required()
       ->type_name("FILE");
+  command->add_option(
+      "--name", options.name,
+      "what all names in C begin with, and the header's: the cell's by default, followed by whatever is "
+      "not f32, on a CPU and of open lengths");
   command->add_option("--cpu", options.cpu,
                       "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
   command->add_option("--arch", options.arch,
@@ -352,6 +356,9 @@ int main_of(int count, char** arguments) {
 }  // namespace cellc
 
 int main(int count, char** arguments) {
+  // Products run on threads of our own: OpenBLAS, which is loaded with the first of them, need not start any, and could
+  // not do without where the system gives it none.
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);
   signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of the write, met while files are cleaned up
   signal(SIGXFSZ, SIG_IGN);  // so is a file that grows past the user's limit
   signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it, and then nobody learns how a linker ended

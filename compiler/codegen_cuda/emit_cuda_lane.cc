@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "compiler/codegen_cuda/lane_expressions.h"
+#include "compiler/codegen_cuda/line_directive.h"
 #include "compiler/derive/pipeline.h"
 
 namespace cellc {
@@ -43,15 +44,6 @@ std::string local_name(const std::string& name) {
 }
 
 /// A C string literal.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  }
-  return out + "\"";
-}
-
 std::string table_text(const std::string& name, const char* argument, const std::vector<std::string>& entries,
                        const char* separator) {
   if (entries.empty()) return fmt::format("  static CELLC_DEVICE constexpr int {}(int) {{ return -1; }}\n", name);
@@ -324,7 +316,7 @@ class LaneWriter {
     if (!options_.source || span.length == 0) return;
     const std::uint32_t number = options_.source->position(span.offset).line;
     // The compiler counts on from a mark.
-    if (counted_ != number) line("#line {} {}", number, quoted(options_.source->path()));
+    if (counted_ != number) line("#line {} \"{}\"", number, line_directive_path(options_.source->path()));
     counted_ = number;
   }
 

@@ -3,6 +3,8 @@
 #include <stdexcept>
 
 #include "compiler/codegen_cuda/emit_cuda_nest_kernel.h"
+#include "compiler/codegen_cuda/line_directive.h"
+#include "compiler/plan/call_layout.h"
 
 namespace cellc {
 
@@ -36,6 +38,7 @@ std::string CudaNames::unique(const std::string& wanted) {
   std::string name;
   for (const char c : wanted) name += std::isalnum(static_cast<unsigned char>(c)) || c == '_' ? c : '_';
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || name[0] == '_') name = "v" + name;
+  name = c_name(name);
   std::string candidate = name;
   for (int n = 2; !taken_.insert(candidate).second; ++n) candidate = fmt::format("{}_{}", name, n);
   return candidate;
@@ -66,12 +69,7 @@ void NestEmitter::source_line(NodeId id) {
   if (!options_.source || node(id).span.length == 0) return own_line();
   const std::uint32_t at = options_.source->position(node(id).span.offset).line;
   if (at != source_line_) {
-    std::string path;
-    for (const char c : options_.source->path()) {
-      if (c == '"' || c == '\\') path += '\\';
-      if (static_cast<unsigned char>(c) >= ' ') path += c;
-    }
-    text_ += fmt::format("#line {} \"{}\"\n", at, path);
+    text_ += fmt::format("#line {} \"{}\"\n", at, line_directive_path(options_.source->path()));
   }
   source_line_ = at + 1;
 }

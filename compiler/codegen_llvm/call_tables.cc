@@ -91,6 +91,7 @@ std::string print_call_tables(CallTables t, const std::string& prefix, const std
   t.numbers.count.words = static_cast<int>(words.size());
   to.array("words", "{i32, ptr}", words);
   to.field("ptr", to.words("about", about));
+  to.number(t.layout, "i64");
   for (const int n : ints_of(t.numbers)) to.number(n);
   return to.done();
 }

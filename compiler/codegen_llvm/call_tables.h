@@ -22,6 +22,7 @@ struct CallTables {
   std::vector<cellc_field> fields;
   int first_word = 0;
   std::int64_t fixed_steps = -1;
+  std::int64_t layout = 0;  ///< layout_number of the call's structs
 };
 
 /// Of a cell whose functions begin with `prefix`; link_call.h finds both. `about`: what one of them says.

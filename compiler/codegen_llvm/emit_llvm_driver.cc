@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "compiler/codegen_llvm/call_tables.h"
+#include "compiler/codegen_llvm/print_header.h"
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/axes.h"
 
@@ -121,7 +122,7 @@ struct ArrayTables {
     const auto say = [&](int result, const std::string& text) { tables.words.emplace_back(result, text); };
     for (const int result :
          {CELLC_DONE, CELLC_NO_LENGTHS, CELLC_NO_BYTES, CELLC_NO_ARRAYS, CELLC_NEGATIVE_SEQUENCES, CELLC_NEGATIVE_STEPS,
-          CELLC_BAD_OFFSETS, CELLC_DECREASING_OFFSETS, CELLC_TOO_LARGE, CELLC_NO_WORKSPACE})
+          CELLC_BAD_OFFSETS, CELLC_DECREASING_OFFSETS, CELLC_TOO_LARGE, CELLC_NO_WORKSPACE, CELLC_OTHER_LAYOUT})
       say(result, cellc_message(result));
     if (options.steps) {
       say(CELLC_NO_PACKING, fmt::format("offsets are given, but this function was built for {} steps", *options.steps));
@@ -350,6 +351,7 @@ class DriverEmitter {
     t_.numbers.storage = static_cast<int>(options_.storage);
     t_.fixed_steps = options_.steps.value_or(-1);
     t_.first_word = arrays_.layout.sequences();
+    t_.layout = layout_number({arrays_.cell, arrays_.layout, options_.storage, options_.steps, options_.prefix, false});
   }
 
   // Words ---------------------------------------------------------------------

@@ -10,6 +10,9 @@
 //   const char* P_message(int)     what a result other than 0 means
 //   const char* P_about(void)
 //
+// and, for headers, P_workspace_as and P_forward_as, whose first argument is layout_number of the structs
+// (print_header.h).
+//
 // P is DriverOptions::prefix; the structs are those of CallLayout. Nothing is written unless the result is 0.
 // A function keeps nothing between calls and may run on many threads, each with a workspace of its own.
 #include <map>

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compiler/graph/history_length.h"
+#include "kernels-templates/abi/call_results.h"
 
 namespace cellc {
 namespace {
@@ -24,9 +25,9 @@ class HeaderPrinter {
         " * says that a sequence is done. Calls keep nothing between them and allocate nothing; several "
         "threads may\n"
         " * call at once, each with a workspace of its own. Nothing is written unless a call gives 0. */\n"
-        "#ifndef CELLC_CELL_{0}_H\n#define CELLC_CELL_{0}_H\n\n#include <stdint.h>\n\n"
+        "#ifndef {0}\n#define {0}\n\n#include <stdint.h>\n\n{1}"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
-        p_);
+        include_guard(options_), print_result_names());
     text += lengths() + arrays() + functions();
     return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
   }
@@ -106,18 +107,23 @@ class HeaderPrinter {
   }
 
   std::string functions() const {
-    return fmt::format(
-        "/* The workspace's size for calls with these lengths. The result is 0 or says what is wrong. */\n"
-        "int {0}_workspace(const {0}_lengths* lengths, int64_t* bytes);\n\n"
-        "/* workspace: of that size, anywhere. status: null, or [sequences], written 0 for each that is "
-        "done. */\n"
-        "int {0}_forward(const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace, int64_t "
-        "workspace_bytes,\n"
-        "                int32_t* status);\n\n"
-        "/* What a result means; what this was compiled from. */\n"
-        "const char* {0}_message(int result);\n"
-        "const char* {0}_about(void);\n\n",
-        p_);
+    return "/* workspace: its size for calls with these lengths. The result is 0 or says what is wrong.\n"
+           " * forward: with a workspace of that size, anywhere. status: null, or [sequences], written 0 for each that "
+           "is\n"
+           " * done.\n" +
+           print_checked_functions(
+               options_,
+               {{p_ + "_workspace", fmt::format("const {}_lengths* lengths, int64_t* bytes", p_), "lengths, bytes"},
+                {p_ + "_forward",
+                 fmt::format("const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace,\n"
+                             "    int64_t workspace_bytes, int32_t* status",
+                             p_),
+                 "lengths, arrays, workspace, workspace_bytes, status"}}) +
+           fmt::format(
+               "/* What a result means; what this was compiled from. */\n"
+               "const char* {0}_message(int result);\n"
+               "const char* {0}_about(void);\n\n",
+               p_);
   }
 
   const CellGraph& cell_;
@@ -128,6 +134,56 @@ class HeaderPrinter {
 }  // namespace
 
 std::string print_call_structs(const CallStructs& of) { return HeaderPrinter(of).structs(); }
+
+namespace {
+
+// FNV-1a: it tells builds apart that nobody made to look alike.
+std::uint64_t number_of(std::string_view text) {
+  std::uint64_t number = 0xcbf29ce484222325u;
+  for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return number;
+}
+
+}  // namespace
+
+std::string text_number(std::string_view text) { return fmt::format("{:016x}", number_of(text)); }
+
+std::int64_t layout_number(const CallStructs& of) {
+  CallStructs nameless = of;
+  nameless.prefix.clear();
+  // Below 2^63, so that it is written as it is in C and in LLVM.
+  return static_cast<std::int64_t>(number_of(print_call_structs(nameless)) >> 1);
+}
+
+std::string include_guard(const CallStructs& of) {
+  return fmt::format("CELLC_CELL_{}_{}_H", of.prefix, text_number(print_call_structs(of)));
+}
+
+std::string print_result_names() {
+  std::string text = "/* What calls give: 0, or one of these; the function for messages has words for all. */\n";
+  const auto line = [&](const char* name, int number, const std::string& comment) {
+    const std::string said = comment.empty() ? "" : " /* and " + comment + " */";
+    text += fmt::format("#define {} {}{}\n", name, number, said);
+  };
+#define CELLC_PRINT(NAME, words) line(#NAME, NAME, "");
+  CELLC_RESULTS(CELLC_PRINT)
+#undef CELLC_PRINT
+#define CELLC_PRINT(NAME, first, words) line(#NAME, NAME, words);
+  CELLC_NUMBERED_RESULTS(CELLC_PRINT)
+#undef CELLC_PRINT
+  return text + "\n";
+}
+
+std::string print_checked_functions(const CallStructs& of, const std::vector<CallFunction>& functions) {
+  std::string text;
+  for (const CallFunction& f : functions)
+    text += fmt::format(
+        "int {0}_as(int64_t layout, {1});\n"
+        "static inline int {0}({1}) {{\n"
+        "  return {0}_as(INT64_C({3:#x}), {2});\n}}\n\n",
+        f.name, f.arguments, f.passed, layout_number(of));
+  return " * The number is that of the structs above: to another the code answers CELLC_OTHER_LAYOUT. */\n" + text;
+}
 
 std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin) {
   const CallStructs of{module.cell, module.layout, options.storage, options.steps, options.prefix, false};

@@ -3,6 +3,8 @@
 // emit_llvm_driver.h defines them. Valid C99 and C++.
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "compiler/analysis/structure.h"
 #include "compiler/codegen_llvm/emit_llvm_driver.h"
@@ -22,6 +24,22 @@ struct CallStructs {
   bool on_device = false;  ///< arrays are of a GPU; offsets are given there too
 };
 std::string print_call_structs(const CallStructs& of);
+
+/// One number for the structs, the same for every name of the build: code answers CELLC_OTHER_LAYOUT to a call whose
+/// header had another.
+std::int64_t layout_number(const CallStructs& of);
+/// 64 bits of a text, as hexadecimal digits.
+std::string text_number(std::string_view text);
+
+/// The macro by which a header is included once, and only where all its structs are the same.
+std::string include_guard(const CallStructs& of);
+/// The results of calls by name, as macros: headers of several builds may have the same.
+std::string print_result_names();
+/// Functions of a header whose code stands elsewhere: they hand the layout's number on to NAME_as.
+struct CallFunction {
+  std::string name, arguments, passed;
+};
+std::string print_checked_functions(const CallStructs& of, const std::vector<CallFunction>& functions);
 
 /// "{h} diagonal; {c} dense".
 std::string structure_summary(const CellGraph& cell, const Structure& structure);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <stdexcept>
 
 #include "compiler/graph/graph_walk.h"
@@ -16,7 +17,11 @@ namespace {
 
 std::int64_t volume(const std::vector<std::int64_t>& shape) {
   std::int64_t n = 1;
-  for (std::int64_t s : shape) n *= s;
+  // More than can be counted in bytes is more than there is; an axis without entries makes it nothing.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(sizeof(double));
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  for (std::int64_t s : shape)
+    if (__builtin_mul_overflow(n, s, &n) || n > kMost) throw std::bad_alloc();
   return n;
 }
 

@@ -154,7 +154,12 @@ std::string ExpressionPrinter::indexed(const std::string& name, const std::vecto
 std::string ExpressionPrinter::number_text(double v) {
   if (std::isnan(v)) return "(0/0)";
   if (std::isinf(v)) return v > 0 ? "(1/0)" : "(-1/0)";
-  return fmt::format("{}", v);
+  const std::string text = fmt::format("{}", v);
+  const std::size_t e = text.find('e');
+  if (notation_ != Notation::Latex || e == std::string::npos) return text;
+  // 1e-05: a power of ten, with its factor where that is not 1.
+  const std::string factor = text.substr(0, e), power = fmt::format("10^{{{}}}", std::stoi(text.substr(e + 1)));
+  return factor == "1" ? power : factor == "-1" ? "-" + power : factor + " \\cdot " + power;
 }
 
 std::string ExpressionPrinter::read_text(const Node& n, const Renaming& renaming) {
@@ -237,7 +242,10 @@ ExpressionPrinter::Piece ExpressionPrinter::piece(NodeId node, const Renaming& r
   ++depth_;
   switch (n.op) {
     case Op::Constant:
-      result = {number_text(n.number), n.number < 0 || std::signbit(n.number) ? kNegate : kPrimary};
+      result.text = number_text(n.number);
+      result.precedence = n.number < 0 || std::signbit(n.number)            ? kNegate
+                          : result.text.find("\\cdot") != std::string::npos ? kProduct
+                                                                            : kPrimary;
       break;
     case Op::Size: {
       const std::string name = axis_name(n.index[0].axis);

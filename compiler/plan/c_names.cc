@@ -112,7 +112,26 @@ std::string c_name(const std::string& name) {
   const bool limit = name.ends_with("_MAX") || name.ends_with("_MIN");
   const bool format = name.size() > 3 && (name.starts_with("PRI") || name.starts_with("SCN"));
   const bool reserved = name.starts_with("_") || name.starts_with("CELLC_");
-  return limit || format || reserved || words.contains(name) || macros.contains(name) ? name + "_" : name;
+  // CUDA's own headers have hundreds.
+  const bool cuda = name.starts_with("cuda") || name.starts_with("CUDA") || name.starts_with("CU_");
+  return cuda || limit || format || reserved || words.contains(name) || macros.contains(name) ? name + "_" : name;
+}
+
+std::string c_prefix(const std::string& cell) {
+  const bool taken = cell == "cellc" || cell.starts_with("cellc_") || cell == "llvm";
+  return c_name(cell) + (taken ? "_" : "");
+}
+
+std::string build_name(const CellGraph& cell, const BuildForm& form) {
+  std::string name = c_prefix(cell.name);
+  const auto add = [&](const std::string& part) { name += (name.ends_with("_") ? "" : "_") + part; };
+  if (form.dtype != "f32") add(std::string(form.dtype));
+  if (form.on_gpu) add("cuda");
+  for (const AxisId a : cell.header)
+    if (const auto found = form.lengths.find(a); found != form.lengths.end())
+      add(cell.graph.axis(a).name + std::to_string(found->second));
+  if (form.steps) add("steps" + std::to_string(*form.steps));
+  return name;
 }
 
 }  // namespace cellc

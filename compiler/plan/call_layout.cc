@@ -8,11 +8,6 @@
 
 namespace cellc {
 
-std::string c_prefix(const std::string& cell) {
-  const bool taken = cell == "cellc" || cell.starts_with("cellc_") || cell == "llvm";
-  return c_name(cell) + (taken ? "_" : "");
-}
-
 const CallField* CallLayout::find(FieldKind kind, int id) const {
   for (const CallField& f : fields)
     if (f.kind == kind && f.id == id) return &f;

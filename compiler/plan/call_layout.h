@@ -2,7 +2,10 @@
 // The layout in memory of one call of a cell, for code that is shipped without us: two structs of
 // 8-byte words, the lengths and the arrays. The emitted driver reads them, the C header declares them and
 // the C API fills them, all three by this table.
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/graph/graph.h"
@@ -93,5 +96,16 @@ std::string c_name(const std::string& name);
 /// one of ours (`cellc`, `cellc_run`): the host's part of GPU code and the C API have such names. Nor does
 /// LLVM let anybody define `llvm.step`.
 std::string c_prefix(const std::string& cell);
+
+/// What sets one build of a cell apart from others of it, of which a program may link several.
+struct BuildForm {
+  std::string_view dtype = "f32";
+  bool on_gpu = false;
+  std::map<AxisId, std::int64_t> lengths{};  ///< of header axes, the same in every call
+  std::optional<std::int64_t> steps{};       ///< likewise
+};
+/// What the names of that build begin with, where the user does not say: c_prefix, and behind it whatever is not as in
+/// the plain form, "gru_f64_cuda_d64_steps100".
+std::string build_name(const CellGraph& cell, const BuildForm& form);
 
 }  // namespace cellc

@@ -31,18 +31,25 @@
          "the entries of a channel lie more than 2^31 numbers apart, which these kernels do not reach")      \
   RESULT(CELLC_UNALIGNED_STATUS, "the status array is not aligned to its entries of 4 bytes")                \
   RESULT(CELLC_UNALIGNED_OFFSETS, "device_offsets is not aligned to its entries of 8 bytes")                 \
-  RESULT(CELLC_DECREASING_OFFSETS, "the offsets decrease")
+  RESULT(CELLC_DECREASING_OFFSETS, "the offsets decrease")                                                   \
+  RESULT(CELLC_OTHER_LAYOUT, "the program was compiled with the header of another build of this cell")
+
+/* Results that say which: the first of them, and what is added to it. */
+#define CELLC_NUMBERED_RESULTS(RESULT)                                  \
+  RESULT(CELLC_MISSING_FIELD, 100, "the number of a null pointer")      \
+  RESULT(CELLC_FOREIGN_FIELD, 500, "that of what is not on the device") \
+  RESULT(CELLC_DEVICE_ERROR, 1000, "the device's error, below 1000")    \
+  RESULT(CELLC_UNALIGNED_FIELD, 2000, "that of what is not aligned")    \
+  RESULT(CELLC_SHORT_AXES, 3000, "the number of an axis that is too short")
 
 #define CELLC_RESULT_NUMBER(NAME, text) NAME,
+#define CELLC_NUMBERED_RESULT(NAME, first, text) NAME = first,
 enum {
   CELLC_RESULTS(CELLC_RESULT_NUMBER) CELLC_RESULT_COUNT,
-  CELLC_MISSING_FIELD = 100, /* and the field's number */
-  CELLC_FOREIGN_FIELD = 500,
-  CELLC_DEVICE_ERROR = 1000, /* and the error's number, which is below 1000 */
-  CELLC_UNALIGNED_FIELD = 2000,
-  CELLC_SHORT_AXES = 3000 /* and the axis's number: CELLC_SHORT_AXIS, where that is told apart */
+  CELLC_NUMBERED_RESULTS(CELLC_NUMBERED_RESULT) CELLC_RESULT_END
 };
 #undef CELLC_RESULT_NUMBER
+#undef CELLC_NUMBERED_RESULT
 
 /* What a result means, where it is not about one array and not the device's own error. */
 #define CELLC_RESULT_TEXT(NAME, text) \

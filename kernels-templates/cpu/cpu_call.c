@@ -287,6 +287,28 @@ INLINE int is_missing(const unsigned char* arrays, int f, int64_t rows) {
   return cellc_is_missing(field, cellc_word(arrays, field->word), rows);
 }
 
+/* Whether any array of the caller's would have more bytes than can be counted: then places in it cannot be either. */
+INLINE int is_too_large(const cellc_call* c) {
+  const int64_t rows = c->extent.rows > c->extent.sequences ? c->extent.rows : c->extent.sequences;
+  int64_t most = cellc_times(rows, 8);
+  EACH(r, c->cell->numbers.count.rows) {
+    const int64_t bytes = cellc_times(cellc_times(rows, entries(c, c->cell->rows[r].shape)), 8);
+    if (bytes > most) most = bytes;
+  }
+  EACH(h, c->cell->numbers.count.histories) {
+    const int64_t bytes = cellc_times(c->extent.sequences, area_bytes(c, c->cell->areas + c->cell->histories[h].area));
+    if (bytes > most) most = bytes;
+  }
+  EACH(s, c->cell->numbers.count.states) {
+    const cellc_state* state = c->cell->states + s;
+    const int64_t depth = state->history < 0 ? 1 : cellc_depth_of(&c->cell->outline, lengths(c), state->reaches);
+    const int64_t bytes =
+        cellc_times(cellc_times(c->extent.sequences, depth), cellc_times(entries(c, state->shape), 8));
+    if (bytes > most) most = bytes;
+  }
+  return most >= CELLC_MOST_BYTES;
+}
+
 static __attribute__((noinline)) int first_missing(const unsigned char* arrays, int64_t rows) {
   int f = 0;
   while (!is_missing(arrays, f, rows)) ++f;
@@ -301,7 +323,7 @@ static __attribute__((noinline)) int call_cell(const void* lengths, const unsign
   const int result = read_lengths(&c, lengths);
   if (result) return result;
   const int64_t size = lay_out(&c, workspace);
-  if (size >= CELLC_MOST_BYTES) return CELLC_TOO_LARGE;
+  if (size >= CELLC_MOST_BYTES || is_too_large(&c)) return CELLC_TOO_LARGE;
   if (size_wanted) {
     *size_wanted = size;
     return CELLC_DONE;
@@ -326,6 +348,17 @@ int cellc_cell_workspace(const void* lengths, int64_t* bytes) {
 
 int cellc_cell_forward(const void* lengths, const unsigned char* arrays, void* workspace, int64_t workspace_bytes,
                        int32_t* status) {
+  return call_cell(lengths, arrays, workspace, workspace_bytes, status, 0);
+}
+
+/* What headers call: `layout` is that of the structs that the program was compiled with. */
+int cellc_cell_workspace_as(int64_t layout, const void* lengths, int64_t* bytes) {
+  return layout == cellc_cell.layout ? cellc_cell_workspace(lengths, bytes) : CELLC_OTHER_LAYOUT;
+}
+
+int cellc_cell_forward_as(int64_t layout, const void* lengths, const unsigned char* arrays, void* workspace,
+                          int64_t workspace_bytes, int32_t* status) {
+  if (layout != cellc_cell.layout) return CELLC_OTHER_LAYOUT;
   return call_cell(lengths, arrays, workspace, workspace_bytes, status, 0);
 }
 

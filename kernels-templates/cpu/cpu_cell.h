@@ -122,6 +122,7 @@ typedef struct cellc_cpu_cell {
   const cellc_code* codes;  /* by kernel */
   const cellc_words* words; /* the last: of no such result */
   const char* about;
+  int64_t layout; /* of the structs of a call: what a header of the same build passes */
   cellc_numbers numbers;
 } cellc_cpu_cell;
 

@@ -78,6 +78,7 @@ static inline uint64_t cellc_given(const cellc_call* c, int kind, int id) {
 static inline int cellc_read_lengths(cellc_call* c, const void* from) {
   const cellc_outline* outline = &c->cell->outline;
   cellc_extent e;
+  int f;
   const int result = cellc_read_extent(outline, from, c->lengths, &e);
   if (result) return result < CELLC_SHORT_AXES ? result : CELLC_SHORT_AXIS;
   c->sequences = e.sequences, c->steps = e.steps, c->rows = e.rows;
@@ -87,7 +88,22 @@ static inline int cellc_read_lengths(cellc_call* c, const void* from) {
   c->reverse = cellc_word(from, outline->first_word + 4) != 0;
   c->keep = cellc_word(from, outline->first_word + 5) != 0;
   if (c->packed && !c->device_offsets && c->sequences > 0) return CELLC_NO_DEVICE_OFFSETS;
-  return c->sequences >= (int64_t)1 << 31 || c->rows >= CELLC_MOST_BYTES ? CELLC_TOO_LARGE : CELLC_DONE;
+  if (c->sequences >= (int64_t)1 << 31) return CELLC_TOO_LARGE;
+  /* No array of the caller's has more bytes than can be counted: then places in it cannot be either. */
+  for (f = 0; f < outline->field_count; ++f) {
+    const cellc_field* field = outline->fields + f;
+    const cellc_dims axes =
+        field->kind == CELLC_FIELD_OUT ? c->cell->outs[field->id] : c->cell->symbols[field->id].axes;
+    const int64_t entries = cellc_times(cellc_entries(c, axes), 8);
+    const int is_history = field->kind == CELLC_FIELD_INPUT_HISTORY || field->kind == CELLC_FIELD_STATE_HISTORY ||
+                           field->kind == CELLC_FIELD_FINAL_INPUT_HISTORY ||
+                           field->kind == CELLC_FIELD_FINAL_STATE_HISTORY;
+    int64_t rows = cellc_is_rows(field) ? c->rows : c->sequences;
+    if (is_history) rows = cellc_times(rows, cellc_depth(c, field->id));
+    if (field->kind == CELLC_FIELD_PARAM) rows = 1;
+    if (cellc_times(rows, entries) >= CELLC_MOST_BYTES) return CELLC_TOO_LARGE;
+  }
+  return c->rows >= CELLC_MOST_BYTES ? CELLC_TOO_LARGE : CELLC_DONE;
 }
 
 /* Kernels of our own ------------------------------------------------------------------------------------- */

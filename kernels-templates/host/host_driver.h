@@ -113,7 +113,8 @@ static inline int cellc_driver_load(CUmodule* module, CUfunction* kernels, const
     (void)cuModuleUnload(*module);
     *module = 0;
   }
-  return cellc_driver_error(error);
+  /* One of the names has a number of the whole text. */
+  return error == CUDA_ERROR_NOT_FOUND ? CELLC_OTHER_LAYOUT : cellc_driver_error(error);
 }
 
 static inline int cellc_driver_open(const cellc_cell* cell, const CUfunction* kernels, CUcontext loaded,

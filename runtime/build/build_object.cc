@@ -17,9 +17,11 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
   DriverOptions options;
   options.storage = storage_of(request.dtype);
   options.vector_bits = target_vector_bits(request.cpu);
-  options.prefix = c_prefix(cell.name);
   options.lengths = fixed_lengths(cell, request.dims);
   options.steps = request.length;
+  options.prefix = request.name.empty()
+                       ? build_name(cell, {to_string(request.dtype), false, options.lengths, options.steps})
+                       : request.name;
   const std::string cpu = request.cpu == "native" ? host_cpu_name() : request.cpu;
   options.about = fmt::format("cell {}, {}, for {}, by cellc {} with {}", cell.name, to_string(request.dtype), cpu,
                               kVersion, llvm_version());
@@ -37,8 +39,10 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
                    fmt::format("{}. Generated: change the cell, not this file.\n"
                                " * structure: {}\n * plan: sequential, products in the step, vectors of {} bits\n",
                                options.about, structure_summary(cell, structure), options.vector_bits));
-  result.bytes = compile_object(module.ir, request.cpu, module.functions);
-  if (request.shared) result.bytes = link_shared(result.bytes, request.name);
+  std::vector<std::string> seen = module.functions;
+  for (const char* checked : {"_workspace_as", "_forward_as"}) seen.push_back(options.prefix + checked);
+  result.bytes = compile_object(module.ir, request.cpu, seen);
+  if (request.shared) result.bytes = link_shared(result.bytes, request.file);
   return result;
 }
 

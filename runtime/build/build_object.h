@@ -14,7 +14,8 @@ namespace cellc {
 
 struct BuildRequest {
   bool shared = false;  ///< a library, otherwise an object file
-  std::string name;     ///< of the library, as programs will look for it
+  std::string file;     ///< name of the library, as programs will look for it
+  std::string name;     ///< what every name begins with; empty: build_name
   std::string cpu = "x86-64-v3";
   Dtype dtype = Dtype::F32;
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call

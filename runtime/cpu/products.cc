@@ -1,16 +1,10 @@
 #include "runtime/cpu/products.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <vector>
 
 #include "compiler/graph/axes.h"
-
-#ifndef OPENBLAS_VERSION
-/// Of an OpenBLAS that stands behind another's cblas.h; null where there is none.
-extern "C" void openblas_set_num_threads(int count) __attribute__((weak));
-#endif
+#include "runtime/cpu/blas.h"
 
 namespace cellc {
 
@@ -20,15 +14,6 @@ ProductShape product_shape(const Plan& plan, const Product& product, const std::
 }
 
 namespace {
-
-void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const float* a, blasint lda, const float* b,
-          blasint ldb, float* c, blasint ldc) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, transpose, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
-}
-void gemm(CBLAS_TRANSPOSE transpose, blasint m, blasint n, blasint k, const double* a, blasint lda, const double* b,
-          blasint ldb, double* c, blasint ldc) {
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, transpose, m, n, k, 1, a, lda, b, ldb, 0, c, ldc);
-}
 
 template <typename T>
 void multiply(const ProductShape& s, bool sum_last, const T* matrix, const T* operand, T* result, std::int64_t rows) {
@@ -49,9 +34,9 @@ void multiply(const ProductShape& s, bool sum_last, const T* matrix, const T* op
   }
   const auto narrow = [](std::int64_t n) { return static_cast<blasint>(std::max<std::int64_t>(n, 1)); };
   for (std::int64_t b = 0; b < s.batch; ++b) {
-    gemm(sum_last ? CblasTrans : CblasNoTrans, narrow(std::max(rows, kProductRows)), narrow(s.width), narrow(s.depth),
-         operand + b * s.depth, narrow(in), matrix + b * s.width * s.depth, narrow(sum_last ? s.depth : s.width),
-         target + b * s.width, narrow(out));
+    blas().multiply(sum_last ? CblasTrans : CblasNoTrans, narrow(std::max(rows, kProductRows)), narrow(s.width),
+                    narrow(s.depth), operand + b * s.depth, narrow(in), matrix + b * s.width * s.depth,
+                    narrow(sum_last ? s.depth : s.width), target + b * s.width, narrow(out));
   }
   if (target != result) std::copy_n(target, rows * out, result);
 }
@@ -60,6 +45,7 @@ void multiply(const ProductShape& s, bool sum_last, const T* matrix, const T* op
 
 void multiply_rows(const ProductShape& shape, bool sum_last, Dtype dtype, const void* matrix, const void* operand,
                    void* result, std::int64_t rows) {
+  const BlasCall call;
   if (dtype == Dtype::F64) {
     multiply(shape, sum_last, static_cast<const double*>(matrix), static_cast<const double*>(operand),
              static_cast<double*>(result), rows);
@@ -68,12 +54,4 @@ void multiply_rows(const ProductShape& shape, bool sum_last, Dtype dtype, const 
              static_cast<float*>(result), rows);
   }
 }
-
-void use_one_blas_thread() {
-#ifndef OPENBLAS_VERSION
-  if (!openblas_set_num_threads) return;
-#endif
-  openblas_set_num_threads(1);
-}
-
 }  // namespace cellc

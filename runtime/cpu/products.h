@@ -24,11 +24,10 @@ inline constexpr std::int64_t kProductRows = 64;
 /// every call, which takes a fifth of the time of 64 rows and a twentieth of that of 256.
 inline constexpr std::int64_t kManyProductRows = 256;
 
-/// Rows [0, rows) with rows <= kProductRows or rows == kManyProductRows. Rows are contiguous in both.
+/// Rows [0, rows) with rows <= kProductRows or rows == kManyProductRows. Rows are contiguous in both. On the calling
+/// thread alone, whatever the BLAS of this process is set to otherwise, and that stays set. Throws DeviceError where
+/// the address space has no room for what BLAS keeps beside the matrices.
 void multiply_rows(const ProductShape& shape, bool sum_last, Dtype dtype, const void* matrix, const void* operand,
                    void* result, std::int64_t rows);
-
-/// Products are cut among our own threads; a BLAS that starts more would disturb them.
-void use_one_blas_thread();
 
 }  // namespace cellc

@@ -29,7 +29,6 @@ class SequentialRun {
       chunk_bytes += arrays_.row_bytes(SlotKind::ChunkRow, static_cast<int>(c));
     cut_ = cut_tasks(run_, chunk_bytes, plan_.cell.updates.empty());
     if (!cut_.tasks.empty()) {
-      if (!plan_.products.empty()) use_one_blas_thread();
       const int threads = choose_threads();
       if (by_lanes_) {
         run_by_lanes(threads);

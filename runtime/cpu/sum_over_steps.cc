@@ -1,12 +1,10 @@
 #include "runtime/cpu/sum_over_steps.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 #include <atomic>
 #include <vector>
 
-#include "runtime/cpu/products.h"
+#include "runtime/cpu/blas.h"
 #include "runtime/data/threads.h"
 #include "runtime/gradient/sum_axes.h"
 
@@ -28,10 +26,10 @@ bool is_dense(const std::vector<std::int64_t>& places) {
 }
 
 void gemm(blasint m, blasint n, blasint k, const float* a, blasint lda, const float* b, blasint ldb, float* c) {
-  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, n, k, 1, a, lda, b, ldb, 1, c, n);
+  blas().sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, n, k, 1, a, lda, b, ldb, 1, c, n);
 }
 void gemm(blasint m, blasint n, blasint k, const double* a, blasint lda, const double* b, blasint ldb, double* c) {
-  cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, n, k, 1, a, lda, b, ldb, 1, c, n);
+  blas().dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, m, n, k, 1, a, lda, b, ldb, 1, c, n);
 }
 
 /// Some columns of an array over steps as a matrix that the BLAS reads: as they lie, or copied.
@@ -91,6 +89,7 @@ class Sum {
       for (std::size_t begin = 0; begin < m.size(); begin += kTileColumns)
         tasks.push_back({l, r, into, begin, std::min(m.size(), begin + kTileColumns)});
     });
+    const BlasCall call;
     on_threads(tasks.size(), [&](std::size_t number) {
       const Task& task = tasks[number];
       std::vector<T> tile((task.end - task.begin) * n.size()), copy_left, copy_right;
@@ -180,7 +179,6 @@ class Sum {
 }  // namespace
 
 void sum_over_steps(const StepSum& sum) {
-  use_one_blas_thread();
   if (sum.into.dtype() == Dtype::F64)
     Sum<double>(sum).run();
   else

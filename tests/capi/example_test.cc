@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -86,6 +87,36 @@ TEST_F(Examples, InstalledPackage) {
             "5  0.529358  1.858887\n");
   EXPECT_EQ(shell("ldd build/decode").find("cellc"), std::string::npos);
   shell("installed/bin/cellc --version");
+  // Without CMake.
+  shell("! command -v pkg-config > /dev/null || cc -std=c99 " + kSource +
+        "/examples/run_cell.c -o run_cell $(PKG_CONFIG_PATH=installed/lib/pkgconfig:$(echo installed/lib/*/pkgconfig) "
+        "pkg-config --cflags --libs cellc)");
+  // The compiler alone needs no LLVM; cells of a project's own, several builds of one.
+  shell("mkdir project && cp " + kSource + "/examples/follower.cell project");
+  std::ofstream(folder_ + "/project/CMakeLists.txt") << R"(cmake_minimum_required(VERSION 3.25)
+project(uses_cellc LANGUAGES C CXX)
+find_package(cellc REQUIRED COMPONENTS compiler)
+if(TARGET cellc::cellc OR LLVM_FOUND)
+  message(FATAL_ERROR "more than was asked for")
+endif()
+cellc_add_cell(slow follower.cell)
+cellc_add_cell(precise follower.cell DTYPE f64 DIM d=2 LENGTH 3 CPU x86-64-v3)
+add_executable(use use.cc)
+target_link_libraries(use PRIVATE cellc::compiler slow precise)
+)";
+  std::ofstream(folder_ + "/project/use.cc") << R"(#include <cstdio>
+#include "compiler/plan/call_layout.h"
+#include "precise.h"
+#include "slow.h"
+int main() {
+  std::printf("%s\n%s\n%s\n", cellc::c_prefix("cellc").c_str(), slow_about(), precise_about());
+  return precise_workspace(nullptr, nullptr) != CELLC_NO_BYTES || slow_workspace(nullptr, nullptr) != CELLC_NO_BYTES;
+}
+)";
+  shell("cmake -S project -B build-project -DCMAKE_PREFIX_PATH=$PWD/installed && cmake --build build-project");
+  const std::string said = shell("build-project/use");
+  EXPECT_EQ(said.find("cellc_\ncell follower, f32, for x86-64-v3, "), 0u) << said;
+  EXPECT_NE(said.find("cell follower, f64, for x86-64-v3"), std::string::npos) << said;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness.h"
+#include "build_fixture.h"
 
 namespace cellc {
 namespace {
@@ -170,38 +170,6 @@ int main() {
 }
 )";
 
-const std::string kCc = "cc -std=c99 -Wall -Wextra -pedantic -Werror -O1 ",
-                  kCpp = "c++ -std=c++17 -Wall -Wextra -pedantic -Werror -O1 ";
-
-class CommandBuild : public CommandTest {
- protected:
-  /// What a command prints, errors too; it must succeed.
-  std::string shell(const std::string& command) const {
-    FILE* pipe = popen(("cd " + path("") + " && { " + command + "; } 2>&1").c_str(), "r");
-    std::string text;
-    char buffer[4096];
-    for (std::size_t n; pipe && (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;) text.append(buffer, n);
-    EXPECT_EQ(pclose(pipe), 0) << command << "\n" << text;
-    return text;
-  }
-  std::string bytes(const std::string& name) const {
-    std::ifstream file(path(name), std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-  json build(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), {"build", "--json"});
-    const Outcome outcome = cellc(arguments);
-    EXPECT_EQ(outcome.status, 0) << outcome.err;
-    return json::parse(outcome.out, nullptr, false);
-  }
-  std::string payload(const std::string& name) const {
-    const Array a = load(name);
-    return std::string(static_cast<const char*>(a.data()), static_cast<std::size_t>(a.count()) * size_of(a.dtype()));
-  }
-};
-
 TEST_F(CommandBuild, ProgramsGiveTheBitsOfRun) {
   write("gru.cell", kGru);
   const auto wave = [](std::int64_t i) { return 0.4 * std::sin(0.37 * static_cast<double>(i)); };
@@ -237,7 +205,8 @@ TEST_F(CommandBuild, ProgramsGiveTheBitsOfRun) {
       EXPECT_EQ(needed.find(none), std::string::npos) << needed;
   }
   // Fixed lengths are the same loops.
-  build({"gru.cell", "--target", "cpu-object", "-o", "gru.o", "--dim", "d=19", "--dim", "m=6", "--length", "41"});
+  build({"gru.cell", "--target", "cpu-object", "-o", "gru.o", "--dim", "d=19", "--dim", "m=6", "--length", "41",
+         "--name", "gru"});
   shell(kCc + "use.c gru.o -o use && ./use");
   EXPECT_TRUE(bytes("out.bin") == expected);
 }
@@ -267,8 +236,9 @@ TEST_F(CommandBuild, SameInputSameBytes) {
 TEST_F(CommandBuild, LibraryShowsItsFunctionsOnly) {
   build({example("03_gru.cell"), "--target", "cpu-shared", "-o", "libgru.so", "--dtype", "bf16"});
   EXPECT_EQ(shell("readelf -d libgru.so | grep -c NEEDED || true"), "0\n");
-  EXPECT_EQ(shell("nm -D --defined-only libgru.so | awk '{print $3}' | sort | tr '\\n' ' '"),
-            "gru_about gru_forward gru_message gru_workspace ");
+  EXPECT_EQ(
+      shell("nm -D --defined-only libgru.so | awk '{print $3}' | sort | tr '\\n' ' '"),
+      "gru_bf16_about gru_bf16_forward gru_bf16_forward_as gru_bf16_message gru_bf16_workspace gru_bf16_workspace_as ");
   EXPECT_EQ(shell("nm -D --undefined-only libgru.so | awk '{print $2}' | grep -v -E '^mem(cpy|move|set)$' || true"),
             "");
 }
@@ -422,7 +392,8 @@ TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   ASSERT_EQ(built.status, 0) << built.err;
   const json facts = json::parse(built.out);
   EXPECT_EQ(facts["arch"], json({"sm_80", "sm_90"}));
-  EXPECT_EQ(facts["functions"], json({"para_gru_workspace", "para_gru_forward", "para_gru_message", "para_gru_about"}));
+  EXPECT_EQ(facts["functions"],
+            json({"para_gru_cuda_workspace", "para_gru_cuda_forward", "para_gru_cuda_message", "para_gru_cuda_about"}));
   EXPECT_EQ(facts["runs"], json({"the stage {h}, a lane a thread: step by step, segments"}));
   EXPECT_EQ(facts["bytes"], std::filesystem::file_size(path("a.cu")));
   EXPECT_TRUE(std::filesystem::exists(path("a.h")));
@@ -444,7 +415,7 @@ TEST_F(CommandBuild, CubinsNeedNvrtcOnce) {
       {"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_80,sm_90", "-o", "a.cubin", "--json"});
   if (built.status == 4 && !std::getenv("CELLC_REQUIRE_NVRTC")) GTEST_SKIP() << built.err;
   ASSERT_EQ(built.status, 0) << built.err;
-  EXPECT_EQ(json::parse(built.out)["functions"][0], "para_gru_load");
+  EXPECT_EQ(json::parse(built.out)["functions"][0], "para_gru_cuda_load");
   const Outcome unknown =
       cellc({"build", example("01_para_gru.cell"), "--target", "cubin", "--arch", "sm_99", "-o", "b.cubin"});
   EXPECT_EQ(unknown.status, 2);

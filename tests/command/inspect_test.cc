@@ -169,6 +169,39 @@ TEST_F(CommandInspect, LatexStaysOnThePage) {
   EXPECT_HAS(cellc({"inspect", example("04_lstm.cell"), "--latex"}).out, "U_{f}");
 }
 
+TEST_F(CommandInspect, LatexHasPowersOfTen) {
+  write("small.cell",
+        "cell small[d] {\n  state h[d]\n  input x[d]\n  h' = 1e-05*h + 2.5e30*x - 1e20*x^2 + (-3e-07)*x^3\n}\n");
+  const Outcome outcome = cellc({"inspect", "small.cell", "--latex"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_HAS(outcome.out, "10^{-5}\\, h");
+  EXPECT_HAS(outcome.out, "2.5 \\cdot 10^{30}\\, x");
+  EXPECT_HAS(outcome.out, "10^{20}\\, ");
+  EXPECT_EQ(outcome.out.find("e-0"), std::string::npos) << outcome.out;
+}
+
+TEST_F(CommandInspect, OldArchitecturesAreRefusedByName) {
+  for (const char* stage : {"ptx", "cuda"}) {
+    const Outcome outcome = cellc({"inspect", example("01_para_gru.cell"), "--stage", stage, "--arch", "sm_75"});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_HAS(outcome.err, "--arch sm_75: the kernels need sm_80 or newer");
+  }
+}
+
+// Text for a compiler is UTF-8, whatever paths are.
+TEST_F(CommandInspect, CudaOfAFileWhosePathIsNotUtf8) {
+  for (const char* name : {"01_para_gru.cell", "03_gru.cell"}) {
+    const std::string file = path("a\xff\xc3\xa4\".cell");
+    std::filesystem::copy_file(example(name), file, std::filesystem::copy_options::overwrite_existing);
+    const Outcome outcome = cellc({"inspect", file, "--stage", "cuda"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_HAS(outcome.out, "/a?\xc3\xa4\\\".cell\"\n");
+    EXPECT_EQ(outcome.out.find('\xff'), std::string::npos);
+    const Outcome compiled = cellc({"inspect", file, "--stage", "ptx"});
+    EXPECT_TRUE(compiled.status == 0 || compiled.err.find("does not compile") == std::string::npos) << compiled.err;
+  }
+}
+
 TEST_F(CommandInspect, WrongCellsSayWhereAndWhat) {
   const struct {
     const char* text;

@@ -9,6 +9,7 @@
 
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
+#include "compiler/codegen_llvm/print_header.h"
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/axes.h"
 #include "compiler/graph/graph_walk.h"
@@ -512,6 +513,13 @@ class AotBuilder {
 
 AotCell::AotCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request) : cell_(cell) {
   AotBuilder(*this, structure, request).run();
+  // A header finds its kernels by name: with a number of all of them in one, only those that it was built with.
+  std::string& copy = kernels[static_cast<std::size_t>(cell_table_.copy_kernel)];
+  const std::string numbered = fmt::format(
+      "{}_{}", copy,
+      text_number(fmt::format("{} {} {}", cell_table_.shared_per_block, cell_table_.shared_per_multiprocessor, text)));
+  text = renamed(text, copy, numbered);
+  copy = numbered;
   // Only what programs see has the lengths that were fixed.
   for (const auto& [axis, length] : request.lengths) cell_.graph.fix_length(axis, length);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -31,6 +32,18 @@ std::string undefined(const std::string& text) {
     if (names.insert(text.substr(from, end - from)).second) result += "#undef " + text.substr(from, end - from) + "\n";
   }
   return result;
+}
+
+std::string renamed(const std::string& text, const std::string& name, const std::string& other) {
+  const auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  std::string result;
+  std::size_t from = 0;
+  for (std::size_t at; (at = text.find(name, from)) != std::string::npos; from = at + name.size()) {
+    const bool whole =
+        (at == 0 || !in_name(text[at - 1])) && (at + name.size() == text.size() || !in_name(text[at + name.size()]));
+    result += text.substr(from, at - from) + (whole ? other : name);
+  }
+  return result + text.substr(from);
 }
 
 namespace {

@@ -14,6 +14,9 @@ std::string template_part(std::string_view name);
 /// Takes back what a text defines.
 std::string undefined(const std::string& text);
 
+/// `text` with a name, wherever it stands as a whole, replaced by another.
+std::string renamed(const std::string& text, const std::string& name, const std::string& other);
+
 struct LanesText {
   std::string text;
   std::vector<std::string> kernels;  ///< by variant: extern "C" names

@@ -82,7 +82,8 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.solver = request.solver;
   ship.derive = request.derive;
   ship.card = least_card(result.architectures);
-  ship.prefix = c_prefix(cell.name);
+  ship.prefix = request.name.empty() ? build_name(cell, {to_string(request.dtype), true, ship.lengths, request.length})
+                                     : request.name;
   const AotCell shipped(cell, structure, ship);
 
   ShipOrigin origin;

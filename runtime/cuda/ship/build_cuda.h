@@ -20,6 +20,7 @@ enum class CudaTarget { Source, Ptx, Cubin };
 struct CudaBuildRequest {
   CudaTarget target = CudaTarget::Source;
   std::string file;                        ///< name of what is built, for the header
+  std::string name;                        ///< what every name begins with; empty: build_name
   std::vector<std::string> architectures;  ///< "sm_90"; empty: sm_80, and for cubins sm_90 too
   Dtype dtype = Dtype::F32;
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "compiler/codegen_cuda/line_directive.h"
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
@@ -25,16 +26,6 @@ namespace {
 constexpr double kSlack = 8;
 /// A kernel is declared in fewer characters; regular expressions go down a stack frame a character.
 constexpr std::size_t kLongestDeclaration = 4000;
-
-/// As it stands between quotation marks of a directive.
-std::string quoted(const std::string& path) {
-  std::string text;
-  for (const char c : path) {
-    if (c == '"' || c == '\\') text += '\\';
-    text += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-  }
-  return text;
-}
 
 /// "gru.segmented.cu" of "// gru.segmented.cu: stage {h}: …"; empty: the line begins no unit.
 std::string unit_of(const std::string& line) {
@@ -163,7 +154,7 @@ EditedKernels::EditedKernels(const std::string& path, const std::string& text) :
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     if (const std::string name = unit_of(line); !name.empty()) {
-      units_.push_back({name, fmt::format("#line {} \"{}\"\n", number + 1, quoted(path)), {}});
+      units_.push_back({name, fmt::format("#line {} \"{}\"\n", number + 1, line_directive_path(path)), {}});
     } else if (!units_.empty()) {
       // Lines are those of the file, whatever they once came from.
       units_.back().text += (line.starts_with("#line ") ? std::string() : line) + "\n";

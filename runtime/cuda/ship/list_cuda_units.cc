@@ -31,10 +31,12 @@ std::map<AxisId, std::int64_t> all_lengths(const CellGraph& cell, const std::map
       throw RequestError(
           fmt::format("axis {} has length {}; the header fixes it as {}", axis.name, sizes[a], *axis.fixed));
   }
-  for (const auto& [name, n] : dims)
-    if (used != dims.size() &&
+  // By name: clang before 16 captures no structured binding.
+  for (const auto& dim : dims)
+    if (const std::string& name = dim.first;
+        used != dims.size() &&
         std::none_of(cell.header.begin(), cell.header.end(), [&](AxisId a) { return cell.graph.axis(a).name == name; }))
-      throw UsageError(fmt::format("--dim {}={}: the cell has no axis '{}'", name, n, name));
+      throw UsageError(fmt::format("--dim {}={}: the cell has no axis '{}'", name, dim.second, name));
   return sizes;
 }
 
