@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/cpu/weigh_plans.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -83,6 +84,8 @@ StagesPlan plan_stages(const StagesRequest& r) {
   if (r.cell.run().offsets.back() == 0) return fused_plan(count, "no steps");
   if (r.tolerance <= 0)
     return fused_plan(count, "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
+  const bool free = r.solve.solver == Strategy::Auto && r.solve.plan.empty() && !r.relaxed_first;
+  if (free && r.costs) return plan_from_costs(r);
   StagesPlan plan;
   std::vector<StageShape> shapes;
   bool all_sequential = true, dense = false;
@@ -98,7 +101,6 @@ StagesPlan plan_stages(const StagesRequest& r) {
   if (r.next < 0 && (all_sequential || dense)) return fused(std::move(plan));
   // Whether the stages that would leave the fused kernel gain more than the others lose: asked before the run, and
   // where the data spoke against cutting the stage whose turn it is.
-  const bool free = r.solve.solver == Strategy::Auto && r.solve.plan.empty() && !r.relaxed_first;
   if (free && (r.next < 0 || plan.stages[r.next].strategy == Strategy::Sequential))
     if (const auto why = keeps_fused(plan.stages, shapes)) {
       for (StagePlan& stage : plan.stages)

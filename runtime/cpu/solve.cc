@@ -6,13 +6,17 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
 
+#include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
 #include "runtime/cpu/lagged_rows.h"
+#include "runtime/cpu/measure_passes.h"
 #include "runtime/cpu/plan_stages.h"
 #include "runtime/cpu/probe_stage.h"
 #include "runtime/cpu/scan_along_time.h"
+#include "runtime/cpu/segment_sweep.h"
 #include "runtime/cpu/strategy_relaxation.h"
 #include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
@@ -150,6 +154,24 @@ class StagesAtSizes final : public StagesOfRun {
   const BoundRun& run_;
 };
 
+/// The last run that the shape alone gave to the sequential kernel: short ones take less than choosing does.
+struct LastFused {
+  std::map<AxisId, std::int64_t> sizes;
+  std::vector<std::int64_t> offsets;  ///< empty: there was none
+  bool reverse = false;
+  int threads = 0;
+  double tolerance = 0;
+  std::vector<StagePlan> stages;
+
+  bool holds_for(const BoundRun& run, double asked) const {
+    return !offsets.empty() && run.threads == threads && run.reverse == reverse && asked == tolerance &&
+           run.offsets == offsets && run.sizes == sizes;
+  }
+  void remember(const BoundRun& run, double asked, const std::vector<StagePlan>& plans) {
+    *this = {run.sizes, run.offsets, run.reverse, run.threads, asked, plans};
+  }
+};
+
 }  // namespace
 
 struct Solver::Impl {
@@ -157,7 +179,9 @@ struct Solver::Impl {
   const CellGraph& cell;
   const Dtype storage, arithmetic;
   RelaxationChoice relaxation_choice;
-  std::vector<double> warm_up;  ///< by stage: what the misses of earlier runs called for
+  LastFused last_fused;
+  std::map<std::string, std::optional<PassCosts>> costs;  ///< by shape; none: they could not be kept
+  std::vector<double> warm_up;                            ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
       : programs(cell, structure, options),
@@ -196,6 +220,83 @@ struct Solver::Impl {
            static_cast<double>(part.run.offsets.back());
   }
 
+  /// What passes over such a run cost, where that is kept or can be; null otherwise. Kept, since what is chosen from a
+  /// measurement must be chosen again by the next process: who has no cache is planned for by the shape.
+  const PassCosts* costs_of(StagesOfRun& at, const BoundRun& given, const SolveOptions& solve) {
+    const CompileOptions& options = programs.options();
+    if (solve.solver != Strategy::Auto || !solve.plan.empty() || !solve.repair || solve.fixed_iterations ||
+        options.cache_directory.empty() || options.cpu != "native" || options.vector_bits != 0)
+      return nullptr;
+    const std::optional<MeasuredPart> part = part_to_measure(at);
+    if (!part) return nullptr;
+    std::string shape = fmt::format("{} sequences of {} steps", part->sequences, part->steps);
+    for (const auto& [axis, length] : given.sizes)
+      shape += fmt::format(", {} = {}", cell.graph.axis(axis).name, length);
+    if (given.reverse) shape += ", backwards";
+    if (const auto known = costs.find(shape); known != costs.end()) return known->second ? &*known->second : nullptr;
+    const CostsFor what{print_graph(cell) + print_structure(cell, programs.structure()), to_string(storage),
+                        host_cpu_name(), shape};
+    const KeptCosts kept(options.cache_directory);
+    std::optional<PassCosts>& entry = costs[shape];
+    entry = kept.find(what, static_cast<std::size_t>(stage_count()));
+    if (entry) return &*entry;
+    PassCosts measured = measured_costs(at, given, *part);
+    if (kept.keep(what, measured)) entry = std::move(measured);
+    return entry ? &*entry : nullptr;
+  }
+
+  PassCosts measured_costs(StagesOfRun& at, const BoundRun& given, const MeasuredPart& size) {
+    BoundRun first = given;
+    first.offsets.resize(static_cast<std::size_t>(size.sequences) + 1);
+    first.threads = 1;
+    TimeWindow part;
+    cut_window(cell, first, {}, 0, size.steps, part);
+    RunOutput output;
+    const BoundRun run = storage != arithmetic ? widened(part.run, arithmetic) : part.run;
+    RunOutput none;
+    RunArrays arrays = run_arrays(cell, run, arithmetic, none);
+    PassesOfRun passes;
+    passes.fused = [&] { output = programs.whole().run(part.run, std::move(output)); };
+    passes.data = [&](int k) { return stage_data(k, run, arrays); };
+    const SolveOptions solve;
+    const auto stage_of = [&](int k, StageData& data, const StagePlan& plan) {
+      const double all = std::numeric_limits<double>::infinity();  // nothing is to be repaired here
+      return StageToSolve{arrays,
+                          [&data]() -> StageData& { return data; },
+                          programs.kernels(k),
+                          nullptr,
+                          plan,
+                          solve,
+                          all,
+                          absolute_of_stage(k, solve),
+                          1};
+    };
+    passes.sweep = [&](int k, StageData& data, std::int64_t segment) {
+      const StagePlan plan{Strategy::Segmented, segment, 0, ""};
+      StageToSolve stage = stage_of(k, data, plan);
+      in_precision_of(data, [&](auto number) {
+        SegmentSweep<decltype(number)> sweep(stage, segment);
+        sweep.write(sweep.segments().all());
+        return StageOutcome{};
+      });
+      LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
+    };
+    passes.scan = [&](int k, StageData& data, std::int64_t segment) {
+      const StagePlan plan{Strategy::Scan, segment, 0, ""};
+      StageToSolve stage = stage_of(k, data, plan);
+      on_cpu(Strategy::Scan).run(stage);
+    };
+    passes.check = [&] {
+      SolveReport report;
+      check_whole_steps(report, arrays, run, solve, std::numeric_limits<double>::infinity());
+    };
+    passes.after = [&] {
+      const DerivedCell& after = programs.stages().after;
+      if (!after.cell.outs.empty()) rows_of(programs.after(), after, run, arrays);
+    };
+    return measure_passes(at, size, run.offsets.back(), passes);
+  }
+
   /// By the sequential kernel, from the first step on.
   RunOutput sequentially(const BoundRun& run, const std::vector<StagePlan>& plans, SolveReport& report,
                          RunOutput reuse) {
@@ -220,6 +321,7 @@ struct Solver::Impl {
     request.relaxed_first =
         relaxation_choice.choose(at, tolerance, size_of(arithmetic), [&] { return step_ns(at.run()); });
     request.why_not_relaxed = relaxation_choice.why_not();
+    if (!request.relaxed_first) request.costs = costs_of(at, at.run(), solve);
     return request;
   }
 
@@ -246,10 +348,17 @@ struct Solver::Impl {
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
+    const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations;
+    if (free && last_fused.holds_for(given, tolerance))
+      return sequentially(given, last_fused.stages, report, std::move(reuse));
     StagesAtSizes at(programs, given);
     StagesRequest request = first_request(at, solve, tolerance);
     StagesPlan plan = plan_stages(request);
-    if (plan.fused) return sequentially(given, plan.stages, report, std::move(reuse));
+    if (plan.fused) {
+      // What relaxation promises depends on the data, all else on the shape.
+      if (free && request.why_not_relaxed.empty()) last_fused.remember(given, tolerance, plan.stages);
+      return sequentially(given, plan.stages, report, std::move(reuse));
+    }
 
     const bool narrow = storage != arithmetic;
     const BoundRun wide = narrow ? widened(given, arithmetic) : BoundRun{};
