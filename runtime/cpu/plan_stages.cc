@@ -41,6 +41,8 @@ StagePlan plan_stage(const StagesRequest& r, int k) {
     plan.reason = fmt::format("{} coupled entries are too many for transitions{}", shape.block, r.why_not_relaxed);
     return plan;
   }
+  if (r.cell.count() == 1)
+    if (auto plan = plan_of_narrow_stage(shape)) return *plan;
   if (auto plan = plan_from_shape(shape, offers(r.cell.stage(k), shape))) return *plan;
   if (r.seen.empty() || !r.seen[k]) return {Strategy::Auto, 0, 0, ""};
   return plan_from_data(shape, *r.seen[k], offers(shape, *r.seen[k]));

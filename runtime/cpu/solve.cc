@@ -154,23 +154,26 @@ class StagesAtSizes final : public StagesOfRun {
   const BoundRun& run_;
 };
 
-/// The last run that the shape alone gave to the sequential kernel: short ones take less than choosing does.
-struct LastFused {
+/// The plan of the last run of which the shape alone decided: short runs take less than choosing does.
+struct LastPlan {
   std::map<AxisId, std::int64_t> sizes;
   std::vector<std::int64_t> offsets;  ///< empty: there was none
   bool reverse = false;
   int threads = 0;
   double tolerance = 0;
-  std::vector<StagePlan> stages;
+  StagesPlan plan;
 
   bool holds_for(const BoundRun& run, double asked) const {
     return !offsets.empty() && run.threads == threads && run.reverse == reverse && asked == tolerance &&
            run.offsets == offsets && run.sizes == sizes;
   }
-  void remember(const BoundRun& run, double asked, const std::vector<StagePlan>& plans) {
-    *this = {run.sizes, run.offsets, run.reverse, run.threads, asked, plans};
-  }
 };
+
+/// Whether no look at the data is left open.
+bool is_decided(const StagesPlan& plan) {
+  return std::none_of(plan.stages.begin(), plan.stages.end(),
+                      [](const StagePlan& s) { return s.strategy == Strategy::Auto; });
+}
 
 }  // namespace
 
@@ -179,7 +182,7 @@ struct Solver::Impl {
   const CellGraph& cell;
   const Dtype storage, arithmetic;
   RelaxationChoice relaxation_choice;
-  LastFused last_fused;
+  LastPlan last_plan;
   std::map<std::string, std::optional<PassCosts>> costs;  ///< by shape; none: they could not be kept
   std::vector<double> warm_up;                            ///< by stage: what the misses of earlier runs called for
 
@@ -348,17 +351,23 @@ struct Solver::Impl {
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
-    const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations;
-    if (free && last_fused.holds_for(given, tolerance))
-      return sequentially(given, last_fused.stages, report, std::move(reuse));
     StagesAtSizes at(programs, given);
-    StagesRequest request = first_request(at, solve, tolerance);
-    StagesPlan plan = plan_stages(request);
-    if (plan.fused) {
-      // What relaxation promises depends on the data, all else on the shape.
-      if (free && request.why_not_relaxed.empty()) last_fused.remember(given, tolerance, plan.stages);
-      return sequentially(given, plan.stages, report, std::move(reuse));
+    std::optional<StagesRequest> request;  // nothing: the plan is decided
+    StagesPlan plan;
+    const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations;
+    if (free && last_plan.holds_for(given, tolerance)) {
+      plan = last_plan.plan;
+    } else {
+      request.emplace(first_request(at, solve, tolerance));
+      plan = plan_stages(*request);
+      if (is_decided(plan)) {
+        // What relaxation promises depends on the data, all else on the shape.
+        if (free && !request->relaxed_first && request->why_not_relaxed.empty())
+          last_plan = {given.sizes, given.offsets, given.reverse, given.threads, tolerance, plan};
+        request.reset();
+      }
     }
+    if (plan.fused) return sequentially(given, plan.stages, report, std::move(reuse));
 
     const bool narrow = storage != arithmetic;
     const BoundRun wide = narrow ? widened(given, arithmetic) : BoundRun{};
@@ -371,7 +380,7 @@ struct Solver::Impl {
         if (!made) made.emplace(stage_data(k, run, arrays));
         return *made;
       };
-      plan = planned_for(k, std::move(plan), request, data);
+      if (request) plan = planned_for(k, std::move(plan), *request, data);
       if (plan.fused) {
         made.reset();
         report = {};

@@ -12,7 +12,7 @@ namespace cellc {
 namespace {
 
 /// Leaving the fused kernel must gain more than measurements vary; it starts threads, arrays and passes.
-constexpr double kGain = 0.93, kStart = 4e3, kStartOfStage = 4e3;
+constexpr double kGain = 0.93, kStart = 500, kStartOfStage = 500;
 /// A look at the data has to promise more than a choice that needs none, and compiles a kernel.
 constexpr double kWorthALook = 0.8;
 constexpr std::int64_t kShortestToCut = 512, kFewestRowsToLook = 4096;

@@ -71,8 +71,20 @@ TEST(PlanStages, TheDataDecideWhatTheShapeLeavesOpen) {
 TEST(PlanStages, ManyLanesLeaveNothingToGain) {
   OnPaper cell(kTanh);
   cell.shapes[0].sequences = 4096;
+  cell.shapes[0].channels = 64;
   cell.shapes[0].rows = 4096 * cell.shapes[0].longest;
   EXPECT_TRUE(cell.plan().fused);
+}
+
+TEST(PlanStages, SequencesOfANarrowCellLieSideBySide) {
+  OnPaper cell(kTanh);
+  cell.shapes[0].sequences = 4096, cell.shapes[0].longest = 100, cell.shapes[0].rows = 409600;
+  const StagesPlan plan = cell.plan();
+  EXPECT_FALSE(plan.fused);
+  EXPECT_EQ(plan.stages[0].segment, 100);
+  EXPECT_EQ(plan.stages[0].burn_in, 0);
+  cell.shapes[0].sequences = 2;
+  EXPECT_NE(cell.plan().stages[0].segment, 100);
 }
 
 TEST(PlanStages, NoStepsAndNoToleranceAreFused) {
