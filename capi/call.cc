@@ -80,7 +80,7 @@ class ForwardCall {
     RunOutput reuse = outputs();
     SolveReport solved;
     std::unique_ptr<Solver> solver = kernel_.take_solver();
-    const RunOutput output = solver->run(binding.run, kernel_.solve, solved, std::move(reuse));
+    const RunOutput output = solver->run(binding.run, kernel_.solve_for(binding), solved, std::move(reuse));
     kernel_.give_solver(std::move(solver));
     write(binding, output);
     if (report) fill(*report, solved, shape_, output.run_ms);

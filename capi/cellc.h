@@ -66,7 +66,8 @@ typedef struct {
   const char* cpu;       /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
   const char* solver;    /* null: "auto"; else "sequential" or another that `cellc run --help` lists */
   int threads;           /* 0: all cores */
-  const char* cache_dir; /* where compiled code is kept; null: nowhere */
+  const char* cache_dir; /* where compiled code is kept, and what was measured: runs on a CPU then follow the plans that
+                            `cellc tune` found, and costs that the first of them measures; null: nowhere */
   double tolerance;      /* 0 or less: the dtype's default; infinity and NaN are refused */
   int max_iterations;    /* 0: the default */
   int no_repair;

@@ -11,8 +11,10 @@
 #include "compiler/inspect.h"
 #include "compiler/syntax/parse.h"
 #include "runtime/build/compile_orc.h"
+#include "runtime/cpu/timed_cpu.h"
 #include "runtime/data/offsets.h"
 #include "runtime/data/read_text.h"
+#include "runtime/strategy/tuned_plans.h"
 
 namespace cellc::capi {
 namespace {
@@ -124,6 +126,24 @@ std::unique_ptr<Solver> CompiledCell::take_solver() {
     }
   }
   return std::make_unique<Solver>(analysed.cell, analysed.structure, compile);
+}
+
+SolveOptions CompiledCell::solve_for(const Binding& binding) {
+  SolveOptions result = solve;
+  const bool free = solve.solver == Strategy::Auto && solve.repair && compile.cpu == "native" &&
+                    solve.max_iterations == SolveOptions{}.max_iterations;
+  if (!free || compile.cache_directory.empty()) return result;
+  const std::string range = shape_range(analysed.cell, analysed.structure, binding.run);
+  const std::lock_guard lock(mutex);
+  const auto [entry, fresh] = tuned.try_emplace(range);
+  if (fresh)
+    if (const auto plan = TunedPlans(compile.cache_directory)
+                              .find(tuned_for(analysed.cell, analysed.structure, binding, "cpu",
+                                              cpu_and_threads(threads), solve.tolerance),
+                                    analysed.structure.stages.size()))
+      entry->second = plan->stages;
+  result.plan = entry->second;
+  return result;
 }
 
 void CompiledCell::give_solver(std::unique_ptr<Solver> solver) {

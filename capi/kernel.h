@@ -27,14 +27,17 @@ struct CompiledCell {
 
   std::optional<GpuKernel> on_gpu;  ///< unless it runs on the CPU
 
-  std::mutex mutex;                           ///< guards what follows
-  std::vector<std::unique_ptr<Solver>> idle;  ///< one for each call that was under way at a time
+  std::mutex mutex;                                     ///< guards what follows
+  std::vector<std::unique_ptr<Solver>> idle;            ///< one for each call that was under way at a time
+  std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(); empty: nothing was measured
   std::optional<CompiledDriver> driver;
   std::optional<std::string> text, json;
 
   /// A solver that nobody else uses meanwhile. Another one compiles once more, in the place of waiting.
   std::unique_ptr<Solver> take_solver();
   void give_solver(std::unique_ptr<Solver> solver);
+  /// How a run goes: as was asked for, by the plan that `cellc tune` found where the choice is ours.
+  SolveOptions solve_for(const Binding& binding);
 
   const CellGraph& cell() const { return analysed.cell; }
   Dtype dtype_of(const CallField& field) const { return cellc::dtype_of(field.kind, compile.dtype); }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/command.h"
 #include "cli/fault.h"
@@ -42,36 +43,33 @@ std::string how_text(const LoadedCell& loaded, const BenchedStrategy& s) {
   return text;
 }
 
-std::string text_of(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic,
-                    const std::vector<BenchedDevice>& devices) {
-  const double bytes = static_cast<double>(traffic.read + traffic.written);
-  std::string text = fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out; forward\n", loaded.cell.name,
-                                 sizes_text(loaded.cell, binding), to_string(binding.dtype),
-                                 1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written));
-  for (const BenchedDevice& d : devices) {
-    if (!d.unavailable.empty()) {
-      text += fmt::format("\n{}: {}\n", d.device, d.unavailable);
-      continue;
-    }
-    text += fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", d.device, d.processor, "", "ms", "x copy",
-                        "GB/s", "ns/step/ch", "plan");
-    const auto row = [&](const char* what, double ms, const std::string& how) {
-      const auto ratio = [&](double over, double under) {
-        return under > 0 ? fmt::format("{:.2f}", over / under) : std::string("-");
-      };
-      text += fmt::format(
-          "{:<12}{:>11.4f}{:>9}{:>9}{:>13}  {}\n", what, ms, ratio(ms, d.bench.floor_ms), ratio(1e-6 * bytes, ms),
-          traffic.step_channels > 0 ? fmt::format("{:.4f}", ms * 1e6 / traffic.step_channels) : "-", how);
+std::string head_text(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic) {
+  return fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out; forward\n", loaded.cell.name,
+                     sizes_text(loaded.cell, binding), to_string(binding.dtype),
+                     1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written));
+}
+
+std::string unavailable_text(const BenchedDevice& d) { return fmt::format("\n{}: {}\n", d.device, d.unavailable); }
+
+/// What was measured last: the device's head with the floor, or a strategy's row.
+std::string last_row(const LoadedCell& loaded, const Traffic& traffic, TimedCell& cell, const Bench& bench) {
+  const auto row = [&](const char* what, double ms, const std::string& how) {
+    const auto ratio = [&](double over, double under) {
+      return under > 0 ? fmt::format("{:.2f}", over / under) : std::string("-");
     };
-    row("copy", d.bench.floor_ms, "of as many bytes: the floor");
-    for (const BenchedStrategy& s : d.bench.strategies) {
-      if (s.refused)
-        text += fmt::format("{:<12}refused: {}\n", to_string(s.strategy), *s.refused);
-      else
-        row(to_string(s.strategy), s.ms, how_text(loaded, s));
-    }
-  }
-  return text;
+    const double bytes = static_cast<double>(traffic.read + traffic.written);
+    return fmt::format("{:<12}{:>11.4f}{:>9}{:>9}{:>13}  {}\n", what, ms, ratio(ms, bench.floor_ms),
+                       ratio(1e-6 * bytes, ms),
+                       traffic.step_channels > 0 ? fmt::format("{:.4f}", ms * 1e6 / traffic.step_channels) : "-", how);
+  };
+  if (bench.strategies.empty())
+    return fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", cell.device(), cell.processor(), "", "ms",
+                       "x copy", "GB/s", "ns/step/ch", "plan") +
+           row("copy", bench.floor_ms, "of as many bytes: the floor");
+  const BenchedStrategy& s = bench.strategies.back();
+  if (!s.refused) return row(to_string(s.strategy), s.ms, how_text(loaded, s));
+  const bool left_out = s.refused->rfind("left out", 0) == 0;
+  return fmt::format("{:<12}{}{}\n", to_string(s.strategy), left_out ? "" : "refused: ", *s.refused);
 }
 
 nlohmann::json strategy_json(const BenchedStrategy& s, const Traffic& traffic, double floor_ms) {
@@ -150,21 +148,29 @@ int command_bench(const BenchOptions& options) {
   solve.tolerance = options.tolerance;
   take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
   std::vector<BenchedDevice> devices;
+  // Rows are seen as they come, but for one solver alone: where no device has it there is a message and no table.
+  std::string text;
+  const auto print = [&](const std::string& more) {
+    if (options.json) return;
+    text += more;
+    if (options.solver != "all") return;
+    std::fputs(std::exchange(text, {}).c_str(), stdout);
+    std::fflush(stdout);
+  };
+  print(head_text(loaded, binding, traffic));
   const auto measure = [&](TimedCell& cell) {
     const int stages = static_cast<int>(loaded.structure.stages.size());
-    devices.push_back(
-        {cell.device(), cell.processor(), "", bench_cell(cell, stages, traffic, strategies, solve, options.repeats)});
+    const auto told = [&](const Bench& so_far) { print(last_row(loaded, traffic, cell, so_far)); };
+    devices.push_back({cell.device(), cell.processor(), "",
+                       bench_cell(cell, stages, traffic, strategies, solve, options.repeats, told)});
   };
   if (options.device != "cuda") measure(*timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run));
   if (found.gpu)
     measure(*timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source));
   else if (options.device == "auto")
-    devices.push_back({"cuda", "", found.reason, {}});
+    print(unavailable_text(devices.emplace_back(BenchedDevice{"cuda", "", found.reason, {}})));
   refuse_if_nothing_ran(options, devices);
-  std::fputs(
-      (options.json ? json_of(loaded, binding, request, traffic, devices) : text_of(loaded, binding, traffic, devices))
-          .c_str(),
-      stdout);
+  std::fputs((options.json ? json_of(loaded, binding, request, traffic, devices) : text).c_str(), stdout);
   return kDone;
 }
 

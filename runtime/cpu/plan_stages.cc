@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "runtime/cpu/weigh_plans.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -40,6 +41,8 @@ StagePlan plan_stage(const StagesRequest& r, int k) {
     plan.reason = fmt::format("{} coupled entries are too many for transitions{}", shape.block, r.why_not_relaxed);
     return plan;
   }
+  if (r.cell.count() == 1)
+    if (auto plan = plan_of_narrow_stage(shape)) return *plan;
   if (auto plan = plan_from_shape(shape, offers(r.cell.stage(k), shape))) return *plan;
   if (r.seen.empty() || !r.seen[k]) return {Strategy::Auto, 0, 0, ""};
   return plan_from_data(shape, *r.seen[k], offers(shape, *r.seen[k]));
@@ -83,6 +86,8 @@ StagesPlan plan_stages(const StagesRequest& r) {
   if (r.cell.run().offsets.back() == 0) return fused_plan(count, "no steps");
   if (r.tolerance <= 0)
     return fused_plan(count, "tolerance 0 asks for the sequential kernel's bits, and it gives them at the least cost");
+  const bool free = r.solve.solver == Strategy::Auto && r.solve.plan.empty() && !r.relaxed_first;
+  if (free && r.costs) return plan_from_costs(r);
   StagesPlan plan;
   std::vector<StageShape> shapes;
   bool all_sequential = true, dense = false;
@@ -98,7 +103,6 @@ StagesPlan plan_stages(const StagesRequest& r) {
   if (r.next < 0 && (all_sequential || dense)) return fused(std::move(plan));
   // Whether the stages that would leave the fused kernel gain more than the others lose: asked before the run, and
   // where the data spoke against cutting the stage whose turn it is.
-  const bool free = r.solve.solver == Strategy::Auto && r.solve.plan.empty() && !r.relaxed_first;
   if (free && (r.next < 0 || plan.stages[r.next].strategy == Strategy::Sequential))
     if (const auto why = keeps_fused(plan.stages, shapes)) {
       for (StagePlan& stage : plan.stages)

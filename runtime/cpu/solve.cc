@@ -6,13 +6,17 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
 
+#include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
 #include "runtime/cpu/lagged_rows.h"
+#include "runtime/cpu/measure_passes.h"
 #include "runtime/cpu/plan_stages.h"
 #include "runtime/cpu/probe_stage.h"
 #include "runtime/cpu/scan_along_time.h"
+#include "runtime/cpu/segment_sweep.h"
 #include "runtime/cpu/strategy_relaxation.h"
 #include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
@@ -145,6 +149,27 @@ class StagesAtSizes final : public StagesOfRun {
   const BoundRun& run_;
 };
 
+/// The plan of the last run of which the shape alone decided: short runs take less than choosing does.
+struct LastPlan {
+  std::map<AxisId, std::int64_t> sizes;
+  std::vector<std::int64_t> offsets;  ///< empty: there was none
+  bool reverse = false;
+  int threads = 0;
+  double tolerance = 0;
+  StagesPlan plan;
+
+  bool holds_for(const BoundRun& run, double asked) const {
+    return !offsets.empty() && run.threads == threads && run.reverse == reverse && asked == tolerance &&
+           run.offsets == offsets && run.sizes == sizes;
+  }
+};
+
+/// Whether no look at the data is left open.
+bool is_decided(const StagesPlan& plan) {
+  return std::none_of(plan.stages.begin(), plan.stages.end(),
+                      [](const StagePlan& s) { return s.strategy == Strategy::Auto; });
+}
+
 }  // namespace
 
 struct Solver::Impl {
@@ -152,7 +177,9 @@ struct Solver::Impl {
   const CellGraph& cell;
   const Dtype storage, arithmetic;
   RelaxationChoice relaxation_choice;
-  std::vector<double> warm_up;  ///< by stage: what the misses of earlier runs called for
+  LastPlan last_plan;
+  std::map<std::string, std::optional<PassCosts>> costs;  ///< by shape; none: they could not be kept
+  std::vector<double> warm_up;                            ///< by stage: what the misses of earlier runs called for
 
   Impl(const CellGraph& cell, const Structure& structure, const CompileOptions& options)
       : programs(cell, structure, options),
@@ -191,6 +218,83 @@ struct Solver::Impl {
            static_cast<double>(part.run.offsets.back());
   }
 
+  /// What passes over such a run cost, where that is kept or can be; null otherwise. Kept, since what is chosen from a
+  /// measurement must be chosen again by the next process: who has no cache is planned for by the shape.
+  const PassCosts* costs_of(StagesOfRun& at, const BoundRun& given, const SolveOptions& solve) {
+    const CompileOptions& options = programs.options();
+    if (solve.solver != Strategy::Auto || !solve.plan.empty() || !solve.repair || solve.fixed_iterations ||
+        options.cache_directory.empty() || options.cpu != "native" || options.vector_bits != 0)
+      return nullptr;
+    const std::optional<MeasuredPart> part = part_to_measure(at);
+    if (!part) return nullptr;
+    std::string shape = fmt::format("{} sequences of {} steps", part->sequences, part->steps);
+    for (const auto& [axis, length] : given.sizes)
+      shape += fmt::format(", {} = {}", cell.graph.axis(axis).name, length);
+    if (given.reverse) shape += ", backwards";
+    if (const auto known = costs.find(shape); known != costs.end()) return known->second ? &*known->second : nullptr;
+    const CostsFor what{print_graph(cell) + print_structure(cell, programs.structure()), to_string(storage),
+                        host_cpu_name(), shape};
+    const KeptCosts kept(options.cache_directory);
+    std::optional<PassCosts>& entry = costs[shape];
+    entry = kept.find(what, static_cast<std::size_t>(stage_count()));
+    if (entry) return &*entry;
+    PassCosts measured = measured_costs(at, given, *part);
+    if (kept.keep(what, measured)) entry = std::move(measured);
+    return entry ? &*entry : nullptr;
+  }
+
+  PassCosts measured_costs(StagesOfRun& at, const BoundRun& given, const MeasuredPart& size) {
+    BoundRun first = given;
+    first.offsets.resize(static_cast<std::size_t>(size.sequences) + 1);
+    first.threads = 1;
+    TimeWindow part;
+    cut_window(cell, first, {}, 0, size.steps, part);
+    RunOutput output;
+    const BoundRun run = storage != arithmetic ? widened(part.run, arithmetic) : part.run;
+    RunOutput none;
+    RunArrays arrays = run_arrays(cell, run, arithmetic, none);
+    PassesOfRun passes;
+    passes.fused = [&] { output = programs.whole().run(part.run, std::move(output)); };
+    passes.data = [&](int k) { return stage_data(k, run, arrays); };
+    const SolveOptions solve;
+    const auto stage_of = [&](int k, StageData& data, const StagePlan& plan) {
+      const double all = std::numeric_limits<double>::infinity();  // nothing is to be repaired here
+      return StageToSolve{arrays,
+                          [&data]() -> StageData& { return data; },
+                          programs.kernels(k),
+                          nullptr,
+                          plan,
+                          solve,
+                          all,
+                          absolute_of_stage(k, solve),
+                          1};
+    };
+    passes.sweep = [&](int k, StageData& data, std::int64_t segment) {
+      const StagePlan plan{Strategy::Segmented, segment, 0, ""};
+      StageToSolve stage = stage_of(k, data, plan);
+      in_precision_of(data, [&](auto number) {
+        SegmentSweep<decltype(number)> sweep(stage, segment);
+        sweep.write(sweep.segments().all());
+        return StageOutcome{};
+      });
+      LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
+    };
+    passes.scan = [&](int k, StageData& data, std::int64_t segment) {
+      const StagePlan plan{Strategy::Scan, segment, 0, ""};
+      StageToSolve stage = stage_of(k, data, plan);
+      on_cpu(Strategy::Scan).run(stage);
+    };
+    passes.check = [&] {
+      SolveReport report;
+      check_whole_steps(report, arrays, run, solve, std::numeric_limits<double>::infinity());
+    };
+    passes.after = [&] {
+      const DerivedCell& after = programs.stages().after;
+      if (!after.cell.outs.empty()) rows_of(programs.after(), after, run, arrays);
+    };
+    return measure_passes(at, size, run.offsets.back(), passes);
+  }
+
   /// By the sequential kernel, from the first step on.
   RunOutput sequentially(const BoundRun& run, const std::vector<StagePlan>& plans, SolveReport& report,
                          RunOutput reuse) {
@@ -215,6 +319,7 @@ struct Solver::Impl {
     request.relaxed_first =
         relaxation_choice.choose(at, tolerance, size_of(arithmetic), [&] { return step_ns(at.run()); });
     request.why_not_relaxed = relaxation_choice.why_not();
+    if (!request.relaxed_first) request.costs = costs_of(at, at.run(), solve);
     return request;
   }
 
@@ -242,8 +347,21 @@ struct Solver::Impl {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
     StagesAtSizes at(programs, given);
-    StagesRequest request = first_request(at, solve, tolerance);
-    StagesPlan plan = plan_stages(request);
+    std::optional<StagesRequest> request;  // nothing: the plan is decided
+    StagesPlan plan;
+    const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations;
+    if (free && last_plan.holds_for(given, tolerance)) {
+      plan = last_plan.plan;
+    } else {
+      request.emplace(first_request(at, solve, tolerance));
+      plan = plan_stages(*request);
+      if (is_decided(plan)) {
+        // What relaxation promises depends on the data, all else on the shape.
+        if (free && !request->relaxed_first && request->why_not_relaxed.empty())
+          last_plan = {given.sizes, given.offsets, given.reverse, given.threads, tolerance, plan};
+        request.reset();
+      }
+    }
     if (plan.fused) return sequentially(given, plan.stages, report, std::move(reuse));
 
     const bool narrow = storage != arithmetic;
@@ -257,7 +375,7 @@ struct Solver::Impl {
         if (!made) made.emplace(stage_data(k, run, arrays));
         return *made;
       };
-      plan = planned_for(k, std::move(plan), request, data);
+      if (request) plan = planned_for(k, std::move(plan), *request, data);
       if (plan.fused) {
         made.reset();
         report = {};

@@ -9,6 +9,7 @@
 
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/solve.h"
+#include "runtime/cpu/time_window.h"
 #include "runtime/data/threads.h"
 
 namespace cellc {
@@ -16,6 +17,9 @@ namespace cellc {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kFirstSteps = 16;
+constexpr double kEnoughMs = 5;
 
 double median(std::vector<double> times) {
   std::sort(times.begin(), times.end());
@@ -43,7 +47,7 @@ void copy_slice(const char* from, std::size_t read, char* to, std::size_t writte
 class TimedCpu : public TimedCell {
  public:
   TimedCpu(const CellGraph& cell, const Structure& structure, const CompileOptions& compile, const BoundRun& run)
-      : run_(run), solver_(cell, structure, compile), output_(prepare_output(cell, run, compile.dtype)) {}
+      : cell_(cell), run_(run), solver_(cell, structure, compile), output_(prepare_output(cell, run, compile.dtype)) {}
 
   std::string device() const override { return "cpu"; }
   std::string processor() const override { return cpu_and_threads(run_.threads); }
@@ -61,6 +65,22 @@ class TimedCpu : public TimedCell {
     std::vector<double> times;
     for (int i = 0; i < count; ++i) times.push_back(once());
     return median(std::move(times));
+  }
+
+  std::optional<double> foreseen_ms(const SolveOptions& options) override {
+    std::int64_t longest = 0;
+    for (std::size_t s = 0; s + 1 < run_.offsets.size(); ++s)
+      longest = std::max(longest, run_.offsets[s + 1] - run_.offsets[s]);
+    // More and more steps, until starting is little of what they take.
+    for (std::int64_t steps = kFirstSteps; steps < longest; steps *= 4) {
+      TimeWindow part;
+      cut_window(cell_, run_, {}, 0, steps, part);
+      SolveReport report;
+      const double ms = solver_.run(part.run, options, report).run_ms;
+      if (ms > kEnoughMs)
+        return ms * static_cast<double>(run_.offsets.back()) / static_cast<double>(part.run.offsets.back());
+    }
+    return std::nullopt;
   }
 
   double floor_ms(const Traffic& traffic, int calls) override {
@@ -87,6 +107,7 @@ class TimedCpu : public TimedCell {
   }
 
  private:
+  const CellGraph& cell_;
   const BoundRun& run_;
   Solver solver_;
   RunOutput output_;

@@ -28,6 +28,9 @@ class TimedCell {
   /// Milliseconds a call of `calls` calls (0: as many as half a second allows), after calls that warm it up and
   /// from which the planner learns. Throws SolverError, DeviceError.
   virtual double time(const SolveOptions& options, int calls, SolveReport& report) = 0;
+  /// Milliseconds that a call would take, at least, by its first steps: to leave out what would take minutes. nullopt:
+  /// that is not known before it ran.
+  virtual std::optional<double> foreseen_ms(const SolveOptions&) { return std::nullopt; }
   /// Milliseconds of a copy of as many bytes.
   virtual double floor_ms(const Traffic& traffic, int calls) = 0;
 };

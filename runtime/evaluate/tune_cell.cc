@@ -27,6 +27,7 @@ class Tuner {
     const double planner_ms = cell_.time(planner, calls_, report);
     for (const StageReport& s : report.stages) result_.planned.push_back(s.plan);
     best_ = {result_.planned, planner_ms, true};
+    for (const StrategyFacts& f : strategies()) tune_together(stages, f);
     for (int k = 0; k < stages; ++k) tune_stage(k);
     result_.best.ms = planner_ms;
     result_.best.planner_ms = planner_ms;
@@ -38,11 +39,35 @@ class Tuner {
   }
 
  private:
+  /// All stages by one strategy. Where one stage leaves the kernel of the whole step, all do and lose by it: stage
+  /// after stage such plans are not found.
+  void tune_together(int stages, const StrategyFacts& f) {
+    if (f.tries != StrategyFacts::Tries::Lengths) return;
+    for (int k = 0; k < stages; ++k)
+      if (cell_.refusal(k, f.strategy)) return;
+    const auto together = [&](std::int64_t segment, std::int64_t burn_in) {
+      attempt(std::vector<StagePlan>(static_cast<std::size_t>(stages), {f.strategy, segment, burn_in, ""}));
+    };
+    const bool has_burn_in = f.pins == StrategyFacts::Pins::SegmentAndBurnIn;
+    // A segment a lane: sequences side by side, and nothing to check.
+    if (whole_segments(f)) together(longest_, 0);
+    if (stages < 2) return;
+    for (const std::int64_t segment : {256, 2048})
+      if (2 * segment <= longest_) together(segment, has_burn_in ? 64 : 0);
+  }
+
+  /// Whether a segment may be a whole sequence. On a GPU that is its sequential kernel.
+  bool whole_segments(const StrategyFacts& f) const {
+    return f.pins == StrategyFacts::Pins::SegmentAndBurnIn && !f.iterates && longest_ > 0 && cell_.device() == "cpu";
+  }
+
   void tune_stage(int k) {
     using Tries = StrategyFacts::Tries;
     for (const StrategyFacts& f : strategies())
       if (f.tries == Tries::Once && !cell_.refusal(k, f.strategy)) attempt(k, {f.strategy, 0, 0, ""});
     for (const StrategyFacts& f : strategies()) {
+      if (f.tries == Tries::Lengths && whole_segments(f) && !cell_.refusal(k, f.strategy))
+        attempt(k, {f.strategy, longest_, 0, ""});
       if (f.tries != Tries::Lengths || longest_ < 2 * kShortest || cell_.refusal(k, f.strategy)) continue;
       const Strategy strategy = f.strategy;
       const bool has_burn_in = f.pins == StrategyFacts::Pins::SegmentAndBurnIn;
@@ -70,9 +95,15 @@ class Tuner {
 
   /// Milliseconds of the best plan so far with this for its stage k.
   double attempt(int k, const StagePlan& plan) {
+    std::vector<StagePlan> stages = best_.stages;
+    stages[static_cast<std::size_t>(k)] = plan;
+    return attempt(stages);
+  }
+
+  /// Of a whole plan.
+  double attempt(const std::vector<StagePlan>& stages) {
     TuneTrial trial;
-    trial.stages = best_.stages;
-    trial.stages[static_cast<std::size_t>(k)] = plan;
+    trial.stages = stages;
     const auto same = [&](const TuneTrial& t) {
       return std::equal(t.stages.begin(), t.stages.end(), trial.stages.begin(),
                         [](const StagePlan& a, const StagePlan& b) {

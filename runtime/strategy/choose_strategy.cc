@@ -118,6 +118,16 @@ std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vec
   return std::nullopt;
 }
 
+// In the fused kernel a step of up to 16 entries costs 3 to 60 ns whatever it holds; side by side in vectors a quarter
+// of that or less (docs/notes/strategies.md).
+std::optional<StagePlan> plan_of_narrow_stage(const StageShape& shape) {
+  constexpr std::int64_t kNarrow = 4, kRows = 4096;
+  if (shape.channels * shape.block > kNarrow || shape.sequences < shape.vector_lanes || shape.rows < kRows)
+    return std::nullopt;
+  return StagePlan{Strategy::Segmented, shape.longest, 0,
+                   fmt::format("{} narrow lanes side by side, a segment each", shape.sequences * shape.channels)};
+}
+
 std::optional<std::string> keeps_fused(const std::vector<StagePlan>& plans, const std::vector<StageShape>& shapes) {
   // In passes of full vectors over one entry. An mLSTM of 64 by 64, 512 steps: 0.6 ns an entry and step
   // fused, 19 with its stabiliser scanned; the rest of that is what an entry of any stage pays.

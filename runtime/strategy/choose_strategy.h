@@ -60,6 +60,8 @@ std::optional<std::string> no_scan(const Stage& stage, const std::string& states
 /// Without a look at the data: sequential where lanes or steps leave nothing to gain, else the cheapest of `offers` if
 /// that is cheaper. nullopt: it depends on how the lanes forget.
 std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vector<Offer>& offers);
+/// Of the only stage of a cell: a segment a sequence, where sequences fill the vectors that its few channels do not.
+std::optional<StagePlan> plan_of_narrow_stage(const StageShape& shape);
 /// With a look at the data.
 StagePlan plan_from_data(const StageShape& shape, const Forgetting& seen, const std::vector<Offer>& offers);
 

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "compiler/front_end.h"
 #include "runtime/data/errors.h"
+#include "runtime/strategy/pass_costs.h"
 
 namespace cellc {
 namespace {
@@ -68,8 +71,20 @@ TEST(PlanStages, TheDataDecideWhatTheShapeLeavesOpen) {
 TEST(PlanStages, ManyLanesLeaveNothingToGain) {
   OnPaper cell(kTanh);
   cell.shapes[0].sequences = 4096;
+  cell.shapes[0].channels = 64;
   cell.shapes[0].rows = 4096 * cell.shapes[0].longest;
   EXPECT_TRUE(cell.plan().fused);
+}
+
+TEST(PlanStages, SequencesOfANarrowCellLieSideBySide) {
+  OnPaper cell(kTanh);
+  cell.shapes[0].sequences = 4096, cell.shapes[0].longest = 100, cell.shapes[0].rows = 409600;
+  const StagesPlan plan = cell.plan();
+  EXPECT_FALSE(plan.fused);
+  EXPECT_EQ(plan.stages[0].segment, 100);
+  EXPECT_EQ(plan.stages[0].burn_in, 0);
+  cell.shapes[0].sequences = 2;
+  EXPECT_NE(cell.plan().stages[0].segment, 100);
 }
 
 TEST(PlanStages, NoStepsAndNoToleranceAreFused) {
@@ -130,6 +145,52 @@ TEST(PlanStages, APinnedPlanIsTaken) {
   EXPECT_EQ(plan.stages[0].segment, 128);
   EXPECT_EQ(plan.stages[1].strategy, Strategy::Shooting);
   EXPECT_EQ(plan.stages[1].burn_in, 8);
+}
+
+/// The plan of a run of which is known what passes cost.
+StagesPlan weighed(OnPaper& cell, const PassCosts& costs, std::vector<std::optional<Forgetting>> seen = {},
+                   int next = -1) {
+  const SolveOptions solve;
+  StagesRequest request{cell, solve, 1e-6};
+  request.costs = &costs;
+  request.seen = std::move(seen);
+  request.next = next;
+  return plan_stages(request);
+}
+
+TEST(PlanStages, SequencesFillVectorsWhereThatCostsLess) {
+  OnPaper cell(kTanh);
+  cell.shapes[0].sequences = 1024, cell.shapes[0].longest = 1000, cell.shapes[0].rows = 1024000;
+  const StagesPlan plan = weighed(cell, {4, {{0, 0.2, 0.2, 0}}, 0});
+  EXPECT_FALSE(plan.fused);
+  EXPECT_EQ(plan.stages[0].strategy, Strategy::Segmented);
+  EXPECT_EQ(plan.stages[0].segment, 1000);
+  EXPECT_EQ(plan.stages[0].burn_in, 0);
+  EXPECT_TRUE(weighed(cell, {4, {{0, 5, 5, 0}}, 0}).fused);
+  EXPECT_TRUE(weighed(cell, {4, {{0, 0.2, 0.2, 0}}, 5}).fused) << "what the outs cost counts";
+}
+
+TEST(PlanStages, NoPlanIsChosenThatIsDearerThanRunningThrough) {
+  OnPaper cell(kTwo);
+  for (const double whole : {0.5, 3.0, 30.0})
+    for (const double cut : {0.3, 2.0, 20.0})
+      for (const double scan : {0.4, 4.0}) {
+        const PassCosts costs{5, {{0.1, whole, cut, scan}, {0.1, whole, cut, 0}}, 0.1, 4};
+        const StagesPlan plan = weighed(cell, costs, {Forgetting{20, 40, 0, 0}, Forgetting{20, 40, 0, 0}}, 0);
+        const double least = std::min({whole, cut, scan}) + std::min(whole, cut) + 0.3;
+        EXPECT_TRUE(least <= 5 || plan.fused) << whole << " " << cut << " " << scan;
+        EXPECT_TRUE(2 * whole + 0.3 >= 4 || !plan.fused) << whole << " " << cut << " " << scan;
+      }
+}
+
+TEST(PlanStages, ALookAtTheDataHasToPromiseEnough) {
+  OnPaper cell(kTanh);
+  EXPECT_EQ(weighed(cell, {10, {{0, 10, 1, 0}}, 0}).stages[0].strategy, Strategy::Auto);
+  EXPECT_TRUE(weighed(cell, {1, {{0, 10, 1, 0}}, 0}).fused);
+  // Looked at, and in vain: all lanes remember.
+  const StagesPlan slow = weighed(cell, {10, {{0, 10, 1, 0}}, 0}, {Forgetting{1e9, 1e9, 1, 0}}, 0);
+  EXPECT_TRUE(slow.fused);
+  EXPECT_NE(slow.stages[0].reason.find("remember"), std::string::npos) << slow.stages[0].reason;
 }
 
 }  // namespace

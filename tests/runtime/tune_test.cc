@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,7 @@
 
 #include "compiler/front_end.h"
 #include "runtime/data/errors.h"
+#include "runtime/evaluate/bench_cell.h"
 #include "runtime/evaluate/tune_cell.h"
 
 namespace cellc {
@@ -72,6 +74,53 @@ TEST(Tune, KeepsThePlannersChoiceUnlessSomethingIsClearlyFaster) {
   const TuneResult result = tune_cell(cell, 1, 100000, {}, 1);
   EXPECT_TRUE(result.best.stages.empty());
   EXPECT_EQ(result.best.ms, 2.01);
+}
+
+TEST(Tune, TriesASegmentASequenceWhateverItsLength) {
+  for (const std::int64_t longest : {5, 1001})
+    for (const int stages : {1, 2}) {
+      MadeUp cell(stages, 30, [&](const std::vector<StagePlan>& p) {
+        bool whole = true;
+        for (const StagePlan& s : p)
+          whole &= s.strategy == Strategy::Segmented && s.segment == longest && s.burn_in == 0;
+        return whole ? 1.0 : 20.0;  // one stage of several gains nothing
+      });
+      const TuneResult result = tune_cell(cell, stages, longest, {}, 1);
+      ASSERT_EQ(result.best.stages.size(), static_cast<std::size_t>(stages)) << longest;
+      EXPECT_EQ(result.best.stages.back().segment, longest);
+    }
+}
+
+/// A device on which some strategies are known to take long before they are run.
+class Slow : public MadeUp {
+ public:
+  Slow() : MadeUp(1, 3, [](const std::vector<StagePlan>&) { return 3.0; }) {}
+  std::optional<std::string> refusal(int, Strategy) override { return std::nullopt; }
+  std::optional<double> foreseen_ms(const SolveOptions& options) override {
+    if (options.solver == Strategy::Newton) return 5e4;
+    return options.solver == Strategy::Shooting ? std::optional<double>(500) : std::nullopt;
+  }
+  double time(const SolveOptions& options, int calls, SolveReport& report) override {
+    timed.push_back(options.solver);
+    return MadeUp::time(options, calls, report);
+  }
+  std::vector<Strategy> timed;
+};
+
+TEST(Bench, LeavesOutWhatWouldTakeMinutesAndSaysSo) {
+  Slow cell;
+  std::vector<std::size_t> told;
+  const Bench bench =
+      bench_cell(cell, 1, {}, {}, {}, 1, [&](const Bench& so_far) { told.push_back(so_far.strategies.size()); });
+  for (std::size_t i = 0; i < told.size(); ++i) EXPECT_EQ(told[i], i) << "the floor, then a strategy each";
+  EXPECT_EQ(told.size(), bench.strategies.size() + 1);
+  for (const BenchedStrategy& s : bench.strategies) {
+    EXPECT_EQ(s.refused.has_value(), s.strategy == Strategy::Newton) << to_string(s.strategy);
+    EXPECT_EQ(s.refused.value_or("left out").rfind("left out", 0), 0u) << *s.refused;
+  }
+  EXPECT_EQ(std::count(cell.timed.begin(), cell.timed.end(), Strategy::Newton), 0);
+  bench_cell(cell, 1, {}, {Strategy::Newton}, {}, 1);
+  EXPECT_EQ(std::count(cell.timed.begin(), cell.timed.end(), Strategy::Newton), 1) << "asked for, it is timed";
 }
 
 TEST(Tune, WhatFindsNoMemoryIsNoCandidate) {
