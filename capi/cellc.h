@@ -152,8 +152,7 @@ typedef struct {
   size_t size;
   int32_t* status; /* in: null, or [sequences], written: 0 converged, 1 not */
   int converged;
-  double
-      max_residual; /* after repair; over |value| + the size of its lane: the largest so far, on a GPU of some rows */
+  double max_residual; /* after repair; over |value| + the largest of its lane so far, on a GPU over 1 + |value| */
   double error_estimate;
   int64_t repaired;
   int64_t unconverged; /* sequences */

@@ -221,11 +221,6 @@ static inline void cellc_put_real(cellc_argument* a, const cellc_stage* stage, d
   else
     cellc_put(a, &narrow, 4);
 }
-/* What a caller tolerates of each state's entries; `absolute` by state, null: nothing. */
-static inline void cellc_put_absolute(cellc_argument* a, const cellc_stage* stage, const double* absolute) {
-  int i;
-  for (i = 0; i < stage->step_states; ++i) cellc_put_real(a, stage, absolute ? absolute[stage->entries[i].symbol] : 0);
-}
 static inline void cellc_end(cellc_argument* a) {
   while (a->size % 8) a->bytes[a->size++] = 0;
 }
@@ -233,8 +228,7 @@ static inline void cellc_end(cellc_argument* a) {
 /* The argument of the kernel (Lanes, Segmented or Scan), in room that is enough for it; its size. */
 static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_stage_run* run,
                                           const cellc_lane_axes* axes, const cellc_plan* plan, const cellc_variant* v,
-                                          const cellc_scratch* at, cellc_grid grid, double tolerance,
-                                          const double* absolute, void* room) {
+                                          const cellc_scratch* at, cellc_grid grid, double tolerance, void* room) {
   const int64_t segments = v->kernel == CELLC_SEGMENTED ? cellc_segments(run, plan) : 0;
   const cellc_entry* e = stage->entries;
   cellc_argument out;
@@ -277,7 +271,6 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out, (int64_t)at->words);
     cellc_put64(&out, (int64_t)at->marks);
     cellc_put_real(&out, stage, tolerance);
-    cellc_put_absolute(&out, stage, absolute);
     cellc_put32(&out, cellc_scan_tiles(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
     cellc_put32(&out, v->buffers ? cellc_stream_carry_blocks(chains, v) : 0);
@@ -294,7 +287,6 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put64(&out,
                 (int64_t)at->states + (2 * stage->step_states + stage->transition_states) * lanes * stage->real_bytes);
     cellc_put_real(&out, stage, tolerance);
-    cellc_put_absolute(&out, stage, absolute);
     cellc_put32(&out, plan->burn_in);
     cellc_put32(&out, plan->rounds);
     cellc_put32(&out, plan->fixed);

@@ -81,20 +81,6 @@ struct ScanMaps : ScanTile<kCopy, kBuffers> {
       at += kHalves * kScanChannels;
     });
   }
-  /// What a boundary of the tile is beside, where the thread's own rows are too small for it: the states that the tile
-  /// and its warps up to this one start from, by the maps of a table. Rows that come later would excuse a wrong start
-  /// that grows.
-  CELLC_DEVICE void add_starts(const Real* table, Real (&state)[Step::kStates], Real (&size)[Step::kStates]) const {
-    CELLC_UNROLL(1)
-    for (int w = 0;; ++w) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) size[e] = larger(size[e], state[e]);
-      if (w == warp) break;
-      Map one;
-      fetch(table, w, one);
-      one.move(state);
-    }
-  }
   CELLC_DEVICE void first_state(Real (&state)[Step::kStates]) const {
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
@@ -187,9 +173,6 @@ struct ScanRun : ScanMaps<kCopy> {
     all.move(state);
   }
 
-  /// By entry: where the tile starts, of the warp's own. Nobody looks at maps there any more.
-  CELLC_DEVICE Real* own_start() const { return looks() + warp * (kMapReals * kScanChannels) + channel; }
-
   /// A start that was composed, and what the tile before has published since, are made differently. Of what may be
   /// left where the tile starts, half is for that.
   struct Since {
@@ -206,20 +189,14 @@ struct ScanRun : ScanMaps<kCopy> {
     this->read(0, since.input);
     return since;
   }
-  /// `rows`: the largest of the thread's. They tell the size of what they start from unless they `grow` from it.
   CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
-                           const Uniforms<Step>& uniforms, Since& since, int chain, const Real (&rows)[Step::kStates],
-                           bool grow) const {
+                           const Uniforms<Step>& uniforms, Since& since, int chain) const {
     if (!since.asks) return false;
     while (!since.there) since.there = look_at_state(tile - 1, since.state);
     Real start[Step::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
-    const auto others = [&](Real(&size)[Step::kStates]) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) size[e] = larger(size[e], grow ? start[e] : rows[e]);
-    };
-    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2, start, others) &&
+    return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) &&
            this->mark(chain, tile, 0) && this->mark_chain(chain);
   }
 
@@ -275,7 +252,6 @@ struct ScanRun : ScanMaps<kCopy> {
       own_map.identity();
       if (low < high) own_map.from(carried, &carried[Step::kStates]);
     }
-    const bool grow = kChecks && own_map.grows();
     // What the warp's parts make of what they start from.
     CELLC_UNROLL()
     for (int by = kScanChannels; by < kWarp; by *= 2) {
@@ -321,11 +297,6 @@ struct ScanRun : ScanMaps<kCopy> {
         for (int e = 0; e < Step::kStates; ++e) known()[e * kScanChannels + channel] = state[e];
       }
     }
-    // Once more for each warp: what the first one has of it may be under way.
-    if (kChecks && part == 0) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) own_start()[e * kScanChannels] = state[e];
-    }
     Real end[Step::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
@@ -343,16 +314,14 @@ struct ScanRun : ScanMaps<kCopy> {
       Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
       load_params<Step>(lanes, lane, param);
       const Uniforms<Step> uniforms(lanes);
-      typename Tile::Rows rows(*this);
-      this->template sweep<Step>(param, uniforms, state, rows);
-      if constexpr (kStaged) this->write_staged(first);
-      bool off = Tile::is_off(param, uniforms, state, next, chain, rows.size, [&](Real(&size)[Step::kStates]) {
-        Real from[Step::kStates];
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) from[e] = own_start()[e * kScanChannels];
-        this->add_starts(totals(), from, size);
-      });
-      off = is_off(param, uniforms, since, chain, rows.size, grow) || off;
+      if constexpr (kStaged) {
+        this->template sweep<Step>(param, uniforms, state, typename Tile::Staged(*this));
+        this->write_staged(first);
+      } else {
+        this->template sweep<Step>(param, uniforms, state, typename Tile::Direct(*this));
+      }
+      bool off = Tile::is_off(param, uniforms, state, next, chain);
+      off = is_off(param, uniforms, since, chain) || off;
       if (kChecks && off) *flagged() = 1;
     }
     if (real && low < high && begin + high == steps) {

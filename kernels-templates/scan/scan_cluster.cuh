@@ -69,28 +69,12 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
 
   /// Whether the thread after this one, of the next tile perhaps, started elsewhere than where this one has come to.
-  /// `rows`: the largest of some of its own.
-  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Tile::Following& next, int chain,
-                           const Real (&rows)[Step::kStates]) const {
+  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Tile::Following& next, int chain) const {
     if (!next.there) return false;
     Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
-    const auto others = [&](Real(&size)[Step::kStates]) {
-      // Where all tiles and warps before start: what told this thread its own start is still there.
-      Real from[Step::kStates];
-      first_state(from);
-      CELLC_UNROLL(1)
-      for (int before = 0; before < rank; ++before) {
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) size[e] = larger(size[e], from[e]);
-        Map one;
-        fetch(letters(), before, one);
-        one.move(from);
-      }
-      this->add_starts(totals(), from, size);
-    };
-    if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance, rows, others)) return false;
+    if (this->agrees(param, uniforms, end, next.start, next.input, scan.tolerance)) return false;
     const int of_warp = part < kScanParts - 1 ? warp : warp + 1;
     return this->mark(chain, of_warp == warps ? rank + 1 : rank, of_warp == warps ? 0 : of_warp);
   }
@@ -327,9 +311,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (writes[e]) *to[e] = row;
       to[e] += stride[e];
     };
-    typename Tile::Largest largest;
     sweep<Step>(state, [&](int k, const Real(&now)[Step::kStates]) {
-      if (k % 4 == 3) largest.take(now);
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         if (kChecks)
@@ -348,7 +330,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       CELLC_UNROLL()
       for (int k = 0; k < kScanSteps; ++k) {
         if (k == kScanSteps / 2) {
-          off = is_off(state, next, chain, largest.size);
+          off = is_off(state, next, chain);
           tell(off, chain, tiles);
         }
         if (!kWhole && k >= high) continue;

@@ -40,11 +40,11 @@ struct ScanRepair : ScanTile<kCopy, 0> {
   static constexpr int kStrip = kScanSteps * kScanParts;  ///< steps of a warp
   /// By how much of its size a row may be off because it is rounded when it is written.
 #if defined(CELLC_STORAGE_BF16)
-  static constexpr Real kRounding = Real(1.0 / 256), kLeastRounding = 0;
+  static constexpr Real kRounding = Real(1.0 / 256);
 #elif defined(CELLC_STORAGE_F16)
-  static constexpr Real kRounding = Real(1.0 / 2048), kLeastRounding = Real(1.0 / 33554432);  // below 2^-14
+  static constexpr Real kRounding = Real(1.0 / 2048);
 #else
-  static constexpr Real kRounding = 0, kLeastRounding = 0;
+  static constexpr Real kRounding = 0;
 #endif
   static constexpr int kAhead = Tile::kInputs + Step::kStates <= 3 ? 8 : 4;  ///< steps whose numbers are read together
 
@@ -52,23 +52,16 @@ struct ScanRepair : ScanTile<kCopy, 0> {
 
   /// Whether a row may stand where that follows from the one before. (The tolerance is handed over since it is at
   /// hand.)
-  CELLC_DEVICE bool stands(int entry, Real row, Real next, Real size, Real tolerance) const {
-    return are_near(row, next, size, tolerance, scan.absolute[entry]) |
-           (magnitude(row - next) < kRounding * magnitude(next) + kLeastRounding);
-  }
-  /// By how much it is off, over |next| and the size of the state, of one that does not stand.
-  CELLC_DEVICE Real far(int entry, Real row, Real next, Real size) const {
-    return (magnitude(row - next) - scan.absolute[entry]) / (magnitude(next) + larger(size, next));
+  CELLC_DEVICE bool stands(Real row, Real next, Real tolerance) const {
+    return are_near(row, next, tolerance) | (magnitude(row - next) < kRounding * magnitude(next));
   }
 
   CELLC_DEVICE explicit ScanRepair(const Scan& scan) : Tile(scan, nullptr) {}
 
-  /// From the row before step `from` on, up to step `to`; or, unless `settled` is below zero, until rows have agreed
-  /// for more than so many steps since one did not. Whether the last one did. A row is compared beside itself and the
-  /// one before: what else is large may be about to be walked by others. Called, and not a part of who calls it: it
-  /// takes as long to compile as all else that a scan does.
+  /// From the row before step `from` on, up to step `to`; until a row agrees, where that is asked for. Whether the last
+  /// one did. Called, and not a part of who calls it: it takes as long to compile as all else that a scan does.
   static __device__ __noinline__ bool walk(ScanRepair& work, long long from, const long long to,
-                                           const long long settled) {
+                                           const bool until_agrees) {
     const Lanes& lanes = work.lanes;
     const Lane lane[1] = {work.lane[0]};
     const Real tolerance = work.scan.tolerance;
@@ -91,10 +84,8 @@ struct ScanRepair : ScanTile<kCopy, 0> {
       state[e] = from == 0 ? start_of(lanes, lane[0], e) : load(row_at[e] - row_stride[e]);
     }
     bool agrees = true, changed = false;
-    long long since = settled + 1;  // the last row that did not agree
     CELLC_UNROLL(1)
     for (; from < to; from += kAhead) {
-      since += kAhead;
       const int steps = to - from < kAhead ? static_cast<int>(to - from) : kAhead;
       Real input[kAhead][Tile::kInputs], row[kAhead][Step::kStates];
       CELLC_UNROLL()
@@ -112,21 +103,19 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         Step::step(param[0], input[i], state, next, uniforms.data);
         agrees = true;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e)
-          agrees = agrees & work.stands(e, row[i][e], next[e], larger(larger(Real(0), next[e]), state[e]), tolerance);
+        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & work.stands(row[i][e], next[e], tolerance);
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
           if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);
           state[e] = agrees ? row[i][e] : next[e];
         }
         changed = changed | !agrees;
-        since = agrees ? since : 0;
       }
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) input_at[e] += kAhead * input_stride[e];
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) row_at[e] += kAhead * row_stride[e];
-      if (settled >= 0 && agrees && since > settled) break;
+      if (until_agrees && agrees) break;
     }
     work.changed = work.changed || changed;
     if (from + kAhead >= to && to == lane[0].steps) {
@@ -151,12 +140,8 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     Step::step(param[0], input, state, next, uniforms.data);
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      Real size = 0;
-      CELLC_UNROLL(1)
-      for (int back = 1; back <= kScanSteps && back <= t; ++back) size = larger(size, load(work.row_at(e, t - back)));
-      const Real row = load(work.row_at(e, t)), d = work.far(e, row, next[e], size);
-      if (!work.stands(e, row, next[e], size, work.scan.tolerance) && !(d <= far))
-        far = is_finite(d) ? d : Real(3.4e38);
+      const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
+      if (!work.stands(row, next[e], work.scan.tolerance) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
     }
     if (far == 0) return;  // another of the warp's parts began with it
     atomicMin(work.scan.first_bad + lane[0].sequence, static_cast<unsigned long long>(t));
@@ -171,16 +156,12 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     const long long steps = lane[0].steps, tile_steps = warps * kStrip;
     const int skewed = work.skew();
     const bool notes = kWritesDown && work.scan.first_bad;
-    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], state[Step::kStates], next[Step::kStates],
-        size[Step::kStates], far = 0;
+    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], state[Step::kStates], next[Step::kStates], far = 0;
     long long first = steps;
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
-      state[e] = start_of(lanes, lane[0], e);
-      size[e] = larger(Real(0), state[e]);
-    }
+    for (int e = 0; e < Step::kStates; ++e) state[e] = start_of(lanes, lane[0], e);
     CELLC_UNROLL(1)
     for (long long from = 0; from < steps; from += kAhead) {
       const int count = steps - from < kAhead ? static_cast<int>(steps - from) : kAhead;
@@ -201,8 +182,8 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         CELLC_UNROLL()
         for (int e = 0; e < Step::kStates; ++e) {
           if (marked) {
-            const Real row = load(work.row_at(e, t)), d = work.far(e, row, next[e], size[e]);
-            if (!work.stands(e, row, next[e], size[e], work.scan.tolerance)) {
+            const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
+            if (!work.stands(row, next[e], work.scan.tolerance)) {
               first = t < first ? t : first;
               if (!(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
             }
@@ -210,7 +191,6 @@ struct ScanRepair : ScanTile<kCopy, 0> {
             store(work.row_at(e, t), next[e]);
           }
           state[e] = next[e];
-          size[e] = larger(size[e], next[e]);
         }
       }
     }
@@ -250,21 +230,15 @@ struct ScanRepair : ScanTile<kCopy, 0> {
       if (mine == 0 && real) repair_rounded(marks, warps, tiles);
       return;
     }
-    constexpr long long kNever = -1;
+    changed = false;
     bool open = false;  // the last row that was looked at has changed
-    bool repaired = false;
-    // Strips whose starts may have been let pass beside rows that have changed since: what is left of a tile, and where
-    // the next one starts.
-    int looks = 0;
     CELLC_UNROLL(1)
     for (int tile = first; tile < end && real; ++tile) {
       const unsigned marked = marks[static_cast<long long>(tile) * kScanChannels];
       if (marked) marks[static_cast<long long>(tile) * kScanChannels] = 0;
       CELLC_UNROLL(1)
-      for (int w = 0; w < warps && (marked >> w || open || looks); ++w) {
-        const bool whole = marked >> w & 1 || open;
-        if (!whole && !looks) continue;
-        if (looks) --looks;
+      for (int w = 0; w < warps && (marked >> w || open); ++w) {
+        if (!(marked >> w & 1) && !open) continue;
         const long long strip = static_cast<long long>(tile) * tile_steps - skewed + w * kStrip;
         if (kWritesDown && scan.first_bad) {
           CELLC_UNROLL(1)
@@ -275,21 +249,10 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         const long long to = strip + kStrip < steps ? strip + kStrip : steps;
         // The row before a share is another's to make.
         const long long from = strip < 0 ? 0 : strip + (mine > 0 && tile == first && w == 0);
-        changed = false;
-        if (whole && from < to) open = !walk(*this, from, to, kNever);
-        CELLC_UNROLL(1)
-        for (int p = 0; p < kScanParts && !whole; ++p) {
-          const long long t = strip + p * kScanSteps;
-          if (t < from || t == 0 || t >= to || walk(*this, t, t + 1, kNever)) continue;
-          open = t + 1 == to || !walk(*this, t + 1, to, kNever);
-          break;
-        }
-        if (changed) looks = warps - w;
-        repaired = repaired || changed;
+        if (from < to) open = !walk(*this, from, to, false);
       }
     }
     if (kWritesDown && scan.first_bad) return;
-    changed = false;
     CELLC_UNROLL(1)
     for (int turn = 1; turn < shares && turn * share < tiles; ++turn) {
       if (active_blocks > 1)
@@ -297,9 +260,9 @@ struct ScanRepair : ScanTile<kCopy, 0> {
       else
         __syncwarp();
       const long long from = static_cast<long long>(first) * tile_steps - skewed;
-      if (mine == turn && from < steps && real) walk(*this, from, steps, tile_steps);
+      if (mine == turn && from < steps && real) walk(*this, from, steps, true);
     }
-    if (repaired || changed) atomicAdd(&scan.control->repaired, 1u);
+    if (changed) atomicAdd(&scan.control->repaired, 1u);
   }
 };
 

@@ -392,14 +392,15 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
-    typename Tile::Rows rows(*this);
-    this->template sweep<Step>(param, uniforms, state, rows);
     if constexpr (kStaged) {
+      this->template sweep<Step>(param, uniforms, state, typename Tile::Staged(*this));
       leaves = is_bulk_out();
       if (leaves)
         copy_out();
       else
         this->write_staged(first);
+    } else {
+      this->template sweep<Step>(param, uniforms, state, typename Tile::Direct(*this));
     }
     if (real && low < high && begin + high == lane[0].steps) {
       CELLC_UNROLL()
@@ -411,21 +412,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) next.start[e] = after[e];
     }
-    const auto others = [&](Real(&size)[Step::kStates]) {
-      // Not from the maps of single warps, in whose place others may put those of the tile after the next.
-      CELLC_UNROLL(1)
-      for (int w = 0; w <= warp; ++w) {
-        Map before;
-        fetch(befores(turn), w, before);
-        Real from[Step::kStates];
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) from[e] = starts()[e * kScanChannels + channel];
-        before.move(from);
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) size[e] = larger(size[e], from[e]);
-      }
-    };
-    off = this->is_off(param, uniforms, state, next, at(turn)->chain, rows.size, others) || off;
+    off = this->is_off(param, uniforms, state, next, at(turn)->chain) || off;
   }
   CELLC_DEVICE bool ends_tile() const { return warp == warps - 1 && part == kScanParts - 1; }
 

@@ -17,10 +17,9 @@ struct Scan {
   unsigned long long*
       words;        ///< [group of channels of a sequence][tile][word][channel]; zeroed with `control`, and only with it
   unsigned* marks;  ///< what scan_repair.cuh keeps; zeros to begin with, and whatever happens as many to the next call
-  Real tolerance;   ///< of a step's residual, over |h| and the size that it has in the lane
-  Real absolute[Step::kStates];  ///< by entry: what a caller tolerates besides
-  int tiles;                     ///< of the longest sequence
-  int groups;                    ///< of channels of a sequence
+  Real tolerance;   ///< of a step's residual, over 1 + |h|
+  int tiles;        ///< of the longest sequence
+  int groups;       ///< of channels of a sequence
   int carry_blocks;  ///< blocks of a stream that carry states from tile to tile, of kCarryChannels of a chain each
   int look;          ///< tiles of a sequence that may well be under way at once
   unsigned long long*
@@ -391,41 +390,27 @@ struct ScanTile {
     }
     return next;
   }
-  /// Whether the first row of the part after the thread's own, which starts from `start`, follows from `end` to within
-  /// `tolerance` beside the sizes of states: some of the thread's rows, and where these do not excuse it, what
-  /// `others(size)` adds to them.
-  template <class Others>
+  /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
   CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
                            const Uniforms<Step>& uniforms, const Real (&end)[Step::kStates],
-                           const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance,
-                           const Real (&rows)[Step::kStates], Others&& others) const {
-    Real written[Step::kStates], made[Step::kStates], size[Step::kStates];
+                           const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance) const {
+    Real written[Step::kStates], made[Step::kStates];
     Step::step(param[0], input, start, written, uniforms.data);
     Step::step(param[0], input, end, made, uniforms.data);
-    const auto near = [&] {
-      bool all = true;
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e)
-        all = all & are_near(written[e], made[e], size[e], tolerance, scan.absolute[e]);
-      return all;
-    };
+    bool near = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) size[e] = larger(larger(Real(0), rows[e]), end[e]);
-    if (near()) return true;
-    others(size);
-    return near();
+    for (int e = 0; e < Step::kStates; ++e) near = near & are_near(written[e], made[e], tolerance);
+    return near;
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
-  template <class Others>
   CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
                            const Uniforms<Step>& uniforms, const Real (&end)[Step::kStates], const Following& next,
-                           int chain, const Real (&rows)[Step::kStates], Others&& others) const {
+                           int chain) const {
     if constexpr (kChecks) {
       if (!next.there) return false;
       const bool last = part == kScanParts - 1, of_tile = last && warp == warps - 1;
       // Of what is left where a tile starts, the tile may leave half itself.
-      if (!agrees(param, uniforms, end, next.start, next.input, of_tile ? scan.tolerance / 2 : scan.tolerance, rows,
-                  others))
+      if (!agrees(param, uniforms, end, next.start, next.input, of_tile ? scan.tolerance / 2 : scan.tolerance))
         return mark(chain, of_tile ? tile + 1 : tile, of_tile ? 0 : last ? warp + 1 : warp) && mark_chain(chain);
     }
     return false;
@@ -454,25 +439,8 @@ struct ScanTile {
     CELLC_DEVICE void one(int, const Real (&)[kStates]) {}
   };
 
-  /// The largest of some of the thread's rows, two of a batch: what is checked at its end is small beside them or not.
-  struct Largest {
-    Real size[Step::kStates];
-    CELLC_DEVICE Largest() {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) size[e] = 0;
-    }
-    CELLC_DEVICE void take(const Real (&row)[Step::kStates]) {
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates && kChecks; ++e)
-        size[e] = magnitude(row[e]) > size[e] ? magnitude(row[e]) : size[e];
-    }
-    CELLC_DEVICE void take(const Real (&rows)[kBatch][Step::kStates]) {
-      take(rows[kBatch / 2 - 1]);
-      take(rows[kBatch - 1]);
-    }
-  };
   /// Rows straight to memory.
-  struct Direct : Largest {
+  struct Direct {
     Stored* to[Step::kStates];
     long long stride[Step::kStates];
     CELLC_DEVICE explicit Direct(const ScanTile& work) {
@@ -483,7 +451,6 @@ struct ScanTile {
       }
     }
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
-      Largest::take(rows);
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         if (!to[e]) continue;
@@ -493,7 +460,6 @@ struct ScanTile {
       }
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
-      Largest::take(state);
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e)
         if (to[e]) store(to[e] + k * stride[e], state[e]);
@@ -501,12 +467,11 @@ struct ScanTile {
   };
   /// Rows to where the inputs of their steps stood. Where 16 bytes hold entries of several channels, the threads of all
   /// of them have read before one writes.
-  struct Staged : Largest {
+  struct Staged {
     const ScanTile& work;
     CELLC_DEVICE explicit Staged(const ScanTile& work) : work(work) {}
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       if constexpr (kChunked && kScanChannels > 1) __syncwarp(work.of_part());
-      Largest::take(rows);
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         if constexpr (kChunked && kScanChannels == 1) {
@@ -525,21 +490,10 @@ struct ScanTile {
       }
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
-      Largest::take(state);
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) store(work.own(e, k), state[e]);
     }
   };
-
-  template <bool kOnChip, class Chip, class Memory>
-  struct Choice {
-    using Type = Memory;
-  };
-  template <class Chip, class Memory>
-  struct Choice<true, Chip, Memory> {
-    using Type = Chip;
-  };
-  using Rows = typename Choice<kStaged, Staged, Direct>::Type;
 
   /// Whether the chunks of time of a state lie in memory as those of the inputs.
   CELLC_DEVICE bool is_chunked(int e, long long first) const {

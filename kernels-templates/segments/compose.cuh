@@ -56,19 +56,16 @@ constexpr int kAbreast = sizeof(Real) == 8 ? 1 : kBatch;
 
 /// The boundaries of a batch. `lane_of` tells the lane on the right of each.
 template <class Boundary, class LaneOf>
-CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const LaneOf& lane_of,
-                       const Real (&size)[Step::kStates]) {
+CELLC_DEVICE void read(Boundary (&batch)[kBatch], const Chains& work, const LaneOf& lane_of) {
   CELLC_UNROLL()
   for (int i = 0; i < kBatch; ++i) batch[i].read(work, lane_of(i));
-  CELLC_UNROLL()
-  for (int i = 0; i < kBatch; ++i) batch[i].measure(size);
 }
 
 /// Those and a bend to each, of the map over the lane that ends there. Of bundles the line that is begun with is the
 /// tangent midway. `to`: about where the first of these lanes should start, and then the one after them.
 template <class Boundary, class LaneOf>
 CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], HermiteMap (&bend)[kBatch], const Chains& work,
-                            const LaneOf& lane_of, const Real (&size)[Step::kStates], Real& to) {
+                            const LaneOf& lane_of, Real& to) {
   const bool last =
       work.maps == Maps::Bent;  // the last run stands where all lanes' do, otherwise among the lane's runs
   Runs runs[kBatch];
@@ -102,11 +99,9 @@ CELLC_DEVICE void read_bent(Boundary (&batch)[kBatch], HermiteMap (&bend)[kBatch
     bend[i].take_towards(began[i], to, runs[i]);
     to = batch[i].end[0];
   }
-  CELLC_UNROLL()
-  for (int i = 0; i < kBatch; ++i) batch[i].measure(size);
   CELLC_UNROLL(kAbreast)
   for (int i = 0; i < kBatch; ++i) {
-    bend[i].fit(batch[i].end[0], batch[i].transition[0], Real(64) * work.slack.tolerance * batch[i].large[0]);
+    bend[i].fit(batch[i].end[0], batch[i].transition[0], Real(64) * work.slack.tolerance);
     if (!last) bend[i].follow(Real(-0.5) * bend[i].apart, batch[i].end[0], batch[i].transition[0]);
   }
 }
@@ -161,20 +156,8 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
     if (end > lanes.segments) end = lanes.segments;
     typename Of::Change change;
     typename Of::Boundary before;  // that this part's first one follows
-    // Of slow states that have to leave where they are near zero, the chain knows more than a few boundaries do.
-    Real size[Step::kStates] = {};
-    if constexpr (kHermite) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kSizeSamples; ++i) {
-        const int s = lanes.segments * i / kSizeSamples;
-        size[0] = larger(size[0], work.at(work.run.began, 0, lane0 + s * lanes.channels));
-      }
-    }
     const bool settles = kShares && lanes.segments > 1 && (maps == Maps::Lines || maps == Maps::Bent);
-    if (settles) {
-      before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : 1) * lanes.channels);
-      before.measure(size);
-    }
+    if (settles) before.read(work, lane0 + (begin > 1 && begin <= lanes.segments ? begin - 1 : 1) * lanes.channels);
     // Boundaries in batches: what one needs is read before any of them is worked on.
     typename Of::Boundary batch[kBatch];
     HermiteMap bend[kBatch];
@@ -198,9 +181,9 @@ CELLC_APART void compose(const Chains work, int group, int parts) {
           const auto lane_of = [&](int i) {
             return lane0 + (s + i < lanes.segments ? s + i : lanes.segments - 1) * lanes.channels;
           };
-          if (maps == Maps::Lines || !kHermite) read(batch, work, lane_of, size);
+          if (maps == Maps::Lines || !kHermite) read(batch, work, lane_of);
           if constexpr (kHermite) {
-            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, size, to);
+            if (maps != Maps::Lines) read_bent(batch, bend, work, lane_of, to);
             if (redraws) {
               CELLC_UNROLL()
               for (int i = 0; i < kBatch; ++i) drawn[i] = work.at(work.run.starts, 0, lane_of(i));

@@ -27,15 +27,13 @@
 
 namespace cellc {
 
-/// The polynomial of a lane's runs: end + slope u + u w (second + third (w + 1) + (w + 1)^2 (fourth + fifth
-/// (w + middle))), where u is how far from the start of the last run and w = u / apart: of powers of u itself, f32
-/// would hold none where states are of 1e-9.
+/// The polynomial of a lane's runs: end + slope u + u^2 (second + third (u + apart) + (u + apart)^2 (fourth + fifth
+/// (u + middle))), where u is how far from the start of the last run.
 struct HermiteMap {
   Real end, slope, second, third, fourth, fifth;
-  Real apart, over;  ///< from the start of the other run to the last run's, and what that is divided by: 0, not known
-  Real middle;  ///< over `apart`: from the start of a run between to the last run's; 0: there is none. Before fit(),
-                ///< not divided
-  Real reach;   ///< from midway between the outer starts: beyond it the polynomial is a guess
+  Real apart,
+      middle;  ///< from the start of the other run, and from that of one between, to the last run's; 0: there is none
+  Real reach;  ///< from midway between the outer starts: beyond it the polynomial is a guess
 
   /// Of the highest run of a bundle, which began at `began`, the lowest, and where there is a run between, that too.
   CELLC_DEVICE void take(Real began, const Runs& runs, bool between) {
@@ -63,26 +61,23 @@ struct HermiteMap {
   CELLC_DEVICE void fit(Real last_end, Real last_slope, Real least) {
     end = last_end;
     slope = last_slope;
-    over = inverse(apart);
-    const Real before_end = second, before_slope = third, chord = (end - before_end) * over;
-    second = slope - chord;
+    const Real before_end = second, before_slope = third, over = inverse(apart), chord = (end - before_end) * over;
+    second = (slope - chord) * over;
     // A run without transitions left no slope.
-    third = before_slope == Real(0) ? Real(0) : second - (chord - before_slope);
+    third = before_slope == Real(0) ? Real(0) : (second - (chord - before_slope) * over) * over;
     // Nothing is known of segments that were run once, and little of starts that are as good as one.
     const bool known = is_finite(apart) & is_finite(second) & is_finite(third) & (magnitude(apart) >= least);
     second = known ? second : Real(0);
     third = known ? third : Real(0);
     apart = known ? apart : Real(0);
-    over = known ? over : Real(0);
-    middle *= over;
     reach = Real(2) * magnitude(apart);
     const Real middle_end = fourth, middle_slope = fifth;
     fourth = fifth = 0;
     // What the cubic is off by midway.
-    const Real w = -middle, v = w + Real(1), other = inverse(w * w * v * v), cubic = second + third * v;
-    const Real off = (middle_end - end) * over - w * (slope + w * cubic),
-               slopes_off = middle_slope - slope - w * (Real(2) * cubic + w * third);
-    const Real quartic = off * other, quintic = (slopes_off - quartic * Real(2) * w * v * (w + v)) * other;
+    const Real u = -middle, v = u + apart, other = inverse(u * u * v * v), cubic = second + third * v;
+    const Real off = middle_end - end - u * (slope + u * cubic),
+               slopes_off = middle_slope - slope - u * (Real(2) * cubic + u * third);
+    const Real quartic = off * other, quintic = (slopes_off - quartic * Real(2) * u * v * (u + v)) * other;
     const bool bends = known & (middle != Real(0)) & is_finite(quartic) & is_finite(quintic);
     fourth = bends ? quartic : Real(0);
     fifth = bends ? quintic : Real(0);
@@ -90,11 +85,10 @@ struct HermiteMap {
   }
   /// Its tangent at `by`, as a line.
   CELLC_DEVICE void follow(Real by, Real& line_end, Real& line_slope) const {
-    const Real w = by * over, v = w + Real(1), high = fourth + fifth * (w + middle);
-    const Real curve = second + v * (third + v * high);
-    const Real steeper = w * (Real(2) * curve + w * (third + v * (Real(2) * high + v * fifth)));
+    const Real v = by + apart, high = fourth + fifth * (by + middle), curve = second + v * (third + v * high);
+    const Real steeper = by * (Real(2) * curve + by * (third + v * (Real(2) * high + v * fifth)));
     const bool reaches = magnitude(by + Real(0.5) * apart) <= reach;
-    line_end = end + (reaches ? by * (w * curve - steeper) : Real(0));
+    line_end = end + (reaches ? by * (by * curve - steeper) : Real(0));
     line_slope = slope + (reaches ? steeper : Real(0));
   }
 };

@@ -63,17 +63,14 @@ struct Band {
     const char* const first = reinterpret_cast<const char*>(
         among ? work.run.starts + (own + (1 - lane.segment) * lanes.channels) : start_place(lanes, lane, 0));
     const unsigned long long apart_by = among ? lanes.channels * sizeof(Real) : 0;
-    Real sample[kSamples], size = 0;
+    Real sample[kSamples];
     middle = apart = reach = 0;
     // Sixteen times the same few instructions: all of it is compiled each time.
     CELLC_UNROLL()
     for (int i = 0; i < kSamples; ++i)
       sample[i] = *reinterpret_cast<const Real*>(first + i * boundaries / kSamples * apart_by);
     CELLC_UNROLL()
-    for (int i = 0; i < kSamples; ++i) {
-      middle += sample[i] * Real(1.0 / kSamples);
-      size = larger(size, sample[i]);
-    }
+    for (int i = 0; i < kSamples; ++i) middle += sample[i] * Real(1.0 / kSamples);
     CELLC_UNROLL()
     for (int i = 0; i < kSamples; ++i) apart += magnitude(sample[i] - middle) * Real(1.0 / kSamples);
     const Real begins = start_of(lanes, lane, 0);
@@ -85,7 +82,7 @@ struct Band {
       apart += far * Real(1.0 / kSamples);
       reach = far > reach ? far : reach;
     }
-    const Real least = lane.segment ? Real(2e-3) * larger(size, begins) : Real(0);
+    const Real least = lane.segment ? Real(1e-3) * (Real(1) + magnitude(middle)) : Real(0);
     apart = apart > least ? apart : least;
     reach = reach > least ? reach : least;
     if (is_finite(middle) & is_finite(apart)) return;

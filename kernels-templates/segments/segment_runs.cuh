@@ -160,7 +160,7 @@ struct SegmentedRun {
       }
     }
     __syncwarp();  // the next segment may be another thread's of this warp
-    return check(own, lane, checks, state, beyond, burn_in, composed);
+    return check(own, checks, state, beyond, burn_in, composed);
   }
 
   template <class Cell>
@@ -181,7 +181,7 @@ struct SegmentedRun {
   /// run. Later ones, in which few chains are off and each costs as much, leave about what the promise allows. Where
   /// every step is a boundary, what each leaves adds up.
   CELLC_DEVICE ResidualBudget slack(int round) const {
-    const Real all = run.tolerance, little = all * kLittle;
+    const Real all = run.tolerance, little = all / 8;
     if (lanes.segment == 1 || (round < 2 && !sparse)) return {all, little, little};
     return round < 3 ? ResidualBudget{all, little, all} : ResidualBudget{all, all / 2, all / 2};
   }
@@ -213,9 +213,8 @@ struct SegmentedRun {
   }
 
   /// `beyond`: of the steps after the thread's lanes.
-  CELLC_DEVICE unsigned check(long long own, const Lane (&lane)[kWidth], bool checks,
-                              const Real (&ended)[kWidth][Step::kStates], const Probe (&beyond)[kWidth], int burn_in,
-                              bool composed) {
+  CELLC_DEVICE unsigned check(long long own, bool checks, const Real (&ended)[kWidth][Step::kStates],
+                              const Probe (&beyond)[kWidth], int burn_in, bool composed) {
     unsigned missed = 0;
     SpinLimit patience;
     Real began[kWidth][Step::kStates] = {};
@@ -232,17 +231,12 @@ struct SegmentedRun {
         Real reached[Step::kStates];
         beyond[v].step(lanes, began[v], reached);
         const Real left = !composed ? run.tolerance : slack(2).at(growth_of(own + v));
-        Real r = beyond[v].residual(run, ended[v], reached, Sizes(ended[v]));
-        if (there[v] && !(r <= left))
-          r = judge(run, lane[v], last_step(lane[v]), ended[v], began[v], left, false,
-                    Earlier{own + v, count, call, lane[v].segment})
-                  .residual;
+        const Real r = beyond[v].residual(lanes, ended[v], reached);
         if (there[v] && r <= left)
           note(r);
         else
-          ++missed, need = !there[v] || composed || run.measures_slope >= 0
-                               ? -1
-                               : classify(lane[v], ended[v], began[v], burn_in);
+          ++missed,
+              need = !there[v] || composed || run.measures_slope >= 0 ? -1 : classify(ended[v], began[v], burn_in);
       }
       if (__any_sync(0xffffffffu, need >= 0)) {
         CELLC_UNROLL(1)
@@ -259,12 +253,11 @@ struct SegmentedRun {
 
   /// How many times the plan's run-up would have been enough, as a place in need(); kNeeds: more than all. A
   /// start that is off by m after w steps would have been right after w log(tolerance) / log(m).
-  CELLC_DEVICE int classify(const Lane& lane, const Real* from, const Real* to, int burn_in) const {
-    const Sizes sizes = sizes_of_rows(lanes, lane, first_step(lane), last_step(lane), Sizes(from));
+  CELLC_DEVICE int classify(const Real* from, const Real* to, int burn_in) const {
     Real left = 0;
     CELLC_UNROLL()
     for (int e = 0; e < Step::kStates; ++e) {
-      const Real d = relative_difference(from[e], to[e], sizes.of[e]);
+      const Real d = relative_difference(from[e], to[e]);
       left = d > left ? d : left;
     }
     if (!(left < Real(0.9))) return kNeeds;
@@ -288,17 +281,14 @@ struct SegmentedRun {
       const Lane lane = resolve(lanes, own);
       const long long first = first_step(lane);
       if (first <= burn_in || first >= lane.steps) continue;
-      Real then = 0, now = 0, ended[Step::kStates];
-      CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) ended[e] = at(run.ended, e, own - lanes.channels);
-      const Sizes sizes = sizes_of_rows(lanes, lane, first - lanes.segment, first, Sizes(ended));
+      Real then = 0, now = 0;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         const ArrayView& array = lanes.array[Step::state_array(e)];
         const Real stood = load(static_cast<const Stored*>(array.data) + place(array, lane, first - burn_in - 1) +
                                 lanes.step.state[e]);
-        const Real before = relative_difference(start_of(lanes, lane, e), stood, sizes.of[e]);
-        const Real after = relative_difference(at(run.began, e, own), ended[e], sizes.of[e]);
+        const Real before = relative_difference(start_of(lanes, lane, e), stood);
+        const Real after = relative_difference(at(run.began, e, own), at(run.ended, e, own - lanes.channels));
         then = before > then ? before : then;
         now = after > now ? after : now;
       }
@@ -347,43 +337,28 @@ struct SegmentedRun {
       left[v] = run.tolerance;
       if (pass == First || !real || lane[v].segment == 0) continue;
       // What is promised is the step from the neighbour's end, wherever the next run would start.
-      Real end[Step::kStates], began[Step::kStates], start[Step::kStates];
+      Real end[Step::kStates], began[Step::kStates];
       // What has been checked need not be checked again unless either side has run since. (The neighbour may run now,
       // too, and say so already: then the next pass checks.)
       left[v] = may_stay.at(growth_of(own + v - lanes.channels));
-      const unsigned ran_left = run.off[own + v - lanes.channels] & ~kLeansOn, ran_here = run.off[own + v];
-      const bool fresh = round == 0 || ran_left == static_cast<unsigned>(round) ||
-                         (ran_here & ~kLeansOn) == static_cast<unsigned>(round) || (ran_here & kLeansOn);
-      bool moved = false;
+      const bool fresh = round == 0 || run.off[own + v - lanes.channels] == static_cast<unsigned>(round) ||
+                         run.off[own + v] == static_cast<unsigned>(round);
+      bool moved = false, far = false;
       CELLC_UNROLL()
       for (int e = 0; e < Step::kStates; ++e) {
         end[e] = at(run.ended, e, own + v - lanes.channels);
         began[e] = at(run.began, e, own + v);
-        start[e] = at(run.starts, e, own + v);
         moved = moved || !(end[e] == began[e]);
+        far = far || !are_near(at(run.starts, e, own + v), began[e], tolerance < left[v] ? tolerance : left[v]);
       }
-      const auto leads_on = [&](const Sizes& sizes) {
-        bool far = false;
-        CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e)
-          far = far || !are_near(start[e], began[e], larger(sizes.of[e], began[e]),
-                                 tolerance < left[v] ? tolerance : left[v], tolerance > 0 ? run.absolute[e] : Real(0));
-        return far;
-      };
-      bool far = leads_on(Sizes(end)), leans = false;
       if ((moved && fresh) || far) {
-        const bool asks_size = far && tolerance > 0;
-        const Judged judged = judge(run, lane[v], first_step(lane[v]), end, began, left[v], asks_size,
-                                    Earlier{own + v - lanes.channels, count, 0, lane[v].segment - 1});
-        leans = judged.leans;
-        if (asks_size) far = leads_on(judged.sizes);
-        open[v] = far || !(judged.residual <= left[v]);
-        if (!open[v]) note(judged.residual);
+        const Real r = step_residual(lanes, lane[v], first_step(lane[v]), end, began);
+        open[v] = far || !(r <= left[v]);
+        if (!open[v]) note(r);
       }
       many += open[v];
       if (pass == Look) continue;
-      const unsigned leaning = leans && !open[v] ? kLeansOn : 0;
-      if (open[v] || leaning || round == 0) run.off[own + v] = open[v] ? round + 1 : leaning;
+      if (open[v] || round == 0) run.off[own + v] = open[v] ? round + 1 : 0;
       if constexpr (kHermite) {
         if (round == 0 && !multistarted) {
           Runs& runs = run.runs[own + v];
@@ -435,7 +410,7 @@ struct SegmentedRun {
         [&](long long t, const auto& now, bool first_of_stage) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t, left[v], nullptr))
+            if (first_of_stage && pass == Again && open[v] && merges(rows, v, now[v], t, left[v]))
               open[v] = writes[v] = false;
             rows.write(v, now[v], writes[v]);
           }
@@ -453,14 +428,9 @@ struct SegmentedRun {
   /// step's residual is their difference, and all that follows may stay (but for a first row, below). Rounded rows do
   /// not tell a residual (bf16 keeps 8 bits): there a segment is run to its end. And nothing follows a segment of one
   /// step, where every such difference would be left in the result and add up.
-  /// `size`: of the rows that this run has written, where they are the last to be written there; null: rows are
-  /// compared beside themselves, since a later round may write other rows before them.
-  CELLC_DEVICE bool merges(BoundaryState& rows, int v, const Real* now, long long t, Real left, Real* size) {
+  CELLC_DEVICE bool merges(BoundaryState& rows, int v, const Real* now, long long t, Real left) {
     if (kNarrow || lanes.segment == 1 || !rows.is_due(t)) return false;
-    CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e)
-      if (size) size[e] = larger(size[e], now[e]);
-    const Real far = rows.difference(v, now, t, size);
+    const Real far = rows.difference(v, now, t);
     // The first row only where it is the same: its boundary will be judged by what it was begun from now, and what may
     // be left there and what would be left here would add up to twice the tolerance.
     if (!(far <= (t == rows.begin ? Real(0) : left))) return false;
@@ -492,7 +462,7 @@ struct SegmentedRun {
       const long long own = tile * kTile + thread * kWidth + v;
       if (own >= count) return;
       const Lane lane = resolve(lanes, own);
-      run.off[own] = kRight;
+      run.off[own] = 0;
       if (lane.segment == 0 || first_step(lane) >= lane.steps) continue;
       Real from[Step::kStates], to[Step::kStates];
       CELLC_UNROLL()
@@ -500,10 +470,10 @@ struct SegmentedRun {
         from[e] = at(run.ended, e, own - lanes.channels);
         to[e] = at(run.began, e, own);
       }
-      const Judged judged = judge(run, lane, first_step(lane), from, to, run.tolerance, false, Earlier{0, 0, 0, -1});
-      const Real r = judged.residual;
-      run.off[own] = !(r <= run.tolerance) ? kOff : judged.leans ? kLeans : kRight;
-      if (run.off[own] != kOff || run.repairs) continue;
+      const Real r = step_residual(lanes, lane, first_step(lane), from, to);
+      if (r <= run.tolerance) continue;
+      run.off[own] = 1;
+      if (run.repairs) continue;
       atomicMin(run.first_bad + lane.sequence, static_cast<unsigned long long>(first_step(lane)));
       atomicMax(run.residual + lane.sequence, __float_as_uint(static_cast<float>(r)));
     }
@@ -522,7 +492,7 @@ struct SegmentedRun {
         // Without branches, so that all of them are under way at once; past the end the last is read again.
         CELLC_UNROLL()
         for (int i = 0; i < kBatch; ++i) {
-          marks |= *from == kOff ? 1u << i : 0u;
+          marks |= *from ? 1u << i : 0u;
           from += s + i + 1 < lanes.segments ? lanes.channels : 0;
         }
       }
@@ -531,12 +501,6 @@ struct SegmentedRun {
       if (from_first) return s + kBatch - static_cast<int>(from_first);
     }
     return s;
-  }
-
-  /// Whether the boundary after step t leans on rows before it; of a chain whose segment `from` is `lane`.
-  CELLC_DEVICE bool next_leans(long long lane, int from, long long t) const {
-    const int after = static_cast<int>(quotient(t, lanes.segment)) + 1;
-    return after < lanes.segments && run.off[lane + (after - from) * lanes.channels] == kLeans;
   }
 
   /// The chains of a tile from segment `from` on, where they are marked: each from its neighbour's end until it merges
@@ -562,7 +526,7 @@ struct SegmentedRun {
     }
     const long long begin = first_step(lane[0]), last = lane[0].steps;
     BoundaryState rows(lanes, lane, begin, last);
-    Real state[kWidth][Step::kStates] = {}, size[kWidth][Step::kStates] = {};
+    Real state[kWidth][Step::kStates] = {};
     // The segment that begins here or later. Where all of a thread's chains are open it does not ask where segments
     // begin: that took a fifth of the time of a cell of three operations.
     int next = from;
@@ -581,13 +545,11 @@ struct SegmentedRun {
               CELLC_UNROLL()
               for (int v = 0; v < kWidth; ++v) {
                 const long long here = own + v + (next - from) * lanes.channels;
-                if (walks[v] && !open[v] && place + v < chains && run.off[here] == kOff) {
+                if (walks[v] && !open[v] && place + v < chains && run.off[here]) {
                   open[v] = true;
                   CELLC_UNROLL()
                   for (int e = 0; e < Step::kStates; ++e)
                     now[v][e] = at(run.ended, e, own + v + (ended - from) * lanes.channels);
-                  CELLC_UNROLL()
-                  for (int e = 0; e < Step::kStates; ++e) size[v][e] = larger(Real(0), now[v][e]);
                   if (!hopeless) rows.look_ahead(v, t);
                 }
                 ran += open[v];
@@ -603,10 +565,8 @@ struct SegmentedRun {
         [&](long long t, const auto& now, bool first_of_stage) {
           CELLC_UNROLL()
           for (int v = 0; v < kWidth; ++v) {
-            // What merges here is not looked at again: where segments do not forget, all of it stays. Nor is the next
-            // boundary, which may lean on what has been written anew.
-            if (first_of_stage && open[v] && !hopeless &&
-                merges(rows, v, now[v], t, run.tolerance * kLittle, size[v]) && !next_leans(own + v, from, t)) {
+            // What merges here is not looked at again: where segments do not forget, all of it stays.
+            if (first_of_stage && open[v] && !hopeless && merges(rows, v, now[v], t, run.tolerance / 8)) {
               open[v] = false;
               if (all_open) pass(t + kSteps);  // those of this stage were passed when it was open
               all_open = false;

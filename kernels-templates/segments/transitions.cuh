@@ -14,15 +14,9 @@ namespace cellc {
 CELLC_DEVICE float inverse(float x) { return reciprocal(x); }
 CELLC_DEVICE double inverse(double x) { return 1 / x; }
 
-/// The size of a state, and one more of its rows: what is small is told beside the size that the state has in its lane,
-/// so that nothing depends on units. What is infinite excuses nothing.
-CELLC_DEVICE Real larger(Real size, Real row) {
-  const Real here = magnitude(row);
-  return (here > size) & is_finite(here) ? here : size;
-}
 /// Less, and not as much: of a number and infinity both sides are infinite.
-CELLC_DEVICE bool are_near(Real a, Real b, Real size, Real tolerance, Real absolute = 0) {
-  return (a == b) | ((a != a) & (b != b)) | (magnitude(a - b) < tolerance * (magnitude(b) + size) + absolute);
+CELLC_DEVICE bool are_near(Real a, Real b, Real tolerance) {
+  return (a == b) | ((a != a) & (b != b)) | (magnitude(a - b) < tolerance * (Real(1) + magnitude(b)));
 }
 
 /// start(s) - began(s) = ended(s-1) - began(s) + P(s-1) (start(s-1) - began(s-1)).
@@ -67,8 +61,6 @@ struct AffineTransitions {
   /// What stands at the boundary on the left of a lane.
   struct Boundary {
     Real end[kN], began[kN], transition[kN * kN];
-    Real size[kN];   ///< of the state there. What is taken for no change is that beside any size as well
-    Real large[kN];  ///< that the state is along the chain
     template <class Work>
     CELLC_DEVICE void read(Work& work, long long lane) {
       const long long left = lane - work.lanes.channels;
@@ -81,14 +73,6 @@ struct AffineTransitions {
           const int c = Rule::transition(i * kN + j);
           transition[i * kN + j] = c >= 0 ? work.at(work.run.transitions, c >= 0 ? c - kN : 0, left) : Real(0);
         }
-      }
-    }
-    /// `along`: the size of each state along the chain, as far as that is known.
-    CELLC_DEVICE void measure(const Real (&along)[kN]) {
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) {
-        size[i] = larger(larger(Real(0), end[i]), began[i]);
-        large[i] = larger(size[i], along[i]);
       }
     }
     /// Of the segment that ends here.
@@ -118,13 +102,13 @@ struct AffineTransitions {
           // An overflowed transition times no change is no change.
           if (Rule::transition(i * kN + j) >= 0) to += by[j] == Real(0) ? Real(0) : at.transition[i * kN + j] * by[j];
         // What is as good as the neighbour's end is that end: rounding must not tip a comparison.
-        to = !is_finite(to) | are_near(to, at.end[i], at.size[i], work.slack.tolerance * Real(0.0625)) ? at.end[i] : to;
+        to = !is_finite(to) | are_near(to, at.end[i], work.slack.tolerance * Real(0.0625)) ? at.end[i] : to;
         // A line that leads further than states are large is not believed.
-        if (work.hermite) to = are_near(to, at.end[i], at.large[i], Real(1)) ? to : at.end[i];
+        if (work.hermite) to = are_near(to, at.end[i], Real(1)) ? to : at.end[i];
         if (writes) work.at(work.run.starts, i, lane) = to;
         // A segment that is not run again ends where it did.
         next[i] = to - at.began[i];
-        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], at.size[i], left) ? Real(0) : next[i];
+        next[i] = !is_finite(next[i]) | are_near(to, at.began[i], left) ? Real(0) : next[i];
       }
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) by[i] = next[i];
@@ -136,8 +120,8 @@ struct AffineTransitions {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
         const Real to = before.began[i] + by[i];
-        const bool stays = are_near(to, before.began[i], before.size[i], work.slack.at(before.growth())) |
-                           (work.hermite & !are_near(to, before.began[i], before.large[i], Real(1)));
+        const bool stays = are_near(to, before.began[i], work.slack.at(before.growth())) |
+                           (work.hermite & !are_near(to, before.began[i], Real(1)));
         by[i] = stays ? Real(0) : by[i];
       }
     }
@@ -182,10 +166,6 @@ struct AffineTransitions {
         }
       }
     }
-    /// Whether differences may be larger after it than before.
-    CELLC_DEVICE bool grows() const {
-      return !(growth_of([&](int place) { return matrix[place]; }) <= Real(1));
-    }
     /// To one state from everywhere.
     CELLC_DEVICE void constant(const Real* state) {
       CELLC_UNROLL()
@@ -203,7 +183,7 @@ struct AffineTransitions {
       for (int i = 0; i < kN; ++i) {
         // What may stay is no change, also if there is much of it.
         later.shift[i] = at.end[i] - at.began[i];
-        if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], at.size[i], left)) later.shift[i] = 0;
+        if (!is_finite(later.shift[i]) | are_near(at.end[i], at.began[i], left)) later.shift[i] = 0;
         CELLC_UNROLL()
         for (int j = 0; j < kN; ++j)
           later.matrix[i * kN + j] = is_finite(at.transition[i * kN + j]) ? at.transition[i * kN + j] : Real(0);
@@ -358,13 +338,6 @@ struct MapTransitions {
         d[i] = transition[Rule::transition(4 * i + 3) - kN];
       }
     }
-    /// Whether differences may be larger after it than before. Of a quotient that depends on where it starts.
-    CELLC_DEVICE bool grows() const {
-      bool any = kMoebius;
-      CELLC_UNROLL()
-      for (int i = 0; i < kN; ++i) any = any | !(magnitude(a[i]) <= Real(1));
-      return any;
-    }
     CELLC_DEVICE void constant(const Real* state) {
       CELLC_UNROLL()
       for (int i = 0; i < kN; ++i) {
@@ -453,7 +426,6 @@ struct MapTransitions {
   struct Boundary {
     Real end[kN];
     Map map;
-    CELLC_DEVICE void measure(const Real (&)[kN]) {}
     template <class Work>
     CELLC_DEVICE void read(Work& work, long long lane) {
       const long long left = lane - work.lanes.channels;

@@ -257,20 +257,12 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
   double h[4], x[4], p[4], to[4];
   for (std::size_t s = 0; s + 1 < run_.offsets.size(); ++s)
     for (std::int64_t c = 0; c < d; ++c) {
-      double size[4] = {};  // of the lane
-      for (int i = 0; i < n; ++i) {
-        h[i] = symbol(i).get(static_cast<std::int64_t>(s) * d + c);
-        for (std::int64_t t = run_.offsets[s]; t < run_.offsets[s + 1]; ++t) {
-          const double row = std::abs(output.states[static_cast<std::size_t>(i)].get(t * d + c));
-          if (std::isfinite(row)) size[i] = std::max(size[i], row);
-        }
-      }
+      for (int i = 0; i < n; ++i) h[i] = symbol(i).get(static_cast<std::int64_t>(s) * d + c);
       for (int i = 0; i < recurrence_.params; ++i) p[i] = symbol(n + recurrence_.inputs + i).get(c);
       bool beyond = false;  // something infinite has been met
       for (std::int64_t t = run_.offsets[s]; t < run_.offsets[s + 1]; ++t) {
         const std::int64_t at = (run_.reverse ? run_.offsets[s] + run_.offsets[s + 1] - 1 - t : t) * d + c;
-        // What the step code rounds goes with the size of what it adds; a float's tanh is off by as much near zero.
-        double noise = dtype_ == Dtype::F64 ? 0 : 4e-7;
+        double noise = 0;  // what the step code rounds goes with the size of what it adds
         for (int i = 0; i < recurrence_.inputs; ++i) {
           x[i] = symbol(n + i).get(at);
           noise += std::isfinite(x[i]) ? 2 * epsilon * std::abs(x[i]) : 0;
@@ -296,14 +288,14 @@ std::string KnownRun::wrong(const RunOutput& output, double tolerance) const {
           if (h[i] == want || (std::isnan(h[i]) && std::isnan(want))) continue;
           if (std::isinf(h[i]) && std::abs(want) > largest && std::signbit(h[i]) == std::signbit(want)) continue;
           if (std::abs(h[i] - want) <=
-                  tolerance * (size[i] + std::abs(want)) + noise + spread[i] + rounding * std::abs(want) &&
+                  tolerance * (1 + std::abs(want)) + noise + spread[i] + rounding * std::abs(want) &&
               std::isfinite(want))
             continue;
           // Composed maps make NaN of what is infinite: 0 times it.
           if (beyond && !std::isfinite(h[i]) && (recurrence_.along_a_scan || !std::isfinite(want))) continue;
           return fmt::format(
               "h{} of sequence {}, channel {}, step {} is {:.9g}, a step from the row before it {:.9g}: {:.2e} off", i,
-              s, c, t - run_.offsets[s], h[i], want, std::abs(h[i] - want) / (size[i] + std::abs(want)));
+              s, c, t - run_.offsets[s], h[i], want, std::abs(h[i] - want) / (1 + std::abs(want)));
         }
       }
       for (int i = 0; i < n; ++i) {

@@ -20,21 +20,6 @@ struct Calls {
   CallPool pool;
 };
 
-/// A run on arrays of a caller, in a pool of its own.
-inline RunOutput run_called(Gpu& gpu, const LoweredCell& cell, const SourceText& source, Dtype dtype,
-                            const BoundRun& run, const SolveOptions& options, SolveReport& report) {
-  Binding binding;
-  binding.run = run;
-  binding.dtype = dtype;
-  binding.packed = true;
-  binding.batch = static_cast<std::int64_t>(run.offsets.size()) - 1;
-  binding.length = run.offsets.back();
-  CallArrays arrays(gpu, cell.graph, binding, dtype, {});
-  Calls calls(gpu, cell, &source, dtype, arrays.shape(), options);
-  calls.pool.run(arrays.arrays(), 0, arrays.status(), &report);
-  return arrays.read(binding);
-}
-
 /// One cell with data, on arrays of a caller.
 struct CallSetting {
   CallSetting(Gpu& gpu, const std::string& file_name, Dtype dtype, const std::vector<std::int64_t>& lengths,

@@ -32,6 +32,21 @@ StepRecheck recheck_on(Device& device, const LoweredCell& cell, Dtype dtype, con
           }};
 }
 
+/// The same run on arrays of a caller.
+RunOutput called(Device& device, const LoweredCell& cell, const SourceText& source, Dtype dtype, const BoundRun& run,
+                 const SolveOptions& options, SolveReport& report) {
+  Binding binding;
+  binding.run = run;
+  binding.dtype = dtype;
+  binding.packed = true;
+  binding.batch = static_cast<std::int64_t>(run.offsets.size()) - 1;
+  binding.length = run.offsets.back();
+  CallArrays arrays(*device.gpu, cell.graph, binding, dtype, {});
+  Calls calls(*device.gpu, cell, &source, dtype, arrays.shape(), options);
+  calls.pool.run(arrays.arrays(), 0, arrays.status(), &report);
+  return arrays.read(binding);
+}
+
 std::string failure(Device& device, const std::string& text, std::uint64_t seed, Counts* counts) {
   return try_cell(text, [&](const SourceText& source, const LoweredCell& cell) -> std::string {
     oracle::Random random(seed ^ 0x77f1);
@@ -50,7 +65,7 @@ std::string failure(Device& device, const std::string& text, std::uint64_t seed,
     const Forced& drawn = strategies[static_cast<std::size_t>(random.below(static_cast<int>(strategies.size())))];
     device.reorder(seed);
     SolveReport report;
-    const RunOutput output = calls ? run_called(*device.gpu, cell, source, dtype, run, drawn.options, report)
+    const RunOutput output = calls ? called(device, cell, source, dtype, run, drawn.options, report)
                                    : solver.run(run, drawn.options, report);
     if (counts) ++counts->runs[drawn.strategy], counts->calls += calls;
     const std::string wrong = broken_promise(recheck, run, output, report, default_tolerance(dtype));
@@ -87,7 +102,7 @@ TEST(Promise, IsKnownToBreak) {
     SolveReport report;
     EXPECT_EQ(broken_promise(recheck, run, solver.run(run, {}, report), report, 1e-6), "") << "from host arrays";
     SolveReport said;
-    return broken_promise(recheck, run, run_called(*device.gpu, cell, source, Dtype::F32, run, {}, said), said, 1e-6);
+    return broken_promise(recheck, run, called(device, cell, source, Dtype::F32, run, {}, said), said, 1e-6);
   });
   EXPECT_NE(attempt.find(" is off by "), std::string::npos)
       << known.name << " holds, or fails in another way (" << attempt << "); it was listed because " << known.why;

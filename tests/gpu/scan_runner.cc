@@ -79,7 +79,6 @@ extern "C" __global__ void __launch_bounds__(512) kernel(const __grid_constant__
   s.first_bad = reinterpret_cast<unsigned long long*>(a.first_bad);
   s.residual = reinterpret_cast<unsigned*>(a.residual);
   s.tolerance = static_cast<Real>(a.tolerance);
-  for (int e = 0; e < Step::kStates; ++e) s.absolute[e] = 0;
   s.tiles = a.tiles;
   s.groups = a.groups;
   s.carry_blocks = a.carry_blocks;
@@ -226,6 +225,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
     for (std::int64_t i = 0; i < entries; ++i)
       format_.put(host[cell_.inputs[e]].data() + (c.misalign + i) * format_.bytes,
                   c.infinite && e + 1 == cell_.inputs.size() && i % c.infinite == 0 ? INFINITY : draw(random));
+    gpu_->copy_in(device[cell_.inputs[e]].address(), host[cell_.inputs[e]].data(), bytes, 0);
   }
   const int real = format_.real_bytes();
   std::vector<std::vector<double>> starts(cell_.states);
@@ -247,23 +247,6 @@ void ScanRunner::check_kernel(const ScanCase& c) {
     a.start[e] = start[e].address();
     a.last[e] = last[e].address();
   }
-  if (c.held) {
-    std::uniform_real_distribution<double> grows(1.6, 2), forgets(0.2, 0.5), target(-1, 1);
-    const auto put = [&](std::size_t e, std::int64_t i, double value) {
-      char* const entry = host[cell_.inputs[e]].data() + (c.misalign + i) * format_.bytes;
-      format_.put(entry, value);
-      return format_.get(entry);
-    };
-    for (std::int64_t s = 0; s < n; ++s)
-      for (std::int64_t channel = 0; channel < c.width; ++channel) {
-        double h = starts[0][s * c.width + channel];
-        for (std::int64_t t = 0; t < c.lengths[s]; ++t) {
-          const double a = put(0, at(s, t, channel), t % 24 < 12 ? grows(random) : forgets(random));
-          h = a * h + put(1, at(s, t, channel), target(random) - a * h);
-        }
-      }
-  }
-  for (const int input : cell_.inputs) gpu_->copy_in(device[input].address(), host[input].data(), bytes, 0);
   std::optional<GpuBuffer> device_offsets;
   if (c.packed) {
     device_offsets.emplace(*gpu_, offsets.size() * 8);

@@ -40,9 +40,6 @@ struct ScanCase {
   bool checks = false;  ///< whether starts were right (scan_repair.cuh)
   bool by_rows =
       false;  ///< rows are held against a step from the row before them, to within 1e-6, and not against a plain loop
-  /// Of h' = a*h + x: a grows for some steps, and x brings h back into [-1, 1] at each. So what a composed map is made
-  /// of is much larger than any row.
-  bool held = false;
   int infinite = 0;  ///< every so many entries of the last input are infinite
   std::string label() const;
 };

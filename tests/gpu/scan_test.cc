@@ -238,14 +238,15 @@ void check_walked(ScanRunner& runner, const ScanCase& c) {
   EXPECT_GT(runner.repaired(), 0u);
 }
 
-// Composed maps that are rounded by more than the tolerance beside any row: by all kernels, with tiles that wait for
-// each other and tiles that do not.
+// Chains that come from large states to small ones, so that composed maps are rounded by more than the tolerance: by
+// all kernels, with tiles that wait for each other and tiles that do not.
 TEST(Scan, RowsFollowFromEachOther) {
-  const ScanCell cell = linear_cell();
+  ScanCell cell = linear_cell();
+  cell.ranges = {{0.97, 1}, {-10, 10}};
   for (std::uint64_t seed = 20; seed < 24; ++seed) {
     ScanRunner runner(cell, ScanFormat{}, interleaved(seed));
     ScanCase c;
-    c.by_rows = c.checks = c.held = true;
+    c.by_rows = c.checks = true;
     c.reverse = seed % 2;
     c.calls = seed % 3 + 1;
     c.warps = seed % 4 == 3 ? 3 : 2;
@@ -274,13 +275,14 @@ TEST(Scan, RowsFollowFromEachOther) {
 // In 16 bits a walk does not begin at rows, which are rounded: where small states follow large ones it would spoil what
 // was right. Nor are finals rounded.
 TEST(Scan, RoundedRowsAreNoPlaceToBeginAt) {
-  const ScanCell cell = linear_cell();
+  ScanCell cell = linear_cell();
+  cell.ranges = {{0.9, 1}, {-300, 300}};
   for (ScanFormat format : {kBF16, kF16}) {
-    format.tolerance = 5e-4;  // what f32 itself leaves where steps grow
+    format.tolerance = 5e-4;  // what f32 itself leaves where 3000 become 1
     for (std::uint64_t seed = 60; seed < 63; ++seed) {
       ScanRunner runner(cell, format, interleaved(seed));
       ScanCase c;
-      c.checks = c.held = true;
+      c.checks = true;
       c.reverse = seed % 2;
       c.lengths = {777, 777};
       c.channels = 32;

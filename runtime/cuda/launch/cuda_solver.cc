@@ -257,14 +257,6 @@ struct CudaSolver::Impl {
     for (const Pass& pass : execution.passes(*staged, summed, outs_wanted)) run(pass, stream);
   }
 
-  StageTolerance tolerance_of(std::size_t k) const {
-    StageTolerance result{tolerance, {}};
-    for (const int u : staged->stages[k].states) result.absolute.push_back(absolute_tolerance(solve, cell, u));
-    // Sums are of no state; their stages run step by step.
-    if (summed[k]) result.absolute.resize(result.absolute.size() + summed[k]->sums.size());
-    return result;
-  }
-
   void run(const Pass& pass, GpuStream stream) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
     switch (pass.kind) {
@@ -281,8 +273,7 @@ struct CudaSolver::Impl {
         return;
       }
       case PassKind::Stage:
-        program(k).run(arrays.stage_run(lanes_of(k, pass.fused), pass.stage), execution.stages[k], tolerance_of(k),
-                       stream);
+        program(k).run(arrays.stage_run(lanes_of(k, pass.fused), pass.stage), execution.stages[k], tolerance, stream);
         return;
       case PassKind::After:
         nest_program(pass.fused ? after_summing.at(execution.sum_parts).program : after, after_cell().cell, Structure{},

@@ -388,7 +388,7 @@ void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream strea
 
 // Running ------------------------------------------------------------------------------------------------
 
-void StageProgram::run(const StageRun& run, const CudaPlan& plan, const StageTolerance& tolerance, GpuStream stream) {
+void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
   Code& code = this->code(run.sizes);
   if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
   const cellc_stage& stage = code.tables.stage;
@@ -454,8 +454,7 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, const StageTol
   launch.cluster = std::max(1u, grid.cluster);
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
-  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance.relative,
-                       tolerance.absolute.data(), room.data());
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
 }

@@ -56,12 +56,6 @@ struct CudaPlan {
   std::int64_t tile = 0;  ///< steps that a block of a scan takes at most; 0: as many as suit the card
 };
 
-/// What a step may be off by: over |s| and the size that the state has in its lane, and what is tolerated besides.
-struct StageTolerance {
-  double relative = 0;
-  std::vector<double> absolute;  ///< by state of the stage
-};
-
 /// What a call reports; read from the device after it.
 struct CudaOutcome {
   std::int64_t misses = 0, repaired = 0, tails = 0;
@@ -109,7 +103,7 @@ class StageProgram {
   int sum_parts(const std::map<AxisId, std::int64_t>& sizes);
 
   /// Queues a run. Nothing is allocated where the last run had the same shape and plan.
-  void run(const StageRun& run, const CudaPlan& plan, const StageTolerance& tolerance, GpuStream stream);
+  void run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream);
   /// Of the last run; synchronises.
   CudaOutcome outcome(GpuStream stream);
 
