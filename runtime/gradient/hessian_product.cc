@@ -4,7 +4,7 @@ namespace cellc {
 namespace {
 
 bool moves(const std::vector<Array>& arrays, int id) {
-  return static_cast<std::size_t>(id) < arrays.size() && !arrays[static_cast<std::size_t>(id)].shape().empty();
+  return static_cast<std::size_t>(id) < arrays.size() && is_given(arrays[static_cast<std::size_t>(id)]);
 }
 
 AdjointOf either(const AdjointOf& a, const AdjointOf& b) {
@@ -19,10 +19,10 @@ BoundRun moved_run(const BoundRun& forward, const Tangents& direction, Dtype ari
   BoundRun run = forward;
   for (std::size_t s = 0; s < run.symbols.size(); ++s) {
     run.symbols[s] =
-        direction.symbols[s].shape().empty() ? Array(arithmetic, forward.symbols[s].shape()) : direction.symbols[s];
+        !is_given(direction.symbols[s]) ? Array(arithmetic, forward.symbols[s].shape()) : direction.symbols[s];
     if (!forward.histories[s].shape().empty())
-      run.histories[s] = direction.histories[s].shape().empty() ? Array(arithmetic, forward.histories[s].shape())
-                                                                : direction.histories[s];
+      run.histories[s] =
+          !is_given(direction.histories[s]) ? Array(arithmetic, forward.histories[s].shape()) : direction.histories[s];
   }
   return run;
 }

@@ -12,7 +12,7 @@ namespace cellc {
 TangentOf moved_symbols(const Tangents& tangents) {
   TangentOf of;
   for (std::size_t s = 0; s < tangents.symbols.size(); ++s)
-    of.symbols.push_back(!tangents.symbols[s].shape().empty() || !tangents.histories[s].shape().empty());
+    of.symbols.push_back(is_given(tangents.symbols[s]) || is_given(tangents.histories[s]));
   return of;
 }
 
@@ -31,7 +31,7 @@ BoundRun TangentRun::bind(const BoundRun& forward, const RunOutput& output, cons
   run.symbols.resize(cell().symbols.size());
   run.histories.resize(cell().symbols.size());
   const auto moved = [&](const Array& array, const Array& of, const Symbol& symbol) {
-    if (array.shape().empty()) return Array(arithmetic, of.shape());
+    if (!is_given(array)) return Array(arithmetic, of.shape());
     if (array.shape() != of.shape())
       throw RequestError(fmt::format("{}: its shape is [{}] where [{}] is needed", symbol.name,
                                      fmt::join(array.shape(), ", "), fmt::join(of.shape(), ", ")));

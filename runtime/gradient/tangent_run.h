@@ -9,8 +9,11 @@
 
 namespace cellc {
 
-/// The direction: of what a run reads, in any floating-point dtype, by symbol and shaped as in BoundRun; an Array
-/// without a shape: that does not move.
+/// Whether there is an array; that of a scalar param has no axes either.
+inline bool is_given(const Array& array) { return array.data() != nullptr || !array.shape().empty(); }
+
+/// The direction: of what a run reads, in any floating-point dtype, by symbol and shaped as in BoundRun; Array(): that
+/// does not move.
 struct Tangents {
   std::vector<Array> symbols;    ///< inputs, params, starts of states and of copies that lag
   std::vector<Array> histories;  ///< of lagged inputs

@@ -29,7 +29,7 @@ class Defaults {
   ForwardMode forward_mode() {
     return ForwardMode(work_.graph, [this](const Node& n) {
       const bool cotangent = n.symbol == 2 * own_;
-      if (!cotangent && (!tangents_ || tangents_->symbols[static_cast<std::size_t>(n.symbol)].shape().empty()))
+      if (!cotangent && (!tangents_ || !is_given(tangents_->symbols[static_cast<std::size_t>(n.symbol)])))
         return kNoNode;
       return work_.graph.read(cotangent ? n.symbol + 1 : n.symbol + own_, n.index);
     });
@@ -183,7 +183,7 @@ void tangents_through_defaults(const CellGraph& cell, const BoundRun& forward, c
   const auto total = [&](std::size_t s, const std::function<double(std::int64_t)>& more) {
     Array sum(forward.symbols[s].dtype() == Dtype::F64 ? Dtype::F64 : Dtype::F32, forward.symbols[s].shape());
     const Array& own = tangents.symbols[s];
-    for (std::int64_t i = 0; i < sum.count(); ++i) sum.set(i, (own.shape().empty() ? 0 : own.get(i)) + more(i));
+    for (std::int64_t i = 0; i < sum.count(); ++i) sum.set(i, (is_given(own) ? own.get(i) : 0) + more(i));
     tangents.symbols[s] = std::move(sum);
   };
   for (auto s = order.rbegin(); s != order.rend(); ++s) {
@@ -193,7 +193,7 @@ void tangents_through_defaults(const CellGraph& cell, const BoundRun& forward, c
   }
   each_companion(cell, given, [&](const Symbol& companion) {
     const Array start = tangents.symbols[static_cast<std::size_t>(companion.lag_of)];
-    if (start.shape().empty()) return;
+    if (!is_given(start)) return;
     total(static_cast<std::size_t>(&companion - cell.symbols.data()), [&](std::int64_t i) { return start.get(i); });
   });
 }
