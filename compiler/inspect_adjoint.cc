@@ -271,9 +271,8 @@ std::string adjoint_text(const CellGraph& whole, const AdjointCell& adjoint) {
 std::string adjoint_latex(const CellGraph& whole, const AdjointCell& adjoint) {
   Formulas formulas(whole, adjoint, Notation::Latex);
   std::string text =
-      "\\subsection*{Adjoint}\nFrom the last step to the first; bars are cotangents of results and gradients of what "
-      "is "
-      "read, sums are over all steps and sequences.\n";
+      "\\subsection*{Adjoint}\nFrom the last step to the first. Bars are cotangents of results and\n"
+      "gradients of what is read; sums are over all steps and sequences.\n";
   for (const Equation& line : formulas.lines())
     if (line.kind != Equation::Kind::Gradient) {
       const std::string left = formulas.left(line);
