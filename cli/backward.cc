@@ -13,7 +13,7 @@ namespace cellc {
 namespace {
 
 /// The same run by the plainest means: a forward run and an adjoint in f64, step after step, without generated code.
-std::vector<std::pair<std::string, Array>> reference_gradients(const BackwardRequest& r, const AdjointRun& adjoint,
+std::vector<std::pair<std::string, Array>> reference_gradients(const FollowingRequest& r, const AdjointRun& adjoint,
                                                                const Cotangents& cotangents,
                                                                const GivenSymbols& given) {
   BoundRun forward = r.binding.run;
@@ -29,7 +29,7 @@ std::vector<std::pair<std::string, Array>> reference_gradients(const BackwardReq
 
 }  // namespace
 
-BackwardReport run_backward(const RunOptions& options, const BackwardRequest& r) {
+BackwardReport run_backward(const RunOptions& options, const FollowingRequest& r) {
   enter_stage("backward");
   const CellGraph& cell = r.loaded.cell;
   const Cotangents cotangents = bind_cotangents(cell, r.binding, read_cotangents(options));

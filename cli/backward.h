@@ -24,7 +24,8 @@ struct BackwardReport {
   std::optional<Deviation> verified;                  ///< against an adjoint in f64, step by step
 };
 
-struct BackwardRequest {
+/// What is known after the forward run, for what follows it.
+struct FollowingRequest {
   const LoadedCell& loaded;
   const BindRequest& request;
   const Binding& binding;
@@ -35,6 +36,6 @@ struct BackwardRequest {
 };
 
 /// Throws RequestError (a cotangent that fits nothing), UsageError, DeviceError.
-BackwardReport run_backward(const RunOptions& options, const BackwardRequest& request);
+BackwardReport run_backward(const RunOptions& options, const FollowingRequest& request);
 
 }  // namespace cellc

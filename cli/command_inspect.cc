@@ -10,6 +10,7 @@
 #include "compiler/codegen_cuda/emit_cuda_lane.h"
 #include "compiler/derive/pipeline.h"
 #include "compiler/inspect.h"
+#include "compiler/inspect_adjoint.h"
 #include "compiler/plan/plan.h"
 #include "runtime/cpu/engine.h"
 #include "runtime/cuda/device/nvrtc.h"
@@ -57,7 +58,7 @@ std::string stage_text(LoadedCell& loaded, const InspectOptions& options) {
     AdjointCell made = adjoint_of(loaded.cell, {}, derive_hooks());
     const Jacobian jacobian = differentiate(made.adjoint.cell);
     const Structure structure = analyse(made.adjoint.cell, jacobian);
-    return print_graph(made.adjoint.cell) + print_adjoint(loaded.cell, made) +
+    return adjoint_text(loaded.cell, made) + print_graph(made.adjoint.cell) + print_adjoint(loaded.cell, made) +
            print_structure(made.adjoint.cell, structure);
   }
   const Dtype dtype = dtype_named(options.dtype);

@@ -13,6 +13,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/request.h"
+#include "cli/tangent.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/cpu/timed_cpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
@@ -206,6 +207,12 @@ int command_run(const RunOptions& options) {
     report.backward = &*backward;
     report.arrays.insert(report.arrays.end(), backward->arrays.begin(), backward->arrays.end());
   }
+  std::optional<TangentReport> tangent;
+  if (!options.tangents.empty() && solved.converged) {
+    tangent.emplace(run_tangent(options, {loaded, request, binding, output, compile, solve, gpu.get()}));
+    report.tangent = &*tangent;
+    report.arrays.insert(report.arrays.end(), tangent->arrays.begin(), tangent->arrays.end());
+  }
   if (with_edited) {
     report.verified = with_edited->verified;
   } else if (options.verify) {
@@ -227,8 +234,12 @@ int command_run(const RunOptions& options) {
     std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
     return kWrongInput;
   }
-  if (!options.cotangents.empty() && !solved.converged) {
-    std::fputs("cellc: error: --cotangent: the run did not converge, so there are no gradients\n", stderr);
+  if (!(options.cotangents.empty() && options.tangents.empty()) && !solved.converged) {
+    std::fputs(fmt::format("cellc: error: {}: the run did not converge, so there are no {}\n",
+                           options.cotangents.empty() ? "--tangent" : "--cotangent",
+                           options.cotangents.empty() ? "tangents" : "gradients")
+                   .c_str(),
+               stderr);
     return kNotConverged;
   }
   if (const std::string missed = not_converged(report); !missed.empty()) {

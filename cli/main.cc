@@ -217,6 +217,13 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->allow_extra_args(false)
       ->type_name("NAME=FILE");
   command->add_option("--backward-solver", options.backward_solver, "how the adjoint is solved; auto by default");
+  command
+      ->add_option("--tangent", options.tangents,
+                   "write how the results move (tangent.NAME.npy) in the direction of this tangent of an input, a\n"
+                   "param, a state's start or NAME.lag; several of them are one direction")
+      ->allow_extra_args(false)
+      ->type_name("NAME=FILE");
+  command->add_option("--tangent-solver", options.tangent_solver, "how the tangent is solved; auto by default");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--trace", options.trace, "show how the iterations converged");

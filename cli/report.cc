@@ -149,16 +149,18 @@ std::string run_text(const RunReport& report) {
                            "against the sequential f64 reference",
                            d.error, d.array, d.sequence, d.step));
   }
-  if (const BackwardReport* b = report.backward) {
-    for (std::size_t k = 0; k < b->solve.stages.size(); ++k)
-      line("backward", fmt::format("{{{}}} {}: {}", stage_states(b->adjoint->cell(), b->adjoint->structure().stages[k]),
-                                   plan_text(b->solve.stages[k].plan), b->solve.stages[k].plan.reason));
-    line("", fmt::format("{:.3f} ms; largest residual {:.2g}", b->run_ms, b->solve.max_residual));
-    if (b->verified)
+  const auto after = [&](const char* label, const CellGraph& derived, const Structure& structure, const auto& r) {
+    for (std::size_t k = 0; k < r.solve.stages.size(); ++k)
+      line(label, fmt::format("{{{}}} {}: {}", stage_states(derived, structure.stages[k]),
+                              plan_text(r.solve.stages[k].plan), r.solve.stages[k].plan.reason));
+    line("", fmt::format("{:.3f} ms; largest residual {:.2g}", r.run_ms, r.solve.max_residual));
+    if (r.verified)
       line("",
            fmt::format("largest error {:.3g} of |value| + the largest of the array, in {}, against the f64 reference",
-                       b->verified->error, b->verified->array));
-  }
+                       r.verified->error, r.verified->array));
+  };
+  if (const BackwardReport* b = report.backward) after("backward", b->adjoint->cell(), b->adjoint->structure(), *b);
+  if (const TangentReport* t = report.tangent) after("tangent", t->tangent->cell(), t->tangent->structure(), *t);
   if (report.edited) {
     line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms,
                                report.edited->generated_ms));
@@ -215,6 +217,21 @@ void solve_json(const RunReport& report, nlohmann::json& object) {
   object["cache"] = to_string(report.solve.cache);
 }
 
+/// A run that followed the forward run: of its adjoint or its tangent.
+nlohmann::json following_json(const auto& run) {
+  using nlohmann::json;
+  json object = {{"run_ms", run.run_ms},
+                 {"plan", plan_json(run.solve)},
+                 {"converged", run.solve.converged},
+                 {"max_residual", run.solve.max_residual},
+                 {"compile_ms", run.solve.compile_ms}};
+  if (run.verified)
+    object["verify"] = {{"max_error", std::isfinite(run.verified->error) ? json(run.verified->error) : json()},
+                        {"array", run.verified->array},
+                        {"reference", "sequential f64"}};
+  return object;
+}
+
 }  // namespace
 
 std::string run_json(const RunReport& report) {
@@ -250,17 +267,8 @@ std::string run_json(const RunReport& report) {
       object["verify"]["max_finite_error"] = d.finite_error;
     }
   }
-  if (const BackwardReport* b = report.backward) {
-    json& backward = object["backward"] = {{"run_ms", b->run_ms},
-                                           {"plan", plan_json(b->solve)},
-                                           {"converged", b->solve.converged},
-                                           {"max_residual", b->solve.max_residual},
-                                           {"compile_ms", b->solve.compile_ms}};
-    if (b->verified)
-      backward["verify"] = {{"max_error", std::isfinite(b->verified->error) ? json(b->verified->error) : json()},
-                            {"array", b->verified->array},
-                            {"reference", "sequential f64"}};
-  }
+  if (report.backward) object["backward"] = following_json(*report.backward);
+  if (report.tangent) object["tangent"] = following_json(*report.tangent);
   if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
   if (const EditedRun* edited = report.edited) {
     const auto finite = [](double v) { return std::isfinite(v) ? json(v) : json(); };

@@ -8,6 +8,7 @@
 
 #include "cli/backward.h"
 #include "cli/load.h"
+#include "cli/tangent.h"
 #include "runtime/cuda/ship/edited_kernels.h"
 #include "runtime/data/bind.h"
 #include "runtime/evaluate/reference.h"
@@ -29,6 +30,7 @@ struct RunReport {
   std::string kernel;                        ///< --kernel: the file, or empty
   const EditedRun* edited = nullptr;         ///< and what became of it
   const BackwardReport* backward = nullptr;  ///< --cotangent
+  const TangentReport* tangent = nullptr;    ///< --tangent
 };
 
 /// What is wrong with edited kernels; empty: nothing, or nobody asked.

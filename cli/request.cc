@@ -75,6 +75,12 @@ std::map<std::string, GivenArray> read_cotangents(const RunOptions& options) {
   return arrays;
 }
 
+std::map<std::string, GivenArray> read_tangents(const RunOptions& options) {
+  std::map<std::string, GivenArray> arrays;
+  read_arrays("--tangent", options.tangents, options.dtype == "bf16" ? Int16::RawBits : Int16::Integers, arrays);
+  return arrays;
+}
+
 namespace {
 
 /// Arrays of a measurement that nobody gave sizes for stay below this.

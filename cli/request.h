@@ -18,6 +18,9 @@ BindRequest read_request(const DataOptions& options);
 /// --cotangent NAME=FILE. Throws RequestError, UsageError.
 std::map<std::string, GivenArray> read_cotangents(const RunOptions& options);
 
+/// --tangent NAME=FILE. Throws RequestError, UsageError.
+std::map<std::string, GivenArray> read_tangents(const RunOptions& options);
+
 /// The same for commands that measure: random data where none are given, and sizes where nothing says them
 /// (one sequence, 4096 steps, axes of 256 or less where arrays would grow too large).
 BindRequest measured_request(const CellGraph& cell, const DataOptions& options);

@@ -10,10 +10,12 @@
 #include <string_view>
 
 #include "compiler/break_latex.h"
+#include "compiler/derive/pipeline.h"
 #include "compiler/graph/graph_walk.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
 #include "compiler/graph/simplify.h"
+#include "compiler/inspect_adjoint.h"
 
 namespace cellc {
 
@@ -349,6 +351,7 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   j["definitions"] = Json::array();
   if (used_shared) define(named, "definitions", "text");
   define(latex, "latex_definitions", "latex");
+  j["adjoint"] = adjoint_json(cell, adjoint_of(cell));
   j["why"] = Json::array();
   for (const Reason& r : structure.why) {
     const Position p = source.position(r.span.offset);
@@ -508,7 +511,7 @@ std::string inspect_latex(CellGraph& cell, const Jacobian& jacobian, const Struc
     const Stage& w = structure.stages[structure.widest];
     text += fmt::format("Structure: {}, $N = {}$.\n", to_string(w.kind), w.block.text);
   }
-  return text + "\\end{document}\n";
+  return text + adjoint_latex(cell, adjoint_of(cell)) + "\\end{document}\n";
 }
 
 }  // namespace cellc

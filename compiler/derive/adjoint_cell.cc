@@ -106,7 +106,11 @@ class AdjointBuilder {
     std::vector<NodeId> roots;
     for (const StateUpdate& u : cell_.updates) roots.push_back(u.value);
     for (const Out& o : cell_.outs) roots.push_back(o.value);
-    values_ = Rewriter(cell_.graph, w())(roots);
+    Images images;
+    values_ = Rewriter(cell_.graph, w(), {}, &images)(roots);
+    for (const NamedValue& n : cell_.named)
+      if (const auto image = images.find(n.node); image != images.end())
+        work_.named.push_back({n.name, image->second, n.index, n.span, n.ordered});
     reverse_.emplace(work_);
   }
 
@@ -242,7 +246,8 @@ class AdjointBuilder {
       if (n.lag_axis != kNoAxis) index.push_back({n.lag_axis, 0});
       return result_.adjoint.cell.graph.read(symbol_for({n.symbol, n.lag, n.lag_axis}), std::move(index), n.span);
     };
-    Rewriter moved(w(), cell.graph, std::move(rules));
+    Images images;
+    Rewriter moved(w(), cell.graph, std::move(rules), &images);
     std::vector<NodeId> roots = updates_;
     for (const Out& o : outs_) roots.push_back(o.value);
     for (const ParamParts& p : params_)
@@ -250,6 +255,9 @@ class AdjointBuilder {
         for (const NodeId n : {f.left, f.right})
           if (n != kNoNode) roots.push_back(n);
     moved(roots);
+    for (const NamedValue& n : work_.named)
+      if (const auto image = images.find(n.node); image != images.end())
+        cell.named.push_back({n.name, image->second, n.index, n.span, n.ordered});
     for (int u = 0; u < states(); ++u) {
       cell.updates.push_back({u, moved.image(updates_[static_cast<std::size_t>(u)]), cell_.updates[u].span});
       result_.adjoint.sinks.push_back({ArraySink::Kind::Adjoint, u});

@@ -7,6 +7,7 @@
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/tangent_cell.h"
 #include "compiler/derive/transition_cell.h"
 
 namespace cellc::derivation {
@@ -21,6 +22,7 @@ DerivedCell evaluated(const DerivedCell& lanes);
 DerivedCell residual(const DerivedCell& lanes, AxisId lane);
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role);
 AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of);
+DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of);
 ScalarizedCell scalarize(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options);
 
 }  // namespace cellc::derivation

@@ -43,7 +43,8 @@ void verify(const DerivedCell& derived) {
     const ArraySource::Kind from = derived.sources[s].kind;
     const bool state = cell.symbols[s].kind == SymbolKind::State;
     const bool may_start = from == ArraySource::Kind::Trajectory || from == ArraySource::Kind::Start ||
-                           from == ArraySource::Kind::Sum || from == ArraySource::Kind::Adjoint;
+                           from == ArraySource::Kind::Sum || from == ArraySource::Kind::Adjoint ||
+                           from == ArraySource::Kind::Tangent;
     require(!state || may_start, "a state that starts as no state does");
     require(state || from != ArraySource::Kind::Start, "a start that is no state's");
     require(derived.sources[s].id >= 0 || from == ArraySource::Kind::Tolerance || from == ArraySource::Kind::Start,
@@ -91,6 +92,8 @@ std::string text_of(const CellGraph& whole, const ArraySource& source) {
       return "cotangent of " + whole.outs[source.id].name;
     case Kind::Adjoint:
       return fmt::format("cotangent of {}.final", state(source.id));
+    case Kind::Tangent:
+      return "tangent of " + whole.symbols[source.id].name;
   }
   return "";
 }
@@ -128,6 +131,10 @@ std::string text_of(const CellGraph& whole, const ArraySink& sink) {
       return fmt::format("gradient of earlier steps {}", sink.id);
     case Kind::Factor:
       return fmt::format("factor {}", sink.id);
+    case Kind::Tangent:
+      return "tangent of " + whole.symbol_of(whole.updates[sink.id]).name;
+    case Kind::OutTangent:
+      return "tangent of " + whole.outs[sink.id].name;
   }
   return "";
 }

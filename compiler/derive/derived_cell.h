@@ -27,6 +27,7 @@ struct ArraySource {
     Cotangent,     ///< id: position in updates; of that state's trajectory
     OutCotangent,  ///< id: the whole cell's out
     Adjoint,       ///< id: position in updates; starts as the cotangent of that state's final value
+    Tangent,       ///< id: the whole cell's symbol; its tangent, of a state that of its start
     Start,         ///< a state that starts as whoever runs the cell has it: a map as identity, a count as zero
   };
   Kind kind = Kind::Symbol;
@@ -53,6 +54,8 @@ struct ArraySink {
     Gradient,        ///< id: the whole cell's input
     LaggedGradient,  ///< id: as ArraySource::Lagged
     Factor,          ///< id: its number; of params' gradients
+    Tangent,         ///< id: position in updates; of that state's trajectory
+    OutTangent,      ///< id: the whole cell's out
   };
   Kind kind = Kind::Out;
   int id = -1;

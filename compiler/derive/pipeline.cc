@@ -149,6 +149,10 @@ AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of, const DeriveH
   return derived(Derivation::Adjoint, cell.name, hooks, [&] { return derivation::adjoint_of(cell, of); });
 }
 
+DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of, const DeriveHooks& hooks) {
+  return derived(Derivation::Tangent, cell.name, hooks, [&] { return derivation::tangent_of(cell, of); });
+}
+
 ScalarLane scalar_lane(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options, const DeriveHooks& hooks) {
   return derived(Derivation::Scalars, cell.name, hooks, [&] {
     ScalarLane result{derivation::scalarize(cell, lane, options), {}};

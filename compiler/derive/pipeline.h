@@ -11,6 +11,7 @@
 //   residual        how far a trajectory is from its own steps
 //   defaults_of     starts and defaults that the cell computes                             default_cells.h
 //   adjoint_of      gradients of the whole cell, as a cell that runs in reverse              adjoint_cell.h
+//   tangent_of      the derivative of a run in one direction, as a cell                      tangent_cell.h
 //   scalar_lane     a lane's step as scalars, and which of them are made once              scalarize.h,
 //   loop_invariants.h
 //
@@ -30,6 +31,7 @@
 #include "compiler/derive/relaxed_cell.h"
 #include "compiler/derive/scalarize.h"
 #include "compiler/derive/stage_cells.h"
+#include "compiler/derive/tangent_cell.h"
 #include "compiler/derive/transition_cell.h"
 
 namespace cellc {
@@ -61,6 +63,9 @@ DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, 
 
 /// Gradients of the whole cell, from cotangents of the results that `of` names.
 AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of = {}, const DeriveHooks& hooks = {});
+
+/// The derivative of a run by the symbols that `of` names, in one direction.
+DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of = {}, const DeriveHooks& hooks = {});
 
 struct ScalarLane {
   ScalarizedCell scalars;

@@ -182,7 +182,9 @@ std::string ExpressionPrinter::read_text(const Node& n, const Renaming& renaming
   }
   if (notation_ == Notation::Latex) {
     std::string text = latex_name(name);
-    if (s->kind != SymbolKind::Param) {
+    if (const auto spelled = spelled_.find(n.symbol); spelled != spelled_.end()) {
+      text = spelled->second;
+    } else if (s->kind != SymbolKind::Param) {
       const int back = lag + (s->kind == SymbolKind::State ? 1 : 0);
       text += "^{(t" + (back ? "-" + std::to_string(back) : "") +
               (n.lag_axis != kNoAxis ? "-" + index_text(through({n.lag_axis, 0}, renaming)) : "") + ")}";

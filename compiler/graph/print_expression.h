@@ -24,6 +24,9 @@ class ExpressionPrinter {
   /// Names of a node that must not stand for themselves (a definition's own right-hand side).
   void forget(NodeId node) { names_.erase(node); }
 
+  /// In LaTeX, how a symbol is written, with its time: for cells whose inputs are known by other names.
+  void spell(int symbol, const std::string& latex) { spelled_[symbol] = latex; }
+
   std::string print(NodeId node);
   /// Like print, but stops growing past `limit` bytes and then returns an empty string.
   std::string print_within(NodeId node, std::size_t limit);
@@ -63,6 +66,7 @@ class ExpressionPrinter {
   const CellGraph& cell_;
   Notation notation_;
   std::map<NodeId, Named> names_;
+  std::map<int, std::string> spelled_;
   std::map<AxisId, std::string> axis_names_;
   std::map<std::string, AxisId> taken_;
   std::size_t produced_ = 0;

@@ -3,6 +3,7 @@
 // cell and sums over steps does it between the two (gradient_on_cpu.h).
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,6 @@ struct Gradients {
   std::vector<Array> histories;  ///< by symbol: [N, n, a…] of lagged inputs; of lagged states their companions' starts
 };
 
-/// Which of a run's arrays its caller gave; the others were computed from those, so gradients flow on through them.
-struct GivenSymbols {
-  std::vector<bool> symbols, histories;  ///< by symbol
-};
-
 /// Sums over steps as params' gradients need them. `into`, over the param's index, has zeros or an earlier product.
 struct StepSum {
   const CellGraph& adjoint;  ///< whose axes the indices are
@@ -40,6 +36,14 @@ struct StepSum {
   const std::vector<AxisId>& result;  ///< axes of the param
   Array& into;
   int threads = 0;
+};
+
+using SumOverSteps = std::function<void(const StepSum&)>;
+
+/// What an adjoint's run read and wrote.
+struct AdjointArrays {
+  const BoundRun& bound;
+  const RunOutput& output;
 };
 
 class AdjointRun {
@@ -53,7 +57,8 @@ class AdjointRun {
 
   /// The arrays of the adjoint's run, after a forward run of `forward` that wrote `output`. Memory is shared where
   /// arrays are read as they lie; those of `reuse`, an earlier result, are written again where nobody else holds them.
-  /// Cotangents have the shapes of the results. Throws RequestError where one has not.
+  /// Cotangents have the shapes of the results. Throws RequestError where one has not. Every array is linear in those
+  /// given: of tangents in their place it makes the tangents of the adjoint's arrays.
   BoundRun bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents, Dtype arithmetic,
                 BoundRun reuse = {}) const;
 
@@ -62,14 +67,28 @@ class AdjointRun {
 
   /// What the adjoint's run found. `sum` is called for every product of a param's gradient.
   Gradients gather(const BoundRun& forward, const BoundRun& bound, const RunOutput& output,
-                   const std::function<void(const StepSum&)>& sum) const;
+                   const SumOverSteps& sum) const;
+
+  /// The tangents of gather's results, from those of what it reads. A product has two.
+  Gradients gather_tangent(const BoundRun& forward, const AdjointArrays& at, const AdjointArrays& tangent,
+                           const SumOverSteps& sum) const;
 
   /// Makes copies that lag a history of their state's.
-  void join_histories(Gradients& gradients) const;
+  void move_to_histories(Gradients& gradients) const;
 
  private:
-  Array lagged_rows(const BoundRun& forward, const ArrayRead& read, Dtype dtype) const;
-  void add_lagged(const BoundRun& forward, const ArrayRead& read, const Array& contributed, Gradients& gradients) const;
+  struct FactorArrays {
+    const BoundRun& bound;
+    const RunOutput& output;
+    const Array& of(const StepFactor& f) const {
+      return f.is_out ? output.outs[static_cast<std::size_t>(f.id)] : bound.symbols[static_cast<std::size_t>(f.id)];
+    }
+  };
+  std::optional<std::int64_t> along(const BoundRun& forward, const ArrayRead& read) const;
+  Gradients rows(const BoundRun& forward, const RunOutput& output) const;
+  /// `single`: also what has one factor.
+  void add_products(const BoundRun& forward, const FactorArrays& left, const FactorArrays& right, bool single,
+                    const SumOverSteps& sum, Gradients& gradients) const;
 
   const CellGraph& whole_;
   AdjointCell adjoint_;
@@ -78,9 +97,5 @@ class AdjointRun {
 
 /// The results that have a cotangent.
 AdjointOf results_with(const Cotangents& cotangents);
-
-/// Adds to params what flows through starts and defaults that the cell computes from them, and to the start of a state
-/// what flows through the copies that start as it does. What was computed keeps its own gradient.
-void through_defaults(const CellGraph& cell, const BoundRun& forward, const GivenSymbols& given, Gradients& gradients);
 
 }  // namespace cellc

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "compiler/syntax/diagnostic.h"
 #include "runtime/data/errors.h"
@@ -30,21 +31,57 @@ std::vector<std::int64_t> with_leading(std::vector<std::int64_t> before, const C
 
 std::string text_of(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
+/// Which option gave an array, and whose shape it must have.
+struct Asked {
+  const char *option, *shape_of;
+};
+constexpr Asked kCotangent{"--cotangent", "that of what the run writes"};
+constexpr Asked kTangent{"--tangent", "that of what the run reads"};
+
 /// The array as rows, where its shape is the one that is expected.
-Array checked(const std::string& name, const GivenArray& given, const std::vector<std::int64_t>& expected,
-              std::vector<std::int64_t> as_rows) {
+Array checked(const Asked& asked, const std::string& name, const GivenArray& given,
+              const std::vector<std::int64_t>& expected, std::vector<std::int64_t> as_rows) {
   const std::vector<std::int64_t>& shape = given.array.shape();
   // A single sequence may come with its batch axis or without.
   std::vector<std::int64_t> one = expected;
   one.insert(one.begin(), 1);
   if (shape != expected && shape != one)
-    throw RequestError(fmt::format("--cotangent {}: {} has the shape {}; expected {}, that of what the run writes",
-                                   name, given.source, text_of(shape), text_of(expected)));
+    throw RequestError(fmt::format("{} {}: {} has the shape {}; expected {}, {}", asked.option, name, given.source,
+                                   text_of(shape), text_of(expected), asked.shape_of));
   Array array = given.array;
   if (array.dtype() == Dtype::I64)
-    throw RequestError(fmt::format("--cotangent {}: {} holds integers", name, given.source));
+    throw RequestError(fmt::format("{} {}: {} holds integers", asked.option, name, given.source));
   if (array.dtype() == Dtype::U16) array.reinterpret(Dtype::BF16);
   return array.with_shape(std::move(as_rows));
+}
+
+/// What was given is among `names`, or it is an error that says what there is.
+void refuse_unknown(const Asked& asked, const CellGraph& cell, const std::map<std::string, GivenArray>& given,
+                    const std::vector<std::string>& names, const char* what, const char* does) {
+  for (const auto& [name, array] : given) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string near = closest_name(name, names);
+    throw RequestError(fmt::format("{} {}: cell {} has no {} '{}'{}", asked.option, name, cell.name, what, name,
+                                   near.empty() ? fmt::format("; it {} {}", does, fmt::join(names, ", "))
+                                                : fmt::format("; did you mean '{}'?", near)));
+  }
+}
+
+/// The history [N, n, a…] of a state is where its lagging copies start.
+void spread_history(const CellGraph& cell, std::size_t state, const Array& history, Tangents& tangents) {
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+    const Symbol& companion = cell.symbols[s];
+    if (companion.lag_of != static_cast<int>(state)) continue;
+    std::vector<std::int64_t> shape = history.shape();
+    const std::int64_t sequences = shape[0], depth = shape[1];
+    shape.erase(shape.begin() + 1);
+    Array start(history.dtype(), shape);
+    const std::int64_t entries = sequences > 0 ? start.count() / sequences : 0;
+    for (std::int64_t b = 0; b < sequences; ++b)
+      for (std::int64_t i = 0; i < entries; ++i)
+        start.set(b * entries + i, history.get((b * depth + companion.lag - 1) * entries + i));
+    tangents.symbols[s] = std::move(start);
+  }
 }
 
 }  // namespace
@@ -55,15 +92,13 @@ Cotangents bind_cotangents(const CellGraph& cell, const Binding& binding,
   result.states.resize(cell.updates.size());
   result.finals.resize(cell.updates.size());
   result.outs.resize(cell.outs.size());
-  std::map<std::string, bool> found;
   std::vector<std::string> names;
   const auto take = [&](const std::string& name, const std::vector<std::int64_t>& expected,
                         std::vector<std::int64_t> as_rows, Array& into) {
     names.push_back(name);
     const auto it = given.find(name);
     if (it == given.end()) return;
-    found[name] = true;
-    into = checked(name, it->second, expected, std::move(as_rows));
+    into = checked(kCotangent, name, it->second, expected, std::move(as_rows));
   };
   const std::int64_t rows = binding.run.offsets.back();
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
@@ -77,13 +112,47 @@ Cotangents bind_cotangents(const CellGraph& cell, const Binding& binding,
   for (std::size_t o = 0; o < cell.outs.size(); ++o)
     take(cell.outs[o].name, per_step_shape(cell, binding, cell.outs[o].index),
          with_leading({rows}, cell, binding, cell.outs[o].index), result.outs[o]);
-  for (const auto& [name, array] : given) {
-    if (found.contains(name)) continue;
-    const std::string near = closest_name(name, names);
-    throw RequestError(fmt::format("--cotangent {}: cell {} has no state or out '{}'{}", name, cell.name, name,
-                                   near.empty() ? fmt::format("; it writes {}", fmt::join(names, ", "))
-                                                : fmt::format("; did you mean '{}'?", near)));
+  refuse_unknown(kCotangent, cell, given, names, "state or out", "writes");
+  return result;
+}
+
+Tangents bind_tangents(const CellGraph& cell, const Binding& binding, const std::map<std::string, GivenArray>& given) {
+  Tangents result(cell);
+  std::vector<std::string> names;
+  const auto take = [&](const std::string& name, const std::vector<std::int64_t>& expected,
+                        const std::vector<std::int64_t>& as_rows) -> std::optional<Array> {
+    names.push_back(name);
+    const auto it = given.find(name);
+    if (it == given.end()) return std::nullopt;
+    return checked(kTangent, name, it->second, expected, as_rows);
+  };
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+    const Symbol& symbol = cell.symbols[s];
+    if (symbol.lag_of >= 0) continue;
+    const std::vector<std::int64_t>& shape = binding.run.symbols[s].shape();
+    const bool input = symbol.kind == SymbolKind::Input, state = symbol.kind == SymbolKind::State;
+    if (auto array = take(symbol.name, input ? per_step_shape(cell, binding, symbol.axes) : shape, shape))
+      result.symbols[s] = std::move(*array);
+    if (state) {
+      const bool twice = given.contains(symbol.name);
+      if (auto array = take(symbol.name + ".initial", shape, shape)) {
+        if (twice)
+          throw RequestError(fmt::format("--tangent {}.initial: it is given twice, as {} and as {}.initial",
+                                         symbol.name, symbol.name, symbol.name));
+        result.symbols[s] = std::move(*array);
+      }
+    }
+    if (input && !binding.run.histories[s].shape().empty()) {
+      const std::vector<std::int64_t>& history = binding.run.histories[s].shape();
+      if (auto array = take(symbol.name + ".lag", history, history)) result.histories[s] = std::move(*array);
+    }
+    if (state && symbol.max_lag > 0) {
+      std::vector<std::int64_t> history = shape;
+      history.insert(history.begin() + 1, symbol.max_lag);
+      if (const auto array = take(symbol.name + ".lag", history, history)) spread_history(cell, s, *array, result);
+    }
   }
+  refuse_unknown(kTangent, cell, given, names, "input, param, state or history", "reads");
   return result;
 }
 
@@ -114,6 +183,22 @@ std::vector<std::pair<std::string, Array>> gradient_arrays(const CellGraph& cell
     if (!gradients.histories[s].shape().empty())
       arrays.emplace_back(fmt::format("grad.{}.lag", symbol.name), gradients.histories[s]);
   }
+  return arrays;
+}
+
+std::vector<std::pair<std::string, Array>> tangent_arrays(const CellGraph& cell, const Binding& binding,
+                                                          const RunOutput& output) {
+  std::vector<std::pair<std::string, Array>> arrays;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Symbol& state = cell.symbol_of(cell.updates[u]);
+    if (state.lag_of >= 0) continue;
+    arrays.emplace_back("tangent." + state.name,
+                        output.states[u].with_shape(per_step_shape(cell, binding, state.axes)));
+    arrays.emplace_back(fmt::format("tangent.{}.final", state.name), output.finals[u]);
+  }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    arrays.emplace_back("tangent." + cell.outs[o].name,
+                        output.outs[o].with_shape(per_step_shape(cell, binding, cell.outs[o].index)));
   return arrays;
 }
 

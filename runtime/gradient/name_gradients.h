@@ -1,5 +1,5 @@
 #pragma once
-// Cotangents and gradients under the names and shapes that users know.
+// Cotangents, gradients and tangents under the names and shapes that users know.
 #include <map>
 #include <string>
 #include <utility>
@@ -7,6 +7,7 @@
 
 #include "runtime/data/bind.h"
 #include "runtime/gradient/adjoint_run.h"
+#include "runtime/gradient/through_defaults.h"
 
 namespace cellc {
 
@@ -14,6 +15,15 @@ namespace cellc {
 /// Throws RequestError, which names the array, what was expected and what was found.
 Cotangents bind_cotangents(const CellGraph& cell, const Binding& binding,
                            const std::map<std::string, GivenArray>& given);
+
+/// Tangents by name: an input, a param, a state (its start; also NAME.initial) or a history NAME.lag; shaped as what
+/// the run reads. Throws as bind_cotangents.
+Tangents bind_tangents(const CellGraph& cell, const Binding& binding, const std::map<std::string, GivenArray>& given);
+
+/// By file name without ".npy": tangent.NAME of every state, tangent.NAME.final, tangent.NAME of every out. `output`:
+/// of the tangent's run, whose memory is shared.
+std::vector<std::pair<std::string, Array>> tangent_arrays(const CellGraph& cell, const Binding& binding,
+                                                          const RunOutput& output);
 
 /// What the caller gave of a run; the rest was computed from it.
 GivenSymbols given_symbols(const CellGraph& cell, const BindRequest& request, const Binding& binding);

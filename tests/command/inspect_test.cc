@@ -20,7 +20,8 @@ using nlohmann::json;
 class CommandInspect : public CommandTest {};
 
 TEST_F(CommandInspect, EveryStageSaysSomething) {
-  for (const char* stage : {"tree", "graph", "jacobian", "structure", "plan", "lanes", "llvm", "asm", "cuda"}) {
+  for (const char* stage :
+       {"tree", "graph", "jacobian", "structure", "plan", "lanes", "adjoint", "llvm", "asm", "cuda"}) {
     const Outcome outcome = cellc({"inspect", example("02_para_lstm.cell"), "--stage", stage});
     EXPECT_EQ(outcome.status, 0) << stage << outcome.err;
     EXPECT_GT(outcome.out.size(), 40u) << stage;
@@ -89,7 +90,7 @@ TEST_F(CommandInspect, JsonHasTheKeysOfTheContract) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json object = json::parse(outcome.out);
   for (const char* key : {"cell", "axes", "states", "inputs", "params", "outs", "structure", "stages", "linear",
-                          "hoisted", "jacobian", "why", "flops_per_step"})
+                          "hoisted", "jacobian", "adjoint", "why", "flops_per_step"})
     EXPECT_TRUE(object.contains(key)) << key;
   for (const char* key : {"class", "block", "rank", "channel_axes", "mixed_axes", "mask", "coefficient_axes"}) {
     EXPECT_TRUE(object["structure"].contains(key)) << key;

@@ -1,7 +1,7 @@
 // Golden files: one text file a case, one folder a stage.
 //
 //   # stage: graph                 tree | graph | jacobian | structure | plan | lanes | derive | scalars | llvm |
-//                                  cuda | nests | inspect | latex
+//                                  cuda | nests | inspect | latex | adjoint
 //   # cell: NAME                   where the file has several cells
 //   the cells
 //   ---
@@ -24,6 +24,7 @@
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/lower.h"
 #include "compiler/inspect.h"
+#include "compiler/inspect_adjoint.h"
 #include "compiler/plan/plan.h"
 #include "compiler/syntax/parse.h"
 #include "tests/golden/print_stages.h"
@@ -94,6 +95,7 @@ std::string dump(const Case& c, const std::string& path) {
   if (c.stage == "llvm") return print_llvm(cell, structure);
   if (c.stage == "nests") return print_nests(cell, structure, source);
   if (c.stage == "derive") return print_derived(cell, derive(cell, structure));
+  if (c.stage == "adjoint") return adjoint_text(cell, adjoint_of(cell));
   if (c.stage == "cuda") return print_cuda(cell, split_stages(cell, structure), structure, source, Storage::F32);
   return "unknown stage '" + c.stage + "'\n";
 }

@@ -225,7 +225,6 @@ void BackwardOnGpu::launch(GpuStream stream) {
                   static_cast<std::size_t>(count) * size, stream);
     }
   }
-  add_lagged(stream);
   const std::vector<ParamGradient>& params = adjoint_.adjoint().params;
   const auto address = [&](const StepFactor& f) {
     return f.is_out ? placed_outs_[static_cast<std::size_t>(f.id)] : placed_inputs_[static_cast<std::size_t>(f.id)];
@@ -236,6 +235,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
       sums_[k][i].launch(address(product.left), product.right ? address(*product.right) : 0,
                          placed_.gradients[static_cast<std::size_t>(params[k].symbol)], stream);
     }
+  add_lagged(stream);  // behind the sums, which may read what it adds to
 }
 
 GpuAddress BackwardOnGpu::gradient(int symbol) const { return placed_.gradients[static_cast<std::size_t>(symbol)]; }
@@ -291,7 +291,7 @@ Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, c
     if (placed_.history_gradients[s])
       gradients.histories[s] = fetch(placed_.history_gradients[s], forward.histories[s].shape());
   }
-  adjoint_.join_histories(gradients);
+  adjoint_.move_to_histories(gradients);
   return gradients;
 }
 

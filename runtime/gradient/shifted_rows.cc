@@ -1,0 +1,78 @@
+#include "runtime/gradient/shifted_rows.h"
+
+#include <cstring>
+#include <utility>
+
+namespace cellc {
+namespace {
+
+/// Where the entries of an earlier step lie.
+struct Earlier {
+  bool in_history;
+  std::int64_t first;
+};
+
+/// Calls `visit(row, place along, where)` for each step and each of its lags.
+template <typename Visit>
+void each_lag(const BoundRun& run, const Array& history, std::int64_t entries, int lag, std::int64_t along,
+              Visit&& visit) {
+  const std::int64_t depth = history.shape().size() > 1 ? history.shape()[1] : 0;
+  for (std::size_t b = 0; b + 1 < run.offsets.size(); ++b) {
+    const Steps steps(run, b);
+    for (std::int64_t t = 0; t < steps.count; ++t)
+      for (std::int64_t w = 0; w < along; ++w) {
+        const std::int64_t from = t - lag - w;
+        visit(steps.row(t), w,
+              from >= 0 ? Earlier{false, steps.row(from) * entries}
+                        : Earlier{true, (static_cast<std::int64_t>(b) * depth - from - 1) * entries});
+      }
+  }
+}
+
+std::int64_t entries_of(const Array& rows) { return rows.shape()[0] > 0 ? rows.count() / rows.shape()[0] : 0; }
+
+}  // namespace
+
+Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& start, Array reuse) {
+  const bool fits = reuse.shape() == trajectory.shape() && reuse.dtype() == trajectory.dtype() && reuse.is_sole_owner();
+  Array result = fits ? std::move(reuse) : Array::uninitialised(trajectory.dtype(), trajectory.shape());
+  const std::int64_t entries = entries_of(trajectory);
+  const std::size_t bytes = static_cast<std::size_t>(entries) * size_of(trajectory.dtype());
+  if (bytes == 0) return result;
+  for (std::size_t b = 0; b + 1 < run.offsets.size(); ++b) {
+    const Steps steps(run, b);
+    for (std::int64_t t = 0; t < steps.count; ++t)
+      std::memcpy(
+          at(result, steps.row(t) * entries),
+          t == 0 ? at(start, static_cast<std::int64_t>(b) * entries) : at(trajectory, steps.row(t - 1) * entries),
+          bytes);
+  }
+  return result;
+}
+
+Array lagged_rows(const BoundRun& run, const Array& input, const Array& history, int lag,
+                  std::optional<std::int64_t> along) {
+  const std::int64_t entries = entries_of(input), count = along.value_or(1);
+  std::vector<std::int64_t> shape = input.shape();
+  if (along) shape.push_back(*along);
+  Array result = Array::uninitialised(input.dtype(), shape);
+  const std::size_t size = size_of(input.dtype());
+  each_lag(run, history, entries, lag, count, [&](std::int64_t row, std::int64_t w, Earlier from) {
+    const std::byte* source = at(from.in_history ? history : input, from.first);
+    for (std::int64_t i = 0; i < entries; ++i)
+      std::memcpy(at(result, (row * entries + i) * count + w), source + static_cast<std::size_t>(i) * size, size);
+  });
+  return result;
+}
+
+void add_lagged_rows(const BoundRun& run, const Array& contributed, int lag, std::optional<std::int64_t> along,
+                     Array& input, Array& history) {
+  const std::int64_t entries = entries_of(input), count = along.value_or(1);
+  each_lag(run, history, entries, lag, count, [&](std::int64_t row, std::int64_t w, Earlier from) {
+    Array& to = from.in_history ? history : input;
+    for (std::int64_t i = 0; i < entries; ++i)
+      to.set(from.first + i, to.get(from.first + i) + contributed.get((row * entries + i) * count + w));
+  });
+}
+
+}  // namespace cellc
