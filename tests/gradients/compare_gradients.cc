@@ -33,6 +33,8 @@ std::string wrong_gradients(const LoweredCell& cell, const oracle::Ranges& range
   const NamedArrays plain = trial.reference(adjoint);
   if (std::string wrong = trial.compare(plain, slopes, 1e-6); !wrong.empty()) return "evaluated: " + wrong;
   for (const Dtype dtype : {Dtype::F64, Dtype::F32}) {
+    // What rounds to the other side of a jump has another slope there.
+    if (dtype == Dtype::F32 && has_jumps(cell.graph)) continue;
     const Binding binding = trial.bound(dtype, 2);
     Solver solver(adjoint.cell(), adjoint.structure(), {.dtype = dtype});
     for (const AskedStrategy& asked : admitted_strategies(solver, adjoint, binding.run)) {
