@@ -117,7 +117,7 @@ struct Text {
 };
 void PrintTo(const Text& text, std::ostream* to) { *to << text.name; }
 const std::vector<Text> kTexts = {
-    {"Diagonal", "cell c[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  w[i] = W[i,i]\n  h' = 0.5*w*h + x\n}\n"},
+    {"Diagonal", "cell c[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  w[d] = W[d,d]\n  h' = 0.5*w*h + x\n}\n"},
     {"Transposed",
      "cell c[d] {\n  state h[d]\n  input x[d]\n  param W[d,d]\n  h'[i] = tanh(sum[j](W[j,i]*h[j])) + x[i]\n}\n"},
     {"Literal",
@@ -138,7 +138,7 @@ const std::vector<Text> kTexts = {
     {"StartsWithLags",
      "cell c[d] {\n  state v[d] = v0*v0\n  input x[d]\n  param v0[d]\n  v' = 0.5*v + 0.2*lag(v, 2) + x*lag(x, 3)\n}\n"},
     {"Defaults",
-     "cell c[d] {\n  state h[d] = b\n  input x[d]\n  param a[d], b[d] = 2*a, g = sum[d](a*b)\n  h' = tanh(g*h) + "
+     "cell c[d] {\n  state h[d] = b\n  input x[d]\n  param b[d] = 0.5, g = size[d]/9\n  h' = tanh(g*h) + "
      "b*x\n}\n"},
     {"LagAlongItself",
      "cell c[d=3, m] {\n  state h[m]\n  input x[d,m]\n  param k[d]\n  h' = 0.5*h + "
