@@ -47,6 +47,8 @@ struct Loss {
   }
 };
 
+constexpr double kReach = 1.1e-4;
+
 /// Slopes that are no derivatives, on purpose.
 bool declares_slopes(const Graph& graph) {
   for (NodeId id = 0; id < graph.size(); ++id)
@@ -80,8 +82,8 @@ class Differences {
         got += part * gradient(i);
         size += std::abs(part * gradient(i));
       }
-      compare(item, way == 0 ? "along a direction" : fmt::format("entry {}", entry), slope(at, along, 4e-4),
-              slope(at, along, 1.3e-4), got, size);
+      compare(item, way == 0 ? "along a direction" : fmt::format("entry {}", entry), slope(at, along, 4 * kReach),
+              slope(at, along, kReach), got, size);
     }
     return item;
   }
@@ -89,6 +91,7 @@ class Differences {
  private:
   struct Slope {
     double value, noise;
+    double bend;  ///< by how much the slopes to both sides differ: proportional to the reach where there is no kink
   };
   Slope slope(const std::function<Array&(BoundRun&)>& at, const std::vector<double>& along, double reach) const {
     double size = 0;
@@ -107,15 +110,17 @@ class Differences {
       size = std::max(size, sum.size);
       return sum.value;
     };
-    const double value = (8 * (loss(reach) - loss(-reach)) - (loss(2 * reach) - loss(-2 * reach))) / (12 * reach);
-    return {value, 1e-14 * size / reach};
+    const double right = loss(reach), left = loss(-reach);
+    const double value = (8 * (right - left) - (loss(2 * reach) - loss(-2 * reach))) / (12 * reach);
+    return {value, 1e-14 * size / reach, (right - 2 * loss(0) + left) / reach};
   }
 
   static void compare(CheckItem& item, const std::string& where, Slope wide, Slope narrow, double got, double size) {
     // At a kink or a jump, and where the loss bends too much, two reaches do not agree.
     const double apart = std::abs(wide.value - narrow.value), noise = wide.noise + narrow.noise;
     const double allowed = 1e-6 * (size + std::abs(narrow.value)) + 4 * noise;
-    if (!(apart <= allowed)) {
+    // A start often lies at a kink itself, and there both reaches give the mean of its slopes.
+    if (!(apart <= allowed) || !(std::abs(wide.bend - 4 * narrow.bend) <= 10 * allowed)) {
       ++item.skipped;
       return;
     }
