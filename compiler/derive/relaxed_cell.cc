@@ -136,7 +136,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     s.name = stem + std::to_string(source.id);
     s.kind = SymbolKind::Input;
     for (AxisId a : n.axes) s.axes.push_back(g.axis(a).extent_of);
-    s.index = n.axes;
+    s.index = distinct_axes(relaxed.graph, s.axes);  // the value may be over renamed axes
     return relaxed.graph.read(add(std::move(s), source), plain_index(n.axes), n.span);
   };
   RewriteRules rules;

@@ -74,6 +74,7 @@ CheckReport check_cell(CellGraph& cell, const Jacobian& jacobian, const Structur
   for (const AxisId a : cell.header) report.sizes.emplace_back(cell.graph.axis(a).name, binding.run.sizes.at(a));
   check_claims(cell, jacobian, structure, binding, seed, report.items);
   check_engine(cell, structure, request, cache_directory, report.items);
+  check_gradients(cell, binding, request, seed, cache_directory, report.items);
   return report;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
-// The two halves of check_cell: claims about the step as a function, and kernels against the
-// reference.
+// The parts of check_cell: claims about the step as a function, kernels against the reference, gradients.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,5 +20,14 @@ void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& st
 /// The sequential kernel in f32 and f64, step by step, and its edge cases.
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,
                   const std::string& cache_directory, std::vector<CheckItem>& items);
+
+/// Every strategy that a stage admits, in f64, step by step; what check_engine does with other precisions too.
+void check_strategies(const CellGraph& cell, const Structure& structure, const CompileOptions& compile,
+                      const Binding& binding, std::vector<CheckItem>& items);
+
+/// Gradients against finite differences of the reference, one sequence of `binding`: every array along a direction and
+/// at two entries, but for cells whose slopes are declared or stopped. The adjoint by every strategy.
+void check_gradients(const CellGraph& cell, const Binding& binding, const BindRequest& request, std::uint64_t seed,
+                     const std::string& cache_directory, std::vector<CheckItem>& items);
 
 }  // namespace cellc

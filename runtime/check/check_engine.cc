@@ -258,6 +258,12 @@ void strategies(const CellGraph& cell, const Structure& structure, const Compile
 
 }  // namespace
 
+void check_strategies(const CellGraph& cell, const Structure& structure, const CompileOptions& compile,
+                      const Binding& binding, std::vector<CheckItem>& items) {
+  // What is promised is over |s| + the largest of its lane so far, and what an adjoint adds up may be several times 1.
+  strategies(cell, structure, compile, binding, 1e-12 + 8 * default_tolerance(Dtype::F64), 1e-15, items);
+}
+
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,
                   const std::string& cache_directory, std::vector<CheckItem>& items) {
   struct Precision {

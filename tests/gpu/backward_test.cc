@@ -139,6 +139,8 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
       SolveReport report;
       const Gradients found = backward.run(run, output, cotangents, {}, report);
       const Gradients again = backward.run(run, output, cotangents, {}, report);
+      bool scans = false;
+      for (const StageReport& stage : report.stages) scans = scans || stage.plan.strategy == Strategy::Scan;
       const auto compare = [&](const std::string& name, const Array& got, const Array& twice, const Array& reference) {
         ASSERT_EQ(got.shape(), reference.shape()) << name;
         double size = 0;
@@ -146,7 +148,9 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
         for (std::int64_t i = 0; i < reference.count(); ++i) {
           ASSERT_NEAR(got.get(i), reference.get(i), (dtype == Dtype::F32 ? 3e-5 : 1e-11) * (size + 1e-30))
               << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype);
-          ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";
+          // A scan on a card composes maps as they come, so its last bits may be others in another run.
+          if (!scans || !on_card())
+            ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";
         }
       };
       for (std::size_t s = 0; s < cell.symbols.size(); ++s) {

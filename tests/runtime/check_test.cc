@@ -183,5 +183,49 @@ TEST(Check, APlaceOfARepeatedAxisMayBeALane) {
   EXPECT_NE(failures(d).find("stage {P} moves nothing along d; "), std::string::npos);
 }
 
+/// The items about gradients, those that fail with why.
+std::string gradient_items(const std::string& text) {
+  const AnalysedCell d = derive(text);
+  BindRequest request;
+  for (const AxisId a : d.cell.header) request.dims[d.cell.graph.axis(a).name] = 3;
+  request.length = 12;
+  request.batch = 1;
+  request.random_seed = 3;
+  request.dtype = Dtype::F64;
+  std::vector<CheckItem> items;
+  check_gradients(d.cell, bind(d.cell, request), request, 3, "", items);
+  std::string text_of;
+  for (const CheckItem& item : items) {
+    EXPECT_GT(item.tried + item.skipped, 0) << item.what;
+    if (!item.passed || item.what.starts_with("gradient by"))
+      text_of += item.what + (item.passed ? "" : ": " + item.detail) + "; ";
+  }
+  return text_of;
+}
+
+TEST(Check, GradientsAreDifferences) {
+  EXPECT_EQ(gradient_items(kGru),
+            "gradient by the start of h; gradient by the start of g; gradient by x; gradient by a; ");
+  EXPECT_EQ(
+      gradient_items("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = tanh(h + 0.5*lag(h, 1) + lag(x, 2))\n}\n"),
+      "gradient by the start of h; gradient by h 1 steps before the start; gradient by x; gradient by the history of "
+      "x; ");
+  // At every step on one side of a kink or the other, and chaos.
+  EXPECT_EQ(gradient_items("cell c[d] {\n  state h[d] = 0.3\n  input x[d]\n  h' = 3.9*h*(1 - h) + 0*relu(x)\n}\n"),
+            "gradient by the start of h; gradient by x; ");
+}
+
+// What relaxation makes once may be over axes that a line renamed.
+TEST(Check, RelaxationOfRenamedAxes) {
+  EXPECT_EQ(
+      gradient_items("cell c[s, a] {\n  state q[s] = eye[s,0]\n  input u[a] in (0, 1)\n  param T[s,s,a] in (0, 0.3)\n"
+                     "  D[i,j] = T[i,j,a]@u\n  q'[j] = q[i]@D[i,j]\n  out r = D[0,i]@q[i]\n}\n"),
+      "gradient by the start of q; gradient by u; gradient by T; ");
+}
+
+TEST(Check, DeclaredSlopesAreNoDifferences) {
+  EXPECT_EQ(gradient_items("cell c[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*stop_gradient(h) + x\n}\n"), "");
+}
+
 }  // namespace
 }  // namespace cellc
