@@ -242,6 +242,15 @@ int command_run(const RunOptions& options) {
                stderr);
     return kNotConverged;
   }
+  if ((backward && !backward->solve.converged) || (tangent && !tangent->solve.converged)) {
+    std::fputs(fmt::format("cellc: error: {} did not converge; its residual is {:.2g}\n",
+                           backward && !backward->solve.converged ? "the adjoint" : "the tangent",
+                           backward && !backward->solve.converged ? backward->solve.max_residual
+                                                                  : tangent->solve.max_residual)
+                   .c_str(),
+               stderr);
+    return kNotConverged;
+  }
   if (const std::string missed = not_converged(report); !missed.empty()) {
     std::fputs(fmt::format("cellc: error: {}\n", missed).c_str(), stderr);
     return kNotConverged;

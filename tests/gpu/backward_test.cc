@@ -149,8 +149,9 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
           ASSERT_NEAR(got.get(i), reference.get(i), (dtype == Dtype::F32 ? 3e-5 : 1e-11) * (size + 1e-30))
               << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype);
           // A scan on a card composes maps as they come, so its last bits may be others in another run.
-          if (!scans || !on_card())
+          if (!scans || !on_card()) {
             ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";
+          }
         }
       };
       for (std::size_t s = 0; s < cell.symbols.size(); ++s) {

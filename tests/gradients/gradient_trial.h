@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
+#include "runtime/gradient/through_defaults.h"
 #include "runtime/data/bind.h"
 #include "runtime/gradient/adjoint_run.h"
 #include "tests/oracle/examples.h"
