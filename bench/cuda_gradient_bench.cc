@@ -2,9 +2,9 @@
 //
 //   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[;B,T,d…] [REPEATS [f32|f64 [SOLVER]]]]
 //
-// READ, WRITTEN: values a step and channel of forward and backward together; of ParaGRU 7 and 5, which are 3 + 1 forward
-// and 4 + 4 backward: inputs, the state before the step and its cotangent; gradients of inputs... what a kernel that
-// keeps nothing else would move.
+// READ, WRITTEN: values a step and channel of forward and backward together; of ParaGRU 7 and 5, which are 3 + 1
+// forward and 4 + 4 backward: inputs, the state before the step and its cotangent; gradients of inputs... what a kernel
+// that keeps nothing else would move.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -51,8 +51,12 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
     return kept.back().address();
   };
   for (const Symbol& symbol : cell.cell.symbols) {
-    const std::int64_t first = symbol.kind == SymbolKind::Input ? rows : symbol.kind == SymbolKind::State ? shape.batch : 1;
-    const float low = symbol.range ? static_cast<float>(symbol.range->low) : symbol.kind == SymbolKind::Input ? -2.f : -1.f;
+    const std::int64_t first = symbol.kind == SymbolKind::Input   ? rows
+                               : symbol.kind == SymbolKind::State ? shape.batch
+                                                                  : 1;
+    const float low = symbol.range                       ? static_cast<float>(symbol.range->low)
+                      : symbol.kind == SymbolKind::Input ? -2.f
+                                                         : -1.f;
     arrays.symbols.push_back(filled(first, d, low, symbol.range ? static_cast<float>(symbol.range->high) : -low));
     Array shaped;
     if (symbol.kind != SymbolKind::Input) {  // the solver looks at shapes alone
@@ -98,7 +102,8 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
     backward.report(back, 0);
   }
   const double forward_ms = ms_a_call(gpu, repeats, [&] { forward.launch(0); }),
-               backward_ms = ms_a_call(gpu, repeats, [&] { backward.launch(0); }), both_ms = ms_a_call(gpu, repeats, [&] {
+               backward_ms = ms_a_call(gpu, repeats, [&] { backward.launch(0); }),
+               both_ms = ms_a_call(gpu, repeats, [&] {
                  forward.launch(0);
                  backward.launch(0);
                });
@@ -107,9 +112,8 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
   const GpuBuffer from(gpu, static_cast<std::size_t>(whole(read))), to(gpu, static_cast<std::size_t>(whole(written)));
   const double floor_ms = floor.ms(from.address(), whole(read), to.address(), whole(written), repeats);
   fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:.4f} {:.4f}  {:.4f} {:>6.2f}  {}, {}: {}\n", shape.batch, shape.steps, d,
-             floor_ms, forward_ms, backward_ms, both_ms, both_ms / floor_ms,
-             to_string(ahead.stages[0].plan.strategy), to_string(back.stages[0].plan.strategy),
-             back.converged ? "converged" : "not converged");
+             floor_ms, forward_ms, backward_ms, both_ms, both_ms / floor_ms, to_string(ahead.stages[0].plan.strategy),
+             to_string(back.stages[0].plan.strategy), back.converged ? "converged" : "not converged");
   std::fflush(stdout);
 }
 
@@ -137,7 +141,8 @@ int main(int argc, char** argv) {
     for (const std::string& one :
          split(argument(4, "8,512,256;8,2048,256;8,2048,1024;8,2048,4096;32,2048,2048;1,1048576,64;1,65536,64"), ';')) {
       const auto numbers = split(one, ',');
-      bench(*gpu, cell, {std::atoll(numbers[0].c_str()), std::atoll(numbers[1].c_str()), std::atoll(numbers[2].c_str())},
+      bench(*gpu, cell,
+            {std::atoll(numbers[0].c_str()), std::atoll(numbers[1].c_str()), std::atoll(numbers[2].c_str())},
             std::atof(argv[2]), std::atof(argv[3]), std::atoi(argument(5, "20").c_str()),
             argument(6, "f32") == "f64" ? Dtype::F64 : Dtype::F32,
             strategy_named(argument(7, "auto")).value_or(Strategy::Auto));

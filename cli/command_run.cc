@@ -243,12 +243,12 @@ int command_run(const RunOptions& options) {
     return kNotConverged;
   }
   if ((backward && !backward->solve.converged) || (tangent && !tangent->solve.converged)) {
-    std::fputs(fmt::format("cellc: error: {} did not converge; its residual is {:.2g}\n",
-                           backward && !backward->solve.converged ? "the adjoint" : "the tangent",
-                           backward && !backward->solve.converged ? backward->solve.max_residual
-                                                                  : tangent->solve.max_residual)
-                   .c_str(),
-               stderr);
+    std::fputs(
+        fmt::format("cellc: error: {} did not converge; its residual is {:.2g}\n",
+                    backward && !backward->solve.converged ? "the adjoint" : "the tangent",
+                    backward && !backward->solve.converged ? backward->solve.max_residual : tangent->solve.max_residual)
+            .c_str(),
+        stderr);
     return kNotConverged;
   }
   if (const std::string missed = not_converged(report); !missed.empty()) {

@@ -25,8 +25,8 @@ inline const std::byte* at(const Array& array, std::int64_t entry) {
   return static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(entry) * size_of(array.dtype());
 }
 
-/// The trajectory [rows, a…] one step before, which begins with the start [N, a…]; of one dtype. `reuse`: memory that is
-/// written again where it fits and nobody else holds it.
+/// The trajectory [rows, a…] one step before, which begins with the start [N, a…]; of one dtype. `reuse`: memory that
+/// is written again where it fits and nobody else holds it.
 Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& start, Array reuse = {});
 
 /// An input [rows, a…] as it was `lag` steps before each step, beyond the first step from its history [N, n, a…]. With

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "compiler/graph/graph.h"
-#include "runtime/gradient/through_defaults.h"
 #include "runtime/data/bind.h"
 #include "runtime/gradient/adjoint_run.h"
+#include "runtime/gradient/through_defaults.h"
 #include "tests/oracle/examples.h"
 #include "tests/oracle/oracle.h"
 
