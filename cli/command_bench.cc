@@ -21,7 +21,15 @@ namespace {
 /// A device, and what it made of the cell; `unavailable`: why there is none.
 struct BenchedDevice {
   std::string device, processor, unavailable;
-  Bench bench;
+  Bench bench, backward;
+};
+
+/// What is timed of a cell: its runs, or those of its adjoint.
+struct Timed {
+  const char* pass;
+  const CellGraph& cell;
+  const Structure& structure;
+  Traffic traffic;
 };
 
 std::vector<Strategy> strategies_asked(const std::string& solver) {
@@ -30,12 +38,12 @@ std::vector<Strategy> strategies_asked(const std::string& solver) {
 }
 
 /// With the solver's name first only where a plan is not what was asked for.
-std::string how_text(const LoadedCell& loaded, const BenchedStrategy& s) {
+std::string how_text(const Timed& timed, const BenchedStrategy& s) {
   std::string text;
   const auto& stages = s.report.stages;
   for (std::size_t k = 0; k < stages.size(); ++k) {
     if (stages.size() > 1)
-      text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
+      text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(timed.cell, timed.structure.stages[k]));
     text += plan_text(stages[k].plan);
     if (stages[k].misses) text += fmt::format(", {} of {} boundaries missed", stages[k].misses, stages[k].boundaries);
   }
@@ -44,7 +52,7 @@ std::string how_text(const LoadedCell& loaded, const BenchedStrategy& s) {
 }
 
 std::string head_text(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic) {
-  return fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out; forward\n", loaded.cell.name,
+  return fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out\n", loaded.cell.name,
                      sizes_text(loaded.cell, binding), to_string(binding.dtype),
                      1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written));
 }
@@ -52,7 +60,8 @@ std::string head_text(const LoadedCell& loaded, const Binding& binding, const Tr
 std::string unavailable_text(const BenchedDevice& d) { return fmt::format("\n{}: {}\n", d.device, d.unavailable); }
 
 /// What was measured last: the device's head with the floor, or a strategy's row.
-std::string last_row(const LoadedCell& loaded, const Traffic& traffic, TimedCell& cell, const Bench& bench) {
+std::string last_row(const Timed& timed, TimedCell& cell, const Bench& bench) {
+  const Traffic& traffic = timed.traffic;
   const auto row = [&](const char* what, double ms, const std::string& how) {
     const auto ratio = [&](double over, double under) {
       return under > 0 ? fmt::format("{:.2f}", over / under) : std::string("-");
@@ -63,11 +72,11 @@ std::string last_row(const LoadedCell& loaded, const Traffic& traffic, TimedCell
                        traffic.step_channels > 0 ? fmt::format("{:.4f}", ms * 1e6 / traffic.step_channels) : "-", how);
   };
   if (bench.strategies.empty())
-    return fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", cell.device(), cell.processor(), "", "ms",
-                       "x copy", "GB/s", "ns/step/ch", "plan") +
+    return fmt::format("\n{}: {}\n{:<12}{:>11}{:>9}{:>9}{:>13}  {}\n", cell.device(), cell.processor(), timed.pass,
+                       "ms", "x copy", "GB/s", "ns/step/ch", "plan") +
            row("copy", bench.floor_ms, "of as many bytes: the floor");
   const BenchedStrategy& s = bench.strategies.back();
-  if (!s.refused) return row(to_string(s.strategy), s.ms, how_text(loaded, s));
+  if (!s.refused) return row(to_string(s.strategy), s.ms, how_text(timed, s));
   const bool left_out = s.refused->rfind("left out", 0) == 0;
   return fmt::format("{:<12}{}{}\n", to_string(s.strategy), left_out ? "" : "refused: ", *s.refused);
 }
@@ -91,8 +100,16 @@ nlohmann::json strategy_json(const BenchedStrategy& s, const Traffic& traffic, d
   return object;
 }
 
+nlohmann::json bench_json(const Bench& bench, const Traffic& traffic) {
+  using nlohmann::json;
+  json object = {{"floor_ms", bench.floor_ms}, {"strategies", json::array()}};
+  for (const BenchedStrategy& s : bench.strategies)
+    object["strategies"].push_back(strategy_json(s, traffic, bench.floor_ms));
+  return object;
+}
+
 std::string json_of(const LoadedCell& loaded, const Binding& binding, const BindRequest& request,
-                    const Traffic& traffic, const std::vector<BenchedDevice>& devices) {
+                    const Traffic& traffic, const Traffic& backward, const std::vector<BenchedDevice>& devices) {
   using nlohmann::json;
   json object = {{"cell", loaded.cell.name},   {"dtype", to_string(binding.dtype)}, {"batch", binding.batch},
                  {"length", binding.length},   {"random", *request.random_seed},    {"pass", "forward"},
@@ -104,15 +121,21 @@ std::string json_of(const LoadedCell& loaded, const Binding& binding, const Bind
     if (!d.unavailable.empty()) {
       device["unavailable"] = d.unavailable;
     } else {
+      device.update(bench_json(d.bench, traffic));
       device["processor"] = d.processor;
-      device["floor_ms"] = d.bench.floor_ms;
-      device["strategies"] = json::array();
-      for (const BenchedStrategy& s : d.bench.strategies)
-        device["strategies"].push_back(strategy_json(s, traffic, d.bench.floor_ms));
+      device["backward"] = bench_json(d.backward, backward);
+      device["backward"]["read_bytes"] = backward.read;
+      device["backward"]["written_bytes"] = backward.written;
     }
     object["devices"].push_back(device);
   }
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+/// The same run with no step: which results there are, without their arrays.
+BoundRun without_rows(BoundRun run) {
+  run.offsets.assign(1, 0);
+  return run;
 }
 
 /// One solver that no device runs is a request that cannot be met.
@@ -158,19 +181,40 @@ int command_bench(const BenchOptions& options) {
     std::fflush(stdout);
   };
   print(head_text(loaded, binding, traffic));
-  const auto measure = [&](TimedCell& cell) {
-    const int stages = static_cast<int>(loaded.structure.stages.size());
-    const auto told = [&](const Bench& so_far) { print(last_row(loaded, traffic, cell, so_far)); };
-    devices.push_back({cell.device(), cell.processor(), "",
-                       bench_cell(cell, stages, traffic, strategies, solve, options.repeats, told)});
+  const AdjointRun adjoint(loaded.cell,
+                           results_with(random_cotangents(loaded.cell, without_rows(binding.run), binding.dtype, 1)),
+                           compile.derive);
+  const Timed forward{"forward", loaded.cell, loaded.structure, traffic};
+  const Timed backward{"backward", adjoint.cell(), adjoint.structure(),
+                       backward_traffic_of(adjoint, binding.run, binding.dtype)};
+  const auto measure = [&](const Timed& timed, TimedCell& cell) {
+    const auto told = [&](const Bench& so_far) { print(last_row(timed, cell, so_far)); };
+    return bench_cell(cell, static_cast<int>(timed.structure.stages.size()), timed.traffic, strategies, solve,
+                      options.repeats, told);
   };
-  if (options.device != "cuda") measure(*timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run));
+  // A forward strategy that is asked for alone may be none of the adjoint's, which is linear: that is a row, no error.
+  const auto measure_both = [&](std::unique_ptr<TimedCell> ahead, const auto& back) {
+    BenchedDevice& device = devices.emplace_back();
+    device.device = ahead->device();
+    device.processor = ahead->processor();
+    device.bench = measure(forward, *ahead);
+    ahead.reset();
+    device.backward = measure(backward, *back());
+  };
+  if (options.device != "cuda")
+    measure_both(timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run),
+                 [&] { return timed_backward_on_cpu(loaded.cell, loaded.structure, adjoint, compile, binding.run); });
   if (found.gpu)
-    measure(*timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source));
+    measure_both(timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source),
+                 [&] {
+                   return timed_backward_on_gpu(*found.gpu, loaded.cell, loaded.structure, adjoint, binding.dtype,
+                                                binding.run, &loaded.source);
+                 });
   else if (options.device == "auto")
-    print(unavailable_text(devices.emplace_back(BenchedDevice{"cuda", "", found.reason, {}})));
+    print(unavailable_text(devices.emplace_back(BenchedDevice{"cuda", "", found.reason, {}, {}})));
   refuse_if_nothing_ran(options, devices);
-  std::fputs((options.json ? json_of(loaded, binding, request, traffic, devices) : text).c_str(), stdout);
+  std::fputs((options.json ? json_of(loaded, binding, request, traffic, backward.traffic, devices) : text).c_str(),
+             stdout);
   return kDone;
 }
 

@@ -14,7 +14,11 @@ class BackwardOnCpu {
   Gradients run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
                 const SolveOptions& options, SolveReport& report);
 
-  double run_ms() const { return run_ms_; }  ///< of the last call, with sums over steps
+  /// Why stage `stage` of the adjoint does not admit `strategy` at the sizes of the last run; nullopt where it does.
+  std::optional<std::string> refusal(int stage, Strategy strategy) { return solver_.refusal(stage, strategy, bound_); }
+  Solver& solver() { return solver_; }              ///< of the adjoint
+  const BoundRun& bound() const { return bound_; }  ///< the adjoint's run of the last call
+  double run_ms() const { return run_ms_; }         ///< of the last call, with sums over steps
 
  private:
   const AdjointRun& adjoint_;

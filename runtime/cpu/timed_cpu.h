@@ -10,6 +10,12 @@ namespace cellc {
 std::unique_ptr<TimedCell> timed_on_cpu(const CellGraph& cell, const Structure& structure,
                                         const CompileOptions& compile, const BoundRun& run);
 
+/// Its backward runs, about one forward run and random cotangents. Gradients come with them, and the adjoint's
+/// strategies are those that can be asked for.
+std::unique_ptr<TimedCell> timed_backward_on_cpu(const CellGraph& cell, const Structure& structure,
+                                                 const AdjointRun& adjoint, const CompileOptions& compile,
+                                                 const BoundRun& run);
+
 /// The processor and how many threads, as plans that were measured name them.
 std::string cpu_and_threads(int threads);
 

@@ -10,27 +10,6 @@
 
 namespace cellc {
 
-Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
-  const std::int64_t rows = run.offsets.back(), size = static_cast<std::int64_t>(size_of(dtype));
-  const auto entries = [&](const std::vector<AxisId>& axes) {
-    std::int64_t n = 1;
-    for (const std::int64_t length : lengths(cell, run, axes)) n *= length;
-    return n;
-  };
-  Traffic traffic;
-  for (const Symbol& symbol : cell.symbols)
-    if (symbol.kind == SymbolKind::Input) traffic.read += rows * entries(symbol.axes) * size;
-  for (const StateUpdate& update : cell.updates) {
-    const Symbol& symbol = cell.symbol_of(update);
-    if (symbol.lag_of >= 0) continue;  // a lagged copy is no array of the user's
-    traffic.written += rows * entries(symbol.axes) * size;
-    traffic.step_channels =
-        std::max(traffic.step_channels, static_cast<double>(rows) * static_cast<double>(entries(symbol.axes)));
-  }
-  for (const Out& out : cell.outs) traffic.written += rows * entries(out.index) * size;
-  return traffic;
-}
-
 namespace {
 
 /// Why a strategy is left out, by its first steps; nullopt: it is timed.

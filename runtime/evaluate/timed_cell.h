@@ -1,12 +1,14 @@
 #pragma once
-// A cell with its data on a device, ready to be run and timed many times. `bench` and `tune` know nothing else
-// of a device. timed_on_cpu() and timed_on_gpu() make one.
+// A cell with its data on a device, ready to be run and timed many times, forward or backward. `bench` and `tune` know
+// nothing else of a device. timed_on_cpu() and timed_on_gpu() make one, timed_backward_on_cpu() and …_on_gpu() one
+// whose strategies are those of the adjoint.
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/gradient/adjoint_run.h"
 #include "runtime/strategy/solve_options.h"
 
 namespace cellc {
@@ -17,6 +19,12 @@ struct Traffic {
   double step_channels = 0;            ///< steps times the entries of the largest state
 };
 Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype);
+/// The same of a backward run: what the adjoint reads of inputs, states and cotangents, and the gradients of inputs. In
+/// arithmetic precision, which gradients have.
+Traffic backward_traffic_of(const AdjointRun& adjoint, const BoundRun& forward, Dtype dtype);
+
+/// Random cotangents of every state, or, where the cell has outs, of these alone, as a layer's loss is of its outs.
+Cotangents random_cotangents(const CellGraph& cell, const BoundRun& run, Dtype dtype, std::uint64_t seed);
 
 class TimedCell {
  public:

@@ -41,12 +41,24 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
   }
   EXPECT_HAS(by_name["scan"]["refused"].get<std::string>(), "neither linear");
   EXPECT_HAS(by_name["relaxation"]["refused"].get<std::string>(), "nothing to relax");
+
+  // The adjoint reads three inputs, the state before the step and its cotangent, and gives three gradients; it is linear.
+  const json& backward = cpu["backward"];
+  EXPECT_EQ(backward["read_bytes"], 5 * 2 * 600 * 8 * 4);
+  EXPECT_EQ(backward["written_bytes"], 3 * 2 * 600 * 8 * 4);
+  EXPECT_GT(backward["floor_ms"], 0.0);
+  by_name.clear();
+  for (const json& s : backward["strategies"]) by_name[s["solver"]] = s;
+  for (const char* runs : {"auto", "sequential", "segmented", "shooting", "newton", "scan"}) {
+    EXPECT_GT(by_name[runs]["ms"], 0.0) << runs;
+    EXPECT_EQ(by_name[runs]["converged"], true) << runs;
+  }
 }
 
 TEST_F(CommandBench, TheTableForPeople) {
   const Outcome outcome = cellc({"bench", gru, "--length", "100", "--dim", "d=4", "--repeats", "1"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: "})
+  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: ", "forward", "backward"})
     EXPECT_HAS(outcome.out, part);
 }
 

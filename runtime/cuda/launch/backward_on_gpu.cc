@@ -243,17 +243,17 @@ GpuAddress BackwardOnGpu::history_gradient(int symbol) const {
   return placed_.history_gradients[static_cast<std::size_t>(symbol)];
 }
 
-Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
-                             const SolveOptions& options, SolveReport& report) {
+void BackwardOnGpu::upload(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
+                           const SolveOptions& options) {
   adjoint_.check(forward, cotangents);
   const Dtype real = kernels_.real();
-  std::vector<GpuBuffer> kept;
+  uploaded_.clear();
   const auto put = [&](const Array& array) -> GpuAddress {
     if (!array.data()) return 0;
     const Array converted = convert(array, real);
-    kept.emplace_back(gpu_, static_cast<std::size_t>(converted.count()) * size_of(real));
-    if (converted.count() > 0) gpu_.copy_in(kept.back().address(), converted.data(), kept.back().bytes(), 0);
-    return kept.back().address();
+    uploaded_.emplace_back(gpu_, static_cast<std::size_t>(converted.count()) * size_of(real));
+    if (converted.count() > 0) gpu_.copy_in(uploaded_.back().address(), converted.data(), uploaded_.back().bytes(), 0);
+    return uploaded_.back().address();
   };
   const auto put_all = [&](const std::vector<Array>& arrays) {
     std::vector<GpuAddress> addresses;
@@ -269,6 +269,11 @@ Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, c
   arrays.finals = put_all(cotangents.finals);
   arrays.outs = put_all(cotangents.outs);
   place(arrays);
+}
+
+Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
+                             const SolveOptions& options, SolveReport& report) {
+  upload(forward, output, cotangents, options);
   launch(0);  // compiles, so the next is what is timed
   gpu_.synchronize(0);
   const auto start = std::chrono::steady_clock::now();
@@ -276,7 +281,11 @@ Gradients BackwardOnGpu::run(const BoundRun& forward, const RunOutput& output, c
   gpu_.synchronize(0);
   run_ms_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   solver_.report(report, 0);
+  return download(forward);
+}
 
+Gradients BackwardOnGpu::download(const BoundRun& forward) {
+  const Dtype real = kernels_.real();
   Gradients gradients;
   gradients.symbols.resize(cell_.symbols.size());
   gradients.histories.resize(cell_.symbols.size());

@@ -40,6 +40,14 @@ class BackwardOnGpu {
   /// From host arrays to host arrays. Throws as CudaSolver::run.
   Gradients run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
                 const SolveOptions& options, SolveReport& report);
+  // The same in parts, for whoever times or repeats it.
+  void upload(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
+              const SolveOptions& options);
+  Gradients download(const BoundRun& forward);
+  /// Why stage `stage` of the adjoint does not admit `strategy`; nullopt where it does.
+  std::optional<std::string> refusal(int stage, Strategy strategy, const BoundRun& forward) {
+    return solver_.refusal(stage, strategy, forward);
+  }
   double run_ms() const { return run_ms_; }  ///< of run(): the device's part
 
  private:
@@ -59,6 +67,7 @@ class BackwardOnGpu {
   bool uniform_ = true;
   BackwardArrays placed_;
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
+  std::vector<GpuBuffer> uploaded_;
   GpuBuffer offsets_;
   std::vector<GpuBuffer> shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs
   std::vector<GpuBuffer> starts_;   ///< by update: zeros, where finals have no cotangent

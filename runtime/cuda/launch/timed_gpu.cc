@@ -1,11 +1,20 @@
 #include "runtime/cuda/launch/timed_gpu.h"
 
 #include "runtime/cuda/build/copy_baseline.h"
+#include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/cuda_solver.h"
+#include "runtime/data/bind.h"
 
 namespace cellc {
 
 namespace {
+
+double copy_ms(Gpu& gpu, const Traffic& traffic, int calls) {
+  const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n + 256); };
+  const GpuBuffer from(gpu, bytes(traffic.read)), to(gpu, bytes(traffic.written));
+  gpu.zero(from.address(), from.bytes(), 0);
+  return FloorCopy(gpu).ms(from.address(), traffic.read, to.address(), traffic.written, calls);
+}
 
 class TimedGpu : public TimedCell {
  public:
@@ -37,12 +46,7 @@ class TimedGpu : public TimedCell {
     return ms;
   }
 
-  double floor_ms(const Traffic& traffic, int calls) override {
-    const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n + 256); };
-    const GpuBuffer from(gpu_, bytes(traffic.read)), to(gpu_, bytes(traffic.written));
-    gpu_.zero(from.address(), from.bytes(), 0);
-    return FloorCopy(gpu_).ms(from.address(), traffic.read, to.address(), traffic.written, calls);
-  }
+  double floor_ms(const Traffic& traffic, int calls) override { return copy_ms(gpu_, traffic, calls); }
 
  private:
   Gpu& gpu_;
@@ -51,7 +55,50 @@ class TimedGpu : public TimedCell {
   bool uploaded_ = false;
 };
 
+class TimedBackwardGpu : public TimedCell {
+ public:
+  TimedBackwardGpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, const AdjointRun& adjoint, Dtype dtype,
+                   const BoundRun& run, const SourceText* source)
+      : gpu_(gpu),
+        run_(run),
+        backward_(gpu, cell, adjoint, arithmetic_of(dtype)),
+        cotangents_(random_cotangents(cell, run, dtype, 1)) {
+    SolveReport report;
+    output_ = CudaSolver(gpu, cell, structure, dtype, source).run(run, {}, report);
+  }
+
+  std::string device() const override { return "cuda"; }
+  std::string processor() const override { return gpu_.facts().name; }
+  std::optional<std::string> refusal(int stage, Strategy strategy) override {
+    return backward_.refusal(stage, strategy, run_);
+  }
+  double time(const SolveOptions& options, int calls, SolveReport& report) override {
+    backward_.upload(run_, output_, cotangents_, options);
+    for (int i = 0; i < 2; ++i) {
+      backward_.launch(0);
+      backward_.report(report, 0);
+    }
+    const double ms = ms_a_call(gpu_, calls, [&] { backward_.launch(0); });
+    backward_.report(report, 0);
+    return ms;
+  }
+  double floor_ms(const Traffic& traffic, int calls) override { return copy_ms(gpu_, traffic, calls); }
+
+ private:
+  Gpu& gpu_;
+  const BoundRun& run_;
+  BackwardOnGpu backward_;
+  const Cotangents cotangents_;
+  RunOutput output_;
+};
+
 }  // namespace
+
+std::unique_ptr<TimedCell> timed_backward_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure,
+                                                 const AdjointRun& adjoint, Dtype dtype, const BoundRun& run,
+                                                 const SourceText* source) {
+  return std::make_unique<TimedBackwardGpu>(gpu, cell, structure, adjoint, dtype, run, source);
+}
 
 std::unique_ptr<TimedCell> timed_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
                                         const BoundRun& run, const SourceText* source) {

@@ -11,4 +11,9 @@ namespace cellc {
 std::unique_ptr<TimedCell> timed_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
                                         const BoundRun& run, const SourceText* source = nullptr);
 
+/// Its backward runs, about `output` of a forward run and random cotangents.
+std::unique_ptr<TimedCell> timed_backward_on_gpu(Gpu& gpu, const CellGraph& cell, const Structure& structure,
+                                                 const AdjointRun& adjoint, Dtype dtype, const BoundRun& run,
+                                                 const SourceText* source = nullptr);
+
 }  // namespace cellc
