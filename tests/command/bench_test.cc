@@ -42,7 +42,8 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
   EXPECT_HAS(by_name["scan"]["refused"].get<std::string>(), "neither linear");
   EXPECT_HAS(by_name["relaxation"]["refused"].get<std::string>(), "nothing to relax");
 
-  // The adjoint reads three inputs, the state before the step and its cotangent, and gives three gradients; it is linear.
+  // The adjoint reads three inputs, the state before the step and its cotangent, and gives three gradients; it is
+  // linear.
   const json& backward = cpu["backward"];
   EXPECT_EQ(backward["read_bytes"], 5 * 2 * 600 * 8 * 4);
   EXPECT_EQ(backward["written_bytes"], 3 * 2 * 600 * 8 * 4);
@@ -58,7 +59,8 @@ TEST_F(CommandBench, EveryStrategyBesideTheFloor) {
 TEST_F(CommandBench, TheTableForPeople) {
   const Outcome outcome = cellc({"bench", gru, "--length", "100", "--dim", "d=4", "--repeats", "1"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part : {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: ", "forward", "backward"})
+  for (const char* part :
+       {"d=4, B=1, T=100", "x copy", "ns/step/ch", "the floor", "refused: ", "cpu: ", "cuda: ", "forward", "backward"})
     EXPECT_HAS(outcome.out, part);
 }
 
