@@ -60,6 +60,12 @@ struct Use {
   std::string kernels;
 };
 const std::map<std::string, Use> kUses = {
+    {"shifted_rows.cuh", {{"gradient_arguments.cuh", "shifted_rows.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::PreviousRows p) { cellc::previous_rows(p); }
+)"}},
+    {"step_sums.cuh", {{"gradient_arguments.cuh", "step_sums.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) { cellc::finish_sums(s); }
+)"}},
     {"nests.cuh", {{"nest_frame.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f) {
   const cellc::RowPlace place = cellc::place_of(f, threadIdx.x);
