@@ -39,7 +39,7 @@ BackwardReport run_backward(const RunOptions& options, const FollowingRequest& r
 
   // What pins the forward run says nothing of another cell; tolerances hold for both.
   SolveOptions solve;
-  solve.solver = strategy_asked(options.backward_solver);
+  solve.solver = strategy_asked(options.backward_solver, {"auto"}, "--backward-solver");
   solve.tolerance = r.solve.tolerance;
   Gradients gradients;
   try {

@@ -32,6 +32,12 @@ void refuse_unavailable(const RunOptions& options) {
   check_device(options.device);
   check_processor(options.cpu);
   strategy_asked(options.solver);
+  strategy_asked(options.backward_solver, {"auto"}, "--backward-solver");
+  strategy_asked(options.tangent_solver, {"auto"}, "--tangent-solver");
+  if (options.backward_solver != "auto" && options.cotangents.empty())
+    throw UsageError("--backward-solver: only with --cotangent");
+  if (options.tangent_solver != "auto" && options.tangents.empty())
+    throw UsageError("--tangent-solver: only with --tangent");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
     throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
   if (!options.kernel.empty() && !options.write_kernels.empty())

@@ -129,10 +129,10 @@ void check_device(const std::string& device) {
     throw UsageError(fmt::format("--device {}: expected auto, cpu or cuda", device));
 }
 
-Strategy strategy_asked(const std::string& solver, std::vector<std::string> before) {
-  if (solver == "persistent") throw UsageError(fmt::format("--solver {}: not available in this version", solver));
+Strategy strategy_asked(const std::string& solver, std::vector<std::string> before, const char* option) {
+  if (solver == "persistent") throw UsageError(fmt::format("{} {}: not available in this version", option, solver));
   const auto strategy = strategy_named(solver);
-  if (!strategy) throw UsageError(fmt::format("--solver {}: expected {}", solver, strategy_names(std::move(before))));
+  if (!strategy) throw UsageError(fmt::format("{} {}: expected {}", option, solver, strategy_names(std::move(before))));
   return *strategy;
 }
 

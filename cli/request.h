@@ -29,8 +29,9 @@ BindRequest measured_request(const CellGraph& cell, const DataOptions& options);
 void check_device(const std::string& device);
 
 /// What --solver names. Throws UsageError for what there is not, or not yet; `before`: what the option may be besides
-/// a strategy ("all", "auto").
-Strategy strategy_asked(const std::string& solver, std::vector<std::string> before = {"auto"});
+/// a strategy ("all", "auto"); `option`: its name.
+Strategy strategy_asked(const std::string& solver, std::vector<std::string> before = {"auto"},
+                        const char* option = "--solver");
 
 /// The GPU that --device asks for, or none and the reason in one line; throws DeviceError where cuda is asked for
 /// and there is none.

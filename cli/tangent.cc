@@ -35,7 +35,7 @@ TangentReport run_tangent(const RunOptions& options, const FollowingRequest& r) 
 
   // What pins the forward run says nothing of another cell; tolerances hold for both.
   SolveOptions solve;
-  solve.solver = strategy_asked(options.tangent_solver);
+  solve.solver = strategy_asked(options.tangent_solver, {"auto"}, "--tangent-solver");
   solve.tolerance = r.solve.tolerance;
   const Dtype arithmetic = arithmetic_of(r.binding.dtype);
   const BoundRun bound = report.tangent->bind(r.binding.run, r.output, direction, arithmetic);

@@ -44,8 +44,7 @@ NodeId ChainRule::taken(NodeId coefficient, int depth) {
   constexpr int kDeepest = 64;  // further down than anybody nests choices
   if (depth > kDeepest) return kNoNode;
   if (const auto known = taken_.find(coefficient); known != taken_.end()) return known->second;
-  const NodeId found = find_taken(coefficient, depth + 1);
-  return taken_[coefficient] = found;
+  return taken_[coefficient] = find_taken(coefficient, depth + 1);
 }
 
 NodeId ChainRule::find_taken(NodeId coefficient, int depth) {
@@ -58,6 +57,8 @@ NodeId ChainRule::find_taken(NodeId coefficient, int depth) {
     case Op::MaxShare:
       return coefficient;
     case Op::Where:
+      // Backwards either branch of a `where` hands on nothing where it was not taken.
+      if (walk_ == Walk::Backwards && g_.is_constant(n.args[1], 0)) return g_.op(Op::Eq, {n.args[0], g_.constant(0)});
       return g_.is_constant(n.args[2], 0) ? n.args[0] : kNoNode;
     case Op::Neg:
     case Op::Square:

@@ -44,8 +44,13 @@ void flatten(const Graph& g, NodeId node, std::vector<NodeId>& factors, bool& ne
   }
 }
 
-/// Two factors of which none has all axes, where `term` is such a product; else the term as it is.
-Factors take_apart(Graph& g, NodeId term) {
+/// Whether what is summed has the name of an axis of the param: outside of its sum it would be taken for that.
+bool captures(const Node& sum, const std::vector<AxisId>& index) {
+  return std::any_of(sum.bound.begin(), sum.bound.end(), [&](AxisId b) { return contains(index, b); });
+}
+
+/// Two factors of which none has all axes, where `term`, over `index`, is such a product; else the term as it is.
+Factors take_apart(Graph& g, NodeId term, const std::vector<AxisId>& index) {
   bool negative = false;
   NodeId body = term;
   std::vector<AxisId> bound;
@@ -53,6 +58,7 @@ Factors take_apart(Graph& g, NodeId term) {
     if (g[body].op == Op::Neg) {
       negative = !negative;
     } else if (g[body].op == Op::ReduceSum) {
+      if (captures(g[body], index)) return {term, kNoNode};
       bound.insert(bound.end(), g[body].bound.begin(), g[body].bound.end());
     } else {
       break;
@@ -204,7 +210,7 @@ class AdjointBuilder {
     ParamParts parts{number, {}};
     std::vector<NodeId> whole;
     for (const NodeId term : terms) {
-      Factors f = take_apart(w(), term);
+      Factors f = take_apart(w(), term, cell_.symbols[static_cast<std::size_t>(number)].index);
       if (f.right == kNoNode) f = of_known(term);
       if (f.right == kNoNode)
         whole.push_back(f.left);

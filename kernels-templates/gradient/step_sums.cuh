@@ -51,7 +51,7 @@ CELLC_DEVICE void sum_columns(const StepSums& s) {
   if (down == 0 && column < s.m) static_cast<Real*>(s.partial)[part * s.m + column] = shared[threadIdx.x];
 }
 
-/// Block (x, y, z): a tile of the result, an entry of the batch, a part of the rows.
+/// Block (x, y, z): a tile of the result, entries of the batch, a part of the rows.
 CELLC_DEVICE void sum_products(const StepSums& s) {
   CELLC_DYNAMIC_SHARED(Real, shared);
   constexpr int kPitch = kSumTile + 4, kEach = kSumTile / kSumSpread, kThreads = kSumSpread * kSumSpread;
@@ -60,48 +60,51 @@ CELLC_DEVICE void sum_products(const StepSums& s) {
   const int thread = threadIdx.x, across = thread % kSumSpread, down = thread / kSumSpread;
   const long long tiles = quotient(s.n + kSumTile - 1, kSumTile);
   const long long tile_m = quotient(blockIdx.x, tiles), tile_n = blockIdx.x - tile_m * tiles;
-  const long long first_m = tile_m * kSumTile, first_n = tile_n * kSumTile, batch = blockIdx.y, part = blockIdx.z;
+  const long long first_m = tile_m * kSumTile, first_n = tile_n * kSumTile, part = blockIdx.z;
   const long long begin = part_begin(s, part), end = part_begin(s, part + 1);
-  Real sum[kEach][kEach];
-  for (auto& row : sum)
-    for (Real& entry : row) entry = 0;
-  for (long long k = 0; k < s.summed; ++k) {
-    const Real* const left = static_cast<const Real*>(s.left) + s.batch_left[batch] + s.summed_left[k];
-    const Real* const right = static_cast<const Real*>(s.right) + s.batch_right[batch] + s.summed_right[k];
-    for (long long row = begin; row < end; row += kSumDepth) {
-      __syncthreads();
-      for (int i = thread; i < kSumDepth * kSumTile; i += kThreads) {
-        const int r = i / kSumTile, c = i % kSumTile;
-        const bool there = row + r < end;
-        left_tile[r * kPitch + c] =
-            there && first_m + c < s.m ? left[(row + r) * s.left_row + s.m_left[first_m + c]] : 0;
-        right_tile[r * kPitch + c] =
-            there && first_n + c < s.n ? right[(row + r) * s.right_row + s.n_right[first_n + c]] : 0;
-      }
-      __syncthreads();
-      CELLC_UNROLL()
-      for (int r = 0; r < kSumDepth; ++r) {
-        Real a[kEach], b[kEach];
-        CELLC_UNROLL()
-        for (int i = 0; i < kEach; ++i) {
-          a[i] = left_tile[r * kPitch + down * kEach + i];
-          b[i] = right_tile[r * kPitch + across * kEach + i];
+  CELLC_UNROLL(1)
+  for (long long batch = blockIdx.y; batch < s.batch; batch += gridDim.y) {
+    Real sum[kEach][kEach];
+    for (auto& row : sum)
+      for (Real& entry : row) entry = 0;
+    for (long long k = 0; k < s.summed; ++k) {
+      const Real* const left = static_cast<const Real*>(s.left) + s.batch_left[batch] + s.summed_left[k];
+      const Real* const right = static_cast<const Real*>(s.right) + s.batch_right[batch] + s.summed_right[k];
+      for (long long row = begin; row < end; row += kSumDepth) {
+        __syncthreads();
+        for (int i = thread; i < kSumDepth * kSumTile; i += kThreads) {
+          const int r = i / kSumTile, c = i % kSumTile;
+          const bool there = row + r < end;
+          left_tile[r * kPitch + c] =
+              there && first_m + c < s.m ? left[(row + r) * s.left_row + s.m_left[first_m + c]] : 0;
+          right_tile[r * kPitch + c] =
+              there && first_n + c < s.n ? right[(row + r) * s.right_row + s.n_right[first_n + c]] : 0;
         }
+        __syncthreads();
         CELLC_UNROLL()
-        for (int i = 0; i < kEach; ++i) {
+        for (int r = 0; r < kSumDepth; ++r) {
+          Real a[kEach], b[kEach];
           CELLC_UNROLL()
-          for (int j = 0; j < kEach; ++j) sum[i][j] += a[i] * b[j];
+          for (int i = 0; i < kEach; ++i) {
+            a[i] = left_tile[r * kPitch + down * kEach + i];
+            b[i] = right_tile[r * kPitch + across * kEach + i];
+          }
+          CELLC_UNROLL()
+          for (int i = 0; i < kEach; ++i) {
+            CELLC_UNROLL()
+            for (int j = 0; j < kEach; ++j) sum[i][j] += a[i] * b[j];
+          }
         }
       }
     }
-  }
-  Real* const to = static_cast<Real*>(s.partial) + (part * s.batch + batch) * s.m * s.n;
-  CELLC_UNROLL()
-  for (int i = 0; i < kEach; ++i) {
+    Real* const to = static_cast<Real*>(s.partial) + (part * s.batch + batch) * s.m * s.n;
     CELLC_UNROLL()
-    for (int j = 0; j < kEach; ++j) {
-      const long long m = first_m + down * kEach + i, n = first_n + across * kEach + j;
-      if (m < s.m && n < s.n) to[m * s.n + n] = sum[i][j];
+    for (int i = 0; i < kEach; ++i) {
+      CELLC_UNROLL()
+      for (int j = 0; j < kEach; ++j) {
+        const long long m = first_m + down * kEach + i, n = first_n + across * kEach + j;
+        if (m < s.m && n < s.n) to[m * s.n + n] = sum[i][j];
+      }
     }
   }
 }

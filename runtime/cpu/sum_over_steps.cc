@@ -106,7 +106,9 @@ class Sum {
       });
       for (std::size_t i = task.begin; i < task.end; ++i)
         for (std::size_t j = 0; j < n.size(); ++j)
-          put(task.into + m_into[i] + n_into[j], tile[(i - task.begin) * n.size() + j]);
+          each_position(axes_.repeated, [&](std::int64_t, std::int64_t, std::int64_t at) {
+            put(task.into + m_into[i] + n_into[j] + at, tile[(i - task.begin) * n.size() + j]);
+          });
     });
   }
 

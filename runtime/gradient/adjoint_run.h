@@ -1,6 +1,6 @@
 #pragma once
 // From a forward run to the run of its adjoint, and from that to gradients. Knows no device: whoever runs the adjoint
-// cell and sums over steps does it between the two (gradient_on_cpu.h).
+// cell and sums over steps does it between the two (backward_on_cpu.h, backward_on_gpu.h).
 #include <functional>
 #include <map>
 #include <optional>

@@ -40,18 +40,30 @@ constexpr Asked kTangent{"--tangent", "that of what the run reads"};
 
 /// The array as rows, where its shape is the one that is expected.
 Array checked(const Asked& asked, const std::string& name, const GivenArray& given,
-              const std::vector<std::int64_t>& expected, std::vector<std::int64_t> as_rows) {
+              const std::vector<std::int64_t>& expected, std::vector<std::int64_t> as_rows, const Binding& binding) {
+  // A single sequence may come with its batch axis or without, as inputs may.
   const std::vector<std::int64_t>& shape = given.array.shape();
-  // A single sequence may come with its batch axis or without.
-  std::vector<std::int64_t> one = expected;
-  one.insert(one.begin(), 1);
-  if (shape != expected && shape != one)
+  std::int64_t count = 1, wanted = 1;
+  for (const std::int64_t n : shape) count *= n;
+  for (const std::int64_t n : expected) wanted *= n;
+  const auto without_ones_before = [](std::vector<std::int64_t> of) {
+    if (!of.empty() && of[0] == 1) of.erase(of.begin());
+    return of;
+  };
+  const bool may_lack_batch = binding.batch == 1 && !binding.packed && count == wanted &&
+                              (without_ones_before(shape) == expected || shape == without_ones_before(expected));
+  if (shape != expected && !may_lack_batch)
     throw RequestError(fmt::format("{} {}: {} has the shape {}; expected {}, {}", asked.option, name, given.source,
                                    text_of(shape), text_of(expected), asked.shape_of));
   Array array = given.array;
   if (array.dtype() == Dtype::I64)
     throw RequestError(fmt::format("{} {}: {} holds integers", asked.option, name, given.source));
-  if (array.dtype() == Dtype::U16) array.reinterpret(Dtype::BF16);
+  if (array.dtype() == Dtype::U16) {
+    if (binding.dtype != Dtype::BF16)
+      throw RequestError(fmt::format("{} {}: {} holds raw 16-bit numbers; --dtype bf16 says that they are bf16",
+                                     asked.option, name, given.source));
+    array.reinterpret(Dtype::BF16);
+  }
   return array.with_shape(std::move(as_rows));
 }
 
@@ -98,7 +110,7 @@ Cotangents bind_cotangents(const CellGraph& cell, const Binding& binding,
     names.push_back(name);
     const auto it = given.find(name);
     if (it == given.end()) return;
-    into = checked(kCotangent, name, it->second, expected, std::move(as_rows));
+    into = checked(kCotangent, name, it->second, expected, std::move(as_rows), binding);
   };
   const std::int64_t rows = binding.run.offsets.back();
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
@@ -124,7 +136,7 @@ Tangents bind_tangents(const CellGraph& cell, const Binding& binding, const std:
     names.push_back(name);
     const auto it = given.find(name);
     if (it == given.end()) return std::nullopt;
-    return checked(kTangent, name, it->second, expected, as_rows);
+    return checked(kTangent, name, it->second, expected, as_rows, binding);
   };
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const Symbol& symbol = cell.symbols[s];

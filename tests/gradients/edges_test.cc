@@ -52,6 +52,10 @@ const std::vector<Kink> kKinks = {
     {"relu(log(x)) + 0*y", 0, 1, 0, 0},
     {"min(exp(1000*x), 1) + 0*y", 1, 1, 0, 0},
     {"clip(exp(1000*x), 0, y)", 1, 1, 0, 1},
+    {"where(x > 20, x, log(1 + exp(x))) + 0*y", 1000, 1, 1, 0},
+    {"where(x <= 20, log(1 + exp(x)), x) + 0*y", 1000, 1, 1, 0},
+    {"y*where(x == 0, 0, sqrt(x))", 0, 2, 0, 0},
+    {"y*where(x == 0, 0, sqrt(x))", 4, 2, 0.5, 2},
     {"sqrt(max(x, 0)) + 0*y", -1, 1, 0, 0},
     {"y*sqrt(max(x, 0))", -1, 0, 0, 0},
     {"sqrt(where(x > 0, x, 1)) + 0*y", 0, 1, 0, 0},
@@ -155,6 +159,13 @@ const std::vector<Text> kTexts = {
      "B[j,i]*h[i]*a[j]\n}\n"},
     {"Unread",
      "cell c[d] {\n  state h[d], g[d]\n  input x[d], y[d]\n  param a[d], b\n  h' = 0.5*h + x\n  g' = a*x\n}\n"},
+    // A sum inside over an axis that the param has, too; an axis of the param that is summed and that no factor has.
+    {"SumInside",
+     "cell c[d, k, j] {\n  state h[d]\n  input x[k,j], u[d]\n  param P[d,k,j]\n  h' = 0.5*h + u\n  q[d,k] = "
+     "sum[j](P[d,k,j])\n  out y[d,j] = sum[k](q[d,k]*x[k,j])\n}\n"},
+    {"SumOfRepeats",
+     "cell c[d, k, m] {\n  state h[d]\n  input x[k], u[d]\n  param W[d,k,m]\n  h' = 0.5*h + u\n  out y[d] = "
+     "sum[k,m](W[d,k,m]*x[k])\n}\n"},
     {"NoAxes", "cell c {\n  state h = s\n  input x\n  param s, a\n  h' = tanh(a*h) + x*lag(x, 1)\n}\n"},
 };
 

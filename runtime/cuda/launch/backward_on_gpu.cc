@@ -46,13 +46,13 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
   solver_.prepare(run, options);
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
+  uniform_ = true;
   for (std::size_t s = 1; s + 1 < forward.offsets.size(); ++s)
-    uniform_ =
-        (s == 1 || uniform_) && forward.offsets[s + 1] - forward.offsets[s] == forward.offsets[1] - forward.offsets[0];
+    uniform_ = uniform_ && forward.offsets[s + 1] - forward.offsets[s] == forward.offsets[1] - forward.offsets[0];
   sums_.clear();
   for (const ParamGradient& param : adjoint_.adjoint().params) {
     sums_.emplace_back();
-    static Array none;
+    Array none;  // shapes alone are looked at
     for (const StepProduct& product : param.products)
       sums_.back().emplace_back(kernels_,
                                 StepSum{adjoint_.cell(), shape_.sizes, product, none, product.right ? &none : nullptr,

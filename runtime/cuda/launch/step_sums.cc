@@ -14,7 +14,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr std::int64_t kBlocks = 16;      ///< of a multiprocessor
 constexpr std::int64_t kLeastRows = 256;  ///< of a part: fewer cost more in sums of parts than they spread
-constexpr std::int64_t kMostParts = 512;
+constexpr std::int64_t kMostParts = 512, kMostGroups = 65535;  ///< the latter is what a grid may have that way
 // As in step_sums.cuh.
 constexpr std::int64_t kColumns = 32, kTile = 64, kDepth = 16, kPitch = kTile + 4;
 
@@ -129,10 +129,10 @@ void StepSumOnGpu::launch(GpuAddress left, GpuAddress right, GpuAddress into, Gp
   const std::int64_t size = static_cast<std::int64_t>(size_of(kernels_.real()));
   const auto parts = static_cast<unsigned>(parts_);
   if (product_)
-    kernels_.launch(
-        "cellc_sum_products",
-        {static_cast<unsigned>(rounded_up(m_, kTile) * rounded_up(n_, kTile)), static_cast<unsigned>(batch_), parts},
-        kThreads, 2 * kDepth * kPitch * size, &s, stream);
+    kernels_.launch("cellc_sum_products",
+                    {static_cast<unsigned>(rounded_up(m_, kTile) * rounded_up(n_, kTile)),
+                     static_cast<unsigned>(std::min(batch_, kMostGroups)), parts},
+                    kThreads, 2 * kDepth * kPitch * size, &s, stream);
   else
     kernels_.launch("cellc_sum_columns", {static_cast<unsigned>(rounded_up(m_, kColumns)), parts, 1}, kThreads,
                     kThreads * size, &s, stream);

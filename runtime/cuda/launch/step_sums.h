@@ -1,6 +1,8 @@
 #pragma once
 // Gradients of params on a GPU: sums over all rows (kernels-templates/gradient/step_sums.cuh).
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "runtime/cuda/device/gpu.h"
