@@ -17,9 +17,9 @@ enum {
 };
 
 typedef struct cellc_stage_facts {
-  int exact;     /* linear, or scannable */
+  int exact;     /* linear, or scannable, and a thread holds the map over a segment */
   int forgets;   /* no state feeds itself: one step back decides */
-  int64_t block; /* coupled entries of a lane */
+  int remembers; /* linear, nothing says that it forgets, and no thread holds that map: cut, it would end in a walk */
   int storage_bytes;
 } cellc_stage_facts;
 
@@ -29,7 +29,7 @@ static inline int64_t cellc_lanes_wanted(const cellc_stage_facts* stage, int64_t
                                                                        : CELLC_THREADS_WANTED;
 }
 
-enum { CELLC_TOO_SHORT, CELLC_FULL, CELLC_FORGETS, CELLC_EXACT, CELLC_SEGMENTS };
+enum { CELLC_TOO_SHORT, CELLC_FULL, CELLC_FORGETS, CELLC_REMEMBERS, CELLC_EXACT, CELLC_SEGMENTS };
 
 static inline int64_t cellc_segment_length(const cellc_facts* card, int64_t sequences, int64_t channels,
                                            int64_t longest, int64_t lanes) {
@@ -60,13 +60,15 @@ static inline cellc_plan cellc_choose_plan(const cellc_stage_facts* stage, const
     reason = CELLC_TOO_SHORT;
   } else if (4 * sequences * channels >= 3 * (int64_t)card->multiprocessors * lanes) {
     reason = CELLC_FULL;
+  } else if (stage->remembers) {
+    reason = CELLC_REMEMBERS;
   } else {
     plan.segment = cellc_segment_length(card, sequences, channels, longest, lanes);
     if (stage->forgets) {
       reason = CELLC_FORGETS;
       plan.strategy = CELLC_SEGMENTED;
       plan.burn_in = CELLC_STAGE_STEPS_MOST;
-    } else if (stage->exact && stage->block <= 8) {
+    } else if (stage->exact) {
       reason = CELLC_EXACT;
       plan.strategy = CELLC_SCAN;
       plan.measures_slope = 1;

@@ -17,6 +17,7 @@ struct StageShape {
   std::int64_t rows = 0;      ///< steps of all
   std::int64_t channels = 1;  ///< independent lanes of one sequence
   std::int64_t block = 1;     ///< coupled entries of a lane
+  bool carries = true;        ///< on a GPU: a thread holds the map over a segment
   int storage_bytes = 4;      ///< of an entry in memory
   std::int64_t mixed = 1;     ///< those of one state: the fused kernel has them side by side in vectors
   int vector_lanes = 16;

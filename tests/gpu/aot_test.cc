@@ -433,6 +433,10 @@ TEST(AotCells, AskForTheLengthsThatCodeDependsOn) {
   EXPECT_TRUE(starts(built("18_delta_net", {}),
                      "usage: the stage {S} is compiled for lengths that must be known: add --dim k=N"));
   EXPECT_TRUE(has(built("18_delta_net", {{"k", 4}}), "the stage {S}, a lane a thread: step by step"));
+  // Nothing says that it forgets, and no thread holds transitions of 16 by 16: segments are not even shipped.
+  EXPECT_TRUE(has(built("18_delta_net", {{"k", 16}}), "the stage {S}, a lane a thread: step by step"));
+  EXPECT_FALSE(has(built("18_delta_net", {{"k", 16}}), "step by step, segments"));
+  EXPECT_TRUE(has(built("18_delta_net", {{"k", 16}}, Strategy::Segmented), "step by step, segments"));
   EXPECT_TRUE(has(built("18_delta_net", {{"k", 64}}),
                   "all of the cell step by step, as row kernels: the stage {S}: 64 coupled entries"));
   EXPECT_TRUE(has(built("03_gru", {}), "all of the cell step by step, as row kernels"));

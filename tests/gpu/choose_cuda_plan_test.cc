@@ -2,12 +2,15 @@
 // 1024).
 #include "runtime/cuda/launch/choose_cuda_plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "compiler/front_end.h"
+#include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/launch/plan_execution.h"
 #include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
@@ -102,6 +105,60 @@ TEST(ChooseCudaPlan, SegmentsTakeTheScanOfDataThatItWalks) {
   EXPECT_EQ(chosen(seen, linear), Strategy::Scan);
 }
 
+/// Of a whole cell of v = 64 lanes that couple k entries, 8192 steps, as a run on a card would have it.
+StagePlan chosen_of(const std::string& text, std::int64_t k, const Observed& seen = {}) {
+  const AnalysedCell cell = analyse_text(SourceText("c.cell", text));
+  const StagedCell staged = split_stages(cell.cell, cell.structure);
+  OfflineGpu card(facts_of_architecture("sm_90"));
+  StageProgram program(card, cell.cell, staged.stages[0], cell.structure.stages[0].scannable, Dtype::F32, nullptr);
+  const std::map<AxisId, std::int64_t> sizes{{cell.cell.header[0], 64}, {cell.cell.header[1], k}};
+  const StageFacts facts = facts_of(program, nullptr, sizes, 1, 8192, 8192);
+  EXPECT_FALSE(facts.refusal) << *facts.refusal;
+  EXPECT_EQ(facts.shape.block, k);
+  return choose_cuda_plan(cell.structure.stages[0], facts.shape, card.facts(), seen).plan;
+}
+
+const char* const kDeltaNet =
+    "cell c[v, k] {\n  state S[v,k]\n  input key[k] in (-0.3, 0.3), val[v], beta in (0, 1)\n"
+    "  S' = S + beta*(val - S@key)*key\n}\n";
+
+// Cut, such a stage ends in a walk: its starts are no more than the neighbours' ends, and it does not forget them.
+TEST(ChooseCudaPlan, AStageWithoutTransitionsIsCutOnlyIfItIsKnownToForget) {
+  EXPECT_EQ(chosen_of(kDeltaNet, 8).strategy, Strategy::Scan);  // a thread holds maps of so many
+  for (const std::int64_t k : {9, 16}) {
+    const StagePlan plan = chosen_of(kDeltaNet, k);
+    EXPECT_EQ(plan.strategy, Strategy::Sequential);
+    EXPECT_EQ(plan.segment, 0);
+    EXPECT_EQ(plan.reason,
+              fmt::format("nothing says that this linear stage forgets, and the map over a segment of {} coupled "
+                          "entries is more than a thread holds: segments would end in a walk",
+                          k));
+  }
+  const auto decaying = [](const char* decay, const char* range) {
+    return fmt::format(
+        "cell c[v, k=16] {{\n  state S[v,k]\n  input key[k]{}, val[v]\n  S' = {}*S + (val - S@key)*key\n}}\n", range,
+        decay);
+  };
+  // Rows sum up to 0.3 + 16 0.2^2 = 0.94, to 1.04, and to anything.
+  EXPECT_EQ(chosen_of(decaying("0.3", " in (-0.2, 0.2)"), 16).strategy, Strategy::Segmented);
+  EXPECT_EQ(chosen_of(decaying("0.4", " in (-0.2, 0.2)"), 16).strategy, Strategy::Sequential);
+  EXPECT_EQ(chosen_of(decaying("0.3", ""), 16).strategy, Strategy::Sequential);
+  // Cells that saturate mostly forget, whatever can be proved.
+  const char* const saturating =
+      "cell c[v, k] {\n  state S[v,k]\n  input key[k], val[v]\n"
+      "  S' = tanh(S + (val - S@key)*key)\n}\n";
+  EXPECT_EQ(chosen_of(saturating, 16).strategy, Strategy::Segmented);
+}
+
+TEST(ChooseCudaPlan, SegmentsThatForgotAreTakenAgainWithoutAProof) {
+  Observed seen = after(2, 100);
+  EXPECT_EQ(chosen_of(kDeltaNet, 16, seen).strategy, Strategy::Sequential);
+  seen.forgot = true;
+  EXPECT_EQ(chosen_of(kDeltaNet, 16, seen).strategy, Strategy::Segmented);
+  seen.segmented_ns = 5e6;  // but not where that took longer
+  EXPECT_EQ(chosen_of(kDeltaNet, 16, seen).strategy, Strategy::Sequential);
+}
+
 TEST(ChooseCudaPlan, AWalkThatWasMadeTellsWhatItTakes) {
   Observed seen = after(3, 500);
   seen.tail_ns = 450000;
@@ -145,6 +202,50 @@ TEST(PinnedPlans, AreWholeStages) {
   SolveReport report;
   solver.run(run, options, report);
   EXPECT_GT(report.stages[0].plan.segment, 0);  // the strategy's own
+}
+
+// What runs that were asked for saw tells whether `auto` may cut a linear stage that carries no transitions.
+TEST(ForcedSegments, TellAutoWhetherAStageForgets) {
+  struct Row {
+    double decay;
+    std::vector<StagePlan> plan;
+    Strategy then;
+  };
+  const StagePlan cut{Strategy::Segmented, 128, 32, "test"}, halves{Strategy::Segmented, 1024, 32, "test"};
+  for (const Row& row : {Row{0.5, {cut}, Strategy::Segmented}, Row{1, {cut}, Strategy::Sequential},
+                         // Two segments settle in a round, forgetting or not.
+                         Row{1, {halves}, Strategy::Sequential}}) {
+    const AnalysedCell cell = analyse_text(SourceText("c.cell", fmt::format(R"(cell c[v, k=16] {{
+  state S[v,k]
+  input key[k], val[v]
+  S' = {}*(S - (S@key)*key) + val
+}})",
+                                                                            row.decay)));
+    BoundRun run;
+    run.sizes[cell.cell.header[0]] = 3;
+    run.sizes[cell.cell.header[1]] = 16;
+    run.offsets = {0, 2000};
+    Array key(Dtype::F32, {2000, 16}), val(Dtype::F32, {2000, 3});
+    for (std::int64_t i = 0; i < key.count(); ++i) key.set(i, i % 16 == 0 ? 0.3 : 0);  // all else is remembered
+    for (std::int64_t i = 0; i < val.count(); ++i) val.set(i, std::sin(static_cast<double>(i)));
+    run.symbols = {Array(Dtype::F32, {1, 3, 16}), key, val};
+    Device device = open_device();
+    CudaSolver solver(*device.gpu, cell.cell, cell.structure, Dtype::F32, &cell.source);
+    const auto ran = [&](const SolveOptions& options) {
+      SolveReport report;
+      solver.run(run, options, report);
+      EXPECT_TRUE(report.converged);
+      return report.stages[0].plan.strategy;
+    };
+    EXPECT_EQ(ran({}), Strategy::Sequential);
+    SolveOptions forced;
+    forced.solver = Strategy::Segmented;
+    EXPECT_EQ(ran(forced), Strategy::Segmented);
+    SolveOptions pinned;
+    pinned.plan = row.plan;
+    EXPECT_EQ(ran(pinned), Strategy::Segmented);
+    EXPECT_EQ(ran({}), row.then) << row.decay << ", segments of " << row.plan[0].segment;
+  }
 }
 
 // As many rounds as are asked for, and no repair, also where a plan is pinned or it is left to us which.

@@ -63,7 +63,8 @@ CudaPlan sequential_instead(const Observed& seen, const StageShape& shape) {
 CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const GpuFacts& gpu, const Observed& seen) {
   CudaPlan plan;
   const cellc_facts card = host_facts(gpu);
-  const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
+  cellc_stage_facts facts = stage_facts(stage, shape.carries, shape.storage_bytes);
+  if (seen.forgot) facts.remembers = 0;
   int why = 0;
   const cellc_plan numbers = cellc_choose_plan(&facts, &card, shape.sequences, shape.channels, shape.longest, &why);
   const std::int64_t lanes = shape.sequences * shape.channels;
@@ -79,6 +80,12 @@ CudaPlan choose_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
       take(plan, numbers);
       plan.plan.strategy = Strategy::Segmented;
       plan.plan.reason = "no state feeds itself: one step back decides";
+      return plan;
+    case CELLC_REMEMBERS:
+      plan.plan.reason = fmt::format(
+          "nothing says that this linear stage forgets, and the map over a segment of {} coupled entries is more than "
+          "a thread holds: segments would end in a walk",
+          shape.block);
       return plan;
     case CELLC_EXACT:
       // A walk goes a channel at a time, in few shares; segments make the same rows side by side, and are checked, too.
@@ -122,7 +129,7 @@ CudaPlan forced_cuda_plan(const Stage& stage, const StageShape& shape, const Gpu
                      : options.repair                                            ? most_rounds(options)
                                                                                  : 0;
   const cellc_facts card = host_facts(gpu);
-  const cellc_stage_facts facts = stage_facts(stage, shape.block, shape.storage_bytes);
+  const cellc_stage_facts facts = stage_facts(stage, shape.carries, shape.storage_bytes);
   take(plan, cellc_forced_plan(&facts, &card, shape.sequences, shape.channels, shape.longest, request_number(strategy),
                                rounds));
   plan.repairs = options.repair && !options.fixed_iterations;

@@ -21,6 +21,7 @@ struct Observed {
   std::int64_t tails = 0;       ///< segments that it walked step by step in the end
   double walked = 0;            ///< of all segments
   double tail_ns = 0;
+  bool forgot = false;     ///< none was walked, and in fewer rounds than lead from the first to the last
   double scan_walked = 0;  ///< shares of channels that the last scan walked where it rounded too much, of all channels
   int walks = 0;           ///< calls since that went another way, as the planner had said
   int patience =

@@ -315,6 +315,7 @@ struct CudaSolver::Impl {
           Observed& seen = observed[k];
           ++seen.calls;
           seen.tails = o.tails;
+          seen.forgot = o.tails == 0 && o.unconverged.empty() && o.rounds + 1 < segments;
           seen.walked = static_cast<double>(o.tails) / static_cast<double>(std::max<std::int64_t>(1, r.boundaries));
           seen.tail_ns = o.tails > 0 && !o.phase_ns.empty() ? o.phase_ns.back() : 0;
           seen.measures_slope = o.measures_slope && !o.multistarts;

@@ -14,7 +14,7 @@ namespace {
 
 /// As calls of shipped cells decide it, too (host_plan.h).
 bool leaves_no_residual(const Stage& stage, const StageFacts& facts, const CudaPlan& plan) {
-  const cellc_stage_facts of = stage_facts(stage, facts.shape.block, facts.shape.storage_bytes);
+  const cellc_stage_facts of = stage_facts(stage, facts.shape.carries, facts.shape.storage_bytes);
   const cellc_plan numbers = host_plan(plan);
   return cellc_leaves_no_residual(&of, facts.scans_in_one_pass, &numbers);
 }
@@ -81,6 +81,7 @@ StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map
   f.shape.rows = rows;
   f.shape.channels = program.channels(sizes);
   f.shape.block = program.block(sizes);
+  f.shape.carries = program.carries(sizes);
   f.shape.storage_bytes = program.storage_bytes();
   f.scans_in_one_pass = program.scans_in_one_pass(sizes);
   if (summing) f.sum_parts = summing->sum_parts(sizes);

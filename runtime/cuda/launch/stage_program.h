@@ -96,6 +96,8 @@ class StageProgram {
   std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
   /// Entries that one lane couples.
   std::int64_t block(const std::map<AxisId, std::int64_t>& sizes) const;
+  /// Whether a thread holds the map over a segment.
+  bool carries(const std::map<AxisId, std::int64_t>& sizes) { return code(sizes).has_transition; }
   int storage_bytes() const { return static_cast<int>(size_of(storage_)); }
   std::int64_t channels(const std::map<AxisId, std::int64_t>& sizes) const;
 

@@ -124,11 +124,12 @@ std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& varian
   return cellc_stage_argument(&stage, &run, &axes, &plan, &variant, &at, {1, 32, 0, 0, 0}, 0, room.data());
 }
 
-cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block, int storage_bytes) {
+cellc_stage_facts stage_facts(const Stage& stage, bool carries, int storage_bytes) {
   cellc_stage_facts facts{};
-  facts.exact = stage.linear || stage.scannable != Scannable::No;
+  facts.exact = carries && (stage.linear || stage.scannable != Scannable::No);
   facts.forgets = stage.linear && stage.norm_bound && *stage.norm_bound == 0;
-  facts.block = block;
+  // A cell that is not linear may forget by its data alone, and mostly does: segments find that out.
+  facts.remembers = !carries && stage.linear && !(stage.norm_bound && *stage.norm_bound < 1);
   facts.storage_bytes = storage_bytes;
   return facts;
 }

@@ -43,6 +43,7 @@ std::size_t argument_words(const cellc_stage& stage);
 /// Bytes of the argument of one of them: kernels are compiled only if their own struct has as many.
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant);
 
-cellc_stage_facts stage_facts(const Stage& stage, std::int64_t block, int storage_bytes);
+/// `carries`: a thread holds the map over a segment (StageProgram::carries).
+cellc_stage_facts stage_facts(const Stage& stage, bool carries, int storage_bytes);
 
 }  // namespace cellc

@@ -310,7 +310,7 @@ class AotBuilder {
     AotStage& s = to_.stages[k];
     s.states = stage.states;
     s.states.push_back(-1);
-    s.facts = stage_facts(structure_.stages[k], program.block(sizes_), program.storage_bytes());
+    s.facts = stage_facts(structure_.stages[k], program.carries(sizes_), program.storage_bytes());
     add_lanes(s.plain, stage, program, fmt::format("stage{}", k), [&](const cellc_stage& tables) {
       return aot_variants(tables, s.facts, request_, to_.fixed, k + 1 == structure_.stages.size());
     });

@@ -28,8 +28,8 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
       segments = !scans;
       break;
     case Strategy::Auto:
-      scans = !facts.forgets && facts.exact && facts.block <= 8 && stage.scans;
-      segments = !scans;
+      scans = !facts.forgets && facts.exact && stage.scans;
+      segments = !scans && !facts.remembers;
       break;
     case Strategy::Segmented:
     case Strategy::Shooting:

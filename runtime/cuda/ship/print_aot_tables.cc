@@ -87,7 +87,7 @@ static_assert(fills<Table>({CELLC_AT(parts), CELLC_AT(after)}));
 }  // namespace reduced_table
 namespace facts_table {
 using Table = cellc_stage_facts;
-static_assert(fills<Table>({CELLC_AT(exact), CELLC_AT(forgets), CELLC_AT(block), CELLC_AT(storage_bytes)}));
+static_assert(fills<Table>({CELLC_AT(exact), CELLC_AT(forgets), CELLC_AT(remembers), CELLC_AT(storage_bytes)}));
 }  // namespace facts_table
 namespace rows_table {
 using Table = cellc_nests;
@@ -305,7 +305,7 @@ class TablePrinter {
     const std::string plain = lanes(name, part.plain, s.plain, s.plain),
                       summing = lanes(name + "_sums", part.summing, s.summing, s.plain);
     return fmt::format("{{{{{}, {}, {}, {}}}, {},\n   {},\n   {}}}", part.facts.exact, part.facts.forgets,
-                       part.facts.block, part.facts.storage_bytes, states, plain, summing);
+                       part.facts.remembers, part.facts.storage_bytes, states, plain, summing);
   }
 
   const AotCell& cell_;
