@@ -29,10 +29,9 @@ std::vector<std::pair<std::string, Array>> reference_gradients(const FollowingRe
 
 }  // namespace
 
-BackwardReport run_backward(const RunOptions& options, const FollowingRequest& r) {
+BackwardReport run_backward(const RunOptions& options, const Cotangents& cotangents, const FollowingRequest& r) {
   enter_stage("backward");
   const CellGraph& cell = r.loaded.cell;
-  const Cotangents cotangents = bind_cotangents(cell, r.binding, read_cotangents(options));
   const GivenSymbols given = given_symbols(cell, r.request, r.binding);
   BackwardReport report;
   report.adjoint = std::make_unique<AdjointRun>(cell, results_with(cotangents), r.compile.derive);

@@ -35,7 +35,7 @@ struct FollowingRequest {
   Gpu* gpu = nullptr;  ///< null: on the CPU
 };
 
-/// Throws RequestError (a cotangent that fits nothing), UsageError, DeviceError.
-BackwardReport run_backward(const RunOptions& options, const FollowingRequest& request);
+/// Throws UsageError (a solver that the adjoint does not admit), DeviceError.
+BackwardReport run_backward(const RunOptions& options, const Cotangents& cotangents, const FollowingRequest& request);
 
 }  // namespace cellc

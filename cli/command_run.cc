@@ -22,6 +22,7 @@
 #include "runtime/data/npy.h"
 #include "runtime/data/write_files.h"
 #include "runtime/evaluate/reference.h"
+#include "runtime/gradient/name_gradients.h"
 #include "runtime/strategy/tuned_plans.h"
 
 namespace cellc {
@@ -125,6 +126,8 @@ int command_run(const RunOptions& options) {
   enter_stage("bind");
   const BindRequest request = read_request(options);
   const Binding binding = bind(loaded.cell, request);
+  const Cotangents cotangents = bind_cotangents(loaded.cell, binding, read_cotangents(options));
+  const Tangents direction = bind_tangents(loaded.cell, binding, read_tangents(options));
   enter_stage("compile");
   CompileOptions compile;
   compile.dtype = binding.dtype;
@@ -209,13 +212,13 @@ int command_run(const RunOptions& options) {
   std::optional<BackwardReport> backward;
   // About trajectories that are none, gradients would be of nothing.
   if (!options.cotangents.empty() && solved.converged) {
-    backward.emplace(run_backward(options, {loaded, request, binding, output, compile, solve, gpu.get()}));
+    backward.emplace(run_backward(options, cotangents, {loaded, request, binding, output, compile, solve, gpu.get()}));
     report.backward = &*backward;
     report.arrays.insert(report.arrays.end(), backward->arrays.begin(), backward->arrays.end());
   }
   std::optional<TangentReport> tangent;
   if (!options.tangents.empty() && solved.converged) {
-    tangent.emplace(run_tangent(options, {loaded, request, binding, output, compile, solve, gpu.get()}));
+    tangent.emplace(run_tangent(options, direction, {loaded, request, binding, output, compile, solve, gpu.get()}));
     report.tangent = &*tangent;
     report.arrays.insert(report.arrays.end(), tangent->arrays.begin(), tangent->arrays.end());
   }

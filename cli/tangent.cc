@@ -25,10 +25,9 @@ std::vector<std::pair<std::string, Array>> reference_tangents(const FollowingReq
 
 }  // namespace
 
-TangentReport run_tangent(const RunOptions& options, const FollowingRequest& r) {
+TangentReport run_tangent(const RunOptions& options, Tangents direction, const FollowingRequest& r) {
   enter_stage("tangent");
   const CellGraph& cell = r.loaded.cell;
-  Tangents direction = bind_tangents(cell, r.binding, read_tangents(options));
   tangents_through_defaults(cell, r.binding.run, given_symbols(cell, r.request, r.binding), direction);
   TangentReport report;
   report.tangent = std::make_unique<TangentRun>(cell, moved_symbols(direction), r.compile.derive);

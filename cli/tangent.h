@@ -22,7 +22,7 @@ struct TangentReport {
   std::optional<Deviation> verified;                  ///< against a tangent in f64, step by step
 };
 
-/// Throws RequestError (a tangent that fits nothing), UsageError, DeviceError.
-TangentReport run_tangent(const RunOptions& options, const FollowingRequest& request);
+/// Throws UsageError (a solver that the tangent does not admit), DeviceError.
+TangentReport run_tangent(const RunOptions& options, Tangents direction, const FollowingRequest& request);
 
 }  // namespace cellc

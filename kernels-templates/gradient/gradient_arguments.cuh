@@ -28,6 +28,11 @@ struct LaggedRows {
   long long entries, lag, along, depth;
 };
 
+// Of step_sums.cuh, which the host plans its grids by.
+constexpr int kColumnThreads = 32, kRowThreads = 8;  ///< of a block of columns
+constexpr int kSumTile = 64, kSumDepth = 16;         ///< of products: entries of the result either way; rows at once
+constexpr int kSumPitch = kSumTile + 4;              ///< of a row of a tile, which four banks keep from the next
+
 /// A sum over rows of left·right (step_sums.cuh). Tables have entries by position: `m` along the axes of the left
 /// factor, `n` along those of the right one, `batch` along those of both, `summed` along those that the result lacks.
 /// Of a sum of columns all kept positions are along `m`, and `right` has offsets for them.

@@ -11,9 +11,7 @@
 
 namespace cellc {
 
-constexpr int kColumnThreads = 32, kRowThreads = 8;  ///< of a block of columns
-constexpr int kSumTile = 64, kSumDepth = 16;         ///< of products: entries of the result either way; rows at once
-constexpr int kSumSpread = 16;                       ///< threads of a block either way, of 4 by 4 entries each
+constexpr int kSumSpread = 16;  ///< threads of a block of products either way, of 4 by 4 entries each
 
 CELLC_DEVICE long long part_begin(const StepSums& s, long long part) {
   return quotient(s.rows * part, s.parts);  // rows * parts stay far below 2^63
@@ -54,7 +52,7 @@ CELLC_DEVICE void sum_columns(const StepSums& s) {
 /// Block (x, y, z): a tile of the result, entries of the batch, a part of the rows.
 CELLC_DEVICE void sum_products(const StepSums& s) {
   CELLC_DYNAMIC_SHARED(Real, shared);
-  constexpr int kPitch = kSumTile + 4, kEach = kSumTile / kSumSpread, kThreads = kSumSpread * kSumSpread;
+  constexpr int kPitch = kSumPitch, kEach = kSumTile / kSumSpread, kThreads = kSumSpread * kSumSpread;
   Real* const left_tile = shared;
   Real* const right_tile = shared + kSumDepth * kPitch;
   const int thread = threadIdx.x, across = thread % kSumSpread, down = thread / kSumSpread;

@@ -63,6 +63,8 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--random", "-1"}, "--random: -1: expected a whole number of at least 0"},
       {{"run", gru, "--random", "18446744073709551616"},
        "--random: 18446744073709551616: expected a whole number of at most 18446744073709551615"},
+      {{"run", gru, "--backward-solver", "scan"}, "--backward-solver: only with --cotangent"},
+      {{"run", gru, "--tangent", "h=x.npy", "--tangent-solver", "quick"}, "--tangent-solver quick: expected"},
       {{"run", gru, "--max-iterations", "99999999999999999999"},
        "--max-iterations: 99999999999999999999: expected a whole number of at most "},
       {{"run", gru, "--fixed-iterations", "4294967296"},

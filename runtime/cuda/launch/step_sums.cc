@@ -15,8 +15,6 @@ constexpr unsigned kThreads = 256;
 constexpr std::int64_t kBlocks = 16;      ///< of a multiprocessor
 constexpr std::int64_t kLeastRows = 256;  ///< of a part: fewer cost more in sums of parts than they spread
 constexpr std::int64_t kMostParts = 512, kMostGroups = 65535;  ///< the latter is what a grid may have that way
-// As in step_sums.cuh.
-constexpr std::int64_t kColumns = 32, kTile = 64, kDepth = 16, kPitch = kTile + 4;
 
 std::int64_t rounded_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
@@ -85,7 +83,7 @@ StepSumOnGpu::StepSumOnGpu(GradientKernels& kernels, const StepSum& sum, std::in
   repeated_into_ = table(offsets(axes.repeated, &AxisStrides::into));
 
   const std::int64_t blocks =
-      product_ ? rounded_up(m_, kTile) * rounded_up(n_, kTile) * batch_ : rounded_up(m_, kColumns);
+      product_ ? rounded_up(m_, kSumTile) * rounded_up(n_, kSumTile) * batch_ : rounded_up(m_, kColumnThreads);
   const std::int64_t wanted = rounded_up(8 * kernels_.gpu().facts().multiprocessors, std::max<std::int64_t>(1, blocks));
   parts_ = std::clamp<std::int64_t>(std::min(wanted, rows_ / kLeastRows), 1, kMostParts);
   partial_ = GpuBuffer(kernels_.gpu(), static_cast<std::size_t>(parts_ * batch_ * m_ * n_) * size_of(kernels_.real()));
@@ -130,11 +128,11 @@ void StepSumOnGpu::launch(GpuAddress left, GpuAddress right, GpuAddress into, Gp
   const auto parts = static_cast<unsigned>(parts_);
   if (product_)
     kernels_.launch("cellc_sum_products",
-                    {static_cast<unsigned>(rounded_up(m_, kTile) * rounded_up(n_, kTile)),
+                    {static_cast<unsigned>(rounded_up(m_, kSumTile) * rounded_up(n_, kSumTile)),
                      static_cast<unsigned>(std::min(batch_, kMostGroups)), parts},
-                    kThreads, 2 * kDepth * kPitch * size, &s, stream);
+                    kThreads, 2 * kSumDepth * kSumPitch * size, &s, stream);
   else
-    kernels_.launch("cellc_sum_columns", {static_cast<unsigned>(rounded_up(m_, kColumns)), parts, 1}, kThreads,
+    kernels_.launch("cellc_sum_columns", {static_cast<unsigned>(rounded_up(m_, kColumnThreads)), parts, 1}, kThreads,
                     kThreads * size, &s, stream);
   kernels_.launch_each("cellc_finish_sums", count, &s, stream);
 }
