@@ -83,7 +83,7 @@ class LaneKernel {
   CacheState cache() const { return compiled_.module->cache; }
 
  private:
-  friend class LaneTile;
+  friend class TileRunner;
   friend class StepsAsLanes;
   CompiledPlan compiled_;
   AxisId lane_ = kNoAxis;
