@@ -57,7 +57,6 @@ class Planner {
     stage_of_ = structure.stage_of;
     // Without proven stages all states are one: nothing that reads a state is hoisted out of any.
     if (stage_of_.size() != states) stage_of_.assign(states, 0);
-    for (const int s : stage_of_) stages_ = std::max(stages_, s + 1);
     position_of_symbol_.assign(cell.symbols.size(), -1);
     for (std::size_t i = 0; i < states; ++i) position_of_symbol_[cell.updates[i].symbol] = static_cast<int>(i);
   }
@@ -70,7 +69,8 @@ class Planner {
     else
       products_.of_node.assign(graph().size(), -1);
     plan_.products = products_.products;
-    find_levels();
+    levels_ = step_levels(plan_.cell, of_, stage_of_, position_of_symbol_, products_);
+    for (Product& p : plan_.products) p.level = levels_.of_node[p.node];
     place_values();
     schedule_all();
     find_split_axis();
@@ -80,43 +80,6 @@ class Planner {
  private:
   const Graph& graph() const { return plan_.cell.graph; }
   const Node& node(NodeId id) const { return graph()[id]; }
-
-  // Levels -------------------------------------------------------------------------------------
-
-  void find_levels() {
-    state_level_.assign(plan_.cell.updates.size(), 0);
-    level_.assign(graph().size(), 0);
-    std::vector<int> stage_level(stages_, 0);
-    // Stages depend on each other without cycles, and so do products; each round settles at least one more.
-    for (std::size_t round = 0;; ++round) {
-      for (NodeId id = 0; id < level_.size(); ++id) {
-        if (!of_.needed[id]) continue;
-        const Node& n = node(id);
-        int level = 0;
-        if (n.op == Op::Read && position_of_symbol_[n.symbol] >= 0) {
-          level = stage_level[stage_of_[position_of_symbol_[n.symbol]]];
-        }
-        for (const NodeId a : n.args) level = std::max(level, level_[a]);
-        level_[id] = level + (products_.of_node[id] >= 0);
-      }
-      bool changed = false;
-      for (std::size_t i = 0; i < plan_.cell.updates.size(); ++i) {
-        int& level = stage_level[stage_of_[i]];
-        const int wanted = level_[plan_.cell.updates[i].value];
-        if (wanted > level) {
-          level = wanted;
-          changed = true;
-        }
-      }
-      if (!changed) break;
-      if (round > plan_.products.size() + stages_ + 1) throw std::logic_error("plan: products depend on themselves");
-    }
-    for (std::size_t i = 0; i < state_level_.size(); ++i) state_level_[i] = stage_level[stage_of_[i]];
-    for (const StateUpdate& u : plan_.cell.updates) levels_ = std::max(levels_, level_[u.value] + 1);
-    for (const int l : state_level_) levels_ = std::max(levels_, l + 1);
-    for (const Out& o : plan_.cell.outs) levels_ = std::max(levels_, level_[o.value] + 1);
-    for (Product& p : plan_.products) p.level = level_[p.node];
-  }
 
   // Which kernel computes what -----------------------------------------------------------------
 
@@ -147,7 +110,7 @@ class Planner {
         continue;
       } else if (n.op == Op::Read) {
         const int position = position_of_symbol_[n.symbol];
-        if (position >= 0 && state_level_[position] != kernel) mark_exported(current, state_level_[position]);
+        if (position >= 0 && levels_.of_state[position] != kernel) mark_exported(current, levels_.of_state[position]);
       } else if (computed_in_[current] >= 0) {
         if (computed_in_[current] != kernel) mark_exported(current, computed_in_[current]);
       } else {
@@ -170,16 +133,16 @@ class Planner {
   }
 
   void place_values() {
-    plan_.kernels.resize(levels_);
+    plan_.kernels.resize(levels_.count);
     computed_in_.assign(graph().size(), -1);
     once_needed_.assign(graph().size(), 0);
-    for (int level = 0; level < levels_; ++level) {
+    for (int level = 0; level < levels_.count; ++level) {
       plan_.kernels[level].level = level;
       for (std::size_t i = 0; i < plan_.cell.updates.size(); ++i) {
-        if (state_level_[i] == level) visit(plan_.cell.updates[i].value, level);
+        if (levels_.of_state[i] == level) visit(plan_.cell.updates[i].value, level);
       }
       for (const Out& o : plan_.cell.outs) {
-        if (level_[o.value] == level) visit(o.value, level);
+        if (levels_.of_node[o.value] == level) visit(o.value, level);
       }
       for (std::size_t i = 0; i < plan_.products.size(); ++i) {
         if (plan_.products[i].level != level + 1) continue;
@@ -191,12 +154,12 @@ class Planner {
         int from = computed_in_[root];
         if (n.op == Op::Read) {
           const int position = position_of_symbol_[n.symbol];
-          from = position >= 0 ? state_level_[position] : level;
+          from = position >= 0 ? levels_.of_state[position] : level;
         }
         mark_exported(root, from);
       }
     }
-    plan_.state_kernel = state_level_;
+    plan_.state_kernel = levels_.of_state;
     for (std::size_t i = 0; i < plan_.products.size(); ++i) {
       Product& p = plan_.products[i];
       std::vector<AxisId> dims = p.batch;
@@ -222,7 +185,7 @@ class Planner {
     // Where the value is written anyway, other nests and kernels may read it: its first such place is its
     // home. Rows of narrow storage have lost bits, and the carried state is overwritten two steps later.
     for (std::size_t i = 0; i < plan_.cell.updates.size(); ++i) {
-      if (state_level_[i] != kernel) continue;
+      if (levels_.of_state[i] != kernel) continue;
       const StateUpdate& u = plan_.cell.updates[i];
       const Symbol& symbol = plan_.cell.symbols[u.symbol];
       const Home home{Place::StateNew, static_cast<int>(i), symbol.index};
@@ -235,7 +198,7 @@ class Planner {
     }
     for (std::size_t i = 0; i < plan_.cell.outs.size(); ++i) {
       const Out& o = plan_.cell.outs[i];
-      if (level_[o.value] != kernel) continue;
+      if (levels_.of_node[o.value] != kernel) continue;
       const Home home{Place::Out, static_cast<int>(i), o.index};
       stores.push_back({o.value, home});
       if (computed_here(o.value) && same_set(node(o.value).axes, o.index) && !homes_.contains(o.value) && !narrow &&
@@ -263,7 +226,7 @@ class Planner {
 
   void schedule_all() {
     schedule_once();
-    for (int k = 0; k < levels_; ++k) {
+    for (int k = 0; k < levels_.count; ++k) {
       std::vector<NodeId> values;
       for (NodeId id = 0; id < computed_in_.size(); ++id) {
         if (computed_in_[id] == k) values.push_back(id);
@@ -280,7 +243,7 @@ class Planner {
       p.matrix = m.op == Op::Read ? Home{Place::Param, m.symbol, plan_.cell.symbols[m.symbol].axes}
                                   : homes_.at(products_.matrix_root[i]);
     }
-    for (int level = 0; level < levels_; ++level) {
+    for (int level = 0; level < levels_.count; ++level) {
       for (std::size_t i = 0; i < plan_.products.size(); ++i) {
         if (plan_.products[i].level == level) plan_.phases.push_back({true, static_cast<int>(i)});
       }
@@ -290,8 +253,8 @@ class Planner {
 
   void schedule_once() {
     if (once_roots_.empty()) return;
-    plan_.once_kernel = levels_;
-    plan_.kernels.resize(levels_ + 1);
+    plan_.once_kernel = levels_.count;
+    plan_.kernels.resize(levels_.count + 1);
     plan_.kernels.back().once = true;
     const std::vector<char> inside = needed_for(graph(), once_roots_);
     std::vector<NodeId> values;
@@ -358,12 +321,10 @@ class Planner {
 
   Plan plan_;
   std::vector<int> stage_of_;
-  int stages_ = 1;
   std::vector<int> position_of_symbol_;
   StepDependencies of_;
   MatrixProducts products_;
-  std::vector<int> level_, state_level_;
-  int levels_ = 1;
+  StepLevels levels_;
   std::vector<int> computed_in_;
   std::vector<char> once_needed_;
   std::vector<NodeId> once_roots_;

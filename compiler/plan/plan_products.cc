@@ -1,5 +1,6 @@
 #include "compiler/plan/plan_products.h"
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 
@@ -165,5 +166,42 @@ bool has_distinct_axes(const std::vector<Index>& index) {
 }
 
 MatrixProducts find_products(const Graph& graph, const StepDependencies& of) { return ProductFinder(graph, of).run(); }
+
+StepLevels step_levels(const CellGraph& cell, const StepDependencies& of, const std::vector<int>& stage_of,
+                       const std::vector<int>& position_of_symbol, const MatrixProducts& products) {
+  StepLevels levels;
+  levels.of_node.assign(cell.graph.size(), 0);
+  std::size_t stages = 1;
+  for (const int s : stage_of) stages = std::max(stages, static_cast<std::size_t>(s) + 1);
+  std::vector<int> stage_level(stages, 0);
+  // Stages depend on each other without cycles, and so do products; each round settles at least one more.
+  for (std::size_t round = 0;; ++round) {
+    for (NodeId id = 0; id < levels.of_node.size(); ++id) {
+      if (!of.needed[id]) continue;
+      const Node& n = cell.graph[id];
+      int level = 0;
+      if (n.op == Op::Read && position_of_symbol[n.symbol] >= 0) {
+        level = stage_level[stage_of[position_of_symbol[n.symbol]]];
+      }
+      for (const NodeId a : n.args) level = std::max(level, levels.of_node[a]);
+      levels.of_node[id] = level + (products.of_node[id] >= 0);
+    }
+    bool changed = false;
+    for (std::size_t i = 0; i < cell.updates.size(); ++i) {
+      int& level = stage_level[stage_of[i]];
+      const int wanted = levels.of_node[cell.updates[i].value];
+      if (wanted > level) {
+        level = wanted;
+        changed = true;
+      }
+    }
+    if (!changed) break;
+    if (round > products.products.size() + stages + 1) throw std::logic_error("plan: products depend on themselves");
+  }
+  for (const int s : stage_of) levels.of_state.push_back(stage_level[s]);
+  for (const NodeId root : step_roots(cell)) levels.count = std::max(levels.count, levels.of_node[root] + 1);
+  for (const int l : levels.of_state) levels.count = std::max(levels.count, l + 1);
+  return levels;
+}
 
 }  // namespace cellc
