@@ -218,8 +218,8 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
     return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh", "scan_stream.cuh"};
   if (variant.kernel == CELLC_SCAN) return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED)
-    return {"transitions.cuh", "segments.cuh",   "hermite.cuh",  "segment_runs.cuh",
-            "compose.cuh",     "multistart.cuh", "segmented.cuh"};
+    return {"transitions.cuh",  "segments.cuh",   "hermite.cuh", "segment_work.cuh", "first_sweep.cuh",
+            "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh",   "segmented.cuh"};
   return {"sums.cuh", "sequential.cuh"};
 }
 
