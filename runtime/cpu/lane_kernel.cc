@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include "runtime/cpu/flush_to_zero.h"
+#include "runtime/cpu/lane_arguments.h"
 #include "runtime/cpu/lane_tiles.h"
 #include "runtime/cpu/tile_copies.h"
 #include "runtime/data/threads.h"
@@ -31,7 +30,8 @@ class TileRunner {
         to_(to),
         write_(write),
         size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))),
-        copies_(data, size_) {}
+        copies_(data, size_),
+        arguments_(kernel, data, kernel.flushes_) {}
 
   void run(const LaneTile& tile) {
     if (tile.in_place)
@@ -45,83 +45,19 @@ class TileRunner {
  private:
   const Symbol& symbol(int s) const { return plan_.cell.symbols[s]; }
   bool has_lane(int s) const { return !symbol(s).axes.empty() && symbol(s).axes.back() == kernel_.lane_; }
-  int states() const { return static_cast<int>(plan_.cell.updates.size()); }
-
-  std::int64_t entries(const std::vector<AxisId>& axes) const {
-    std::int64_t n = 1;
-    for (AxisId a : axes) {
-      const AxisId extent = plan_.cell.graph.axis(a).extent_of;
-      n *= extent == kernel_.lane_ ? lanes_ : data_.sizes.at(extent);
-    }
-    return n;
-  }
-
-  std::byte* grown(std::vector<Array>& buffers, std::size_t i, std::int64_t count) {
-    if (buffers.size() <= i) buffers.resize(i + 1);
-    if (!buffers[i].data() || buffers[i].count() < count)
-      buffers[i] = Array(kernel_.compiled_.dtype, {count});  // zeros: lanes that only fill up stay harmless
-    return static_cast<std::byte*>(buffers[i].data());
-  }
-
-  // What the kernel is called with ---------------------------------------------------------------
-
-  struct Pointers {
-    std::byte* row = nullptr;
-    std::int64_t step = 0;
-    std::byte* old = nullptr;
-  };
-
-  std::uint64_t slot_value(const Slot& slot) {
-    const auto address = [](const void* p) { return std::bit_cast<std::uint64_t>(p); };
-    const auto id = static_cast<std::size_t>(slot.id);
-    switch (slot.kind) {
-      case SlotKind::Length: {
-        const AxisId axis = static_cast<AxisId>(slot.id);
-        return static_cast<std::uint64_t>(axis == kernel_.lane_ ? lanes_ : data_.sizes.at(axis));
-      }
-      case SlotKind::Param:
-      case SlotKind::InputRow:
-        return address(pointers_[id].row);
-      case SlotKind::InputStep:
-        return static_cast<std::uint64_t>(pointers_[id].step);
-      case SlotKind::Once:
-        return address(grown(once_, id, entries(plan_.once[id].dims)));
-      case SlotKind::Temp:
-        return address(grown(temps_, id, entries(plan_.temps[id].dims)));
-      case SlotKind::Time:
-        return 0;
-      case SlotKind::StateOld:
-        return address(pointers_[state_symbol(slot.id)].old);
-      case SlotKind::StateRow:
-        return address(pointers_[state_symbol(slot.id)].row);
-      case SlotKind::StateStep:
-        return static_cast<std::uint64_t>(pointers_[state_symbol(slot.id)].step);
-      default:
-        throw std::logic_error("lanes: no such slot");
-    }
-  }
-
-  std::size_t state_symbol(int position) const { return static_cast<std::size_t>(plan_.cell.updates[position].symbol); }
-
-  void call(int kernel, std::int64_t steps, std::int64_t begin, std::int64_t end) {
-    const KernelFunction function = kernel_.compiled_.functions[kernel];
-    if (!function) return;
-    values_.clear();
-    for (const Slot& slot : kernel_.compiled_.kernels[kernel].slots) values_.push_back(slot_value(slot));
-    const FlushToZero flushed(kernel_.flushes_);
-    function(values_.data(), steps, begin, end);
-  }
+  int states() const { return arguments_.states(); }
+  int symbol_of_state(int position) const { return static_cast<int>(arguments_.symbol_of_state(position)); }
 
   // In place ---------------------------------------------------------------------------------------
 
   void run_in_place(const LaneTile& tile) {
     const LaneRun& r = tile.runs[0];
     lanes_ = data_.channels;
-    pointers_.assign(plan_.cell.symbols.size(), {});
+    arguments_.begin(lanes_);
     bool all_written = write_;
-    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s) {
+    for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s) {
       const LaneArray& a = data_.symbols[s];
-      Pointers& p = pointers_[s];
+      LanePlace& p = arguments_.places[s];
       if (symbol(s).kind == SymbolKind::State) {
         all_written &= a.data != nullptr;
         continue;
@@ -129,38 +65,40 @@ class TileRunner {
       p.row = a.data + r.lane.row * a.row_entries * size_;
       p.step = data_.direction * a.row_entries * size_;
     }
-    if (plan_.once_kernel >= 0 && !once_in_place_) call(plan_.once_kernel, 1, 0, 0);
+    if (!once_in_place_) arguments_.call_once();
     once_in_place_ = true;
     for (int i = 0; i < states(); ++i)
-      pointers_[state_symbol(i)].old =
+      arguments_.places[symbol_of_state(i)].old =
           static_cast<std::byte*>(const_cast<void*>(from_.arrays[i].data())) + r.lane.segment * data_.channels * size_;
     const std::int64_t begin = r.lane.channel, end = begin + r.count;
     const std::int64_t chunk = all_written ? r.lane.steps : kChunkSteps;
     for (std::int64_t done = 0; done < r.lane.steps;) {
       const std::int64_t n = std::min(chunk, r.lane.steps - done);
       for (int i = 0; i < states(); ++i) {
-        Pointers& p = pointers_[state_symbol(i)];
-        const LaneArray& a = data_.symbols[state_symbol(i)];
+        LanePlace& p = arguments_.places[symbol_of_state(i)];
+        const LaneArray& a = data_.symbols[symbol_of_state(i)];
         if (write_ && a.data) {
           p.step = data_.direction * a.row_entries * size_;
           p.row = a.data + r.lane.row * a.row_entries * size_ + done * p.step;
         } else {
           // By turns, so that the old state is not overwritten while it is read.
           p.step = data_.channels * size_;
-          p.row = grown(rows_, static_cast<std::size_t>(2 * i + (done / chunk) % 2), kChunkSteps * data_.channels);
+          p.row = arguments_.grown(rows_, static_cast<std::size_t>(2 * i + (done / chunk) % 2),
+                                   kChunkSteps * data_.channels);
         }
       }
-      call(kernel_.kernel_, n, begin, end);
+      arguments_.call_steps(n, begin, end);
       done += n;
-      for (auto& p : pointers_) {
+      for (auto& p : arguments_.places) {
         p.old = p.row + (n - 1) * p.step;
       }
-      for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
-        if (symbol(s).kind == SymbolKind::Input) pointers_[s].row += n * pointers_[s].step;
+      for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s)
+        if (symbol(s).kind == SymbolKind::Input) arguments_.places[s].row += n * arguments_.places[s].step;
     }
     for (int i = 0; i < states(); ++i)
       std::memmove(static_cast<std::byte*>(to_.arrays[i].data()) + (r.lane.segment * data_.channels + begin) * size_,
-                   pointers_[state_symbol(i)].old + begin * size_, static_cast<std::size_t>(r.count * size_));
+                   arguments_.places[symbol_of_state(i)].old + begin * size_,
+                   static_cast<std::size_t>(r.count * size_));
   }
 
   // Gathered ---------------------------------------------------------------------------------------
@@ -173,8 +111,7 @@ class TileRunner {
       load<Number>(done, n, 0);
       advance<Number>(done, n, 0);
     }
-    for (int i = 0; i < states(); ++i)
-      copies_.keep_starts<Number>(static_cast<int>(state_symbol(i)), from_.arrays[i], to_.arrays[i]);
+    for (int i = 0; i < states(); ++i) copies_.keep_starts<Number>(symbol_of_state(i), from_.arrays[i], to_.arrays[i]);
   }
 
  public:
@@ -185,66 +122,66 @@ class TileRunner {
     const std::int64_t wide = kernel_.compiled_.vector_lanes;
     lanes_ = (tile.lanes + wide - 1) / wide * wide;
     copies_.begin(tile, lanes_);
-    pointers_.assign(plan_.cell.symbols.size(), {});
+    arguments_.begin(lanes_);
     std::int64_t row = 0;
-    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+    for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s)
       if (symbol(s).kind != SymbolKind::Param) row += copies_.width(s) * size_;
     // Large blocks: fewer steps at a time.
     chunk_ = std::clamp<std::int64_t>(kChunkBytes / std::max<std::int64_t>(row, 1), 2, kChunkSteps);
-    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s) {
+    for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s) {
       const LaneArray& a = data_.symbols[s];
-      Pointers& p = pointers_[s];
+      LanePlace& p = arguments_.places[s];
       if (symbol(s).kind == SymbolKind::Param) {
         p.row = a.data;
         if (!has_lane(s)) continue;
-        p.row = grown(params_, static_cast<std::size_t>(s), copies_.width(s));
+        p.row = arguments_.grown(params_, static_cast<std::size_t>(s), copies_.width(s));
         copies_.gather_param(s, reinterpret_cast<Number*>(p.row));
         continue;
       }
       const bool is_input = symbol(s).kind == SymbolKind::Input;
       const std::int64_t rows = is_input ? std::max(chunk_, input_rows) : chunk_;
       p.step = copies_.width(s) * size_;
-      p.row = grown(rows_, static_cast<std::size_t>(s), rows * copies_.width(s));
+      p.row = arguments_.grown(rows_, static_cast<std::size_t>(s), rows * copies_.width(s));
       if (is_input) continue;
-      p.old = grown(old_, static_cast<std::size_t>(s), copies_.width(s));
+      p.old = arguments_.grown(old_, static_cast<std::size_t>(s), copies_.width(s));
       copies_.gather_states(s, from_.arrays[position_of(s)], reinterpret_cast<Number*>(p.old));
     }
-    if (plan_.once_kernel >= 0) call(plan_.once_kernel, 1, 0, 0);
+    arguments_.call_once();
     once_in_place_ = false;  // the same buffers, laid out for this tile's lanes
   }
 
   /// Gathers steps [done, done + n) of the inputs into rows from `at` on.
   template <typename Number>
   void load(std::int64_t done, std::int64_t n, std::int64_t at) {
-    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
+    for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s)
       if (symbol(s).kind == SymbolKind::Input)
-        copies_.gather_input(s, done, n, reinterpret_cast<Number*>(pointers_[s].row) + at * copies_.width(s));
+        copies_.gather_input(s, done, n, reinterpret_cast<Number*>(arguments_.places[s].row) + at * copies_.width(s));
   }
 
   /// The same inputs as a tile of the same lanes has them at hand; symbols of a name have one number.
   void borrow_inputs(const TileRunner& other) {
-    for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
-      if (symbol(s).kind == SymbolKind::Input) pointers_[s] = other.pointers_[s];
+    for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s)
+      if (symbol(s).kind == SymbolKind::Input) arguments_.places[s] = other.arguments_.places[s];
   }
 
   /// Runs steps [done, done + n), n at most a chunk, over inputs that lie from row `at` on.
   template <typename Number>
   void advance(std::int64_t done, std::int64_t n, std::int64_t at) {
     const auto move_inputs = [&](std::int64_t rows) {
-      for (int s = 0; s < static_cast<int>(pointers_.size()); ++s)
-        if (symbol(s).kind == SymbolKind::Input) pointers_[s].row += rows * pointers_[s].step;
+      for (int s = 0; s < static_cast<int>(arguments_.places.size()); ++s)
+        if (symbol(s).kind == SymbolKind::Input) arguments_.places[s].row += rows * arguments_.places[s].step;
     };
     move_inputs(at);
-    call(kernel_.kernel_, n, 0, lanes_);
+    arguments_.call_steps(n, 0, lanes_);
     move_inputs(-at);
     for (int i = 0; i < states(); ++i) {
-      const int s = static_cast<int>(state_symbol(i));
-      const Number* const rows = reinterpret_cast<const Number*>(pointers_[s].row);
+      const int s = symbol_of_state(i);
+      const Number* const rows = reinterpret_cast<const Number*>(arguments_.places[s].row);
       if (write_ && data_.symbols[s].data) copies_.scatter_rows(s, done, n, rows);
       copies_.keep_ends(s, done, n, rows, to_.arrays[i]);
       // The scratch rows are written again from the front: the last one moves out of their way.
-      std::memcpy(pointers_[s].old, pointers_[s].row + (n - 1) * pointers_[s].step,
-                  static_cast<std::size_t>(pointers_[s].step));
+      std::memcpy(arguments_.places[s].old, arguments_.places[s].row + (n - 1) * arguments_.places[s].step,
+                  static_cast<std::size_t>(arguments_.places[s].step));
     }
   }
 
@@ -265,11 +202,10 @@ class TileRunner {
   const bool write_;
   const std::int64_t size_;
   TileCopies copies_;
+  LaneArguments arguments_;
   std::int64_t lanes_ = 0, chunk_ = kChunkSteps;
-  std::vector<Pointers> pointers_;
-  std::vector<std::uint64_t> values_;
-  std::vector<Array> rows_, params_, old_, once_, temps_;
-  bool once_in_place_ = false;  ///< once_ holds the values of all channels where they lie
+  std::vector<Array> rows_, params_, old_;
+  bool once_in_place_ = false;  ///< values of params only are those of all channels where they lie
 };
 
 LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const CompileOptions& options) {

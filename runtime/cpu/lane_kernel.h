@@ -85,6 +85,7 @@ class LaneKernel {
  private:
   friend class TileRunner;
   friend class StepsAsLanes;
+  friend class LaneArguments;
   CompiledPlan compiled_;
   AxisId lane_ = kNoAxis;
   int kernel_ = -1;
