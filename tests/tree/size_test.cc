@@ -29,7 +29,6 @@ const std::set<std::string> kLarger = {
     "kernels-templates/scan/scan_stream.cuh run",
     "kernels-templates/scan/scan_tile.cuh ScanTile",
     "runtime/cuda/launch/cuda_solver.cc CudaSolver::Impl",
-    "tests/gpu/aot_on_device.cc run",
     "tests/gpu/scan_runner.cc check_kernel",
     "tests/oracle/known_values.cc known_values",
 };
