@@ -13,6 +13,12 @@ constexpr int kChannelAxes = 4;
 /// neighbours are copied there is one.
 constexpr int kAxes = Traits::kAxes;
 
+/// The first of a step's states are what it hands on to the next step. Others are only written, or added up over all
+/// steps (compiler/derive/fused_outs.h), or are terms of sums over lanes (sums.cuh); nobody reads them.
+constexpr int kAccumulated = Traits::kAccumulated;
+constexpr int kCarried = Step::kStates - Traits::kOuts - kAccumulated - Traits::kSums;
+constexpr int kRowStates = kCarried + Traits::kOuts;  ///< the first ones too: those that are written at every step
+
 /// An array as lanes see it, in entries: sequence * batch + row * row + the channel's own offset.
 struct ArrayView {
   void* data;  ///< null: a state that is not written
@@ -30,7 +36,7 @@ struct Offsets {
 
 struct Lanes {
   ArrayView array[Step::kArrays];    ///< by symbol; params and starts are Real, the others Stored
-  const Real* start[Step::kStates];  ///< by entry: of its state's array of starts [B, ...]
+  const Real* start[Step::kStates];  ///< by entry: of its state's array of starts [B, ...]; of those carried
   Real* last[Step::kStates];         ///< by entry: of the final states [B, ...]; null: not written
   long long start_batch[Step::kStates];
   Offsets<Step> step;

@@ -272,18 +272,18 @@ struct Staging {
   }
 };
 
-/// States of a step that are terms of sums over lanes, behind the lane's own (sums.cuh).
+/// States of a step that are terms of sums over lanes, behind all others (sums.cuh).
 constexpr int kSums = Traits::kSums;
-constexpr int kOwnStates = Step::kStates - kSums;
+constexpr int kFirstTerm = Step::kStates - kSums;
 
 /// Where a lane's states are written.
 struct Rows {
-  Stored* to[kOwnStates];        ///< at the step that comes next
-  long long stride[kOwnStates];  ///< entries
-  bool present[kOwnStates];
+  Stored* to[kRowStates];        ///< at the step that comes next
+  long long stride[kRowStates];  ///< entries
+  bool present[kRowStates];
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
       present[e] = array.data != nullptr;
       to[e] = static_cast<Stored*>(array.data) + place(array, lane, t) + lanes.step.state[e];
@@ -294,7 +294,7 @@ struct Rows {
   template <int kStates>
   CELLC_DEVICE void write(const Real (&state)[kWidth][kStates], bool writes) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       if (writes && present[e]) {
         if constexpr (kVectorised) {
           *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};

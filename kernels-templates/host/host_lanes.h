@@ -99,7 +99,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     const cellc_view* view = run->views + symbol;
     cellc_entry e;
     int64_t own = 1;
-    if (i >= stage->step_states - stage->sums && i < stage->step_states) continue; /* of one lane, not of rows */
+    if (i >= cellc_row_states(stage) && i < stage->step_states) continue; /* of one lane, not of rows */
     neighbours = neighbours && (axes->channels == 1 || cellc_inner_stride(stage, run, axes, symbol) == 1);
     aligned = aligned && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0;
     for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
@@ -245,8 +245,10 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
       cellc_put64(&out, a < axes->axes ? cellc_channel_stride(stage, run, s, axes->channel[a]) : 0);
   }
   /* Starts and finals lie row-major without gaps, whatever the rows do. */
-  for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->starts[e[i].symbol]);
-  for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->finals[e[i].symbol]);
+  for (i = 0; i < stage->step_states; ++i)
+    cellc_put64(&out, i < cellc_carried_states(stage) ? (int64_t)run->starts[e[i].symbol] : 0);
+  for (i = 0; i < stage->step_states; ++i)
+    cellc_put64(&out, i < cellc_carried_states(stage) ? (int64_t)run->finals[e[i].symbol] : 0);
   for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, cellc_row_entries(stage, run->lengths, e[i].symbol));
   for (list = 0; list < 6; ++list) {
     for (i = 0; i < lists[list]; ++i, ++e)

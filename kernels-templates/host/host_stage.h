@@ -38,8 +38,17 @@ typedef struct cellc_stage {
   int has_transition, scans;
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
-  int sums, summed; /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int sums, summed;      /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int outs, accumulated; /* others of the last are outs, which nobody reads; behind those, outs that are added up */
 } cellc_stage;
+
+/* States that a step hands on to the next one, and those that are written at every step; the others follow. */
+static inline int cellc_carried_states(const cellc_stage* stage) {
+  return stage->step_states - stage->sums - stage->outs - stage->accumulated;
+}
+static inline int cellc_row_states(const cellc_stage* stage) {
+  return stage->step_states - stage->sums - stage->accumulated;
+}
 
 enum { CELLC_SEQUENTIAL, CELLC_SEGMENTED, CELLC_SCAN };
 enum { CELLC_EACH, CELLC_CONTIGUOUS, CELLC_TIME }; /* ScanCopy of scan_tile.cuh */

@@ -9,7 +9,7 @@ constexpr int kScanSteps = Traits::kScanSteps;        ///< of a thread
 constexpr bool kForward = Traits::kScanForward;       ///< no sequence runs backwards
 /// Predecessors that a thread looks at together: enough that a window is not what a long sequence of few channels waits
 /// for; more costs reads and registers.
-constexpr int kLookBack = Step::kStates > 2 || kScanChannels < 4 ? 1 : Step::kStates == 2 || kScanChannels < 16 ? 2 : 4;
+constexpr int kLookBack = kCarried > 2 || kScanChannels < 4 ? 1 : kCarried == 2 || kScanChannels < 16 ? 2 : 4;
 
 struct Scan {
   Lanes lanes;
@@ -45,9 +45,10 @@ constexpr bool kSwizzled = kChunked && kScanSteps * kScanChannels / kChunk % 2 =
 constexpr int kPartPad = kStaged && !kChunked ? kScanChannels : 0;
 constexpr int kPartPitch = kScanSteps * kScanChannels + kPartPad;  // entries
 constexpr int kSlotPitch = kPartPitch * kScanParts;
-constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
+constexpr int kSlots = kStaged && kRowStates > Step::kInputs ? kRowStates : Step::kInputs > 0 ? Step::kInputs : 1;
 constexpr int kMapReals = Transitions::Map::count();
-constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a tile publishes for a channel
+constexpr int kScanWords = (kCarried + kMapReals) * kHalves;  // that a tile publishes for a channel
+static_assert(!Traits::kScanChecks || kCarried == Step::kStates, "outs would have to be made again by who repairs");
 constexpr bool kChecks = Traits::kScanChecks;  ///< whether starts from composed maps were right: scan_repair.cuh
 constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
 constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16;
@@ -56,7 +57,7 @@ constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) +
 constexpr int scan_shared_bytes(int warps) {
   return warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored)) +
                   kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real) + sizeof(unsigned))) +
-         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) +
+         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * kCarried * static_cast<int>(sizeof(Real)) +
          (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
 }
 
@@ -123,8 +124,8 @@ struct ScanTile {
   int low, high;                      // places of the thread that are steps
   const Stored* input_base[kInputs];  // of step 0 of the thread's channel
   Sharers sharers[kShares ? kInputs : 1];
-  Stored* row_base[Step::kStates];  // null: not written
-  unsigned long long* words;        // of the chain's first tile and the thread's channel
+  Stored* row_base[kRowStates];  // null: not written
+  unsigned long long* words;     // of the chain's first tile and the thread's channel
 
   CELLC_DEVICE ScanTile(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes), shared(shared) {
     thread = threadIdx.x % kWarp;
@@ -184,7 +185,7 @@ struct ScanTile {
   /// The state at the start of the tile, where it was there at once.
   CELLC_DEVICE Real* known() const { return looks() + warps * (kMapReals * kScanChannels); }
   /// By warp: whether its predecessors led back to a state.
-  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * Step::kStates); }
+  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * kCarried); }
   CELLC_DEVICE unsigned* is_known() const { return ended() + warps * kScanChannels; }
   CELLC_DEVICE unsigned* ticket() const { return is_known() + 1; }
   /// Whether a start of this block's was off.
@@ -338,16 +339,17 @@ struct ScanTile {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kStates; ++e) state[e] = next[e];
     };
+    constexpr int kKept = Cell::kStates < Step::kStates ? Cell::kStates : Step::kStates;
     if (low == 0 && high == kScanSteps) {
       CELLC_UNROLL(1)
       for (int k = 0; k < kScanSteps; k += kBatch) {
-        Real input[kBatch][kInputs], rows[kBatch][Step::kStates];
+        Real input[kBatch][kInputs], rows[kBatch][kKept];
         read(k, input);
         Repeat<kBatch>::run([&](auto place) {
           constexpr int i = decltype(place)::value;
           run(input[i]);
           CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) rows[i][e] = state[e];
+          for (int e = 0; e < kKept; ++e) rows[i][e] = state[e];
         });
         after.batch(k, rows);
       }
@@ -365,18 +367,18 @@ struct ScanTile {
   /// Where the part of time after the thread's own starts, and what its first step reads.
   struct Following {
     bool there;
-    Real start[Step::kStates], input[kInputs];
+    Real start[kCarried], input[kInputs];
   };
   /// Of a thread that starts from `start`, while inputs are on chip, and long before it is asked for: at the end of a
   /// tile all would wait for it. Of the last part of a warp, whom another warp follows, the start is still to be told.
-  CELLC_DEVICE Following follow(const Real (&start)[Step::kStates]) const {
+  CELLC_DEVICE Following follow(const Real (&start)[kCarried]) const {
     Following next;
     next.there = kChecks && real && low < high && high == kScanSteps && begin + kScanSteps < lane[0].steps;
     if constexpr (kChecks) {
       const bool last = part == kScanParts - 1;
       if constexpr (kStaged) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
+        for (int e = 0; e < kCarried; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
       }
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
@@ -392,19 +394,19 @@ struct ScanTile {
   }
   /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
   CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
-                           const Uniforms<Step>& uniforms, const Real (&end)[Step::kStates],
-                           const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance) const {
+                           const Uniforms<Step>& uniforms, const Real (&end)[kCarried], const Real (&start)[kCarried],
+                           const Real (&input)[kInputs], Real tolerance) const {
     Real written[Step::kStates], made[Step::kStates];
     Step::step(param[0], input, start, written, uniforms.data);
     Step::step(param[0], input, end, made, uniforms.data);
     bool near = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) near = near & are_near(written[e], made[e], tolerance);
+    for (int e = 0; e < kCarried; ++e) near = near & are_near(written[e], made[e], tolerance);
     return near;
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
   CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
-                           const Uniforms<Step>& uniforms, const Real (&end)[Step::kStates], const Following& next,
+                           const Uniforms<Step>& uniforms, const Real (&end)[kCarried], const Following& next,
                            int chain) const {
     if constexpr (kChecks) {
       if (!next.there) return false;
@@ -423,7 +425,7 @@ struct ScanTile {
   }
   CELLC_DEVICE bool mark(int chain, int of_tile, int of_warp) const {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e)
+    for (int e = 0; e < kRowStates; ++e)
       if (!row_base[e]) return false;  // nobody can tell
     atomicOr(marks_of(chain) + static_cast<long long>(of_tile) * kScanChannels, 1u << of_warp);
     return true;
@@ -434,25 +436,26 @@ struct ScanTile {
   }
 
   struct Nothing {
-    CELLC_DEVICE void batch(int, const Real (&)[kBatch][Step::kStates]) {}
+    template <int kStates>
+    CELLC_DEVICE void batch(int, const Real (&)[kBatch][kStates]) {}
     template <int kStates>
     CELLC_DEVICE void one(int, const Real (&)[kStates]) {}
   };
 
   /// Rows straight to memory.
   struct Direct {
-    Stored* to[Step::kStates];
-    long long stride[Step::kStates];
+    Stored* to[kRowStates];
+    long long stride[kRowStates];
     CELLC_DEVICE explicit Direct(const ScanTile& work) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         to[e] = work.real && work.row_base[e] ? work.row_at(e, work.begin) : nullptr;
         stride[e] = work.row_stride(e);
       }
     }
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         if (!to[e]) continue;
         Stored* at = to[e] + k * stride[e];
         CELLC_UNROLL()
@@ -461,7 +464,7 @@ struct ScanTile {
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e)
+      for (int e = 0; e < kRowStates; ++e)
         if (to[e]) store(to[e] + k * stride[e], state[e]);
     }
   };
@@ -473,7 +476,7 @@ struct ScanTile {
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       if constexpr (kChunked && kScanChannels > 1) __syncwarp(work.of_part());
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         if constexpr (kChunked && kScanChannels == 1) {
           CELLC_UNROLL()
           for (int i = 0; i < kBatch; i += kChunk) {
@@ -491,9 +494,49 @@ struct ScanTile {
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) store(work.own(e, k), state[e]);
+      for (int e = 0; e < kRowStates; ++e) store(work.own(e, k), state[e]);
     }
   };
+  /// And what is added up over steps.
+  template <class Rows>
+  struct Summing {
+    Rows rows;
+    Accumulators<1>& all;
+    CELLC_DEVICE void batch(int k, const Real (&states)[kBatch][Step::kStates]) {
+      rows.batch(k, states);
+      CELLC_UNROLL()
+      for (int i = 0; i < kBatch; ++i) all.add(0, states[i]);
+    }
+    CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
+      rows.one(k, state);
+      all.add(0, state);
+    }
+  };
+  /// Runs the thread's steps from `state`, which ends where they do. `warp_number`: of the warp's steps among all of
+  /// its sequence, for the part that it leaves of what is added up.
+  template <class Rows>
+  CELLC_DEVICE void sweep_from(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
+                               const Uniforms<Step>& uniforms, Real (&state)[kCarried], long long warp_number,
+                               Rows rows) {
+    if constexpr (kCarried == Step::kStates) {
+      sweep<Step>(param, uniforms, state, rows);
+    } else {
+      Real now[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) now[e] = e < kCarried ? state[e < kCarried ? e : 0] : Real(0);
+      if constexpr (kAccumulated > 0) {
+        Accumulators<1> all;
+        sweep<Step>(param, uniforms, now, Summing<Rows>{rows, all});
+        all.join(kScanChannels);
+        if (part == 0 && real)
+          all.leave(lanes, lane[0], 0, (static_cast<long long>(lane[0].sequence) * scan.tiles) * warps + warp_number);
+      } else {
+        sweep<Step>(param, uniforms, now, rows);
+      }
+      CELLC_UNROLL()
+      for (int e = 0; e < kCarried; ++e) state[e] = now[e];
+    }
+  }
 
   /// Whether the chunks of time of a state lie in memory as those of the inputs.
   CELLC_DEVICE bool is_chunked(int e, long long first) const {
@@ -507,7 +550,7 @@ struct ScanTile {
   CELLC_DEVICE void write_staged(long long first) {
     __syncwarp();
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       if (!row_base[e] || !real) continue;
       if constexpr (kTime && kBuffers > 1) {
         if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps && is_chunked(e, first)) {
@@ -571,7 +614,7 @@ struct ScanTile {
   }
   CELLC_DEVICE void find_rows() {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
       row_base[e] =
           array.data ? static_cast<Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.state[e] : nullptr;

@@ -25,9 +25,9 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+    for (int e = 0; e < kCarried; ++e) state[v][e] = start_of(lanes, lane[v], e);
     CELLC_UNROLL()
-    for (int e = kOwnStates; e < Step::kStates; ++e) state[v][e] = Real(0);
+    for (int e = kCarried; e < Step::kStates; ++e) state[v][e] = Real(0);
   }
   Rows rows;
   rows.begin(lanes, lane[0], 0);
@@ -41,6 +41,16 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
     sums.begin(lanes, lane[0]);
     RowsAndSums<kSumLanes> both{rows, sums};
     go(both);
+  } else if constexpr (kAccumulated > 0) {
+    Accumulators<kWidth> all;
+    go([&](long long, const auto& now, bool) {
+      rows.write(now, true);
+      all.add(now);
+    });
+    if (real) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) all.leave(lanes, lane[v], v, lane[v].sequence);
+    }
   } else {
     go([&](long long, const auto& now, bool) { rows.write(now, true); });
   }
@@ -48,7 +58,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+    for (int e = 0; e < kCarried; ++e) finish(lanes, lane[v], e, state[v][e]);
   }
 }
 

@@ -33,6 +33,22 @@ const TestCell kCells[] = {
   c = tanh(ac*(r*h) + xc)
   h' = (1 - z)*h + z*c
 })"},
+    {"lstm", R"(cell lstm[d] {
+  state c[d], h[d]
+  input xf[d], xi[d], xo[d], xz[d]
+  param af[d], ai[d], ao[d], s
+  f = sigmoid(af*h + xf)
+  i = sigmoid(ai*c + xi)
+  c' = f*c + i*tanh(s*xz)
+  h' = sigmoid(ao*c' + xo)*tanh(c')
+  out y[d] = h'*xo + c
+})"},
+    {"planes", R"(cell planes[d, n] {
+  state h[d,n]
+  input u[d,n], g[d]
+  param a[d,n] in (0.5, 0.9), b[n], c[d], e
+  h' = tanh(a*h + b*u + c*g*h) + e*u
+})"},
     {"dense", R"(cell dense[d, m] {
   state h[d]
   input x[m]
@@ -89,6 +105,27 @@ void sum_plainly(const StepSum& sum) {
     });
 }
 
+/// Each of these alone decides which kernels there are.
+struct Way {
+  const AdjointRun* adjoint;
+  Dtype dtype;
+  Strategy solver;
+};
+std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied) {
+  std::vector<Way> ways;
+  for (const AdjointRun* a : {&adjoint, &multiplied})
+    for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+      for (const Strategy solver : {Strategy::Auto, Strategy::Sequential, Strategy::Scan, Strategy::Shooting})
+        if (a == &multiplied || solver == Strategy::Auto) ways.push_back({a, dtype, solver});
+  return ways;
+}
+
+bool admitted(BackwardOnGpu& backward, const AdjointRun& adjoint, const BoundRun& run, Strategy solver) {
+  for (std::size_t k = 0; k < adjoint.structure().stages.size(); ++k)
+    if (solver != Strategy::Auto && backward.refusal(static_cast<int>(k), solver, run)) return false;
+  return true;
+}
+
 class Backward : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
@@ -129,16 +166,21 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
     }
     for (const Out& out : cell.outs) cotangents.outs.push_back(drawn({rows}, out.index, -1, 1));
 
-    const AdjointRun adjoint(cell, results_with(cotangents));
+    const AdjointRun adjoint(cell, results_with(cotangents)), multiplied(cell, results_with(cotangents, true));
     const RunOutput output = reference_run(cell, run);
     const BoundRun bound = adjoint.bind(run, output, cotangents, Dtype::F64);
     const Gradients expected = adjoint.gather(run, bound, reference_run(adjoint.cell(), bound), sum_plainly);
 
-    for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
-      BackwardOnGpu backward(*device.gpu, cell, adjoint, dtype);
+    for (const Way& way : ways_of(adjoint, multiplied)) {
+      const Dtype dtype = way.dtype;
+      BackwardOnGpu backward(*device.gpu, cell, *way.adjoint, dtype);
+      SolveOptions options;
+      options.solver = way.solver;
       SolveReport report;
-      const Gradients found = backward.run(run, output, cotangents, {}, report);
-      const Gradients again = backward.run(run, output, cotangents, {}, report);
+      backward.prepare(run, {});
+      if (!admitted(backward, *way.adjoint, run, way.solver)) continue;
+      const Gradients found = backward.run(run, output, cotangents, options, report);
+      const Gradients again = backward.run(run, output, cotangents, options, report);
       bool scans = false;
       for (const StageReport& stage : report.stages) scans = scans || stage.plan.strategy == Strategy::Scan;
       const auto compare = [&](const std::string& name, const Array& got, const Array& twice, const Array& reference) {
@@ -147,7 +189,8 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
         for (std::int64_t i = 0; i < reference.count(); ++i) size = std::max(size, std::abs(reference.get(i)));
         for (std::int64_t i = 0; i < reference.count(); ++i) {
           ASSERT_NEAR(got.get(i), reference.get(i), (dtype == Dtype::F32 ? 3e-5 : 1e-11) * (size + 1e-30))
-              << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype);
+              << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype)
+              << ", " << to_string(way.solver) << (way.adjoint == &multiplied ? ", added up in lanes" : "");
           // A scan on a card composes maps as they come, so its last bits may be others in another run.
           if (!scans || !on_card()) {
             ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";

@@ -18,7 +18,22 @@ BackwardOnGpu::BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& 
       cell_(cell),
       adjoint_(adjoint),
       kernels_(gpu, arithmetic),
-      solver_(gpu, adjoint.cell(), adjoint.structure(), arithmetic, nullptr, derive) {}
+      solver_(gpu, adjoint.cell(), adjoint.structure(), arithmetic, nullptr, derive, summands()) {}
+
+/// Outs of the adjoint that are nothing but summands of one param's gradient.
+AccumulatedOuts BackwardOnGpu::summands() const {
+  const DerivedCell& adjoint = adjoint_.adjoint().adjoint;
+  AccumulatedOuts result(adjoint.cell.outs.size());
+  for (std::size_t o = 0; o < result.size(); ++o)
+    result[o] = adjoint.sinks[adjoint.cell.updates.size() + o].kind == ArraySink::Kind::Factor;
+  for (const ParamGradient& param : adjoint_.adjoint().params)
+    for (const StepProduct& product : param.products) {
+      if (!product.right) continue;
+      for (const StepFactor& f : {product.left, *product.right})
+        if (f.is_out) result[static_cast<std::size_t>(f.id)] = false;
+    }
+  return result;
+}
 
 std::int64_t BackwardOnGpu::entries(const std::vector<AxisId>& axes) const {
   std::int64_t count = 1;
@@ -50,15 +65,7 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
   for (std::size_t s = 1; s + 1 < forward.offsets.size(); ++s)
     uniform_ = uniform_ && forward.offsets[s + 1] - forward.offsets[s] == forward.offsets[1] - forward.offsets[0];
   sums_.clear();
-  for (const ParamGradient& param : adjoint_.adjoint().params) {
-    sums_.emplace_back();
-    Array none;  // shapes alone are looked at
-    for (const StepProduct& product : param.products)
-      sums_.back().emplace_back(kernels_,
-                                StepSum{adjoint_.cell(), shape_.sizes, product, none, product.right ? &none : nullptr,
-                                        cell_.symbols[static_cast<std::size_t>(param.symbol)].index, none, 0},
-                                shape_.offsets.back());
-  }
+  for (const ParamGradient& param : adjoint_.adjoint().params) sums_.emplace_back(param.products.size());
 }
 
 void BackwardOnGpu::place(const BackwardArrays& arrays) {
@@ -130,8 +137,10 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
     device.finals[u] = placed_.gradients[static_cast<std::size_t>(cell_.updates[u].symbol)];
   for (std::size_t o = 0; o < adjoint.outs.size(); ++o) {
     const ArraySink& sink = of.adjoint.sinks[adjoint.updates.size() + o];
-    device.outs[o] = sink.kind == ArraySink::Kind::Gradient ? placed_.gradients[static_cast<std::size_t>(sink.id)]
-                                                            : reserve(outs_[o], rows * entries(adjoint.outs[o].index));
+    if (sink.kind == ArraySink::Kind::Gradient)
+      device.outs[o] = placed_.gradients[static_cast<std::size_t>(sink.id)];
+    else if (!solver_.adds_up(static_cast<int>(o)))
+      device.outs[o] = reserve(outs_[o], rows * entries(adjoint.outs[o].index));
   }
   solver_.place_all(device);
   placed_outs_ = device.outs;
@@ -225,17 +234,37 @@ void BackwardOnGpu::launch(GpuStream stream) {
                   static_cast<std::size_t>(count) * size, stream);
     }
   }
+  if (rows > 0) sum_over_steps(stream);
+  add_lagged(stream);  // behind the sums, which may read what it adds to
+}
+
+void BackwardOnGpu::sum_over_steps(GpuStream stream) {
   const std::vector<ParamGradient>& params = adjoint_.adjoint().params;
   const auto address = [&](const StepFactor& f) {
     return f.is_out ? placed_outs_[static_cast<std::size_t>(f.id)] : placed_inputs_[static_cast<std::size_t>(f.id)];
   };
-  for (std::size_t k = 0; k < params.size() && rows > 0; ++k)
+  for (std::size_t k = 0; k < params.size(); ++k)
     for (std::size_t i = 0; i < params[k].products.size(); ++i) {
       const StepProduct& product = params[k].products[i];
-      sums_[k][i].launch(address(product.left), product.right ? address(*product.right) : 0,
+      // Of what lanes have added up the parts are left.
+      CudaSolver::Parts left{0, shape_.offsets.back()};
+      if (product.left.is_out && solver_.adds_up(product.left.id))
+        left = solver_.parts_of(product.left.id);
+      else
+        left.data = address(product.left);
+      Sum& sum = sums_[k][i];
+      if (!sum.on_gpu || sum.rows != left.parts) {
+        Array none;  // shapes alone are looked at
+        sum.on_gpu = std::make_unique<StepSumOnGpu>(
+            kernels_,
+            StepSum{adjoint_.cell(), shape_.sizes, product, none, product.right ? &none : nullptr,
+                    cell_.symbols[static_cast<std::size_t>(params[k].symbol)].index, none, 0},
+            left.parts);
+        sum.rows = left.parts;
+      }
+      sum.on_gpu->launch(left.data, product.right ? address(*product.right) : 0,
                          placed_.gradients[static_cast<std::size_t>(params[k].symbol)], stream);
     }
-  add_lagged(stream);  // behind the sums, which may read what it adds to
 }
 
 GpuAddress BackwardOnGpu::gradient(int symbol) const { return placed_.gradients[static_cast<std::size_t>(symbol)]; }

@@ -51,6 +51,8 @@ class BackwardOnGpu {
   double run_ms() const { return run_ms_; }  ///< of run(): the device's part
 
  private:
+  AccumulatedOuts summands() const;
+  void sum_over_steps(GpuStream stream);
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   GpuAddress reserve(GpuBuffer& buffer, std::int64_t count);
   RowsOfRun rows_of_run() const;
@@ -73,7 +75,11 @@ class BackwardOnGpu {
   std::vector<GpuBuffer> starts_;   ///< by update: zeros, where finals have no cotangent
   std::vector<GpuBuffer> outs_;     ///< by out of the adjoint: factors and lagged gradients
   std::vector<GpuBuffer> gradients_, history_gradients_;
-  std::vector<std::vector<StepSumOnGpu>> sums_;  ///< by param gradient and product
+  struct Sum {
+    std::int64_t rows = 0;  ///< that it was made for
+    std::unique_ptr<StepSumOnGpu> on_gpu;
+  };
+  std::vector<std::vector<Sum>> sums_;  ///< by param gradient and product
   double run_ms_ = 0;
 };
 

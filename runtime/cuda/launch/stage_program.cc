@@ -44,10 +44,11 @@ struct StageProgram::Described {
 };
 
 StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
-                           const SourceText* source, DeriveHooks derive)
+                           const SourceText* source, DeriveHooks derive, const StageCells* carried)
     : gpu_(gpu),
       cell_(cell),
       stage_(stage),
+      carried_(carried ? *carried : stage),
       scannable_(scannable),
       storage_(storage),
       source_(source),
@@ -99,9 +100,10 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
       made->step = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
     if (!made->refusal && entries <= kLargestTransition && stage_.sums.empty()) {
       options.name = "StepWithTransition";
+      options.inputs = stage_.outs.empty() ? std::vector<SymbolEntry>() : made->step.inputs;
       try {
         made->step_with_transition = emit_cuda_step_with_transition(
-            with_transition(stage_.lanes, stage_.lane, scannable_, derive_), stage_.lane, options);
+            with_transition(carried_.lanes, stage_.lane, scannable_, derive_), stage_.lane, options);
         made->has_transition = true;
       } catch (const ScalarizedTooLong&) {
       }
@@ -213,14 +215,16 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.cluster)
-    return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_cluster.cuh"};
+    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_cluster.cuh"};
   if (variant.kernel == CELLC_SCAN && variant.buffers)
-    return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh", "scan_stream.cuh"};
-  if (variant.kernel == CELLC_SCAN) return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh",  "scan_repair.cuh",
+            "scan.cuh",        "scan_tma.cuh",     "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN)
+    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED)
     return {"transitions.cuh", "segments.cuh",   "hermite.cuh",  "segment_runs.cuh",
             "compose.cuh",     "multistart.cuh", "segmented.cuh"};
-  return {"sums.cuh", "sequential.cuh"};
+  return {"sums.cuh", "accumulators.cuh", "sequential.cuh"};
 }
 
 namespace {
@@ -253,6 +257,8 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kAxes", axes);
   flag("kSharedInputs", shares_inputs(stage));
   number("kSums", stage.sums);
+  number("kOuts", stage.outs);
+  number("kAccumulated", stage.accumulated);
   text += fmt::format("  static constexpr unsigned kUniformInputs = {}u;\n", variant.broadcast);
   if (scans) {
     number("kScanChannels", variant.channels);
@@ -388,24 +394,46 @@ void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream strea
 
 // Running ------------------------------------------------------------------------------------------------
 
-void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
-  Code& code = this->code(run.sizes);
-  if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
+cellc_variant StageProgram::variant_for(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan& numbers) {
   const cellc_stage& stage = code.tables.stage;
-  Described d = describe(run);
-  const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
-  const cellc_plan numbers = host_plan(plan);
-  last_ = plan;
-  ran_segmented_ = writes_down_ = false;
-  ran_tile_ = 0;
-  sequences_ = run.sequences;
-  if (run.sequences * axes.channels == 0) return;
   cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
   // How many clusters a card holds is known once there is code: those that do not fit would wait for the others to end.
   if (variant.cluster && kernel(code, variant).clusters < cellc_scan_chains(&d.run, &axes, &variant)) {
     d.facts.clusters = 0;
     variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
   }
+  if (variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty()) {
+    // A scan whose blocks do not fit the card would be run in segments, which make outs of steps that they make again.
+    numbers.strategy = CELLC_SEQUENTIAL;
+    variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  }
+  return variant;
+}
+
+std::int64_t StageProgram::accumulated_parts(const StageRun& run, const CudaPlan& plan) {
+  Code& code = this->code(run.sizes);
+  Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
+  cellc_plan numbers = host_plan(plan);
+  const cellc_variant variant = variant_for(code, d, axes, numbers);
+  return variant.kernel == CELLC_SCAN
+             ? run.sequences * cellc_scan_tiles(&code.tables.stage, &d.run, &variant) * variant.warps
+             : run.sequences;
+}
+
+void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
+  Code& code = this->code(run.sizes);
+  if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
+  const cellc_stage& stage = code.tables.stage;
+  Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
+  cellc_plan numbers = host_plan(plan);
+  last_ = plan;
+  ran_segmented_ = writes_down_ = false;
+  ran_tile_ = 0;
+  sequences_ = run.sequences;
+  if (run.sequences * axes.channels == 0) return;
+  const cellc_variant variant = variant_for(code, d, axes, numbers);
   const Compiled& k = kernel(code, variant);
   const cellc_scratch bytes = cellc_scratch_bytes(&stage, &d.run, &axes, &numbers, &variant, sizeof(Control));
   cellc_scratch at{};

@@ -54,6 +54,8 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
       return stage.once.cell.outs[source.id].index;
     case ArraySource::Kind::Sum:
       return stage.sums[source.id];
+    case ArraySource::Kind::Out:
+      return cell.outs[source.id].index;
     default:
       break;
   }
@@ -91,6 +93,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.real_bytes = storage == Dtype::F64 ? 8 : 4;
   s.sums = static_cast<int>(stage.sums.size());
   s.summed = stage.summed;
+  for (const LaneOut& o : stage.outs) ++(o.accumulated ? s.accumulated : s.outs);
   t.point();
   return t;
 }
