@@ -46,13 +46,20 @@ struct Accumulators {
       }
     }
   }
-  /// As part `part` of all, which are as many entries apart as the array has in a sequence's place.
-  CELLC_DEVICE void leave(const Lanes& lanes, const Lane& lane, int v, long long part) const {
+  /// As part `part` of all, which are ArrayView::batch entries apart.
+  CELLC_DEVICE void leave_part(const Lanes& lanes, const Lane& lane, int v, long long part) const {
     CELLC_UNROLL()
     for (int i = 0; i < kAccumulated; ++i) {
       const ArrayView& array = lanes.array[Step::state_array(kFirst + i)];
       static_cast<Real*>(array.data)[part * array.batch + channel_offset(array, lane)] = sum[v][i];
     }
+  }
+  /// Of all steps of a sequence, which has so many parts: the first of them, and nothing in the others.
+  CELLC_DEVICE void leave(const Lanes& lanes, const Lane& lane, int v, int parts) const {
+    const long long first = static_cast<long long>(lane.sequence) * parts;
+    leave_part(lanes, lane, v, first);
+    const Accumulators none;
+    for (int p = 1; p < parts; ++p) none.leave_part(lanes, lane, v, first + p);
   }
 };
 

@@ -15,6 +15,7 @@ struct Traits {
   static constexpr int kAccumulated = 0;  // behind them, those that are added up over all steps
   // The last states of Step that are terms of sums: not 0 in a sequential sweep alone.
   static constexpr int kSums = 0;
+  static constexpr unsigned kShiftedInputs = 0;  // bit e: a step reads the row of input e one step later (lanes.cuh)
   // Of a sequential sweep that makes sums over lanes (sums.cuh).
   static constexpr unsigned kUniformInputs = 0;  // two lanes a thread, in f32: bit e: input e has one number for both
   // Of scans.

@@ -196,9 +196,10 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
            entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
     at[1] = view->batch * size;
-    time = time && view->row == 1;
+    time = time && view->row == 1 && !view->last; /* one step later nothing is aligned */
     /* Neighbours in memory as if steps and channels were one axis. */
-    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 && view->batch % channels == 0;
+    span = span && !view->last && view->row == channels && inner && at[0] % (channels * size) == 0 &&
+           view->batch % channels == 0;
     for (a = 0; a < axes->axes; ++a)
       at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
     for (a = 0; a < 2 + axes->axes; ++a) {
@@ -227,8 +228,9 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   cluster = stream = *v;
   chains = cellc_divide_up(channels, v->channels) * run->sequences;
   /* Sectors of memory are 32 bytes. */
-  if (tile == 0 && (plan->repairs || !plan->checks) && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
-      cellc_cluster_block(stage, facts, run, axes, &cluster)) {
+  if (tile == 0 && (plan->repairs || !plan->checks) &&
+      !(plan->checks && cellc_carried_states(stage) < stage->step_states) && near && v->copy != CELLC_TIME &&
+      v->channels * size >= 32 && cellc_cluster_block(stage, facts, run, axes, &cluster)) {
     *v = cluster;
     return 1;
   }

@@ -355,7 +355,7 @@ CELLC_DEVICE void scan(const Scan& scan) {
         scan.control->drawn = 0;
         scan.control->calls = work.call;
       }
-      if constexpr (kChecks) {
+      if constexpr (kChecks && !kRewalks) {
         const bool alone = scan.tiles == 1;  // nobody else has to do with what this block has written
         if (!alone && threadIdx.x == 0) tell_finished(scan, work.call, ran);
         if (*work.flagged()) {

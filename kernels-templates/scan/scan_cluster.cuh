@@ -158,7 +158,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     for (int k = 0; k < kScanSteps; ++k) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
-        if (kWhole || k < high) held[k][e] = *from[e];
+        if (kWhole || k < high)
+          held[k][e] = is_shifted(e) && begin + k + 1 >= lane[0].steps ? *last_input[kShiftedInputs ? e : 0] : *from[e];
         from[e] += stride[e];
       }
     }
@@ -330,7 +331,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     if constexpr (kAccumulated > 0) {
       added.join(kScanChannels);
       if (part == 0 && real)
-        added.leave(lanes, lane[0], 0, (static_cast<long long>(sequence) * scan.tiles + rank) * warps + warp);
+        added.leave_part(lanes, lane[0], 0, (static_cast<long long>(sequence) * scan.tiles + rank) * warps + warp);
     }
     bool off = false;
     if constexpr (kChecks) {

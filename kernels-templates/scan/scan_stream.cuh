@@ -419,7 +419,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   /// Whether the engine copies the warp's rows.
   CELLC_DEVICE bool is_bulk() const {
     bool all = kBulk && kCopy != ScanCopy::Each && Step::kInputs > 0 && !lanes.reverse && first >= 0 &&
-               first + kScanSteps * kScanParts <= lane[0].steps;
+               first + kScanSteps * kScanParts + (kShiftedInputs != 0) <= lane[0].steps;
     if constexpr (kCopy == ScanCopy::Contiguous) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e)
@@ -483,7 +483,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     bool draws = true;
     for (int turn = -kAhead;; ++turn) {
       if (turn >= 0 && !at(turn)->there && !(turn > 0 && at(turn - 1)->there)) {
-        if constexpr (kChecks) {
+        if constexpr (kChecks && !kRewalks) {
           __syncthreads();
           if (thread == 0) tell_finished(scan, this->call, tickets);
           if (*flagged()) repair<kCopy>(scan, warps, flagged(), false);  // comes to its barriers
@@ -525,7 +525,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       const bool sweeps = turn >= 0 && at(turn)->there, writes = turn > 0 && at(turn - 1)->there;
       if (turn >= 0 && !sweeps && !writes) {
         if (thread < kBulkCopies) bulk_wait_written();
-        if constexpr (kChecks) {
+        if constexpr (kChecks && !kRewalks) {
           if (off) *flagged() = 1;
           __syncthreads();
           if (*flagged()) {

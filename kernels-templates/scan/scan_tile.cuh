@@ -48,8 +48,9 @@ constexpr int kSlotPitch = kPartPitch * kScanParts;
 constexpr int kSlots = kStaged && kRowStates > Step::kInputs ? kRowStates : Step::kInputs > 0 ? Step::kInputs : 1;
 constexpr int kMapReals = Transitions::Map::count();
 constexpr int kScanWords = (kCarried + kMapReals) * kHalves;  // that a tile publishes for a channel
-static_assert(!Traits::kScanChecks || kCarried == Step::kStates, "outs would have to be made again by who repairs");
 constexpr bool kChecks = Traits::kScanChecks;  ///< whether starts from composed maps were right: scan_repair.cuh
+/// What is off is walked by a kernel of its own (scan_rewalk.cuh), which makes outs and what is added up again, too.
+constexpr bool kRewalks = kChecks && kCarried != Step::kStates;
 constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
 constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16;
 
@@ -123,6 +124,7 @@ struct ScanTile {
   long long begin;                    // step of the thread's first place; below 0 or past the end, where there is none
   int low, high;                      // places of the thread that are steps
   const Stored* input_base[kInputs];  // of step 0 of the thread's channel
+  const Stored* last_input[kShiftedInputs ? kInputs : 1];  // by shifted input: of the last step
   Sharers sharers[kShares ? kInputs : 1];
   Stored* row_base[kRowStates];  // null: not written
   unsigned long long* words;     // of the chain's first tile and the thread's channel
@@ -195,7 +197,10 @@ struct ScanTile {
 
   CELLC_DEVICE long long input_stride(int e) const { return lane[0].direction * lanes.array[Step::input_array(e)].row; }
   CELLC_DEVICE long long row_stride(int e) const { return lane[0].direction * lanes.array[Step::state_array(e)].row; }
-  CELLC_DEVICE const Stored* input_at(int e, long long t) const { return input_base[e] + t * input_stride(e); }
+  CELLC_DEVICE const Stored* input_at(int e, long long t) const {
+    if (is_shifted(e) && t + 1 >= lane[0].steps) return last_input[kShiftedInputs ? e : 0];
+    return input_base[e] + (t + is_shifted(e)) * input_stride(e);
+  }
   CELLC_DEVICE Stored* row_at(int e, long long t) const { return row_base[e] + t * row_stride(e); }
   /// Places before step 0, so that chunks of time are aligned.
   CELLC_DEVICE int skew() const {
@@ -241,14 +246,16 @@ struct ScanTile {
         const Stored* from = input_at(e, first + row) + (place - channel);
         CELLC_UNROLL()
         for (int k = 0; k < kRows; k += kAtOnce)
-          if (first + row + k < steps) copy_async<16>(to + row_place(row + k) + place, from + k * stride);
+          if (first + row + k < steps)
+            copy_async<16>(to + row_place(row + k) + place,
+                           is_shifted(e) ? input_at(e, first + row + k) + (place - channel) : from + k * stride);
       } else if constexpr (kTime) {
         CELLC_UNROLL()
         for (int k = 0; k < kRows; k += kWarp * kChunkSteps) {
           const int row = k + thread * kChunkSteps;
           const long long t = first + row;
           if (kRows % (kWarp * kChunkSteps) != 0 && row >= kRows) break;
-          if (t >= 0 && t + kChunkSteps <= steps) {
+          if (t >= 0 && t + kChunkSteps + is_shifted(e) <= steps) {
             copy_async<16>(to + row_place(row),
                            input_at(e, lanes.reverse ? t + kChunkSteps - 1 : t) - (kScanChannels > 1 ? channel : 0));
           } else {
@@ -277,10 +284,11 @@ struct ScanTile {
           const int row = k * kScanParts + part;
           if (!real || first + row < 0 || first + row >= steps) continue;
           Stored* const at = to + place_in_slot(row / kScanSteps, row % kScanSteps, channel);
+          const Stored* const here = is_shifted(e) ? input_at(e, first + row) : from + k * kScanParts * stride;
           if constexpr (sizeof(Stored) >= 4) {
-            copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from + k * kScanParts * stride);
+            copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, here);
           } else {
-            *at = from[k * kScanParts * stride];
+            *at = *here;
           }
         }
       }
@@ -424,6 +432,7 @@ struct ScanTile {
            static_cast<long long>(chain) * scan.tiles * kScanChannels + channel;
   }
   CELLC_DEVICE bool mark(int chain, int of_tile, int of_warp) const {
+    if constexpr (kRewalks) return true;
     CELLC_UNROLL()
     for (int e = 0; e < kRowStates; ++e)
       if (!row_base[e]) return false;  // nobody can tell
@@ -431,7 +440,7 @@ struct ScanTile {
     return true;
   }
   CELLC_DEVICE bool mark_chain(int chain) const {
-    atomicExch(scan.marks + chain, blockIdx.x + 1);
+    atomicExch(scan.marks + chain, kRewalks ? call : blockIdx.x + 1);
     return true;
   }
 
@@ -529,7 +538,8 @@ struct ScanTile {
         sweep<Step>(param, uniforms, now, Summing<Rows>{rows, all});
         all.join(kScanChannels);
         if (part == 0 && real)
-          all.leave(lanes, lane[0], 0, (static_cast<long long>(lane[0].sequence) * scan.tiles) * warps + warp_number);
+          all.leave_part(lanes, lane[0], 0,
+                         (static_cast<long long>(lane[0].sequence) * scan.tiles) * warps + warp_number);
       } else {
         sweep<Step>(param, uniforms, now, rows);
       }
@@ -611,6 +621,12 @@ struct ScanTile {
       if constexpr (kShares)
         sharers[e] = Sharers::of<false>(input_base[e], input_stride(e) * static_cast<long long>(sizeof(Stored)), 0);
     }
+    static_assert(!kShares || kShiftedInputs == 0, "shared entries are copied for a part of the steps each");
+    if constexpr (kShiftedInputs != 0)
+      Repeat<kInputs>::run([&](auto input) {
+        constexpr int e = decltype(input)::value;
+        last_input[e] = last_of_shifted<e>(lanes, lane[0]);
+      });
   }
   CELLC_DEVICE void find_rows() {
     CELLC_UNROLL()

@@ -8,8 +8,20 @@
 
 namespace cellc {
 
-template <bool kRows, bool kLockstep, int kSumLanes = 1>
-CELLC_DEVICE void sequential(const Lanes& lanes) {
+/// Every lane walks.
+struct All {
+  CELLC_DEVICE bool operator()(const Lane&) const { return true; }
+};
+
+/// A scan has been here before, and has left Lanes::parts of what is added up for each sequence.
+template <class Walks>
+constexpr bool kAgain = true;
+template <>
+constexpr bool kAgain<All> = false;
+
+/// The lanes of those warps of which `walks` says so of any lane.
+template <bool kRows, bool kLockstep, int kSumLanes = 1, class Walks = All>
+CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   Stored* const memory = shared + warp * kStageEntries<Step>;
@@ -21,6 +33,10 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - kWidth + v);
   const bool real = own < count;
+  if constexpr (kAgain<Walks>) {
+    static_assert(!kLockstep);
+    if (!__any_sync(0xffffffffu, real && walks(lane[0]))) return;
+  }
   Real state[kWidth][Step::kStates];
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
@@ -49,7 +65,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
     });
     if (real) {
       CELLC_UNROLL()
-      for (int v = 0; v < kWidth; ++v) all.leave(lanes, lane[v], v, lane[v].sequence);
+      for (int v = 0; v < kWidth; ++v) all.leave(lanes, lane[v], v, kAgain<Walks> ? lanes.parts : 1);
     }
   } else {
     go([&](long long, const auto& now, bool) { rows.write(now, true); });

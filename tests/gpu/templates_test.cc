@@ -122,6 +122,9 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) 
      {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
+    {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "sequential.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
+)"}},
     {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];

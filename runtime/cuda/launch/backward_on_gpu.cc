@@ -75,6 +75,7 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
   const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
   const std::int64_t length = uniform_ && sequences > 0 ? rows / sequences : 0;
   shifted_.resize(adjoint.symbols.size());
+  in_place_.assign(adjoint.symbols.size(), false);
   starts_.resize(cell_.updates.size());
   outs_.resize(adjoint.outs.size());
   gradients_.resize(cell_.symbols.size());
@@ -112,6 +113,13 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
           device.inputs[s] = as_rows(arrays.symbols[id]);
         break;
       case ArraySource::Kind::Previous:
+        in_place_[s] = reads_in_place(s);
+        if (in_place_[s]) {
+          device.inputs[s] = as_rows(arrays.trajectories[id]);
+          device.inputs[s].last = arrays.symbols[static_cast<std::size_t>(cell_.updates[id].symbol)];
+          break;
+        }
+        [[fallthrough]];
       case ArraySource::Kind::Lagged:
         device.inputs[s] = as_rows(reserve(shifted_[s], rows * row));
         break;
@@ -149,6 +157,16 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
   for (const PlacedRows& r : device.inputs) placed_inputs_.push_back(r.data);
 }
 
+/// Nobody but lanes reads the states before each step: then these are the trajectory's rows, read one step later.
+bool BackwardOnGpu::reads_in_place(std::size_t symbol) const {
+  for (const ParamGradient& param : adjoint_.adjoint().params)
+    for (const StepProduct& product : param.products) {
+      const auto reads = [&](const StepFactor& f) { return !f.is_out && f.id == static_cast<int>(symbol); };
+      if (reads(product.left) || (product.right && reads(*product.right))) return false;
+    }
+  return solver_.shifts(static_cast<int>(symbol));
+}
+
 RowsOfRun BackwardOnGpu::rows_of_run() const {
   const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
   return {reinterpret_cast<const long long*>(offsets_.address()), rows, sequences,
@@ -172,6 +190,7 @@ void BackwardOnGpu::shift_rows(GpuStream stream) {
   const std::vector<ArraySource>& sources = adjoint_.adjoint().adjoint.sources;
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const auto id = static_cast<std::size_t>(sources[s].id);
+    if (in_place_[s]) continue;
     if (sources[s].kind == ArraySource::Kind::Previous) {
       PreviousRows p{};
       p.run = rows_of_run();

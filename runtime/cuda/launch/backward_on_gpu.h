@@ -52,6 +52,7 @@ class BackwardOnGpu {
 
  private:
   AccumulatedOuts summands() const;
+  bool reads_in_place(std::size_t symbol) const;
   void sum_over_steps(GpuStream stream);
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   GpuAddress reserve(GpuBuffer& buffer, std::int64_t count);
@@ -69,6 +70,7 @@ class BackwardOnGpu {
   bool uniform_ = true;
   BackwardArrays placed_;
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
+  std::vector<bool> in_place_;  ///< by symbol of the adjoint: the trajectory itself is read, one step later
   std::vector<GpuBuffer> uploaded_;
   GpuBuffer offsets_;
   std::vector<GpuBuffer> shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs

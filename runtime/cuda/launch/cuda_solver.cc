@@ -211,6 +211,16 @@ struct CudaSolver::Impl {
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
   bool any_strides(int symbol) const { return !execution.runs_stepwise && !is_read_in_rows(symbol, false); }
+  bool shifts(int symbol) const {
+    if (execution.runs_stepwise || arrays.rows == 0 || is_read_in_rows(symbol, true)) return false;
+    for (std::size_t k = 0; k < staged->stages.size(); ++k) {
+      const std::vector<ArraySource>& sources = lanes_of(k).lanes.sources;
+      if (std::find(sources.begin(), sources.end(), ArraySource{ArraySource::Kind::Symbol, symbol}) != sources.end() &&
+          (form_of(k) != kOuts || !making_outs[k]->shifts(arrays.bound.sizes)))
+        return false;
+    }
+    return true;
+  }
   bool is_read_in_rows(int symbol, bool as_planned) const {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
       return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
@@ -497,6 +507,7 @@ void CudaSolver::place_all(const DeviceArrays& arrays) {
 }
 Dtype CudaSolver::storage() const { return impl_->running; }
 bool CudaSolver::any_strides(int symbol) const { return impl_->any_strides(symbol); }
+bool CudaSolver::shifts(int symbol) const { return impl_->shifts(symbol); }
 bool CudaSolver::overlaps_starts() const { return impl_->overlaps_starts(); }
 std::vector<GpuAddress> CudaSolver::first_bad_steps() const { return impl_->first_bad_steps(); }
 bool CudaSolver::replan(const SolveOptions& options) { return impl_->replan(options); }

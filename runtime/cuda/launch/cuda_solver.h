@@ -45,6 +45,8 @@ class CudaSolver {
   Dtype storage() const;
   /// Whether rows of this symbol, an input or a state, are read or written by lanes alone, so that any strides will do.
   bool any_strides(int symbol) const;
+  /// Whether an input may be placed with PlacedRows::last: nobody but lanes reads it, by the plan of prepare().
+  bool shifts(int symbol) const;
   /// Whether finals may be written while starts are still read.
   bool overlaps_starts() const;
   /// By stage of a run without repair, the first bad step of each sequence, ~0 for none, in 64 bits.

@@ -147,10 +147,11 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     if (!plan.runs_stepwise && r.rows > 0) {
       const cellc_plan numbers = host_plan(stage);
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
-      // Segments run steps more than once, and a scan that checks itself may walk in the end: only rows are made again.
+      // Segments run steps more than once.
       plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 &&
                            (stage.plan.strategy == Strategy::Sequential ||
-                            (stage.plan.strategy == Strategy::Scan && !stage.checks && r.stages[k].scans_in_one_pass));
+                            (stage.plan.strategy == Strategy::Scan && (stage.repairs || !stage.checks) &&
+                             r.stages[k].scans_in_one_pass));
     }
   }
   if (plan.fuses_any(true)) plan.makes_outs.assign(count, false);  // the cell after the stages lacks one or the other

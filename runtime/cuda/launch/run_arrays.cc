@@ -238,6 +238,7 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
     array.data = rows.data;
     array.row = rows.row;
     array.batch = rows.batch;
+    array.last = rows.last;
   };
   StageRun run;
   run.sizes = bound.sizes;

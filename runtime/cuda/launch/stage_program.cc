@@ -170,7 +170,8 @@ int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
 
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
                               const cellc_stage& stage, const cellc_variant& variant, const std::string& name) {
-  const char* const argument = variant.kernel == CELLC_SCAN        ? "Scan"
+  const char* const argument = variant.rewalks                     ? "ScanRewalk"
+                               : variant.kernel == CELLC_SCAN      ? "Scan"
                                : variant.kernel == CELLC_SEGMENTED ? "Segmented"
                                                                    : "Lanes";
   const std::size_t states = step.states.size();
@@ -186,6 +187,8 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
     call = fmt::format("segmented<{}>", variant.rows != 0);
+  } else if (variant.rewalks) {
+    call = fmt::format("scan_rewalk<{}>", variant.rows != 0);
   } else {
     call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
                        stage.sums ? fmt::format(", {}", variant.sum_lanes) : "");
@@ -224,6 +227,7 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SEGMENTED)
     return {"transitions.cuh", "segments.cuh",   "hermite.cuh",  "segment_runs.cuh",
             "compose.cuh",     "multistart.cuh", "segmented.cuh"};
+  if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "sequential.cuh", "scan_rewalk.cuh"};
   return {"sums.cuh", "accumulators.cuh", "sequential.cuh"};
 }
 
@@ -259,7 +263,8 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kSums", stage.sums);
   number("kOuts", stage.outs);
   number("kAccumulated", stage.accumulated);
-  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u;\n", variant.broadcast);
+  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u;\n", variant.broadcast,
+                      variant.shifted);
   if (scans) {
     number("kScanChannels", variant.channels);
     number("kScanSteps", variant.steps);
@@ -279,6 +284,12 @@ int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant) {
   return variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes);
 }
 
+bool StageProgram::shifts(const std::map<AxisId, std::int64_t>& sizes) {
+  const cellc_stage& stage = code(sizes).tables.stage;
+  // Rows of few channels come in pieces of several steps, which are aligned as long as nothing is shifted.
+  return !shares_inputs(stage) && stage.step_inputs < 31 && channels(sizes) * storage_bytes() >= 16;
+}
+
 GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) const {
   const auto part = [](std::string_view name) {
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
@@ -294,7 +305,8 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
   text += "#line 1 \"kernel\"\n" +
           stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");
-  const char* const kind = variant.kernel == CELLC_SCAN        ? "scan"
+  const char* const kind = variant.rewalks                     ? "rewalk"
+                           : variant.kernel == CELLC_SCAN      ? "scan"
                            : variant.kernel == CELLC_SEGMENTED ? "segmented"
                                                                : "sequential";
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
@@ -366,7 +378,7 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
   d.lengths = lengths_by_number(cell_, run.sizes);
   bool gaps = false;
   for (const DeviceArray& a : run.symbols) {
-    d.views.push_back({a.data, a.batch, a.row});
+    d.views.push_back({a.data, a.batch, a.row, a.last});
     gaps = gaps || !a.strides.empty();
   }
   for (const DeviceArray& a : run.symbols) {
@@ -483,6 +495,29 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
   cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());
+  void* argument = room.data();
+  gpu_.launch(k.function, launch, &argument);
+  if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
+    rewalk(code, d, axes, numbers, variant, at, stream);
+}
+
+void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers,
+                          const cellc_variant& scan, const cellc_scratch& at, GpuStream stream) {
+  const cellc_stage& stage = code.tables.stage;
+  d.run.part = cellc_scan_tiles(&stage, &d.run, &scan) * scan.warps;
+  numbers.strategy = CELLC_SEQUENTIAL;
+  const cellc_variant walk =
+      cellc_rewalk_variant(&scan, cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers));
+  const Compiled& k = kernel(code, walk);
+  const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &walk, k.resident);
+  GpuLaunch launch;
+  launch.grid.x = grid.blocks;
+  launch.block.x = grid.threads;
+  launch.shared_bytes = walk.shared_bytes;
+  launch.stream = stream;
+  launch.early = true;
+  std::vector<std::uint64_t> room(argument_words(stage));
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &walk, &at, grid, 0, room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
 }

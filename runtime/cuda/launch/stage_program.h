@@ -24,6 +24,7 @@ namespace cellc {
 struct DeviceArray {
   GpuAddress data = 0;
   std::int64_t batch = 0, row = 0;    ///< entries
+  GpuAddress last = 0;                ///< of an input, as in cellc_view
   std::vector<std::int64_t> lengths;  ///< of its places, the cell's own axes
   std::vector<std::int64_t> strides;  ///< entries; empty: row-major without gaps
 };
@@ -108,6 +109,9 @@ class StageProgram {
   /// Parts in which lanes leave an accumulated out, run by this plan in arrays of this run.
   std::int64_t accumulated_parts(const StageRun& run, const CudaPlan& plan);
 
+  /// Whether its kernels can read an input one step later: threads that share entries cannot.
+  bool shifts(const std::map<AxisId, std::int64_t>& sizes);
+
   /// Queues a run. Nothing is allocated where the last run had the same shape and plan.
   void run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream);
   /// Of the last run; synchronises.
@@ -156,6 +160,8 @@ class StageProgram {
   GpuSource source(const Code& code, const cellc_variant& variant) const;
   Described describe(const StageRun& run) const;
   /// The kernel for a run by this plan, which may have to be another one.
+  void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
+              const cellc_scratch& at, GpuStream stream);
   cellc_variant variant_for(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan& numbers);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 

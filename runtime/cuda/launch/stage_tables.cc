@@ -102,7 +102,7 @@ std::size_t argument_words(const cellc_stage& stage) {
   const auto n = [](int count) { return static_cast<std::size_t>(count); };
   const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) +
                             n(stage.transition_states) + n(stage.transition_inputs) + n(stage.transition_params);
-  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + lists / 2 + 64;
+  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + n(stage.step_inputs) + lists / 2 + 64;
 }
 
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {

@@ -37,7 +37,7 @@ constexpr bool fills(std::initializer_list<Placed> fields) {
 #define CELLC_VARIANT_FIELDS(FIELD) \
   FIELD(rows) FIELD(lockstep) FIELD(width) FIELD(copy) FIELD(channels) FIELD(steps) \
   FIELD(warps) FIELD(blocks) FIELD(buffers) FIELD(carry_channels) FIELD(forward) FIELD(cluster) \
-  FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast)
+  FIELD(whole) FIELD(checks) FIELD(shared_bytes) FIELD(sum_lanes) FIELD(broadcast) FIELD(rewalks) FIELD(shifted)
 // clang-format on
 
 namespace variant_table {
