@@ -96,7 +96,7 @@ class LaneWriter {
   bool holds() const { return !held_.values.empty(); }
 
   void collect_reads() {
-    std::set<SymbolEntry> inputs, params, kept;
+    std::set<SymbolEntry> inputs(options_.inputs.begin(), options_.inputs.end()), params, kept;
     std::set<int> uniforms;
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       const Scalar& s = scalar_.scalars[i];

@@ -22,6 +22,7 @@ struct CudaLaneOptions {
   const SourceText* source = nullptr;    ///< where spans point; null: no #line
   const CellGraph* written = nullptr;    ///< the cell as written: the statements take its names; null: numbered
   std::int64_t limit = 4000;             ///< operations a step
+  std::vector<SymbolEntry> inputs;       ///< listed whether or not the step reads them: another's of the same unit
 };
 
 struct CudaLaneCode {
