@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <string>
@@ -20,17 +21,20 @@ namespace fs = std::filesystem;
 constexpr int kLinesOfFile = 600, kLinesOfClass = 300, kLinesOfFunction = 100;
 
 /// What is larger, and why: the folder and name of a file, then of what it holds. What is no longer so has to go.
-const std::set<std::string> kLarger = {
-    "kernels-templates/device/sweep.cuh walk",
-    "kernels-templates/scan/scan.cuh run",
-    "kernels-templates/scan/scan_cluster.cuh run",
-    "kernels-templates/scan/scan_stream.cuh",
-    "kernels-templates/scan/scan_stream.cuh ScanStream",
-    "kernels-templates/scan/scan_stream.cuh run",
-    "kernels-templates/scan/scan_tile.cuh ScanTile",
-    "runtime/cuda/launch/cuda_solver.cc CudaSolver::Impl",
-    "tests/gpu/scan_runner.cc check_kernel",
-    "tests/oracle/known_values.cc known_values",
+constexpr const char* kScan = "phases of a scan share what a thread block keeps in registers: to be cut by phases";
+const std::map<std::string, std::string> kLarger = {
+    {"kernels-templates/device/sweep.cuh walk", "one loop, whose stages are unrolled together"},
+    {"kernels-templates/scan/scan.cuh run", kScan},
+    {"kernels-templates/scan/scan_cluster.cuh ClusterRun", kScan},
+    {"kernels-templates/scan/scan_cluster.cuh run", kScan},
+    {"kernels-templates/scan/scan_stream.cuh", kScan},
+    {"kernels-templates/scan/scan_stream.cuh ScanStream", kScan},
+    {"kernels-templates/scan/scan_stream.cuh run", kScan},
+    {"kernels-templates/scan/scan_tile.cuh", kScan},
+    {"kernels-templates/scan/scan_tile.cuh ScanTile", kScan},
+    {"runtime/cuda/launch/cuda_solver.cc CudaSolver::Impl", "programs in each form are to come out of it"},
+    {"tests/gpu/scan_runner.cc check_kernel", "to be cut into data, launch and comparison"},
+    {"tests/oracle/known_values.cc known_values", "one table"},
 };
 
 using Lines = std::vector<std::string>;
@@ -177,7 +181,7 @@ TEST(Size, IsReadAtOneSitting) {
         check(file + " " + e.name, e.lines, e.is_class ? kLinesOfClass : kLinesOfFunction);
     }
   EXPECT_GT(seen, 3000);
-  for (const std::string& what : kLarger) EXPECT_TRUE(larger.contains(what)) << what << " is no longer so large";
+  for (const auto& [what, why] : kLarger) EXPECT_TRUE(larger.contains(what)) << what << " is no longer so large";
 }
 
 }  // namespace
