@@ -33,7 +33,6 @@ const std::map<std::string, std::string> kLarger = {
     {"kernels-templates/scan/scan_tile.cuh", kScan},
     {"kernels-templates/scan/scan_tile.cuh ScanTile", kScan},
     {"runtime/cuda/launch/cuda_solver.cc CudaSolver::Impl", "programs in each form are to come out of it"},
-    {"tests/gpu/scan_runner.cc check_kernel", "to be cut into data, launch and comparison"},
     {"tests/oracle/known_values.cc known_values", "one table"},
 };
 
