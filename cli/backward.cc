@@ -1,6 +1,7 @@
 #include "cli/backward.h"
 
 #include "cli/fault.h"
+#include "cli/request.h"
 #include "runtime/cpu/backward_on_cpu.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/evaluate/reference_gradients.h"
@@ -20,7 +21,12 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
     gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
     report.run_ms = backward.run_ms();
   };
-  run_following(r, "--backward-solver", options.backward_solver, [&](const SolveOptions& solve) {
+  // On a GPU the planner's choice holds: nothing measures others there.
+  std::optional<TunedPlan> tuned;
+  if (!r.gpu)
+    tuned = tuned_plan(report.adjoint->cell(), report.adjoint->structure(), in_arithmetic(r.binding),
+                       strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, nullptr);
+  run_following(r, "--backward-solver", options.backward_solver, tuned, report.solve, [&](const SolveOptions& solve) {
     if (r.gpu)
       take(BackwardOnGpu(*r.gpu, cell, *report.adjoint, arithmetic_of(r.binding.dtype), r.compile.derive), solve);
     else
