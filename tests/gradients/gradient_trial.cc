@@ -382,7 +382,12 @@ std::string GradientTrial::compare(const NamedArrays& gradients, const Slopes& s
 NamedArrays GradientTrial::gradients(const AdjointRun& adjoint, const Binding& binding,
                                      const std::function<RunOutput(const BoundRun&)>& run,
                                      const std::function<void(const StepSum&)>& sum) const {
-  const RunOutput forward = reference_run(graph_, binding.run);
+  return gradients_after(reference_run(graph_, binding.run), adjoint, binding, run, sum);
+}
+
+NamedArrays GradientTrial::gradients_after(const RunOutput& forward, const AdjointRun& adjoint, const Binding& binding,
+                                           const std::function<RunOutput(const BoundRun&)>& run,
+                                           const std::function<void(const StepSum&)>& sum) const {
   const BoundRun bound = adjoint.bind(binding.run, forward, cotangents(binding), arithmetic_of(binding.dtype));
   Gradients gradients = adjoint.gather(binding.run, bound, run(bound), sum);
   through_defaults(graph_, binding.run, given(binding), gradients);
@@ -402,21 +407,25 @@ NamedArrays GradientTrial::swept() const {
 
 NamedArrays GradientTrial::spread(const AdjointRun& adjoint, const NamedArrays& plain, Dtype dtype) const {
   const Binding binding = bound(Dtype::F64);
+  const RunOutput forward = reference_run(graph_, binding.run);
   NamedArrays most;
   for (const auto& [name, array] : plain) most.emplace_back(name, Array(Dtype::F64, array.shape()));
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const auto moved = rounding_of(dtype, default_tolerance(dtype), seed);
-    const NamedArrays other = gradients(adjoint, binding, [&](const BoundRun& as_they_are) {
-      BoundRun run = as_they_are;
-      for (auto* arrays : {&run.symbols, &run.histories})
-        for (Array& array : *arrays) {
-          if (array.count() == 0) continue;
-          Array copy(Dtype::F64, array.shape());
-          for (std::int64_t i = 0; i < array.count(); ++i) copy.set(i, moved(array.get(i)));
-          array = copy;
-        }
-      return reference_run(adjoint.cell(), run, moved);
-    });
+    const NamedArrays other = gradients_after(
+        forward, adjoint, binding,
+        [&](const BoundRun& as_they_are) {
+          BoundRun run = as_they_are;
+          for (auto* arrays : {&run.symbols, &run.histories})
+            for (Array& array : *arrays) {
+              if (array.count() == 0) continue;
+              Array copy(Dtype::F64, array.shape());
+              for (std::int64_t i = 0; i < array.count(); ++i) copy.set(i, moved(array.get(i)));
+              array = copy;
+            }
+          return reference_run(adjoint.cell(), run, moved);
+        },
+        sum_plainly);
     for (std::size_t a = 0; a < most.size(); ++a)
       for (std::int64_t i = 0; i < most[a].second.count(); ++i) {
         const double apart = std::fabs(other[a].second.get(i) - plain[a].second.get(i));

@@ -101,6 +101,9 @@ class GradientTrial {
     std::map<std::string, std::vector<double>> cotangents;  ///< "h", "h.final", "y"; missing: zeros
   };
   BindRequest request(Dtype dtype, int threads) const;
+  NamedArrays gradients_after(const RunOutput& forward, const AdjointRun& adjoint, const Binding& binding,
+                              const std::function<RunOutput(const BoundRun&)>& run,
+                              const std::function<void(const StepSum&)>& sum) const;
   void draw_cotangents(Sequence& sequence, oracle::Random& random, const std::vector<bool>& left_out);
   double slope(const Entries& of, const std::vector<std::pair<std::size_t, double>>& along, double reach);
 
