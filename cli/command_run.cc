@@ -8,6 +8,7 @@
 #include "cli/backward.h"
 #include "cli/command.h"
 #include "cli/fault.h"
+#include "cli/following.h"
 #include "cli/load.h"
 #include "cli/names.h"
 #include "cli/output.h"
@@ -104,18 +105,6 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   return solve;
 }
 
-/// The plan that `tune` found for such a run, where nothing else is asked for. Whoever names a processor or how
-/// to iterate wants just that.
-std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded,
-                                    const Binding& binding, const std::string& cache, const Gpu* gpu) {
-  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
-                    !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
-  if (!free || cache.empty()) return std::nullopt;
-  const TunedFor what = tuned_for(loaded.cell, loaded.structure, binding, gpu ? "cuda" : "cpu",
-                                  gpu ? gpu->facts().name : cpu_and_threads(binding.run.threads), solve.tolerance);
-  return TunedPlans(cache).find(what, loaded.structure.stages.size());
-}
-
 }  // namespace
 
 int command_run(const RunOptions& options) {
@@ -144,8 +133,9 @@ int command_run(const RunOptions& options) {
     gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
   enter_stage("run");
   // Kernels are edited for the plan that follows from the shape alone.
-  const std::optional<TunedPlan> tuned =
-      own_kernels ? std::nullopt : tuned_plan(options, solve, loaded, binding, compile.cache_directory, gpu.get());
+  const std::optional<TunedPlan> tuned = own_kernels ? std::nullopt
+                                                     : tuned_plan(loaded.cell, loaded.structure, binding, solve.solver,
+                                                                  options, solve, compile.cache_directory, gpu.get());
   SolveReport solved;
   std::optional<EditedRun> with_edited;
   const auto run = [&](const SolveOptions& asked) {
@@ -181,8 +171,7 @@ int command_run(const RunOptions& options) {
       output = std::move(*made);
     } else {
       output = run(solve);
-      if (tuned && tuned->stages.empty())
-        for (StageReport& s : solved.stages) s.plan.reason += "; cellc tune measured nothing faster";
+      if (tuned && tuned->stages.empty()) note_measured(solved);
     }
   } catch (const SolverError& e) {
     throw UsageError(options.plan.empty() ? fmt::format("--solver {}: {}", options.solver, e.what())
