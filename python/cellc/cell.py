@@ -8,13 +8,15 @@ import threading
 import warnings
 from typing import Any, Mapping, Sequence
 
-from . import _core, numpy_arrays
+from . import _core, differentiate, numpy_arrays
 from .derived import Jacobian, Structure, Text, explained
+from .differentiate import Pullback
 from .errors import ArgumentError, ConvergenceWarning, DeviceError, OptionError
 from .results import Arrays, Report, arrays_class
 
 DTYPES = {"float32": 0, "f32": 0, "float64": 1, "f64": 1, "float16": 2, "f16": 2, "bfloat16": 3, "bf16": 3}
-DTYPE_NAMES = ("float32", "float64", "float16", "bfloat16")
+# Roles of arrays in cellc.h.
+_INPUT, _PARAM, _STATE, _OUT, _START, _FINAL, _HISTORY, _FINAL_HISTORY = range(8)
 
 
 def compile(
@@ -126,16 +128,16 @@ class Cell:
         self._data: dict[str, Any] | None = None
         arrays = first.arrays()
 
-        def named(role: str) -> dict[str, tuple[str, ...]]:
+        def named(role: int) -> dict[str, tuple[str, ...]]:
             return {key: axes for key, of, _, _, axes in arrays if of == role}
 
         self.axes: dict[str, int | None] = {name: None if length < 0 else length for name, length in first.axes()}
-        self.inputs, self.params = named("input"), named("param")
-        self.states, self.outs = named("state"), named("out")
-        self.starts, self.histories = named("start"), named("history")
+        self.inputs, self.params, self.states, self.outs = named(_INPUT), named(_PARAM), named(_STATE), named(_OUT)
+        self.starts, self.histories = named(_START), named(_HISTORY)
         self.required = tuple(key for key, _, _, required, _ in arrays if required)
         self._results = arrays_class("Results", tuple(self.states) + tuple(self.outs))
-        self._finals = arrays_class("Finals", tuple(k for k, role, *_ in arrays if role in ("final", "final history")))
+        finals = tuple(key for key, role, *_ in arrays if role in (_FINAL, _FINAL_HISTORY))
+        self._finals = arrays_class("Finals", finals)
 
     # Running ---------------------------------------------------------------------------------------------------
 
@@ -176,16 +178,15 @@ class Cell:
             named = {**arrays, **named}
         if write is not None:
             write = self._known(write)
-        kernel, maker, stream = self._kernel_of(named)
+        kernel = self._kernel_of(named)
         results, finals, report = kernel.forward(
-            named, maker, write, return_final, batch, length, sizes, offsets, reverse, stream, stream == 0
+            named, numpy_arrays, (batch, length, sizes, offsets, reverse), 0, write, return_final, True
         )
         kind = self._results if write is None else arrays_class("Results", write)
         made = tuple.__new__(kind, results)
-        if report is not None:
-            made.report = Report._make(report)
-            if not report[0]:
-                warnings.warn(_unconverged(made.report), ConvergenceWarning, stacklevel=2)
+        made.report = Report._make(report)
+        if not report[0]:
+            warnings.warn(_unconverged(made.report), ConvergenceWarning, stacklevel=2)
         return (made, tuple.__new__(self._finals, finals)) if return_final else made
 
     def _known(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -196,8 +197,8 @@ class Cell:
                 raise ArgumentError(f"write: there is no state or out '{name}'", "write")
         return tuple(name for name in self._results._fields if name in names)
 
-    def _kernel_of(self, named: Mapping[str, Any]) -> tuple[Any, Any, int]:
-        """The kernel for these arrays, what makes more of them, and the stream."""
+    def _kernel_of(self, named: Mapping[str, Any]) -> Any:
+        """The kernel for these arrays of NumPy."""
         dtype = self._dtype
         for name in self.inputs if dtype is None else ():
             dtype = numpy_arrays.number_of(getattr(named.get(name), "dtype", None))
@@ -210,7 +211,7 @@ class Cell:
             raise DeviceError(
                 f"the cell is for {self._device}, and arrays of NumPy are on the CPU: cellc.torch runs it on tensors"
             )
-        return self._kernel(dtype, "cpu"), numpy_arrays, 0
+        return self._kernel(dtype, "cpu")
 
     def _dtype_of_others(self, named: Mapping[str, Any]) -> int:
         for value in named.values():
@@ -229,6 +230,51 @@ class Cell:
                 kernel = _core.Kernel(self.source, is_file=False, dtype=dtype, device=device, **self._options)
                 self._kernels[dtype, device] = kernel
             return kernel
+
+    # Derivatives -----------------------------------------------------------------------------------------------
+
+    def vjp(
+        self,
+        arrays: Mapping[str, Any] | None = None,
+        /,
+        *,
+        wrt: Sequence[str] | None = None,
+        return_final: bool = False,
+        **call: Any,
+    ) -> tuple[Any, Pullback]:
+        """Runs the cell, and gives with the results a function from cotangents of them to gradients.
+
+        ``y, pullback = cell.vjp(x=x, W=W)``, then ``pullback({"h": dh}).W`` or ``pullback(h=dh)``. Arguments are those
+        of a call. wrt: names of inputs, params, states (their starts) or histories; None: all arrays that are given.
+        """
+        return differentiate.vjp(self, arrays, wrt, return_final, call)
+
+    def grad(
+        self,
+        cotangents: Mapping[str, Any],
+        arrays: Mapping[str, Any] | None = None,
+        /,
+        *,
+        final: Mapping[str, Any] | None = None,
+        wrt: Sequence[str] | None = None,
+        **call: Any,
+    ) -> Arrays:
+        """Gradients of a loss whose derivatives by states and outs are ``cotangents``, by those after the last step
+        ``final``: ``cell.grad({"h": dh}, x=x, W=W).W``. Each has the shape of what it belongs to."""
+        return differentiate.vjp(self, arrays, wrt, False, call)[1](cotangents, final=final)
+
+    def jvp(
+        self,
+        tangents: Mapping[str, Any],
+        arrays: Mapping[str, Any] | None = None,
+        /,
+        *,
+        return_final: bool = False,
+        **call: Any,
+    ) -> tuple[Any, Any]:
+        """Runs the cell, and says how results move where what it reads moves by ``tangents``:
+        ``y, dy = cell.jvp({"W": dW}, x=x, W=W)``. With return_final both are (Results, Finals)."""
+        return differentiate.jvp(self, tangents, arrays, return_final, call)
 
     # What was derived ------------------------------------------------------------------------------------------
 

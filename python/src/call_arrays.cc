@@ -32,14 +32,13 @@ bool is_shape(const View& view, const std::vector<std::int64_t>& expected, std::
 
 }  // namespace
 
-CallArrays::CallArrays(const Kernel& kernel, const CallSizes& sizes, const std::vector<ArrayInfo>& infos,
-                       ArrayMaker maker)
-    : kernel_(kernel), sizes_(sizes), maker_(std::move(maker)), arrays_(infos.size()) {
-  for (const ArrayInfo& info : infos) {
+CallArrays::CallArrays(const Kernel& kernel, const CallSizes& sizes, cellc_direction direction, ArrayMaker maker)
+    : kernel_(kernel), sizes_(sizes), maker_(std::move(maker)), arrays_(kernel.arrays(direction).size()) {
+  for (const ArrayInfo& info : kernel.arrays(direction)) {
     cellc_array& array = arrays_[static_cast<std::size_t>(info.number)];
     array = {nullptr, 0, static_cast<cellc_dtype>(info.dtype), 0, 0};
   }
-  kept_.reserve(infos.size());
+  kept_.reserve(arrays_.size());
 }
 
 bool CallArrays::in_place(const ArrayInfo& info, const View& view, cellc_array& array) const {
@@ -75,21 +74,20 @@ void CallArrays::make_fit(Given& given, const std::vector<std::int64_t>& expecte
   }
   const int here = kernel_.on_gpu() ? kernel_.gpu() : kHost;
   if (view.device != here)
-    throw ArgumentFault{
-        "DeviceMismatchError", info.key,
-        "argument '" + info.key + "' is on " + place(view.device) + "; the kernel runs on " + place(here)};
+    throw ArgumentFault{"DeviceMismatchError", info.key,
+                        info.label() + " is on " + place(view.device) + "; the kernel runs on " + place(here)};
   // What is stored in 16 bits is computed in 32: params and starts may be given as either.
   const bool widened =
       (view.dtype == CELLC_F16 || view.dtype == CELLC_BF16) && info.dtype == CELLC_F32 && kernel_.dtype() == view.dtype;
   if (view.dtype != info.dtype && !widened)
     throw ArgumentFault{"DTypeError", info.key,
-                        "argument '" + info.key + "' is " + (view.dtype < 0 ? view.other : name_of(view.dtype)) +
-                            "; expected " + name_of(info.dtype)};
+                        info.label() + " is " + (view.dtype < 0 ? view.other : name_of(view.dtype)) + "; expected " +
+                            name_of(info.dtype)};
   const bool right = is_shape(view, expected, 0);
   const bool spread = !right && (view.rank == 0 || (sizes_.has_batch(info) && is_shape(view, expected, 1)));
   if (!right && !spread)
     throw ArgumentFault{"ShapeError", info.key,
-                        "argument '" + info.key + "' has shape " + shape_text(view.shape, view.rank) + "; expected " +
+                        info.label() + " has shape " + shape_text(view.shape, view.rank) + "; expected " +
                             sizes_.names(info) + " = " +
                             shape_text(expected.data(), static_cast<int>(expected.size()))};
   if (right && !widened) return;

@@ -15,7 +15,7 @@ using ArrayMaker = nb::object;
 
 class CallArrays {
  public:
-  CallArrays(const Kernel& kernel, const CallSizes& sizes, const std::vector<ArrayInfo>& infos, ArrayMaker maker);
+  CallArrays(const Kernel& kernel, const CallSizes& sizes, cellc_direction direction, ArrayMaker maker);
 
   /// Places what is read. Throws ArgumentFault where dtype, device or shape are not as expected.
   void read(Given& given);

@@ -120,9 +120,9 @@ void CallSizes::set(std::int64_t& length, std::int64_t value, const std::string&
   for (std::size_t a = 0; a < lengths_.size(); ++a)
     if (&length == &lengths_[a]) from = sources_[a];
   throw ArgumentFault{"ShapeError", given.info->key,
-                      "argument '" + given.info->key + "' has shape " +
-                          shape_text(given.held.view.shape, given.held.view.rank) + ", so " + what + " = " +
-                          std::to_string(value) + "; " + from + " has " + what + " = " + std::to_string(length)};
+                      given.info->label() + " has shape " + shape_text(given.held.view.shape, given.held.view.rank) +
+                          ", so " + what + " = " + std::to_string(value) + "; " + from + " has " + what + " = " +
+                          std::to_string(length)};
 }
 
 void CallSizes::read(const Given& given) {
@@ -140,21 +140,20 @@ void CallSizes::read(const Given& given) {
       batched_ = was;
       expected = was ? expected + " or " + other : other + " or " + expected;
     }
-    throw ArgumentFault{
-        "ShapeError", info.key,
-        "argument '" + info.key + "' has shape " + shape_text(view.shape, view.rank) + "; expected " + expected};
+    throw ArgumentFault{"ShapeError", info.key,
+                        info.label() + " has shape " + shape_text(view.shape, view.rank) + "; expected " + expected};
   }
   int at = 0;
   const auto note = [&](std::int64_t& length, std::string& source, const std::string& what) {
     set(length, view.shape[at++], what, given);
-    if (source.empty()) source = "argument '" + info.key + "'";
+    if (source.empty()) source = info.label();
   };
   if (before > 0 && view.rank == axes + before) {
     if (packed_ && info.layout == CELLC_CONTIGUOUS) {
       if (view.shape[0] != offsets_.back())
         throw ArgumentFault{"ShapeError", info.key,
-                            "argument '" + info.key + "' has " + std::to_string(view.shape[0]) +
-                                " rows; offsets end at " + std::to_string(offsets_.back())};
+                            info.label() + " has " + std::to_string(view.shape[0]) + " rows; offsets end at " +
+                                std::to_string(offsets_.back())};
       ++at;
     } else {
       note(sequences_, sequences_source_, "B");
@@ -172,7 +171,7 @@ void CallSizes::finish() {
   if (sequences_ < 0) sequences_ = 1;
   if (!packed_ && steps_ < 0) {
     bool has_inputs = false;
-    for (const ArrayInfo& info : kernel_.arrays()) has_inputs = has_inputs || info.role == Role::Input;
+    for (const ArrayInfo& info : kernel_.arrays()) has_inputs = has_inputs || info.role == CELLC_ROLE_INPUT;
     throw ArgumentFault{"ArgumentError", "length",
                         has_inputs ? "no input has a length of time: give length=, or an input with its steps"
                                    : "the cell has no inputs, so the number of steps must be given: length="};
@@ -218,10 +217,10 @@ std::vector<std::int64_t> CallSizes::expected(const ArrayInfo& info) const {
   if (info.layout == CELLC_CONTIGUOUS) shape.push_back(packed_ ? offsets_.back() : steps_);
   if (info.layout == CELLC_HISTORY) {
     const cellc_shape of_call = this->shape();
-    std::int64_t entries = 0;
-    check(cellc_array_entries(kernel_.handle(), &of_call, info.number, &entries));
-    const std::int64_t one = sequences_ * part(info);
-    shape.push_back(one > 0 ? entries / one : 0);
+    std::int64_t lengths[kMostAxes];
+    int rank = 0;
+    check(cellc_call_array_shape(kernel_.handle(), info.direction, &of_call, info.number, lengths, kMostAxes, &rank));
+    shape.push_back(rank > 1 ? lengths[1] : 0);
   }
   for (const int axis : info.axes) shape.push_back(lengths_[static_cast<std::size_t>(axis)]);
   return shape;

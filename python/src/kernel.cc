@@ -7,12 +7,10 @@ namespace {
 
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() > end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-std::string without(const std::string& text, std::string_view end) {
-  return ends_with(text, end) ? text.substr(0, text.size() - end.size()) : text;
+/// Where an array of that name is found.
+std::string place(cellc_quantity quantity, Group group, std::string_view key) {
+  std::string name{static_cast<char>('0' + quantity), static_cast<char>('0' + static_cast<int>(group))};
+  return name.append(key);
 }
 
 }  // namespace
@@ -50,48 +48,55 @@ void Kernel::describe() {
     check(cellc_axis_describe(handle_, i, &axis));
     axes_.push_back({axis.name, axis.length});
   }
-  int states = 0;
-  for (int i = 0; i < cellc_array_count(handle_); ++i) {
-    cellc_array_info info;
-    check(cellc_array_describe(handle_, i, &info));
-    ArrayInfo array{i,
-                    info.name,
-                    info.name,
-                    Role::Input,
+  for (const cellc_direction direction : {CELLC_FORWARD, CELLC_BACKWARD, CELLC_TANGENT}) describe(direction);
+}
+
+void Kernel::describe(cellc_direction direction) {
+  const int count = cellc_call_array_count(handle_, direction);
+  for (int i = 0; i < count; ++i) {
+    cellc_call_array_info info;
+    cellc_call_array_info_init(&info);
+    check(cellc_call_array_describe(handle_, direction, i, &info));
+    ArrayInfo array{direction,
+                    i,
+                    info.owner,
+                    info.owner,
+                    info.role,
+                    info.quantity,
                     info.layout,
                     info.dtype,
                     info.written != 0,
                     info.required != 0,
                     {info.axes, info.axes + info.axis_count}};
-    switch (info.layout) {
-      case CELLC_CONTIGUOUS:
-        array.role = array.written ? Role::Out : Role::Input;
-        break;
-      case CELLC_ONCE:
-        array.role = Role::Param;
-        break;
-      case CELLC_SEQUENCES:
-        array.role = array.written ? Role::Final : Role::Start;
-        array.key = without(array.name, array.written ? "_final" : "_start");
-        states += array.written;
-        break;
-      case CELLC_HISTORY:
-        array.role = array.written ? Role::FinalHistory : Role::History;
-        array.key = without(array.name, "_final");
-        break;
-    }
-    arrays_.push_back(std::move(array));
+    if (info.role == CELLC_ROLE_HISTORY || info.role == CELLC_ROLE_FINAL_HISTORY) array.key += "_lag";
+    numbers_[direction].emplace(place(array.quantity, array.group(), array.key), i);
+    arrays_[direction].push_back(std::move(array));
   }
-  // States stand before outs, and each has a final.
-  for (ArrayInfo& array : arrays_)
-    if (array.role == Role::Out && states-- > 0) array.role = Role::State;
-  for (const ArrayInfo& array : arrays_)
-    if (!array.written) given_.emplace(array.key, array.number);
 }
 
-int Kernel::find(std::string_view key) const {
-  const auto found = given_.find(std::string(key));
-  return found == given_.end() ? -1 : found->second;
+Group ArrayInfo::group() const {
+  switch (role) {
+    case CELLC_ROLE_STATE:
+    case CELLC_ROLE_OUT:
+      return Group::Rows;
+    case CELLC_ROLE_FINAL:
+    case CELLC_ROLE_FINAL_HISTORY:
+      return Group::Finals;
+    default:
+      return Group::Read;
+  }
+}
+
+std::string ArrayInfo::label() const {
+  static constexpr const char* kinds[] = {"argument", "cotangent", "gradient", "tangent"};
+  const bool of_final = quantity != CELLC_IS_VALUE && group() == Group::Finals;
+  return std::string(kinds[quantity]) + (of_final ? " of the final '" : " '") + key + "'";
+}
+
+const ArrayInfo* Kernel::find(cellc_direction direction, cellc_quantity quantity, Group group,
+                              std::string_view key) const {
+  const auto found = numbers_[direction].find(place(quantity, group, key));
+  return found == numbers_[direction].end() ? nullptr : &arrays_[direction][static_cast<std::size_t>(found->second)];
 }
 
 bool Kernel::is_small(const cellc_shape& shape) const {
@@ -99,7 +104,7 @@ bool Kernel::is_small(const cellc_shape& shape) const {
   constexpr std::int64_t kMost = 16384;
   if (on_gpu_ || !steps_suffice_ || shape.offsets || shape.sequences > kMost || shape.steps > kMost) return false;
   std::int64_t entries = 0;
-  for (const ArrayInfo& info : arrays_) {
+  for (const ArrayInfo& info : arrays()) {
     std::int64_t part = 1;
     for (const int axis : info.axes) {
       const std::int64_t length = shape.lengths[axis];

@@ -13,18 +13,24 @@
 
 namespace cellc::python {
 
-enum class Role { Input, Param, State, Out, Start, History, Final, FinalHistory };
+/// Which of a call's arrays a name may stand for: what a run reads, the rows that it writes, its finals.
+enum class Group { Read, Rows, Finals };
 
-/// An array of a call.
+/// An array of a call in some direction.
 struct ArrayInfo {
+  cellc_direction direction;
   int number;
-  std::string name;  ///< of cellc.h: "h_start"
-  std::string key;   ///< of Python: "h" for a start; a final is under the key of the start that resumes from it
-  Role role;
+  std::string owner;
+  std::string key;  ///< of Python: "h" for a start; a final is under the key of the start that resumes from it
+  cellc_role role;
+  cellc_quantity quantity;
   cellc_layout layout;
   int dtype;
   bool written, required;
   std::vector<int> axes;  ///< numbers of axes
+
+  Group group() const;
+  std::string label() const;  ///< in messages: "argument 'x'", "cotangent 'h'"
 };
 
 struct AxisInfo {
@@ -48,13 +54,13 @@ class Kernel {
   ~Kernel() { cellc_kernel_free(handle_); }
 
   cellc_kernel* handle() const { return handle_; }
-  const std::vector<ArrayInfo>& arrays() const { return arrays_; }
+  const std::vector<ArrayInfo>& arrays(cellc_direction direction = CELLC_FORWARD) const { return arrays_[direction]; }
   const std::vector<AxisInfo>& axes() const { return axes_; }
   int dtype() const { return dtype_; }
   bool on_gpu() const { return on_gpu_; }
   int gpu() const { return gpu_; }
-  /// Number of what is given under this key; -1: there is none.
-  int find(std::string_view key) const;
+  /// Null: there is none of that name.
+  const ArrayInfo* find(cellc_direction direction, cellc_quantity quantity, Group group, std::string_view key) const;
   std::string inspect(bool json) const;
 
   /// A prepared call of that shape, which costs 0.1 µs where cellc_forward costs 40, and runs step by step on the
@@ -70,14 +76,15 @@ class Kernel {
 
   bool is_small(const cellc_shape& shape) const;
   void describe();
+  void describe(cellc_direction direction);
 
   cellc_kernel* handle_ = nullptr;
   int dtype_ = CELLC_F32;
   bool on_gpu_ = false;
   int gpu_ = 0;
-  std::vector<ArrayInfo> arrays_;
+  std::vector<ArrayInfo> arrays_[3];  ///< by direction
+  std::unordered_map<std::string, int> numbers_[3];
   std::vector<AxisInfo> axes_;
-  std::unordered_map<std::string, int> given_;
   bool steps_suffice_ = false;            ///< the solver may go step by step
   mutable std::list<Prepared> prepared_;  ///< the latest first
 };

@@ -11,19 +11,22 @@ using namespace cellc::python;
 
 namespace {
 
-const char* role_name(Role role) {
-  static constexpr const char* names[] = {"input", "param",   "state", "out",
-                                          "start", "history", "final", "final history"};
-  return names[static_cast<int>(role)];
-}
-
+/// Of the forward run: (key, role, dtype, required, axes), roles by their numbers in cellc.h.
 nb::list described_arrays(const Kernel& kernel) {
   nb::list list;
   for (const ArrayInfo& info : kernel.arrays()) {
     nb::list axes;
     for (const int axis : info.axes) axes.append(kernel.axes()[static_cast<std::size_t>(axis)].name);
-    list.append(nb::make_tuple(info.key, role_name(info.role), info.dtype, info.required, nb::tuple(axes)));
+    list.append(nb::make_tuple(info.key, info.role, info.dtype, info.required, nb::tuple(axes)));
   }
+  return list;
+}
+
+/// Keys of a direction's arrays of one quantity: [(key, role)].
+nb::list described_derivatives(const Kernel& kernel, int direction, int quantity) {
+  nb::list list;
+  for (const ArrayInfo& info : kernel.arrays(direction))
+    if (info.quantity == quantity) list.append(nb::make_tuple(info.key, info.role));
   return list;
 }
 
@@ -50,6 +53,32 @@ void make_kernel(Kernel* place, const std::string& source, bool is_file, const s
   new (place) Kernel(source, is_file, options);
 }
 
+/// (batch, length, sizes, offsets, reverse), as a call has them.
+AskedSizes asked(const nb::tuple& given) {
+  AskedSizes asked;
+  if (!given[0].is_none()) asked.batch = nb::cast<std::int64_t>(given[0]);
+  if (!given[1].is_none()) asked.length = nb::cast<std::int64_t>(given[1]);
+  asked.sizes = given[2];
+  asked.offsets = given[3];
+  asked.reverse = nb::cast<bool>(given[4]);
+  return asked;
+}
+
+nb::tuple run_forward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
+                      nb::object wanted, bool finals, bool report) {
+  return forward(kernel, {named, maker, asked(sizes), stream}, wanted, finals, report);
+}
+
+nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
+                       nb::dict states, nb::dict cotangents, nb::dict final_cotangents, nb::object wanted) {
+  return backward(kernel, {named, maker, asked(sizes), stream}, states, {cotangents, final_cotangents}, wanted);
+}
+
+nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
+                      nb::dict states, nb::dict tangents, bool finals) {
+  return tangent(kernel, {named, maker, asked(sizes), stream}, states, tangents, finals);
+}
+
 }  // namespace
 
 NB_MODULE(_core, module) {
@@ -60,16 +89,11 @@ NB_MODULE(_core, module) {
       .def("__init__", &make_kernel, "source"_a, nb::kw_only(), "is_file"_a, "cell"_a, "dtype"_a, "device"_a, "cpu"_a,
            "solver"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a)
       .def("arrays", &described_arrays)
+      .def("derivatives", &described_derivatives)
       .def("axes", &described_axes)
       .def("inspect", &Kernel::inspect, "json"_a)
-      .def(
-          "forward",
-          [](const Kernel& kernel, nb::dict named, nb::object maker, nb::object wanted, bool finals,
-             std::optional<std::int64_t> batch, std::optional<std::int64_t> length, nb::object sizes,
-             nb::object offsets, bool reverse, std::uintptr_t stream, bool report) {
-            return forward(kernel,
-                           {named, maker, {batch, length, sizes, offsets, reverse}, wanted, finals, report, stream});
-          },
-          "named"_a, "maker"_a, "wanted"_a.none(), "finals"_a, "batch"_a.none(), "length"_a.none(), "sizes"_a.none(),
-          "offsets"_a.none(), "reverse"_a, "stream"_a, "report"_a);
+      .def("forward", &run_forward, "named"_a, "maker"_a, "sizes"_a, "stream"_a, "wanted"_a.none(), "finals"_a,
+           "report"_a)
+      .def("backward", &run_backward)
+      .def("tangent", &run_tangent);
 }

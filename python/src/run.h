@@ -1,5 +1,5 @@
 #pragma once
-// Runs of a kernel on arrays by name.
+// Runs of a kernel on arrays by name: forward, backward, along a tangent. Other threads of Python run meanwhile.
 #include "call_sizes.h"
 
 namespace cellc::python {
@@ -9,13 +9,23 @@ struct RunRequest {
   nb::dict named;    ///< what is read, by key; None stands for its default
   nb::object maker;  ///< of arrays
   AskedSizes sizes;
-  nb::object wanted;  ///< names of states and outs, or None: all
-  bool finals = false, report = false;
   std::uintptr_t stream = 0;  ///< of a GPU
 };
 
-/// (states and outs that are wanted, finals, report): tuples, the latter None where it was not asked for. Lets other
-/// threads of Python run meanwhile.
-nb::tuple forward(const Kernel& kernel, const RunRequest& request);
+/// (states and outs that are wanted, finals, report): tuples, and None for a report that was not asked for. `wanted`:
+/// names, or None: all.
+nb::tuple forward(const Kernel& kernel, const RunRequest& request, nb::object wanted, bool finals, bool report);
+
+/// Derivatives that go into a run, by name: cotangents of rows and finals, or tangents of what is read.
+struct Derivatives {
+  nb::dict rows, finals;
+};
+
+/// A tuple of gradients by the order of `wanted`, keys of what is read. `states`: those that the forward run wrote.
+nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict states, const Derivatives& cotangents,
+                   nb::object wanted);
+
+/// (tangents of states and outs, of finals): tuples.
+nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict states, nb::dict tangents, bool finals);
 
 }  // namespace cellc::python
