@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
+import numpy as np
+
 from . import numpy_arrays
 from .errors import ArgumentError
 from .results import Arrays, arrays_class
@@ -40,10 +42,17 @@ class Pullback:
         gradients = self._kernel.backward(
             self._named, numpy_arrays, self._lengths, 0, self._states, rows, dict(final or {}), self._gradients._fields
         )
-        return tuple.__new__(self._gradients, gradients)
+        # What stood for several sequences or entries has the sum of their gradients.
+        pairs = zip(self._gradients._fields, gradients)
+        return tuple.__new__(self._gradients, [_summed(g, np.shape(self._named.get(name, g))) for name, g in pairs])
 
     def __repr__(self) -> str:
         return f"<pullback of {self._cell.name} to {', '.join(self._gradients._fields)}>"
+
+
+def _summed(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    missing = gradient.ndim - len(shape)
+    return gradient if not missing else np.asarray(gradient.sum(axis=tuple(range(missing)), dtype=gradient.dtype))
 
 
 def split(call: dict[str, Any]) -> tuple[dict[str, Any], tuple]:

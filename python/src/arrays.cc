@@ -111,8 +111,14 @@ void HeldArray::take_tensor(nb::handle object) {
   else
     view.other = dtype_text(object);
   view.writable = true;
-  view.device = static_cast<int>(nb::cast<std::int64_t>(object.attr("get_device")()));
-  view.data = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
+  if (nb::cast<bool>(object.attr("is_cpu")))
+    view.device = kHost;
+  else if (nb::cast<bool>(object.attr("is_cuda")))
+    view.device = static_cast<int>(nb::cast<std::int64_t>(object.attr("get_device")()));
+  else  // such as meta, which has no memory
+    view.device = kElsewhere;
+  if (view.device != kElsewhere)
+    view.data = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
   if (!set_shape(view, static_cast<int>(PyTuple_Size(shape.ptr())))) return;
   for (int i = 0; i < view.rank; ++i) {
     view.shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape.ptr(), i));

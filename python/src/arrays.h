@@ -14,7 +14,7 @@ namespace nb = nanobind;
 namespace cellc::python {
 
 inline constexpr int kMostAxes = 16;
-inline constexpr int kHost = -1;
+inline constexpr int kHost = -1, kElsewhere = -2;
 
 /// A dtype that is none of ours.
 inline constexpr int kOtherDtype = -1;
@@ -26,7 +26,7 @@ struct View {
   int dtype = kOtherDtype;                                      ///< cellc_dtype
   std::string other;                                            ///< of another dtype: its name
   bool writable = true;
-  int device = kHost;  ///< or the number of a GPU
+  int device = kHost;  ///< or the number of a GPU, or kElsewhere
 };
 
 /// The classes of torch, once it is imported.

@@ -5,7 +5,9 @@
 namespace cellc::python {
 namespace {
 
-std::string place(int device) { return device == kHost ? "cpu" : "cuda:" + std::to_string(device); }
+std::string place(int device) {
+  return device == kHost ? "cpu" : device == kElsewhere ? "another device" : "cuda:" + std::to_string(device);
+}
 
 /// Whether the last axes, from `first` on, lie one after another without gaps.
 bool is_dense(const View& view, int first) {

@@ -30,6 +30,13 @@ nb::list described_derivatives(const Kernel& kernel, int direction, int quantity
   return list;
 }
 
+nb::tuple final_keys(const Kernel& kernel) {
+  nb::list list;
+  for (const ArrayInfo& info : kernel.arrays())
+    if (info.group() == Group::Finals) list.append(info.key);
+  return nb::tuple(list);
+}
+
 nb::list described_axes(const Kernel& kernel) {
   nb::list list;
   for (const AxisInfo& axis : kernel.axes()) list.append(nb::make_tuple(axis.name, axis.length));
@@ -90,6 +97,7 @@ NB_MODULE(_core, module) {
            "solver"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a)
       .def("arrays", &described_arrays)
       .def("derivatives", &described_derivatives)
+      .def_prop_ro("finals", &final_keys)
       .def("axes", &described_axes)
       .def("inspect", &Kernel::inspect, "json"_a)
       .def("forward", &run_forward, "named"_a, "maker"_a, "sizes"_a, "stream"_a, "wanted"_a.none(), "finals"_a,

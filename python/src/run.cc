@@ -185,10 +185,10 @@ nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict stat
   run.read(CELLC_IS_VALUE, Group::Rows, states);
   run.read(CELLC_IS_TANGENT, Group::Read, tangents);
   nb::list rows, last;
-  for (const ArrayInfo& info : kernel.arrays(CELLC_TANGENT)) {
-    if (!info.written) continue;
-    if (info.group() == Group::Rows) rows.append(run.write(info));
-    if (info.group() == Group::Finals && finals) last.append(run.write(info));
+  for (const ArrayInfo& info : kernel.arrays()) {  // in the order of the results that they are tangents of
+    if (!info.written || (info.group() == Group::Finals && !finals)) continue;
+    const ArrayInfo* moves = kernel.find(CELLC_TANGENT, CELLC_IS_TANGENT, info.group(), info.key);
+    (info.group() == Group::Rows ? rows : last).append(moves ? run.write(*moves) : nb::object(nb::none()));
   }
   const cellc_shape shape = run.shape();
   const CallArrays& arrays = run.arrays();

@@ -25,7 +25,7 @@ struct Derivatives {
 nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict states, const Derivatives& cotangents,
                    nb::object wanted);
 
-/// (tangents of states and outs, of finals): tuples.
+/// (tangents of states and outs, of finals): tuples, with None for finals that have none.
 nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict states, nb::dict tangents, bool finals);
 
 }  // namespace cellc::python

@@ -4,6 +4,9 @@ import os
 import pathlib
 import re
 
+# Threads of torch that wait for each other by spinning take the time of all other tests.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

@@ -111,6 +111,24 @@ def test_without_a_batch(gru):
     np.testing.assert_array_equal(one.az, whole.az)
 
 
+def test_what_stands_for_several(gru):
+    arrays, _ = arrays_for(gru, 3, 7, {"d": 2}, np.float64)
+    arrays["xr"] = arrays["xr"][0]
+    given = {**arrays, "az": 0.5, "h": np.array([0.1, 0.2])}
+    whole = {
+        **arrays,
+        "xr": np.stack([arrays["xr"]] * 3),
+        "az": np.full(2, 0.5),
+        "h": np.tile(given["h"], (3, 1)),
+    }
+    cotangent = np.random.default_rng(0).normal(size=(3, 7, 2))
+    some, every = gru.grad({"h": cotangent}, given), gru.grad({"h": cotangent}, whole)
+    np.testing.assert_allclose(some.xr, every.xr.sum(0), rtol=1e-12)
+    np.testing.assert_allclose(some.az, every.az.sum(), rtol=1e-12)
+    np.testing.assert_allclose(some.h, every.h.sum(0), rtol=1e-12)
+    assert some.az.shape == () and some.h.shape == (2,)
+
+
 @pytest.mark.parametrize(
     "cotangents, options, kind, argument, text",
     [

@@ -26,7 +26,7 @@ def arrays():
     "change, kind, argument, text",
     [
         ({"az": None}, cellc.ArgumentError, "az", "missing: 'az'"),
-        ({"Az": 1.0}, cellc.ArgumentError, "Az", "no argument 'Az'; the cell reads xz, xr, xc, az, ar, ac, h"),
+        ({"Az": 1.0}, cellc.ArgumentError, "Az", "no argument 'Az'; there is xz, xr, xc, az, ar, ac, h"),
         ({"xr": np.zeros((2, 5, 3), "f4")}, cellc.ShapeError, "xr", "has shape (2, 5, 3), so T = 5; argument 'xz' has T = 6"),
         ({"xr": np.zeros((3, 6, 3), "f4")}, cellc.ShapeError, "xr", "so B = 3; argument 'xz' has B = 2"),
         ({"xr": np.zeros((2, 6, 4), "f4")}, cellc.ShapeError, "xr", "so d = 4; argument 'xz' has d = 3"),
