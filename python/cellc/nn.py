@@ -84,6 +84,10 @@ class _Layer(nn.Module):
         return named
 
 
+def _by_name(arrays: Any) -> dict[str, torch.Tensor]:
+    return arrays._asdict() if hasattr(arrays, "_asdict") else dict(arrays)
+
+
 def _default(declaration: Mapping[str, Any]) -> float | None:
     """The declared value, where it is a number."""
     try:
@@ -149,7 +153,8 @@ class Recurrence(nn.Module):
         **sizes: int,
     ):
         super().__init__()
-        self.function = Function(source if isinstance(source, Cell) else compile(source, **(options or {})))
+        compiled = source if isinstance(source, Cell) else compile(source, **(options or {}))
+        self.function = Function(compiled, sizes if num_layers == 1 or input_size is not None else None)
         cell = self.cell
         self.input_size, self.num_layers, self.batch_first = input_size, num_layers, batch_first
         self.dropout, self.bidirectional, self.output = dropout, bidirectional, _output_of(cell, output)
@@ -223,10 +228,10 @@ class Recurrence(nn.Module):
                 named = self._inputs(layer, y, inputs)
                 begin = start[at] if start is not None else {}
                 results, final = self.function(
-                    {**named, **layer.params, **dict(**begin)},
+                    {**named, **dict(layer.params.items()), **_by_name(begin)},
                     return_final=True, offsets=offsets, reverse=direction == 1, sizes=layer.sizes,
                 )  # fmt: skip
-                rows = results[self.output]
+                rows = getattr(results, self.output)
                 flat = rows.dim() - len(self.cell.states.get(self.output, self.cell.outs.get(self.output, ())))
                 parts.append(rows.flatten(flat) if rows.dim() > flat else rows.unsqueeze(-1))
                 finals.append(final)

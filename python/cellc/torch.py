@@ -9,6 +9,7 @@ gradient: who asks for one gets NotImplementedError.
 from __future__ import annotations
 
 import os
+from collections import namedtuple
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -21,6 +22,8 @@ from .results import Arrays, arrays_class
 from .tensors import NUMBERS, TensorMaker, current_stream, device_name, maker_on
 
 __all__ = ["Function", "function"]
+
+FUNCTIONS: list[Any] = []  # by number, for operators; a graph may outlive every name of one, so they stay
 
 
 def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Function:
@@ -152,11 +155,17 @@ class _Gradients(torch.autograd.Function):
 class Function:
     """A cell on tensors. Arguments as of ``Cell``, which is ``.cell``; results are tensors."""
 
-    def __init__(self, cell: Cell):
+    def __init__(self, cell: Cell, sizes: Mapping[str, int] | None = None):
         self.cell = cell
         self.states = tuple(cell.states)
         self.rows = self.states + tuple(cell.outs)
         self._inputs = tuple(cell.inputs)
+        self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
+        self.number = len(FUNCTIONS)
+        FUNCTIONS.append(self)
+        # torch.compile knows these, and not tuples of ours.
+        self._plain_results = namedtuple("Results", cell._results._fields, rename=True)
+        self._plain_finals = namedtuple("Finals", cell._finals._fields, rename=True)
 
     def __call__(
         self,
@@ -177,20 +186,41 @@ class Function:
         """
         if tensors:
             named = {**tensors, **named}
+        if is_dynamo_compiling():
+            return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         call, given = self._call(named)
         call.finals = return_final
         call.lengths = (batch, length, sizes, offsets, reverse)
-        if is_dynamo_compiling():
-            from .operators import run_traced
-
-            results = run_traced(self, call, given)
-        elif forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in given)):
+        if forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in given)):
             results = _Run.apply(call, *given)
         else:
             results = call.forward(given)
         count = len(self.rows)
         made = tuple.__new__(self.cell._results, results[:count])
         return (made, tuple.__new__(self.cell._finals, results[count:])) if return_final else made
+
+    def _traced(
+        self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any
+    ) -> Any:
+        """The same as an operator of torch, which torch.compile puts into its graph."""
+        if batch is not None or self.cell.histories and return_final:
+            raise NotImplementedError("torch.compile: batch=, and finals of cells that read at a lag, are not traced")
+        if sizes is not None:  # what the function does not know yet, each number has a function of its own
+            for axis, size in sizes.items():
+                if self.sizes.get(axis, size) != size:
+                    raise NotImplementedError("torch.compile: one function has one length of an axis")
+        names, given = [], []
+        for name, value in named.items():
+            if value is None:
+                continue
+            names.append(name)
+            given.append(value if isinstance(value, torch.Tensor) else torch.tensor(value))
+        if offsets is not None and not isinstance(offsets, torch.Tensor):
+            offsets = torch.tensor(offsets)
+        results = torch.ops.cellc.forward(given, self.number, ",".join(names), return_final, reverse, offsets, length)
+        count = len(self.rows)
+        rows = self._plain_results(*results[:count])
+        return (rows, self._plain_finals(*results[count:])) if return_final else rows
 
     def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[torch.Tensor]]:
         """The call, and its tensors in the order of its names."""
@@ -223,3 +253,6 @@ class Function:
 
     def __repr__(self) -> str:
         return f"<{self.cell.name} on tensors: {', '.join([*self.cell.inputs, *self.cell.params])}>"
+
+
+from . import operators  # noqa: E402, F401  registers them
