@@ -100,7 +100,8 @@ class _Run(torch.autograd.Function):
         ctx.call = call
         states = results[: len(call.states)]  # they stand before the outs
         ctx.save_for_backward(*tensors, *states)
-        ctx.save_for_forward(*tensors, *states)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(*tensors, *states)
         ctx.set_materialize_grads(False)
         if call.finals:  # some are copies of what the call was given, and have no cotangents
             known = [key for key, role in call.kernel.derivatives(1, 1) if role >= 5]
