@@ -48,6 +48,8 @@ CallSizes::CallSizes(const Kernel& kernel, const std::vector<Given>& given, cons
 
 void CallSizes::read_offsets(nb::handle offsets) {
   packed_ = batched_ = true;
+  if (nb::hasattr(offsets, "is_cuda") && nb::cast<bool>(offsets.attr("is_cuda")))  // nobody waits for a GPU unasked
+    throw ArgumentFault{"DeviceMismatchError", "offsets", "argument 'offsets' is on a GPU; expected it on the CPU"};
   const nb::object numbers =
       nb::hasattr(offsets, "tolist") ? nb::object(offsets.attr("tolist")()) : nb::borrow(offsets);
   if (!nb::hasattr(numbers, "__iter__"))

@@ -89,6 +89,7 @@ nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb
 }  // namespace
 
 NB_MODULE(_core, module) {
+  nb::set_leak_warnings(false);  // kernels that live as long as the process, as torch keeps functions, are no news
   translate_faults();
   module.attr("version") = cellc_version();
   module.def("set_torch", [](nb::object tensor, nb::object dtypes) { torch_types() = {tensor, dtypes}; });
