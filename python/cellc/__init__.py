@@ -6,8 +6,10 @@
 >>> y.h.shape
 (2, 5, 3)
 
-``compile`` makes a ``Cell``. ``cellc.torch`` and ``cellc.nn`` need torch, and are imported by name.
+``compile`` makes a ``Cell``. ``cellc.torch`` and ``cellc.nn`` need torch, and import it when they are first used.
 """
+
+from typing import Any as _Any
 
 from ._core import version as __version__
 from .cell import Cell, compile
@@ -47,3 +49,11 @@ __all__ = [
     "__version__",
     "compile",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name in ("nn", "torch"):
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -119,6 +119,7 @@ class Cell:
     def __init__(self, source: Any, options: dict[str, Any], dtype: int | None, device: str | None):
         given, is_file, self.source = _read(source)
         self._options = options
+        self._given = (dtype, device)
         self._dtype = dtype
         self._device = device
         self._lock = threading.Lock()
@@ -306,6 +307,15 @@ class Cell:
     def inspect(self) -> Text:
         """All of it as text: what ``cellc inspect`` prints."""
         return Text(self._first.inspect(False))
+
+    def __reduce__(self) -> Any:  # kernels are compiled again, or come from the cache
+        return Cell, (self.source, self._options, *self._given)
+
+    def __copy__(self) -> Cell:
+        return self  # nothing of it changes
+
+    def __deepcopy__(self, _: Any) -> Cell:
+        return self
 
     def __repr__(self) -> str:
         def declared(names: Mapping[str, tuple[str, ...]]) -> str:

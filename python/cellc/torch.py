@@ -225,7 +225,7 @@ class Function:
 
     def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[torch.Tensor]]:
         """The call, and its tensors in the order of its names."""
-        first = None
+        first, first_name = None, ""
         names: list[str] = []
         given: list[torch.Tensor] = []
         constants: dict[str, Any] = {}
@@ -233,24 +233,33 @@ class Function:
             if isinstance(value, torch.Tensor):
                 names.append(name)
                 given.append(value)
-                if first is None or (name in self._inputs and names[0] not in self._inputs):
-                    first = value
+                if first is None or (name in self._inputs and first_name not in self._inputs):
+                    first, first_name = value, name  # an input has the dtype of storage, params may have a wider one
             elif value is not None:
                 constants[name] = value
         device = torch.device("cpu") if first is None else first.device
         if first is not None and device.type not in ("cpu", "cuda"):
-            raise DeviceMismatchError(f"argument '{names[0]}' is on {device.type}; expected cpu or cuda", names[0])
+            raise DeviceMismatchError(f"argument '{first_name}' is on {device.type}; expected cpu or cuda", first_name)
         dtype = self.cell._dtype
         if dtype is None:
             dtype = 0 if first is None else NUMBERS.get(first.dtype)
             if dtype is None:
                 raise DTypeError(
-                    f"argument '{names[0]}' is {first.dtype}; expected float32, float64, float16 or bfloat16", names[0]
+                    f"argument '{first_name}' is {first.dtype}; expected float32, float64, float16 or bfloat16", first_name
                 )
         kernel = self.cell._kernel(dtype, device_name(device))
         call = Call(self, kernel, maker_on(device), tuple(names))
         call.constants = constants
         return call, given
+
+    def __reduce__(self) -> Any:
+        return Function, (self.cell, self.sizes)
+
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Function:
+        return self
 
     def __repr__(self) -> str:
         return f"<{self.cell.name} on tensors: {', '.join([*self.cell.inputs, *self.cell.params])}>"

@@ -1,5 +1,8 @@
 """Modules: against torch.nn, against calls by hand, and that they train."""
 
+import copy
+import io
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -116,6 +119,30 @@ def test_state_dict():
     assert torch.equal(rnn(x)[0], other(x)[0])
     assert repr(rnn).startswith("Recurrence(\n  para_gru, d=4, output=h\n")
     assert rnn.double()(x.double())[0].dtype == torch.float64
+
+
+def test_copies():
+    rnn = module(GRU, 6, d=4)
+    x = torch.randn(1, 3, 6)
+    buffer = io.BytesIO()
+    torch.save(rnn, buffer)
+    buffer.seek(0)
+    for other in (copy.deepcopy(rnn), torch.load(buffer, weights_only=False)):
+        assert torch.equal(rnn(x)[0], other(x)[0])
+        with torch.no_grad():
+            other.layers[0].params["az"].add_(1)
+        assert not torch.equal(rnn(x)[0], other(x)[0])
+
+
+def test_autocast():
+    rnn = module(GRU, 6, d=4)
+    x = torch.randn(2, 5, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, finals = rnn(x)
+    assert y.dtype == torch.bfloat16 and finals[0].h.dtype == torch.float32
+    torch.testing.assert_close(y.float(), rnn(x)[0], rtol=0.05, atol=0.02)
+    y.float().sum().backward()
+    assert rnn.layers[0].params["az"].grad.dtype == torch.float32
 
 
 TEXT = """
