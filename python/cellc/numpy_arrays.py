@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-_DTYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16)}
-_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
+_DTYPES: dict[int, np.dtype[Any]] = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16)}
+_NUMBERS: dict[Any, int] = {dtype: number for number, dtype in _DTYPES.items()}
 
 
 def dtype_of(number: int) -> np.dtype:
