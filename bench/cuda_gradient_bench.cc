@@ -90,7 +90,7 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
   }
   for (std::size_t o = 0; o < cell.cell.outs.size(); ++o) arrays.outs.push_back(filled(rows, d, -1, 1));
   forward.place_all(device);
-  const AdjointRun adjoint(cell.cell, {});
+  const AdjointRun adjoint(cell.cell, results_with({}, true));
   BackwardOnGpu backward(gpu, cell.cell, adjoint, dtype);
   backward.prepare(run, options);
   backward.place(arrays);

@@ -469,7 +469,6 @@ template <class Rule, int kN>
 struct TransitionsOf<0, Rule, kN> {
   using Type = AffineTransitions<Rule, kN>;
 };
-using Transitions =
-    typename TransitionsOf<static_cast<int>(TransitionRule::kKind), TransitionRule, Step::kStates>::Type;
+using Transitions = typename TransitionsOf<static_cast<int>(TransitionRule::kKind), TransitionRule, kCarried>::Type;
 
 }  // namespace cellc

@@ -96,8 +96,8 @@ extern "C" __global__ void sizes(int* to, int warps) {
 std::string traits_of(const ScanCase& c) {
   return fmt::format(
       R"(struct Traits {{
-  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0;
-  static constexpr unsigned kUniformInputs = 0;
+  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0, kOuts = 0, kAccumulated = 0;
+  static constexpr unsigned kUniformInputs = 0, kShiftedInputs = 0;
   static constexpr bool kSharedInputs = false, kScanForward = false, kScanChecks = {}, kScanWhole = {};
   static constexpr int kScanChannels = {}, kScanSteps = {}, kScanCluster = {}, kScanBuffers = {}, kScanCarry = {};
 }};
@@ -119,7 +119,7 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  std::vector<const char*> parts = {"lanes.cuh",     "sweep.cuh",       "transitions.cuh",
+  std::vector<const char*> parts = {"lanes.cuh",     "sweep.cuh",       "transitions.cuh", "accumulators.cuh",
                                     "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (c.cluster)
     parts.push_back("scan_cluster.cuh");

@@ -94,36 +94,52 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
   sums.add(now);
 }
 )"}},
-    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh"}, R"(
+    {"accumulators.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
+  const Real now[1][Step::kStates] = {};
+  cellc::Accumulators<1> all;
+  all.add(now);
+  all.join(1);
+  all.leave(lanes, cellc::resolve(lanes, threadIdx.x), 0, 0);
+}
+)"}},
+    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
-    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
+    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
   cellc::ScanTile<cellc::ScanCopy::Contiguous>(run, shared).ask(0);
 }
 )"}},
-    {"scan_repair.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
+    {"scan_repair.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   __shared__ unsigned told;
   cellc::repair<cellc::ScanCopy::Contiguous>(run, 4, &told, false);
 }
 )"}},
-    {"scan.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
+    {"scan.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
+    {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "sequential.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
+)"}},
+    {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
     {"scan_stream.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh",
+       "scan_tma.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Contiguous>(run); }
 )"}},
     {"scan_cluster.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
     {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(

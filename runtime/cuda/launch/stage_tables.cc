@@ -54,6 +54,8 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
       return stage.once.cell.outs[source.id].index;
     case ArraySource::Kind::Sum:
       return stage.sums[source.id];
+    case ArraySource::Kind::Out:
+      return cell.outs[source.id].index;
     default:
       break;
   }
@@ -91,6 +93,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.real_bytes = storage == Dtype::F64 ? 8 : 4;
   s.sums = static_cast<int>(stage.sums.size());
   s.summed = stage.summed;
+  for (const LaneOut& o : stage.outs) ++(o.accumulated ? s.accumulated : s.outs);
   t.point();
   return t;
 }
@@ -99,7 +102,7 @@ std::size_t argument_words(const cellc_stage& stage) {
   const auto n = [](int count) { return static_cast<std::size_t>(count); };
   const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) +
                             n(stage.transition_states) + n(stage.transition_inputs) + n(stage.transition_params);
-  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + lists / 2 + 64;
+  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + n(stage.step_inputs) + lists / 2 + 64;
 }
 
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {
