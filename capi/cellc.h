@@ -176,6 +176,88 @@ CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* sh
 CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
 CELLC_API void cellc_call_free(cellc_call* call);
 
+/* Derivatives ---------------------------------------------------------------------------------- */
+
+/* A kernel runs in three directions, each with arrays of its own; those of CELLC_FORWARD are the arrays above, by the
+ * same numbers. For a loss L of what a run writes:
+ *
+ * CELLC_BACKWARD reads what the forward run read, the states that it wrote, and cotangents of its results, dL/dstate
+ * and so on; it writes gradients, dL/dinput and so on. Null for a cotangent: zeros, at no cost. Null for a gradient:
+ * not wanted.
+ *
+ * CELLC_TANGENT reads the same values, and tangents of what the run reads, which together are one direction; it writes
+ * how the results move. Null for a tangent that is read: that does not move.
+ *
+ * A caller keeps from the forward run the arrays of these directions that are values and `required`, and no others:
+ * gates and the like are computed again. Arrays that were null then, for their defaults, are null again: derivatives
+ * flow through the defaults to what they are computed from. */
+typedef int cellc_direction; /* like the next three a number, for bindings of other languages */
+enum { CELLC_FORWARD = 0, CELLC_BACKWARD = 1, CELLC_TANGENT = 2 };
+
+typedef int cellc_quantity;
+enum { CELLC_IS_VALUE = 0, CELLC_IS_COTANGENT = 1, CELLC_IS_GRADIENT = 2, CELLC_IS_TANGENT = 3 };
+
+typedef int cellc_role;
+enum {
+  CELLC_ROLE_INPUT = 0,
+  CELLC_ROLE_PARAM = 1,
+  CELLC_ROLE_STATE = 2, /* of every step */
+  CELLC_ROLE_OUT = 3,
+  CELLC_ROLE_START = 4, /* of a state */
+  CELLC_ROLE_FINAL = 5,
+  CELLC_ROLE_HISTORY = 6, /* of an input or a state, before the first step */
+  CELLC_ROLE_FINAL_HISTORY = 7
+};
+
+typedef int cellc_null; /* what a null pointer stands for */
+enum {
+  CELLC_NULL_IS_REFUSED = 0, /* but of rows where there are none */
+  CELLC_NULL_IS_DECLARED = 1,
+  CELLC_NULL_IS_ZERO = 2,
+  CELLC_NULL_IS_START = 3, /* of a history: all steps before the first were the start */
+  CELLC_NULL_IS_UNWANTED = 4
+};
+
+typedef struct {
+  size_t size;       /* set by the caller: what is longer is not written */
+  const char* name;  /* no two of a direction have one: "x", "h.start", "h.final", "x.lag", "gradient.h.start" */
+  const char* owner; /* the input, param, state or out: "h" */
+  cellc_role role;
+  cellc_quantity quantity;
+  cellc_layout layout;
+  /* Of values as in cellc_array_info. A cotangent or tangent of a 16-bit array has its 16 bits, all others and every
+   * gradient have arithmetic precision. */
+  cellc_dtype dtype;
+  int written;
+  cellc_null null;
+  int required; /* null is refused; of a value of the other directions: where all cotangents or tangents are given */
+  int axis_count;
+  const int* axes; /* numbers of axes */
+} cellc_call_array_info;
+
+CELLC_API void cellc_call_array_info_init(cellc_call_array_info* info);
+CELLC_API int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction); /* -1: no such thing */
+CELLC_API cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction direction, int number,
+                                                 cellc_call_array_info* info);
+/* -1: there is none. */
+CELLC_API int cellc_call_array_find(cellc_kernel* kernel, cellc_direction direction, cellc_quantity quantity,
+                                    cellc_role role, const char* owner);
+/* Lengths of array `number` without gaps, of rows [sequences, steps, axes], or [all steps, axes] with offsets. `rank`
+ * says how many there are; those beyond `most` are not written. */
+CELLC_API cellc_status cellc_call_array_shape(cellc_kernel* kernel, cellc_direction direction, const cellc_shape* shape,
+                                              int number, int64_t* lengths, int most, int* rank);
+
+/* arrays[i] is array i of the direction, `count` its cellc_call_array_count. `forward_status`: null, or [sequences] as
+ * the forward run wrote it: derivatives about a trajectory that has not converged mean nothing, so where one sequence
+ * has not, the call is refused with CELLC_NOT_CONVERGED and has written nothing. Gradients overlap nothing; cotangents
+ * and values may overlap each other. The first call for a set of cotangents compiles its adjoint, which the kernel
+ * keeps. Any number of threads may call at once. The report may be null; it is that of the adjoint's run, and its
+ * `status` that of the adjoint too. */
+CELLC_API cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                      int count, const int32_t* forward_status, cellc_report* report);
+CELLC_API cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                     int count, const int32_t* forward_status, cellc_report* report);
+
 /* On a GPU ------------------------------------------------------------------------------------- */
 
 /* A kernel of a GPU takes arrays in that GPU's memory, wherever they were allocated; lengths, offsets and reports
@@ -197,6 +279,14 @@ CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape*
                                         int count, void* stream, int32_t* status, cellc_report* report);
 CELLC_API cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream,
                                     int32_t* status, cellc_report* report);
+
+/* The same on arrays of the GPU, queued on a stream; `forward_status` is memory of the GPU, and is looked at only where
+ * a report is asked for, as nobody waits for it otherwise. The first call for a shape, set of cotangents, strides and
+ * alignment compiles and allocates; others like it allocate nothing, and may be captured. */
+CELLC_API cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                         int count, void* stream, const int32_t* forward_status, cellc_report* report);
+CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                        int count, void* stream, const int32_t* forward_status, cellc_report* report);
 
 #ifdef __cplusplus
 }

@@ -57,6 +57,8 @@ cellc_status failed() noexcept {
     return keep(e.names.empty() ? CELLC_WRONG_INPUT : CELLC_WRONG_USAGE, e.what());
   } catch (const Misuse& e) {
     return keep(CELLC_WRONG_USAGE, e.what());
+  } catch (const NotConverged& e) {
+    return keep(CELLC_NOT_CONVERGED, e.what());
   } catch (const UsageError& e) {
     return keep(CELLC_WRONG_USAGE, e.what());
   } catch (const SolverError& e) {

@@ -12,6 +12,11 @@ struct Misuse : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+/// What was asked for would be of no use, as a run before it has not converged.
+struct NotConverged : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
 /// Sets the thread's last error from the exception that is being handled.
 cellc_status failed() noexcept;
 /// The same from a text, where nothing was thrown: for paths that do not allocate.

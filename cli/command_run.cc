@@ -8,6 +8,7 @@
 #include "cli/backward.h"
 #include "cli/command.h"
 #include "cli/fault.h"
+#include "cli/following.h"
 #include "cli/load.h"
 #include "cli/names.h"
 #include "cli/output.h"
@@ -104,18 +105,6 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   return solve;
 }
 
-/// The plan that `tune` found for such a run, where nothing else is asked for. Whoever names a processor or how
-/// to iterate wants just that.
-std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded,
-                                    const Binding& binding, const std::string& cache, const Gpu* gpu) {
-  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
-                    !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
-  if (!free || cache.empty()) return std::nullopt;
-  const TunedFor what = tuned_for(loaded.cell, loaded.structure, binding, gpu ? "cuda" : "cpu",
-                                  gpu ? gpu->facts().name : cpu_and_threads(binding.run.threads), solve.tolerance);
-  return TunedPlans(cache).find(what, loaded.structure.stages.size());
-}
-
 /// Runs a cell where and how the options say: by kernels that somebody edited, on a GPU or on the CPU.
 class RunOfCell {
  public:
@@ -142,13 +131,13 @@ class RunOfCell {
     // Kernels are edited for the plan that follows from the shape alone.
     std::optional<TunedPlan> tuned;
     if (!edited_ && options_.write_kernels.empty())
-      tuned = tuned_plan(options_, solve, loaded_, binding_, compile.cache_directory, gpu.get());
+      tuned = tuned_plan(loaded_.cell, loaded_.structure, binding_, solve.solver, options_, solve,
+                         compile.cache_directory, gpu.get());
     try {
       if (tuned && !tuned->stages.empty())
         if (std::optional<RunOutput> made = run_pinned(tuned->stages)) return std::move(*made);
       RunOutput output = run_by(solve);
-      if (tuned && tuned->stages.empty())
-        for (StageReport& s : solved.stages) s.plan.reason += "; cellc tune measured nothing faster";
+      if (tuned && tuned->stages.empty()) note_measured(solved);
       return output;
     } catch (const SolverError& e) {
       throw UsageError(options_.plan.empty() ? fmt::format("--solver {}: {}", options_.solver, e.what())

@@ -121,7 +121,7 @@ class LaneWriter {
     code_.params.assign(params.begin(), params.end());
     code_.uniform_arrays.assign(uniforms.begin(), uniforms.end());
     const auto number = [&](const std::vector<SymbolEntry>& entries, const char* array) {
-      for (std::size_t i = 0; i < entries.size(); ++i) place_[entries[i]] = fmt::format("{}[{}]", array, i);
+      for (std::size_t i = 0; i < entries.size(); ++i) place_.emplace(entries[i], fmt::format("{}[{}]", array, i));
     };
     number(code_.states, "state");
     number(code_.inputs, "input");

@@ -37,7 +37,7 @@ struct Offsets {
 /// An adjoint, whose time runs backwards, reads the state before each step: the row that the trajectory has for the
 /// adjoint's next step. There is none for its last step, which reads the start.
 constexpr unsigned kShiftedInputs = Traits::kShiftedInputs;
-CELLC_DEVICE constexpr bool is_shifted(int input) { return kShiftedInputs >> input & 1; }
+CELLC_DEVICE constexpr bool is_shifted(int input) { return input < 31 && kShiftedInputs >> input & 1; }
 template <bool kAny>
 struct ShiftedInputs {};
 template <>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "runtime/data/bind.h"
 
@@ -239,6 +240,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
   };
   for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
     const Symbol& symbol = cell_.symbols[s];
+    if (symbol.kind == SymbolKind::Param && rows > 0 && assigned_by_sum(static_cast<int>(s))) continue;
     if (!written[s]) clear(placed_.gradients[s], (symbol.kind == SymbolKind::Param ? 1 : rows) * entries(symbol.axes));
     if (placed_.history_gradients[s])
       clear(placed_.history_gradients[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
@@ -255,6 +257,19 @@ void BackwardOnGpu::launch(GpuStream stream) {
   }
   if (rows > 0) sum_over_steps(stream);
   add_lagged(stream);  // behind the sums, which may read what it adds to
+}
+
+/// The first sum of a param's gradient that reaches all of its entries need not find zeros.
+bool BackwardOnGpu::assigned_by_sum(int symbol) const {
+  for (const ParamGradient& param : adjoint_.adjoint().params) {
+    if (param.symbol != symbol || param.products.empty()) continue;
+    const StepProduct& product = param.products.front();
+    std::set<AxisId> met(product.left.index.begin(), product.left.index.end());
+    if (product.right) met.insert(product.right->index.begin(), product.right->index.end());
+    const std::vector<AxisId>& index = cell_.symbols[static_cast<std::size_t>(symbol)].index;
+    return std::all_of(index.begin(), index.end(), [&](AxisId a) { return met.contains(a); });
+  }
+  return false;
 }
 
 void BackwardOnGpu::sum_over_steps(GpuStream stream) {
@@ -282,7 +297,8 @@ void BackwardOnGpu::sum_over_steps(GpuStream stream) {
         sum.rows = left.parts;
       }
       sum.on_gpu->launch(left.data, product.right ? address(*product.right) : 0,
-                         placed_.gradients[static_cast<std::size_t>(params[k].symbol)], stream);
+                         placed_.gradients[static_cast<std::size_t>(params[k].symbol)],
+                         i == 0 && assigned_by_sum(params[k].symbol), stream);
     }
 }
 

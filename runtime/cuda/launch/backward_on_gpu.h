@@ -52,6 +52,7 @@ class BackwardOnGpu {
 
  private:
   AccumulatedOuts summands() const;
+  bool assigned_by_sum(int symbol) const;
   bool reads_in_place(std::size_t symbol) const;
   void sum_over_steps(GpuStream stream);
   std::int64_t entries(const std::vector<AxisId>& axes) const;

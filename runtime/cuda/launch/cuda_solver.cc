@@ -358,6 +358,8 @@ struct CudaSolver::Impl {
   void clear_accumulated(const Pass& pass, GpuStream stream) {
     const auto k = static_cast<std::size_t>(pass.stage);
     if (!pass.with_outs || execution.stages[k].plan.strategy == Strategy::Sequential) return;
+    // Where rows are aligned, every tile of sequences of one length has steps.
+    if (arrays.uniform && making_outs[k]->shifts(arrays.bound.sizes)) return;
     for (const LaneOut& o : with_outs[k]->outs)
       if (o.accumulated) gpu.zero(arrays.accumulated(o.out).buffer.address(), arrays.accumulated_bytes(o.out), stream);
   }

@@ -35,8 +35,8 @@ class StepSumOnGpu {
  public:
   /// `sum`: shapes only; its arrays are not looked at. `rows`: of the run.
   StepSumOnGpu(GradientKernels& kernels, const StepSum& sum, std::int64_t rows);
-  /// Adds to `into`, over the param's index. Queues; waits for nothing.
-  void launch(GpuAddress left, GpuAddress right, GpuAddress into, GpuStream stream);
+  /// Adds to `into`, over the param's index, or `assigns` it. Queues; waits for nothing.
+  void launch(GpuAddress left, GpuAddress right, GpuAddress into, bool assigns, GpuStream stream);
 
  private:
   GpuAddress table(const std::vector<std::int64_t>& values);
