@@ -168,14 +168,46 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   cellc::compose<cellc::Transitions>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::ResidualBudget{}), 32, 1);
 }
 )"}},
-    {"segment_runs.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"segment_work.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
-  cellc::SegmentedRun<true> work(run, shared);
+  cellc::SegmentWork work(run, shared);
+  work.begin_call(1, 0);
+  work.note(work.growth_of(work.first_lane(0)));
+  work.report();
+}
+)"}},
+    {"first_sweep.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentWork work(run, shared);
   work.begin_call(1, 0);
   cellc::Lane lane[cellc::kWidth];
   cellc::resolve_own(run.lanes, work.first_lane(0), work.count, lane);
-  work.sweep(0, lane, 8, false);
+  work.sum(cellc::sweep<true>(work, 0, lane, 8, false) + cellc::grown_apart(work, 0, 8));
+}
+)"}},
+    {"segment_runs.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentWork work(run, shared);
+  work.begin_call(1, 0);
+  unsigned expand = 0;
+  work.sum(cellc::all_tiles<true>(work, cellc::LanePass::Again, 0, 8, run.tolerance, expand));
+}
+)"}},
+    {"chain_walk.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
+       "segment_runs.cuh"},
+      R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentWork work(run, shared);
+  work.begin_call(1, 0);
+  cellc::mark_off(work, 0);
+  work.sum(cellc::walk_chains<true>(work));
 }
 )"}},
     {"multistart.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
@@ -186,8 +218,8 @@ extern "C" __global__ void stub_kernel(Real* x) {
 }
 )"}},
     {"segmented.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_runs.cuh", "compose.cuh",
-       "multistart.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
+       "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},

@@ -225,8 +225,8 @@ std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN)
     return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED)
-    return {"transitions.cuh", "segments.cuh",   "hermite.cuh",  "segment_runs.cuh",
-            "compose.cuh",     "multistart.cuh", "segmented.cuh"};
+    return {"transitions.cuh",  "segments.cuh",   "hermite.cuh", "segment_work.cuh", "first_sweep.cuh",
+            "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh",   "segmented.cuh"};
   if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "sequential.cuh", "scan_rewalk.cuh"};
   return {"sums.cuh", "accumulators.cuh", "sequential.cuh"};
 }

@@ -16,18 +16,6 @@ void StageTables::point() {
   stage.entries = entries.data();
 }
 
-StageTables& StageTables::operator=(StageTables&& other) noexcept {
-  channel_axes = std::move(other.channel_axes);
-  places = std::move(other.places);
-  place_channel = std::move(other.place_channel);
-  place_axis = std::move(other.place_axis);
-  is_param = std::move(other.is_param);
-  entries = std::move(other.entries);
-  stage = other.stage;
-  point();
-  return *this;
-}
-
 std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
   std::vector<std::int64_t> lengths;
   for (const AxisId a : cell.header) {

@@ -22,7 +22,6 @@ class GradientKernels {
               GpuStream stream);
   /// One thread a piece of work, or several pieces where there are more than the card has threads.
   void launch_each(const char* kernel, std::int64_t count, void* argument, GpuStream stream);
-  double compile_ms() const { return module_.compile_ms; }
 
  private:
   Gpu& gpu_;
