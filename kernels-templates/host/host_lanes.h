@@ -11,13 +11,6 @@ static inline int64_t cellc_segments(const cellc_stage_run* run, const cellc_pla
              : 0;
 }
 
-/* The walk of what a scan has marked. */
-static inline cellc_variant cellc_rewalk_variant(const cellc_variant* scan, cellc_variant walk) {
-  if (walk.lockstep && walk.rows) walk.lockstep = 0; /* warps end at once where nothing is marked */
-  walk.rewalks = scan->channels;
-  return walk;
-}
-
 /* Bytes of inputs that all lanes of a multiprocessor may have on their way, above which each asks for half as many
  * steps at a time. Memory that is asked for much more than it can bring answers later, and blocks that do not fit wait
  * for a whole sequence. ParaGRU in f32 on an H200: with 71 KB half of it takes 17 % more time, with 89 KB 2 % more,

@@ -506,8 +506,9 @@ void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes,
   const cellc_stage& stage = code.tables.stage;
   d.run.part = cellc_scan_tiles(&stage, &d.run, &scan) * scan.warps;
   numbers.strategy = CELLC_SEQUENTIAL;
-  const cellc_variant walk =
-      cellc_rewalk_variant(&scan, cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers));
+  cellc_variant walk = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  walk.lockstep = 0;  // warps end at once where nothing is marked
+  walk.rewalks = scan.channels;
   const Compiled& k = kernel(code, walk);
   const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &walk, k.resident);
   GpuLaunch launch;
