@@ -295,7 +295,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put32(&out, cellc_scan_tiles(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
     cellc_put32(&out, v->buffers ? cellc_stream_carry_blocks(chains, v) : 0);
-    cellc_put32(&out, grid.blocks / chains + 1);
+    cellc_put32(&out, stage->repeats ? 0 : grid.blocks / chains + 1);
     cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad);
     cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad + run->sequences * 8);
     cellc_end(&out);

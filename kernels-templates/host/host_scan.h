@@ -155,18 +155,21 @@ static inline int64_t cellc_stream_carry_blocks(int64_t chains, const cellc_vari
 
 /* Whether a stream pays: enough tiles, and few carry blocks, which are lost to rows. Where few channels each would be
  * too many, a carry block takes all of a chain. */
-static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains,
-                                cellc_variant* v) {
+static inline int cellc_streams(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
+                                int64_t chains, cellc_variant* v) {
   enum {
     FEW = 8,
     ROUNDS = 10,
     MANY_ROUNDS = 64,
-    CHAINS = 4
+    CHAINS = 4,
+    SERIAL = 32
   }; /* tiles of a multiprocessor; chains, unless along time */
   const int64_t most = 1 + facts->multiprocessors / 16;
-  /* Fewer tiles end sooner without the run-up of a stream. */
-  if (run->length / cellc_scan_tile(v) * chains <
-      (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
+  /* Fewer tiles end sooner without the run-up of a stream; but if each waited for the one before it, carry blocks,
+   * which compose them in windows, would be far ahead after some dozens. */
+  if (!(stage->repeats && run->length / cellc_scan_tile(v) >= SERIAL) &&
+      run->length / cellc_scan_tile(v) * chains <
+          (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
     return 0;
   if (cellc_stream_carry_blocks(chains, v) > most) v->carry_channels = v->channels;
   return cellc_stream_carry_blocks(chains, v) <= most && (v->copy == CELLC_TIME || chains <= CHAINS);
@@ -234,7 +237,7 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     *v = cluster;
     return 1;
   }
-  if (tile == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(facts, run, chains, &stream)) {
+  if (tile == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(stage, facts, run, chains, &stream)) {
     *v = stream;
     return 1;
   }

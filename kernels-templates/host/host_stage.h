@@ -39,6 +39,7 @@ typedef struct cellc_stage {
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
   int sums, summed;      /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int repeats;           /* scans have the same bits in every run */
   int outs, accumulated; /* others of the last are outs, which nobody reads; behind those, outs that are added up */
 } cellc_stage;
 

@@ -15,6 +15,10 @@
 // What is published is told from what stood there before by the number of the call beside every 32 bits,
 // in one word of 64: no flag is waited for first and no fence stands between.
 //
+// What look-back composes depends on what it finds, and so do the last bits. Where they must be those of every other
+// run (gradients), a tile waits for the state that the one on its left publishes: where channels abound it is mostly
+// there.
+//
 // Where the unit asks for it (Traits::kScanChecks), threads look at each other's starts, and what composed maps rounded
 // by more than the tolerance is walked in the end (scan_repair.cuh).
 //
@@ -286,8 +290,17 @@ struct ScanRun : ScanMaps<kCopy> {
       one.after(before);
       upto = one;
     }
-    if (publishes && !starts_known) publish_map(upto);
+    if (publishes && !starts_known && scan.look > 0) publish_map(upto);
     if (starts_known) {
+      CELLC_UNROLL()
+      for (int e = 0; e < kCarried; ++e) state[e] = known()[e * kScanChannels + channel];
+    } else if (scan.look == 0) {
+      if (nearest && real) {
+        while (!there) there = look_at_state(tile - 1, state);
+        CELLC_UNROLL()
+        for (int e = 0; e < kCarried; ++e) known()[e * kScanChannels + channel] = state[e];
+      }
+      __syncthreads();
       CELLC_UNROLL()
       for (int e = 0; e < kCarried; ++e) state[e] = known()[e * kScanChannels + channel];
     } else {
@@ -305,7 +318,7 @@ struct ScanRun : ScanMaps<kCopy> {
     if (warp > 0) before.move(state);
     if (kStaged && part > 0) own_map.move(state);
     {
-      Since since = look_again(kChecks && nearest && real && !starts_known);
+      Since since = look_again(kChecks && nearest && real && !starts_known && scan.look > 0);
       typename Tile::Following next = this->follow(state);
       if (part == kScanParts - 1) {
         CELLC_UNROLL()

@@ -21,7 +21,7 @@ struct Scan {
   int tiles;        ///< of the longest sequence
   int groups;       ///< of channels of a sequence
   int carry_blocks;  ///< blocks of a stream that carry states from tile to tile, of kCarryChannels of a chain each
-  int look;          ///< tiles of a sequence that may well be under way at once
+  int look;          ///< tiles of a sequence that may well be under way at once; 0: each waits for the state before it
   unsigned long long*
       first_bad;  ///< null: rows that are off are walked. Otherwise they are written down, by sequence: the first step
   unsigned* residual;  ///< and bits of a float, the largest residual of them

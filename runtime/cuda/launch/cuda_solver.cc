@@ -110,6 +110,8 @@ struct CudaSolver::Impl {
       making_outs.push_back(with_outs[k] ? std::make_unique<StageProgram>(gpu, cell, *with_outs[k], scannable, storage,
                                                                           source, derive, &staged->stages[k])
                                          : nullptr);
+      for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
+        if (program && outs_in_lanes) program->repeat_bits();
     }
     after.reset();
     after_summing.clear();

@@ -127,6 +127,7 @@ struct TransitionRule {
   Code& c = *codes_.back();
   c.tables = stage_tables(cell_, stage_, c.step, c.step_with_transition, storage_);
   c.tables.stage.has_transition = c.has_transition;
+  c.tables.stage.repeats = repeats_;
   // A scan sweeps both cells over the inputs that it holds.
   c.tables.stage.scans = c.has_transition && c.step_with_transition.map_numbers <= kLargestMap &&
                          c.step_with_transition.inputs == c.step.inputs;

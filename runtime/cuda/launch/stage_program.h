@@ -94,6 +94,10 @@ class StageProgram {
                const SourceText* source, DeriveHooks derive = {}, const StageCells* carried = nullptr);
   ~StageProgram();
 
+  /// Of stages of gradients: scans have the same bits in every run, which costs where channels are few. Before all
+  /// else.
+  void repeat_bits() { repeats_ = true; }
+
   /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
   std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
   /// Entries that one lane couples.
@@ -173,6 +177,7 @@ class StageProgram {
   const Dtype storage_;
   const SourceText* source_;
   const DeriveHooks derive_;
+  bool repeats_ = false;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair
