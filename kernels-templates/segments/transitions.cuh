@@ -5,6 +5,8 @@
 //
 // A Boundary is what stands between a segment and its left neighbour. A Change goes along a chain from
 // boundary to boundary and writes where segments should start; a Map is what some boundaries do to it.
+//
+// Needs lanes.cuh.
 #pragma once
 
 namespace cellc {

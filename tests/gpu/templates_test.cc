@@ -106,6 +106,13 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
     {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
+    {"transitions.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(Real* x) {
+  cellc::Transitions::Map map;
+  map.identity();
+  map.move(*reinterpret_cast<Real(*)[cellc::kCarried]>(x));
+}
+)"}},
     {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
