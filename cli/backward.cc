@@ -2,7 +2,7 @@
 
 #include "cli/fault.h"
 #include "cli/request.h"
-#include "runtime/cpu/backward_on_cpu.h"
+#include "runtime/cpu/recompute_backward.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/evaluate/reference_gradients.h"
 #include "runtime/gradient/name_gradients.h"
@@ -17,17 +17,27 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
   report.adjoint = std::make_unique<AdjointRun>(cell, results_with(cotangents, r.gpu != nullptr), r.compile.derive);
 
   Gradients gradients;
+  const auto recompute = [&](const SolveOptions& solve) {
+    SolveOptions again;
+    again.tolerance = r.solve.tolerance;
+    RecomputeBackward backward(cell, r.loaded.structure, *report.adjoint, r.compile);
+    gradients = backward.run(r.binding.run, cotangents, again, solve, report.solve);
+    report.run_ms = backward.run_ms();
+    report.segment = backward.segment();
+  };
   const auto take = [&](auto&& backward, const SolveOptions& solve) {
     gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
     report.run_ms = backward.run_ms();
   };
-  // On a GPU the planner's choice holds: nothing measures others there.
+  // On a GPU the planner's choice holds, and so it does for segments: nothing measures others there.
   std::optional<TunedPlan> tuned;
-  if (!r.gpu)
+  if (!r.gpu && !options.recompute)
     tuned = tuned_plan(report.adjoint->cell(), report.adjoint->structure(), in_arithmetic(r.binding),
                        strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, nullptr);
   run_following(r, "--backward-solver", options.backward_solver, tuned, report.solve, [&](const SolveOptions& solve) {
-    if (r.gpu)
+    if (options.recompute)
+      recompute(solve);
+    else if (r.gpu)
       take(BackwardOnGpu(*r.gpu, cell, *report.adjoint, arithmetic_of(r.binding.dtype), r.compile.derive), solve);
     else
       take(BackwardOnCpu(*report.adjoint, r.compile), solve);

@@ -18,6 +18,7 @@ struct BackwardReport {
   std::unique_ptr<AdjointRun> adjoint;
   SolveReport solve;
   double run_ms = 0;
+  std::int64_t segment = 0;                           ///< steps that were run again at a time; 0: none were
   std::vector<std::pair<std::string, Array>> arrays;  ///< grad.NAME
   std::optional<Deviation> verified;                  ///< against reference_gradients
 };

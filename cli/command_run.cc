@@ -38,6 +38,9 @@ void refuse_unavailable(const RunOptions& options) {
   strategy_asked(options.tangent_solver, {"auto"}, "--tangent-solver");
   if (options.backward_solver != "auto" && options.cotangents.empty())
     throw UsageError("--backward-solver: only with --cotangent");
+  if (options.recompute && options.cotangents.empty()) throw UsageError("--recompute: only with --cotangent");
+  if (options.recompute && options.device == "cuda")
+    throw UsageError("--recompute runs on CPUs only; use --device cpu");
   if (options.tangent_solver != "auto" && options.tangents.empty())
     throw UsageError("--tangent-solver: only with --tangent");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
@@ -123,7 +126,7 @@ class RunOfCell {
     compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
     // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
     const bool own_kernels = edited_ || !options.write_kernels.empty();
-    if (own_kernels || options.device != "auto" || is_on_gpu(solve.solver))
+    if (own_kernels || options.device != "auto" || (is_on_gpu(solve.solver) && !options.recompute))
       gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
   }
 

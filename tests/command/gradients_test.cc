@@ -113,6 +113,27 @@ TEST_F(CommandGradients, VerifyComparesThem) {
   EXPECT_EQ(verify["reference"], "sequential f64");
 }
 
+TEST_F(CommandGradients, RecomputedOnesAreAboutWhatWasComputed) {
+  const std::vector<std::string> given = {"--cotangent", "y=" + ones("c", {2, 4, 3}), "--verify"};
+  const auto error = [&](std::vector<std::string> more) {
+    more.insert(more.end(), given.begin(), given.end());
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const json backward = json::parse(outcome.out, nullptr, false)["backward"];
+    EXPECT_EQ(backward["recomputed_segment"], 64);
+    return backward["verify"]["max_error"].get<double>();
+  };
+  EXPECT_LE(error({"--recompute"}), 1e-12);
+  const json plain = json::parse(run(given).out, nullptr, false)["backward"];
+  EXPECT_FALSE(plain.contains("recomputed_segment"));
+  const Outcome alone = run({"--recompute"});
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_HAS(alone.err, "only with --cotangent");
+  const Outcome gpu = cellc({"run", path("leaky.cell"), "--recompute", "--cotangent", given[1], "--device", "cuda"});
+  EXPECT_EQ(gpu.status, 2);
+  EXPECT_HAS(gpu.err, "--device cpu");
+}
+
 TEST_F(CommandGradients, EveryStrategyIsTakenOrRefused) {
   for (const char* solver : {"auto", "sequential", "segmented", "shooting", "newton", "scan"}) {
     ASSERT_EQ(run({"--cotangent", "h=" + ones("c", {2, 4, 3}), "--backward-solver", solver}).status, 0) << solver;
