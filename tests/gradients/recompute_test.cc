@@ -13,7 +13,7 @@ namespace cellc {
 namespace {
 
 // Each compiles two cells.
-CELLC_ONE_IN(12, "Cells/Recomputed");
+CELLC_ONE_IN(4, "Cells/Recomputed");
 
 struct OneCell {
   const oracle::Example* file;
