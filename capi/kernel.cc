@@ -39,7 +39,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (given) options = sized(given, "options");
   auto kernel = std::make_shared<CompiledCell>();
   kernel->compile.dtype = dtype_named(options.dtype);
-  const std::string device = options.device ? options.device : "cpu";
+  const std::string& device = kernel->device = options.device ? options.device : "cpu";
   if (options.cpu) {
     kernel->compile.cpu = options.cpu;
     kernel->compile.own_products = kernel->compile.cpu != "native";
