@@ -79,6 +79,19 @@ TEST_F(CommandGradients, SumsWhatAllResultsGive) {
   EXPECT_EQ(load("out/grad.h.initial.npy").get(0), 3 * 0.9375 + 0.0625);
 }
 
+// As inputs may be.
+TEST_F(CommandGradients, WholeNumbersAreCotangentsToo) {
+  const std::string whole = array(
+      "whole.npy", {2, 4, 3}, [](std::int64_t i) { return double(i % 5 - 2); }, Dtype::I64);
+  const std::string real = array(
+      "real.npy", {2, 4, 3}, [](std::int64_t i) { return double(i % 5 - 2); }, Dtype::F64);
+  ASSERT_EQ(run({"--cotangent", "h=" + whole}).status, 0);
+  const Array x = load("out/grad.x.npy");
+  ASSERT_EQ(run({"--cotangent", "h=" + real}).status, 0);
+  const Array same = load("out/grad.x.npy");
+  for (std::int64_t i = 0; i < x.count(); ++i) EXPECT_EQ(x.get(i), same.get(i)) << i;
+}
+
 TEST_F(CommandGradients, OfAStartThatIsGivenNoneFlowsOn) {
   ASSERT_EQ(run({"--cotangent", "h=" + ones("c", {2, 4, 3}), "--state", "h=" + ones("s", {2, 3})}).status, 0);
   EXPECT_EQ(load("out/grad.h0.npy").get(0), 0);
