@@ -17,9 +17,6 @@ namespace {
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
 
-constexpr const char* kNoStreams =
-    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without "
-    "_on";
 constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
 
 /// A run on a GPU, on the caller's memory and stream. Whether all is well, as far as anyone waited to see.
@@ -30,7 +27,7 @@ bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, con
   for (std::size_t i = 0; i < cell.layout.fields.size(); ++i)
     places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
   const auto on_device = std::bit_cast<GpuAddress>(status);
-  check_on_device(kernel.gpu(), cell.layout, shape, cell.compile.dtype, places, on_device);
+  check_on_device(kernel.gpu(), cell.forward, shape, cell.compile.dtype, places, on_device);
   const auto on = std::bit_cast<GpuStream>(stream);
   if (!report) {
     pool.run(places, on, on_device, nullptr);

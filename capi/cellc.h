@@ -54,6 +54,47 @@ CELLC_API const char* cellc_last_error(void);
 /* Counted from 1; both 0 where the error is about no place of a text. Either pointer may be null. */
 CELLC_API void cellc_last_error_position(int* line, int* column);
 
+/* What kind of thing the thread's last error is about, for programs that go on differently. */
+typedef int cellc_error;
+enum {
+  CELLC_ERROR_NONE = 0,
+  CELLC_ERROR_CELL = 1,    /* the text is no cell, or has not the one that was asked for */
+  CELLC_ERROR_ARRAY = 2,   /* an array of a call: its size, dtype, strides or memory; or a shape */
+  CELLC_ERROR_REQUEST = 3, /* null handles, numbers that there are not, options */
+  CELLC_ERROR_SOLVER = 4,  /* the cell does not admit the solver */
+  CELLC_ERROR_NOT_CONVERGED = 5,
+  CELLC_ERROR_NO_DEVICE = 6, /* no driver, no such GPU, or one that cannot be used, as without NVRTC */
+  CELLC_ERROR_MEMORY = 7,    /* too little, on the host or on the device */
+  CELLC_ERROR_DEVICE = 8,    /* the device, a code generator or the file system */
+  CELLC_ERROR_INTERNAL = 9
+};
+CELLC_API cellc_error cellc_last_error_kind(void);
+
+/* One of all that is wrong with a cell's text, in the order of the text. Pointers are valid as the last error's. */
+typedef struct {
+  size_t size; /* set by the caller: what is longer is not written */
+  int line, column;
+  size_t offset, length; /* bytes of the text */
+  const char* message;
+  const char* note; /* a remedy, or "" */
+} cellc_diagnostic;
+CELLC_API int cellc_last_error_diagnostics(void); /* 0 where the error is about no text */
+CELLC_API cellc_status cellc_last_error_diagnostic(int number, cellc_diagnostic* diagnostic);
+
+/* Devices -------------------------------------------------------------------------------------- */
+
+typedef struct {
+  size_t size;         /* set by the caller: what is longer is not written */
+  char name[128];      /* "NVIDIA H200"; of the CPU, what LLVM calls it */
+  int major, minor;    /* compute capability; of the CPU 0 */
+  int multiprocessors; /* of the CPU: threads that run at once */
+  int64_t memory_bytes;
+} cellc_device_info;
+
+/* "cpu", "cuda", "cuda:1": CELLC_OK where kernels can be compiled for it, otherwise the last error says why not. Opens
+ * the device. To list GPUs, count up from "cuda:0" until CELLC_ERROR_NO_DEVICE. */
+CELLC_API cellc_status cellc_device_describe(const char* device, cellc_device_info* info);
+
 /* Compiling ------------------------------------------------------------------------------------ */
 
 typedef struct cellc_kernel cellc_kernel; /* a cell, derived and compiled */
@@ -81,6 +122,19 @@ CELLC_API void cellc_options_init(cellc_options* options);
 CELLC_API cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
                                           cellc_kernel** kernel);
 CELLC_API cellc_status cellc_compile_file(const char* path, const cellc_options* options, cellc_kernel** kernel);
+/* The name of cell `number` of a text, from 0 on; null with CELLC_OK: there are fewer. Valid until the thread's next
+ * such call. */
+CELLC_API cellc_status cellc_text_cell(const char* text, size_t length, int number, const char** name);
+
+typedef struct {
+  size_t size; /* set by the caller: what is longer is not written */
+  const char* cell;
+  cellc_dtype dtype, arithmetic;
+  const char* device; /* as the options named it */
+  const char* text;   /* of the whole file */
+} cellc_kernel_info;
+CELLC_API cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info);
+
 CELLC_API void cellc_kernel_free(cellc_kernel* kernel); /* null is nothing to free */
 
 /* What was derived: structure, Jacobian, reasons. Valid as long as the kernel; null after an error. */
@@ -232,7 +286,9 @@ typedef struct {
   cellc_null null;
   int required; /* null is refused; of a value of the other directions: where all cotangents or tangents are given */
   int axis_count;
-  const int* axes; /* numbers of axes */
+  const int* axes;      /* numbers of axes */
+  double low, high;     /* the range that the cell states; else infinities */
+  const char* declared; /* the default as an expression, "2*a"; null: none is declared */
 } cellc_call_array_info;
 
 CELLC_API void cellc_call_array_info_init(cellc_call_array_info* info);

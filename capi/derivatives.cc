@@ -31,6 +31,7 @@ std::vector<bool> reads_of(const CellGraph& cell, const DirectedCall& call, cons
 
 AdjointPlan& Derivatives::adjoint(const std::vector<bool>& given) {
   AdjointOf of;
+  of.multiplies_factors = on_gpu_;  // lanes add the products up
   const auto has = [&](FieldKind kind, int id) {
     const auto number = backward_.find(Quantity::Cotangent, kind, id);
     return number && given[*number];

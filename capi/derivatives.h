@@ -55,8 +55,8 @@ struct TangentPlan {
 class Derivatives {
  public:
   /// All must outlive it.
-  Derivatives(const CellGraph& cell, const DirectedCall& backward, const DirectedCall& tangent)
-      : cell_(cell), backward_(backward), tangent_(tangent) {}
+  Derivatives(const CellGraph& cell, const DirectedCall& backward, const DirectedCall& tangent, bool on_gpu)
+      : cell_(cell), backward_(backward), tangent_(tangent), on_gpu_(on_gpu) {}
 
   /// For a call in which arrays with these numbers are given. Made once; valid as long as this.
   AdjointPlan& adjoint(const std::vector<bool>& given);
@@ -68,6 +68,7 @@ class Derivatives {
 
   const CellGraph& cell_;
   const DirectedCall &backward_, &tangent_;
+  const bool on_gpu_;
   std::mutex mutex_;
   std::map<std::vector<bool>, std::unique_ptr<AdjointPlan>> adjoints_;
   std::map<std::vector<bool>, std::unique_ptr<TangentPlan>> tangents_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -201,124 +202,80 @@ void check_converged(const std::int32_t* status, const Shape& shape) {
           "sequence {} of the forward run has not converged: derivatives about its states would mean nothing", s));
 }
 
+/// A backward or tangent call whose arrays are right.
+struct CheckedCall {
+  CompiledCell& kernel;
+  const DirectedCall& call;
+  Shape shape;
+  std::vector<Expected> expected;
+  const cellc_array* arrays;
+  AdjointPlan* adjoint;
+  TangentPlan* tangent;
+};
+
+/// Checks the call and makes it by `run`.
+template <typename Run>
 cellc_status differentiate(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
-                           const cellc_array* arrays, int count, const std::int32_t* forward_status,
-                           cellc_report* report) {
+                           const cellc_array* arrays, int count, const cellc_report* report, Run run) {
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     if (!kernel) throw Misuse("the kernel is a null pointer");
     if (report) sized(report, "the report");
     CompiledCell& k = *kernel->kernel;
-    if (k.on_gpu) throw Misuse("the kernel is for a GPU, which has no such calls yet");
-    const DirectedCall& call = k.call(direction);
-    const Shape found = read_shape(k, shape);
-    status = check_count(call.fields.size(), arrays, count);
+    CheckedCall checked{k, k.call(direction), read_shape(k, shape), {}, arrays, nullptr, nullptr};
+    status = check_count(checked.call.fields.size(), arrays, count);
     if (status != CELLC_OK) return;
     std::vector<bool> given;
     for (int i = 0; i < count; ++i) given.push_back(arrays[i].data != nullptr);
-    const bool backward = direction == CallDirection::Backward;
-    AdjointPlan* adjoint = backward ? &k.derivatives->adjoint(given) : nullptr;
-    TangentPlan* tangent = backward ? nullptr : &k.derivatives->tangent(given);
-    const auto expected = expected_arrays(k, call, found, backward ? adjoint->reads : tangent->reads);
-    status = check_arrays(found, expected, arrays, count);
-    if (status != CELLC_OK) return;
-    check_converged(forward_status, found);
-    DerivativeCall run(k, call, found, expected, arrays);
-    SolveReport solved;
-    const double run_ms = backward ? run.backward(*adjoint, solved) : run.tangent(*tangent, solved);
-    if (report) fill(*report, solved, found, run_ms);
+    if (direction == CallDirection::Backward)
+      checked.adjoint = &k.derivatives->adjoint(given);
+    else
+      checked.tangent = &k.derivatives->tangent(given);
+    checked.expected = expected_arrays(k, checked.call, checked.shape,
+                                       checked.adjoint ? checked.adjoint->reads : checked.tangent->reads);
+    status = check_arrays(checked.shape, checked.expected, arrays, count);
+    if (status == CELLC_OK) run(checked);
   });
   return outcome == CELLC_OK ? status : outcome;
 }
 
-CallDirection direction_named(cellc_direction direction) {
-  switch (direction) {
-    case CELLC_FORWARD:
-      return CallDirection::Forward;
-    case CELLC_BACKWARD:
-      return CallDirection::Backward;
-    case CELLC_TANGENT:
-      return CallDirection::Tangent;
-    default:
-      throw Misuse(fmt::format("direction {}: there is none of that number", direction));
-  }
+cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
+                                  const cellc_array* arrays, int count, const std::int32_t* forward_status,
+                                  cellc_report* report) {
+  return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
+    check_converged(forward_status, c.shape);
+    DerivativeCall run(c.kernel, c.call, c.shape, c.expected, c.arrays);
+    SolveReport solved;
+    const double run_ms = c.adjoint ? run.backward(*c.adjoint, solved) : run.tangent(*c.tangent, solved);
+    if (report) fill(*report, solved, c.shape, run_ms);
+  });
 }
 
-cellc_quantity c_quantity(Quantity quantity) {
-  switch (quantity) {
-    case Quantity::Value:
-      return CELLC_IS_VALUE;
-    case Quantity::Cotangent:
-      return CELLC_IS_COTANGENT;
-    case Quantity::Gradient:
-      return CELLC_IS_GRADIENT;
-    case Quantity::Tangent:
-      return CELLC_IS_TANGENT;
-  }
-  throw std::logic_error("no such quantity");
-}
-
-cellc_role c_role(FieldKind kind) {
-  switch (kind) {
-    case FieldKind::Input:
-      return CELLC_ROLE_INPUT;
-    case FieldKind::Param:
-      return CELLC_ROLE_PARAM;
-    case FieldKind::State:
-      return CELLC_ROLE_STATE;
-    case FieldKind::Out:
-      return CELLC_ROLE_OUT;
-    case FieldKind::Start:
-      return CELLC_ROLE_START;
-    case FieldKind::Final:
-      return CELLC_ROLE_FINAL;
-    case FieldKind::StateHistory:
-    case FieldKind::InputHistory:
-      return CELLC_ROLE_HISTORY;
-    case FieldKind::FinalStateHistory:
-    case FieldKind::FinalInputHistory:
-      return CELLC_ROLE_FINAL_HISTORY;
-  }
-  throw std::logic_error("no such kind of array");
-}
-
-cellc_null c_null(FieldAbsent absent) {
-  switch (absent) {
-    case FieldAbsent::Nothing:
-      return CELLC_NULL_IS_REFUSED;
-    case FieldAbsent::Declared:
-      return CELLC_NULL_IS_DECLARED;
-    case FieldAbsent::Zeros:
-      return CELLC_NULL_IS_ZERO;
-    case FieldAbsent::Start:
-      return CELLC_NULL_IS_START;
-    case FieldAbsent::Unwanted:
-      return CELLC_NULL_IS_UNWANTED;
-  }
-  throw std::logic_error("an array is absent in no known way");
-}
-
-const DirectedCall& call_of(cellc_kernel* kernel, cellc_direction direction) {
-  if (!kernel) throw Misuse("the kernel is a null pointer");
-  return kernel->kernel->call(direction_named(direction));
-}
-const DirectedField& field_of(cellc_kernel* kernel, cellc_direction direction, int number) {
-  const DirectedCall& call = call_of(kernel, direction);
-  if (number < 0 || number >= static_cast<int>(call.fields.size()))
-    throw Misuse(fmt::format("there is no array number {}", number));
-  return call.fields[static_cast<std::size_t>(number)];
-}
-
-const char* owner_of(const CellGraph& cell, const CallField& field) {
-  const auto id = static_cast<std::size_t>(field.id);
-  return (field.traits().owner == FieldOwner::Out ? cell.outs[id].name : cell.symbols[id].name).c_str();
-}
-
-/// Whether the direction reads array `number` where all that it may read of derivatives is given.
-bool read_at_most(CompiledCell& kernel, CallDirection direction, std::size_t number) {
-  const std::vector<bool> all(kernel.call(direction).fields.size(), true);
-  if (direction == CallDirection::Backward) return kernel.derivatives->adjoint(all).reads[number];
-  return direction == CallDirection::Forward || kernel.derivatives->tangent(all).reads[number];
+cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
+                                  const cellc_array* arrays, int count, void* stream,
+                                  const std::int32_t* forward_status, cellc_report* report) {
+  if (kernel && !kernel->kernel->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
+    GpuKernel& gpu = *c.kernel.on_gpu;
+    std::vector<CallArray> places;
+    for (int i = 0; i < count; ++i)
+      places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
+    const auto status = std::bit_cast<GpuAddress>(forward_status);
+    check_on_device(gpu.gpu(), c.call, c.shape, c.kernel.compile.dtype, places, status);
+    const auto on = std::bit_cast<GpuStream>(stream);
+    const std::shared_ptr<CallPool> pool =
+        c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint) : gpu.kept(c.shape, c.call, *c.tangent);
+    if (!report) return pool->run(places, on, 0, nullptr);
+    if (status && !gpu.gpu().capturing(on)) {
+      std::vector<std::int32_t> found(static_cast<std::size_t>(c.shape.sequences));
+      if (!found.empty()) gpu.gpu().copy_out(found.data(), status, found.size() * 4, on);
+      check_converged(found.data(), c.shape);
+    }
+    const Clock::time_point start = Clock::now();
+    SolveReport solved;
+    pool->run(places, on, 0, &solved);
+    fill(*report, solved, c.shape, since(start));
+  });
 }
 
 }  // namespace
@@ -329,83 +286,28 @@ using namespace cellc::capi;
 
 extern "C" {
 
-void cellc_call_array_info_init(cellc_call_array_info* info) {
-  if (!info) return;
-  *info = cellc_call_array_info{};
-  info->size = sizeof *info;
-}
-
-int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction) {
-  int count = -1;
-  guarded([&] { count = static_cast<int>(call_of(kernel, direction).fields.size()); });
-  return count;
-}
-
-cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction direction, int number,
-                                       cellc_call_array_info* info) {
-  return guarded([&] {
-    const DirectedField& field = field_of(kernel, direction, number);
-    const std::size_t size = sized(info, "the description").size;
-    CompiledCell& k = *kernel->kernel;
-    *info = {size,
-             field.name.c_str(),
-             owner_of(k.cell(), field.of),
-             c_role(field.of.kind),
-             c_quantity(field.quantity),
-             c_layout(field.of),
-             c_dtype(dtype_of(field, k.compile.dtype)),
-             field.written,
-             c_null(field.absent),
-             is_required(field, read_at_most(k, direction_named(direction), static_cast<std::size_t>(number))),
-             static_cast<int>(field.of.axes.size()),
-             field.of.axes.data()};
-  });
-}
-
-int cellc_call_array_find(cellc_kernel* kernel, cellc_direction direction, cellc_quantity quantity, cellc_role role,
-                          const char* owner) {
-  int found = -1;
-  guarded([&] {
-    const DirectedCall& call = call_of(kernel, direction);
-    if (!owner) throw Misuse("the owner is a null pointer");
-    for (std::size_t i = 0; i < call.fields.size(); ++i) {
-      const DirectedField& field = call.fields[i];
-      if (c_quantity(field.quantity) == quantity && c_role(field.of.kind) == role &&
-          std::strcmp(owner_of(kernel->kernel->cell(), field.of), owner) == 0)
-        found = static_cast<int>(i);
-    }
-  });
-  return found;
-}
-
-cellc_status cellc_call_array_shape(cellc_kernel* kernel, cellc_direction direction, const cellc_shape* shape,
-                                    int number, int64_t* lengths, int most, int* rank) {
-  return guarded([&] {
-    const DirectedField& field = field_of(kernel, direction, number);
-    if (!rank || (!lengths && most > 0)) throw Misuse("the place for the lengths or the rank is a null pointer");
-    const std::vector<std::int64_t> found = array_shape(field.of, read_shape(*kernel->kernel, shape));
-    *rank = static_cast<int>(found.size());
-    for (int i = 0; i < std::min(*rank, most); ++i) lengths[i] = found[static_cast<std::size_t>(i)];
-  });
-}
-
 cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                             const int32_t* forward_status, cellc_report* report) {
-  return differentiate(kernel, CallDirection::Backward, shape, arrays, count, forward_status, report);
+  if (kernel && kernel->kernel->on_gpu)
+    return cellc_backward_on(kernel, shape, arrays, count, nullptr, forward_status, report);
+  return differentiate_on_cpu(kernel, CallDirection::Backward, shape, arrays, count, forward_status, report);
 }
 
 cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            const int32_t* forward_status, cellc_report* report) {
-  return differentiate(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
+  if (kernel && kernel->kernel->on_gpu)
+    return cellc_tangent_on(kernel, shape, arrays, count, nullptr, forward_status, report);
+  return differentiate_on_cpu(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
 }
 
-cellc_status cellc_backward_on(cellc_kernel*, const cellc_shape*, const cellc_array*, int, void*, const int32_t*,
-                               cellc_report*) {
-  return failed(CELLC_WRONG_USAGE, "no such calls on a GPU yet");
+cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                               void* stream, const int32_t* forward_status, cellc_report* report) {
+  return differentiate_on_gpu(kernel, CallDirection::Backward, shape, arrays, count, stream, forward_status, report);
 }
-cellc_status cellc_tangent_on(cellc_kernel*, const cellc_shape*, const cellc_array*, int, void*, const int32_t*,
-                              cellc_report*) {
-  return failed(CELLC_WRONG_USAGE, "no such calls on a GPU yet");
+
+cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                              void* stream, const int32_t* forward_status, cellc_report* report) {
+  return differentiate_on_gpu(kernel, CallDirection::Tangent, shape, arrays, count, stream, forward_status, report);
 }
 
 }  // extern "C"

@@ -39,7 +39,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (given) options = sized(given, "options");
   auto kernel = std::make_shared<CompiledCell>();
   kernel->compile.dtype = dtype_named(options.dtype);
-  const std::string device = options.device ? options.device : "cpu";
+  const std::string& device = kernel->device = options.device ? options.device : "cpu";
   if (options.cpu) {
     kernel->compile.cpu = options.cpu;
     kernel->compile.own_products = kernel->compile.cpu != "native";
@@ -65,7 +65,7 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   kernel->forward = directed_call(kernel->cell(), kernel->layout, CallDirection::Forward);
   kernel->backward = directed_call(kernel->cell(), kernel->layout, CallDirection::Backward);
   kernel->tangent = directed_call(kernel->cell(), kernel->layout, CallDirection::Tangent);
-  kernel->derivatives.emplace(kernel->cell(), kernel->backward, kernel->tangent);
+  kernel->derivatives.emplace(kernel->cell(), kernel->backward, kernel->tangent, device != "cpu");
   kernel->least = least_lengths(kernel->cell());
   if (device != "cpu") {
     if (options.cpu)

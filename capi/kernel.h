@@ -21,21 +21,25 @@ namespace cellc::capi {
 struct CompiledCell {
   AnalysedCell analysed;
   CompileOptions compile;
+  std::string device;
   SolveOptions solve;
   int threads = 0;
   CallLayout layout;
   DirectedCall forward, backward, tangent;
   std::map<AxisId, std::int64_t> least;  ///< lengths of header axes
 
-  std::optional<GpuKernel> on_gpu;  ///< unless it runs on the CPU
+  std::optional<Derivatives> derivatives;  ///< guards itself
+  std::optional<GpuKernel> on_gpu;         ///< unless it runs on the CPU
 
   std::mutex mutex;                                     ///< guards what follows
   std::vector<std::unique_ptr<Solver>> idle;            ///< one for each call that was under way at a time
   std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(); empty: nothing was measured
   std::optional<CompiledDriver> driver;
   std::optional<std::string> text, json;
+  std::map<int, std::string> declarations;  ///< by symbol
 
-  std::optional<Derivatives> derivatives;  ///< guards itself
+  /// The default of a symbol that has one, as text. Valid as long as this.
+  const char* declared(int symbol);
 
   /// A solver that nobody else uses meanwhile. Another one compiles once more, in the place of waiting.
   std::unique_ptr<Solver> take_solver();

@@ -118,7 +118,8 @@ cellc_status NamedCall::run(cellc_direction direction, cellc_report* report, con
     infos.push_back(info);
   }
   cellc_status status = CELLC_OK;
-  if (gpu) {
+  if (gpu) gpu->set_capture(captured);
+  if (gpu || stream_on_cpu) {
     status = direction == CELLC_FORWARD
                  ? cellc_forward_on(kernel, &shape, table.data(), count, nullptr, nullptr, report)
              : direction == CELLC_BACKWARD
@@ -129,6 +130,7 @@ cellc_status NamedCall::run(cellc_direction direction, cellc_report* report, con
              : direction == CELLC_BACKWARD ? cellc_backward(kernel, &shape, table.data(), count, forward_status, report)
                                            : cellc_tangent(kernel, &shape, table.data(), count, forward_status, report);
   }
+  if (gpu) gpu->set_capture(0);
   for (std::size_t i = 0; i < placed.size(); ++i) {
     if (!placed[i]) continue;
     const Array found = placed[i]->take();

@@ -15,15 +15,18 @@ namespace cellc {
 struct NamedCall {
   cellc_kernel* kernel = nullptr;
   cellc_shape shape{};
-  Emulator* gpu = nullptr;              ///< null: the host
-  bool gaps = false;                    ///< rows have gaps, and steps lie before sequences
-  std::map<std::string, Array> arrays;  ///< by the name that cellc_call_array_describe gives; what is not there is null
-  std::set<std::string> unwanted;       ///< null although it would be written
+  Emulator* gpu = nullptr;  ///< null: the host
+  bool gaps = false;        ///< rows have gaps, and steps lie before sequences
+  std::map<std::string, Array>
+      arrays{};                      ///< by the name that cellc_call_array_describe gives; what is not there is null
+  std::uint64_t captured = 0;        ///< the graph into which the call is captured
+  bool stream_on_cpu = false;        ///< asks a kernel of the CPU for a stream
+  std::set<std::string> unwanted{};  ///< null although it would be written
 
   /// Written arrays are in `arrays` then. Says which gap was written, if one was.
   cellc_status run(cellc_direction direction, cellc_report* report = nullptr,
                    const std::int32_t* forward_status = nullptr);
-  std::string touched;
+  std::string touched{};
 };
 
 /// A shape that points at what it is of.

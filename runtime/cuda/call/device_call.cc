@@ -352,7 +352,7 @@ struct DeviceCall::Impl {
   void write_status(GpuAddress status, GpuStream stream) {
     const std::vector<GpuAddress> bad = shape.rows > 0 ? solver.first_bad_steps() : std::vector<GpuAddress>();
     if (bad.empty()) {
-      if (!gpu.rehearsing()) gpu.zero(status, static_cast<std::size_t>(shape.sequences) * 4, stream);
+      gpu.zero(status, static_cast<std::size_t>(shape.sequences) * 4, stream);
       return;
     }
     for (std::size_t k = 0; k < bad.size(); ++k) moves.status(status, bad[k], shape.sequences, k > 0, stream);
@@ -380,31 +380,5 @@ bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
   return impl_->knows(arrays, status);
 }
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
-
-void check_on_device(Gpu& gpu, const CallLayout& layout, const CallShape& shape, Dtype dtype,
-                     std::span<const CallArray> arrays, GpuAddress status) {
-  const auto look_at = [&](const std::string& name, GpuAddress data, std::int64_t entries, std::size_t size) {
-    if (!data || entries == 0) return;
-    std::optional<std::string> fault;
-    if (data % size)
-      fault = fmt::format("is not aligned to the {} bytes of an entry", size);
-    else
-      fault = gpu.pointer_fault(data, static_cast<std::size_t>(entries) * size);
-    if (fault) throw RequestError(fmt::format("array {}: its address {:#x} {}", name, data, *fault));
-  };
-  for (std::size_t i = 0; i < layout.fields.size(); ++i) {
-    const CallField& field = layout.fields[i];
-    if (!arrays[i].data) continue;
-    std::int64_t entries = all_entries(field, shape);
-    if (field.is_rows() && shape.rows > 0) {
-      const cellc_strides full = strides_of(field, shape, {arrays[i].sequence_stride, arrays[i].step_stride});
-      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences;
-      const std::int64_t steps = shape.packed() ? shape.rows : shape.steps;
-      entries = (sequences - 1) * full.sequence + (steps - 1) * full.step + part_entries(field, shape);
-    }
-    look_at(field.name, arrays[i].data, entries, size_of(dtype_of(field.kind, dtype)));
-  }
-  look_at("status", status, shape.sequences, 4);
-}
 
 }  // namespace cellc
