@@ -110,7 +110,8 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
     int64_t own = 1;
     if (i >= cellc_row_states(stage) && i < stage->step_states) continue; /* of one lane, not of rows */
     neighbours = neighbours && (axes->channels == 1 || cellc_inner_stride(stage, run, axes, symbol) == 1);
-    aligned = aligned && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0;
+    aligned = aligned && view->data % 16 == 0 && view->last % 16 == 0 && view->row * size % 16 == 0 &&
+              view->batch * size % 16 == 0;
     for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
       if (stage->place_channel[n] < 0) own *= run->lengths[stage->place_axis[n]];
     e.symbol = symbol;

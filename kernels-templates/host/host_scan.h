@@ -195,8 +195,8 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
     int64_t at[2 + CELLC_CHANNEL_AXES];
     near = near && inner;
-    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0 &&
-           entry * size % 16 == 0;
+    rows = rows && inner && view->data % 16 == 0 && view->last % 16 == 0 && view->row * size % 16 == 0 &&
+           view->batch * size % 16 == 0 && entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
     at[1] = view->batch * size;
     time = time && view->row == 1 && !view->last; /* one step later nothing is aligned */

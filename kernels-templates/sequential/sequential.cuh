@@ -19,7 +19,7 @@ constexpr bool kAgain = true;
 template <>
 constexpr bool kAgain<All> = false;
 
-/// The lanes of those warps of which `walks` says so of any lane.
+/// The lanes of which `walks` says so; of a warp that copies whole rows all of them, which are of one sequence.
 template <bool kRows, bool kLockstep, int kSumLanes = 1, class Walks = All>
 CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
@@ -32,10 +32,13 @@ CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
   Lane lane[kWidth];
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - kWidth + v);
-  const bool real = own < count;
+  bool real = own < count;
   if constexpr (kAgain<Walks>) {
     static_assert(!kLockstep);
-    if (!__any_sync(0xffffffffu, real && walks(lane[0]))) return;
+    // What is not marked keeps its bits: a sequence with what is no number moves no other.
+    const bool marked = real && walks(lane[0]);
+    if (!__any_sync(0xffffffffu, marked)) return;
+    if constexpr (!kRows) real = marked;
   }
   Real state[kWidth][Step::kStates];
   CELLC_UNROLL()

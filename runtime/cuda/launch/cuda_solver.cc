@@ -507,6 +507,8 @@ void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options) {
 void CudaSolver::place_all(const DeviceArrays& arrays) {
   impl_->arrays.placed = arrays;
   impl_->outs_wanted = arrays.outs_wanted;
+  // How many parts of a sum a scan leaves follows from where its inputs lie, too.
+  if (impl_->outs_in_lanes) impl_->reserved = false;
   impl_->reserve_written();
 }
 Dtype CudaSolver::storage() const { return impl_->running; }

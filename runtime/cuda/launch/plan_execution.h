@@ -46,7 +46,7 @@ struct StageFacts {
   std::optional<std::string> refusal;  ///< why no thread can hold its lanes
   StageShape shape;
   int sum_parts = 0;        ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
-  bool makes_outs = false;  ///< its lanes can make some outs, run sequentially or by a scan that does not check itself
+  bool makes_outs = false;  ///< its lanes can make some outs, run sequentially or by a scan
   bool scans_in_one_pass = false;
 };
 
