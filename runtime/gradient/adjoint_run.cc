@@ -47,8 +47,9 @@ std::vector<CotangentOf> cotangents_of(const CellGraph& cell) {
   return all;
 }
 
-AdjointOf results_with(const Cotangents& cotangents) {
+AdjointOf results_with(const Cotangents& cotangents, bool on_gpu) {
   AdjointOf of;
+  of.multiplies_factors = on_gpu;
   for (const Array& a : cotangents.states) of.states.push_back(!a.shape().empty());
   for (const Array& a : cotangents.outs) of.outs.push_back(!a.shape().empty());
   return of;

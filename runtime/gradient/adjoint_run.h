@@ -109,7 +109,7 @@ class AdjointRun {
   Structure structure_;
 };
 
-/// The results that have a cotangent.
-AdjointOf results_with(const Cotangents& cotangents);
+/// The results that have a cotangent. `on_gpu`: for BackwardOnGpu, whose lanes add params' gradients up.
+AdjointOf results_with(const Cotangents& cotangents, bool on_gpu = false);
 
 }  // namespace cellc
