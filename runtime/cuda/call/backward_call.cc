@@ -33,7 +33,7 @@ struct ThroughDefault {
       : computing(defaults_of(cell, {symbol}, Role::Defaults)) {
     if (computing.sources.empty()) return;  // a constant
     step = displaced(computing);
-    adjoint.emplace(step, AdjointOf{.outs = {true}, .multiplies_factors = true});
+    adjoint.emplace(step, AdjointOf{.states = {}, .outs = {true}, .multiplies_factors = true});
     backward.emplace(gpu, step, *adjoint, arithmetic);
   }
   const DerivedCell computing;

@@ -303,9 +303,6 @@ void BackwardOnGpu::sum_over_steps(GpuStream stream) {
 }
 
 GpuAddress BackwardOnGpu::gradient(int symbol) const { return placed_.gradients[static_cast<std::size_t>(symbol)]; }
-GpuAddress BackwardOnGpu::history_gradient(int symbol) const {
-  return placed_.history_gradients[static_cast<std::size_t>(symbol)];
-}
 
 void BackwardOnGpu::upload(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
                            const SolveOptions& options) {

@@ -35,7 +35,6 @@ class BackwardOnGpu {
   void report(SolveReport& report, GpuStream stream) { solver_.report(report, stream); }
 
   GpuAddress gradient(int symbol) const;
-  GpuAddress history_gradient(int symbol) const;
 
   /// From host arrays to host arrays. Throws as CudaSolver::run.
   Gradients run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,

@@ -525,7 +525,6 @@ GpuAddress CudaSolver::trajectory(int update) const { return impl_->arrays.traje
 GpuAddress CudaSolver::final_state(int update) const {
   return impl_->arrays.final_of(static_cast<std::size_t>(update));
 }
-GpuAddress CudaSolver::out(int number) const { return impl_->arrays.out_of(static_cast<std::size_t>(number)); }
 void CudaSolver::launch(GpuStream stream) { impl_->launch(stream); }
 bool CudaSolver::adds_up(int out) const { return impl_->adds_up(out); }
 CudaSolver::Parts CudaSolver::parts_of(int out) const {

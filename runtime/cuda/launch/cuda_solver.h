@@ -53,10 +53,9 @@ class CudaSolver {
   std::vector<GpuAddress> first_bad_steps() const;
   /// Other options for what upload() brought; what report() saw since counts. Whether the plan is another one now.
   bool replan(const SolveOptions& options);
-  /// Where a state is written: [rows, a…]; its final; an out.
+  /// Where a state is written: [rows, a…]; its final.
   GpuAddress trajectory(int update) const;
   GpuAddress final_state(int update) const;
-  GpuAddress out(int number) const;
   /// Queues everything; waits for nothing, and allocates nothing once it has run.
   void launch(GpuStream stream);
   /// Whether an out is added up by the plan of prepare(), so that no memory for its rows is needed.
