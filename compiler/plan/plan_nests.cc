@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <unordered_set>
 
 #include "compiler/graph/axes.h"
 
@@ -211,11 +212,6 @@ class Scheduler {
     for (const Store& s : nest.stores) f(s.value);
   }
 
-  static bool computed_in(const Nest& nest, NodeId id) {
-    return std::find(nest.nodes.begin(), nest.nodes.end(), id) != nest.nodes.end() ||
-           std::find(nest.inlined.begin(), nest.inlined.end(), id) != nest.inlined.end();
-  }
-
   /// Memory for what a later nest of the step reads. A scalar stays in its register: the code of a step
   /// is straight, so it dominates all that follows.
   void give_temps() {
@@ -235,8 +231,10 @@ class Scheduler {
 
   void collect_loads(Nest& nest) {
     std::set<NodeId> done;
+    std::unordered_set<NodeId> computed(nest.nodes.begin(), nest.nodes.end());
+    computed.insert(nest.inlined.begin(), nest.inlined.end());
     each_operand(nest, [&](NodeId operand) {
-      if (is_immediate(node(operand)) || computed_in(nest, operand)) return;
+      if (is_immediate(node(operand)) || computed.contains(operand)) return;
       const NodeId root = root_of(operand);
       if (here(root) && node(root).axes.empty()) return;  // a register
       if (!done.insert(operand).second) return;
