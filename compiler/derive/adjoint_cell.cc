@@ -211,7 +211,7 @@ class AdjointBuilder {
     std::vector<NodeId> whole;
     for (const NodeId term : terms) {
       Factors f = take_apart(w(), term, cell_.symbols[static_cast<std::size_t>(number)].index);
-      if (f.right == kNoNode) f = of_known(term);
+      if (f.right == kNoNode && !of_.multiplies_factors) f = of_known(term);
       if (f.right == kNoNode)
         whole.push_back(f.left);
       else

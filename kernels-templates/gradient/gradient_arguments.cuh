@@ -41,6 +41,7 @@ struct StepSums {
   const void* right;  ///< null: there is one factor
   void* partial;      ///< [parts, batch, m, n]
   void* into;
+  long long assigns;                    ///< what `into` has does not count
   long long rows, left_row, right_row;  ///< entries from row to row
   long long m, n, batch, summed, parts, repeated;
   const long long *m_left, *m_right, *m_into;  ///< m_right: of columns

@@ -51,8 +51,9 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
                                      look.leave_out ? ", with defaults" : ""));
             CallArrays arrays(*device.gpu, cell.graph, binding, dtype, look);
             if (!calls) calls = std::make_unique<Calls>(*device.gpu, cell, &file.source, dtype, arrays.shape(), solve);
-            ASSERT_NO_THROW(check_on_device(*device.gpu, call_layout(cell.graph), arrays.shape(), dtype,
-                                            arrays.arrays(), arrays.status()));
+            ASSERT_NO_THROW(check_on_device(*device.gpu,
+                                            directed_call(cell.graph, call_layout(cell.graph), CallDirection::Forward),
+                                            arrays.shape(), dtype, arrays.arrays(), arrays.status()));
             calls->pool.run(arrays.arrays(), 0, arrays.status(), nullptr);
             const RunOutput output = arrays.read(binding);
             ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
@@ -215,7 +216,8 @@ TEST(CallChecks, NameTheArrayAndTheFault) {
     std::vector<CallArray> arrays = s.arrays->arrays();
     arrays[field].data = address;
     try {
-      check_on_device(*device.gpu, layout, s.arrays->shape(), Dtype::F32, arrays, s.arrays->status());
+      check_on_device(*device.gpu, directed_call(s.cell.graph, layout, CallDirection::Forward), s.arrays->shape(),
+                      Dtype::F32, arrays, s.arrays->status());
     } catch (const RequestError& e) {
       return e.what();
     }

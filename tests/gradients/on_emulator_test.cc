@@ -88,6 +88,7 @@ TEST_P(EmulatedGradients, AreTheEvaluators) {
       GradientTrial trial(cell.graph, cell.oracle, file.ranges, random, options);
       const AdjointRun adjoint(cell.graph, {});
       const NamedArrays want = trial.reference(adjoint);
+      const NamedArrays spread = trial.spread(adjoint, want, dtype);
       const Binding binding = trial.bound(dtype);
       EmulatorOptions emulated;
       emulated.multiprocessors = 4;
@@ -99,7 +100,7 @@ TEST_P(EmulatedGradients, AreTheEvaluators) {
         const NamedArrays found = trial.gradients(
             adjoint, binding, [&](const BoundRun& run) { return solver.run(run, asked.options, report); });
         EXPECT_TRUE(report.converged) << asked.name;
-        EXPECT_LE(largest_error(found, want), dtype == Dtype::F64 ? 1e-9 : 1e-4)
+        EXPECT_LE(times_allowed(found, want, dtype == Dtype::F64 ? 1e-9 : 1e-4, spread), 1)
             << tree->name << " by " << asked.name << ", " << to_string(dtype)
             << (packed ? ", packed and reversed" : "");
       }

@@ -63,6 +63,23 @@ BoundRun shape_of_run(const CellGraph& cell, const CallLayout& layout, const Cal
   return run;
 }
 
+/// What of a call decides on kernels and memory.
+std::vector<std::int64_t> form_of(const CallLayout& layout, std::span<const CallArray> arrays, GpuAddress status) {
+  std::vector<std::int64_t> form;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const CallArray& a = arrays[i];
+    form.push_back(a.data ? 1 + static_cast<std::int64_t>(a.data % 16) : 0);
+    form.push_back(a.sequence_stride);
+    form.push_back(a.step_stride);
+    if (layout.fields[i].kind == FieldKind::Start) {
+      const auto final = layout.find(FieldKind::Final, layout.fields[i].id) - layout.fields.data();
+      form.push_back(a.data && arrays[static_cast<std::size_t>(final)].data == a.data);
+    }
+  }
+  form.push_back(status != 0);
+  return form;
+}
+
 }  // namespace
 
 struct DeviceCall::Impl {
@@ -89,8 +106,7 @@ struct DeviceCall::Impl {
   GpuBuffer offsets;
   std::optional<AbsentArrays> absent;
   DeviceArrays places;
-  std::vector<std::vector<std::int64_t>> rehearsed;
-  std::vector<std::int64_t> form;
+  std::vector<std::vector<std::int64_t>> rehearsed;  ///< forms of calls
 
   Impl(Gpu& below, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure,
        Dtype dtype, const SourceText* source, const CallShape& shape, const SolveOptions& solve)
@@ -123,8 +139,7 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < all.size(); ++i) all[i].data = kSomewhere * (i + 1);
     run_form(all, 0, kSomewhere);
     rehearsal.finish();
-    note(all, kSomewhere);
-    rehearsed.push_back(form);
+    rehearsed.push_back(form_of(layout, all, kSomewhere));
   }
 
   // A run --------------------------------------------------------------------------------------------
@@ -137,23 +152,8 @@ struct DeviceCall::Impl {
     return arrays[number(kind, id)];
   }
 
-  /// What of a call decides on kernels and memory.
-  void note(std::span<const CallArray> arrays, GpuAddress status) {
-    form.clear();
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      const CallArray& a = arrays[i];
-      form.push_back(a.data ? 1 + static_cast<std::int64_t>(a.data % 16) : 0);
-      form.push_back(a.sequence_stride);
-      form.push_back(a.step_stride);
-      if (fields[i].field.kind == FieldKind::Start)
-        form.push_back(a.data && given(arrays, FieldKind::Final, fields[i].field.id).data == a.data);
-    }
-    form.push_back(status != 0);
-  }
-
-  bool knows(std::span<const CallArray> arrays, GpuAddress status) {
-    note(arrays, status);
-    return std::find(rehearsed.begin(), rehearsed.end(), form) != rehearsed.end();
+  bool knows(std::span<const CallArray> arrays, GpuAddress status) const {
+    return std::find(rehearsed.begin(), rehearsed.end(), form_of(layout, arrays, status)) != rehearsed.end();
   }
 
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
@@ -161,7 +161,7 @@ struct DeviceCall::Impl {
       CallGpu::Rehearsal rehearsal(gpu);
       run_form(arrays, 0, status);
       rehearsal.finish();
-      rehearsed.push_back(form);
+      rehearsed.push_back(form_of(layout, arrays, status));
     }
     run_form(arrays, stream, status);
   }
@@ -352,7 +352,7 @@ struct DeviceCall::Impl {
   void write_status(GpuAddress status, GpuStream stream) {
     const std::vector<GpuAddress> bad = shape.rows > 0 ? solver.first_bad_steps() : std::vector<GpuAddress>();
     if (bad.empty()) {
-      if (!gpu.rehearsing()) gpu.zero(status, static_cast<std::size_t>(shape.sequences) * 4, stream);
+      gpu.zero(status, static_cast<std::size_t>(shape.sequences) * 4, stream);
       return;
     }
     for (std::size_t k = 0; k < bad.size(); ++k) moves.status(status, bad[k], shape.sequences, k > 0, stream);
@@ -380,31 +380,5 @@ bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
   return impl_->knows(arrays, status);
 }
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
-
-void check_on_device(Gpu& gpu, const CallLayout& layout, const CallShape& shape, Dtype dtype,
-                     std::span<const CallArray> arrays, GpuAddress status) {
-  const auto look_at = [&](const std::string& name, GpuAddress data, std::int64_t entries, std::size_t size) {
-    if (!data || entries == 0) return;
-    std::optional<std::string> fault;
-    if (data % size)
-      fault = fmt::format("is not aligned to the {} bytes of an entry", size);
-    else
-      fault = gpu.pointer_fault(data, static_cast<std::size_t>(entries) * size);
-    if (fault) throw RequestError(fmt::format("array {}: its address {:#x} {}", name, data, *fault));
-  };
-  for (std::size_t i = 0; i < layout.fields.size(); ++i) {
-    const CallField& field = layout.fields[i];
-    if (!arrays[i].data) continue;
-    std::int64_t entries = all_entries(field, shape);
-    if (field.is_rows() && shape.rows > 0) {
-      const cellc_strides full = strides_of(field, shape, {arrays[i].sequence_stride, arrays[i].step_stride});
-      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences;
-      const std::int64_t steps = shape.packed() ? shape.rows : shape.steps;
-      entries = (sequences - 1) * full.sequence + (steps - 1) * full.step + part_entries(field, shape);
-    }
-    look_at(field.name, arrays[i].data, entries, size_of(dtype_of(field.kind, dtype)));
-  }
-  look_at("status", status, shape.sequences, 4);
-}
 
 }  // namespace cellc

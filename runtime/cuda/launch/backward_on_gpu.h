@@ -51,6 +51,10 @@ class BackwardOnGpu {
   double run_ms() const { return run_ms_; }  ///< of run(): the device's part
 
  private:
+  AccumulatedOuts summands() const;
+  bool assigned_by_sum(int symbol) const;
+  bool reads_in_place(std::size_t symbol) const;
+  void sum_over_steps(GpuStream stream);
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   GpuAddress reserve(GpuBuffer& buffer, std::int64_t count);
   RowsOfRun rows_of_run() const;
@@ -67,13 +71,18 @@ class BackwardOnGpu {
   bool uniform_ = true;
   BackwardArrays placed_;
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
+  std::vector<bool> in_place_;  ///< by symbol of the adjoint: the trajectory itself is read, one step later
   std::vector<GpuBuffer> uploaded_;
   GpuBuffer offsets_;
   std::vector<GpuBuffer> shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs
   std::vector<GpuBuffer> starts_;   ///< by update: zeros, where finals have no cotangent
   std::vector<GpuBuffer> outs_;     ///< by out of the adjoint: factors and lagged gradients
   std::vector<GpuBuffer> gradients_, history_gradients_;
-  std::vector<std::vector<StepSumOnGpu>> sums_;  ///< by param gradient and product
+  struct Sum {
+    std::int64_t rows = 0;  ///< that it was made for
+    std::unique_ptr<StepSumOnGpu> on_gpu;
+  };
+  std::vector<std::vector<Sum>> sums_;  ///< by param gradient and product
   double run_ms_ = 0;
 };
 

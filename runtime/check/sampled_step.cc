@@ -1,0 +1,52 @@
+#include "runtime/check/sampled_step.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "runtime/evaluate/reference.h"
+
+namespace cellc {
+
+/// Points on a trajectory are where the cell lives (a variance there is positive); random ones
+/// are where mistakes show that a trajectory hides (a state that stays 0).
+SampledStep::SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& run, std::uint64_t seed)
+    : cell(cell), structure(structure), run(run), random(seed, "check"), step(cell, run) {
+  const RunOutput trajectory = reference_run(cell, run);
+  const std::int64_t rows = run.offsets.back();
+  for (const std::int64_t row : {std::int64_t{1}, std::int64_t{4}, rows - 1}) {
+    Point point{{}, row};
+    for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+      const std::int64_t n = step.entries(static_cast<int>(u));
+      Values values;
+      for (std::int64_t i = 0; i < n; ++i) values.push_back(trajectory.states[u].get((row - 1) * n + i));
+      point.states.push_back(std::move(values));
+    }
+    points.push_back(std::move(point));
+  }
+  for (const std::int64_t row : {std::int64_t{0}, std::int64_t{2}, std::int64_t{7}})
+    points.push_back({random_states(), row});
+  for (Point& point : points) differentiate_at(step, point);
+}
+
+std::string SampledStep::name(int update) const { return cell.symbol_of(cell.updates[update]).name; }
+
+std::string SampledStep::stage_text(int s) const {
+  std::vector<std::string> names;
+  for (const int u : structure.stages[s].states) names.push_back(name(u));
+  return fmt::format("stage {{{}}}", fmt::join(names, ", "));
+}
+
+States SampledStep::random_states() {
+  States states;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Symbol& symbol = cell.symbol_of(cell.updates[u]);
+    Values values(static_cast<std::size_t>(step.entries(static_cast<int>(u))));
+    for (double& v : values)
+      v = symbol.range ? random.uniform(symbol.range->low, symbol.range->high) : random.uniform(-1, 1);
+    states.push_back(std::move(values));
+  }
+  return states;
+}
+
+}  // namespace cellc
