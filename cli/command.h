@@ -41,6 +41,7 @@ struct DataOptions : CellOptions {
   std::optional<std::int64_t> batch, length;
   std::optional<double> tolerance;
   std::vector<std::string> absolute_tolerances;  ///< "X", or "NAME=X"
+  std::string products = "3xtf32";               ///< on a GPU
   bool reverse = false;
   int threads = 0;
 };

@@ -100,12 +100,20 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   solve.solver = strategy_asked(options.solver);
   solve.tolerance = options.tolerance;
   take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
+  solve.products = products_asked(options.products);
   solve.repair = !options.no_repair;
   if (options.max_iterations) solve.max_iterations = *options.max_iterations;
   if (options.fixed_iterations) solve.fixed_iterations = *options.fixed_iterations;
   if (!options.plan.empty()) solve.plan = read_plan(options.plan, stages);
   check_agreement(options, solve.plan);
   return solve;
+}
+
+/// What a run multiplies in: CPUs and f64 have one arithmetic.
+std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
+  if (dtype == Dtype::F64) return "f64";
+  if (!on_gpu) return "f32";
+  return asked == Products::Storage ? to_string(dtype) : to_string(asked);
 }
 
 /// Runs a cell where and how the options say: by kernels that somebody edited, on a GPU or on the CPU.
@@ -247,6 +255,7 @@ int command_run(const RunOptions& options) {
                    output,
                    run.solved,
                    run.solve.repair,
+                   products_of(run.solve.products, binding.dtype, run.gpu != nullptr),
                    written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),

@@ -110,6 +110,7 @@ int command_tune(const TuneOptions& options) {
   SolveOptions solve;
   solve.tolerance = options.tolerance;
   take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
+  solve.products = products_asked(options.products);
   Tuned forward{loaded.cell, loaded.structure};
   std::unique_ptr<TimedCell> timed =
       found.gpu ? timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source)

@@ -33,6 +33,7 @@ void run_following(const FollowingRequest& request, const char* option, const st
   SolveOptions solve;
   solve.solver = strategy_asked(solver, {"auto"}, option);
   solve.tolerance = request.solve.tolerance;
+  solve.products = request.solve.products;
   if (tuned && !tuned->stages.empty()) {
     SolveOptions pinned = solve;
     pinned.plan = tuned->stages;

@@ -182,6 +182,10 @@ void add_data_options(CLI::App* command, DataOptions& options) {
                    "what is tolerated of a state besides, in its own units; NAME=X: of one state")
       ->allow_extra_args(false)
       ->type_name("[NAME=]X");
+  command->add_option(
+      "--products", options.products,
+      "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (tensor cores, errors\n"
+      "like those of f32; the default), tf32, or storage (16 bits); CPUs and f64 keep their arithmetic");
   command->add_option("--threads", options.threads, "threads; all cores by default")->transform(whole_number(1, 4096));
   command->add_flag("--reverse", options.reverse, "from the last step to the first");
 }

@@ -243,6 +243,7 @@ std::string run_json(const RunReport& report) {
   json object;
   object["cell"] = cell.name;
   object["device"] = report.gpu.empty() ? "cpu" : "cuda";
+  object["products"] = report.products;
   if (!report.gpu.empty()) object["gpu"] = report.gpu;
   object["dtype"] = to_string(report.binding.dtype);
   solve_json(report, object);

@@ -22,7 +22,8 @@ struct RunReport {
   const Binding& binding;
   const RunOutput& output;
   const SolveReport& solve;
-  bool repair;  ///< what does not converge is repaired
+  bool repair;           ///< what does not converge is repaired
+  std::string products;  ///< what factors of hoisted products were: "3xtf32"
   std::vector<std::pair<std::string, Array>> arrays;
   std::string out;  ///< directory written to, or empty
   std::optional<NonFinite> nonfinite;

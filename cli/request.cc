@@ -148,6 +148,11 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) 
   return found;
 }
 
+Products products_asked(const std::string& name) {
+  if (const auto products = products_named(name)) return *products;
+  throw UsageError(fmt::format("--products {}: expected f32, 3xtf32, tf32 or storage", name));
+}
+
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve) {
   for (const std::string& one : given) {
     const std::size_t equals = one.find('=');

@@ -41,6 +41,9 @@ struct FoundGpu {
 };
 FoundGpu gpu_for(const std::string& device, const std::string& cache_directory);
 
+/// Throws UsageError.
+Products products_asked(const std::string& name);
+
 /// `given`: "X", of every state, or "NAME=X". Throws UsageError.
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve);
 

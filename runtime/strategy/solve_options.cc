@@ -1,5 +1,7 @@
 #include "runtime/strategy/solve_options.h"
 
+#include <utility>
+
 namespace cellc {
 
 double default_tolerance(Dtype dtype) {
@@ -11,6 +13,23 @@ double default_tolerance(Dtype dtype) {
     default:
       return 1e-4;
   }
+}
+
+namespace {
+constexpr std::pair<Products, const char*> kProducts[] = {
+    {Products::F32, "f32"}, {Products::Tf32x3, "3xtf32"}, {Products::Tf32, "tf32"}, {Products::Storage, "storage"}};
+}
+
+const char* to_string(Products products) {
+  for (const auto& [known, name] : kProducts)
+    if (known == products) return name;
+  return "?";
+}
+
+std::optional<Products> products_named(const std::string& name) {
+  for (const auto& [known, text] : kProducts)
+    if (name == text) return known;
+  return std::nullopt;
 }
 
 double absolute_tolerance(const SolveOptions& options, const std::string& state) {

@@ -16,6 +16,16 @@ namespace cellc {
 /// 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits).
 double default_tolerance(Dtype dtype);
 
+/// How a GPU multiplies rows by matrices of params, in arithmetic of 32 bits (`--products`).
+enum class Products : std::uint8_t {
+  F32,      ///< multiply-adds
+  Tf32x3,   ///< tensor cores, each factor as two numbers of 11 bits: errors like those of f32
+  Tf32,     ///< tensor cores, factors of 11 bits: some 5e-4 of a product
+  Storage,  ///< factors rounded to the storage type, where that has 16 bits; else as F32
+};
+const char* to_string(Products products);
+std::optional<Products> products_named(const std::string& name);
+
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {
   Strategy strategy = Strategy::Sequential;
@@ -36,6 +46,7 @@ struct SolveOptions {
   /// tolerance, or say so where nothing is to be repaired. docs/notes/device-scan.md has what it costs.
   bool check_scans = true;
   std::vector<StagePlan> plan;  ///< by stage, where pinned
+  Products products = Products::Tf32x3;
 };
 
 /// What is tolerated of a state besides the relative tolerance, in its own units.

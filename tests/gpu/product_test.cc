@@ -1,12 +1,16 @@
 // Products of rows and a matrix (product.cuh): every shape of tile and of its edges, both ways that a matrix lies, rows
-// of a window of which some are not there. Sums are whole numbers, so that they are exact in any order.
+// of a window of which some are not there; by multiply-adds and by tensor cores. Sums are whole numbers, so that they
+// are exact in any order and in any factors.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
+#include <random>
 
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/launch/nest_tables.h"
 #include "tests/gpu/emulated.h"
+#include "tests/gpu/strategy_matrix.h"
 
 namespace cellc {
 namespace {
@@ -15,14 +19,21 @@ struct Shape {
   long long rows, width, depth, batch;
 };
 
-template <class Real>
-class Products : public testing::Test {
+GpuFunction product_of(Gpu& gpu, ProductFactors factors, Dtype storage) {
+  const ProductTemplate product = product_template(factors, storage);
+  std::string text = storage_macro(storage) + product.macro;
+  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh", product.name})
+    text += kernel_template(part);
+  return gpu.function(gpu.load({"product.cu", text, {}}), "cellc_product");
+}
+
+template <class Of>
+class HoistedProducts : public testing::Test {
  protected:
-  Products() : gpu_(open_emulator()) {
-    std::string text = sizeof(Real) == 4 ? "#define CELLC_STORAGE_F32 1\n" : "#define CELLC_STORAGE_F64 1\n";
-    for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh", "product.cuh"})
-      text += kernel_template(part);
-    kernel_ = gpu_->function(gpu_->load({"product.cu", text, {}}), "cellc_product");
+  using Real = typename Of::Real;
+
+  HoistedProducts() : gpu_(open_device().gpu) {
+    kernel_ = product_of(*gpu_, Of::kFactors, sizeof(Real) == 4 ? Dtype::F32 : Dtype::F64);
   }
 
   /// Compares with sums in order. Rows of the operand are `apart` entries apart.
@@ -85,11 +96,18 @@ class Products : public testing::Test {
   GpuFunction kernel_;
 };
 
-using Reals = testing::Types<float, double>;
-TYPED_TEST_SUITE(Products, Reals);
+template <class R, ProductFactors factors>
+struct Of {
+  using Real = R;
+  static constexpr ProductFactors kFactors = factors;
+};
+using Kinds =
+    testing::Types<Of<float, ProductFactors::Real>, Of<double, ProductFactors::Real>, Of<float, ProductFactors::Tf32x3>,
+                   Of<float, ProductFactors::Tf32>, Of<float, ProductFactors::BF16>, Of<float, ProductFactors::F16>>;
+TYPED_TEST_SUITE(HoistedProducts, Kinds);
 
-TYPED_TEST(Products, OfEveryShape) {
-  for (const long long tile : {64, sizeof(TypeParam) == 4 ? 128 : 64}) {
+TYPED_TEST(HoistedProducts, OfEveryShape) {
+  for (const long long tile : {64, sizeof(typename TypeParam::Real) == 4 ? 128 : 64}) {
     for (const Shape& s :
          {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 1}, Shape{64, 64, 8, 1}, Shape{65, 63, 9, 2}, Shape{128, 128, 16, 1},
           Shape{129, 127, 17, 1}, Shape{131, 200, 24, 1}, Shape{7, 300, 1, 3}, Shape{200, 3, 33, 1}}) {
@@ -98,15 +116,72 @@ TYPED_TEST(Products, OfEveryShape) {
   }
 }
 
-TYPED_TEST(Products, OfRowsThatAreThere) {
+TYPED_TEST(HoistedProducts, OfRowsThatAreThere) {
   for (const bool sum_last : {true, false}) this->check({5, 70, 10, 1}, 64, sum_last, true, 1);
 }
 
-TYPED_TEST(Products, OfNoTerms) { this->check({5, 70, 0, 1}, 64, true, false, 1); }
+TYPED_TEST(HoistedProducts, OfNoTerms) { this->check({5, 70, 0, 1}, 64, true, false, 1); }
 
 /// What is past the last term is no factor: 0 times infinity is not 0.
-TYPED_TEST(Products, OfInfiniteNumbers) {
+TYPED_TEST(HoistedProducts, OfInfiniteNumbers) {
   for (const long long depth : {1, 8, 9, 15}) this->check({3, 4, depth, 1}, 64, true, false, 1, depth - 1);
+}
+
+// Errors against sums in f64, over Σ|l·r|, which bounds what rounding can do: of numbers that do not fit 11 bits, some
+// of them large or small.
+template <class Of>
+double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth) {
+  const auto gpu = open_device().gpu;
+  const GpuFunction kernel = product_of(*gpu, Of::kFactors, Dtype::F32);
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> numbers(-1, 1);
+  std::uniform_int_distribution<int> sizes(-12, 12);
+  std::vector<float> operand(static_cast<std::size_t>(rows * depth)), matrix(static_cast<std::size_t>(width * depth));
+  for (float& x : operand) x = std::ldexp(numbers(random), sizes(random));
+  for (float& x : matrix) x = std::ldexp(numbers(random), sizes(random));
+  const std::vector<long long> offsets = {0, rows};
+  const auto a_operand = upload(*gpu, operand), a_matrix = upload(*gpu, matrix), a_offsets = upload(*gpu, offsets);
+  const auto a_result = upload(*gpu, std::vector<float>(static_cast<std::size_t>(rows * width)));
+  ProductArguments a{};
+  a.frame.offsets = reinterpret_cast<const long long*>(a_offsets.address());
+  a.frame.sequences = a.frame.direction = 1;
+  a.frame.rows = rows;
+  a.operand = reinterpret_cast<const void*>(a_operand.address());
+  a.operand_stride = a.depth = depth;
+  a.matrix = reinterpret_cast<const void*>(a_matrix.address());
+  a.sum_last = a.batch = 1;
+  a.width = width;
+  a.tile = 64;
+  a.result = reinterpret_cast<void*>(a_result.address());
+  launch(*gpu, kernel, shape(2, 256), a);
+  const auto found = download<float>(*gpu, a_result);
+  double worst = 0;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t n = 0; n < width; ++n) {
+      double sum = 0, size = 0;
+      for (std::int64_t k = 0; k < depth; ++k) {
+        const double term = static_cast<double>(operand[static_cast<std::size_t>(r * depth + k)]) *
+                            static_cast<double>(matrix[static_cast<std::size_t>(n * depth + k)]);
+        sum += term;
+        size += std::fabs(term);
+      }
+      worst = std::max(worst, std::fabs(found[static_cast<std::size_t>(r * width + n)] - sum) / size);
+    }
+  return worst;
+}
+
+TEST(ProductErrors, AreThoseOfTheFactors) {
+  for (const std::int64_t depth : {1, 16, 300}) {
+    SCOPED_TRACE(depth);
+    const double plain = largest_error<Of<float, ProductFactors::Real>>(33, 20, depth);
+    const double split = largest_error<Of<float, ProductFactors::Tf32x3>>(33, 20, depth);
+    // One product alone is rounded once by multiply-adds, to 2^-24; of the three parts some 2^-22 is left out.
+    EXPECT_LE(split, std::max(2 * plain, 0x1p-21));
+    EXPECT_LE((largest_error<Of<float, ProductFactors::Tf32>>(33, 20, depth)), 0x1p-10);
+    EXPECT_LE((largest_error<Of<float, ProductFactors::F16>>(33, 20, depth)), 0x1p-9);
+    EXPECT_LE((largest_error<Of<float, ProductFactors::BF16>>(33, 20, depth)), 0x1p-7);
+    EXPECT_GT((largest_error<Of<float, ProductFactors::Tf32>>(33, 20, depth)), 0x1p-17);
+  }
 }
 
 }  // namespace

@@ -19,6 +19,17 @@ std::span<const KernelTemplate> kernel_templates();
 /// Text of one. A name that is none is our mistake: std::logic_error.
 std::string_view kernel_template(std::string_view name);
 
+/// What factors of a hoisted product are on the device.
+enum class ProductFactors : std::uint8_t { Real, Tf32x3, Tf32, BF16, F16 };
+
+/// The template of hoisted products: on tensor cores (product_tensor.cuh), or by multiply-adds (product.cuh).
+/// Arithmetic of 64 bits has the latter alone.
+struct ProductTemplate {
+  const char* name;
+  std::string macro;  ///< a line before its text, or none
+};
+ProductTemplate product_template(ProductFactors factors, Dtype storage);
+
 /// The line before preamble.cuh that says what rows are stored as.
 std::string storage_macro(Dtype storage);
 

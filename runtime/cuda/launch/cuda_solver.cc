@@ -113,6 +113,10 @@ struct CudaSolver::Impl {
       for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
         if (program && outs_in_lanes) program->repeat_bits();
     }
+    forget_nests();
+  }
+
+  void forget_nests() {
     after.reset();
     after_summing.clear();
     after_outs.clear();
@@ -122,11 +126,27 @@ struct CudaSolver::Impl {
         for (auto& p : programs) p.reset();
   }
 
+  ProductFactors factors_of(Products products) const {
+    switch (products) {
+      case Products::Tf32x3:
+        return ProductFactors::Tf32x3;
+      case Products::Tf32:
+        return ProductFactors::Tf32;
+      case Products::Storage:
+        return dtype == Dtype::BF16  ? ProductFactors::BF16
+               : dtype == Dtype::F16 ? ProductFactors::F16
+                                     : ProductFactors::Real;
+      default:
+        return ProductFactors::Real;
+    }
+  }
+
   NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
                             Dtype storage) {
     if (!program) {
       NestOptions options;
       options.source = source;
+      options.factors = factors_of(solve.products);
       program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
       compile_ms += program->compile_ms();
       caches.push_back(program->cache());
@@ -243,6 +263,11 @@ struct CudaSolver::Impl {
   }
 
   bool replan(const SolveOptions& options) {
+    if (options.products != solve.products) {
+      gpu.synchronize(0);  // their kernels may still run
+      forget_nests();
+      whole.reset();
+    }
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
     const std::vector<CudaPlan> before = std::move(execution.stages);

@@ -41,10 +41,12 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   result.plan = make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2});
   emit.prelude = storage_macro(dtype);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
-  if (!result.plan.products.empty()) parts.push_back("product.cuh");
-  for (const char* part : parts) {
-    emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  if (!result.plan.products.empty()) {
+    const ProductTemplate product = product_template(options.factors, dtype);
+    emit.prelude += product.macro;
+    parts.push_back(product.name);
   }
+  for (const char* part : parts) emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   CudaNestsModule module = emit_cuda_nests(result.plan, emit);
   result.source = {std::move(module.name), std::move(module.text), {}};
   result.kernels = std::move(module.kernels);

@@ -14,6 +14,7 @@
 
 #include "compiler/analysis/structure.h"
 #include "compiler/graph/graph.h"
+#include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
@@ -29,6 +30,7 @@ struct NestOptions {
   std::vector<char> wide_inputs{}, wide_histories{}, wide_states{}, wide_outs{};
   const SourceText* source = nullptr;  ///< text that spans point into, for #line; needed while compiling only
   std::int64_t chunk_bytes = 0;        ///< memory for hoisted products; 0: a share of the card's
+  ProductFactors factors = ProductFactors::Tf32x3;
 };
 
 /// An array of the run on the device.

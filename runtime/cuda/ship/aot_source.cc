@@ -40,7 +40,8 @@ std::string AotSource::finish() {
     for (const std::string& use : group.uses) text += template_part(use);
     if (!group.products.empty()) {
       const std::string name = fmt::format("{}_product_{}", prefix_, to_string(storage));
-      std::string product = template_part("product.cuh");
+      const ProductTemplate of = product_template(ProductFactors::Tf32x3, storage);
+      std::string product = of.macro + template_part(of.name);
       const std::string written = "cellc_product(";
       product.replace(product.find(written), written.size(), name + "(");
       text += product;
