@@ -10,6 +10,7 @@
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
+#include "capi/views.h"
 
 namespace cellc::capi {
 namespace {
@@ -247,6 +248,20 @@ cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
   call->give(scratch);
   if (result == 0) return CELLC_OK;
   return guarded([&] { throw Misuse(call->kernel->driver->message(result)); });
+}
+
+cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count) {
+  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  thread_local ViewedArrays views;  // a repeated call allocates nothing
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    const CompiledCell& k = *call->kernel;
+    views.read(k.forward, call->shape, k.compile.dtype, arrays, count, call->on_gpu != nullptr);
+    status = cellc_run(call, views.arrays(), views.count());
+    if (status == CELLC_OK) views.write_back();
+    views.clear();
+  });
+  return outcome == CELLC_OK ? status : outcome;
 }
 
 void cellc_call_free(cellc_call* call) { delete call; }

@@ -194,7 +194,7 @@ CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cel
 
 /* Memory of the caller: on the host, or on its GPU for a kernel of a GPU. A row is contiguous; strides, in entries, are
  * for rows only: 0 stands for rows one after another. What is written may overlap nothing, but a final may be the
- * memory of its start. */
+ * memory of its start. cellc_view, below, has strides for every axis. */
 typedef struct {
   void* data;      /* null: the default, or not wanted */
   int64_t entries; /* from data on; more than are needed are left alone */
@@ -343,6 +343,41 @@ CELLC_API cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape
                                          int count, void* stream, const int32_t* forward_status, cellc_report* report);
 CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
                                         int count, void* stream, const int32_t* forward_status, cellc_report* report);
+
+/* Any strides ---------------------------------------------------------------------------------- */
+
+/* An array of a call in any direction, on the host or on the kernel's GPU: every axis has a stride, as in NumPy and
+ * DLPack but in entries. Rows are [sequences, steps, axes], or [all steps, axes] with offsets, as
+ * cellc_call_array_shape has them. What is only read may overlap itself; what is written may not.
+ *
+ * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy,
+ * which is made on the calling thread. On a GPU nothing is copied, and what a cellc_array cannot say is refused. */
+typedef struct {
+  void* data; /* of the entry whose indices are all 0; null: as in cellc_array */
+  cellc_dtype dtype;
+  int rank;               /* not read where the next two are null */
+  const int64_t* lengths; /* [rank], which must be those of the call; null: they are */
+  const int64_t* strides; /* [rank], 0 and negative ones too; null: no gaps */
+} cellc_view;
+
+/* A call, as a struct that later versions can lengthen. */
+typedef struct {
+  size_t size;
+  cellc_direction direction;
+  const cellc_shape* shape;
+  const cellc_view* arrays; /* by the numbers of the direction */
+  int count;
+  const int32_t* forward_status; /* of a backward or tangent call: as in cellc_backward */
+  cellc_report* report;          /* or null */
+  int on_stream;                 /* of a kernel of a GPU: as cellc_forward_on has it, with what follows */
+  void* stream;
+  int32_t* status; /* of a forward call on a stream */
+} cellc_request;
+
+CELLC_API void cellc_request_init(cellc_request* request);
+CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request);
+/* cellc_run on such arrays. */
+CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
 
 #ifdef __cplusplus
 }

@@ -92,9 +92,15 @@ class DerivativeCall {
 
   void read_states() {
     states_.states.resize(cell_.updates.size());
-    each_given(Quantity::Value, false, [&](std::size_t i, const CallField& of) {
-      if (of.kind == FieldKind::State) states_.states[update_of(of.id)] = arrays_.rows(i);
-    });
+    for (std::size_t i = 0; i < call_.fields.size(); ++i) {
+      const DirectedField& field = call_.fields[i];
+      if (field.quantity != Quantity::Value || field.of.kind != FieldKind::State) continue;
+      const std::size_t update = update_of(field.of.id);
+      if (arrays_.is_given(i)) states_.states[update] = arrays_.rows(i);
+      // Without rows nothing has to be given, and the shape says that there are none.
+      if (!arrays_.is_given(i) && arrays_.rows(i).count() == 0)
+        states_.states[update] = Array(kernel_.compile.dtype, arrays_.rows(i).shape());
+    }
     for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
       const Symbol& copy = cell_.symbol_of(cell_.updates[u]);
       if (copy.lag_of < 0) continue;

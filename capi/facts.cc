@@ -23,8 +23,6 @@ const char* CompiledCell::declared(int symbol) {
   return text.c_str();
 }
 
-namespace {
-
 CallDirection direction_named(cellc_direction direction) {
   switch (direction) {
     case CELLC_FORWARD:
@@ -37,6 +35,8 @@ CallDirection direction_named(cellc_direction direction) {
       throw Misuse(fmt::format("direction {}: there is none of that number", direction));
   }
 }
+
+namespace {
 
 cellc_quantity c_quantity(Quantity quantity) {
   switch (quantity) {

@@ -235,18 +235,17 @@ std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& s
   return all;
 }
 
-namespace {
-
-/// Rows lie within the array and none upon another: sequences one after another, or side by side.
-bool rows_fit(const cellc_array& a, const Expected& e, const Shape& shape) {
+bool rows_fit(const cellc_array& a, std::int64_t part, const Shape& shape) {
   const std::int64_t steps = shape.packed() ? shape.rows : shape.steps,
                      sequences = shape.packed() ? 1 : shape.sequences;
-  const cellc_strides full = cellc_strides_of({a.sequence_stride, a.step_stride}, e.part, steps, shape.packed());
-  if (full.step < e.part || full.sequence < e.part) return false;
+  const cellc_strides full = cellc_strides_of({a.sequence_stride, a.step_stride}, part, steps, shape.packed());
+  if (full.step < part || full.sequence < part) return false;
   const std::int64_t whole = cellc_times(full.step, steps), all = cellc_times(full.sequence, sequences);
   if (whole >= CELLC_MOST_BYTES || all >= CELLC_MOST_BYTES || (full.sequence < whole && full.step < all)) return false;
-  return whole - full.step + all - full.sequence + e.part <= a.entries;
+  return whole - full.step + all - full.sequence + part <= a.entries;
 }
+
+namespace {
 
 const char* name_of(cellc_dtype dtype) {
   switch (dtype) {
@@ -304,7 +303,7 @@ cellc_status check_arrays(const Shape& shape, const std::vector<Expected>& expec
     if (!e.rows || (a.step_stride == 0 && a.sequence_stride == 0)) {
       right = right && a.entries >= e.all && a.step_stride == 0 && a.sequence_stride == 0;
     } else if (right && e.all > 0) {
-      right = rows_fit(a, e, shape);
+      right = rows_fit(a, e.part, shape);
     }
     if (!right) return refused(a, e, shape);
   }

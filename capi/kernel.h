@@ -84,6 +84,10 @@ inline bool is_required(const DirectedField& field, bool read) {
 
 void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms);
 
+CallDirection direction_named(cellc_direction direction);
+/// Rows of `part` entries lie within the array and none upon another: sequences one after another, or side by side.
+bool rows_fit(const cellc_array& a, std::int64_t part, const Shape& shape);
+
 cellc_dtype c_dtype(Dtype dtype);
 cellc_layout c_layout(const CallField& field);
 
