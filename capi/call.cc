@@ -96,14 +96,8 @@ class ForwardCall {
   const HostArrays arrays_;
 };
 
-}  // namespace
-}  // namespace cellc::capi
-
-using namespace cellc;
-using namespace cellc::capi;
-
 /// All that a call needs but its pointers. Not written after it was made, apart from the pool.
-struct cellc_call {
+struct PreparedCall {
   std::shared_ptr<CompiledCell> kernel;
   std::shared_ptr<CallPool> on_gpu;  ///< else null, and all but shape and expected is of the CPU's driver
   Shape shape;
@@ -135,22 +129,58 @@ struct cellc_call {
     }
     free(scratch);
   }
-  ~cellc_call() {
+  ~PreparedCall() {
     for (auto& place : idle)
       if (Scratch scratch = place.load()) free(scratch);
   }
 };
 
+}  // namespace
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+struct cellc_call {
+  std::unique_ptr<PreparedCall> body;  ///< null: it was freed
+};
+
+namespace cellc::capi {
+namespace {
+
+cellc_status check_call(const cellc_call* call) {
+  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  return call->body ? CELLC_OK : failed(CELLC_WRONG_USAGE, kCallFreed);
+}
+
+/// A run of the driver on arrays that are right.
+cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch scratch) {
+  for (std::size_t i = 0; i < call.words.size(); ++i) {
+    const int word = call.words[i];
+    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
+    if (!call.expected[i].rows) continue;
+    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
+    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
+  }
+  const int result = call.kernel->driver->forward(call.lengths.data(), scratch, scratch + call.array_words,
+                                                  call.workspace_bytes, nullptr);
+  if (result == 0) return CELLC_OK;
+  return guarded([&] { throw Misuse(call.kernel->driver->message(result)); });
+}
+
+}  // namespace
+}  // namespace cellc::capi
+
 extern "C" {
 
 cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            cellc_report* report) {
-  if (kernel && kernel->kernel->on_gpu) return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
+  if (kernel && kernel->body && kernel->body->on_gpu)
+    return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    if (report) sized(report, "the report");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
+    check_report(report);
     const Shape found = read_shape(k, shape);
     const std::vector<Expected> expected = expected_arrays(k, found);
     status = check_arrays(found, expected, arrays, count);
@@ -166,9 +196,8 @@ cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, co
                               void* stream, int32_t* status, cellc_report* report) {
   cellc_status result = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    if (report) sized(report, "the report");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
+    check_report(report);
     if (!k.on_gpu) throw Misuse(kNoStreams);
     const Shape found = read_shape(k, shape);
     result = check_arrays(found, expected_arrays(k, found), arrays, count);
@@ -183,15 +212,16 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
   return guarded([&] {
     if (!result) throw Misuse("the place for the call is a null pointer");
     *result = nullptr;
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    auto call = std::make_unique<cellc_call>();
-    call->kernel = kernel->kernel;
-    CompiledCell& k = *call->kernel;
+    CompiledCell& k = opened(kernel);
+    auto call = std::make_unique<PreparedCall>();
+    call->kernel = kernel->body;
     call->shape = read_shape(k, given);
     call->expected = expected_arrays(k, call->shape);
+    auto handle = std::make_unique<cellc_call>();
     if (k.on_gpu) {
       call->on_gpu = k.on_gpu->prepare(call->shape);
-      *result = call.release();
+      handle->body = std::move(call);
+      *result = handle.release();
       return;
     }
     for (const CallField& field : k.layout.fields) call->words.push_back(field.word);
@@ -212,58 +242,61 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     const Scratch first = call->allocate();
     if (!first) throw std::bad_alloc();
     call->give(first);
-    *result = call.release();
+    handle->body = std::move(call);
+    *result = handle.release();
   });
 }
 
-cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream, int32_t* status,
+cellc_status cellc_run_on(cellc_call* handle, const cellc_array* arrays, int count, void* stream, int32_t* status,
                           cellc_report* report) {
-  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
-  if (!call->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
-  if (const cellc_status wrong = check_arrays(call->shape, call->expected, arrays, count)) return wrong;
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (!call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
   bool converged = true;
   const cellc_status outcome = guarded([&] {
-    if (report) sized(report, "the report");
+    check_report(report);
     converged =
-        run_on_gpu(*call->kernel->on_gpu, *call->kernel, *call->on_gpu, call->shape, arrays, stream, status, report);
+        run_on_gpu(*call.kernel->on_gpu, *call.kernel, *call.on_gpu, call.shape, arrays, stream, status, report);
   });
   return outcome != CELLC_OK || converged ? outcome : failed(CELLC_NOT_CONVERGED, kNotAllConverged);
 }
 
-cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
-  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
-  if (call->on_gpu) return cellc_run_on(call, arrays, count, nullptr, nullptr, nullptr);
-  if (const cellc_status wrong = check_arrays(call->shape, call->expected, arrays, count)) return wrong;
-  const Scratch scratch = call->take();
+cellc_status cellc_run(cellc_call* handle, const cellc_array* arrays, int count) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (call.on_gpu) return cellc_run_on(handle, arrays, count, nullptr, nullptr, nullptr);
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  const Scratch scratch = call.take();
   if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
-  for (std::size_t i = 0; i < call->words.size(); ++i) {
-    const int word = call->words[i];
-    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
-    if (!call->expected[i].rows) continue;
-    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
-    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
-  }
-  const int result = call->kernel->driver->forward(call->lengths.data(), scratch, scratch + call->array_words,
-                                                   call->workspace_bytes, nullptr);
-  call->give(scratch);
-  if (result == 0) return CELLC_OK;
-  return guarded([&] { throw Misuse(call->kernel->driver->message(result)); });
+  const cellc_status status = run_in(call, arrays, scratch);
+  call.give(scratch);
+  return status;
 }
 
-cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count) {
-  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
-  thread_local ViewedArrays views;  // a repeated call allocates nothing
+cellc_status cellc_run_views(cellc_call* handle, const cellc_view* arrays, int count) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  const PreparedCall& call = *handle->body;
+  thread_local ViewedArrays views;  // keeps its room from call to call
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    const CompiledCell& k = *call->kernel;
-    views.read(k.forward, call->shape, k.compile.dtype, arrays, count, call->on_gpu != nullptr);
-    status = cellc_run(call, views.arrays(), views.count());
+    const CompiledCell& k = *call.kernel;
+    views.read(k.forward, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+    status = cellc_run(handle, views.arrays(), views.count());
     if (status == CELLC_OK) views.write_back();
     views.clear();
   });
   return outcome == CELLC_OK ? status : outcome;
 }
 
-void cellc_call_free(cellc_call* call) { delete call; }
+void cellc_call_free(cellc_call* call) {
+  if (!call) return;
+  guarded([&] {
+    if (!retire(call)) throw Misuse(kCallFreed);
+  });
+}
 
 }  // extern "C"

@@ -6,7 +6,11 @@
  * Every function may be called from every thread; handles may be shared. One that is freed must not be in use.
  *
  * Structs that a program fills begin with their size, so that later versions can lengthen them: fill them with
- * the _init functions, then set what differs. Those that describe are written whole, and stay as long as they are.
+ * the _init macros, then set what differs, or set them to zero and `size` to their size. A struct that is longer than
+ * the library knows is refused. Those that describe are written whole, and stay as long as they are.
+ *
+ * The library's symbols are versioned: a program that needs more than a library has, or another API version, is not
+ * loaded. One that looks symbols up itself asks cellc_api_require.
  */
 #ifndef CELLC_H
 #define CELLC_H
@@ -19,6 +23,7 @@ extern "C" {
 #endif
 
 #define CELLC_API_VERSION 1 /* raised where a program has to be changed or compiled again */
+#define CELLC_API_MINOR 1   /* raised where something was added */
 #if defined(__GNUC__)
 #define CELLC_API __attribute__((visibility("default")))
 #else
@@ -48,6 +53,8 @@ typedef enum
 
 CELLC_API int cellc_api_version(void); /* of the library: CELLC_API_VERSION of its header */
 CELLC_API const char* cellc_version(void);
+/* Of the program that asks: whether it can use this library. (1, 0) is the first. */
+CELLC_API cellc_status cellc_api_require(int version, int minor);
 
 /* Of the calling thread; "" before the first. Valid until the thread's next failing call. */
 CELLC_API const char* cellc_last_error(void);
@@ -116,7 +123,9 @@ typedef struct {
                       several tolerances (docs/notes/device-scan.md has what looking costs) */
 } cellc_options;
 
-CELLC_API void cellc_options_init(cellc_options* options);
+CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);
+CELLC_API void cellc_options_init(cellc_options* options); /* the struct of the first version, as the next ones */
+#define cellc_options_init(options) cellc_options_init_sized(options, sizeof(cellc_options))
 
 /* `length` bytes of text; options may be null. */
 CELLC_API cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
@@ -185,7 +194,9 @@ typedef struct {
   int reverse;            /* from the last step to the first */
 } cellc_shape;
 
+CELLC_API void cellc_shape_init_sized(cellc_shape* shape, size_t size);
 CELLC_API void cellc_shape_init(cellc_shape* shape);
+#define cellc_shape_init(shape) cellc_shape_init_sized(shape, sizeof(cellc_shape))
 /* Entries of array `number` without gaps. */
 CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number,
                                            int64_t* entries);
@@ -214,7 +225,9 @@ typedef struct {
   double compile_ms, run_ms;
 } cellc_report;
 
+CELLC_API void cellc_report_init_sized(cellc_report* report, size_t size);
 CELLC_API void cellc_report_init(cellc_report* report);
+#define cellc_report_init(report) cellc_report_init_sized(report, sizeof(cellc_report))
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
  * cellc_array_count. The report may be null. Any number of threads may do so at once. */
@@ -291,7 +304,9 @@ typedef struct {
   const char* declared; /* the default as an expression, "2*a"; null: none is declared */
 } cellc_call_array_info;
 
+CELLC_API void cellc_call_array_info_init_sized(cellc_call_array_info* info, size_t size);
 CELLC_API void cellc_call_array_info_init(cellc_call_array_info* info);
+#define cellc_call_array_info_init(info) cellc_call_array_info_init_sized(info, sizeof(cellc_call_array_info))
 CELLC_API int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction); /* -1: no such thing */
 CELLC_API cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction direction, int number,
                                                  cellc_call_array_info* info);
@@ -374,7 +389,9 @@ typedef struct {
   int32_t* status; /* of a forward call on a stream */
 } cellc_request;
 
+CELLC_API void cellc_request_init_sized(cellc_request* request, size_t size);
 CELLC_API void cellc_request_init(cellc_request* request);
+#define cellc_request_init(request) cellc_request_init_sized(request, sizeof(cellc_request))
 CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request);
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);

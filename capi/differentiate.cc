@@ -225,9 +225,8 @@ cellc_status differentiate(cellc_kernel* kernel, CallDirection direction, const 
                            const cellc_array* arrays, int count, const cellc_report* report, Run run) {
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    if (report) sized(report, "the report");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
+    check_report(report);
     CheckedCall checked{k, k.call(direction), read_shape(k, shape), {}, arrays, nullptr, nullptr};
     status = check_count(checked.call.fields.size(), arrays, count);
     if (status != CELLC_OK) return;
@@ -260,7 +259,7 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
 cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
                                   const cellc_array* arrays, int count, void* stream,
                                   const std::int32_t* forward_status, cellc_report* report) {
-  if (kernel && !kernel->kernel->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (kernel && kernel->body && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
   return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
     GpuKernel& gpu = *c.kernel.on_gpu;
     std::vector<CallArray> places;
@@ -294,14 +293,14 @@ extern "C" {
 
 cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                             const int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->kernel->on_gpu)
+  if (kernel && kernel->body && kernel->body->on_gpu)
     return cellc_backward_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Backward, shape, arrays, count, forward_status, report);
 }
 
 cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            const int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->kernel->on_gpu)
+  if (kernel && kernel->body && kernel->body->on_gpu)
     return cellc_tangent_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
 }

@@ -19,6 +19,12 @@
 namespace cellc::capi {
 namespace {
 
+constexpr cellc_options kDefaultOptions = {
+    sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0, 0};
+constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
+constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
+constexpr std::size_t kFirstOptions = sizeof(cellc_options), kFirstReport = sizeof(cellc_report);
+
 Dtype dtype_named(cellc_dtype dtype) {
   switch (dtype) {
     case CELLC_F32:
@@ -34,9 +40,7 @@ Dtype dtype_named(cellc_dtype dtype) {
 }
 
 std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
-  cellc_options options;
-  cellc_options_init(&options);
-  if (given) options = sized(given, "options");
+  const cellc_options options = read_options(given);
   auto kernel = std::make_shared<CompiledCell>();
   kernel->compile.dtype = dtype_named(options.dtype);
   const std::string& device = kernel->device = options.device ? options.device : "cpu";
@@ -83,7 +87,7 @@ cellc_status compiled(const void* text, cellc_kernel** kernel, const cellc_optio
     *kernel = nullptr;
     if (!text) throw Misuse("the text or path is a null pointer");
     auto handle = std::make_unique<cellc_kernel>();
-    handle->kernel = compile(source(), options);
+    handle->body = compile(source(), options);
     *kernel = handle.release();
   });
 }
@@ -92,8 +96,7 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
                       std::string (*inspect)(CellGraph&, const Jacobian&, const Structure&, const SourceText&)) {
   const char* result = nullptr;
   guarded([&] {
-    if (!handle) throw Misuse("the kernel is a null pointer");
-    CompiledCell& kernel = *handle->kernel;
+    CompiledCell& kernel = opened(handle);
     const std::lock_guard lock(kernel.mutex);
     if (!(kernel.*kept)) {
       CellGraph cell = kernel.analysed.cell;  // printing adds nodes
@@ -105,6 +108,13 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
 }
 
 }  // namespace
+
+cellc_options read_options(const cellc_options* given) {
+  return given ? sized(given, kDefaultOptions, kFirstOptions, "options") : kDefaultOptions;
+}
+void check_report(const cellc_report* report) {
+  if (report) sized(report, kDefaultReport, kFirstReport, "the report");
+}
 
 std::unique_ptr<Solver> CompiledCell::take_solver() {
   {
@@ -169,7 +179,7 @@ cellc_layout c_layout(const CallField& field) {
 }
 
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
-  const cellc_shape& from = sized(given, "the shape");
+  const cellc_shape from = sized(given, kDefaultShape, sizeof(cellc_shape), "the shape");
   const Graph& graph = kernel.cell().graph;
   Shape shape;
   for (std::size_t a = 0; a < kernel.cell().header.size(); ++a) {
@@ -317,18 +327,17 @@ using namespace cellc::capi;
 
 extern "C" {
 
-void cellc_options_init(cellc_options* options) {
-  if (options)
-    *options = {sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0, 0};
-}
+// The functions of these names write the structs of the first version, whoever looked them up.
+#undef cellc_options_init
+#undef cellc_shape_init
+#undef cellc_report_init
 
-void cellc_shape_init(cellc_shape* shape) {
-  if (shape) *shape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
-}
-
-void cellc_report_init(cellc_report* report) {
-  if (report) *report = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
-}
+void cellc_options_init_sized(cellc_options* options, size_t size) { initialise(options, kDefaultOptions, size); }
+void cellc_shape_init_sized(cellc_shape* shape, size_t size) { initialise(shape, kDefaultShape, size); }
+void cellc_report_init_sized(cellc_report* report, size_t size) { initialise(report, kDefaultReport, size); }
+void cellc_options_init(cellc_options* options) { cellc_options_init_sized(options, kFirstOptions); }
+void cellc_shape_init(cellc_shape* shape) { cellc_shape_init_sized(shape, sizeof *shape); }
+void cellc_report_init(cellc_report* report) { cellc_report_init_sized(report, kFirstReport); }
 
 cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options, cellc_kernel** kernel) {
   return compiled(text, kernel, options, [&] {
@@ -342,24 +351,29 @@ cellc_status cellc_compile_file(const char* path, const cellc_options* options, 
   return compiled(path, kernel, options, [&] { return read_text(path); });
 }
 
-void cellc_kernel_free(cellc_kernel* kernel) { delete kernel; }
+void cellc_kernel_free(cellc_kernel* kernel) {
+  if (!kernel) return;
+  guarded([&] {
+    if (!retire(kernel)) throw Misuse(kKernelFreed);
+  });
+}
 
 const char* cellc_inspect_text(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::text, inspect_text); }
 const char* cellc_inspect_json(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::json, inspect_json); }
 
 int cellc_axis_count(const cellc_kernel* kernel) {
-  return kernel ? static_cast<int>(kernel->kernel->cell().header.size()) : -1;
+  return kernel && kernel->body ? static_cast<int>(kernel->body->cell().header.size()) : -1;
 }
 int cellc_array_count(const cellc_kernel* kernel) {
-  return kernel ? static_cast<int>(kernel->kernel->layout.fields.size()) : -1;
+  return kernel && kernel->body ? static_cast<int>(kernel->body->layout.fields.size()) : -1;
 }
 
 cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_axis* axis) {
   return guarded([&] {
-    if (!kernel || !axis) throw Misuse("the kernel or the axis is a null pointer");
+    const CellGraph& cell = opened(kernel).cell();
+    if (!axis) throw Misuse("the axis is a null pointer");
     if (number < 0 || number >= cellc_axis_count(kernel))
       throw Misuse(fmt::format("there is no axis number {}", number));
-    const CellGraph& cell = kernel->kernel->cell();
     const Axis& from = cell.graph.axis(cell.header[static_cast<std::size_t>(number)]);
     *axis = {sizeof(cellc_axis), from.name.c_str(), from.fixed.value_or(-1)};
   });
@@ -367,11 +381,11 @@ cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_a
 
 cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_array_info* info) {
   return guarded([&] {
-    if (!kernel || !info) throw Misuse("the kernel or the description is a null pointer");
+    const CompiledCell& k = opened(kernel);
+    if (!info) throw Misuse("the description is a null pointer");
     if (number < 0 || number >= cellc_array_count(kernel))
       throw Misuse(fmt::format("there is no array number {}", number));
     const auto i = static_cast<std::size_t>(number);
-    const CompiledCell& k = *kernel->kernel;
     const CallField& field = k.layout.fields[i];
     *info = {sizeof(cellc_array_info),
              field.name.c_str(),
@@ -385,16 +399,16 @@ cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_
 }
 
 int cellc_axis_find(const cellc_kernel* kernel, const char* name) {
-  if (!kernel || !name) return -1;
-  const CellGraph& cell = kernel->kernel->cell();
+  if (!kernel || !kernel->body || !name) return -1;
+  const CellGraph& cell = kernel->body->cell();
   for (std::size_t a = 0; a < cell.header.size(); ++a)
     if (cell.graph.axis(cell.header[a]).name == name) return static_cast<int>(a);
   return -1;
 }
 
 int cellc_array_find(const cellc_kernel* kernel, const char* name) {
-  if (!kernel || !name) return -1;
-  const auto& fields = kernel->kernel->layout.fields;
+  if (!kernel || !kernel->body || !name) return -1;
+  const auto& fields = kernel->body->layout.fields;
   for (std::size_t i = 0; i < fields.size(); ++i)
     if (fields[i].name == name) return static_cast<int>(i);
   return -1;
@@ -402,10 +416,10 @@ int cellc_array_find(const cellc_kernel* kernel, const char* name) {
 
 cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number, int64_t* entries) {
   return guarded([&] {
-    if (!kernel || !entries) throw Misuse("the kernel or the place for the number is a null pointer");
+    const CompiledCell& k = opened(kernel);
+    if (!entries) throw Misuse("the place for the number is a null pointer");
     if (number < 0 || number >= cellc_array_count(kernel))
       throw Misuse(fmt::format("there is no array number {}", number));
-    const CompiledCell& k = *kernel->kernel;
     *entries = all_entries(k.layout.fields[static_cast<std::size_t>(number)], read_shape(k, shape));
   });
 }

@@ -1,5 +1,6 @@
 #pragma once
 // What the handles of the C API stand for. Private to capi/.
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "capi/cellc.h"
 #include "capi/derivatives.h"
+#include "capi/guard.h"
 #include "capi/on_gpu.h"
 #include "compiler/front_end.h"
 #include "runtime/build/compile_driver.h"
@@ -54,6 +56,11 @@ struct CompiledCell {
   Dtype dtype_of(const CallField& field) const { return cellc::dtype_of(field.kind, compile.dtype); }
 };
 
+// Structs of callers, as this version has them.
+cellc_options read_options(const cellc_options* given);
+/// May be null; throws where it is not one.
+void check_report(const cellc_report* report);
+
 /// A shape that was found right.
 using Shape = CallShape;
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* shape);
@@ -94,5 +101,31 @@ cellc_layout c_layout(const CallField& field);
 }  // namespace cellc::capi
 
 struct cellc_kernel {
-  std::shared_ptr<cellc::capi::CompiledCell> kernel;
+  std::shared_ptr<cellc::capi::CompiledCell> body;  ///< null: it was freed
 };
+
+namespace cellc::capi {
+
+/// Throws Misuse for null, and for one that was freed.
+inline CompiledCell& opened(const cellc_kernel* kernel) {
+  if (!kernel) throw Misuse("the kernel is a null pointer");
+  if (!kernel->body) throw Misuse(kKernelFreed);
+  return *kernel->body;
+}
+
+/// Takes from a handle what it held, which is null where it was freed before. The handle stays for a while, empty, so
+/// that whoever uses it or frees it again is refused.
+template <typename Handle>
+auto retire(Handle* handle) {
+  static std::mutex mutex;
+  static auto& kept = *new std::deque<std::unique_ptr<Handle>>;  // outlives handles that static destructors free
+  constexpr std::size_t kKept = 1024;
+  const std::lock_guard lock(mutex);
+  auto body = std::move(handle->body);
+  if (!body) return body;
+  kept.emplace_back(handle);
+  if (kept.size() > kKept) kept.pop_front();
+  return body;
+}
+
+}  // namespace cellc::capi

@@ -185,18 +185,15 @@ using namespace cellc::capi;
 
 extern "C" {
 
-void cellc_request_init(cellc_request* request) {
-  if (!request) return;
-  *request = cellc_request{};
-  request->size = sizeof *request;
-}
+#undef cellc_request_init  // the function of this name writes the struct of the first version
+void cellc_request_init_sized(cellc_request* request, size_t size) { initialise(request, {}, size); }
+void cellc_request_init(cellc_request* request) { cellc_request_init_sized(request, sizeof *request); }
 
 cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    const cellc_request& r = sized(request, "the request");
-    CompiledCell& k = *kernel->kernel;
+    const cellc_request r = sized(request, cellc_request{}, sizeof(cellc_request), "the request");
+    const CompiledCell& k = opened(kernel);
     ViewedArrays views;
     views.read(k.call(direction_named(r.direction)), read_shape(k, r.shape), k.compile.dtype, r.arrays, r.count,
                k.on_gpu.has_value());
