@@ -17,7 +17,9 @@ namespace {
 
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
+constexpr std::size_t kScratchAlignment = 64;
 
+constexpr const char* kNoWorkspace = "the call is of a kernel of a GPU, which keeps its workspaces there";
 constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
 
 /// A run on a GPU, on the caller's memory and stream. Whether all is well, as far as anyone waited to see.
@@ -108,11 +110,16 @@ struct PreparedCall {
   std::size_t array_words = 0;                  ///< the workspace begins after so many words of the scratch
   std::array<std::atomic<Scratch>, 64> idle{};  ///< what earlier calls left for later ones
 
+  std::size_t bytes() const { return array_words * 8 + static_cast<std::size_t>(workspace_bytes); }
   Scratch allocate() const {
-    return static_cast<Scratch>(::operator new(array_words * 8 + static_cast<std::size_t>(workspace_bytes),
-                                               std::align_val_t(64), std::nothrow));
+    if (const HostMemory* own = kernel->own_memory())
+      return static_cast<Scratch>(own->allocate(own->context, bytes(), kScratchAlignment));
+    return static_cast<Scratch>(::operator new(bytes(), std::align_val_t(kScratchAlignment), std::nothrow));
   }
-  static void free(Scratch scratch) { ::operator delete(scratch, std::align_val_t(64)); }
+  void free(Scratch scratch) const {
+    if (const HostMemory* own = kernel->own_memory()) return own->release(own->context, scratch, bytes());
+    ::operator delete(scratch, std::align_val_t(kScratchAlignment));
+  }
 
   Scratch take() {
     for (auto& place : idle)
@@ -129,10 +136,11 @@ struct PreparedCall {
     }
     free(scratch);
   }
-  ~PreparedCall() {
+  void trim() {
     for (auto& place : idle)
-      if (Scratch scratch = place.load()) free(scratch);
+      if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) free(scratch);
   }
+  ~PreparedCall() { trim(); }
 };
 
 }  // namespace
@@ -180,6 +188,7 @@ cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
     check_report(report);
     const Shape found = read_shape(k, shape);
     const std::vector<Expected> expected = expected_arrays(k, found);
@@ -284,12 +293,41 @@ cellc_status cellc_run_views(cellc_call* handle, const cellc_view* arrays, int c
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     const CompiledCell& k = *call.kernel;
+    const UseHostMemory memory(k.own_memory());
     views.read(k.forward, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
     status = cellc_run(handle, views.arrays(), views.count());
     if (status == CELLC_OK) views.write_back();
     views.clear();
   });
   return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_call_workspace(cellc_call* handle, int64_t* bytes) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  if (!bytes) return failed(CELLC_WRONG_USAGE, "the place for the number is a null pointer");
+  if (handle->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
+  *bytes = static_cast<std::int64_t>(handle->body->bytes());
+  return CELLC_OK;
+}
+
+cellc_status cellc_run_in(cellc_call* handle, const cellc_array* arrays, int count, void* workspace, int64_t bytes) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
+  if (!workspace || bytes < static_cast<std::int64_t>(call.bytes()) ||
+      std::bit_cast<std::uintptr_t>(workspace) % kScratchAlignment != 0)
+    return failed(CELLC_WRONG_USAGE,
+                  "the workspace is null, less than cellc_call_workspace says, or not aligned to 64");
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  return run_in(call, arrays, static_cast<Scratch>(workspace));
+}
+
+cellc_status cellc_call_trim(cellc_call* call) {
+  const cellc_status unusable = check_call(call);
+  if (unusable == CELLC_OK) call->body->trim();
+  return unusable;
 }
 
 void cellc_call_free(cellc_call* call) {

@@ -121,6 +121,14 @@ typedef struct {
   int no_repair;
   int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
                       several tolerances (docs/notes/device-scan.md has what looking costs) */
+  /* Since API 1.1. */
+  const char* plan; /* of a CPU, null: the planner's choice; else as cellc_report or `cellc run --json` has it */
+  /* Memory for arrays on the host: null, or both. `allocate` gives null where there is none. They are called from any
+   * thread that works for a call, until the kernel and its prepared calls are freed. Code and what describes a cell
+   * lie elsewhere. */
+  void* (*allocate)(void* allocator, size_t bytes, size_t alignment);
+  void (*release)(void* allocator, void* memory, size_t bytes);
+  void* allocator;
 } cellc_options;
 
 CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);
@@ -141,10 +149,16 @@ typedef struct {
   cellc_dtype dtype, arithmetic;
   const char* device; /* as the options named it */
   const char* text;   /* of the whole file */
+  const char* hash;   /* since API 1.1: SHA-256 of the text, in 64 digits */
 } cellc_kernel_info;
 CELLC_API cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info);
+/* Those that it was compiled with; `size` is set by the caller, and what is longer is not written. What they point at
+ * is valid as long as the kernel. */
+CELLC_API cellc_status cellc_kernel_options(cellc_kernel* kernel, cellc_options* options);
 
 CELLC_API void cellc_kernel_free(cellc_kernel* kernel); /* null is nothing to free */
+/* Frees memory that a kernel keeps for its next calls and no call uses now. The next ones allocate, and may compile. */
+CELLC_API cellc_status cellc_kernel_trim(cellc_kernel* kernel);
 
 /* What was derived: structure, Jacobian, reasons. Valid as long as the kernel; null after an error. */
 CELLC_API const char* cellc_inspect_text(cellc_kernel* kernel);
@@ -223,6 +237,7 @@ typedef struct {
   int64_t unconverged; /* sequences */
   int iterations;      /* largest of all stages */
   double compile_ms, run_ms;
+  const char* plan; /* since API 1.1: how each stage was run, and why, as JSON; valid until the thread's next report */
 } cellc_report;
 
 CELLC_API void cellc_report_init_sized(cellc_report* report, size_t size);
@@ -242,6 +257,12 @@ typedef struct cellc_call cellc_call;
 CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
 CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
 CELLC_API void cellc_call_free(cellc_call* call);
+/* On a CPU: what a run needs besides its arrays. A call keeps that much for every run that was under way at a time, and
+ * cellc_call_trim frees it. cellc_run_in is cellc_run in memory of the caller, aligned to 64 bytes. */
+CELLC_API cellc_status cellc_call_workspace(cellc_call* call, int64_t* bytes);
+CELLC_API cellc_status cellc_run_in(cellc_call* call, const cellc_array* arrays, int count, void* workspace,
+                                    int64_t bytes);
+CELLC_API cellc_status cellc_call_trim(cellc_call* call);
 
 /* Derivatives ---------------------------------------------------------------------------------- */
 

@@ -226,6 +226,7 @@ cellc_status differentiate(cellc_kernel* kernel, CallDirection direction, const 
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
     CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
     check_report(report);
     CheckedCall checked{k, k.call(direction), read_shape(k, shape), {}, arrays, nullptr, nullptr};
     status = check_count(checked.call.fields.size(), arrays, count);

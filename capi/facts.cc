@@ -227,6 +227,11 @@ cellc_status cellc_text_cell(const char* text, size_t length, int number, const 
   });
 }
 
+cellc_status cellc_kernel_options(cellc_kernel* kernel, cellc_options* options) {
+  return guarded(
+      [&] { describe(options, opened(kernel).options, offsetof(cellc_options, plan), "the place for the options"); });
+}
+
 cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info) {
   return guarded([&] {
     CompiledCell& k = opened(kernel);
@@ -236,7 +241,8 @@ cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info
     found.arithmetic = c_dtype(arithmetic_of(k.compile.dtype));
     found.device = k.device.c_str();
     found.text = k.analysed.source.text().data();
-    describe(info, found, sizeof found, "the description");
+    found.hash = k.hash.c_str();
+    describe(info, found, offsetof(cellc_kernel_info, hash), "the description");
   });
 }
 

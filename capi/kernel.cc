@@ -14,16 +14,32 @@
 #include "runtime/cpu/timed_cpu.h"
 #include "runtime/data/offsets.h"
 #include "runtime/data/read_text.h"
+#include "runtime/data/sha256.h"
 #include "runtime/strategy/tuned_plans.h"
+#include "runtime/strategy/written_plan.h"
 
 namespace cellc::capi {
 namespace {
 
-constexpr cellc_options kDefaultOptions = {
-    sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0, 0};
+constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
+                                           nullptr,
+                                           CELLC_F32,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr,
+                                           0,
+                                           nullptr,
+                                           0,
+                                           0,
+                                           0,
+                                           0,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
-constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
-constexpr std::size_t kFirstOptions = sizeof(cellc_options), kFirstReport = sizeof(cellc_report);
+constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0, ""};
+constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan), kFirstReport = offsetof(cellc_report, plan);
 
 Dtype dtype_named(cellc_dtype dtype) {
   switch (dtype) {
@@ -39,9 +55,28 @@ Dtype dtype_named(cellc_dtype dtype) {
   throw Misuse(fmt::format("dtype {}: there is none of that number", static_cast<int>(dtype)));
 }
 
+void keep_options(CompiledCell& kernel, const cellc_options& given) {
+  kernel.options = given;
+  kernel.options.size = sizeof(cellc_options);
+  for (const char** text : {&kernel.options.cell, &kernel.options.device, &kernel.options.cpu, &kernel.options.solver,
+                            &kernel.options.cache_dir, &kernel.options.plan})
+    if (*text) *text = kernel.texts.emplace_back(*text).c_str();
+  if (!given.allocate != !given.release) throw Misuse("options: allocate and release are needed both, or neither");
+  if (given.allocate) kernel.memory = HostMemory{given.allocate, given.release, given.allocator};
+}
+
+std::string hash_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(text.data(), text.size());
+  std::string digits;
+  for (const std::uint8_t byte : hash.finish()) digits += fmt::format("{:02x}", byte);
+  return digits;
+}
+
 std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
   const cellc_options options = read_options(given);
   auto kernel = std::make_shared<CompiledCell>();
+  keep_options(*kernel, options);
   kernel->compile.dtype = dtype_named(options.dtype);
   const std::string& device = kernel->device = options.device ? options.device : "cpu";
   if (options.cpu) {
@@ -65,6 +100,11 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   kernel->solve.check_scans = options.trust_scans == 0;
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
+  kernel->hash = hash_of(kernel->analysed.source.text());
+  if (options.plan) {
+    if (device != "cpu") throw Misuse("options: a plan is for kernels of the CPU");
+    kernel->solve.plan = read_plan(options.plan, "options.plan", kernel->analysed.structure.stages.size());
+  }
   kernel->layout = call_layout(kernel->cell());
   kernel->forward = directed_call(kernel->cell(), kernel->layout, CallDirection::Forward);
   kernel->backward = directed_call(kernel->cell(), kernel->layout, CallDirection::Backward);
@@ -130,7 +170,7 @@ std::unique_ptr<Solver> CompiledCell::take_solver() {
 
 SolveOptions CompiledCell::solve_for(const Binding& binding) {
   SolveOptions result = solve;
-  const bool free = solve.solver == Strategy::Auto && solve.repair && compile.cpu == "native" &&
+  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && compile.cpu == "native" &&
                     solve.max_iterations == SolveOptions{}.max_iterations;
   if (!free || compile.cache_directory.empty()) return result;
   const std::string range = shape_range(analysed.cell, analysed.structure, binding.run);
@@ -144,6 +184,16 @@ SolveOptions CompiledCell::solve_for(const Binding& binding) {
       entry->second = plan->stages;
   result.plan = entry->second;
   return result;
+}
+
+void CompiledCell::trim() {
+  std::vector<std::unique_ptr<Solver>> gone;
+  {
+    const std::lock_guard lock(mutex);
+    gone.swap(idle);
+  }
+  derivatives->trim();
+  if (on_gpu) on_gpu->trim();
 }
 
 void CompiledCell::give_solver(std::unique_ptr<Solver> solver) {
@@ -223,6 +273,11 @@ void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, d
   for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
   report.compile_ms = solved.compile_ms;
   report.run_ms = run_ms;
+  if (report.size > offsetof(cellc_report, plan)) {
+    thread_local std::string plan;
+    plan = written_plan(solved);
+    report.plan = plan.c_str();
+  }
   if (!report.status) return;
   std::fill_n(report.status, shape.sequences, 0);
   for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
@@ -356,6 +411,10 @@ void cellc_kernel_free(cellc_kernel* kernel) {
   guarded([&] {
     if (!retire(kernel)) throw Misuse(kKernelFreed);
   });
+}
+
+cellc_status cellc_kernel_trim(cellc_kernel* kernel) {
+  return guarded([&] { opened(kernel).trim(); });
 }
 
 const char* cellc_inspect_text(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::text, inspect_text); }

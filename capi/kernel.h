@@ -1,6 +1,7 @@
 #pragma once
 // What the handles of the C API stand for. Private to capi/.
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "runtime/build/compile_driver.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/host_memory.h"
 
 namespace cellc::capi {
 
@@ -24,6 +26,10 @@ struct CompiledCell {
   AnalysedCell analysed;
   CompileOptions compile;
   std::string device;
+  cellc_options options;  ///< as given; what they point at is in `texts`
+  std::list<std::string> texts{};
+  std::optional<HostMemory> memory{};  ///< for arrays, where the caller has its own
+  std::string hash{};
   SolveOptions solve;
   int threads = 0;
   CallLayout layout;
@@ -42,6 +48,11 @@ struct CompiledCell {
 
   /// The default of a symbol that has one, as text. Valid as long as this.
   const char* declared(int symbol);
+
+  /// Null: that of the C library.
+  const HostMemory* own_memory() const { return memory ? &*memory : nullptr; }
+  /// Frees what nobody uses now.
+  void trim();
 
   /// A solver that nobody else uses meanwhile. Another one compiles once more, in the place of waiting.
   std::unique_ptr<Solver> take_solver();

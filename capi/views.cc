@@ -194,6 +194,7 @@ cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
   const cellc_status outcome = guarded([&] {
     const cellc_request r = sized(request, cellc_request{}, sizeof(cellc_request), "the request");
     const CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
     ViewedArrays views;
     views.read(k.call(direction_named(r.direction)), read_shape(k, r.shape), k.compile.dtype, r.arrays, r.count,
                k.on_gpu.has_value());

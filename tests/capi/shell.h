@@ -19,7 +19,7 @@ inline Outcome shell(const std::string& command) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), text};
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;  // such a library cannot be loaded by a program that is not
 #else
 inline constexpr bool kSanitized = false;
