@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
@@ -150,7 +151,8 @@ using namespace cellc;
 using namespace cellc::capi;
 
 struct cellc_call {
-  std::unique_ptr<PreparedCall> body;  ///< null: it was freed
+  bool open = true;  ///< was not freed
+  std::optional<PreparedCall> body{std::in_place};
 };
 
 namespace cellc::capi {
@@ -158,7 +160,7 @@ namespace {
 
 cellc_status check_call(const cellc_call* call) {
   if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
-  return call->body ? CELLC_OK : failed(CELLC_WRONG_USAGE, kCallFreed);
+  return call->open ? CELLC_OK : failed(CELLC_WRONG_USAGE, kCallFreed);
 }
 
 /// A run of the driver on arrays that are right.
@@ -183,7 +185,7 @@ extern "C" {
 
 cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            cellc_report* report) {
-  if (kernel && kernel->body && kernel->body->on_gpu)
+  if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
@@ -222,14 +224,13 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     if (!result) throw Misuse("the place for the call is a null pointer");
     *result = nullptr;
     CompiledCell& k = opened(kernel);
-    auto call = std::make_unique<PreparedCall>();
+    auto handle = std::make_unique<cellc_call>();
+    PreparedCall* const call = &*handle->body;
     call->kernel = kernel->body;
     call->shape = read_shape(k, given);
     call->expected = expected_arrays(k, call->shape);
-    auto handle = std::make_unique<cellc_call>();
     if (k.on_gpu) {
       call->on_gpu = k.on_gpu->prepare(call->shape);
-      handle->body = std::move(call);
       *result = handle.release();
       return;
     }
@@ -251,7 +252,6 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     const Scratch first = call->allocate();
     if (!first) throw std::bad_alloc();
     call->give(first);
-    handle->body = std::move(call);
     *result = handle.release();
   });
 }

@@ -260,7 +260,7 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
 cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
                                   const cellc_array* arrays, int count, void* stream,
                                   const std::int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->body && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (kernel && kernel->open && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
   return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
     GpuKernel& gpu = *c.kernel.on_gpu;
     std::vector<CallArray> places;
@@ -294,14 +294,14 @@ extern "C" {
 
 cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                             const int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->body && kernel->body->on_gpu)
+  if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_backward_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Backward, shape, arrays, count, forward_status, report);
 }
 
 cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            const int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->body && kernel->body->on_gpu)
+  if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_tangent_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
 }

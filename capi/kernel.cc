@@ -421,10 +421,10 @@ const char* cellc_inspect_text(cellc_kernel* kernel) { return inspected(kernel, 
 const char* cellc_inspect_json(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::json, inspect_json); }
 
 int cellc_axis_count(const cellc_kernel* kernel) {
-  return kernel && kernel->body ? static_cast<int>(kernel->body->cell().header.size()) : -1;
+  return kernel && kernel->open ? static_cast<int>(kernel->body->cell().header.size()) : -1;
 }
 int cellc_array_count(const cellc_kernel* kernel) {
-  return kernel && kernel->body ? static_cast<int>(kernel->body->layout.fields.size()) : -1;
+  return kernel && kernel->open ? static_cast<int>(kernel->body->layout.fields.size()) : -1;
 }
 
 cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_axis* axis) {
@@ -458,7 +458,7 @@ cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_
 }
 
 int cellc_axis_find(const cellc_kernel* kernel, const char* name) {
-  if (!kernel || !kernel->body || !name) return -1;
+  if (!kernel || !kernel->open || !name) return -1;
   const CellGraph& cell = kernel->body->cell();
   for (std::size_t a = 0; a < cell.header.size(); ++a)
     if (cell.graph.axis(cell.header[a]).name == name) return static_cast<int>(a);
@@ -466,7 +466,7 @@ int cellc_axis_find(const cellc_kernel* kernel, const char* name) {
 }
 
 int cellc_array_find(const cellc_kernel* kernel, const char* name) {
-  if (!kernel || !kernel->body || !name) return -1;
+  if (!kernel || !kernel->open || !name) return -1;
   const auto& fields = kernel->body->layout.fields;
   for (std::size_t i = 0; i < fields.size(); ++i)
     if (fields[i].name == name) return static_cast<int>(i);

@@ -112,7 +112,8 @@ cellc_layout c_layout(const CallField& field);
 }  // namespace cellc::capi
 
 struct cellc_kernel {
-  std::shared_ptr<cellc::capi::CompiledCell> body;  ///< null: it was freed
+  bool open = true;  ///< was not freed
+  std::shared_ptr<cellc::capi::CompiledCell> body{};
 };
 
 namespace cellc::capi {
@@ -120,23 +121,27 @@ namespace cellc::capi {
 /// Throws Misuse for null, and for one that was freed.
 inline CompiledCell& opened(const cellc_kernel* kernel) {
   if (!kernel) throw Misuse("the kernel is a null pointer");
-  if (!kernel->body) throw Misuse(kKernelFreed);
+  if (!kernel->open) throw Misuse(kKernelFreed);
   return *kernel->body;
 }
 
-/// Takes from a handle what it held, which is null where it was freed before. The handle stays for a while, empty, so
-/// that whoever uses it or frees it again is refused.
+/// Frees what a handle holds; false: it was freed before. The handle stays for a while, empty, so that whoever uses it
+/// or frees it again is refused.
 template <typename Handle>
-auto retire(Handle* handle) {
+bool retire(Handle* handle) {
   static std::mutex mutex;
   static auto& kept = *new std::deque<std::unique_ptr<Handle>>;  // outlives handles that static destructors free
   constexpr std::size_t kKept = 1024;
+  {
+    const std::lock_guard lock(mutex);
+    if (!handle->open) return false;
+    handle->open = false;
+  }
+  handle->body.reset();  // may take its time, and call the caller's allocator
   const std::lock_guard lock(mutex);
-  auto body = std::move(handle->body);
-  if (!body) return body;
   kept.emplace_back(handle);
   if (kept.size() > kKept) kept.pop_front();
-  return body;
+  return true;
 }
 
 }  // namespace cellc::capi
