@@ -6,17 +6,21 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
+#include "capi/views.h"
 
 namespace cellc::capi {
 namespace {
 
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
+constexpr std::size_t kScratchAlignment = 64;
 
+constexpr const char* kNoWorkspace = "the call is of a kernel of a GPU, which keeps its workspaces there";
 constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
 
 /// A run on a GPU, on the caller's memory and stream. Whether all is well, as far as anyone waited to see.
@@ -95,14 +99,8 @@ class ForwardCall {
   const HostArrays arrays_;
 };
 
-}  // namespace
-}  // namespace cellc::capi
-
-using namespace cellc;
-using namespace cellc::capi;
-
 /// All that a call needs but its pointers. Not written after it was made, apart from the pool.
-struct cellc_call {
+struct PreparedCall {
   std::shared_ptr<CompiledCell> kernel;
   std::shared_ptr<CallPool> on_gpu;  ///< else null, and all but shape and expected is of the CPU's driver
   Shape shape;
@@ -113,11 +111,16 @@ struct cellc_call {
   std::size_t array_words = 0;                  ///< the workspace begins after so many words of the scratch
   std::array<std::atomic<Scratch>, 64> idle{};  ///< what earlier calls left for later ones
 
+  std::size_t bytes() const { return array_words * 8 + static_cast<std::size_t>(workspace_bytes); }
   Scratch allocate() const {
-    return static_cast<Scratch>(::operator new(array_words * 8 + static_cast<std::size_t>(workspace_bytes),
-                                               std::align_val_t(64), std::nothrow));
+    if (const HostMemory* own = kernel->own_memory())
+      return static_cast<Scratch>(own->allocate(own->context, bytes(), kScratchAlignment));
+    return static_cast<Scratch>(::operator new(bytes(), std::align_val_t(kScratchAlignment), std::nothrow));
   }
-  static void free(Scratch scratch) { ::operator delete(scratch, std::align_val_t(64)); }
+  void free(Scratch scratch) const {
+    if (const HostMemory* own = kernel->own_memory()) return own->release(own->context, scratch, bytes());
+    ::operator delete(scratch, std::align_val_t(kScratchAlignment));
+  }
 
   Scratch take() {
     for (auto& place : idle)
@@ -134,22 +137,61 @@ struct cellc_call {
     }
     free(scratch);
   }
-  ~cellc_call() {
+  void trim() {
     for (auto& place : idle)
-      if (Scratch scratch = place.load()) free(scratch);
+      if (Scratch scratch = place.exchange(nullptr, std::memory_order_acquire)) free(scratch);
   }
+  ~PreparedCall() { trim(); }
 };
+
+}  // namespace
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+struct cellc_call {
+  bool open = true;  ///< was not freed
+  std::optional<PreparedCall> body{std::in_place};
+};
+
+namespace cellc::capi {
+namespace {
+
+cellc_status check_call(const cellc_call* call) {
+  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
+  return call->open ? CELLC_OK : failed(CELLC_WRONG_USAGE, kCallFreed);
+}
+
+/// A run of the driver on arrays that are right.
+cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch scratch) {
+  for (std::size_t i = 0; i < call.words.size(); ++i) {
+    const int word = call.words[i];
+    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
+    if (!call.expected[i].rows) continue;
+    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
+    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
+  }
+  const int result = call.kernel->driver->forward(call.lengths.data(), scratch, scratch + call.array_words,
+                                                  call.workspace_bytes, nullptr);
+  if (result == 0) return CELLC_OK;
+  return guarded([&] { throw Misuse(call.kernel->driver->message(result)); });
+}
+
+}  // namespace
+}  // namespace cellc::capi
 
 extern "C" {
 
 cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            cellc_report* report) {
-  if (kernel && kernel->kernel->on_gpu) return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
+  if (kernel && kernel->open && kernel->body->on_gpu)
+    return cellc_forward_on(kernel, shape, arrays, count, nullptr, nullptr, report);
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    if (report) sized(report, "the report");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
+    check_report(report);
     const Shape found = read_shape(k, shape);
     const std::vector<Expected> expected = expected_arrays(k, found);
     status = check_arrays(found, expected, arrays, count);
@@ -165,9 +207,8 @@ cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, co
                               void* stream, int32_t* status, cellc_report* report) {
   cellc_status result = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    if (report) sized(report, "the report");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
+    check_report(report);
     if (!k.on_gpu) throw Misuse(kNoStreams);
     const Shape found = read_shape(k, shape);
     result = check_arrays(found, expected_arrays(k, found), arrays, count);
@@ -182,15 +223,15 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
   return guarded([&] {
     if (!result) throw Misuse("the place for the call is a null pointer");
     *result = nullptr;
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    auto call = std::make_unique<cellc_call>();
-    call->kernel = kernel->kernel;
-    CompiledCell& k = *call->kernel;
+    CompiledCell& k = opened(kernel);
+    auto handle = std::make_unique<cellc_call>();
+    PreparedCall* const call = &*handle->body;
+    call->kernel = kernel->body;
     call->shape = read_shape(k, given);
     call->expected = expected_arrays(k, call->shape);
     if (k.on_gpu) {
       call->on_gpu = k.on_gpu->prepare(call->shape);
-      *result = call.release();
+      *result = handle.release();
       return;
     }
     for (const CallField& field : k.layout.fields) call->words.push_back(field.word);
@@ -211,44 +252,89 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     const Scratch first = call->allocate();
     if (!first) throw std::bad_alloc();
     call->give(first);
-    *result = call.release();
+    *result = handle.release();
   });
 }
 
-cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream, int32_t* status,
+cellc_status cellc_run_on(cellc_call* handle, const cellc_array* arrays, int count, void* stream, int32_t* status,
                           cellc_report* report) {
-  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
-  if (!call->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
-  if (const cellc_status wrong = check_arrays(call->shape, call->expected, arrays, count)) return wrong;
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (!call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
   bool converged = true;
   const cellc_status outcome = guarded([&] {
-    if (report) sized(report, "the report");
+    check_report(report);
     converged =
-        run_on_gpu(*call->kernel->on_gpu, *call->kernel, *call->on_gpu, call->shape, arrays, stream, status, report);
+        run_on_gpu(*call.kernel->on_gpu, *call.kernel, *call.on_gpu, call.shape, arrays, stream, status, report);
   });
   return outcome != CELLC_OK || converged ? outcome : failed(CELLC_NOT_CONVERGED, kNotAllConverged);
 }
 
-cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
-  if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
-  if (call->on_gpu) return cellc_run_on(call, arrays, count, nullptr, nullptr, nullptr);
-  if (const cellc_status wrong = check_arrays(call->shape, call->expected, arrays, count)) return wrong;
-  const Scratch scratch = call->take();
+cellc_status cellc_run(cellc_call* handle, const cellc_array* arrays, int count) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (call.on_gpu) return cellc_run_on(handle, arrays, count, nullptr, nullptr, nullptr);
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  const Scratch scratch = call.take();
   if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
-  for (std::size_t i = 0; i < call->words.size(); ++i) {
-    const int word = call->words[i];
-    scratch[word] = std::bit_cast<std::uint64_t>(arrays[i].data);
-    if (!call->expected[i].rows) continue;
-    scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
-    scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
-  }
-  const int result = call->kernel->driver->forward(call->lengths.data(), scratch, scratch + call->array_words,
-                                                   call->workspace_bytes, nullptr);
-  call->give(scratch);
-  if (result == 0) return CELLC_OK;
-  return guarded([&] { throw Misuse(call->kernel->driver->message(result)); });
+  const cellc_status status = run_in(call, arrays, scratch);
+  call.give(scratch);
+  return status;
 }
 
-void cellc_call_free(cellc_call* call) { delete call; }
+cellc_status cellc_run_views(cellc_call* handle, const cellc_view* arrays, int count) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  const PreparedCall& call = *handle->body;
+  thread_local ViewedArrays views;  // keeps its room from call to call
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    const CompiledCell& k = *call.kernel;
+    const UseHostMemory memory(k.own_memory());
+    views.read(k.forward, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+    status = cellc_run(handle, views.arrays(), views.count());
+    if (status == CELLC_OK) views.write_back();
+    views.clear();
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_call_workspace(cellc_call* handle, int64_t* bytes) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  if (!bytes) return failed(CELLC_WRONG_USAGE, "the place for the number is a null pointer");
+  if (handle->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
+  *bytes = static_cast<std::int64_t>(handle->body->bytes());
+  return CELLC_OK;
+}
+
+cellc_status cellc_run_in(cellc_call* handle, const cellc_array* arrays, int count, void* workspace, int64_t bytes) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  PreparedCall& call = *handle->body;
+  if (call.on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
+  if (!workspace || bytes < static_cast<std::int64_t>(call.bytes()) ||
+      std::bit_cast<std::uintptr_t>(workspace) % kScratchAlignment != 0)
+    return failed(CELLC_WRONG_USAGE,
+                  "the workspace is null, less than cellc_call_workspace says, or not aligned to 64");
+  if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
+  return run_in(call, arrays, static_cast<Scratch>(workspace));
+}
+
+cellc_status cellc_call_trim(cellc_call* call) {
+  const cellc_status unusable = check_call(call);
+  if (unusable == CELLC_OK) call->body->trim();
+  return unusable;
+}
+
+void cellc_call_free(cellc_call* call) {
+  if (!call) return;
+  guarded([&] {
+    if (!retire(call)) throw Misuse(kCallFreed);
+  });
+}
 
 }  // extern "C"

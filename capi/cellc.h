@@ -6,7 +6,11 @@
  * Every function may be called from every thread; handles may be shared. One that is freed must not be in use.
  *
  * Structs that a program fills begin with their size, so that later versions can lengthen them: fill them with
- * the _init functions, then set what differs. Those that describe are written whole, and stay as long as they are.
+ * the _init macros, then set what differs, or set them to zero and `size` to their size. A struct that is longer than
+ * the library knows is refused. Those that describe are written whole, and stay as long as they are.
+ *
+ * The library's symbols are versioned: a program that needs more than a library has, or another API version, is not
+ * loaded. One that looks symbols up itself asks cellc_api_require.
  */
 #ifndef CELLC_H
 #define CELLC_H
@@ -19,6 +23,7 @@ extern "C" {
 #endif
 
 #define CELLC_API_VERSION 1 /* raised where a program has to be changed or compiled again */
+#define CELLC_API_MINOR 1   /* raised where something was added */
 #if defined(__GNUC__)
 #define CELLC_API __attribute__((visibility("default")))
 #else
@@ -48,6 +53,8 @@ typedef enum
 
 CELLC_API int cellc_api_version(void); /* of the library: CELLC_API_VERSION of its header */
 CELLC_API const char* cellc_version(void);
+/* Of the program that asks: whether it can use this library. (1, 0) is the first. */
+CELLC_API cellc_status cellc_api_require(int version, int minor);
 
 /* Of the calling thread; "" before the first. Valid until the thread's next failing call. */
 CELLC_API const char* cellc_last_error(void);
@@ -114,9 +121,19 @@ typedef struct {
   int no_repair;
   int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
                       several tolerances (docs/notes/device-scan.md has what looking costs) */
+  /* Since API 1.1. */
+  const char* plan; /* of a CPU, null: the planner's choice; else as cellc_report or `cellc run --json` has it */
+  /* Memory for arrays on the host: null, or both. `allocate` gives null where there is none. They are called from any
+   * thread that works for a call, until the kernel and its prepared calls are freed. Code and what describes a cell
+   * lie elsewhere. */
+  void* (*allocate)(void* allocator, size_t bytes, size_t alignment);
+  void (*release)(void* allocator, void* memory, size_t bytes);
+  void* allocator;
 } cellc_options;
 
-CELLC_API void cellc_options_init(cellc_options* options);
+CELLC_API void cellc_options_init_sized(cellc_options* options, size_t size);
+CELLC_API void cellc_options_init(cellc_options* options); /* the struct of the first version, as the next ones */
+#define cellc_options_init(options) cellc_options_init_sized(options, sizeof(cellc_options))
 
 /* `length` bytes of text; options may be null. */
 CELLC_API cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
@@ -132,10 +149,16 @@ typedef struct {
   cellc_dtype dtype, arithmetic;
   const char* device; /* as the options named it */
   const char* text;   /* of the whole file */
+  const char* hash;   /* since API 1.1: SHA-256 of the text, in 64 digits */
 } cellc_kernel_info;
 CELLC_API cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info);
+/* Those that it was compiled with; `size` is set by the caller, and what is longer is not written. What they point at
+ * is valid as long as the kernel. */
+CELLC_API cellc_status cellc_kernel_options(cellc_kernel* kernel, cellc_options* options);
 
 CELLC_API void cellc_kernel_free(cellc_kernel* kernel); /* null is nothing to free */
+/* Frees memory that a kernel keeps for its next calls and no call uses now. The next ones allocate, and may compile. */
+CELLC_API cellc_status cellc_kernel_trim(cellc_kernel* kernel);
 
 /* What was derived: structure, Jacobian, reasons. Valid as long as the kernel; null after an error. */
 CELLC_API const char* cellc_inspect_text(cellc_kernel* kernel);
@@ -185,7 +208,9 @@ typedef struct {
   int reverse;            /* from the last step to the first */
 } cellc_shape;
 
+CELLC_API void cellc_shape_init_sized(cellc_shape* shape, size_t size);
 CELLC_API void cellc_shape_init(cellc_shape* shape);
+#define cellc_shape_init(shape) cellc_shape_init_sized(shape, sizeof(cellc_shape))
 /* Entries of array `number` without gaps. */
 CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number,
                                            int64_t* entries);
@@ -194,7 +219,7 @@ CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cel
 
 /* Memory of the caller: on the host, or on its GPU for a kernel of a GPU. A row is contiguous; strides, in entries, are
  * for rows only: 0 stands for rows one after another. What is written may overlap nothing, but a final may be the
- * memory of its start. */
+ * memory of its start. cellc_view, below, has strides for every axis. */
 typedef struct {
   void* data;      /* null: the default, or not wanted */
   int64_t entries; /* from data on; more than are needed are left alone */
@@ -212,9 +237,12 @@ typedef struct {
   int64_t unconverged; /* sequences */
   int iterations;      /* largest of all stages */
   double compile_ms, run_ms;
+  const char* plan; /* since API 1.1: how each stage was run, and why, as JSON; valid until the thread's next report */
 } cellc_report;
 
+CELLC_API void cellc_report_init_sized(cellc_report* report, size_t size);
 CELLC_API void cellc_report_init(cellc_report* report);
+#define cellc_report_init(report) cellc_report_init_sized(report, sizeof(cellc_report))
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
  * cellc_array_count. The report may be null. Any number of threads may do so at once. */
@@ -229,6 +257,12 @@ typedef struct cellc_call cellc_call;
 CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
 CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
 CELLC_API void cellc_call_free(cellc_call* call);
+/* On a CPU: what a run needs besides its arrays. A call keeps that much for every run that was under way at a time, and
+ * cellc_call_trim frees it. cellc_run_in is cellc_run in memory of the caller, aligned to 64 bytes. */
+CELLC_API cellc_status cellc_call_workspace(cellc_call* call, int64_t* bytes);
+CELLC_API cellc_status cellc_run_in(cellc_call* call, const cellc_array* arrays, int count, void* workspace,
+                                    int64_t bytes);
+CELLC_API cellc_status cellc_call_trim(cellc_call* call);
 
 /* Derivatives ---------------------------------------------------------------------------------- */
 
@@ -291,7 +325,9 @@ typedef struct {
   const char* declared; /* the default as an expression, "2*a"; null: none is declared */
 } cellc_call_array_info;
 
+CELLC_API void cellc_call_array_info_init_sized(cellc_call_array_info* info, size_t size);
 CELLC_API void cellc_call_array_info_init(cellc_call_array_info* info);
+#define cellc_call_array_info_init(info) cellc_call_array_info_init_sized(info, sizeof(cellc_call_array_info))
 CELLC_API int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction); /* -1: no such thing */
 CELLC_API cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction direction, int number,
                                                  cellc_call_array_info* info);
@@ -343,6 +379,43 @@ CELLC_API cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape
                                          int count, void* stream, const int32_t* forward_status, cellc_report* report);
 CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
                                         int count, void* stream, const int32_t* forward_status, cellc_report* report);
+
+/* Any strides ---------------------------------------------------------------------------------- */
+
+/* An array of a call in any direction, on the host or on the kernel's GPU: every axis has a stride, as in NumPy and
+ * DLPack but in entries. Rows are [sequences, steps, axes], or [all steps, axes] with offsets, as
+ * cellc_call_array_shape has them. What is only read may overlap itself; what is written may not.
+ *
+ * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy,
+ * which is made on the calling thread. On a GPU nothing is copied, and what a cellc_array cannot say is refused. */
+typedef struct {
+  void* data; /* of the entry whose indices are all 0; null: as in cellc_array */
+  cellc_dtype dtype;
+  int rank;               /* not read where the next two are null */
+  const int64_t* lengths; /* [rank], which must be those of the call; null: they are */
+  const int64_t* strides; /* [rank], 0 and negative ones too; null: no gaps */
+} cellc_view;
+
+/* A call, as a struct that later versions can lengthen. */
+typedef struct {
+  size_t size;
+  cellc_direction direction;
+  const cellc_shape* shape;
+  const cellc_view* arrays; /* by the numbers of the direction */
+  int count;
+  const int32_t* forward_status; /* of a backward or tangent call: as in cellc_backward */
+  cellc_report* report;          /* or null */
+  int on_stream;                 /* of a kernel of a GPU: as cellc_forward_on has it, with what follows */
+  void* stream;
+  int32_t* status; /* of a forward call on a stream */
+} cellc_request;
+
+CELLC_API void cellc_request_init_sized(cellc_request* request, size_t size);
+CELLC_API void cellc_request_init(cellc_request* request);
+#define cellc_request_init(request) cellc_request_init_sized(request, sizeof(cellc_request))
+CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request);
+/* cellc_run on such arrays. */
+CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
 
 #ifdef __cplusplus
 }

@@ -92,4 +92,10 @@ TangentPlan& Derivatives::tangent(const std::vector<bool>& given) {
   return *plan;
 }
 
+void Derivatives::trim() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [given, plan] : adjoints_) plan->on_cpu.trim();
+  for (const auto& [given, plan] : tangents_) plan->on_cpu.trim();
+}
+
 }  // namespace cellc::capi

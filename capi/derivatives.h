@@ -32,6 +32,11 @@ class Pool {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(used));
   }
+  void trim() {
+    std::vector<std::unique_ptr<T>> gone;
+    const std::lock_guard lock(mutex_);
+    gone.swap(idle_);
+  }
 
  private:
   std::mutex mutex_;
@@ -61,6 +66,8 @@ class Derivatives {
   /// For a call in which arrays with these numbers are given. Made once; valid as long as this.
   AdjointPlan& adjoint(const std::vector<bool>& given);
   TangentPlan& tangent(const std::vector<bool>& given);
+  /// Frees what no call uses now.
+  void trim();
 
  private:
   /// The symbols that move where those tangents are given, through starts and defaults too.

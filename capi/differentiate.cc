@@ -92,9 +92,15 @@ class DerivativeCall {
 
   void read_states() {
     states_.states.resize(cell_.updates.size());
-    each_given(Quantity::Value, false, [&](std::size_t i, const CallField& of) {
-      if (of.kind == FieldKind::State) states_.states[update_of(of.id)] = arrays_.rows(i);
-    });
+    for (std::size_t i = 0; i < call_.fields.size(); ++i) {
+      const DirectedField& field = call_.fields[i];
+      if (field.quantity != Quantity::Value || field.of.kind != FieldKind::State) continue;
+      const std::size_t update = update_of(field.of.id);
+      if (arrays_.is_given(i)) states_.states[update] = arrays_.rows(i);
+      // Without rows nothing has to be given, and the shape says that there are none.
+      if (!arrays_.is_given(i) && arrays_.rows(i).count() == 0)
+        states_.states[update] = Array(kernel_.compile.dtype, arrays_.rows(i).shape());
+    }
     for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
       const Symbol& copy = cell_.symbol_of(cell_.updates[u]);
       if (copy.lag_of < 0) continue;
@@ -219,9 +225,9 @@ cellc_status differentiate(cellc_kernel* kernel, CallDirection direction, const 
                            const cellc_array* arrays, int count, const cellc_report* report, Run run) {
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    if (report) sized(report, "the report");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
+    check_report(report);
     CheckedCall checked{k, k.call(direction), read_shape(k, shape), {}, arrays, nullptr, nullptr};
     status = check_count(checked.call.fields.size(), arrays, count);
     if (status != CELLC_OK) return;
@@ -254,7 +260,7 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
 cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
                                   const cellc_array* arrays, int count, void* stream,
                                   const std::int32_t* forward_status, cellc_report* report) {
-  if (kernel && !kernel->kernel->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  if (kernel && kernel->open && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
   return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
     GpuKernel& gpu = *c.kernel.on_gpu;
     std::vector<CallArray> places;
@@ -288,14 +294,14 @@ extern "C" {
 
 cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                             const int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->kernel->on_gpu)
+  if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_backward_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Backward, shape, arrays, count, forward_status, report);
 }
 
 cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
                            const int32_t* forward_status, cellc_report* report) {
-  if (kernel && kernel->kernel->on_gpu)
+  if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_tangent_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
 }

@@ -23,8 +23,6 @@ const char* CompiledCell::declared(int symbol) {
   return text.c_str();
 }
 
-namespace {
-
 CallDirection direction_named(cellc_direction direction) {
   switch (direction) {
     case CELLC_FORWARD:
@@ -37,6 +35,8 @@ CallDirection direction_named(cellc_direction direction) {
       throw Misuse(fmt::format("direction {}: there is none of that number", direction));
   }
 }
+
+namespace {
 
 cellc_quantity c_quantity(Quantity quantity) {
   switch (quantity) {
@@ -93,8 +93,7 @@ cellc_null c_null(FieldAbsent absent) {
 }
 
 const DirectedCall& call_of(cellc_kernel* kernel, cellc_direction direction) {
-  if (!kernel) throw Misuse("the kernel is a null pointer");
-  return kernel->kernel->call(direction_named(direction));
+  return opened(kernel).call(direction_named(direction));
 }
 const DirectedField& field_of(cellc_kernel* kernel, cellc_direction direction, int number) {
   const DirectedCall& call = call_of(kernel, direction);
@@ -123,11 +122,9 @@ using namespace cellc::capi;
 
 extern "C" {
 
-void cellc_call_array_info_init(cellc_call_array_info* info) {
-  if (!info) return;
-  *info = cellc_call_array_info{};
-  info->size = sizeof *info;
-}
+#undef cellc_call_array_info_init  // the function of this name writes the struct of the first version
+void cellc_call_array_info_init_sized(cellc_call_array_info* info, size_t size) { initialise(info, {}, size); }
+void cellc_call_array_info_init(cellc_call_array_info* info) { cellc_call_array_info_init_sized(info, sizeof *info); }
 
 int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction) {
   int count = -1;
@@ -139,7 +136,7 @@ cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction dir
                                        cellc_call_array_info* info) {
   return guarded([&] {
     const DirectedField& field = field_of(kernel, direction, number);
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = *kernel->body;
     cellc_call_array_info found{};
     found.name = field.name.c_str();
     found.owner = owner_of(k.cell(), field.of);
@@ -172,7 +169,7 @@ int cellc_call_array_find(cellc_kernel* kernel, cellc_direction direction, cellc
     for (std::size_t i = 0; i < call.fields.size(); ++i) {
       const DirectedField& field = call.fields[i];
       if (c_quantity(field.quantity) == quantity && c_role(field.of.kind) == role &&
-          std::strcmp(owner_of(kernel->kernel->cell(), field.of), owner) == 0)
+          std::strcmp(owner_of(kernel->body->cell(), field.of), owner) == 0)
         found = static_cast<int>(i);
     }
   });
@@ -184,7 +181,7 @@ cellc_status cellc_call_array_shape(cellc_kernel* kernel, cellc_direction direct
   return guarded([&] {
     const DirectedField& field = field_of(kernel, direction, number);
     if (!rank || (!lengths && most > 0)) throw Misuse("the place for the lengths or the rank is a null pointer");
-    const std::vector<std::int64_t> found = array_shape(field.of, read_shape(*kernel->kernel, shape));
+    const std::vector<std::int64_t> found = array_shape(field.of, read_shape(*kernel->body, shape));
     *rank = static_cast<int>(found.size());
     for (int i = 0; i < std::min(*rank, most); ++i) lengths[i] = found[static_cast<std::size_t>(i)];
   });
@@ -230,17 +227,22 @@ cellc_status cellc_text_cell(const char* text, size_t length, int number, const 
   });
 }
 
+cellc_status cellc_kernel_options(cellc_kernel* kernel, cellc_options* options) {
+  return guarded(
+      [&] { describe(options, opened(kernel).options, offsetof(cellc_options, plan), "the place for the options"); });
+}
+
 cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info) {
   return guarded([&] {
-    if (!kernel) throw Misuse("the kernel is a null pointer");
-    CompiledCell& k = *kernel->kernel;
+    CompiledCell& k = opened(kernel);
     cellc_kernel_info found{};
     found.cell = k.cell().name.c_str();
     found.dtype = c_dtype(k.compile.dtype);
     found.arithmetic = c_dtype(arithmetic_of(k.compile.dtype));
     found.device = k.device.c_str();
     found.text = k.analysed.source.text().data();
-    describe(info, found, sizeof found, "the description");
+    found.hash = k.hash.c_str();
+    describe(info, found, offsetof(cellc_kernel_info, hash), "the description");
   });
 }
 

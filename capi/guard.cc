@@ -1,5 +1,7 @@
 #include "capi/guard.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 #include <vector>
@@ -117,6 +119,15 @@ extern "C" {
 
 int cellc_api_version(void) { return CELLC_API_VERSION; }
 const char* cellc_version(void) { return cellc::kVersion; }
+
+cellc_status cellc_api_require(int version, int minor) {
+  using cellc::capi::Misuse;
+  return cellc::capi::guarded([&] {
+    if (version != CELLC_API_VERSION || minor > CELLC_API_MINOR || minor < 0)
+      throw Misuse(fmt::format("the program needs version {}.{} of the C API, and this library, cellc {}, has {}.{}",
+                               version, minor, cellc::kVersion, CELLC_API_VERSION, CELLC_API_MINOR));
+  });
+}
 
 const char* cellc_last_error(void) {
   const auto& last = cellc::capi::last;

@@ -20,6 +20,8 @@ struct NotConverged : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
+inline constexpr const char* kKernelFreed = "the kernel was freed before";
+inline constexpr const char* kCallFreed = "the call was freed before";
 inline constexpr const char* kNoStreams =
     "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without "
     "_on";
@@ -44,13 +46,24 @@ cellc_status guarded(Work work) noexcept {
   }
 }
 
-/// The caller's struct, if it is as long as this version's. A later version that is longer has to accept
-/// this size too, with its own defaults for the rest.
+/// The caller's struct over the defaults of this version, where it is one of an earlier version. `least`: bytes that
+/// the first version had. A longer one may ask for what this version knows nothing of.
 template <typename T>
-const T& sized(const T* given, const char* what) {
+T sized(const T* given, T defaults, std::size_t least, const char* what) {
   if (!given) throw Misuse(std::string(what) + " is a null pointer");
-  if (given->size < sizeof(T)) throw Misuse(std::string(what) + ": its size is not set; call its _init function");
-  return *given;
+  if (given->size < least) throw Misuse(std::string(what) + ": its size is not set; call its _init function");
+  if (given->size > sizeof(T)) throw Misuse(std::string(what) + ": its size is that of a later version of cellc");
+  std::memcpy(&defaults, given, given->size);
+  return defaults;
+}
+
+/// Writes as much of the defaults as the caller's struct has room for.
+template <typename T>
+void initialise(T* to, T defaults, std::size_t size) {
+  if (!to || size < sizeof defaults.size) return;
+  defaults.size = size;
+  std::memset(to, 0, size);
+  std::memcpy(to, &defaults, std::min(size, sizeof defaults));
 }
 
 /// Writes as much of `from` as the caller's struct has room for, which is at least `least` bytes: what the first

@@ -14,10 +14,32 @@
 #include "runtime/cpu/timed_cpu.h"
 #include "runtime/data/offsets.h"
 #include "runtime/data/read_text.h"
+#include "runtime/data/sha256.h"
 #include "runtime/strategy/tuned_plans.h"
+#include "runtime/strategy/written_plan.h"
 
 namespace cellc::capi {
 namespace {
+
+constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
+                                           nullptr,
+                                           CELLC_F32,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr,
+                                           0,
+                                           nullptr,
+                                           0,
+                                           0,
+                                           0,
+                                           0,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr,
+                                           nullptr};
+constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
+constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0, ""};
+constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan), kFirstReport = offsetof(cellc_report, plan);
 
 Dtype dtype_named(cellc_dtype dtype) {
   switch (dtype) {
@@ -33,11 +55,28 @@ Dtype dtype_named(cellc_dtype dtype) {
   throw Misuse(fmt::format("dtype {}: there is none of that number", static_cast<int>(dtype)));
 }
 
+void keep_options(CompiledCell& kernel, const cellc_options& given) {
+  kernel.options = given;
+  kernel.options.size = sizeof(cellc_options);
+  for (const char** text : {&kernel.options.cell, &kernel.options.device, &kernel.options.cpu, &kernel.options.solver,
+                            &kernel.options.cache_dir, &kernel.options.plan})
+    if (*text) *text = kernel.texts.emplace_back(*text).c_str();
+  if (!given.allocate != !given.release) throw Misuse("options: allocate and release are needed both, or neither");
+  if (given.allocate) kernel.memory = HostMemory{given.allocate, given.release, given.allocator};
+}
+
+std::string hash_of(std::string_view text) {
+  Sha256 hash;
+  hash.add(text.data(), text.size());
+  std::string digits;
+  for (const std::uint8_t byte : hash.finish()) digits += fmt::format("{:02x}", byte);
+  return digits;
+}
+
 std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
-  cellc_options options;
-  cellc_options_init(&options);
-  if (given) options = sized(given, "options");
+  const cellc_options options = read_options(given);
   auto kernel = std::make_shared<CompiledCell>();
+  keep_options(*kernel, options);
   kernel->compile.dtype = dtype_named(options.dtype);
   const std::string& device = kernel->device = options.device ? options.device : "cpu";
   if (options.cpu) {
@@ -61,6 +100,11 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   kernel->solve.check_scans = options.trust_scans == 0;
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
+  kernel->hash = hash_of(kernel->analysed.source.text());
+  if (options.plan) {
+    if (device != "cpu") throw Misuse("options: a plan is for kernels of the CPU");
+    kernel->solve.plan = read_plan(options.plan, "options.plan", kernel->analysed.structure.stages.size());
+  }
   kernel->layout = call_layout(kernel->cell());
   kernel->forward = directed_call(kernel->cell(), kernel->layout, CallDirection::Forward);
   kernel->backward = directed_call(kernel->cell(), kernel->layout, CallDirection::Backward);
@@ -83,7 +127,7 @@ cellc_status compiled(const void* text, cellc_kernel** kernel, const cellc_optio
     *kernel = nullptr;
     if (!text) throw Misuse("the text or path is a null pointer");
     auto handle = std::make_unique<cellc_kernel>();
-    handle->kernel = compile(source(), options);
+    handle->body = compile(source(), options);
     *kernel = handle.release();
   });
 }
@@ -92,8 +136,7 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
                       std::string (*inspect)(CellGraph&, const Jacobian&, const Structure&, const SourceText&)) {
   const char* result = nullptr;
   guarded([&] {
-    if (!handle) throw Misuse("the kernel is a null pointer");
-    CompiledCell& kernel = *handle->kernel;
+    CompiledCell& kernel = opened(handle);
     const std::lock_guard lock(kernel.mutex);
     if (!(kernel.*kept)) {
       CellGraph cell = kernel.analysed.cell;  // printing adds nodes
@@ -105,6 +148,13 @@ const char* inspected(cellc_kernel* handle, std::optional<std::string> CompiledC
 }
 
 }  // namespace
+
+cellc_options read_options(const cellc_options* given) {
+  return given ? sized(given, kDefaultOptions, kFirstOptions, "options") : kDefaultOptions;
+}
+void check_report(const cellc_report* report) {
+  if (report) sized(report, kDefaultReport, kFirstReport, "the report");
+}
 
 std::unique_ptr<Solver> CompiledCell::take_solver() {
   {
@@ -120,7 +170,7 @@ std::unique_ptr<Solver> CompiledCell::take_solver() {
 
 SolveOptions CompiledCell::solve_for(const Binding& binding) {
   SolveOptions result = solve;
-  const bool free = solve.solver == Strategy::Auto && solve.repair && compile.cpu == "native" &&
+  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && compile.cpu == "native" &&
                     solve.max_iterations == SolveOptions{}.max_iterations;
   if (!free || compile.cache_directory.empty()) return result;
   const std::string range = shape_range(analysed.cell, analysed.structure, binding.run);
@@ -134,6 +184,16 @@ SolveOptions CompiledCell::solve_for(const Binding& binding) {
       entry->second = plan->stages;
   result.plan = entry->second;
   return result;
+}
+
+void CompiledCell::trim() {
+  std::vector<std::unique_ptr<Solver>> gone;
+  {
+    const std::lock_guard lock(mutex);
+    gone.swap(idle);
+  }
+  derivatives->trim();
+  if (on_gpu) on_gpu->trim();
 }
 
 void CompiledCell::give_solver(std::unique_ptr<Solver> solver) {
@@ -169,7 +229,7 @@ cellc_layout c_layout(const CallField& field) {
 }
 
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
-  const cellc_shape& from = sized(given, "the shape");
+  const cellc_shape from = sized(given, kDefaultShape, sizeof(cellc_shape), "the shape");
   const Graph& graph = kernel.cell().graph;
   Shape shape;
   for (std::size_t a = 0; a < kernel.cell().header.size(); ++a) {
@@ -213,6 +273,11 @@ void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, d
   for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
   report.compile_ms = solved.compile_ms;
   report.run_ms = run_ms;
+  if (report.size > offsetof(cellc_report, plan)) {
+    thread_local std::string plan;
+    plan = written_plan(solved);
+    report.plan = plan.c_str();
+  }
   if (!report.status) return;
   std::fill_n(report.status, shape.sequences, 0);
   for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
@@ -235,18 +300,17 @@ std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& s
   return all;
 }
 
-namespace {
-
-/// Rows lie within the array and none upon another: sequences one after another, or side by side.
-bool rows_fit(const cellc_array& a, const Expected& e, const Shape& shape) {
+bool rows_fit(const cellc_array& a, std::int64_t part, const Shape& shape) {
   const std::int64_t steps = shape.packed() ? shape.rows : shape.steps,
                      sequences = shape.packed() ? 1 : shape.sequences;
-  const cellc_strides full = cellc_strides_of({a.sequence_stride, a.step_stride}, e.part, steps, shape.packed());
-  if (full.step < e.part || full.sequence < e.part) return false;
+  const cellc_strides full = cellc_strides_of({a.sequence_stride, a.step_stride}, part, steps, shape.packed());
+  if (full.step < part || full.sequence < part) return false;
   const std::int64_t whole = cellc_times(full.step, steps), all = cellc_times(full.sequence, sequences);
   if (whole >= CELLC_MOST_BYTES || all >= CELLC_MOST_BYTES || (full.sequence < whole && full.step < all)) return false;
-  return whole - full.step + all - full.sequence + e.part <= a.entries;
+  return whole - full.step + all - full.sequence + part <= a.entries;
 }
+
+namespace {
 
 const char* name_of(cellc_dtype dtype) {
   switch (dtype) {
@@ -304,7 +368,7 @@ cellc_status check_arrays(const Shape& shape, const std::vector<Expected>& expec
     if (!e.rows || (a.step_stride == 0 && a.sequence_stride == 0)) {
       right = right && a.entries >= e.all && a.step_stride == 0 && a.sequence_stride == 0;
     } else if (right && e.all > 0) {
-      right = rows_fit(a, e, shape);
+      right = rows_fit(a, e.part, shape);
     }
     if (!right) return refused(a, e, shape);
   }
@@ -318,18 +382,17 @@ using namespace cellc::capi;
 
 extern "C" {
 
-void cellc_options_init(cellc_options* options) {
-  if (options)
-    *options = {sizeof(cellc_options), nullptr, CELLC_F32, nullptr, nullptr, nullptr, 0, nullptr, 0, 0, 0, 0};
-}
+// The functions of these names write the structs of the first version, whoever looked them up.
+#undef cellc_options_init
+#undef cellc_shape_init
+#undef cellc_report_init
 
-void cellc_shape_init(cellc_shape* shape) {
-  if (shape) *shape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
-}
-
-void cellc_report_init(cellc_report* report) {
-  if (report) *report = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0};
-}
+void cellc_options_init_sized(cellc_options* options, size_t size) { initialise(options, kDefaultOptions, size); }
+void cellc_shape_init_sized(cellc_shape* shape, size_t size) { initialise(shape, kDefaultShape, size); }
+void cellc_report_init_sized(cellc_report* report, size_t size) { initialise(report, kDefaultReport, size); }
+void cellc_options_init(cellc_options* options) { cellc_options_init_sized(options, kFirstOptions); }
+void cellc_shape_init(cellc_shape* shape) { cellc_shape_init_sized(shape, sizeof *shape); }
+void cellc_report_init(cellc_report* report) { cellc_report_init_sized(report, kFirstReport); }
 
 cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options, cellc_kernel** kernel) {
   return compiled(text, kernel, options, [&] {
@@ -343,24 +406,33 @@ cellc_status cellc_compile_file(const char* path, const cellc_options* options, 
   return compiled(path, kernel, options, [&] { return read_text(path); });
 }
 
-void cellc_kernel_free(cellc_kernel* kernel) { delete kernel; }
+void cellc_kernel_free(cellc_kernel* kernel) {
+  if (!kernel) return;
+  guarded([&] {
+    if (!retire(kernel)) throw Misuse(kKernelFreed);
+  });
+}
+
+cellc_status cellc_kernel_trim(cellc_kernel* kernel) {
+  return guarded([&] { opened(kernel).trim(); });
+}
 
 const char* cellc_inspect_text(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::text, inspect_text); }
 const char* cellc_inspect_json(cellc_kernel* kernel) { return inspected(kernel, &CompiledCell::json, inspect_json); }
 
 int cellc_axis_count(const cellc_kernel* kernel) {
-  return kernel ? static_cast<int>(kernel->kernel->cell().header.size()) : -1;
+  return kernel && kernel->open ? static_cast<int>(kernel->body->cell().header.size()) : -1;
 }
 int cellc_array_count(const cellc_kernel* kernel) {
-  return kernel ? static_cast<int>(kernel->kernel->layout.fields.size()) : -1;
+  return kernel && kernel->open ? static_cast<int>(kernel->body->layout.fields.size()) : -1;
 }
 
 cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_axis* axis) {
   return guarded([&] {
-    if (!kernel || !axis) throw Misuse("the kernel or the axis is a null pointer");
+    const CellGraph& cell = opened(kernel).cell();
+    if (!axis) throw Misuse("the axis is a null pointer");
     if (number < 0 || number >= cellc_axis_count(kernel))
       throw Misuse(fmt::format("there is no axis number {}", number));
-    const CellGraph& cell = kernel->kernel->cell();
     const Axis& from = cell.graph.axis(cell.header[static_cast<std::size_t>(number)]);
     *axis = {sizeof(cellc_axis), from.name.c_str(), from.fixed.value_or(-1)};
   });
@@ -368,11 +440,11 @@ cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_a
 
 cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_array_info* info) {
   return guarded([&] {
-    if (!kernel || !info) throw Misuse("the kernel or the description is a null pointer");
+    const CompiledCell& k = opened(kernel);
+    if (!info) throw Misuse("the description is a null pointer");
     if (number < 0 || number >= cellc_array_count(kernel))
       throw Misuse(fmt::format("there is no array number {}", number));
     const auto i = static_cast<std::size_t>(number);
-    const CompiledCell& k = *kernel->kernel;
     const CallField& field = k.layout.fields[i];
     *info = {sizeof(cellc_array_info),
              field.name.c_str(),
@@ -386,16 +458,16 @@ cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_
 }
 
 int cellc_axis_find(const cellc_kernel* kernel, const char* name) {
-  if (!kernel || !name) return -1;
-  const CellGraph& cell = kernel->kernel->cell();
+  if (!kernel || !kernel->open || !name) return -1;
+  const CellGraph& cell = kernel->body->cell();
   for (std::size_t a = 0; a < cell.header.size(); ++a)
     if (cell.graph.axis(cell.header[a]).name == name) return static_cast<int>(a);
   return -1;
 }
 
 int cellc_array_find(const cellc_kernel* kernel, const char* name) {
-  if (!kernel || !name) return -1;
-  const auto& fields = kernel->kernel->layout.fields;
+  if (!kernel || !kernel->open || !name) return -1;
+  const auto& fields = kernel->body->layout.fields;
   for (std::size_t i = 0; i < fields.size(); ++i)
     if (fields[i].name == name) return static_cast<int>(i);
   return -1;
@@ -403,10 +475,10 @@ int cellc_array_find(const cellc_kernel* kernel, const char* name) {
 
 cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number, int64_t* entries) {
   return guarded([&] {
-    if (!kernel || !entries) throw Misuse("the kernel or the place for the number is a null pointer");
+    const CompiledCell& k = opened(kernel);
+    if (!entries) throw Misuse("the place for the number is a null pointer");
     if (number < 0 || number >= cellc_array_count(kernel))
       throw Misuse(fmt::format("there is no array number {}", number));
-    const CompiledCell& k = *kernel->kernel;
     *entries = all_entries(k.layout.fields[static_cast<std::size_t>(number)], read_shape(k, shape));
   });
 }

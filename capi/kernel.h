@@ -1,5 +1,7 @@
 #pragma once
 // What the handles of the C API stand for. Private to capi/.
+#include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,11 +11,13 @@
 
 #include "capi/cellc.h"
 #include "capi/derivatives.h"
+#include "capi/guard.h"
 #include "capi/on_gpu.h"
 #include "compiler/front_end.h"
 #include "runtime/build/compile_driver.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/host_memory.h"
 
 namespace cellc::capi {
 
@@ -22,6 +26,10 @@ struct CompiledCell {
   AnalysedCell analysed;
   CompileOptions compile;
   std::string device;
+  cellc_options options;  ///< as given; what they point at is in `texts`
+  std::list<std::string> texts{};
+  std::optional<HostMemory> memory{};  ///< for arrays, where the caller has its own
+  std::string hash{};
   SolveOptions solve;
   int threads = 0;
   CallLayout layout;
@@ -41,6 +49,11 @@ struct CompiledCell {
   /// The default of a symbol that has one, as text. Valid as long as this.
   const char* declared(int symbol);
 
+  /// Null: that of the C library.
+  const HostMemory* own_memory() const { return memory ? &*memory : nullptr; }
+  /// Frees what nobody uses now.
+  void trim();
+
   /// A solver that nobody else uses meanwhile. Another one compiles once more, in the place of waiting.
   std::unique_ptr<Solver> take_solver();
   void give_solver(std::unique_ptr<Solver> solver);
@@ -53,6 +66,11 @@ struct CompiledCell {
   }
   Dtype dtype_of(const CallField& field) const { return cellc::dtype_of(field.kind, compile.dtype); }
 };
+
+// Structs of callers, as this version has them.
+cellc_options read_options(const cellc_options* given);
+/// May be null; throws where it is not one.
+void check_report(const cellc_report* report);
 
 /// A shape that was found right.
 using Shape = CallShape;
@@ -84,11 +102,46 @@ inline bool is_required(const DirectedField& field, bool read) {
 
 void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms);
 
+CallDirection direction_named(cellc_direction direction);
+/// Rows of `part` entries lie within the array and none upon another: sequences one after another, or side by side.
+bool rows_fit(const cellc_array& a, std::int64_t part, const Shape& shape);
+
 cellc_dtype c_dtype(Dtype dtype);
 cellc_layout c_layout(const CallField& field);
 
 }  // namespace cellc::capi
 
 struct cellc_kernel {
-  std::shared_ptr<cellc::capi::CompiledCell> kernel;
+  bool open = true;  ///< was not freed
+  std::shared_ptr<cellc::capi::CompiledCell> body{};
 };
+
+namespace cellc::capi {
+
+/// Throws Misuse for null, and for one that was freed.
+inline CompiledCell& opened(const cellc_kernel* kernel) {
+  if (!kernel) throw Misuse("the kernel is a null pointer");
+  if (!kernel->open) throw Misuse(kKernelFreed);
+  return *kernel->body;
+}
+
+/// Frees what a handle holds; false: it was freed before. The handle stays for a while, empty, so that whoever uses it
+/// or frees it again is refused.
+template <typename Handle>
+bool retire(Handle* handle) {
+  static std::mutex mutex;
+  static auto& kept = *new std::deque<std::unique_ptr<Handle>>;  // outlives handles that static destructors free
+  constexpr std::size_t kKept = 1024;
+  {
+    const std::lock_guard lock(mutex);
+    if (!handle->open) return false;
+    handle->open = false;
+  }
+  handle->body.reset();  // may take its time, and call the caller's allocator
+  const std::lock_guard lock(mutex);
+  kept.emplace_back(handle);
+  if (kept.size() > kKept) kept.pop_front();
+  return true;
+}
+
+}  // namespace cellc::capi

@@ -66,6 +66,22 @@ std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
   return kept(nullptr, shape, [&] { return prepare(shape); });
 }
 
+void GpuKernel::trim() {
+  std::list<std::shared_ptr<Kept>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = shapes_.begin(); it != shapes_.end();) {
+      const auto next = std::next(it);
+      const std::shared_ptr<CallPool>& pool = (*it)->pool;
+      if (it->use_count() == 1 && pool && pool.use_count() == 1 && !pool->captured())
+        gone.splice(gone.end(), shapes_, it);
+      it = next;
+    }
+  }
+  const AllowedInCapture allowed(*gpu_);
+  gone.clear();
+}
+
 template <typename Call, typename Plan>
 std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan) {
   return kept(&plan, shape, [&] {

@@ -36,6 +36,8 @@ class GpuKernel {
   /// The same of backward and tangent calls by this plan.
   std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan);
   std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan);
+  /// Frees what is kept of shapes that nobody runs and no graph holds.
+  void trim();
 
  private:
   template <typename Call, typename Plan>

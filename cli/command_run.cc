@@ -25,6 +25,7 @@
 #include "runtime/evaluate/reference.h"
 #include "runtime/gradient/name_gradients.h"
 #include "runtime/strategy/tuned_plans.h"
+#include "runtime/strategy/written_plan.h"
 
 namespace cellc {
 namespace {
@@ -52,33 +53,6 @@ void refuse_unavailable(const RunOptions& options) {
     throw UsageError("--max-iterations and --fixed-iterations cannot both hold");
 }
 
-/// A plan as `run --json` prints it: that object, or the whole report around it.
-std::vector<StagePlan> read_plan(const std::string& path, std::size_t stages) {
-  const auto wrong = [&](const std::string& what) { return RequestError(fmt::format("{}: {}", path, what)); };
-  nlohmann::json json = nlohmann::json::parse(read_source(path).text(), nullptr, false);
-  if (json.is_object() && json.contains("plan")) json = nlohmann::json(json["plan"]);
-  if (!json.is_object() || !json.contains("stages") || !json["stages"].is_array())
-    throw wrong("not a plan; expected the object that `cellc run --json` prints under \"plan\"");
-  std::vector<StagePlan> plan;
-  for (const auto& s : json["stages"]) {
-    const auto number = [&](const char* key) -> std::int64_t {
-      if (!s.contains(key)) return 0;
-      if (!s[key].is_number_integer() || s[key].get<std::int64_t>() < 0)
-        throw wrong(fmt::format("{} of a stage is not a number of steps", key));
-      return s[key].get<std::int64_t>();
-    };
-    if (!s.is_object() || !s.contains("solver") || !s["solver"].is_string())
-      throw wrong("a stage of the plan names no solver");
-    const auto strategy = strategy_named(s["solver"].get<std::string>());
-    if (!strategy || *strategy == Strategy::Auto)
-      throw wrong(fmt::format("'{}' is no solver that a plan can name", s["solver"].get<std::string>()));
-    plan.push_back({*strategy, number("segment"), number("burn_in"), "pinned by " + path});
-  }
-  if (plan.size() != stages)
-    throw wrong(fmt::format("the plan has {} stage{}, the cell {}", plan.size(), plan.size() == 1 ? "" : "s", stages));
-  return plan;
-}
-
 /// A solver that is asked for beside a plan is that of the plan's stages, but for those that go step by step.
 void check_agreement(const RunOptions& options, const std::vector<StagePlan>& plan) {
   const Strategy asked = strategy_asked(options.solver);
@@ -104,7 +78,8 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   solve.repair = !options.no_repair;
   if (options.max_iterations) solve.max_iterations = *options.max_iterations;
   if (options.fixed_iterations) solve.fixed_iterations = *options.fixed_iterations;
-  if (!options.plan.empty()) solve.plan = read_plan(options.plan, stages);
+  if (!options.plan.empty())
+    solve.plan = read_plan(std::string(read_source(options.plan).text()), options.plan, stages);
   check_agreement(options, solve.plan);
   return solve;
 }

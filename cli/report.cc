@@ -8,6 +8,7 @@
 
 #include "runtime/data/npy.h"
 #include "runtime/data/threads.h"
+#include "runtime/strategy/written_plan.h"
 
 namespace cellc {
 namespace {
@@ -71,15 +72,7 @@ std::string plan_text(const StagePlan& plan) {
   return text;
 }
 
-nlohmann::json plan_json(const SolveReport& report) {
-  nlohmann::json plans = nlohmann::json::array();
-  std::string reason;
-  for (const StageReport& s : report.stages) {
-    plans.push_back({{"solver", to_string(s.plan.strategy)}, {"segment", s.plan.segment}, {"burn_in", s.plan.burn_in}});
-    reason += (reason.empty() ? "" : "; ") + s.plan.reason;
-  }
-  return {{"stages", plans}, {"reason", reason}};
-}
+nlohmann::json plan_json(const SolveReport& report) { return nlohmann::json::parse(written_plan(report)); }
 
 std::string sizes_text(const CellGraph& cell, const Binding& binding) {
   std::vector<std::string> parts;

@@ -89,12 +89,13 @@ Array SequentialArrays::checked(const Symbol& symbol, const Array& given, FieldK
   const FieldTraits traits = traits_of(kind);
   const Dtype dtype = dtype_of(kind, compiled_.dtype);
   const std::vector<std::int64_t> wanted = run_shape(kind, plan_.cell, run_, symbol.axes, depth);
-  if (!given.data()) {
-    if (traits.owner == FieldOwner::State || traits.absent == FieldAbsent::Zeros) return Array(dtype, wanted);
-    throw RequestError(fmt::format("{} is not given", symbol.name));
-  }
   std::int64_t count = 1;
   for (const std::int64_t n : wanted) count *= n;
+  if (!given.data()) {
+    const bool zeros = traits.owner == FieldOwner::State || traits.absent == FieldAbsent::Zeros;
+    if (zeros || (traits.layout == FieldLayout::Rows && count == 0)) return Array(dtype, wanted);
+    throw RequestError(fmt::format("{} is not given", symbol.name));
+  }
   if (given.count() != count)
     throw RequestError(
         fmt::format("{}{}: expected {} entries, found {}", symbol.name, traits.file, count, given.count()));

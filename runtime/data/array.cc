@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "runtime/data/fault_points.h"
+#include "runtime/data/host_memory.h"
 
 namespace cellc {
 
@@ -86,6 +87,12 @@ std::shared_ptr<std::byte> allocate(std::size_t bytes) {
   // Never empty, so that data() is a real address also for arrays without entries.
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   if (fails_now(FaultPoint::Allocate)) throw std::bad_alloc();
+  if (const HostMemory* own = host_memory()) {
+    void* memory = own->allocate(own->context, rounded, 64);
+    if (!memory) throw std::bad_alloc();
+    return {static_cast<std::byte*>(memory),
+            [from = *own, rounded](std::byte* p) { from.release(from.context, p, rounded); }};
+  }
   void* memory = std::aligned_alloc(alignment, rounded);
   if (!memory) throw std::bad_alloc();
   if (large) madvise(memory, rounded, MADV_HUGEPAGE);  // a hint: refusal changes nothing

@@ -11,13 +11,16 @@
 #include <vector>
 
 #include "runtime/data/errors.h"
+#include "runtime/data/host_memory.h"
 
 namespace cellc {
 
 void run_on_threads(int count, const std::function<void(int)>& work) {
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(count, 1)));
+  const HostMemory* const memory = host_memory();
   const auto guarded = [&](int index) {
     try {
+      const UseHostMemory same(memory);
       work(index);
     } catch (...) {
       errors[static_cast<std::size_t>(index)] = std::current_exception();

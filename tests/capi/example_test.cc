@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 class Examples : public testing::Test {
  protected:
   void SetUp() override {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a sanitized library cannot be loaded by a program that is not";
 #endif
     std::string pattern = testing::TempDir() + "/cellc_example_XXXXXX";

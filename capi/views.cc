@@ -1,0 +1,207 @@
+// Views of arrays, and calls on them.
+#include "capi/views.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+
+#include "capi/guard.h"
+
+namespace cellc::capi {
+namespace {
+
+using Lengths = std::vector<std::int64_t>;
+
+/// Copies entries of Size bytes; strides in entries.
+template <std::size_t Size>
+void copy_entries(const Lengths& lengths, std::byte* to, const Lengths& to_strides, const std::byte* from,
+                  const Lengths& from_strides, std::size_t axis) {
+  if (axis == lengths.size()) {
+    std::memcpy(to, from, Size);
+    return;
+  }
+  const std::int64_t to_step = to_strides[axis] * std::int64_t{Size},
+                     from_step = from_strides[axis] * std::int64_t{Size};
+  if (axis + 1 == lengths.size()) {
+    for (std::int64_t i = 0; i < lengths[axis]; ++i) std::memcpy(to + i * to_step, from + i * from_step, Size);
+    return;
+  }
+  for (std::int64_t i = 0; i < lengths[axis]; ++i)
+    copy_entries<Size>(lengths, to + i * to_step, to_strides, from + i * from_step, from_strides, axis + 1);
+}
+
+void copy(Dtype dtype, const Lengths& lengths, void* to, const Lengths& to_strides, const void* from,
+          const Lengths& from_strides) {
+  const auto run = size_of(dtype) == 8 ? copy_entries<8> : size_of(dtype) == 4 ? copy_entries<4> : copy_entries<2>;
+  run(lengths, static_cast<std::byte*>(to), to_strides, static_cast<const std::byte*>(from), from_strides, 0);
+}
+
+Lengths dense_strides(const Lengths& lengths) {
+  Lengths strides(lengths.size(), 1);
+  for (std::size_t i = lengths.size(); i-- > 1;) strides[i - 1] = strides[i] * lengths[i];
+  return strides;
+}
+
+/// Entries from the lowest to the highest address, if no two indices may mean one entry; otherwise none.
+bool overlaps_itself(const Lengths& lengths, const Lengths& strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    if (lengths[i] > 1) axes.emplace_back(std::abs(strides[i]), lengths[i]);
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 1;
+  for (const auto& [stride, length] : axes) {
+    if (stride < reach) return true;
+    reach += stride * (length - 1);
+  }
+  return false;
+}
+
+/// One view against the array that the call has in its place.
+struct ViewOf {
+  const DirectedField& field;
+  const Shape& shape;
+  Dtype dtype;
+  Lengths lengths;
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw RequestError(fmt::format("array {}: {}", field.name, why));
+  }
+
+  /// The strides in full, where the view is of this array; those of axes of length 1 stand for nothing.
+  Lengths strides(const cellc_view& view) const {
+    Lengths dense = dense_strides(lengths);
+    if (!view.lengths && !view.strides) return dense;
+    const auto rank = static_cast<std::size_t>(std::max(view.rank, 0));
+    if (view.rank != static_cast<int>(lengths.size()))
+      refuse(fmt::format("has {} axes; expected {}, [{}]", view.rank, lengths.size(), fmt::join(lengths, ", ")));
+    if (view.lengths && !std::equal(lengths.begin(), lengths.end(), view.lengths))
+      refuse(fmt::format("has the lengths [{}]; expected [{}]", fmt::join(view.lengths, view.lengths + rank, ", "),
+                         fmt::join(lengths, ", ")));
+    if (!view.strides) return dense;
+    std::int64_t reach = 1;
+    for (std::size_t i = 0; i < rank; ++i) {
+      if (lengths[i] <= 1) continue;
+      dense[i] = view.strides[i];
+      if (dense[i] <= -CELLC_MOST_BYTES || dense[i] >= CELLC_MOST_BYTES)
+        refuse(fmt::format("has a stride of {}, which reaches beyond any memory", dense[i]));
+      reach = std::min(CELLC_MOST_BYTES, reach + cellc_times(std::abs(dense[i]), lengths[i] - 1));
+    }
+    if (reach >= CELLC_MOST_BYTES / static_cast<std::int64_t>(size_of(dtype)))
+      refuse(fmt::format("has strides [{}], which reach beyond any memory",
+                         fmt::join(view.strides, view.strides + rank, ", ")));
+    return dense;
+  }
+
+  /// The array as a call takes it; false: only a copy will do.
+  bool as_array(const cellc_view& view, const Lengths& strides, cellc_array& array) const {
+    array = {view.data, all_entries(field.of, shape), view.dtype, 0, 0};
+    if (array.entries == 0) return true;
+    if (std::bit_cast<std::uintptr_t>(view.data) % size_of(dtype) != 0) return false;
+    const Lengths dense = dense_strides(lengths);
+    const std::size_t leading = field.of.is_rows() ? lengths.size() - field.of.axes.size() : 0;
+    if (!std::equal(strides.begin() + static_cast<std::ptrdiff_t>(leading), strides.end(),
+                    dense.begin() + static_cast<std::ptrdiff_t>(leading)))
+      return false;
+    if (std::equal(strides.begin(), strides.end(), dense.begin())) return true;
+    array.step_stride = strides[leading - 1];
+    if (leading == 2) array.sequence_stride = strides[0];
+    if (leading == 2 && lengths[0] == 1) array.sequence_stride = cellc_times(array.step_stride, lengths[1]);
+    if (leading == 2 && lengths[1] == 1) array.step_stride = part_entries(field.of, shape);
+    array.entries = CELLC_MOST_BYTES;  // whether rows overlap, not how far they reach
+    return array.step_stride > 0 && (leading == 1 || array.sequence_stride > 0) &&
+           rows_fit(array, part_entries(field.of, shape), shape);
+  }
+};
+
+}  // namespace
+
+void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype storage, const cellc_view* views, int count,
+                        bool on_gpu) {
+  arrays_.clear();
+  copies_.clear();
+  if (!views && count > 0) throw Misuse("the arrays are a null pointer");
+  if (count != static_cast<int>(call.fields.size()))
+    throw Misuse("the number of arrays is not that of the kernel (cellc_call_array_count)");
+  for (std::size_t i = 0; i < call.fields.size(); ++i) {
+    const cellc_view& view = views[i];
+    const DirectedField& field = call.fields[i];
+    arrays_.push_back({view.data, 0, view.dtype, 0, 0});
+    const ViewOf of{field, shape, dtype_of(field, storage), array_shape(field.of, shape)};
+    if (!view.data || view.dtype != c_dtype(of.dtype)) continue;  // the call itself looks at both
+    Lengths strides = of.strides(view);
+    if (of.as_array(view, strides, arrays_.back())) continue;
+    if (on_gpu)
+      of.refuse(
+          "has strides that a call on a GPU does not take: those of sequences and steps may differ, entries of a row "
+          "lie "
+          "one after another, aligned to their size");
+    if (field.written && overlaps_itself(of.lengths, strides)) of.refuse("is written, and overlaps itself");
+    Copy made{field.written, Array::uninitialised(of.dtype, of.lengths), view.data, std::move(strides)};
+    if (!field.written)
+      copy(of.dtype, of.lengths, made.memory.data(), dense_strides(of.lengths), view.data, made.strides);
+    arrays_.back() = {made.memory.data(), made.memory.count(), view.dtype, 0, 0};
+    copies_.push_back(std::move(made));
+  }
+}
+
+void ViewedArrays::write_back() const {
+  for (const Copy& c : copies_)
+    if (c.written)
+      copy(c.memory.dtype(), c.memory.shape(), c.data, c.strides, c.memory.data(), dense_strides(c.memory.shape()));
+}
+
+namespace {
+
+cellc_status call_on(cellc_kernel* kernel, const cellc_request& r, const ViewedArrays& views) {
+  const cellc_array* arrays = views.arrays();
+  const int count = views.count();
+  switch (r.direction) {
+    case CELLC_BACKWARD:
+      return r.on_stream ? cellc_backward_on(kernel, r.shape, arrays, count, r.stream, r.forward_status, r.report)
+                         : cellc_backward(kernel, r.shape, arrays, count, r.forward_status, r.report);
+    case CELLC_TANGENT:
+      return r.on_stream ? cellc_tangent_on(kernel, r.shape, arrays, count, r.stream, r.forward_status, r.report)
+                         : cellc_tangent(kernel, r.shape, arrays, count, r.forward_status, r.report);
+    default:
+      return r.on_stream ? cellc_forward_on(kernel, r.shape, arrays, count, r.stream, r.status, r.report)
+                         : cellc_forward(kernel, r.shape, arrays, count, r.report);
+  }
+}
+
+/// Whether a call with that status has written its results.
+bool has_results(cellc_status status, cellc_direction direction) {
+  return status == CELLC_OK || (status == CELLC_NOT_CONVERGED && direction == CELLC_FORWARD);
+}
+
+}  // namespace
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+extern "C" {
+
+#undef cellc_request_init  // the function of this name writes the struct of the first version
+void cellc_request_init_sized(cellc_request* request, size_t size) { initialise(request, {}, size); }
+void cellc_request_init(cellc_request* request) { cellc_request_init_sized(request, sizeof *request); }
+
+cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    const cellc_request r = sized(request, cellc_request{}, sizeof(cellc_request), "the request");
+    const CompiledCell& k = opened(kernel);
+    const UseHostMemory memory(k.own_memory());
+    ViewedArrays views;
+    views.read(k.call(direction_named(r.direction)), read_shape(k, r.shape), k.compile.dtype, r.arrays, r.count,
+               k.on_gpu.has_value());
+    status = call_on(kernel, r, views);
+    if (has_results(status, r.direction)) views.write_back();
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+}  // extern "C"

@@ -1,0 +1,350 @@
+/* cellc from C: compile a cell at run time, look at what was derived of it, run it.
+ *
+ * No function prints, exits or lets an exception through. One that can fail returns a cellc_status, and the
+ * thread's last error then says what was wrong and, for a cell's text, where. A call that is refused has written
+ * nothing; one that fails later, for want of memory or through the device, may have written some of its rows.
+ * Every function may be called from every thread; handles may be shared. One that is freed must not be in use.
+ *
+ * Structs that a program fills begin with their size, so that later versions can lengthen them: fill them with
+ * the _init functions, then set what differs. Those that describe are written whole, and stay as long as they are.
+ */
+#ifndef CELLC_H
+#define CELLC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CELLC_API_VERSION 1 /* raised where a program has to be changed or compiled again */
+#if defined(__GNUC__)
+#define CELLC_API __attribute__((visibility("default")))
+#else
+#define CELLC_API
+#endif
+
+/* The same as the exit statuses of the command line. */
+typedef enum {
+  CELLC_OK = 0,
+  CELLC_WRONG_INPUT = 1,   /* the cell or an array is wrong */
+  CELLC_WRONG_USAGE = 2,   /* a request that cannot be meant, such as a null handle */
+  CELLC_NOT_CONVERGED = 3, /* and repair was switched off; results are written all the same */
+  CELLC_DEVICE_FAILED = 4, /* the device, the code generator, the file system or memory */
+  CELLC_INTERNAL_FAULT = 5 /* a mistake in cellc */
+} cellc_status;
+
+/* C++, too, may hand over a number that none of these has; it is refused. */
+#ifdef __cplusplus
+typedef enum : int
+#else
+typedef enum
+#endif
+{ CELLC_F32 = 0,
+  CELLC_F64 = 1,
+  CELLC_F16 = 2,
+  CELLC_BF16 = 3 } cellc_dtype;
+
+CELLC_API int cellc_api_version(void); /* of the library: CELLC_API_VERSION of its header */
+CELLC_API const char* cellc_version(void);
+
+/* Of the calling thread; "" before the first. Valid until the thread's next failing call. */
+CELLC_API const char* cellc_last_error(void);
+/* Counted from 1; both 0 where the error is about no place of a text. Either pointer may be null. */
+CELLC_API void cellc_last_error_position(int* line, int* column);
+
+/* What kind of thing the thread's last error is about, for programs that go on differently. */
+typedef int cellc_error;
+enum {
+  CELLC_ERROR_NONE = 0,
+  CELLC_ERROR_CELL = 1,    /* the text is no cell, or has not the one that was asked for */
+  CELLC_ERROR_ARRAY = 2,   /* an array of a call: its size, dtype, strides or memory; or a shape */
+  CELLC_ERROR_REQUEST = 3, /* null handles, numbers that there are not, options */
+  CELLC_ERROR_SOLVER = 4,  /* the cell does not admit the solver */
+  CELLC_ERROR_NOT_CONVERGED = 5,
+  CELLC_ERROR_NO_DEVICE = 6, /* no driver, no such GPU, or one that cannot be used, as without NVRTC */
+  CELLC_ERROR_MEMORY = 7,    /* too little, on the host or on the device */
+  CELLC_ERROR_DEVICE = 8,    /* the device, a code generator or the file system */
+  CELLC_ERROR_INTERNAL = 9
+};
+CELLC_API cellc_error cellc_last_error_kind(void);
+
+/* One of all that is wrong with a cell's text, in the order of the text. Pointers are valid as the last error's. */
+typedef struct {
+  size_t size; /* set by the caller: what is longer is not written */
+  int line, column;
+  size_t offset, length; /* bytes of the text */
+  const char* message;
+  const char* note; /* a remedy, or "" */
+} cellc_diagnostic;
+CELLC_API int cellc_last_error_diagnostics(void); /* 0 where the error is about no text */
+CELLC_API cellc_status cellc_last_error_diagnostic(int number, cellc_diagnostic* diagnostic);
+
+/* Devices -------------------------------------------------------------------------------------- */
+
+typedef struct {
+  size_t size;         /* set by the caller: what is longer is not written */
+  char name[128];      /* "NVIDIA H200"; of the CPU, what LLVM calls it */
+  int major, minor;    /* compute capability; of the CPU 0 */
+  int multiprocessors; /* of the CPU: threads that run at once */
+  int64_t memory_bytes;
+} cellc_device_info;
+
+/* "cpu", "cuda", "cuda:1": CELLC_OK where kernels can be compiled for it, otherwise the last error says why not. Opens
+ * the device. To list GPUs, count up from "cuda:0" until CELLC_ERROR_NO_DEVICE. */
+CELLC_API cellc_status cellc_device_describe(const char* device, cellc_device_info* info);
+
+/* Compiling ------------------------------------------------------------------------------------ */
+
+typedef struct cellc_kernel cellc_kernel; /* a cell, derived and compiled */
+
+typedef struct {
+  size_t size;
+  const char* cell;      /* which, where the text has several; null: the only one */
+  cellc_dtype dtype;     /* storage; arithmetic is f64 for f64, else f32 */
+  const char* device;    /* "cpu", or null for it; "cuda", the first GPU; "cuda:1" */
+  const char* cpu;       /* null: this machine's. A name, such as "x86-64-v3", fixes the bits of results */
+  const char* solver;    /* null: "auto"; else "sequential" or another that `cellc run --help` lists */
+  int threads;           /* 0: all cores */
+  const char* cache_dir; /* where compiled code is kept, and what was measured: runs on a CPU then follow the plans that
+                            `cellc tune` found, and costs that the first of them measures; null: nowhere */
+  double tolerance;      /* 0 or less: the dtype's default; infinity and NaN are refused */
+  int max_iterations;    /* 0: the default */
+  int no_repair;
+  int trust_scans; /* calls on arrays of a GPU: scans do not look at what composed maps were rounded by, which may be
+                      several tolerances (docs/notes/device-scan.md has what looking costs) */
+} cellc_options;
+
+CELLC_API void cellc_options_init(cellc_options* options);
+
+/* `length` bytes of text; options may be null. */
+CELLC_API cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
+                                          cellc_kernel** kernel);
+CELLC_API cellc_status cellc_compile_file(const char* path, const cellc_options* options, cellc_kernel** kernel);
+/* The name of cell `number` of a text, from 0 on; null with CELLC_OK: there are fewer. Valid until the thread's next
+ * such call. */
+CELLC_API cellc_status cellc_text_cell(const char* text, size_t length, int number, const char** name);
+
+typedef struct {
+  size_t size; /* set by the caller: what is longer is not written */
+  const char* cell;
+  cellc_dtype dtype, arithmetic;
+  const char* device; /* as the options named it */
+  const char* text;   /* of the whole file */
+} cellc_kernel_info;
+CELLC_API cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info);
+
+CELLC_API void cellc_kernel_free(cellc_kernel* kernel); /* null is nothing to free */
+
+/* What was derived: structure, Jacobian, reasons. Valid as long as the kernel; null after an error. */
+CELLC_API const char* cellc_inspect_text(cellc_kernel* kernel);
+CELLC_API const char* cellc_inspect_json(cellc_kernel* kernel);
+
+/* What a call needs ---------------------------------------------------------------------------- */
+
+typedef struct {
+  size_t size;
+  const char* name;
+  int64_t length; /* -1 where the cell leaves it open */
+} cellc_axis;
+
+typedef enum {
+  CELLC_CONTIGUOUS, /* one row a step: [sequences, steps, axes], or [all steps, axes] with offsets */
+  CELLC_SEQUENCES,  /* [sequences, axes] */
+  CELLC_HISTORY,    /* [sequences, n, axes], the newest step first */
+  CELLC_ONCE        /* [axes] */
+} cellc_layout;
+
+/* An input, param, state or out, or a start, final or history of one: "x", "W", "h", "y", "h_start",
+ * "h_final", "x_lag", "x_lag_final". Params, starts and finals have arithmetic precision. */
+typedef struct {
+  size_t size;
+  const char* name;
+  cellc_layout layout;
+  cellc_dtype dtype;
+  int written;
+  int required; /* others may be null: they have a default, or are not wanted */
+  int axis_count;
+  const int* axes; /* numbers of axes */
+} cellc_array_info;
+
+CELLC_API int cellc_axis_count(const cellc_kernel* kernel); /* -1 for null */
+CELLC_API int cellc_array_count(const cellc_kernel* kernel);
+CELLC_API cellc_status cellc_axis_describe(const cellc_kernel* kernel, int number, cellc_axis* axis);
+CELLC_API cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_array_info* info);
+CELLC_API int cellc_axis_find(const cellc_kernel* kernel, const char* name); /* -1: there is none */
+CELLC_API int cellc_array_find(const cellc_kernel* kernel, const char* name);
+
+typedef struct {
+  size_t size;
+  const int64_t* lengths; /* of every axis, by number; null where the cell fixes them all */
+  int64_t sequences;
+  int64_t steps;          /* of each sequence; not read with offsets */
+  const int64_t* offsets; /* [sequences + 1], from 0 on: packed sequences; or null */
+  int reverse;            /* from the last step to the first */
+} cellc_shape;
+
+CELLC_API void cellc_shape_init(cellc_shape* shape);
+/* Entries of array `number` without gaps. */
+CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cellc_shape* shape, int number,
+                                           int64_t* entries);
+
+/* Running -------------------------------------------------------------------------------------- */
+
+/* Memory of the caller: on the host, or on its GPU for a kernel of a GPU. A row is contiguous; strides, in entries, are
+ * for rows only: 0 stands for rows one after another. What is written may overlap nothing, but a final may be the
+ * memory of its start. */
+typedef struct {
+  void* data;      /* null: the default, or not wanted */
+  int64_t entries; /* from data on; more than are needed are left alone */
+  cellc_dtype dtype;
+  int64_t sequence_stride, step_stride;
+} cellc_array;
+
+typedef struct {
+  size_t size;
+  int32_t* status; /* in: null, or [sequences], written: 0 converged, 1 not */
+  int converged;
+  double max_residual; /* after repair; over |value| + the largest of its lane so far, on a GPU over 1 + |value| */
+  double error_estimate;
+  int64_t repaired;
+  int64_t unconverged; /* sequences */
+  int iterations;      /* largest of all stages */
+  double compile_ms, run_ms;
+} cellc_report;
+
+CELLC_API void cellc_report_init(cellc_report* report);
+
+/* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
+ * cellc_array_count. The report may be null. Any number of threads may do so at once. */
+CELLC_API cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                     int count, cellc_report* report);
+
+/* The same for one shape, many times, at the least cost of a call: step by step, on the calling thread,
+ * without allocating. Any number of threads may run one prepared call at once. For decoding: one step, with
+ * h_start and h_final the same memory. */
+typedef struct cellc_call cellc_call;
+
+CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
+CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
+CELLC_API void cellc_call_free(cellc_call* call);
+
+/* Derivatives ---------------------------------------------------------------------------------- */
+
+/* A kernel runs in three directions, each with arrays of its own; those of CELLC_FORWARD are the arrays above, by the
+ * same numbers. For a loss L of what a run writes:
+ *
+ * CELLC_BACKWARD reads what the forward run read, the states that it wrote, and cotangents of its results, dL/dstate
+ * and so on; it writes gradients, dL/dinput and so on. Null for a cotangent: zeros, at no cost. Null for a gradient:
+ * not wanted.
+ *
+ * CELLC_TANGENT reads the same values, and tangents of what the run reads, which together are one direction; it writes
+ * how the results move. Null for a tangent that is read: that does not move.
+ *
+ * A caller keeps from the forward run the arrays of these directions that are values and `required`, and no others:
+ * gates and the like are computed again. Arrays that were null then, for their defaults, are null again: derivatives
+ * flow through the defaults to what they are computed from. */
+typedef int cellc_direction; /* like the next three a number, for bindings of other languages */
+enum { CELLC_FORWARD = 0, CELLC_BACKWARD = 1, CELLC_TANGENT = 2 };
+
+typedef int cellc_quantity;
+enum { CELLC_IS_VALUE = 0, CELLC_IS_COTANGENT = 1, CELLC_IS_GRADIENT = 2, CELLC_IS_TANGENT = 3 };
+
+typedef int cellc_role;
+enum {
+  CELLC_ROLE_INPUT = 0,
+  CELLC_ROLE_PARAM = 1,
+  CELLC_ROLE_STATE = 2, /* of every step */
+  CELLC_ROLE_OUT = 3,
+  CELLC_ROLE_START = 4, /* of a state */
+  CELLC_ROLE_FINAL = 5,
+  CELLC_ROLE_HISTORY = 6, /* of an input or a state, before the first step */
+  CELLC_ROLE_FINAL_HISTORY = 7
+};
+
+typedef int cellc_null; /* what a null pointer stands for */
+enum {
+  CELLC_NULL_IS_REFUSED = 0, /* but of rows where there are none */
+  CELLC_NULL_IS_DECLARED = 1,
+  CELLC_NULL_IS_ZERO = 2,
+  CELLC_NULL_IS_START = 3, /* of a history: all steps before the first were the start */
+  CELLC_NULL_IS_UNWANTED = 4
+};
+
+typedef struct {
+  size_t size;       /* set by the caller: what is longer is not written */
+  const char* name;  /* no two of a direction have one: "x", "h.start", "h.final", "x.lag", "gradient.h.start" */
+  const char* owner; /* the input, param, state or out: "h" */
+  cellc_role role;
+  cellc_quantity quantity;
+  cellc_layout layout;
+  /* Of values as in cellc_array_info. A cotangent or tangent of a 16-bit array has its 16 bits, all others and every
+   * gradient have arithmetic precision. */
+  cellc_dtype dtype;
+  int written;
+  cellc_null null;
+  int required; /* null is refused; of a value of the other directions: where all cotangents or tangents are given */
+  int axis_count;
+  const int* axes;      /* numbers of axes */
+  double low, high;     /* the range that the cell states; else infinities */
+  const char* declared; /* the default as an expression, "2*a"; null: none is declared */
+} cellc_call_array_info;
+
+CELLC_API void cellc_call_array_info_init(cellc_call_array_info* info);
+CELLC_API int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction); /* -1: no such thing */
+CELLC_API cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction direction, int number,
+                                                 cellc_call_array_info* info);
+/* -1: there is none. */
+CELLC_API int cellc_call_array_find(cellc_kernel* kernel, cellc_direction direction, cellc_quantity quantity,
+                                    cellc_role role, const char* owner);
+/* Lengths of array `number` without gaps, of rows [sequences, steps, axes], or [all steps, axes] with offsets. `rank`
+ * says how many there are; those beyond `most` are not written. */
+CELLC_API cellc_status cellc_call_array_shape(cellc_kernel* kernel, cellc_direction direction, const cellc_shape* shape,
+                                              int number, int64_t* lengths, int most, int* rank);
+
+/* arrays[i] is array i of the direction, `count` its cellc_call_array_count. `forward_status`: null, or [sequences] as
+ * the forward run wrote it: derivatives about a trajectory that has not converged mean nothing, so where one sequence
+ * has not, the call is refused with CELLC_NOT_CONVERGED and has written nothing. Gradients overlap nothing; cotangents
+ * and values may overlap each other. The first call for a set of cotangents compiles its adjoint, which the kernel
+ * keeps. Any number of threads may call at once. The report may be null; it is that of the adjoint's run, and its
+ * `status` that of the adjoint too. */
+CELLC_API cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                      int count, const int32_t* forward_status, cellc_report* report);
+CELLC_API cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                     int count, const int32_t* forward_status, cellc_report* report);
+
+/* On a GPU ------------------------------------------------------------------------------------- */
+
+/* A kernel of a GPU takes arrays in that GPU's memory, wherever they were allocated; lengths, offsets and reports
+ * stay on the host. Work is queued on a stream, a CUstream or cudaStream_t of the device's primary context (the one
+ * of the CUDA runtime and of PyTorch), and nobody waits for it unless a report is asked for. cellc_forward and
+ * cellc_run queue it on the legacy default stream, which is null here.
+ *
+ * `status`: null, or [sequences] on the GPU, written there: 0 converged, 1 not.
+ *
+ * A repeated call on arrays of the same shape, strides and alignment allocates nothing and only queues kernels. The
+ * first call of a kind compiles and allocates what it needs; a prepared call has done so for arrays without gaps,
+ * aligned to 16 bytes. Both functions may be called while a CUDA graph is captured on the stream, without a report.
+ * The graph then keeps memory of the call, or of the kernel, which must be freed after it. A graph must not run
+ * twice at the same time.
+ *
+ * After a fault of the device, such as a wild address in some kernel of the process, calls give CELLC_DEVICE_FAILED;
+ * kernels of the CPU go on. */
+CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                        int count, void* stream, int32_t* status, cellc_report* report);
+CELLC_API cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream,
+                                    int32_t* status, cellc_report* report);
+
+/* The same on arrays of the GPU, queued on a stream; `forward_status` is memory of the GPU, and is looked at only where
+ * a report is asked for, as nobody waits for it otherwise. The first call for a shape, set of cotangents, strides and
+ * alignment compiles and allocates; others like it allocate nothing, and may be captured. */
+CELLC_API cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                         int count, void* stream, const int32_t* forward_status, cellc_report* report);
+CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                        int count, void* stream, const int32_t* forward_status, cellc_report* report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
