@@ -12,6 +12,7 @@
 #include "compiler/break_latex.h"
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/graph_walk.h"
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
 #include "compiler/graph/simplify.h"
@@ -264,7 +265,7 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols) {
-      if (s.kind != kind || s.lag_of >= 0) continue;
+      if (s.kind != kind || s.lag_of >= 0 || s.line_of >= 0) continue;
       names.push_back(s.name);
       Json d{{"name", s.name},
              {"kind", kind == SymbolKind::State   ? "state"
@@ -317,6 +318,12 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
     }
     j["stages"].push_back(std::move(stage));
   }
+  j["delay_lines"] = Json::array();
+  for (const DelayLine& line : delay_lines(cell))
+    j["delay_lines"].push_back({{"state", cell.symbols[static_cast<std::size_t>(line.state)].name},
+                                {"nearest", line.nearest - 1},
+                                {"deepest", line.deepest - 1}});
+  j["independent_steps"] = cell.has_lines() ? Json(independent_steps(cell)) : Json(nullptr);
   j["linear"] = structure.linear;
   j["hoisted"] = hoisted;
 
@@ -372,7 +379,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols)
-      if (s.kind == kind && s.lag_of < 0)
+      if (s.kind == kind && s.lag_of < 0 && s.line_of < 0)
         names.push_back(declared(cell, s) + start_and_range(cell, s) + history_text(cell, s));
     if (!names.empty())
       text += fmt::format("  {:<7} {}\n",
@@ -412,6 +419,11 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
     }
     if (!before.empty()) text += "    computed before it: " + join(before, ", ") + "\n";
   }
+  for (const DelayLine& line : delay_lines(cell))
+    text += fmt::format("  delay line {}: lags from {} to {} are read from the rows that were written\n",
+                        cell.symbols[static_cast<std::size_t>(line.state)].name, line.nearest - 1, line.deepest - 1);
+  if (cell.has_lines())
+    text += fmt::format("  {0} steps at a time wait for nothing that a delay line brings\n", independent_steps(cell));
   text += "\nJacobian (where a pair is left out it is proved zero)\n";
   std::string formulas;
   for (const JacobianBlock& b : jacobian.blocks) {

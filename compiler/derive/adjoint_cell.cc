@@ -9,6 +9,7 @@
 #include "compiler/derive/derivations.h"
 #include "compiler/derive/substitute_states.h"
 #include "compiler/graph/axes.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/rewriter.h"
 
 namespace cellc {
@@ -141,6 +142,7 @@ class AdjointBuilder {
                                     {ArraySource::Kind::Adjoint, u});
       lambdas_.push_back(lambda);
       NodeId total = w().read(lambda, at, state.span);
+      for (const NodeId term : from_delay_lines(cell_.updates[u].symbol)) total = w().op(Op::Add, {total, term});
       if (state.lag_of < 0 && (of_.states.empty() || of_.states[u])) {
         const int given = add_symbol("cotangent." + state.name, SymbolKind::Input, state.axes, state.index,
                                      {ArraySource::Kind::Cotangent, u});
@@ -161,6 +163,28 @@ class AdjointBuilder {
     }
   }
 
+  /// What later steps, which read the state through its delay line, have contributed: a state of the adjoint holds what a
+  /// step contributes, and its own delay line brings that to the step which it is due at.
+  std::vector<NodeId> from_delay_lines(int symbol) {
+    std::set<ArrayRead> reads;
+    for (NodeId id = 0; id < w().size(); ++id)
+      if (const Node& n = w()[id]; n.op == Op::Read && n.symbol < static_cast<int>(cell_.symbols.size()) &&
+                                   cell_.symbols[static_cast<std::size_t>(n.symbol)].line_of == symbol)
+        reads.insert({n.symbol, n.lag, kNoAxis});
+    std::vector<NodeId> terms;
+    for (const ArrayRead& read : reads) {
+      const Symbol& line = cell_.symbols[static_cast<std::size_t>(read.symbol)];
+      const ArraySource nothing{ArraySource::Kind::Start, 0};
+      InFlight sent{read, add_symbol("sent." + name_of(read), SymbolKind::State, line.axes, line.index, nothing), 0};
+      sent.line =
+          add_symbol(fmt::format("line(sent.{})", name_of(read)), SymbolKind::Input, line.axes, line.index, nothing);
+      work_.symbols[static_cast<std::size_t>(sent.line)].max_lag = read.lag;
+      terms.push_back(w().read(sent.line, plain_index(line.index), line.span, read.lag));
+      in_flight_.push_back(sent);
+    }
+    return terms;
+  }
+
   NodeId sum(const std::vector<NodeId>& terms) { return terms.empty() ? w().constant(0) : sum_of(w(), terms); }
 
   /// What was found for each array that is read, by what it is for. Values are nodes of the work still.
@@ -169,8 +193,13 @@ class AdjointBuilder {
       const auto found = reads.find({cell_.updates[u].symbol, 0, kNoAxis});
       updates_.push_back(found == reads.end() ? w().constant(0) : sum(found->second));
     }
+    for (const InFlight& sent : in_flight_) {
+      const auto found = reads.find(sent.read);
+      updates_.push_back(found == reads.end() ? w().constant(0) : sum(found->second));
+    }
     for (const auto& [read, terms] : reads)
-      if (const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(read.symbol)]; symbol.kind == SymbolKind::Input)
+      if (const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(read.symbol)];
+          symbol.kind == SymbolKind::Input && symbol.line_of < 0)
         add_gradient(read, symbol, sum(terms));
     for (const auto& [read, terms] : reads)
       if (cell_.symbols[static_cast<std::size_t>(read.symbol)].kind == SymbolKind::Param) add_param(read.symbol, terms);
@@ -201,7 +230,10 @@ class AdjointBuilder {
   }
 
   std::string name_of(const ArrayRead& read) const {
-    const std::string& name = cell_.symbols[static_cast<std::size_t>(read.symbol)].name;
+    const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(read.symbol)];
+    if (symbol.line_of >= 0)
+      return fmt::format("{}.{}", cell_.symbols[static_cast<std::size_t>(symbol.line_of)].name, read.lag - 1);
+    const std::string& name = symbol.name;
     return read.lag_axis == kNoAxis ? fmt::format("{}.{}", name, read.lag)
                                     : fmt::format("{}.{}.{}", name, read.lag, work_.graph.axis(read.lag_axis).name);
   }
@@ -245,9 +277,17 @@ class AdjointBuilder {
       result_.adjoint.sources.push_back({ArraySource::Kind::Adjoint, u});
       symbol_of_[{lambdas_[u], 0, kNoAxis}] = u;
     }
+    for (const InFlight& sent : in_flight_) {
+      symbol_of_[{sent.state, 0, kNoAxis}] = static_cast<int>(cell.symbols.size());
+      cell.symbols.push_back(work_.symbols[static_cast<std::size_t>(sent.state)]);
+      cell.symbols.back().max_lag = sent.read.lag - 1;
+      result_.adjoint.sources.push_back({ArraySource::Kind::Start, 0});
+    }
     RewriteRules rules;
     rules.replace = [this](NodeId, const Node& n) {
       if (n.op != Op::Read) return kNoNode;
+      if (const auto line = lines_.find(n.symbol); line != lines_.end())
+        return result_.adjoint.cell.graph.read(line->second, n.index, n.span, n.lag);
       std::vector<Index> index = n.index;
       if (n.lag_axis != kNoAxis) index.push_back({n.lag_axis, 0});
       return result_.adjoint.cell.graph.read(symbol_for({n.symbol, n.lag, n.lag_axis}), std::move(index), n.span);
@@ -260,6 +300,7 @@ class AdjointBuilder {
       for (const Factors& f : p.products)
         for (const NodeId n : {f.left, f.right})
           if (n != kNoNode) roots.push_back(n);
+    add_lines(roots);
     moved(roots);
     for (const NamedValue& n : work_.named)
       if (const auto image = images.find(n.node); image != images.end())
@@ -267,6 +308,11 @@ class AdjointBuilder {
     for (int u = 0; u < states(); ++u) {
       cell.updates.push_back({u, moved.image(updates_[static_cast<std::size_t>(u)]), cell_.updates[u].span});
       result_.adjoint.sinks.push_back({ArraySink::Kind::Adjoint, u});
+    }
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+      const int symbol = states() + static_cast<int>(i);
+      cell.updates.push_back({symbol, moved.image(updates_[static_cast<std::size_t>(symbol)]), {}});
+      result_.adjoint.sinks.push_back({ArraySink::Kind::LaggedGradient, number_of(in_flight_[i].read)});
     }
     for (std::size_t o = 0; o < outs_.size(); ++o) {
       cell.outs.push_back({outs_[o].name, outs_[o].index, moved.image(outs_[o].value), {}});
@@ -283,6 +329,24 @@ class AdjointBuilder {
     }
   }
 
+  /// Delay lines are the last symbols, so whatever else is read has to have its symbol before.
+  void add_lines(const std::vector<NodeId>& roots) {
+    if (in_flight_.empty()) return;
+    const auto is_line = [&](int symbol) {
+      return std::find_if(in_flight_.begin(), in_flight_.end(), [&](const InFlight& f) { return f.line == symbol; });
+    };
+    for (const NodeId id : reachable(w(), roots))
+      if (const Node& n = w()[id]; n.op == Op::Read && is_line(n.symbol) == in_flight_.end())
+        symbol_for({n.symbol, n.lag, n.lag_axis});
+    for (const InFlight& sent : in_flight_) {
+      CellGraph& cell = result_.adjoint.cell;
+      lines_[sent.line] = static_cast<int>(cell.symbols.size());
+      cell.symbols.push_back(work_.symbols[static_cast<std::size_t>(sent.line)]);
+      cell.symbols.back().line_of = symbol_of_.at({sent.state, 0, kNoAxis});
+      result_.adjoint.sources.push_back({ArraySource::Kind::Start, 0});
+    }
+  }
+
   /// The adjoint's symbol for what the step reads; made when it is first read.
   int symbol_for(ArrayRead read) {
     const Symbol& from = work_.symbols[static_cast<std::size_t>(read.symbol)];
@@ -295,7 +359,7 @@ class AdjointBuilder {
     if (!fresh) return at->second;
     Symbol s = from;
     s.initial = kNoNode;
-    s.lag_of = -1;
+    s.lag_of = s.line_of = -1;
     s.lag = s.max_lag = 0;
     ArraySource source{ArraySource::Kind::Symbol, read.symbol};
     if (!own) {
@@ -348,6 +412,12 @@ class AdjointBuilder {
     std::vector<Factors> products;
   };
 
+  /// Symbols of the work: what a step contributes through a delay line, and the line that brings it.
+  struct InFlight {
+    ArrayRead read;
+    int state, line;
+  };
+
   const CellGraph& cell_;
   const AdjointOf of_;
   CellGraph work_;  ///< symbols: the whole cell's, then adjoints and cotangents
@@ -360,6 +430,8 @@ class AdjointBuilder {
   std::vector<ArraySink> out_sinks_;
   std::vector<ParamParts> params_;
   std::map<ArrayRead, int> symbol_of_;
+  std::vector<InFlight> in_flight_;
+  std::map<int, int> lines_;  ///< the adjoint's symbol by the work's
   int factors_ = 0;
   AdjointCell result_;
 };

@@ -125,7 +125,7 @@ std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structu
     const int symbol = cell.updates[u].symbol;
     Symbol s = cell.symbols[symbol];
     s.initial = kNoNode;
-    s.lag_of = -1;
+    s.lag_of = s.line_of = -1;
     s.lag = 0;
     s.max_lag = 0;
     number[symbol] = add(std::move(s), {ArraySource::Kind::Trajectory, u});

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/check_step.h"
 #include "runtime/evaluate/reference.h"
@@ -58,8 +59,13 @@ class ClaimChecker {
   void run() {
     // Blocks become nodes before the evaluator looks at the graph.
     for (const JacobianBlock& block : jacobian_.blocks) block_nodes_.push_back(entries_of(cell_, block));
+    const RunOutput trajectory = reference_run(cell_, run_);
+    for (const DelayLine& line : delay_lines(cell_))
+      for (std::size_t u = 0; u < cell_.updates.size(); ++u)
+        if (cell_.updates[u].symbol == line.state)
+          run_.symbols[static_cast<std::size_t>(line.symbol)] = trajectory.states[u];
     step_ = std::make_unique<Step>(cell_, run_);
-    make_points();
+    make_points(trajectory);
     check_blocks();
     for (std::size_t s = 0; s < structure_.stages.size(); ++s) check_stage(static_cast<int>(s));
   }
@@ -87,8 +93,7 @@ class ClaimChecker {
 
   /// Points on a trajectory are where the cell lives (a variance there is positive); random ones
   /// are where mistakes show that a trajectory hides (a state that stays 0).
-  void make_points() {
-    const RunOutput trajectory = reference_run(cell_, run_);
+  void make_points(const RunOutput& trajectory) {
     const std::int64_t rows = run_.offsets.back();
     for (const std::int64_t row : {std::int64_t{1}, std::int64_t{4}, rows - 1}) {
       Point point{{}, row};
@@ -459,7 +464,7 @@ class ClaimChecker {
   CellGraph& cell_;
   const Jacobian& jacobian_;
   const Structure& structure_;
-  const BoundRun& run_;
+  BoundRun run_;  ///< with the rows of delay lines
   RandomStream random_;
   std::vector<CheckItem>& items_;
   std::vector<NodeId> block_nodes_;

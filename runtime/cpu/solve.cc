@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "compiler/graph/delay_lines.h"
 #include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
@@ -310,6 +311,18 @@ struct Solver::Impl {
     return sequentially(run, std::vector<StagePlan>(static_cast<std::size_t>(stage_count()), plan), report, {});
   }
 
+  /// A cell with delay lines: by the sequential kernel, which finds in the rows that it has written what they bring.
+  RunOutput along_lines(const BoundRun& given, const SolveOptions& solve, double tolerance, SolveReport& report,
+                        RunOutput reuse) {
+    (void)solve;
+    (void)tolerance;
+    StagePlan plan;
+    plan.reason = fmt::format("delay lines bring what is {} steps old and older, from the rows that were written",
+                              independent_steps(cell));
+    return sequentially(given, std::vector<StagePlan>(static_cast<std::size_t>(stage_count()), plan), report,
+                        std::move(reuse));
+  }
+
   /// Before any stage runs.
   StagesRequest first_request(StagesOfRun& at, const SolveOptions& solve, double tolerance) {
     StagesRequest request{at, solve, tolerance};
@@ -346,6 +359,7 @@ struct Solver::Impl {
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
+    if (cell.has_lines()) return along_lines(given, solve, tolerance, report, std::move(reuse));
     StagesAtSizes at(programs, given);
     std::optional<StagesRequest> request;  // nothing: the plan is decided
     StagesPlan plan;

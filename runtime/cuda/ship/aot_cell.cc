@@ -262,7 +262,7 @@ class AotBuilder {
     Group& group = groups_[storage];
     for (const char* use : {"nest_frame.cuh", "nests.cuh"})
       if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
-    const Plan plan = make_plan(of, structure, {.narrow_storage = size_of(storage) == 2});
+    const Plan plan = make_plan(of, structure, {.narrow_storage = size_of(storage) == 2, .hoist_products = !of.has_lines()});
     CudaNestsOptions emit;
     emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;
