@@ -11,8 +11,8 @@
 
 #include "compiler/break_latex.h"
 #include "compiler/derive/pipeline.h"
-#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/delay_lines.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
 #include "compiler/graph/simplify.h"
@@ -406,7 +406,11 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
     facts.push_back(s.linear ? (s.time_invariant ? "linear, time-invariant" : "linear") : "nonlinear");
     const auto lanes = axis_names(cell, s.channel_axes);
     facts.push_back("lanes " + (lanes.empty() ? "none" : join(lanes, ", ")));
-    if (s.states.size() > 1) facts.push_back("mask " + join(mask_text(s.mask), " "));
+    constexpr std::size_t kMostRows = 32;  // of a mask that anybody reads
+    if (s.states.size() > kMostRows)
+      facts.push_back(fmt::format("mask of {0} x {0}", s.states.size()));
+    else if (s.states.size() > 1)
+      facts.push_back("mask " + join(mask_text(s.mask), " "));
     if (scan_name(s.scannable)) facts.push_back(std::string("scan: ") + scan_name(s.scannable));
     if (s.rotation) facts.push_back("scaled rotation");
     facts.push_back(s.norm_bound ? fmt::format("block norm at most {:.4g}", *s.norm_bound)

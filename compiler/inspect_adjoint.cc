@@ -63,7 +63,8 @@ class Formulas {
   std::string state_left(int update) {
     const Symbol& state = cell_.symbol_of(cell_.updates[static_cast<std::size_t>(update)]);
     if (latex_ && update >= static_cast<int>(whole_.updates.size())) {
-      const ArrayRead& read = made_.lagged[static_cast<std::size_t>(made_.adjoint.sinks[static_cast<std::size_t>(update)].id)];
+      const ArrayRead& read =
+          made_.lagged[static_cast<std::size_t>(made_.adjoint.sinks[static_cast<std::size_t>(update)].id)];
       return with_places(fmt::format("\\bar{{{}}}^{{({})}}\\big|_{{t}}", array_of(read), time_of(read)), {});
     }
     return latex_ ? lambda(update) + "^{(t-1)}" : state.name + "'" + printer_.index_list(state.index);

@@ -163,8 +163,8 @@ class AdjointBuilder {
     }
   }
 
-  /// What later steps, which read the state through its delay line, have contributed: a state of the adjoint holds what a
-  /// step contributes, and its own delay line brings that to the step which it is due at.
+  /// What later steps, which read the state through its delay line, have contributed: a state of the adjoint holds what
+  /// a step contributes, and its own delay line brings that to the step which it is due at.
   std::vector<NodeId> from_delay_lines(int symbol) {
     std::set<ArrayRead> reads;
     for (NodeId id = 0; id < w().size(); ++id)

@@ -84,8 +84,9 @@ class TangentBuilder {
     const int own = static_cast<int>(cell_.symbols.size());
     for (const bool lines : {false, true})
       for (const NodeId id : cell_.has_lines() ? reachable(step_, tangents) : std::vector<NodeId>())
-        if (const Node& n = step_[id]; n.op == Op::Read &&
-                                       (n.symbol >= own && cell_.symbols[static_cast<std::size_t>(n.symbol - own)].line_of >= 0) == lines)
+        if (const Node& n = step_[id];
+            n.op == Op::Read &&
+            (n.symbol >= own && cell_.symbols[static_cast<std::size_t>(n.symbol - own)].line_of >= 0) == lines)
           symbol_for(n.symbol);
     Rewriter moved(step_, cell.graph, {.symbol = [this](int s) { return symbol_for(s); }});
     moved(tangents);

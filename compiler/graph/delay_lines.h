@@ -7,7 +7,7 @@
 namespace cellc {
 
 struct DelayLine {
-  int symbol, state;   ///< the line; the state whose rows it is
+  int symbol, state;     ///< the line; the state whose rows it is
   int nearest, deepest;  ///< steps back from the step at hand, 1: the state before it
 };
 

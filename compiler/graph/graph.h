@@ -180,8 +180,8 @@ struct Symbol {
   int line_of = -1;  ///< delay line: an input that nobody gives. Its rows are those that the run writes of the state
                      ///< `line_of`, and it is only read steps back: one step back it is that state itself
   int max_lag = 0;   ///< deepest lag read of this state or input (history length of NAME.lag);
-                    ///< -1 for an input lagged along an axis whose length only the run knows:
-                    ///< then the largest, over its reads, of lag + length(lag_axis) - 1
+                     ///< -1 for an input lagged along an axis whose length only the run knows:
+                     ///< then the largest, over its reads, of lag + length(lag_axis) - 1
 };
 
 struct StateUpdate {

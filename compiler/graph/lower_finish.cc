@@ -33,7 +33,8 @@ class Finisher {
   std::size_t symbol_count() const {
     std::size_t count = symbols_.size();
     for (std::size_t s = 0; s < symbols_.size(); ++s)
-      if (symbols_[s].kind == SymbolKind::State) count += static_cast<std::size_t>(companions_[s] + (depth_[s] > companions_[s]));
+      if (symbols_[s].kind == SymbolKind::State)
+        count += static_cast<std::size_t>(companions_[s] + (depth_[s] > companions_[s]));
     return count;
   }
 

@@ -238,7 +238,7 @@ class Lowering {
   std::size_t searched_ = 0;            ///< lines visited in search of cycles
   int line_ = -1;
   std::set<NodeId> written_out_;  ///< choices among the lags of a state along an axis
-  int steps_back_ = 0;  ///< of the lags around what is being lowered
+  int steps_back_ = 0;            ///< of the lags around what is being lowered
   int depth_ = 0;
   bool standalone_ = false;  ///< check_function: calls are not inlined
   bool partial_ = false;     ///< a syntax error took lines from the tree

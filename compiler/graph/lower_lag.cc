@@ -133,7 +133,8 @@ bool Lowering::chooses_lags(NodeId root, AxisId axis) const {
     for (const AxisId a : axes_before(n, axis)) behind.emplace_back(n.args[0], a);
     return Visit::Skip;
   });
-  return found || std::any_of(behind.begin(), behind.end(), [&](const auto& b) { return chooses_lags(b.first, b.second); });
+  return found ||
+         std::any_of(behind.begin(), behind.end(), [&](const auto& b) { return chooses_lags(b.first, b.second); });
 }
 
 /// The value at one place of the axis, in which nothing chooses by that place any more.

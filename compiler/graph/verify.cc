@@ -76,7 +76,8 @@ class Verifier {
       require(of.index == s.index, "a delay line of another shape");
       require(of.max_lag + 1 == s.max_lag, "a delay line of another length than its state's history");
     }
-    for (std::size_t later = static_cast<std::size_t>(number) + 1; s.line_of >= 0 && later < cell_.symbols.size(); ++later)
+    for (std::size_t later = static_cast<std::size_t>(number) + 1; s.line_of >= 0 && later < cell_.symbols.size();
+         ++later)
       require(cell_.symbols[later].line_of >= 0, "something stands behind a delay line");
     if (s.lag_of < 0) return;
     require(s.kind == SymbolKind::State, "a companion that is no state");

@@ -505,8 +505,7 @@ class Planner {
           // What a step wrote must be read by the lane that wrote it. Products are complete, for all lanes,
           // before the next kernel starts.
           const bool given = a.home.place == Place::Input && plan_.cell.symbols[a.home.id].line_of < 0;
-          const bool shared = a.home.place == Place::Param || given ||
-                              a.home.place == Place::Once ||
+          const bool shared = a.home.place == Place::Param || given || a.home.place == Place::Once ||
                               (a.home.place == Place::Chunk && product_of_node_[plan_.chunks[a.home.id].node] >= 0);
           if (shared) continue;
           for (std::size_t i = 0; i < a.home.dims.size(); ++i) {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/check/check_claims.h"
 #include "runtime/cpu/solve.h"
-#include "compiler/graph/delay_lines.h"
 #include "runtime/data/lagged_arrays.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/reference.h"

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <functional>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/check/check_claims.h"
 #include "runtime/cpu/sum_over_steps.h"
-#include "compiler/graph/delay_lines.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/gradient/adjoint_run.h"
@@ -166,10 +166,9 @@ void against_differences(const CellGraph& cell, const BoundRun& run, std::uint64
                                         [&](const Symbol& c) { return c.lag_of == symbol.line_of; });
       const Array& rows = found.histories[static_cast<std::size_t>(symbol.line_of)];
       const std::int64_t entries = run.histories[s].count() / symbol.max_lag;
-      items.push_back(differences.compare("the history of " + cell.symbols[static_cast<std::size_t>(symbol.line_of)].name,
-                                          history, [&](std::int64_t i) {
-                                            return i / entries <= copies ? 0.0 : rows.get(i - entries);
-                                          }));
+      items.push_back(
+          differences.compare("the history of " + cell.symbols[static_cast<std::size_t>(symbol.line_of)].name, history,
+                              [&](std::int64_t i) { return i / entries <= copies ? 0.0 : rows.get(i - entries); }));
       continue;
     }
     const std::string name = symbol.kind == SymbolKind::State ? "the start of " + symbol.name : symbol.name;

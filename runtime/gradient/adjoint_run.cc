@@ -8,8 +8,8 @@
 
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
-#include "compiler/graph/delay_lines.h"
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/lagged_arrays.h"
@@ -122,8 +122,7 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
       case ArraySource::Kind::Start: {  // nothing is under way through a delay line
         const Symbol& symbol = adjoint.symbols[s];
         std::vector<std::int64_t> shape = with_rows(sequences, lengths(adjoint, forward, symbol.axes));
-        if (symbol.line_of >= 0)
-          shape.insert(shape.begin() + 1, symbol.max_lag);
+        if (symbol.line_of >= 0) shape.insert(shape.begin() + 1, symbol.max_lag);
         (symbol.line_of >= 0 ? run.histories[s] : array) = Array(arithmetic, shape);
         break;
       }
@@ -227,7 +226,8 @@ void AdjointRun::line_to_history(Gradients& gradients, const DelayLine& line) co
   const auto state = static_cast<std::size_t>(line.state);
   const Array found = std::exchange(gradients.histories[static_cast<std::size_t>(line.symbol)], Array());
   std::vector<std::int64_t> shape = found.shape();
-  const std::int64_t depth = --shape[1], parts = shape[0] * depth, entries = parts > 0 ? found.count() / (parts + shape[0]) : 0;
+  const std::int64_t depth = --shape[1], parts = shape[0] * depth,
+                     entries = parts > 0 ? found.count() / (parts + shape[0]) : 0;
   Array& history = gradients.histories[state];
   if (history.shape().empty()) history = Array(found.dtype(), shape);
   Array& start = gradients.symbols[state];

@@ -26,10 +26,10 @@ BoundRun moved_run(const CellGraph& cell, const BoundRun& forward, const Tangent
     if (const int state = cell.symbols[s].line_of; state >= 0) {
       const auto of = static_cast<std::size_t>(state);
       run.symbols[s] = Array();
-      run.histories[s] = tangent_of_line(
-          is_given(direction.symbols[of]) ? convert(direction.symbols[of], arithmetic)
-                                          : Array(arithmetic, forward.symbols[of].shape()),
-          direction.histories[of], cell.symbols[s].max_lag);
+      run.histories[s] =
+          tangent_of_line(is_given(direction.symbols[of]) ? convert(direction.symbols[of], arithmetic)
+                                                          : Array(arithmetic, forward.symbols[of].shape()),
+                          direction.histories[of], cell.symbols[s].max_lag);
       continue;
     }
     if (!forward.histories[s].shape().empty())
@@ -87,7 +87,8 @@ HessianProduct hessian_vector_product(const CellGraph& cell, const BoundRun& for
   const RunOutput found = run(adjoint.cell(), adjoint.structure(), bound);
 
   // The adjoint's arrays are linear in those of the run, so theirs move as these do.
-  const BoundRun moved = adjoint.bind(moved_run(cell, forward, direction, arithmetic), result.tangents, bent, arithmetic);
+  const BoundRun moved =
+      adjoint.bind(moved_run(cell, forward, direction, arithmetic), result.tangents, bent, arithmetic);
   const Tangents of_arrays = of_adjoint(adjoint, moved, direction, bent);
   const TangentRun second(adjoint.cell(), moved_symbols(of_arrays));
   const RunOutput moved_found =

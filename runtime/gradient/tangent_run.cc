@@ -45,9 +45,9 @@ BoundRun TangentRun::bind(const BoundRun& forward, const RunOutput& output, cons
       case ArraySource::Kind::Symbol:
         run.symbols[s] = convert(rows_of_symbol(whole_, forward, output, id), arithmetic);
         if (cell().symbols[s].max_lag != 0)
-          run.histories[s] = convert(whole_.symbols[id].line_of < 0 ? forward.histories[id]
-                                                                    : history_as_started(whole_, forward, id),
-                                     arithmetic);
+          run.histories[s] =
+              convert(whole_.symbols[id].line_of < 0 ? forward.histories[id] : history_as_started(whole_, forward, id),
+                      arithmetic);
         break;
       case ArraySource::Kind::Previous:
         run.symbols[s] =

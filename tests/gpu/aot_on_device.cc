@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/cuda/device/offline_gpu.h"
 
 namespace cellc {
@@ -186,6 +188,11 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
       else
         arrays[static_cast<std::size_t>(f.word)] = at;
     };
+    const auto line_of = [&](int state) -> std::optional<DelayLine> {
+      for (const DelayLine& line : delay_lines(cell))
+        if (line.state == state) return line;
+      return std::nullopt;
+    };
     const auto companions = [&] {
       std::vector<int> all;
       for (std::size_t s = 0; s < cell.symbols.size(); ++s)
@@ -224,6 +231,13 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
       case FieldKind::StateHistory: {
         if (options.defaults) break;
         const std::vector<int> all = companions();
+        if (const auto line = line_of(f.id)) {  // begins with the start
+          const Array& of = run.histories[static_cast<std::size_t>(line->symbol)];
+          history([&](std::int64_t s, std::int64_t j,
+                      std::int64_t i) { return of.get((s * line->deepest + j + 1) * n + i); },
+                  line->deepest - 1, arithmetic);
+          break;
+        }
         history([&](std::int64_t s, std::int64_t j,
                     std::int64_t i) { return run.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i); },
                 static_cast<std::int64_t>(all.size()), arithmetic);
@@ -245,8 +259,7 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
         }
         break;
       case FieldKind::FinalStateHistory:
-        write(cell.symbols[f.id].name + ".lag", arithmetic,
-              sequences * n * static_cast<std::int64_t>(companions().size()), 0);
+        write(cell.symbols[f.id].name + ".lag", arithmetic, sequences * n * cell.symbols[f.id].max_lag, 0);
         break;
       case FieldKind::FinalInputHistory: {
         std::int64_t depth = 0;

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+
+#include "compiler/graph/delay_lines.h"
 
 namespace cellc {
 
@@ -110,6 +113,9 @@ Array CallArrays::host_of(const Binding& binding, std::size_t i) const {
       for (std::int64_t b = 0; b < shape_.sequences; ++b)
         for (std::int64_t e = 0; e < n; ++e)
           joined.set(b * h.part + (cell_.symbols[s].lag - 1) * n + e, binding.run.symbols[s].get(b * n + e));
+  for (const DelayLine& line : delay_lines(cell_))  // begins with the start
+    for (std::int64_t i = 0; line.state == f.id && i < joined.count(); ++i)
+      joined.set(i, binding.run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / h.part + 1) * n));
   return joined;
 }
 
@@ -185,9 +191,12 @@ RunOutput CallArrays::read(const Binding& binding) {
 
 std::string CallArrays::wrong_histories(const Binding& binding, const RunOutput& output) {
   const auto want = written_arrays(cell_, binding, output);
+  const std::vector<DelayLine> lines = delay_lines(cell_);
   for (std::size_t i = 0; i < layout_.fields.size(); ++i) {
     const CallField& f = layout_.fields[i];
-    if (f.kind != FieldKind::FinalInputHistory || !arrays_[i].data) continue;
+    const bool line = f.kind == FieldKind::FinalStateHistory && f.id >= 0 &&
+                      std::any_of(lines.begin(), lines.end(), [&](const DelayLine& l) { return l.state == f.id; });
+    if ((f.kind != FieldKind::FinalInputHistory && !line) || !arrays_[i].data) continue;
     const Array have = fetch(i);
     for (const auto& [name, array] : want) {
       if (name != cell_.symbols[f.id].name + ".lag") continue;

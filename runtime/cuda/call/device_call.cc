@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "compiler/derive/default_cells.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/cuda/call/absent_arrays.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/launch/strided_copy.h"
@@ -60,6 +61,11 @@ BoundRun shape_of_run(const CellGraph& cell, const CallLayout& layout, const Cal
   for (const CallField& field : layout.fields)
     if (field.kind == FieldKind::InputHistory)
       run.histories[static_cast<std::size_t>(field.id)] = Array::view(dtype, array_shape(field, shape), nullptr);
+  for (const DelayLine& line : delay_lines(cell)) {
+    std::vector<std::int64_t> lengths = array_shape(*layout.find(FieldKind::StateHistory, line.state), shape);
+    lengths[1] = line.deepest;
+    run.histories[static_cast<std::size_t>(line.symbol)] = Array::view(dtype, lengths, nullptr);
+  }
   return run;
 }
 
@@ -86,6 +92,8 @@ struct DeviceCall::Impl {
   StridedCopies moves;
   std::vector<Field> fields;
   std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
+  const std::vector<DelayLine> lines;
+  std::vector<GpuBuffer> line_histories;  ///< by line
   GpuBuffer offsets;
   std::optional<AbsentArrays> absent;
   DeviceArrays places;
@@ -102,6 +110,8 @@ struct DeviceCall::Impl {
         solve(solve),
         layout(call_layout(cell)),
         sizes(sizes_of(cell, shape)),
+        lines(delay_lines(cell)),
+        line_histories(lines.size()),
         solver(gpu, cell, structure, dtype, source),
         moves(gpu, dtype) {
     check_picked(cell, sizes);
@@ -212,6 +222,7 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < fields.size(); ++i) place_read(i, arrays, stream);
     absent->compute(arrays, places.values, moves, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) start_companion(u, arrays, stream);
+    for (std::size_t i = 0; i < lines.size(); ++i) start_line(i, arrays, stream);
     for (std::size_t i = 0; i < fields.size(); ++i) place_written(fields[i], arrays[i]);
     solver.place_all(places);
     if (shape.rows > 0) solver.launch(stream);
@@ -278,6 +289,60 @@ struct DeviceCall::Impl {
                fields[history].part, arithmetic, entries, stream);
   }
 
+  std::int64_t copies_of(int state) const {
+    return std::count_if(cell.symbols.begin(), cell.symbols.end(), [&](const Symbol& s) { return s.lag_of == state; });
+  }
+
+  /// A delay line begins with the start of its state and of the copies that lag behind that; then with what the history
+  /// says, or with the start again.
+  void start_line(std::size_t i, std::span<const CallArray> arrays, GpuStream stream) {
+    const DelayLine& line = lines[i];
+    const std::size_t history = number(FieldKind::StateHistory, line.state);
+    const std::int64_t entries = fields[number(FieldKind::Start, line.state)].part, depth = line.deepest;
+    const Dtype kept = solver.storage();
+    reserve(line_histories[i], shape.sequences * depth * entries, kept);
+    const GpuAddress to = line_histories[i].address();
+    const auto at = [&](std::int64_t step) { return to + static_cast<GpuAddress>(step * entries) * size_of(kept); };
+    for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+      const Symbol& symbol = cell.symbols[s];
+      if (static_cast<int>(s) != line.state && symbol.lag_of != line.state) continue;
+      move_parts(at(symbol.lag_of < 0 ? 0 : symbol.lag), depth * entries, kept, places.values[s], entries, arithmetic,
+                 entries, stream);
+    }
+    const std::int64_t copies = copies_of(line.state), more = depth - 1 - copies;
+    const GpuAddress given = arrays[history].data;
+    const PlacedRows from = given ? PlacedRows{given + static_cast<GpuAddress>(copies * entries) * size_of(arithmetic),
+                                               fields[history].part, entries}
+                                  : PlacedRows{places.values[static_cast<std::size_t>(line.state)], entries, 0};
+    moves.move({at(copies + 1), depth * entries, entries}, kept, from, arithmetic, shape.sequences, more, entries,
+               stream);
+    places.histories[static_cast<std::size_t>(line.symbol)] = to;
+  }
+
+  /// What copies that lag do not have of a state's history after the run.
+  void take_line(std::size_t i, Field& f, const CallArray& a, GpuStream stream) {
+    const DelayLine& line = lines[i];
+    const std::int64_t entries = fields[number(FieldKind::Start, line.state)].part, depth = line.deepest;
+    const std::int64_t copies = copies_of(line.state);
+    const Dtype kept = solver.storage();
+    StridedCopies::History h;
+    reserve(f.staged, shape.sequences * depth * entries, kept);
+    h.to = f.staged.address();
+    h.before = line_histories[i].address();
+    if (shape.rows > 0) h.rows = solver.written_rows(static_cast<int>(update_of(cell, line.state)));
+    if (shape.packed()) h.rows.batch = 0;
+    h.offsets = offsets.address();
+    h.sequences = shape.sequences;
+    h.depth = depth;
+    h.entries = entries;
+    h.reverse = shape.reverse;
+    moves.move_history(h, stream);
+    const PlacedRows from{h.to + static_cast<GpuAddress>((copies + 1) * entries) * size_of(kept), depth * entries,
+                          entries};
+    const PlacedRows to{a.data + static_cast<GpuAddress>(copies * entries) * size_of(arithmetic), f.part, entries};
+    moves.move(to, arithmetic, from, kept, shape.sequences, depth - 1 - copies, entries, stream);
+  }
+
   void place_written(Field& f, const CallArray& a) {
     if (!a.data || shape.rows == 0) return;
     switch (f.field.kind) {
@@ -326,6 +391,8 @@ struct DeviceCall::Impl {
           move_parts(a.data + lag_bytes(symbol, entries, arithmetic), f.part, arithmetic, from, entries, arithmetic,
                      entries, stream);
         }
+        for (std::size_t i = 0; i < lines.size(); ++i)
+          if (lines[i].state == id) take_line(i, f, a, stream);
         return;
       case FieldKind::FinalInputHistory: {
         const Field& input = fields[number(FieldKind::Input, id)];

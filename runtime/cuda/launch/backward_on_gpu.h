@@ -57,6 +57,8 @@ class BackwardOnGpu {
   LaggedRows lagged(std::size_t number) const;  ///< its shape, without arrays
   void shift_rows(GpuStream stream);
   void add_lagged(GpuStream stream);
+  void add_under_way(
+      GpuStream stream);  ///< to histories: what delay lines would have brought to steps before the first
 
   Gpu& gpu_;
   const CellGraph& cell_;
@@ -69,9 +71,10 @@ class BackwardOnGpu {
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
   std::vector<GpuBuffer> uploaded_;
   GpuBuffer offsets_;
-  std::vector<GpuBuffer> shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs
-  std::vector<GpuBuffer> starts_;   ///< by update: zeros, where finals have no cotangent
-  std::vector<GpuBuffer> outs_;     ///< by out of the adjoint: factors and lagged gradients
+  std::vector<GpuBuffer>
+      shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs; zeros
+  std::vector<GpuBuffer> starts_;  ///< by update: zeros, where finals have no cotangent
+  std::vector<GpuBuffer> outs_;    ///< by out of the adjoint: factors and lagged gradients
   std::vector<GpuBuffer> gradients_, history_gradients_;
   std::vector<std::vector<StepSumOnGpu>> sums_;  ///< by param gradient and product
   double run_ms_ = 0;

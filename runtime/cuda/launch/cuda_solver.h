@@ -49,6 +49,8 @@ class CudaSolver {
   /// Where a state is written: [rows, a…]; its final; an out.
   GpuAddress trajectory(int update) const;
   GpuAddress final_state(int update) const;
+  /// The rows of a state, as the last run wrote them.
+  PlacedRows written_rows(int update) const;
   GpuAddress out(int number) const;
   /// Queues everything; waits for nothing, and allocates nothing once it has run.
   void launch(GpuStream stream);

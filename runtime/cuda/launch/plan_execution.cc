@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/strategy/choose_strategy.h"
@@ -94,6 +95,9 @@ Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype)
 }
 
 std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages) {
+  if (cell.has_lines())
+    return fmt::format("the delay line of {} brings rows that the same run writes",
+                       cell.symbols[static_cast<std::size_t>(delay_lines(cell)[0].state)].name);
   for (std::size_t k = 0; k < stages.size(); ++k)
     if (stages[k].refusal)
       return fmt::format("the stage {}: {}", name_of_stage(cell, staged.stages[k].states), *stages[k].refusal);

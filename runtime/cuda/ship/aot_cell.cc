@@ -237,6 +237,7 @@ class AotBuilder {
       t.axes = dims(symbol.axes);
       t.lag_of = symbol.lag_of;
       t.lag = symbol.lag;
+      t.line_of = symbol.line_of;
       t.reaches.first = static_cast<int>(to_.axes.size());
       if (symbol.lag_of < 0 && symbol.max_lag != 0 && symbol.kind != SymbolKind::Param)
         for (const Reach& r : reaches(cell_, s)) {
@@ -262,7 +263,8 @@ class AotBuilder {
     Group& group = groups_[storage];
     for (const char* use : {"nest_frame.cuh", "nests.cuh"})
       if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
-    const Plan plan = make_plan(of, structure, {.narrow_storage = size_of(storage) == 2, .hoist_products = !of.has_lines()});
+    const Plan plan =
+        make_plan(of, structure, {.narrow_storage = size_of(storage) == 2, .hoist_products = !of.has_lines()});
     CudaNestsOptions emit;
     emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;
