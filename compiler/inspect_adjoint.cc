@@ -317,7 +317,11 @@ Json adjoint_json(const CellGraph& whole, AdjointCell adjoint) {
   j["stages"] = Json::array();
   for (const Stage& s : structure.stages) {
     std::vector<std::string> states;
-    for (const int u : s.states) states.push_back(whole.symbol_of(whole.updates[u]).name);
+    // What is sent through a delay line is no state's adjoint: it has a name of its own.
+    for (const int u : s.states) {
+      const bool sent = u >= static_cast<int>(whole.updates.size());
+      states.push_back(sent ? cell.symbol_of(cell.updates[u]).name : whole.symbol_of(whole.updates[u]).name);
+    }
     j["stages"].push_back(
         {{"states", states}, {"class", to_string(s.kind)}, {"block", s.block.text}, {"linear", s.linear}});
   }
@@ -328,7 +332,7 @@ Json adjoint_json(const CellGraph& whole, AdjointCell adjoint) {
     j[line.kind == Equation::Kind::Gradient ? "gradients" : "definitions"].push_back(
         {{"name", left}, {"text", formulas.right(line)}});
   }
-  for (int u = 0; u < static_cast<int>(whole.updates.size()); ++u)
+  for (int u = 0; u < static_cast<int>(cell.updates.size()); ++u)
     j["states"].push_back({{"name", formulas.state_left(u)}, {"text", formulas.state_right(u)}});
   for (const ParamGradient& g : adjoint.params)
     j["gradients"].push_back({{"name", formulas.param_left(g)}, {"text", formulas.param_right(g)}});

@@ -19,9 +19,14 @@ BlockCell block_of(const CellGraph& cell) {
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     if (cell.symbols[s].line_of >= 0) continue;  // the last ones
     block.symbols.push_back(cell.symbols[s]);
-    result.block.sources.push_back({ArraySource::Kind::Symbol, static_cast<int>(s)});
+    const bool state = cell.symbols[s].kind == SymbolKind::State;
+    const auto update = std::find_if(cell.updates.begin(), cell.updates.end(),
+                                     [&](const StateUpdate& u) { return u.symbol == static_cast<int>(s); });
+    result.block.sources.push_back(
+        state ? ArraySource{ArraySource::Kind::Trajectory, static_cast<int>(update - cell.updates.begin())}
+              : ArraySource{ArraySource::Kind::Symbol, static_cast<int>(s)});
     Symbol& own = block.symbols.back();
-    if (own.kind == SymbolKind::State)  // histories are those of copies that lag
+    if (state)  // histories are those of copies that lag
       own.max_lag = static_cast<int>(std::count_if(cell.symbols.begin(), cell.symbols.end(),
                                                    [&](const Symbol& c) { return c.lag_of == static_cast<int>(s); }));
   }

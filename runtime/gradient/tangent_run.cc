@@ -63,7 +63,7 @@ BoundRun TangentRun::bind(const BoundRun& forward, const RunOutput& output, cons
           break;
         }
         run.symbols[s] = moved(tangents.symbols[id], forward.symbols[id], cell().symbols[s]);
-        if (cell().symbols[s].max_lag != 0)
+        if (cell().symbols[s].kind == SymbolKind::Input && cell().symbols[s].max_lag != 0)
           run.histories[s] = moved(tangents.histories[id], forward.histories[id], cell().symbols[s]);
         break;
       default:

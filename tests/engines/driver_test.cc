@@ -108,14 +108,14 @@ struct Call {
           default: {  // of a state: its lagged copies side by side
             if (defaults) break;
             Array all(arithmetic, {binding.batch * depth(f.id) * n});
+            for (const DelayLine& line : delay_lines(cell()))  // begins with the start; what copies have is not rounded
+              for (std::int64_t i = 0; line.state == f.id && i < all.count(); ++i)
+                all.set(i, run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / n / depth(f.id) + 1) * n));
             for (std::size_t s = 0; s < cell().symbols.size(); ++s)
               if (const Symbol& copy = cell().symbols[s]; copy.lag_of == f.id)
                 for (std::int64_t b = 0; b < binding.batch; ++b)
                   for (std::int64_t i = 0; i < n; ++i)
                     all.set((b * depth(f.id) + copy.lag - 1) * n + i, run.symbols[s].get(b * n + i));
-            for (const DelayLine& line : delay_lines(cell()))  // begins with the start
-              for (std::int64_t i = 0; line.state == f.id && i < all.count(); ++i)
-                all.set(i, run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / n / depth(f.id) + 1) * n));
             arrays[word] = hold(all);
           }
         }

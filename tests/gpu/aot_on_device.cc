@@ -233,9 +233,13 @@ std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtyp
         const std::vector<int> all = companions();
         if (const auto line = line_of(f.id)) {  // begins with the start
           const Array& of = run.histories[static_cast<std::size_t>(line->symbol)];
-          history([&](std::int64_t s, std::int64_t j,
-                      std::int64_t i) { return of.get((s * line->deepest + j + 1) * n + i); },
-                  line->deepest - 1, arithmetic);
+          history(
+              [&](std::int64_t s, std::int64_t j, std::int64_t i) {
+                return j < static_cast<std::int64_t>(all.size())
+                           ? run.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i)
+                           : of.get((s * line->deepest + j + 1) * n + i);
+              },
+              line->deepest - 1, arithmetic);
           break;
         }
         history([&](std::int64_t s, std::int64_t j,

@@ -108,14 +108,14 @@ Array CallArrays::host_of(const Binding& binding, std::size_t i) const {
   if (f.kind != FieldKind::StateHistory) return convert(binding.run.symbols[f.id], h.dtype);
   Array joined(h.dtype, {shape_.sequences * h.part});
   const std::int64_t depth = cell_.symbols[f.id].max_lag, n = depth ? h.part / depth : 0;
+  for (const DelayLine& line : delay_lines(cell_))  // begins with the start; what copies have is not rounded
+    for (std::int64_t i = 0; line.state == f.id && i < joined.count(); ++i)
+      joined.set(i, binding.run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / h.part + 1) * n));
   for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
     if (cell_.symbols[s].lag_of == f.id)
       for (std::int64_t b = 0; b < shape_.sequences; ++b)
         for (std::int64_t e = 0; e < n; ++e)
           joined.set(b * h.part + (cell_.symbols[s].lag - 1) * n + e, binding.run.symbols[s].get(b * n + e));
-  for (const DelayLine& line : delay_lines(cell_))  // begins with the start
-    for (std::int64_t i = 0; line.state == f.id && i < joined.count(); ++i)
-      joined.set(i, binding.run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / h.part + 1) * n));
   return joined;
 }
 

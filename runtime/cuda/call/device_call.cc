@@ -110,10 +110,10 @@ struct DeviceCall::Impl {
         solve(solve),
         layout(call_layout(cell)),
         sizes(sizes_of(cell, shape)),
-        lines(delay_lines(cell)),
-        line_histories(lines.size()),
         solver(gpu, cell, structure, dtype, source),
-        moves(gpu, dtype) {
+        moves(gpu, dtype),
+        lines(delay_lines(cell)),
+        line_histories(lines.size()) {
     check_picked(cell, sizes);
     const BoundRun run = shape_of_run(cell, layout, shape, dtype);
     extent = extent_of(run.offsets);
