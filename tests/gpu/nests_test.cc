@@ -208,8 +208,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, NarrowRows,
                          testing::Values("01_para_gru", "02_para_lstm", "04_lstm", "09_gilr_lstm", "10_min_gru",
                                          "13_s6", "18_delta_net", "26_ind_rnn", "32_ln_state", "33_m2rnn", "34_narx3",
                                          "37_biquad2t", "39_kalman1", "x02_ln_lstm", "x04_gru_d", "x07_mixture",
-                                         "x10_mamba", "x16_biquad1", "e_mamba_mixer", "d_mlstm_heads", "delay_lines",
-                                         "dense", "lags"),
+                                         "x10_mamba", "x16_biquad1", "e_mamba_mixer", "d_mlstm_heads", "dense", "lags"),
                          [](const auto& info) { return info.param; });
 CELLC_ONE_IN(2, "Examples/NarrowRows");
 

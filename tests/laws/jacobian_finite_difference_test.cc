@@ -53,9 +53,8 @@ TEST_P(JacobianOf, EqualsFiniteDifferences) {
       // What a delay line brings is no state of the step, so there are no slopes by it.
       std::map<std::string, int> depths = oracle::history_depths(*graph);
       for (const DelayLine& line : delay_lines(*graph))
-        depths[graph->symbols[static_cast<std::size_t>(line.state)].name] = static_cast<int>(
-            std::count_if(graph->symbols.begin(), graph->symbols.end(),
-                          [&](const Symbol& s) { return s.lag_of == line.state; }));
+        depths[graph->symbols[static_cast<std::size_t>(line.state)].name] = static_cast<int>(std::count_if(
+            graph->symbols.begin(), graph->symbols.end(), [&](const Symbol& s) { return s.lag_of == line.state; }));
       const auto expected = oracle::difference_jacobian(cell, data, depths);
       if (!expected) continue;
       ++points;
