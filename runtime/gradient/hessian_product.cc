@@ -40,7 +40,7 @@ BoundRun moved_run(const CellGraph& cell, const BoundRun& forward, const Tangent
 }
 
 /// Tangents of what the adjoint reads; those that are 0 throughout are left out.
-Tangents of_adjoint(const AdjointRun& adjoint, const BoundRun& moved, const Tangents& direction,
+Tangents of_adjoint(const CellGraph& cell, const AdjointRun& adjoint, const BoundRun& moved, const Tangents& direction,
                     const Cotangents& cotangents) {
   const AdjointCell& made = adjoint.adjoint();
   const auto is_moved = [&](const ArraySource& source) {
@@ -49,6 +49,7 @@ Tangents of_adjoint(const AdjointRun& adjoint, const BoundRun& moved, const Tang
         return moves(direction.symbols, source.id);
       case ArraySource::Kind::Lagged: {
         const int symbol = made.lagged[static_cast<std::size_t>(source.id)].symbol;
+        if (cell.symbols[static_cast<std::size_t>(symbol)].line_of >= 0) return true;  // as its state does
         return moves(direction.symbols, symbol) || moves(direction.histories, symbol);
       }
       case ArraySource::Kind::Cotangent:
@@ -89,7 +90,7 @@ HessianProduct hessian_vector_product(const CellGraph& cell, const BoundRun& for
   // The adjoint's arrays are linear in those of the run, so theirs move as these do.
   const BoundRun moved =
       adjoint.bind(moved_run(cell, forward, direction, arithmetic), result.tangents, bent, arithmetic);
-  const Tangents of_arrays = of_adjoint(adjoint, moved, direction, bent);
+  const Tangents of_arrays = of_adjoint(cell, adjoint, moved, direction, bent);
   const TangentRun second(adjoint.cell(), moved_symbols(of_arrays));
   const RunOutput moved_found =
       run(second.cell(), second.structure(), second.bind(bound, found, of_arrays, arithmetic));

@@ -221,7 +221,11 @@ void tangents_through_defaults(const CellGraph& cell, const BoundRun& forward, c
   });
   each_line(cell, given, [&](std::size_t state, std::int64_t) {
     const Array& start = tangents.symbols[state];
-    if (is_given(start)) tangents.histories[state] = history_of_start(start, cell.symbols[state].max_lag);
+    if (!is_given(start)) return;
+    Array sum = history_of_start(start, cell.symbols[state].max_lag);
+    const Array& own = tangents.histories[state];
+    for (std::int64_t i = 0; is_given(own) && i < sum.count(); ++i) sum.set(i, sum.get(i) + own.get(i));
+    tangents.histories[state] = std::move(sum);
   });
 }
 
