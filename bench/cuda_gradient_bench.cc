@@ -2,6 +2,9 @@
 //
 //   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[;B,T,d…] [REPEATS [f32|f64 [SOLVER]]]]
 //
+// `more`: what the backward run keeps on the device beside inputs, states, cotangents and gradients, in per cent of
+// those.
+//
 // READ, WRITTEN: values a step and channel of forward and backward together; of ParaGRU 7 and 5, which are 3 + 1
 // forward and 4 + 4 backward: inputs, the state before the step and its cotangent; gradients of inputs... what a kernel
 // that keeps nothing else would move.
@@ -13,6 +16,7 @@
 #include "bench/device_data.h"
 #include "compiler/front_end.h"
 #include "runtime/cuda/build/copy_baseline.h"
+#include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
 #include "runtime/cuda/launch/timed_gpu.h"
 
@@ -22,6 +26,17 @@ using namespace cellc;
 
 struct Shape {
   std::int64_t batch, steps, channels;
+};
+
+/// Counts what is allocated.
+class CountingGpu : public WrappedGpu {
+ public:
+  using WrappedGpu::WrappedGpu;
+  GpuAddress allocate(std::size_t bytes) override {
+    allocated += bytes;
+    return WrappedGpu::allocate(bytes);
+  }
+  std::size_t allocated = 0;
 };
 
 std::vector<std::string> split(const std::string& text, char by) {
@@ -90,8 +105,9 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
   }
   for (std::size_t o = 0; o < cell.cell.outs.size(); ++o) arrays.outs.push_back(filled(rows, d, -1, 1));
   forward.place_all(device);
-  const AdjointRun adjoint(cell.cell, {});
-  BackwardOnGpu backward(gpu, cell.cell, adjoint, dtype);
+  const AdjointRun adjoint(cell.cell, results_with({}, true));
+  CountingGpu counting(gpu);
+  BackwardOnGpu backward(counting, cell.cell, adjoint, dtype);
   backward.prepare(run, options);
   backward.place(arrays);
   SolveReport ahead, back;
@@ -101,6 +117,16 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
     backward.launch(0);
     backward.report(back, 0);
   }
+  double gradients = 0, others = 0;
+  for (const Symbol& symbol : cell.cell.symbols)
+    (symbol.kind == SymbolKind::Input ? gradients : others) +=
+        static_cast<double>((symbol.kind == SymbolKind::Input   ? rows
+                             : symbol.kind == SymbolKind::State ? shape.batch
+                                                                : 1) *
+                            d) *
+        static_cast<double>(size);
+  const double asked = 2 * gradients + 2 * others + static_cast<double>((2 * updates + arrays.outs.size()) * bytes),
+               more = static_cast<double>(counting.allocated) - gradients - others;
   const double forward_ms = ms_a_call(gpu, repeats, [&] { forward.launch(0); }),
                backward_ms = ms_a_call(gpu, repeats, [&] { backward.launch(0); }),
                both_ms = ms_a_call(gpu, repeats, [&] {
@@ -111,9 +137,10 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
   const auto whole = [&](double values) { return static_cast<std::int64_t>(values * static_cast<double>(bytes)); };
   const GpuBuffer from(gpu, static_cast<std::size_t>(whole(read))), to(gpu, static_cast<std::size_t>(whole(written)));
   const double floor_ms = floor.ms(from.address(), whole(read), to.address(), whole(written), repeats);
-  fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:.4f} {:.4f}  {:.4f} {:>6.2f}  {}, {}: {}\n", shape.batch, shape.steps, d,
-             floor_ms, forward_ms, backward_ms, both_ms, both_ms / floor_ms, to_string(ahead.stages[0].plan.strategy),
-             to_string(back.stages[0].plan.strategy), back.converged ? "converged" : "not converged");
+  fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:.4f} {:.4f}  {:.4f} {:>6.2f} {:>5.1f}%  {}, {}: {}\n", shape.batch,
+             shape.steps, d, floor_ms, forward_ms, backward_ms, both_ms, both_ms / floor_ms, 100 * more / asked,
+             to_string(ahead.stages[0].plan.strategy), to_string(back.stages[0].plan.strategy),
+             back.converged ? "converged" : "not converged");
   std::fflush(stdout);
 }
 
@@ -136,7 +163,7 @@ int main(int argc, char** argv) {
       fmt::print(stderr, "{}\n", reason);
       return 4;
     }
-    fmt::print("{}, {}, {}; ms\n  B        T     d   floor  forward backward  both  ratio\n", gpu->facts().name,
+    fmt::print("{}, {}, {}; ms\n  B        T     d   floor  forward backward  both  ratio   more\n", gpu->facts().name,
                cell.cell.name, argument(6, "f32"));
     for (const std::string& one :
          split(argument(4, "8,512,256;8,2048,256;8,2048,1024;8,2048,4096;32,2048,2048;1,1048576,64;1,65536,64"), ';')) {

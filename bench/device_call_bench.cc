@@ -14,6 +14,7 @@
 #include "compiler/front_end.h"
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/call/call_pool.h"
+#include "runtime/cuda/call/device_call.h"
 
 using namespace cellc;
 
@@ -73,8 +74,9 @@ int bench(const std::string& file, std::int64_t channels) {
                                           SolveOptions());
     });
     const auto run = [&] { pool.run(arrays, stream, 0, nullptr); };
+    const DirectedCall forward = directed_call(cell.cell, layout, CallDirection::Forward);
     const auto checked = [&] {
-      check_on_device(*gpu, layout, shape, Dtype::F32, arrays, 0);
+      check_on_device(*gpu, forward, shape, Dtype::F32, arrays, 0);
       run();
     };
     run();

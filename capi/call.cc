@@ -8,6 +8,7 @@
 #include <new>
 
 #include "capi/guard.h"
+#include "capi/host_arrays.h"
 #include "capi/kernel.h"
 
 namespace cellc::capi {
@@ -16,34 +17,6 @@ namespace {
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
 
-/// Visits rows as (number of the row, offset in the caller's memory in entries).
-template <typename Visit>
-void each_row(const cellc_array& a, const CallField& field, const Shape& shape, Visit visit) {
-  const cellc_strides full = strides_of(field, shape, {a.sequence_stride, a.step_stride});
-  const std::int64_t steps = shape.packed() ? shape.rows : shape.steps;
-  for (std::int64_t r = 0; r < shape.rows; ++r) visit(r, r / steps * full.sequence + r % steps * full.step);
-}
-
-bool is_dense(const cellc_array& a) { return a.step_stride == 0 && a.sequence_stride == 0; }
-
-void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms) {
-  report.converged = solved.converged;
-  report.max_residual = solved.max_residual;
-  report.error_estimate = solved.error_estimate;
-  report.repaired = solved.repaired;
-  report.unconverged = static_cast<std::int64_t>(solved.unconverged.size());
-  report.iterations = 0;
-  for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
-  report.compile_ms = solved.compile_ms;
-  report.run_ms = run_ms;
-  if (!report.status) return;
-  std::fill_n(report.status, shape.sequences, 0);
-  for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
-}
-
-constexpr const char* kNoStreams =
-    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without "
-    "_on";
 constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
 
 /// A run on a GPU, on the caller's memory and stream. Whether all is well, as far as anyone waited to see.
@@ -54,7 +27,7 @@ bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, con
   for (std::size_t i = 0; i < cell.layout.fields.size(); ++i)
     places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
   const auto on_device = std::bit_cast<GpuAddress>(status);
-  check_on_device(kernel.gpu(), cell.layout, shape, cell.compile.dtype, places, on_device);
+  check_on_device(kernel.gpu(), cell.forward, shape, cell.compile.dtype, places, on_device);
   const auto on = std::bit_cast<GpuStream>(stream);
   if (!report) {
     pool.run(places, on, on_device, nullptr);
@@ -73,10 +46,10 @@ class ForwardCall {
  public:
   ForwardCall(CompiledCell& kernel, const Shape& shape, const std::vector<Expected>& expected,
               const cellc_array* arrays)
-      : kernel_(kernel), cell_(kernel.cell()), shape_(shape), expected_(expected), arrays_(arrays) {}
+      : kernel_(kernel), cell_(kernel.cell()), shape_(shape), arrays_(kernel, shape, expected, arrays) {}
 
   void operator()(cellc_report* report) {
-    const Binding binding = bound();
+    const Binding binding = arrays_.bound().binding;
     RunOutput reuse = outputs();
     SolveReport solved;
     std::unique_ptr<Solver> solver = kernel_.take_solver();
@@ -90,67 +63,14 @@ class ForwardCall {
   bool converged = false;
 
  private:
-  std::size_t number_of(const CallField& field) const {
-    return static_cast<std::size_t>(&field - kernel_.layout.fields.data());
-  }
-  /// The caller's array, in place where its rows lie one after another.
-  Array given(const CallField& field) const {
-    const std::size_t i = number_of(field);
-    const cellc_array& a = arrays_[i];
-    const Dtype dtype = kernel_.dtype_of(field);
-    if (!field.is_rows() || is_dense(a)) return Array::view(dtype, array_shape(field, shape_), a.data);
-    Array copy = Array::uninitialised(dtype, array_shape(field, shape_));
-    const auto size = static_cast<std::int64_t>(size_of(dtype)), part = expected_[i].part * size;
-    each_row(a, field, shape_, [&](std::int64_t row, std::int64_t offset) {
-      std::memcpy(static_cast<std::byte*>(copy.data()) + row * part,
-                  static_cast<const std::byte*>(a.data) + offset * size, static_cast<std::size_t>(part));
-    });
-    return copy;
-  }
-
-  Binding bound() const {
-    BindRequest request;
-    request.dtype = kernel_.compile.dtype;
-    request.threads = kernel_.threads;
-    request.reverse = shape_.reverse;
-    for (std::size_t a = 0; a < cell_.header.size(); ++a)
-      request.dims[cell_.graph.axis(cell_.header[a]).name] = shape_.lengths[a];
-    if (shape_.packed()) {
-      auto* offsets = const_cast<std::int64_t*>(shape_.offsets.data());
-      request.offsets = GivenArray{"offsets", Array::view(Dtype::I64, {shape_.sequences + 1}, offsets)};
-    } else {
-      request.batch = shape_.sequences;
-      request.length = shape_.steps;
-    }
-    for (const CallField& field : kernel_.layout.fields) {
-      if (field.is_written()) continue;
-      const std::size_t i = number_of(field);
-      // Without steps an input may be null.
-      if (!arrays_[i].data && !(field.required() && expected_[i].all == 0)) continue;
-      const GivenArray array{
-          field.name, arrays_[i].data ? given(field) : Array(kernel_.dtype_of(field), array_shape(field, shape_))};
-      const FieldOwner owner = field.traits().owner;
-      auto& of_kind = owner == FieldOwner::Input   ? request.inputs
-                      : owner == FieldOwner::Param ? request.params
-                                                   : request.states;
-      of_kind[field.file] = array;
-    }
-    request.params_unrounded = true;
-    return bind(cell_, request);
-  }
-
   /// The caller's memory to be written in place, where it can be. Finals are copied: they may be the starts.
   RunOutput outputs() const {
     RunOutput output;
     const auto rows = [&](FieldKind kind, int id) {
       const CallField* field = kernel_.layout.find(kind, id);
       if (!field) return Array();  // a lagged copy
-      const std::size_t i = number_of(*field);
-      if (!arrays_[i].data || !is_dense(arrays_[i])) return Array();
-      std::vector<std::int64_t> shape = array_shape(*field, shape_);
-      if (!shape_.packed()) shape.erase(shape.begin());
-      shape[0] = shape_.rows;
-      return Array::view(kernel_.dtype_of(*field), shape, arrays_[i].data);
+      const auto i = static_cast<std::size_t>(field - kernel_.layout.fields.data());
+      return arrays_.is_given(i) && arrays_.is_dense(i) ? arrays_.rows(i) : Array();
     };
     for (const StateUpdate& u : cell_.updates) output.states.push_back(rows(FieldKind::State, u.symbol));
     for (int o = 0; o < static_cast<int>(cell_.outs.size()); ++o) output.outs.push_back(rows(FieldKind::Out, o));
@@ -159,33 +79,20 @@ class ForwardCall {
 
   void write(const Binding& binding, const RunOutput& output) const {
     const auto written = written_arrays(cell_, binding, output);
-    for (const CallField& field : kernel_.layout.fields) {
-      const std::size_t i = number_of(field);
-      const cellc_array& to = arrays_[i];
-      if (!field.is_written() || !to.data) continue;
+    for (std::size_t i = 0; i < kernel_.layout.fields.size(); ++i) {
+      const CallField& field = kernel_.layout.fields[i];
+      if (!field.is_written() || !arrays_.is_given(i)) continue;
       const auto found =
           std::find_if(written.begin(), written.end(), [&](const auto& w) { return w.first == field.file; });
       if (found == written.end()) throw std::logic_error("no result is called " + field.file);
-      if (found->second.data() == to.data) continue;
-      const auto size = static_cast<std::int64_t>(size_of(found->second.dtype()));
-      const auto* from = static_cast<const std::byte*>(found->second.data());
-      auto* data = static_cast<std::byte*>(to.data);
-      if (!field.is_rows() || is_dense(to)) {
-        std::memmove(data, from, static_cast<std::size_t>(expected_[i].all * size));
-        continue;
-      }
-      const std::int64_t part = expected_[i].part * size;
-      each_row(to, field, shape_, [&](std::int64_t row, std::int64_t offset) {
-        std::memcpy(data + offset * size, from + row * part, static_cast<std::size_t>(part));
-      });
+      arrays_.put(i, found->second);
     }
   }
 
   CompiledCell& kernel_;
   const CellGraph& cell_;
   const Shape& shape_;
-  const std::vector<Expected>& expected_;
-  const cellc_array* const arrays_;
+  const HostArrays arrays_;
 };
 
 }  // namespace
@@ -245,7 +152,7 @@ cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const
     CompiledCell& k = *kernel->kernel;
     const Shape found = read_shape(k, shape);
     const std::vector<Expected> expected = expected_arrays(k, found);
-    status = check_arrays(k, found, expected, arrays, count);
+    status = check_arrays(found, expected, arrays, count);
     if (status != CELLC_OK) return;
     ForwardCall call(k, found, expected, arrays);
     call(report);
@@ -263,7 +170,7 @@ cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, co
     CompiledCell& k = *kernel->kernel;
     if (!k.on_gpu) throw Misuse(kNoStreams);
     const Shape found = read_shape(k, shape);
-    result = check_arrays(k, found, expected_arrays(k, found), arrays, count);
+    result = check_arrays(found, expected_arrays(k, found), arrays, count);
     if (result != CELLC_OK) return;
     if (!run_on_gpu(*k.on_gpu, k, *k.on_gpu->kept(found), found, arrays, stream, status, report))
       result = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
@@ -312,7 +219,7 @@ cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count
                           cellc_report* report) {
   if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
   if (!call->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
-  if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count)) return wrong;
+  if (const cellc_status wrong = check_arrays(call->shape, call->expected, arrays, count)) return wrong;
   bool converged = true;
   const cellc_status outcome = guarded([&] {
     if (report) sized(report, "the report");
@@ -325,7 +232,7 @@ cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count
 cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count) {
   if (!call) return failed(CELLC_WRONG_USAGE, "the call is a null pointer");
   if (call->on_gpu) return cellc_run_on(call, arrays, count, nullptr, nullptr, nullptr);
-  if (const cellc_status wrong = check_arrays(*call->kernel, call->shape, call->expected, arrays, count)) return wrong;
+  if (const cellc_status wrong = check_arrays(call->shape, call->expected, arrays, count)) return wrong;
   const Scratch scratch = call->take();
   if (!scratch) return failed(CELLC_DEVICE_FAILED, "out of memory for a workspace");
   for (std::size_t i = 0; i < call->words.size(); ++i) {

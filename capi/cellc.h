@@ -54,6 +54,47 @@ CELLC_API const char* cellc_last_error(void);
 /* Counted from 1; both 0 where the error is about no place of a text. Either pointer may be null. */
 CELLC_API void cellc_last_error_position(int* line, int* column);
 
+/* What kind of thing the thread's last error is about, for programs that go on differently. */
+typedef int cellc_error;
+enum {
+  CELLC_ERROR_NONE = 0,
+  CELLC_ERROR_CELL = 1,    /* the text is no cell, or has not the one that was asked for */
+  CELLC_ERROR_ARRAY = 2,   /* an array of a call: its size, dtype, strides or memory; or a shape */
+  CELLC_ERROR_REQUEST = 3, /* null handles, numbers that there are not, options */
+  CELLC_ERROR_SOLVER = 4,  /* the cell does not admit the solver */
+  CELLC_ERROR_NOT_CONVERGED = 5,
+  CELLC_ERROR_NO_DEVICE = 6, /* no driver, no such GPU, or one that cannot be used, as without NVRTC */
+  CELLC_ERROR_MEMORY = 7,    /* too little, on the host or on the device */
+  CELLC_ERROR_DEVICE = 8,    /* the device, a code generator or the file system */
+  CELLC_ERROR_INTERNAL = 9
+};
+CELLC_API cellc_error cellc_last_error_kind(void);
+
+/* One of all that is wrong with a cell's text, in the order of the text. Pointers are valid as the last error's. */
+typedef struct {
+  size_t size; /* set by the caller: what is longer is not written */
+  int line, column;
+  size_t offset, length; /* bytes of the text */
+  const char* message;
+  const char* note; /* a remedy, or "" */
+} cellc_diagnostic;
+CELLC_API int cellc_last_error_diagnostics(void); /* 0 where the error is about no text */
+CELLC_API cellc_status cellc_last_error_diagnostic(int number, cellc_diagnostic* diagnostic);
+
+/* Devices -------------------------------------------------------------------------------------- */
+
+typedef struct {
+  size_t size;         /* set by the caller: what is longer is not written */
+  char name[128];      /* "NVIDIA H200"; of the CPU, what LLVM calls it */
+  int major, minor;    /* compute capability; of the CPU 0 */
+  int multiprocessors; /* of the CPU: threads that run at once */
+  int64_t memory_bytes;
+} cellc_device_info;
+
+/* "cpu", "cuda", "cuda:1": CELLC_OK where kernels can be compiled for it, otherwise the last error says why not. Opens
+ * the device. To list GPUs, count up from "cuda:0" until CELLC_ERROR_NO_DEVICE. */
+CELLC_API cellc_status cellc_device_describe(const char* device, cellc_device_info* info);
+
 /* Compiling ------------------------------------------------------------------------------------ */
 
 typedef struct cellc_kernel cellc_kernel; /* a cell, derived and compiled */
@@ -81,6 +122,19 @@ CELLC_API void cellc_options_init(cellc_options* options);
 CELLC_API cellc_status cellc_compile_text(const char* text, size_t length, const cellc_options* options,
                                           cellc_kernel** kernel);
 CELLC_API cellc_status cellc_compile_file(const char* path, const cellc_options* options, cellc_kernel** kernel);
+/* The name of cell `number` of a text, from 0 on; null with CELLC_OK: there are fewer. Valid until the thread's next
+ * such call. */
+CELLC_API cellc_status cellc_text_cell(const char* text, size_t length, int number, const char** name);
+
+typedef struct {
+  size_t size; /* set by the caller: what is longer is not written */
+  const char* cell;
+  cellc_dtype dtype, arithmetic;
+  const char* device; /* as the options named it */
+  const char* text;   /* of the whole file */
+} cellc_kernel_info;
+CELLC_API cellc_status cellc_kernel_describe(cellc_kernel* kernel, cellc_kernel_info* info);
+
 CELLC_API void cellc_kernel_free(cellc_kernel* kernel); /* null is nothing to free */
 
 /* What was derived: structure, Jacobian, reasons. Valid as long as the kernel; null after an error. */
@@ -176,6 +230,90 @@ CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* sh
 CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
 CELLC_API void cellc_call_free(cellc_call* call);
 
+/* Derivatives ---------------------------------------------------------------------------------- */
+
+/* A kernel runs in three directions, each with arrays of its own; those of CELLC_FORWARD are the arrays above, by the
+ * same numbers. For a loss L of what a run writes:
+ *
+ * CELLC_BACKWARD reads what the forward run read, the states that it wrote, and cotangents of its results, dL/dstate
+ * and so on; it writes gradients, dL/dinput and so on. Null for a cotangent: zeros, at no cost. Null for a gradient:
+ * not wanted.
+ *
+ * CELLC_TANGENT reads the same values, and tangents of what the run reads, which together are one direction; it writes
+ * how the results move. Null for a tangent that is read: that does not move.
+ *
+ * A caller keeps from the forward run the arrays of these directions that are values and `required`, and no others:
+ * gates and the like are computed again. Arrays that were null then, for their defaults, are null again: derivatives
+ * flow through the defaults to what they are computed from. */
+typedef int cellc_direction; /* like the next three a number, for bindings of other languages */
+enum { CELLC_FORWARD = 0, CELLC_BACKWARD = 1, CELLC_TANGENT = 2 };
+
+typedef int cellc_quantity;
+enum { CELLC_IS_VALUE = 0, CELLC_IS_COTANGENT = 1, CELLC_IS_GRADIENT = 2, CELLC_IS_TANGENT = 3 };
+
+typedef int cellc_role;
+enum {
+  CELLC_ROLE_INPUT = 0,
+  CELLC_ROLE_PARAM = 1,
+  CELLC_ROLE_STATE = 2, /* of every step */
+  CELLC_ROLE_OUT = 3,
+  CELLC_ROLE_START = 4, /* of a state */
+  CELLC_ROLE_FINAL = 5,
+  CELLC_ROLE_HISTORY = 6, /* of an input or a state, before the first step */
+  CELLC_ROLE_FINAL_HISTORY = 7
+};
+
+typedef int cellc_null; /* what a null pointer stands for */
+enum {
+  CELLC_NULL_IS_REFUSED = 0, /* but of rows where there are none */
+  CELLC_NULL_IS_DECLARED = 1,
+  CELLC_NULL_IS_ZERO = 2,
+  CELLC_NULL_IS_START = 3, /* of a history: all steps before the first were the start */
+  CELLC_NULL_IS_UNWANTED = 4
+};
+
+typedef struct {
+  size_t size;       /* set by the caller: what is longer is not written */
+  const char* name;  /* no two of a direction have one: "x", "h.start", "h.final", "x.lag", "gradient.h.start" */
+  const char* owner; /* the input, param, state or out: "h" */
+  cellc_role role;
+  cellc_quantity quantity;
+  cellc_layout layout;
+  /* Of values as in cellc_array_info. A cotangent or tangent of a 16-bit array has its 16 bits, all others and every
+   * gradient have arithmetic precision. */
+  cellc_dtype dtype;
+  int written;
+  cellc_null null;
+  int required; /* null is refused; of a value of the other directions: where all cotangents or tangents are given */
+  int axis_count;
+  const int* axes;      /* numbers of axes */
+  double low, high;     /* the range that the cell states; else infinities */
+  const char* declared; /* the default as an expression, "2*a"; null: none is declared */
+} cellc_call_array_info;
+
+CELLC_API void cellc_call_array_info_init(cellc_call_array_info* info);
+CELLC_API int cellc_call_array_count(cellc_kernel* kernel, cellc_direction direction); /* -1: no such thing */
+CELLC_API cellc_status cellc_call_array_describe(cellc_kernel* kernel, cellc_direction direction, int number,
+                                                 cellc_call_array_info* info);
+/* -1: there is none. */
+CELLC_API int cellc_call_array_find(cellc_kernel* kernel, cellc_direction direction, cellc_quantity quantity,
+                                    cellc_role role, const char* owner);
+/* Lengths of array `number` without gaps, of rows [sequences, steps, axes], or [all steps, axes] with offsets. `rank`
+ * says how many there are; those beyond `most` are not written. */
+CELLC_API cellc_status cellc_call_array_shape(cellc_kernel* kernel, cellc_direction direction, const cellc_shape* shape,
+                                              int number, int64_t* lengths, int most, int* rank);
+
+/* arrays[i] is array i of the direction, `count` its cellc_call_array_count. `forward_status`: null, or [sequences] as
+ * the forward run wrote it: derivatives about a trajectory that has not converged mean nothing, so where one sequence
+ * has not, the call is refused with CELLC_NOT_CONVERGED and has written nothing. Gradients overlap nothing; cotangents
+ * and values may overlap each other. The first call for a set of cotangents compiles its adjoint, which the kernel
+ * keeps. Any number of threads may call at once. The report may be null; it is that of the adjoint's run, and its
+ * `status` that of the adjoint too. */
+CELLC_API cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                      int count, const int32_t* forward_status, cellc_report* report);
+CELLC_API cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                     int count, const int32_t* forward_status, cellc_report* report);
+
 /* On a GPU ------------------------------------------------------------------------------------- */
 
 /* A kernel of a GPU takes arrays in that GPU's memory, wherever they were allocated; lengths, offsets and reports
@@ -197,6 +335,14 @@ CELLC_API cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape*
                                         int count, void* stream, int32_t* status, cellc_report* report);
 CELLC_API cellc_status cellc_run_on(cellc_call* call, const cellc_array* arrays, int count, void* stream,
                                     int32_t* status, cellc_report* report);
+
+/* The same on arrays of the GPU, queued on a stream; `forward_status` is memory of the GPU, and is looked at only where
+ * a report is asked for, as nobody waits for it otherwise. The first call for a shape, set of cotangents, strides and
+ * alignment compiles and allocates; others like it allocate nothing, and may be captured. */
+CELLC_API cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                         int count, void* stream, const int32_t* forward_status, cellc_report* report);
+CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
+                                        int count, void* stream, const int32_t* forward_status, cellc_report* report);
 
 #ifdef __cplusplus
 }

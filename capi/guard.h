@@ -1,15 +1,32 @@
 #pragma once
 // The border to C: exceptions become a status and the thread's last error. Private to capi/.
+#include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "capi/cellc.h"
+#include "runtime/data/errors.h"
 
 namespace cellc::capi {
 
 /// A request that cannot be meant.
 struct Misuse : std::runtime_error {
   using runtime_error::runtime_error;
+};
+
+/// What was asked for would be of no use, as a run before it has not converged.
+struct NotConverged : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+inline constexpr const char* kNoStreams =
+    "the kernel is for the CPU, which has no streams; compile it for the device \"cuda\", or call the function without "
+    "_on";
+
+/// There is no such device, or none that can be used.
+struct NoDevice : DeviceError {
+  using DeviceError::DeviceError;
 };
 
 /// Sets the thread's last error from the exception that is being handled.
@@ -34,6 +51,16 @@ const T& sized(const T* given, const char* what) {
   if (!given) throw Misuse(std::string(what) + " is a null pointer");
   if (given->size < sizeof(T)) throw Misuse(std::string(what) + ": its size is not set; call its _init function");
   return *given;
+}
+
+/// Writes as much of `from` as the caller's struct has room for, which is at least `least` bytes: what the first
+/// version of the struct had.
+template <typename T>
+void describe(T* to, T from, std::size_t least, const char* what) {
+  if (!to) throw Misuse(std::string(what) + " is a null pointer");
+  if (to->size < least) throw Misuse(std::string(what) + ": its size is not set");
+  from.size = to->size;
+  std::memcpy(to, &from, std::min(to->size, sizeof from));
 }
 
 }  // namespace cellc::capi

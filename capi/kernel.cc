@@ -33,27 +33,13 @@ Dtype dtype_named(cellc_dtype dtype) {
   throw Misuse(fmt::format("dtype {}: there is none of that number", static_cast<int>(dtype)));
 }
 
-cellc_layout layout_of(const CallField& field) {
-  switch (field.traits().layout) {
-    case FieldLayout::Once:
-      return CELLC_ONCE;
-    case FieldLayout::Rows:
-      return CELLC_CONTIGUOUS;
-    case FieldLayout::Sequences:
-      return CELLC_SEQUENCES;
-    case FieldLayout::History:
-      return CELLC_HISTORY;
-  }
-  throw std::logic_error("no such layout of an array");
-}
-
 std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* given) {
   cellc_options options;
   cellc_options_init(&options);
   if (given) options = sized(given, "options");
   auto kernel = std::make_shared<CompiledCell>();
   kernel->compile.dtype = dtype_named(options.dtype);
-  const std::string device = options.device ? options.device : "cpu";
+  const std::string& device = kernel->device = options.device ? options.device : "cpu";
   if (options.cpu) {
     kernel->compile.cpu = options.cpu;
     kernel->compile.own_products = kernel->compile.cpu != "native";
@@ -76,6 +62,10 @@ std::shared_ptr<CompiledCell> compile(SourceText source, const cellc_options* gi
   if (device == "cpu") host_vector_bits(kernel->compile.cpu);  // a processor that cannot be compiled for is refused now
   kernel->analysed = analyse_text(std::move(source), options.cell ? options.cell : "");
   kernel->layout = call_layout(kernel->cell());
+  kernel->forward = directed_call(kernel->cell(), kernel->layout, CallDirection::Forward);
+  kernel->backward = directed_call(kernel->cell(), kernel->layout, CallDirection::Backward);
+  kernel->tangent = directed_call(kernel->cell(), kernel->layout, CallDirection::Tangent);
+  kernel->derivatives.emplace(kernel->cell(), kernel->backward, kernel->tangent, device != "cpu");
   kernel->least = least_lengths(kernel->cell());
   if (device != "cpu") {
     if (options.cpu)
@@ -164,6 +154,20 @@ cellc_dtype c_dtype(Dtype dtype) {
   }
 }
 
+cellc_layout c_layout(const CallField& field) {
+  switch (field.traits().layout) {
+    case FieldLayout::Once:
+      return CELLC_ONCE;
+    case FieldLayout::Rows:
+      return CELLC_CONTIGUOUS;
+    case FieldLayout::Sequences:
+      return CELLC_SEQUENCES;
+    case FieldLayout::History:
+      return CELLC_HISTORY;
+  }
+  throw std::logic_error("no such layout of an array");
+}
+
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
   const cellc_shape& from = sized(given, "the shape");
   const Graph& graph = kernel.cell().graph;
@@ -199,13 +203,31 @@ Shape read_shape(const CompiledCell& kernel, const cellc_shape* given) {
   return shape;
 }
 
+void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms) {
+  report.converged = solved.converged;
+  report.max_residual = solved.max_residual;
+  report.error_estimate = solved.error_estimate;
+  report.repaired = solved.repaired;
+  report.unconverged = static_cast<std::int64_t>(solved.unconverged.size());
+  report.iterations = 0;
+  for (const StageReport& s : solved.stages) report.iterations = std::max(report.iterations, s.iterations);
+  report.compile_ms = solved.compile_ms;
+  report.run_ms = run_ms;
+  if (!report.status) return;
+  std::fill_n(report.status, shape.sequences, 0);
+  for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;
+}
+
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape) {
   std::vector<Expected> all;
   for (const CallField& field : kernel.layout.fields) {
     Expected e;
+    e.field = &field;
+    e.name = field.name.c_str();
     e.part = part_entries(field, shape);
     e.all = all_entries(field, shape);
-    e.dtype = c_dtype(kernel.dtype_of(field));
+    e.type = kernel.dtype_of(field);
+    e.dtype = c_dtype(e.type);
     e.rows = field.is_rows();
     e.required = field.required() && (!e.rows || e.all > 0);
     all.push_back(e);
@@ -254,25 +276,28 @@ std::string what_is_wrong(const cellc_array& a, const Expected& e, const Shape& 
 }
 
 /// Allocates; what is right does not come here.
-cellc_status refused(const CompiledCell& kernel, std::size_t array, const cellc_array& a, const Expected& e,
-                     const Shape& shape) {
-  return guarded([&] {
-    throw RequestError(fmt::format("array {}: {}", kernel.layout.fields[array].name, what_is_wrong(a, e, shape)));
-  });
+cellc_status refused(const cellc_array& a, const Expected& e, const Shape& shape) {
+  return guarded([&] { throw RequestError(fmt::format("array {}: {}", e.name, what_is_wrong(a, e, shape))); });
 }
 
 }  // namespace
 
-cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape, const std::vector<Expected>& expected,
-                          const cellc_array* arrays, int count) {
+cellc_status check_count(std::size_t expected, const cellc_array* arrays, int count) {
   if (!arrays && count > 0) return failed(CELLC_WRONG_USAGE, "the arrays are a null pointer");
-  if (static_cast<std::size_t>(count) != expected.size())
-    return failed(CELLC_WRONG_USAGE, "the number of arrays is not that of the kernel (cellc_array_count)");
+  if (static_cast<std::size_t>(count) != expected)
+    return failed(CELLC_WRONG_USAGE,
+                  "the number of arrays is not that of the kernel (cellc_array_count, cellc_call_array_count)");
+  return CELLC_OK;
+}
+
+cellc_status check_arrays(const Shape& shape, const std::vector<Expected>& expected, const cellc_array* arrays,
+                          int count) {
+  if (const cellc_status wrong = check_count(expected.size(), arrays, count)) return wrong;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const cellc_array& a = arrays[i];
     const Expected& e = expected[i];
     if (!a.data) {
-      if (e.required) return refused(kernel, i, arrays[i], e, shape);
+      if (e.required) return refused(a, e, shape);
       continue;
     }
     bool right = a.dtype == e.dtype;
@@ -281,7 +306,7 @@ cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape, const 
     } else if (right && e.all > 0) {
       right = rows_fit(a, e, shape);
     }
-    if (!right) return refused(kernel, i, arrays[i], e, shape);
+    if (!right) return refused(a, e, shape);
   }
   return CELLC_OK;
 }
@@ -351,7 +376,7 @@ cellc_status cellc_array_describe(const cellc_kernel* kernel, int number, cellc_
     const CallField& field = k.layout.fields[i];
     *info = {sizeof(cellc_array_info),
              field.name.c_str(),
-             layout_of(field),
+             c_layout(field),
              c_dtype(k.dtype_of(field)),
              field.is_written(),
              field.required(),

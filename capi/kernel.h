@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "capi/cellc.h"
+#include "capi/derivatives.h"
 #include "capi/on_gpu.h"
 #include "compiler/front_end.h"
 #include "runtime/build/compile_driver.h"
@@ -20,18 +21,25 @@ namespace cellc::capi {
 struct CompiledCell {
   AnalysedCell analysed;
   CompileOptions compile;
+  std::string device;
   SolveOptions solve;
   int threads = 0;
   CallLayout layout;
+  DirectedCall forward, backward, tangent;
   std::map<AxisId, std::int64_t> least;  ///< lengths of header axes
 
-  std::optional<GpuKernel> on_gpu;  ///< unless it runs on the CPU
+  std::optional<Derivatives> derivatives;  ///< guards itself
+  std::optional<GpuKernel> on_gpu;         ///< unless it runs on the CPU
 
   std::mutex mutex;                                     ///< guards what follows
   std::vector<std::unique_ptr<Solver>> idle;            ///< one for each call that was under way at a time
   std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(); empty: nothing was measured
   std::optional<CompiledDriver> driver;
   std::optional<std::string> text, json;
+  std::map<int, std::string> declarations;  ///< by symbol
+
+  /// The default of a symbol that has one, as text. Valid as long as this.
+  const char* declared(int symbol);
 
   /// A solver that nobody else uses meanwhile. Another one compiles once more, in the place of waiting.
   std::unique_ptr<Solver> take_solver();
@@ -40,6 +48,9 @@ struct CompiledCell {
   SolveOptions solve_for(const Binding& binding);
 
   const CellGraph& cell() const { return analysed.cell; }
+  const DirectedCall& call(CallDirection direction) const {
+    return direction == CallDirection::Forward ? forward : direction == CallDirection::Backward ? backward : tangent;
+  }
   Dtype dtype_of(const CallField& field) const { return cellc::dtype_of(field.kind, compile.dtype); }
 };
 
@@ -47,19 +58,34 @@ struct CompiledCell {
 using Shape = CallShape;
 Shape read_shape(const CompiledCell& kernel, const cellc_shape* shape);
 
-/// What an array of a call must be.
+/// What an array of a call must be. Field and name are the kernel's.
 struct Expected {
+  const CallField* field = nullptr;  ///< that it is, or that it is a derivative of
+  const char* name = "";
   std::int64_t part = 0, all = 0;
+  Dtype type = Dtype::F32;
   cellc_dtype dtype = CELLC_F32;
-  bool rows = false, required = false;
+  bool rows = false, required = false, derivative = false;
 };
+/// Of a forward call.
 std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Shape& shape);
-/// Throws nothing. Whether all arrays are so; otherwise the thread's last error says which is not. Does not allocate
+/// Throws nothing. Whether there are as many arrays as that.
+cellc_status check_count(std::size_t expected, const cellc_array* arrays, int count);
+/// The same, and whether all arrays are so; otherwise the thread's last error says which is not. Does not allocate
 /// where all is right.
-cellc_status check_arrays(const CompiledCell& kernel, const Shape& shape, const std::vector<Expected>& expected,
-                          const cellc_array* arrays, int count);
+cellc_status check_arrays(const Shape& shape, const std::vector<Expected>& expected, const cellc_array* arrays,
+                          int count);
+
+/// `read`: the call reads the value, where it reads it at all.
+inline bool is_required(const DirectedField& field, bool read) {
+  return field.absent == FieldAbsent::Nothing &&
+         (read || (field.of.kind != FieldKind::Input && field.of.kind != FieldKind::State));
+}
+
+void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, double run_ms);
 
 cellc_dtype c_dtype(Dtype dtype);
+cellc_layout c_layout(const CallField& field);
 
 }  // namespace cellc::capi
 

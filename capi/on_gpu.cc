@@ -7,13 +7,16 @@
 #include <map>
 
 #include "capi/guard.h"
+#include "runtime/cuda/call/backward_call.h"
+#include "runtime/cuda/call/device_call.h"
+#include "runtime/cuda/call/tangent_call.h"
 #include "runtime/data/errors.h"
 
 namespace cellc::capi {
 
 namespace {
 
-constexpr std::size_t kKeptShapes = 8;
+constexpr std::ptrdiff_t kKeptShapes = 8;
 
 int number_of(const std::string& device) {
   if (device == "cuda") return 0;
@@ -43,7 +46,7 @@ std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cac
   if (std::shared_ptr<Gpu> gpu = known.lock()) return gpu;
   std::string reason;
   std::shared_ptr<Gpu> gpu = gpu_opener()(number, cache_directory, reason);
-  if (!gpu) throw DeviceError(fmt::format("device '{}': {}", device, reason));
+  if (!gpu) throw NoDevice(fmt::format("device '{}': {}", device, reason));
   known = gpu;
   return gpu;
 }
@@ -60,25 +63,52 @@ std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) {
 }
 
 std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
+  return kept(nullptr, shape, [&] { return prepare(shape); });
+}
+
+template <typename Call, typename Plan>
+std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan) {
+  return kept(&plan, shape, [&] {
+    return std::make_shared<CallPool>(*gpu_, [this, shape, &call, &plan] {
+      SolveOptions solve;  // what pins the forward run says nothing of another cell; tolerances hold for both
+      solve.tolerance = solve_.tolerance;
+      return std::make_unique<Call>(*gpu_, modules_, cell_.cell, call, plan.run, plan.reads, dtype_, shape, solve);
+    });
+  });
+}
+
+std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan) {
+  return kept_for<BackwardCall>(shape, call, plan);
+}
+std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan) {
+  return kept_for<TangentCall>(shape, call, plan);
+}
+
+std::shared_ptr<CallPool> GpuKernel::kept(const void* plan, const CallShape& shape, const MakePool& make) {
   std::shared_ptr<Kept> entry;
   std::list<std::shared_ptr<Kept>> gone;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& k) { return k->shape == shape; });
+    const auto found = std::find_if(shapes_.begin(), shapes_.end(),
+                                    [&](const auto& k) { return k->plan == plan && k->shape == shape; });
     if (found != shapes_.end()) {
       shapes_.splice(shapes_.begin(), shapes_, found);
     } else {
       shapes_.push_front(std::make_shared<Kept>());
+      shapes_.front()->plan = plan;
       shapes_.front()->shape = shape;
     }
     entry = shapes_.front();
     // The oldest go, unless somebody is about to run them or a graph still holds their memory.
-    for (auto it = shapes_.end(); shapes_.size() > kKeptShapes && it != shapes_.begin();) {
+    auto alike = std::count_if(shapes_.begin(), shapes_.end(), [&](const auto& k) { return k->plan == plan; });
+    for (auto it = shapes_.end(); alike > kKeptShapes && it != shapes_.begin();) {
       const auto oldest = --it;
+      if ((*oldest)->plan != plan) continue;
       const std::shared_ptr<CallPool>& pool = (*oldest)->pool;
       if (oldest->use_count() > 1 || (pool && (pool.use_count() > 1 || pool->captured()))) continue;
       ++it;
       gone.splice(gone.end(), shapes_, oldest);
+      --alike;
     }
   }
   if (!gone.empty()) {
@@ -91,7 +121,7 @@ std::shared_ptr<CallPool> GpuKernel::kept(const CallShape& shape) {
     const std::lock_guard lock(mutex_);
     if (entry->pool) return entry->pool;
   }
-  made = prepare(shape);
+  made = make();
   const std::lock_guard lock(mutex_);
   return entry->pool = made;
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "capi/derivatives.h"
 #include "compiler/front_end.h"
 #include "runtime/cuda/call/call_pool.h"
 #include "runtime/data/array.h"
@@ -32,9 +33,18 @@ class GpuKernel {
   std::shared_ptr<CallPool> prepare(const CallShape& shape);
   /// The same for calls that name a shape each time: kept for the last few shapes.
   std::shared_ptr<CallPool> kept(const CallShape& shape);
+  /// The same of backward and tangent calls by this plan.
+  std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const AdjointPlan& plan);
+  std::shared_ptr<CallPool> kept(const CallShape& shape, const DirectedCall& call, const TangentPlan& plan);
 
  private:
+  template <typename Call, typename Plan>
+  std::shared_ptr<CallPool> kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan);
+  using MakePool = std::function<std::shared_ptr<CallPool>()>;
+  std::shared_ptr<CallPool> kept(const void* plan, const CallShape& shape, const MakePool& make);
+
   struct Kept {
+    const void* plan;  ///< null: forward
     CallShape shape;
     std::mutex making;               ///< held by who makes the pool
     std::shared_ptr<CallPool> pool;  ///< read and set under mutex_

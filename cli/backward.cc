@@ -1,65 +1,55 @@
 #include "cli/backward.h"
 
-#include <fmt/format.h>
-
 #include "cli/fault.h"
 #include "cli/request.h"
-#include "runtime/cpu/backward_on_cpu.h"
-#include "runtime/cpu/sum_over_steps.h"
+#include "runtime/cpu/recompute_backward.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
+#include "runtime/evaluate/reference_gradients.h"
 #include "runtime/gradient/name_gradients.h"
 
 namespace cellc {
-namespace {
-
-/// The same run by the plainest means: a forward run and an adjoint in f64, step after step, without generated code.
-std::vector<std::pair<std::string, Array>> reference_gradients(const FollowingRequest& r, const AdjointRun& adjoint,
-                                                               const Cotangents& cotangents,
-                                                               const GivenSymbols& given) {
-  BoundRun forward = r.binding.run;
-  for (Array& a : forward.symbols) a = convert(a, Dtype::F64);
-  for (Array& a : forward.histories)
-    if (!a.shape().empty()) a = convert(a, Dtype::F64);
-  const RunOutput output = reference_run(r.loaded.cell, forward);
-  const BoundRun bound = adjoint.bind(forward, output, cotangents, Dtype::F64);
-  Gradients gradients = adjoint.gather(forward, bound, reference_run(adjoint.cell(), bound), sum_over_steps);
-  through_defaults(r.loaded.cell, forward, given, gradients);
-  return gradient_arrays(r.loaded.cell, r.binding, gradients);
-}
-
-}  // namespace
 
 BackwardReport run_backward(const RunOptions& options, const Cotangents& cotangents, const FollowingRequest& r) {
   enter_stage("backward");
   const CellGraph& cell = r.loaded.cell;
   const GivenSymbols given = given_symbols(cell, r.request, r.binding);
   BackwardReport report;
-  report.adjoint = std::make_unique<AdjointRun>(cell, results_with(cotangents), r.compile.derive);
+  const AdjointOf results = results_with(cotangents, r.gpu != nullptr);
+  report.adjoint =
+      std::make_unique<AdjointRun>(cell, options.recompute ? with_lines(cell, results) : results, r.compile.derive);
 
-  // What pins the forward run says nothing of another cell; tolerances hold for both.
-  SolveOptions solve;
-  solve.solver = strategy_asked(options.backward_solver, {"auto"}, "--backward-solver");
-  solve.tolerance = r.solve.tolerance;
   Gradients gradients;
-  try {
-    if (r.gpu) {
-      const Dtype arithmetic = arithmetic_of(r.binding.dtype);
-      BackwardOnGpu backward(*r.gpu, cell, *report.adjoint, arithmetic, r.compile.derive);
-      gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
-      report.run_ms = backward.run_ms();
-    } else {
-      BackwardOnCpu backward(*report.adjoint, r.compile);
-      gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
-      report.run_ms = backward.run_ms();
-    }
-  } catch (const SolverError& e) {
-    throw UsageError(fmt::format("--backward-solver {}: {}", options.backward_solver, e.what()));
-  }
+  const auto recompute = [&](const SolveOptions& solve) {
+    SolveOptions again;
+    again.tolerance = r.solve.tolerance;
+    RecomputeBackward backward(cell, r.loaded.structure, *report.adjoint, r.compile);
+    gradients = backward.run(r.binding.run, cotangents, again, solve, report.solve);
+    report.run_ms = backward.run_ms();
+    report.segment = backward.segment();
+  };
+  const auto take = [&](auto&& backward, const SolveOptions& solve) {
+    gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
+    report.run_ms = backward.run_ms();
+  };
+  // On a GPU the planner's choice holds, and so it does for segments: nothing measures others there.
+  std::optional<TunedPlan> tuned;
+  if (!r.gpu && !options.recompute)
+    tuned = tuned_plan(report.adjoint->cell(), report.adjoint->structure(), in_arithmetic(r.binding),
+                       strategy_asked(options.backward_solver), options, r.solve, r.compile.cache_directory, nullptr);
+  run_following(r, "--backward-solver", options.backward_solver, tuned, report.solve, [&](const SolveOptions& solve) {
+    if (options.recompute)
+      recompute(solve);
+    else if (r.gpu)
+      take(BackwardOnGpu(*r.gpu, cell, *report.adjoint, arithmetic_of(r.binding.dtype), r.compile.derive), solve);
+    else
+      take(BackwardOnCpu(*report.adjoint, r.compile), solve);
+  });
   through_defaults(cell, r.binding.run, given, gradients);
   report.arrays = gradient_arrays(cell, r.binding, gradients);
   if (options.verify) {
     enter_stage("verify");
-    report.verified = compare_arrays(report.arrays, reference_gradients(r, *report.adjoint, cotangents, given));
+    report.verified = compare_arrays(
+        report.arrays, gradient_arrays(cell, r.binding, reference_gradients(cell, r.binding.run, given, cotangents)));
   }
   return report;
 }

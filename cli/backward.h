@@ -7,9 +7,7 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/load.h"
-#include "runtime/cuda/device/gpu.h"
-#include "runtime/data/bind.h"
+#include "cli/following.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/gradient/adjoint_run.h"
 #include "runtime/strategy/solve_options.h"
@@ -20,19 +18,9 @@ struct BackwardReport {
   std::unique_ptr<AdjointRun> adjoint;
   SolveReport solve;
   double run_ms = 0;
+  std::int64_t segment = 0;                           ///< steps that were run again at a time; 0: none were
   std::vector<std::pair<std::string, Array>> arrays;  ///< grad.NAME
-  std::optional<Deviation> verified;                  ///< against an adjoint in f64, step by step
-};
-
-/// What is known after the forward run, for what follows it.
-struct FollowingRequest {
-  const LoadedCell& loaded;
-  const BindRequest& request;
-  const Binding& binding;
-  const RunOutput& output;
-  const CompileOptions& compile;
-  const SolveOptions& solve;
-  Gpu* gpu = nullptr;  ///< null: on the CPU
+  std::optional<Deviation> verified;                  ///< against reference_gradients
 };
 
 /// Throws UsageError (a solver that the adjoint does not admit), DeviceError.

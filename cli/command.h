@@ -50,6 +50,7 @@ struct RunOptions : DataOptions {
   std::string kernel, write_kernels;  ///< CUDA source to run in the place of what is generated; where to write that
   std::vector<std::string> cotangents, tangents;
   std::string backward_solver = "auto", tangent_solver = "auto";
+  bool recompute = false;
   std::optional<int> max_iterations, fixed_iterations;
   bool no_repair = false, verify = false, trace = false;
   std::string cpu = "native";

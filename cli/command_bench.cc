@@ -181,9 +181,9 @@ int command_bench(const BenchOptions& options) {
     std::fflush(stdout);
   };
   print(head_text(loaded, binding, traffic));
-  const AdjointRun adjoint(loaded.cell,
-                           results_with(random_cotangents(loaded.cell, without_rows(binding.run), binding.dtype, 1)),
-                           compile.derive);
+  const Cotangents cotangents = random_cotangents(loaded.cell, without_rows(binding.run), binding.dtype, 1);
+  const AdjointRun adjoint(loaded.cell, results_with(cotangents), compile.derive),
+      on_gpu(loaded.cell, results_with(cotangents, true), compile.derive);
   const Timed forward{"forward", loaded.cell, loaded.structure, traffic};
   const Timed backward{"backward", adjoint.cell(), adjoint.structure(),
                        backward_traffic_of(adjoint, binding.run, binding.dtype)};
@@ -207,7 +207,7 @@ int command_bench(const BenchOptions& options) {
   if (found.gpu)
     measure_both(timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source),
                  [&] {
-                   return timed_backward_on_gpu(*found.gpu, loaded.cell, loaded.structure, adjoint, binding.dtype,
+                   return timed_backward_on_gpu(*found.gpu, loaded.cell, loaded.structure, on_gpu, binding.dtype,
                                                 binding.run, &loaded.source);
                  });
   else if (options.device == "auto")

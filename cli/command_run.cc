@@ -8,6 +8,7 @@
 #include "cli/backward.h"
 #include "cli/command.h"
 #include "cli/fault.h"
+#include "cli/following.h"
 #include "cli/load.h"
 #include "cli/names.h"
 #include "cli/output.h"
@@ -37,6 +38,9 @@ void refuse_unavailable(const RunOptions& options) {
   strategy_asked(options.tangent_solver, {"auto"}, "--tangent-solver");
   if (options.backward_solver != "auto" && options.cotangents.empty())
     throw UsageError("--backward-solver: only with --cotangent");
+  if (options.recompute && options.cotangents.empty()) throw UsageError("--recompute: only with --cotangent");
+  if (options.recompute && options.device == "cuda")
+    throw UsageError("--recompute runs on CPUs only; use --device cpu");
   if (options.tangent_solver != "auto" && options.tangents.empty())
     throw UsageError("--tangent-solver: only with --tangent");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
@@ -104,16 +108,116 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   return solve;
 }
 
-/// The plan that `tune` found for such a run, where nothing else is asked for. Whoever names a processor or how
-/// to iterate wants just that.
-std::optional<TunedPlan> tuned_plan(const RunOptions& options, const SolveOptions& solve, const LoadedCell& loaded,
-                                    const Binding& binding, const std::string& cache, const Gpu* gpu) {
-  const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && !solve.fixed_iterations &&
-                    !options.max_iterations && options.cpu == "native" && solve.tolerance.value_or(1) > 0;
-  if (!free || cache.empty()) return std::nullopt;
-  const TunedFor what = tuned_for(loaded.cell, loaded.structure, binding, gpu ? "cuda" : "cpu",
-                                  gpu ? gpu->facts().name : cpu_and_threads(binding.run.threads), solve.tolerance);
-  return TunedPlans(cache).find(what, loaded.structure.stages.size());
+/// Runs a cell where and how the options say: by kernels that somebody edited, on a GPU or on the CPU.
+class RunOfCell {
+ public:
+  RunOfCell(const RunOptions& options, const LoadedCell& loaded, const Binding& binding,
+            std::optional<EditedKernels> edited)
+      : solve(solve_options(options, loaded)),
+        options_(options),
+        loaded_(loaded),
+        binding_(binding),
+        edited_(std::move(edited)) {
+    compile.dtype = binding.dtype;
+    compile.cpu = options.cpu;
+    // Who names a processor wants the bits that every machine with it gives, and a BLAS has its own ideas of those.
+    compile.own_products = options.cpu != "native";
+    compile.derive = derive_hooks();
+    compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
+    // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
+    const bool own_kernels = edited_ || !options.write_kernels.empty();
+    if (own_kernels || options.device != "auto" || (is_on_gpu(solve.solver) && !options.recompute))
+      gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
+  }
+
+  RunOutput run() {
+    // Kernels are edited for the plan that follows from the shape alone.
+    std::optional<TunedPlan> tuned;
+    if (!edited_ && options_.write_kernels.empty())
+      tuned = tuned_plan(loaded_.cell, loaded_.structure, binding_, solve.solver, options_, solve,
+                         compile.cache_directory, gpu.get());
+    try {
+      if (tuned && !tuned->stages.empty())
+        if (std::optional<RunOutput> made = run_pinned(tuned->stages)) return std::move(*made);
+      RunOutput output = run_by(solve);
+      if (tuned && tuned->stages.empty()) note_measured(solved);
+      return output;
+    } catch (const SolverError& e) {
+      throw UsageError(options_.plan.empty() ? fmt::format("--solver {}: {}", options_.solver, e.what())
+                                             : fmt::format("--plan {}: {}", options_.plan, e.what()));
+    }
+  }
+
+  void write_kernels() const {
+    const std::filesystem::path file = options_.write_kernels;
+    write_files(file.has_parent_path() ? file.parent_path().string() : ".",
+                {{file.filename(), kernels_text(launched_sources(*gpu, loaded_.cell, loaded_.structure, binding_.dtype,
+                                                                 &loaded_.source, binding_.run, solve))}});
+  }
+
+  CompileOptions compile;
+  SolveOptions solve;
+  std::unique_ptr<Gpu> gpu;  ///< null: on the CPU
+  SolveReport solved;
+  std::optional<EditedRun> with_edited;
+
+ private:
+  RunOutput run_by(const SolveOptions& asked) {
+    if (edited_) {
+      with_edited = run_edited(*gpu, loaded_.cell, loaded_.structure, binding_.dtype, &loaded_.source, binding_.run,
+                               asked, *edited_, options_.verify);
+      solved = with_edited->report;
+      return with_edited->output;
+    }
+    if (gpu) {
+      CudaSolver solver(*gpu, loaded_.cell, loaded_.structure, binding_.dtype, &loaded_.source, compile.derive);
+      return solver.run(binding_.run, asked, solved);
+    }
+    Solver solver(loaded_.cell, loaded_.structure, compile);
+    // Memory is allocated and touched beforehand: what is timed is the run.
+    return solver.run(binding_.run, asked, solved, prepare_output(loaded_.cell, binding_.run, binding_.dtype));
+  }
+
+  std::optional<RunOutput> run_pinned(const std::vector<StagePlan>& stages) {
+    SolveOptions pinned = solve;
+    pinned.plan = stages;
+    try {
+      return run_by(pinned);
+    } catch (const SolverError&) {
+      return std::nullopt;  // a plan that these sizes do not admit is none
+    } catch (const MemoryError&) {
+      return std::nullopt;  // nor is one of smaller sizes that leaves no room
+    }
+  }
+
+  const RunOptions& options_;
+  const LoadedCell& loaded_;
+  const Binding& binding_;
+  std::optional<EditedKernels> edited_;
+};
+
+/// What is wrong with a run that was made, in a line on standard error: the exit status.
+int status_of(const RunOptions& options, const RunReport& report) {
+  const auto failed = [](int status, const std::string& why) {
+    std::fputs(fmt::format("cellc: error: {}\n", why).c_str(), stderr);
+    return status;
+  };
+  if (const std::string where = not_finite(report); !where.empty() && !options.json)
+    std::fputs(fmt::format("cellc: warning: {}\n", where).c_str(), stderr);
+  if (const std::string wrong = wrong_kernel(report); !wrong.empty()) return failed(kWrongInput, wrong);
+  if (!(options.cotangents.empty() && options.tangents.empty()) && !report.solve.converged)
+    return failed(kNotConverged, fmt::format("{}: the run did not converge, so there are no {}",
+                                             options.cotangents.empty() ? "--tangent" : "--cotangent",
+                                             options.cotangents.empty() ? "tangents" : "gradients"));
+  const auto residual = [](const char* of, const SolveReport& solve) {
+    return fmt::format("{} did not converge; its residual is {:.2g}", of, solve.max_residual);
+  };
+  if (report.backward && !report.backward->solve.converged)
+    return failed(kNotConverged, residual("the adjoint", report.backward->solve));
+  if (report.tangent && !report.tangent->solve.converged)
+    return failed(kNotConverged, residual("the tangent", report.tangent->solve));
+  if (const std::string missed = not_converged(report); !missed.empty()) return failed(kNotConverged, missed);
+  return kDone;
 }
 
 }  // namespace
@@ -129,101 +233,42 @@ int command_run(const RunOptions& options) {
   const Cotangents cotangents = bind_cotangents(loaded.cell, binding, read_cotangents(options));
   const Tangents direction = bind_tangents(loaded.cell, binding, read_tangents(options));
   enter_stage("compile");
-  CompileOptions compile;
-  compile.dtype = binding.dtype;
-  compile.cpu = options.cpu;
-  // Who names a processor wants the bits that every machine with it gives, and a BLAS has its own ideas of those.
-  compile.own_products = options.cpu != "native";
-  compile.derive = derive_hooks();
-  compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
-  const SolveOptions solve = solve_options(options, loaded);
-  // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
-  std::unique_ptr<Gpu> gpu;
-  const bool own_kernels = edited || !options.write_kernels.empty();
-  if (own_kernels || options.device != "auto" || is_on_gpu(solve.solver))
-    gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
+  RunOfCell run(options, loaded, binding, std::move(edited));
   enter_stage("run");
-  // Kernels are edited for the plan that follows from the shape alone.
-  const std::optional<TunedPlan> tuned =
-      own_kernels ? std::nullopt : tuned_plan(options, solve, loaded, binding, compile.cache_directory, gpu.get());
-  SolveReport solved;
-  std::optional<EditedRun> with_edited;
-  const auto run = [&](const SolveOptions& asked) {
-    if (edited) {
-      with_edited = run_edited(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, binding.run, asked,
-                               *edited, options.verify);
-      solved = with_edited->report;
-      return with_edited->output;
-    }
-    if (gpu) {
-      CudaSolver solver(*gpu, loaded.cell, loaded.structure, binding.dtype, &loaded.source, compile.derive);
-      return solver.run(binding.run, asked, solved);
-    }
-    Solver solver(loaded.cell, loaded.structure, compile);
-    // Memory is allocated and touched beforehand: what is timed is the run.
-    return solver.run(binding.run, asked, solved, prepare_output(loaded.cell, binding.run, binding.dtype));
-  };
-  const auto run_tuned = [&]() -> std::optional<RunOutput> {
-    if (!tuned || tuned->stages.empty()) return std::nullopt;
-    SolveOptions pinned = solve;
-    pinned.plan = tuned->stages;
-    try {
-      return run(pinned);
-    } catch (const SolverError&) {
-      return std::nullopt;  // a plan that these sizes do not admit is none
-    } catch (const MemoryError&) {
-      return std::nullopt;  // nor is one of smaller sizes that leaves no room
-    }
-  };
-  RunOutput output;
-  try {
-    if (std::optional<RunOutput> made = run_tuned()) {
-      output = std::move(*made);
-    } else {
-      output = run(solve);
-      if (tuned && tuned->stages.empty())
-        for (StageReport& s : solved.stages) s.plan.reason += "; cellc tune measured nothing faster";
-    }
-  } catch (const SolverError& e) {
-    throw UsageError(options.plan.empty() ? fmt::format("--solver {}: {}", options.solver, e.what())
-                                          : fmt::format("--plan {}: {}", options.plan, e.what()));
-  }
-
+  const RunOutput output = run.run();
   if (!options.write_kernels.empty()) {
     enter_stage("write");
-    const std::filesystem::path file = options.write_kernels;
-    write_files(file.has_parent_path() ? file.parent_path().string() : ".",
-                {{file.filename(), kernels_text(launched_sources(*gpu, loaded.cell, loaded.structure, binding.dtype,
-                                                                 &loaded.source, binding.run, solve))}});
+    run.write_kernels();
   }
 
   RunReport report{loaded,
-                   gpu ? gpu->facts().name : std::string(),
+                   run.gpu ? run.gpu->facts().name : std::string(),
                    binding,
                    output,
-                   solved,
-                   solve.repair,
+                   run.solved,
+                   run.solve.repair,
                    written_arrays(loaded.cell, binding, output),
                    options.out,
                    first_nonfinite(loaded.cell, binding.run, output),
                    {},
                    options.kernel,
-                   with_edited ? &*with_edited : nullptr};
+                   run.with_edited ? &*run.with_edited : nullptr};
+  const FollowingRequest finished{loaded, request, binding, output, run.compile, run.solve, run.gpu.get()};
   std::optional<BackwardReport> backward;
   // About trajectories that are none, gradients would be of nothing.
-  if (!options.cotangents.empty() && solved.converged) {
-    backward.emplace(run_backward(options, cotangents, {loaded, request, binding, output, compile, solve, gpu.get()}));
+  if (!options.cotangents.empty() && run.solved.converged) {
+    backward.emplace(run_backward(options, cotangents, finished));
     report.backward = &*backward;
     report.arrays.insert(report.arrays.end(), backward->arrays.begin(), backward->arrays.end());
   }
   std::optional<TangentReport> tangent;
-  if (!options.tangents.empty() && solved.converged) {
-    tangent.emplace(run_tangent(options, direction, {loaded, request, binding, output, compile, solve, gpu.get()}));
+  if (!options.tangents.empty() && run.solved.converged) {
+    tangent.emplace(run_tangent(options, direction, finished));
     report.tangent = &*tangent;
     report.arrays.insert(report.arrays.end(), tangent->arrays.begin(), tangent->arrays.end());
   }
-  if (with_edited) {
-    report.verified = with_edited->verified;
+  if (run.with_edited) {
+    report.verified = run.with_edited->verified;
   } else if (options.verify) {
     enter_stage("verify");
     report.verified = compare(loaded.cell, binding.run, output, reference_run(loaded.cell, binding.run));
@@ -237,34 +282,7 @@ int command_run(const RunOptions& options) {
     write_arrays(options.out, report.arrays, say);
   }
   if (options.trace && !options.json) std::fputs(trace_text(report).c_str(), stdout);
-  if (const std::string where = not_finite(report); !where.empty() && !options.json)
-    std::fputs(fmt::format("cellc: warning: {}\n", where).c_str(), stderr);
-  if (const std::string wrong = wrong_kernel(report); !wrong.empty()) {
-    std::fputs(fmt::format("cellc: error: {}\n", wrong).c_str(), stderr);
-    return kWrongInput;
-  }
-  if (!(options.cotangents.empty() && options.tangents.empty()) && !solved.converged) {
-    std::fputs(fmt::format("cellc: error: {}: the run did not converge, so there are no {}\n",
-                           options.cotangents.empty() ? "--tangent" : "--cotangent",
-                           options.cotangents.empty() ? "tangents" : "gradients")
-                   .c_str(),
-               stderr);
-    return kNotConverged;
-  }
-  if ((backward && !backward->solve.converged) || (tangent && !tangent->solve.converged)) {
-    std::fputs(
-        fmt::format("cellc: error: {} did not converge; its residual is {:.2g}\n",
-                    backward && !backward->solve.converged ? "the adjoint" : "the tangent",
-                    backward && !backward->solve.converged ? backward->solve.max_residual : tangent->solve.max_residual)
-            .c_str(),
-        stderr);
-    return kNotConverged;
-  }
-  if (const std::string missed = not_converged(report); !missed.empty()) {
-    std::fputs(fmt::format("cellc: error: {}\n", missed).c_str(), stderr);
-    return kNotConverged;
-  }
-  return kDone;
+  return status_of(options, report);
 }
 
 }  // namespace cellc

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/fault.h"
+#include "cli/following.h"
 #include "cli/load.h"
 #include "cli/report.h"
 #include "cli/request.h"
@@ -17,11 +18,20 @@
 namespace cellc {
 namespace {
 
-std::string stages_text(const LoadedCell& loaded, const std::vector<StagePlan>& stages) {
+/// A cell whose runs are timed: the user's, or its adjoint.
+struct Tuned {
+  const CellGraph& cell;
+  const Structure& structure;
+  TunedFor what{};
+  TuneResult result{};
+  std::string kept{};  ///< the file; empty: it is not kept
+};
+
+std::string stages_text(const Tuned& tuned, const std::vector<StagePlan>& stages) {
   std::string text;
   for (std::size_t k = 0; k < stages.size(); ++k) {
     if (stages.size() > 1)
-      text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(loaded.cell, loaded.structure.stages[k]));
+      text += fmt::format("{}{{{}}} ", k ? "; " : "", stage_states(tuned.cell, tuned.structure.stages[k]));
     text += plan_text(stages[k]);
   }
   return text;
@@ -34,22 +44,53 @@ nlohmann::json stages_json(const std::vector<StagePlan>& stages) {
   return array;
 }
 
-std::string json_of(const LoadedCell& loaded, const Binding& binding, const TunedFor& what, const TuneResult& result,
-                    const std::string& kept) {
+nlohmann::json found_json(const Tuned& tuned) {
   using nlohmann::json;
-  json object = {{"cell", loaded.cell.name}, {"device", what.device},  {"processor", what.processor},
-                 {"dtype", what.dtype},      {"batch", binding.batch}, {"length", binding.length},
-                 {"range", what.range},      {"ms", result.best.ms},   {"planner_ms", result.best.planner_ms},
-                 {"trials", json::array()},  {"kept", !kept.empty()}};
+  const TuneResult& result = tuned.result;
+  json object = {{"range", tuned.what.range},
+                 {"ms", result.best.ms},
+                 {"planner_ms", result.best.planner_ms},
+                 {"trials", json::array()},
+                 {"kept", !tuned.kept.empty()}};
   // In the form that `run --plan` reads.
   const bool planner = result.best.stages.empty();
   object["plan"] = {{"stages", stages_json(planner ? result.planned : result.best.stages)},
                     {"reason", planner ? "the planner's own choice: nothing was faster" : "measured"}};
   object["planner"] = planner;
-  if (!kept.empty()) object["file"] = kept;
+  if (!tuned.kept.empty()) object["file"] = tuned.kept;
   for (const TuneTrial& t : result.trials)
     object["trials"].push_back({{"stages", stages_json(t.stages)}, {"ms", t.ms}, {"converged", t.converged}});
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return object;
+}
+
+/// Times plans of a cell's runs and keeps the fastest; says each as it is found, where it is to be said.
+void tune(TimedCell& timed, const Binding& binding, const TuneOptions& options, const SolveOptions& solve,
+          const std::string& cache_directory, Tuned& tuned) {
+  tuned.what = tuned_for(tuned.cell, tuned.structure, binding, timed.device(), timed.processor(), options.tolerance);
+  std::int64_t longest = 0;
+  for (std::size_t s = 0; s + 1 < binding.run.offsets.size(); ++s)
+    longest = std::max(longest, binding.run.offsets[s + 1] - binding.run.offsets[s]);
+  tuned.result = tune_cell(timed, static_cast<int>(tuned.structure.stages.size()), longest, solve, options.repeats,
+                           [&](const TuneTrial& t) {
+                             if (options.json) return;
+                             fmt::print("tried {:>12.4f} ms  {}{}\n", t.ms, stages_text(tuned, t.stages),
+                                        t.converged ? "" : " (does not converge)");
+                             std::fflush(stdout);
+                           });
+  const TunedPlans plans(cache_directory);
+  if (plans.keep(tuned.what, tuned.result.best)) tuned.kept = plans.path_of(tuned.what);
+  if (options.json) return;
+  const TunedPlan& best = tuned.result.best;
+  fmt::print("planner {:>10.4f} ms  {}\n", best.planner_ms, stages_text(tuned, tuned.result.planned));
+  if (best.stages.empty())
+    fmt::print("best        the planner's own choice: nothing was faster by more than timing varies\n");
+  else
+    fmt::print("best    {:>10.4f} ms  {}\n", best.ms, stages_text(tuned, best.stages));
+  if (tuned.kept.empty())
+    fmt::print("not kept: {}\n",
+               cache_directory.empty() ? "there is no cache directory" : cache_directory + " cannot be written");
+  else
+    fmt::print("kept in     {}\n", tuned.kept);
 }
 
 }  // namespace
@@ -66,44 +107,38 @@ int command_tune(const TuneOptions& options) {
   compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
   const FoundGpu found = gpu_for(options.device, compile.cache_directory);
   enter_stage("run");
-  const std::unique_ptr<TimedCell> timed =
-      found.gpu ? timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source)
-                : timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run);
-  const TunedFor what =
-      tuned_for(loaded.cell, loaded.structure, binding, timed->device(), timed->processor(), options.tolerance);
-  if (!options.json)
-    fmt::print("cell        {}: {}, {}\n{:<11} {}\nfor         {}\n", loaded.cell.name,
-               sizes_text(loaded.cell, binding), what.dtype, what.device, what.processor, what.range);
   SolveOptions solve;
   solve.tolerance = options.tolerance;
   take_absolute_tolerances(options.absolute_tolerances, loaded.cell, solve);
-  std::int64_t longest = 0;
-  for (std::size_t s = 0; s + 1 < binding.run.offsets.size(); ++s)
-    longest = std::max(longest, binding.run.offsets[s + 1] - binding.run.offsets[s]);
-  const TuneResult result = tune_cell(*timed, static_cast<int>(loaded.structure.stages.size()), longest, solve,
-                                      options.repeats, [&](const TuneTrial& t) {
-                                        if (options.json) return;
-                                        fmt::print("tried {:>12.4f} ms  {}{}\n", t.ms, stages_text(loaded, t.stages),
-                                                   t.converged ? "" : " (does not converge)");
-                                        std::fflush(stdout);
-                                      });
-  enter_stage("write");
-  const TunedPlans plans(compile.cache_directory);
-  const std::string kept = plans.keep(what, result.best) ? plans.path_of(what) : "";
-  if (options.json) {
-    std::fputs(json_of(loaded, binding, what, result, kept).c_str(), stdout);
-    return kDone;
+  Tuned forward{loaded.cell, loaded.structure};
+  std::unique_ptr<TimedCell> timed =
+      found.gpu ? timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source)
+                : timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run);
+  nlohmann::json object = {{"cell", loaded.cell.name},        {"device", timed->device()},
+                           {"processor", timed->processor()}, {"dtype", to_string(binding.dtype)},
+                           {"batch", binding.batch},          {"length", binding.length}};
+  if (!options.json)
+    fmt::print("cell        {}: {}, {}\n{:<11} {}\nfor         {}\n", loaded.cell.name,
+               sizes_text(loaded.cell, binding), to_string(binding.dtype), timed->device(), timed->processor(),
+               shape_range(loaded.cell, loaded.structure, binding.run));
+  tune(*timed, binding, options, solve, compile.cache_directory, forward);
+  object.update(found_json(forward));
+  if (!found.gpu && !loaded.cell.updates.empty()) {
+    timed.reset();
+    const AdjointRun adjoint(loaded.cell, results_with(random_cotangents(loaded.cell, binding.run, binding.dtype, 1)),
+                             compile.derive);
+    if (!options.json)
+      fmt::print("\nbackward    with cotangents of {}\n", loaded.cell.outs.empty() ? "states" : "outs");
+    // Tolerances of states by name are of the forward run.
+    SolveOptions of_adjoint;
+    of_adjoint.tolerance = options.tolerance;
+    Tuned backward{adjoint.cell(), adjoint.structure()};
+    timed = timed_backward_on_cpu(loaded.cell, loaded.structure, adjoint, compile, binding.run);
+    tune(*timed, in_arithmetic(binding), options, of_adjoint, compile.cache_directory, backward);
+    object["backward"] = found_json(backward);
   }
-  fmt::print("planner {:>10.4f} ms  {}\n", result.best.planner_ms, stages_text(loaded, result.planned));
-  if (result.best.stages.empty())
-    fmt::print("best        the planner's own choice: nothing was faster by more than timing varies\n");
-  else
-    fmt::print("best    {:>10.4f} ms  {}\n", result.best.ms, stages_text(loaded, result.best.stages));
-  if (kept.empty())
-    fmt::print("not kept: {}\n", compile.cache_directory.empty() ? "there is no cache directory"
-                                                                 : compile.cache_directory + " cannot be written");
-  else
-    fmt::print("kept in     {}\n", kept);
+  if (options.json)
+    std::fputs((object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n").c_str(), stdout);
   return kDone;
 }
 

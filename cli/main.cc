@@ -216,6 +216,8 @@ void add_run(CLI::App& app, RunOptions& options) {
                    "write gradients (grad.NAME.npy) for this cotangent of a state, NAME.final or an out")
       ->allow_extra_args(false)
       ->type_name("NAME=FILE");
+  command->add_flag("--recompute", options.recompute,
+                    "gradients by running segments again, about states that were never rounded");
   command->add_option("--backward-solver", options.backward_solver, "how the adjoint is solved; auto by default");
   command
       ->add_option("--tangent", options.tangents,

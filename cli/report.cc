@@ -171,7 +171,10 @@ std::string run_text(const RunReport& report) {
            fmt::format("largest error {:.3g} of |value| + the largest of the array, in {}, against the f64 reference",
                        r.verified->error, r.verified->array));
   };
-  if (const BackwardReport* b = report.backward) after("backward", b->adjoint->cell(), b->adjoint->structure(), *b);
+  if (const BackwardReport* b = report.backward) {
+    after("backward", b->adjoint->cell(), b->adjoint->structure(), *b);
+    if (b->segment > 0) line("", fmt::format("segments of {} steps were run again", b->segment));
+  }
   if (const TangentReport* t = report.tangent) after("tangent", t->tangent->cell(), t->tangent->structure(), *t);
   if (report.edited) {
     line("kernel", fmt::format("{}: {:.4f} ms a call; the generated one: {:.4f} ms", report.kernel, report.edited->ms,
@@ -279,7 +282,10 @@ std::string run_json(const RunReport& report) {
       object["verify"]["max_finite_error"] = d.finite_error;
     }
   }
-  if (report.backward) object["backward"] = following_json(*report.backward);
+  if (report.backward) {
+    object["backward"] = following_json(*report.backward);
+    if (report.backward->segment > 0) object["backward"]["recomputed_segment"] = report.backward->segment;
+  }
   if (report.tangent) object["tangent"] = following_json(*report.tangent);
   if (const std::string missed = not_converged(report); !missed.empty()) object["error"] = missed;
   if (const EditedRun* edited = report.edited) {

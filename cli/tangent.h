@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/backward.h"
 #include "cli/command.h"
+#include "cli/following.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/gradient/tangent_run.h"
 #include "runtime/strategy/solve_options.h"

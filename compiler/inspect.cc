@@ -251,16 +251,8 @@ std::string on_a_line(std::string_view source) {
   return line;
 }
 
-}  // namespace
-
-std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
-                         const SourceText& source) {
-  Json j;
-  j["cell"] = cell.name;
-  j["axes"] = axis_names(cell, cell.header);
-  j["lengths"] = Json::object();
-  for (AxisId a : cell.header)
-    if (const Axis& axis = cell.graph.axis(a); axis.fixed) j["lengths"][axis.name] = *axis.fixed;
+/// What the cell declares: in full under "declarations", and the names of each kind.
+void add_declarations(const CellGraph& cell, Json& j) {
   Json declarations = Json::array();
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
@@ -289,14 +281,11 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   }
   j["outs"] = outs;
   j["declarations"] = std::move(declarations);
+}
 
-  if (structure.widest >= 0)
-    j["structure"] = structure_json(cell, structure.stages[structure.widest]);
-  else
-    j["structure"] = nullptr;
-  ExpressionPrinter plain(cell, Notation::Language, false), named(cell, Notation::Language, true);
-  ExpressionPrinter latex(cell, Notation::Latex, true);
-  for (ExpressionPrinter* p : {&plain, &named, &latex}) name_columns(jacobian, *p);
+/// The stages, and what each of them and all of them compute ahead of the steps.
+void add_stages(const CellGraph& cell, const Structure& structure, ExpressionPrinter& plain, ExpressionPrinter& named,
+                Json& j) {
   j["stages"] = Json::array();
   std::vector<std::string> hoisted;
   for (const Stage& s : structure.stages) {
@@ -326,6 +315,27 @@ std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Struct
   j["independent_steps"] = cell.has_lines() ? Json(independent_steps(cell)) : Json(nullptr);
   j["linear"] = structure.linear;
   j["hoisted"] = hoisted;
+}
+
+}  // namespace
+
+std::string inspect_json(CellGraph& cell, const Jacobian& jacobian, const Structure& structure,
+                         const SourceText& source) {
+  Json j;
+  j["cell"] = cell.name;
+  j["axes"] = axis_names(cell, cell.header);
+  j["lengths"] = Json::object();
+  for (AxisId a : cell.header)
+    if (const Axis& axis = cell.graph.axis(a); axis.fixed) j["lengths"][axis.name] = *axis.fixed;
+  add_declarations(cell, j);
+  if (structure.widest >= 0)
+    j["structure"] = structure_json(cell, structure.stages[structure.widest]);
+  else
+    j["structure"] = nullptr;
+  ExpressionPrinter plain(cell, Notation::Language, false), named(cell, Notation::Language, true);
+  ExpressionPrinter latex(cell, Notation::Latex, true);
+  for (ExpressionPrinter* p : {&plain, &named, &latex}) name_columns(jacobian, *p);
+  add_stages(cell, structure, plain, named, j);
 
   const std::set<NodeId> known = register_names(cell, named);
   register_names(cell, latex);

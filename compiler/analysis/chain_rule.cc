@@ -57,8 +57,8 @@ NodeId ChainRule::find_taken(NodeId coefficient, int depth) {
     case Op::MaxShare:
       return coefficient;
     case Op::Where:
-      // Backwards either branch of a `where` hands on nothing where it was not taken.
-      if (walk_ == Walk::Backwards && g_.is_constant(n.args[1], 0)) return g_.op(Op::Eq, {n.args[0], g_.constant(0)});
+      // Either branch may be the one that hands on nothing.
+      if (g_.is_constant(n.args[1], 0)) return g_.op(Op::Eq, {n.args[0], g_.constant(0)});
       return g_.is_constant(n.args[2], 0) ? n.args[0] : kNoNode;
     case Op::Neg:
     case Op::Square:

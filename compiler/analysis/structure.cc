@@ -68,8 +68,6 @@ class Analyser {
   Analyser(CellGraph& cell, const Jacobian& true_jacobian)
       : cell_(cell), g_(cell.graph), simplifier_(cell.graph), bounds_(cell), true_(true_jacobian) {
     if (true_jacobian.chooses || steps(cell)) structural_ = differentiate(cell, SlopeRule::Structural);
-    update_of_.assign(cell.symbols.size(), -1);
-    for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of_[cell.updates[u].symbol] = static_cast<int>(u);
   }
 
   Structure run() {
@@ -81,6 +79,7 @@ class Analyser {
     for (std::size_t k = 0; k < stages.size(); ++k)
       for (int u : stages[k]) s.stage_of[u] = static_cast<int>(k);
     stage_of_ = s.stage_of;
+    reads_.emplace(cell_, stage_of_);
     for (const std::vector<int>& states : stages) {
       s.stages.push_back(stage(states, static_cast<int>(s.stages.size())));
       s.linear &= s.stages.back().linear;
@@ -88,12 +87,12 @@ class Analyser {
     // In the raw graph a value may read states that cancel; what runs needs them all the same.
     std::vector<std::vector<NodeId>> outs_of(s.stages.size());
     for (const Out& o : cell_.outs) {
-      s.out_stage.push_back(last_stage(o.value));
+      s.out_stage.push_back(reads_->last_stage(o.value));
       if (s.out_stage.back() >= 0) outs_of[s.out_stage.back()].push_back(o.value);
     }
     for (int i = 0; i < static_cast<int>(s.stages.size()); ++i)
       s.stages[i].hoisted = hoisted(i, s.stages[i].states, outs_of[i]);
-    s.widest = widest(s);
+    s.widest = widest_stage(cell_, s.stages);
     s.why = std::move(why_);
     return s;
   }
@@ -132,11 +131,11 @@ class Analyser {
                   : r.moebius ? Scannable::Moebius
                               : Scannable::No;
     if (r.scannable == Scannable::Clip)
-      why_.push_back(
-          {cell_.updates[states[0]].span, names(states) + " is a clip of an affine map of itself: an exact scan"});
+      why_.push_back({cell_.updates[states[0]].span,
+                      state_names(cell_, states) + " is a clip of an affine map of itself: an exact scan"});
     if (r.scannable == Scannable::Moebius)
-      why_.push_back(
-          {cell_.updates[states[0]].span, names(states) + " is a Möbius map of itself: an exact scan of 2×2 matrices"});
+      why_.push_back({cell_.updates[states[0]].span,
+                      state_names(cell_, states) + " is a Möbius map of itself: an exact scan of 2×2 matrices"});
     r.norm_bound = bounds_.of(view, true_);
     r.rotation = is_rotation(view);
     return r;
@@ -210,39 +209,6 @@ class Analyser {
     return Coupling::Diagonal;
   }
 
-  /// The last stage whose states a value reads; -1: none. Of coefficients too, which come up one by one:
-  /// every node is looked at once.
-  int last_stage(NodeId node) {
-    look_at_all();
-    return last_stage_[node];
-  }
-  /// Does it read more than params?
-  bool varies(NodeId node) {
-    look_at_all();
-    return varies_[node];
-  }
-
-  void look_at_all() {
-    for (NodeId id = static_cast<NodeId>(last_stage_.size()); id < g_.size(); ++id) {
-      const Node& n = g_[id];
-      int last = -1;
-      bool varies = false;
-      if (n.op == Op::Read) {
-        if (const int u = update_of_[n.symbol]; u >= 0) last = stage_of_[u];
-        varies = cell_.symbols[n.symbol].kind != SymbolKind::Param;
-      }
-      for (NodeId a : n.args) last = std::max(last, last_stage_[a]), varies = varies || varies_[a];
-      last_stage_.push_back(last);
-      varies_.push_back(varies);
-    }
-  }
-
-  /// What of the formulas depends on the stage's own states, ascending. It reads no later ones, so that is
-  /// what the stage is the last one of.
-  std::vector<NodeId> own_part(const std::vector<NodeId>& roots, int number) {
-    return walk_down(g_, roots, [&](NodeId id) { return last_stage(id) == number ? Visit::Descend : Visit::Skip; });
-  }
-
   void linearity(Stage& r, const StageView& view, int number) {
     r.linear = true;
     r.time_invariant = true;
@@ -251,55 +217,14 @@ class Analyser {
       for (const JacobianBlock& b : jacobian().row(u)) {
         if (stage_of_[b.column] != number) continue;
         for (const JacobianTerm& term : b.terms) {
-          if (last_stage(term.coefficient) == number) r.linear = false;
-          if (varies(term.coefficient)) r.time_invariant = false;
+          if (reads_->last_stage(term.coefficient) == number) r.linear = false;
+          if (reads_->varies(term.coefficient)) r.time_invariant = false;
           for (AxisId a : g_[term.coefficient].axes) axes.insert(g_.axis(a).extent_of);
         }
       }
     r.time_invariant &= r.linear;
     r.coefficient_axes.assign(axes.begin(), axes.end());
-    if (!r.linear) blame_nonlinear(view, number);
-  }
-
-  /// Of affine operands: are the slopes by what moves free of what moves?
-  static bool is_affine(const Node& n, std::unordered_map<NodeId, int>& degree) {
-    for (int i = 0; i < static_cast<int>(n.args.size()); ++i) {
-      if (!degree[n.args[i]]) continue;
-      const Formula& slope = slope_formula(n.op, i);
-      if (slope.jumps() || slope.reads_value()) return false;
-      for (int k = 0; k < static_cast<int>(n.args.size()); ++k)
-        if (degree[n.args[k]] && slope.reads_operand(k)) return false;
-    }
-    return true;
-  }
-
-  // The innermost place where states stop entering affinely: operands affine, result not.
-  void blame_nonlinear(const StageView& view, int number) {
-    std::set<std::uint32_t> told;
-    for (int u : view.states) {
-      std::unordered_map<NodeId, int> degree;  // 0 free, 1 affine, 2 neither
-      for (NodeId id : own_part({cell_.updates[u].value}, number)) {
-        const Node& n = g_[id];
-        int top = 0;
-        for (NodeId a : n.args) top = std::max(top, degree[a]);
-        int d = top;
-        if (n.op == Op::Read)
-          d = 1;
-        else if (top == 1 && is_elementwise(n.op)) {
-          d = is_affine(n, degree) ? 1 : 2;
-        } else if (top == 1 && (n.op == Op::Softmax || n.op == Op::ReduceMax || n.op == Op::MaxShare)) {
-          d = 2;
-        } else if (top == 1 && n.op == Op::Surrogate) {
-          d = degree[n.args[0]];
-        }
-        degree[id] = d;
-        if (d == 2 && top == 1 && n.span.length && told.insert(n.span.offset).second && told.size() <= 4) {
-          const bool step = is_elementwise(n.op) && op_info(n.op).slope != Slope::Smooth;
-          why_.push_back({n.span, "nonlinear in " + names(view.states) +
-                                      (step ? ": the value has a step or a kink there, whatever its slope" : "")});
-        }
-      }
-    }
+    if (!r.linear) blame_nonlinear(view, number, *reads_, why_);
   }
 
   std::vector<StageInput> inputs(const std::vector<int>& states, int number) {
@@ -319,7 +244,7 @@ class Analyser {
 
   void classify(Stage& r, const StageView& view, int number) {
     const Span span = cell_.updates[view.states[0]].span;
-    const std::string who = names(view.states);
+    const std::string who = state_names(cell_, view.states);
     if (view.states.size() > 1)
       why_.push_back({span, who + " form one stage: each needs the others' values of the step before"});
     // States of axes whose lengths are fixed mix along them as any do; only scalars that couple are no low rank.
@@ -355,7 +280,7 @@ class Analyser {
       r.kind = r.channel_axes.empty() ? StructureClass::Dense : StructureClass::BlockDiagonal;
       why_.push_back(low.why_not);
     }
-    blame_mixing(view, to_string(r.kind), number);
+    blame_mixing(view, number, to_string(r.kind), *reads_, why_);
   }
 
   /// Is the rank that of any matrix, whatever the lengths? Where both are numbers, it must also save work: a product
@@ -367,19 +292,6 @@ class Analyser {
         return term.axes == needed.axes && term.factor >= needed.factor;
       });
     });
-  }
-
-  // Contractions and reductions in the source whose body reads the stage's states on a bound axis.
-  void blame_mixing(const StageView& view, const std::string& kind, int number) {
-    std::set<std::uint32_t> told;
-    for (int u : view.states)
-      for (NodeId id : own_part({cell_.updates[u].value}, number)) {
-        const Node& n = g_[id];
-        if (n.bound.empty() || !n.span.length) continue;
-        if (!told.insert(n.span.offset).second || told.size() > 6) continue;
-        why_.push_back({n.span, kind + ": mixes the entries of " + names(view.states) + " along " +
-                                    g_.axis(g_.axis(n.bound[0]).extent_of).name});
-      }
   }
 
   bool is_rotation(const StageView& view) {
@@ -400,76 +312,12 @@ class Analyser {
     for (int u : states) roots.push_back(cell_.updates[u].value);
     std::set<NodeId> found;
     const auto add = [&](NodeId id) {
-      if (last_stage(id) < number && !g_[id].args.empty()) found.insert(id);
+      if (reads_->last_stage(id) < number && !g_[id].args.empty()) found.insert(id);
     };
     for (NodeId r : roots) add(r);
-    for (NodeId id : own_part(roots, number))
+    for (NodeId id : reads_->own_part(roots, number))
       for (NodeId a : g_[id].args) add(a);
     return {found.begin(), found.end()};
-  }
-
-  int widest(const Structure& s) const {
-    auto rank = [](StructureClass c) {
-      switch (c) {
-        case StructureClass::Diagonal:
-          return 0;
-        case StructureClass::BlockDiagonal:
-          return 1;
-        case StructureClass::Dense:
-          return 3;
-        default:
-          return 2;
-      }
-    };
-    // Where lengths are symbolic they count as large: more symbolic factors, then the number.
-    auto width = [&](const Stage& t) {
-      std::pair<std::size_t, std::int64_t> w{0, 0};
-      for (int u : t.states) {
-        std::size_t symbolic = 0;
-        std::int64_t number = 1;
-        for (AxisId a : state(u).index) {
-          if (std::find(t.channel_axes.begin(), t.channel_axes.end(), a) != t.channel_axes.end()) continue;
-          if (const auto fixed = g_.axis(a).fixed)
-            number *= *fixed;
-          else
-            ++symbolic;
-        }
-        if (symbolic > w.first) w = {symbolic, 0};
-        if (symbolic == w.first) w.second += number;
-      }
-      return w;
-    };
-    auto elements = [&](const Stage& t) {
-      std::pair<std::size_t, std::int64_t> e{0, 0};
-      for (int u : t.states) {
-        std::size_t symbolic = 0;
-        std::int64_t number = 1;
-        for (AxisId a : state(u).index) {
-          if (const auto fixed = g_.axis(a).fixed)
-            number *= *fixed;
-          else
-            ++symbolic;
-        }
-        if (symbolic > e.first) e = {symbolic, 0};
-        if (symbolic == e.first) e.second += number;
-      }
-      return e;
-    };
-    int best = 0;
-    auto key = [&](int i) {
-      const Stage& t = s.stages[i];
-      return std::make_tuple(rank(t.kind), width(t), elements(t));
-    };
-    for (int i = 1; i < static_cast<int>(s.stages.size()); ++i)
-      if (key(i) > key(best)) best = i;
-    return best;
-  }
-
-  std::string names(const std::vector<int>& states) const {
-    std::string text;
-    for (std::size_t i = 0; i < states.size(); ++i)
-      text += (i == 0 ? "" : i + 1 == states.size() ? " and " : ", ") + state(states[i]).name;
-    return text;
   }
 
   std::string axis_list(const std::vector<AxisId>& axes) const {
@@ -484,10 +332,8 @@ class Analyser {
   NormBounds bounds_;
   const Jacobian& true_;
   std::optional<Jacobian> structural_;  ///< where it is another one
-  std::vector<int> update_of_;          ///< by symbol; -1: no state
   std::vector<int> stage_of_;           ///< by update
-  std::vector<int> last_stage_;         ///< by node
-  std::vector<bool> varies_;            ///< by node
+  std::optional<StageReads> reads_;
   std::vector<Reason> why_;
 };
 

@@ -27,6 +27,42 @@ struct StageView {
 // structure_stages.cc
 /// Updates by stage, each ascending, in an order in which the stages can run.
 std::vector<std::vector<int>> stages_of(const CellGraph& cell);
+/// The stage that is the most work: by its class, then by its block, then by its entries.
+int widest_stage(const CellGraph& cell, const std::vector<Stage>& stages);
+
+// structure_reads.cc
+/// Which stages' states a value reads. Values may be added to the graph as questions come up, such as
+/// coefficients: every node is looked at once.
+class StageReads {
+ public:
+  /// `stage_of` is by update.
+  StageReads(const CellGraph& cell, std::vector<int> stage_of);
+  /// The last stage whose states it reads; -1: none.
+  int last_stage(NodeId node);
+  /// Does it read more than params?
+  bool varies(NodeId node);
+  /// What of the formulas depends on the states of stage `number`, ascending. It reads no later ones, so that is
+  /// what the stage is the last one of.
+  std::vector<NodeId> own_part(const std::vector<NodeId>& roots, int number);
+
+ private:
+  void look_at_all();
+  const CellGraph& cell_;
+  std::vector<int> update_of_;   ///< by symbol; -1: no state
+  std::vector<int> stage_of_;    ///< by update
+  std::vector<int> last_stage_;  ///< by node
+  std::vector<bool> varies_;     ///< by node
+};
+
+// structure_reasons.cc
+/// "a, b and c": of positions in updates.
+std::string state_names(const CellGraph& cell, const std::vector<int>& states);
+/// The innermost places where the states of stage `number` stop entering affinely.
+void blame_nonlinear(const StageView& stage, int number, StageReads& reads, std::vector<Reason>& why);
+/// Contractions and reductions in the source whose body reads the stage's states on a bound axis; `kind` is what they
+/// make of it.
+void blame_mixing(const StageView& stage, int number, const std::string& kind, StageReads& reads,
+                  std::vector<Reason>& why);
 
 // structure_lowrank.cc
 struct LowRank {

@@ -7,6 +7,8 @@
 // the cell. With a stack of its own: a cell may have thousands of states in a row.
 #include <algorithm>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "compiler/analysis/structure_rules.h"
 
@@ -134,5 +136,45 @@ class Stages {
 }  // namespace
 
 std::vector<std::vector<int>> stages_of(const CellGraph& cell) { return Stages(cell).in_order(); }
+
+int widest_stage(const CellGraph& cell, const std::vector<Stage>& stages) {
+  const auto rank = [](StructureClass c) {
+    switch (c) {
+      case StructureClass::Diagonal:
+        return 0;
+      case StructureClass::BlockDiagonal:
+        return 1;
+      case StructureClass::Dense:
+        return 3;
+      default:
+        return 2;
+    }
+  };
+  // Where lengths are symbolic they count as large: more symbolic factors, then the number.
+  const auto entries = [&](const Stage& stage, const std::vector<AxisId>& without) {
+    std::pair<std::size_t, std::int64_t> most{0, 0};
+    for (const int u : stage.states) {
+      std::size_t symbolic = 0;
+      std::int64_t number = 1;
+      for (const AxisId a : cell.symbol_of(cell.updates[u]).index) {
+        if (std::find(without.begin(), without.end(), a) != without.end()) continue;
+        if (const auto fixed = cell.graph.axis(a).fixed)
+          number *= *fixed;
+        else
+          ++symbolic;
+      }
+      if (symbolic > most.first) most = {symbolic, 0};
+      if (symbolic == most.first) most.second += number;
+    }
+    return most;
+  };
+  const auto key = [&](const Stage& s) {
+    return std::make_tuple(rank(s.kind), entries(s, s.channel_axes), entries(s, {}));
+  };
+  int best = 0;
+  for (int i = 1; i < static_cast<int>(stages.size()); ++i)
+    if (key(stages[i]) > key(stages[best])) best = i;
+  return best;
+}
 
 }  // namespace cellc

@@ -96,7 +96,7 @@ class LaneWriter {
   bool holds() const { return !held_.values.empty(); }
 
   void collect_reads() {
-    std::set<SymbolEntry> inputs, params, kept;
+    std::set<SymbolEntry> inputs(options_.inputs.begin(), options_.inputs.end()), params, kept;
     std::set<int> uniforms;
     for (std::size_t i = 0; i < scalar_.scalars.size(); ++i) {
       const Scalar& s = scalar_.scalars[i];
@@ -121,7 +121,7 @@ class LaneWriter {
     code_.params.assign(params.begin(), params.end());
     code_.uniform_arrays.assign(uniforms.begin(), uniforms.end());
     const auto number = [&](const std::vector<SymbolEntry>& entries, const char* array) {
-      for (std::size_t i = 0; i < entries.size(); ++i) place_[entries[i]] = fmt::format("{}[{}]", array, i);
+      for (std::size_t i = 0; i < entries.size(); ++i) place_.emplace(entries[i], fmt::format("{}[{}]", array, i));
     };
     number(code_.states, "state");
     number(code_.inputs, "input");

@@ -22,6 +22,9 @@ struct CudaLaneOptions {
   const SourceText* source = nullptr;    ///< where spans point; null: no #line
   const CellGraph* written = nullptr;    ///< the cell as written: the statements take its names; null: numbered
   std::int64_t limit = 4000;             ///< operations a step
+  /// Listed whether or not the step reads them: those of another step of the same unit, by that one's symbols. This
+  /// cell may have states of those numbers.
+  std::vector<SymbolEntry> inputs;
 };
 
 struct CudaLaneCode {

@@ -90,6 +90,64 @@ Factors take_apart(Graph& g, NodeId term, const std::vector<AxisId>& index) {
   return {one, other};
 }
 
+struct ParamParts {
+  int symbol;
+  std::vector<Factors> products;
+};
+
+/// Symbols of the work: what a step contributes through a delay line, and the line that brings it.
+struct InFlight {
+  ArrayRead read;
+  int state, line;
+};
+
+std::string name_of(const CellGraph& work, const ArrayRead& read) {
+  const Symbol& symbol = work.symbols[static_cast<std::size_t>(read.symbol)];
+  if (symbol.line_of >= 0)
+    return fmt::format("{}.{}", work.symbols[static_cast<std::size_t>(symbol.line_of)].name, read.lag - 1);
+  const std::string& name = symbol.name;
+  return read.lag_axis == kNoAxis ? fmt::format("{}.{}", name, read.lag)
+                                  : fmt::format("{}.{}.{}", name, read.lag, work.graph.axis(read.lag_axis).name);
+}
+
+int update_of(const CellGraph& cell, int symbol) {
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    if (cell.updates[u].symbol == symbol) return static_cast<int>(u);
+  return -1;
+}
+
+/// An input as it lies, where the value is no more than that; else an out.
+StepFactor factor_of(AdjointCell& result, const std::string& param, int& factors, NodeId value) {
+  CellGraph& cell = result.adjoint.cell;
+  const Node& n = cell.graph[value];
+  if (n.op == Op::Read && cell.symbols[static_cast<std::size_t>(n.symbol)].kind == SymbolKind::Input) {
+    StepFactor as_it_lies{false, n.symbol, {}};
+    std::set<AxisId> met;
+    for (const Index& i : n.index)
+      if (i.is_axis() && met.insert(i.axis).second) as_it_lies.index.push_back(i.axis);
+    if (as_it_lies.index.size() == n.index.size()) return as_it_lies;
+  }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    if (cell.outs[o].value == value && has_all(n.axes, cell.outs[o].index))
+      return {true, static_cast<int>(o), cell.outs[o].index};
+  const int number = factors++;
+  cell.outs.push_back({fmt::format("factor.{}.{}", param, number), n.axes, value, {}});
+  result.adjoint.sinks.push_back({ArraySink::Kind::Factor, number});
+  return {true, static_cast<int>(cell.outs.size()) - 1, n.axes};
+}
+
+/// How a state is read through its delay line.
+std::set<ArrayRead> reads_of_line(const CellGraph& work, int state) {
+  std::set<ArrayRead> reads;
+  if (std::none_of(work.symbols.begin(), work.symbols.end(), [&](const Symbol& s) { return s.line_of == state; }))
+    return reads;  // soon, for cells of many states
+  for (NodeId id = 0; id < work.graph.size(); ++id)
+    if (const Node& n = work.graph[id];
+        n.op == Op::Read && work.symbols[static_cast<std::size_t>(n.symbol)].line_of == state)
+      reads.insert({n.symbol, n.lag, kNoAxis});
+  return reads;
+}
+
 class AdjointBuilder {
  public:
   AdjointBuilder(const CellGraph& cell, const AdjointOf& of) : cell_(cell), of_(of), work_(without_contents(cell)) {}
@@ -166,18 +224,14 @@ class AdjointBuilder {
   /// What later steps, which read the state through its delay line, have contributed: a state of the adjoint holds what
   /// a step contributes, and its own delay line brings that to the step which it is due at.
   std::vector<NodeId> from_delay_lines(int symbol) {
-    std::set<ArrayRead> reads;
-    for (NodeId id = 0; id < w().size(); ++id)
-      if (const Node& n = w()[id]; n.op == Op::Read && n.symbol < static_cast<int>(cell_.symbols.size()) &&
-                                   cell_.symbols[static_cast<std::size_t>(n.symbol)].line_of == symbol)
-        reads.insert({n.symbol, n.lag, kNoAxis});
     std::vector<NodeId> terms;
-    for (const ArrayRead& read : reads) {
+    for (const ArrayRead& read : reads_of_line(work_, symbol)) {
       const Symbol& line = cell_.symbols[static_cast<std::size_t>(read.symbol)];
       const ArraySource nothing{ArraySource::Kind::Start, 0};
-      InFlight sent{read, add_symbol("sent." + name_of(read), SymbolKind::State, line.axes, line.index, nothing), 0};
-      sent.line =
-          add_symbol(fmt::format("line(sent.{})", name_of(read)), SymbolKind::Input, line.axes, line.index, nothing);
+      InFlight sent{read, add_symbol("sent." + name_of(work_, read), SymbolKind::State, line.axes, line.index, nothing),
+                    0};
+      sent.line = add_symbol(fmt::format("line(sent.{})", name_of(work_, read)), SymbolKind::Input, line.axes,
+                             line.index, nothing);
       work_.symbols[static_cast<std::size_t>(sent.line)].max_lag = read.lag;
       terms.push_back(w().read(sent.line, plain_index(line.index), line.span, read.lag));
       in_flight_.push_back(sent);
@@ -225,17 +279,8 @@ class AdjointBuilder {
     std::vector<AxisId> index = symbol.index;
     if (read.lag_axis != kNoAxis) index.push_back(read.lag_axis);
     const int number = number_of(read);
-    add_out(fmt::format("gradient.{}", name_of(read)), std::move(index), value,
+    add_out(fmt::format("gradient.{}", name_of(work_, read)), std::move(index), value,
             {ArraySink::Kind::LaggedGradient, number});
-  }
-
-  std::string name_of(const ArrayRead& read) const {
-    const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(read.symbol)];
-    if (symbol.line_of >= 0)
-      return fmt::format("{}.{}", cell_.symbols[static_cast<std::size_t>(symbol.line_of)].name, read.lag - 1);
-    const std::string& name = symbol.name;
-    return read.lag_axis == kNoAxis ? fmt::format("{}.{}", name, read.lag)
-                                    : fmt::format("{}.{}.{}", name, read.lag, work_.graph.axis(read.lag_axis).name);
   }
 
   void add_param(int number, const std::vector<NodeId>& terms) {
@@ -243,7 +288,7 @@ class AdjointBuilder {
     std::vector<NodeId> whole;
     for (const NodeId term : terms) {
       Factors f = take_apart(w(), term, cell_.symbols[static_cast<std::size_t>(number)].index);
-      if (f.right == kNoNode) f = of_known(term);
+      if (f.right == kNoNode && !of_.multiplies_factors) f = of_known(term);
       if (f.right == kNoNode)
         whole.push_back(f.left);
       else
@@ -321,8 +366,11 @@ class AdjointBuilder {
     for (const ParamParts& p : params_) {
       ParamGradient gradient{p.symbol, {}};
       for (const Factors& f : p.products) {
-        StepProduct product{factor(p.symbol, moved.image(f.left)), std::nullopt};
-        if (f.right != kNoNode) product.right = factor(p.symbol, moved.image(f.right));
+        const auto factor = [&](NodeId of) {
+          return factor_of(result_, cell_.symbols[static_cast<std::size_t>(p.symbol)].name, factors_, moved.image(of));
+        };
+        StepProduct product{factor(f.left), std::nullopt};
+        if (f.right != kNoNode) product.right = factor(f.right);
         gradient.products.push_back(std::move(product));
       }
       result_.params.push_back(std::move(gradient));
@@ -366,9 +414,9 @@ class AdjointBuilder {
       source = extra_sources_[static_cast<std::size_t>(read.symbol) - cell_.symbols.size()];
     } else if (from.kind == SymbolKind::State) {
       s.kind = SymbolKind::Input;
-      source = {ArraySource::Kind::Previous, update_of(read.symbol)};
+      source = {ArraySource::Kind::Previous, update_of(cell_, read.symbol)};
     } else if (read.lag != 0 || read.lag_axis != kNoAxis) {
-      s.name = name_of(read);
+      s.name = name_of(work_, read);
       if (read.lag_axis != kNoAxis) {
         s.axes.push_back(w().axis(read.lag_axis).extent_of);
         s.index.push_back(read.lag_axis);
@@ -379,44 +427,6 @@ class AdjointBuilder {
     result_.adjoint.sources.push_back(source);
     return at->second;
   }
-
-  int update_of(int symbol) const {
-    for (int u = 0; u < states(); ++u)
-      if (cell_.updates[u].symbol == symbol) return u;
-    return -1;
-  }
-
-  /// An input as it lies, where the value is no more than that; else an out.
-  StepFactor factor(int param, NodeId value) {
-    CellGraph& cell = result_.adjoint.cell;
-    const Node& n = cell.graph[value];
-    if (n.op == Op::Read && cell.symbols[static_cast<std::size_t>(n.symbol)].kind == SymbolKind::Input) {
-      StepFactor as_it_lies{false, n.symbol, {}};
-      std::set<AxisId> met;
-      for (const Index& i : n.index)
-        if (i.is_axis() && met.insert(i.axis).second) as_it_lies.index.push_back(i.axis);
-      if (as_it_lies.index.size() == n.index.size()) return as_it_lies;
-    }
-    for (std::size_t o = 0; o < cell.outs.size(); ++o)
-      if (cell.outs[o].value == value && has_all(n.axes, cell.outs[o].index))
-        return {true, static_cast<int>(o), cell.outs[o].index};
-    const int number = factors_++;
-    cell.outs.push_back(
-        {fmt::format("factor.{}.{}", cell_.symbols[static_cast<std::size_t>(param)].name, number), n.axes, value, {}});
-    result_.adjoint.sinks.push_back({ArraySink::Kind::Factor, number});
-    return {true, static_cast<int>(cell.outs.size()) - 1, n.axes};
-  }
-
-  struct ParamParts {
-    int symbol;
-    std::vector<Factors> products;
-  };
-
-  /// Symbols of the work: what a step contributes through a delay line, and the line that brings it.
-  struct InFlight {
-    ArrayRead read;
-    int state, line;
-  };
 
   const CellGraph& cell_;
   const AdjointOf of_;

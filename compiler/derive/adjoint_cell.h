@@ -35,6 +35,9 @@ namespace cellc {
 /// count) and by out. Empty: of all. The others are left out and cost nothing.
 struct AdjointOf {
   std::vector<bool> states, outs;
+  /// Two factors along the same axes are multiplied by the cell, for lanes that add the product up (fused_outs.h);
+  /// otherwise where they are summed, so that nothing is written for it that is not there anyway.
+  bool multiplies_factors = false;
   bool operator==(const AdjointOf&) const = default;
 };
 

@@ -3,6 +3,7 @@
 // other. The headers of the types say what each does.
 #include "compiler/derive/adjoint_cell.h"
 #include "compiler/derive/block_cell.h"
+#include "compiler/derive/fused_outs.h"
 #include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/loop_invariants.h"
 #include "compiler/derive/relaxed_cell.h"
@@ -16,6 +17,8 @@ namespace cellc::derivation {
 StagedCell split_stages(const CellGraph& cell, const Structure& structure);
 std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage);
 DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums);
+std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated);
+DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made);
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage);
 TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable kind);
 DerivedCell linearised(const DerivedCell& lanes, AxisId lane);

@@ -43,8 +43,8 @@ void verify(const DerivedCell& derived) {
     const ArraySource::Kind from = derived.sources[s].kind;
     const bool state = cell.symbols[s].kind == SymbolKind::State;
     const bool may_start = from == ArraySource::Kind::Trajectory || from == ArraySource::Kind::Start ||
-                           from == ArraySource::Kind::Sum || from == ArraySource::Kind::Adjoint ||
-                           from == ArraySource::Kind::Tangent;
+                           from == ArraySource::Kind::Sum || from == ArraySource::Kind::Out ||
+                           from == ArraySource::Kind::Adjoint || from == ArraySource::Kind::Tangent;
     require(!state || may_start, "a state that starts as no state does");
     require(state || from != ArraySource::Kind::Start || cell.symbols[s].line_of >= 0, "a start that is no state's");
     require(derived.sources[s].id >= 0 || from == ArraySource::Kind::Tolerance || from == ArraySource::Kind::Start,
@@ -74,6 +74,8 @@ std::string text_of(const CellGraph& whole, const ArraySource& source) {
       return fmt::format("mixing {}", source.id);
     case Kind::Sum:
       return fmt::format("sum {}", source.id);
+    case Kind::Out:
+      return "out " + whole.outs[source.id].name;
     case Kind::Guess:
       return fmt::format("state {} of the stage, one step before", source.id);
     case Kind::Value:

@@ -19,6 +19,7 @@ struct ArraySource {
     Once,          ///< id: out of the stage's `once`
     Mixing,        ///< id: mixing term of a relaxed stage (relaxed_cell.h)
     Sum,           ///< id: sum of the stage, or, read by `after`, a part of one (fused_reductions.h)
+    Out,           ///< id: the whole cell's out, which the lanes of a stage write (fused_outs.h)
     Guess,         ///< id: state of the stage; its trajectory one step before, as it stands
     Value,         ///< id: state of the stage; its trajectory at this step, as it stands
     Tolerance,     ///< of the run

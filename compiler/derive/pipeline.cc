@@ -41,7 +41,8 @@ void check(StageCells& stage, Visit&& visit) {
   for (const LaneLayout& layout : stage.layouts)
     for (const int channel : layout.channel_of_place)
       require(channel < static_cast<int>(stage.channels.size()), "a place along no channel");
-  require(stage.lanes.cell.updates.size() == stage.states.size() + stage.sums.size(), "not one update a state and sum");
+  require(stage.lanes.cell.updates.size() == stage.states.size() + stage.sums.size() + stage.outs.size(),
+          "not one update a state, sum and out");
 }
 
 template <typename Visit>
@@ -122,6 +123,16 @@ std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, c
 DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums, const DeriveHooks& hooks) {
   return derived(Derivation::AfterSums, after.cell.name, hooks,
                  [&] { return derivation::with_reduced_outs(after, sums); });
+}
+
+std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated,
+                                    const DeriveHooks& hooks) {
+  return derived(Derivation::Outs, staged.stages[static_cast<std::size_t>(stage)].lanes.cell.name, hooks,
+                 [&] { return derivation::fuse_outs(staged, stage, accumulated); });
+}
+
+DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made, const DeriveHooks& hooks) {
+  return derived(Derivation::LeftOuts, after.cell.name, hooks, [&] { return derivation::without_outs(after, made); });
 }
 
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage,

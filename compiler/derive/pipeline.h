@@ -4,6 +4,8 @@
 //   split_stages    stages of lanes, and what is computed before, beside and after them    stage_cells.h
 //   fuse_reductions       a stage whose lanes make sums of what they have just computed          fused_reductions.h
 //   with_reduced_outs      the outs, where lanes made their sums
+//   fuse_outs       a stage whose lanes make outs of their channels                          fused_outs.h
+//   without_outs    the outs that are left then
 //   relax           a stage with its mixing terms taken from the last iterate              relaxed_cell.h
 //   with_transition   a lane with the map from its start to where it is                      transition_cell.h
 //   linearised      a lane about a given trajectory, for Newton per step                   newton_cell.h
@@ -27,6 +29,7 @@
 #include "compiler/derive/block_cell.h"
 #include "compiler/derive/default_cells.h"
 #include "compiler/derive/derive_hooks.h"
+#include "compiler/derive/fused_outs.h"
 #include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/loop_invariants.h"
 #include "compiler/derive/newton_cell.h"
@@ -46,6 +49,13 @@ std::optional<FusedStage> fuse_reductions(const StagedCell& staged, int stage, c
 /// `after`, with sums that are there: every part is an input, ArraySource::Sum with its number among all parts.
 DerivedCell with_reduced_outs(const DerivedCell& after, const std::vector<PartialSum>& sums,
                               const DeriveHooks& hooks = {});
+
+/// The stage with those outs that its lanes can make; nullopt where there are none.
+std::optional<StageCells> fuse_outs(const StagedCell& staged, int stage, const AccumulatedOuts& accumulated = {},
+                                    const DeriveHooks& hooks = {});
+
+/// `after` without outs that lanes make; sinks say which are left.
+DerivedCell without_outs(const DerivedCell& after, const std::vector<int>& made, const DeriveHooks& hooks = {});
 
 /// nullopt: the stage has no mixing terms.
 std::optional<RelaxedCell> relax(const CellGraph& cell, const Structure& structure, int stage,

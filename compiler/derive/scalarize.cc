@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
-#include <limits>
-#include <tuple>
 
 #include "compiler/derive/derivations.h"
+#include "compiler/derive/scalar_builder.h"
 #include "compiler/graph/graph_walk.h"
-#include "compiler/graph/operator_value.h"
 
 namespace cellc {
 
@@ -29,10 +26,7 @@ std::int64_t length_of(const CellGraph& cell, AxisId axis, const std::map<AxisId
 class Scalarizer {
  public:
   Scalarizer(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options)
-      : cell_(cell), graph_(cell.graph), lane_(lane), options_(options) {
-    Scalar zero;  // number 0 of the list: a zero by proof, which no other operand can make anything else
-    result_.scalars.push_back(zero);
-  }
+      : cell_(cell), graph_(cell.graph), lane_(lane), options_(options), scalars_(cell.name, options) {}
 
   ScalarizedCell run() {
     step([&](const SymbolEntry& state, int next) {
@@ -40,7 +34,7 @@ class Scalarizer {
       result_.states.push_back(state);
       result_.next.push_back(next);
     });
-    drop_unused();
+    result_.scalars = scalars_.finish(result_.next);
     return std::move(result_);
   }
 
@@ -48,9 +42,7 @@ class Scalarizer {
   std::vector<SymbolEntry> moved() {
     std::vector<SymbolEntry> entries;
     step([&](const SymbolEntry& state, int next) {
-      if (options_.zero.contains(state) &&
-          !(is_constant(next) && result_.scalars[static_cast<std::size_t>(next)].number == 0))
-        entries.push_back(state);
+      if (options_.zero.contains(state) && !scalars_.is_zero(next)) entries.push_back(state);
     });
     return entries;
   }
@@ -62,7 +54,7 @@ class Scalarizer {
     const std::vector<NodeId> of_step = needed(
         {roots.begin(), roots.begin() + (options_.own < 0 ? static_cast<std::ptrdiff_t>(roots.size()) : options_.own)});
     for (NodeId id : needed(roots)) {
-      carries_ = !std::binary_search(of_step.begin(), of_step.end(), id);
+      scalars_.begin(graph_[id].span, !std::binary_search(of_step.begin(), of_step.end(), id));
       evaluate(id);
     }
     for (const StateUpdate& u : cell_.updates) {
@@ -73,8 +65,6 @@ class Scalarizer {
       for_each(axes, [&](const std::vector<std::int64_t>& at) { take({u.symbol, entry++}, value(u.value, axes, at)); });
     }
   }
-
-  static constexpr int kProvedZero = 0;
 
   [[noreturn]] void no_lane_cell(const std::string& what) const {
     throw std::logic_error(fmt::format("scalar cell of '{}': {} does not lie along the lane", cell_.name, what));
@@ -137,11 +127,10 @@ class Scalarizer {
   void evaluate(NodeId id) {
     const Node& n = graph_[id];
     const std::vector<AxisId> axes = mixed(n.axes);
-    span_ = n.span;
     std::int64_t count = 1;
     for (AxisId a : axes) {
       count *= length(a);
-      if (count > most_values()) too_long();
+      if (count > scalars_.most_values()) scalars_.too_long();
     }
     std::vector<int> values;
     if (!n.bound.empty()) {
@@ -149,13 +138,13 @@ class Scalarizer {
       if (n.op == Op::Softmax || n.op == Op::MaxShare)
         values = shares(n, axes);
       else
-        for_each(axes, [&](const auto& at) { values.push_back(reduce(n.op, body(n, axes, at))); });
+        for_each(axes, [&](const auto& at) { values.push_back(scalars_.reduce(n.op, body(n, axes, at))); });
     } else {
       for_each(axes, [&](const auto& at) { values.push_back(entry(n, axes, at)); });
     }
     std::size_t i = 0;
     for_each(axes, [&](const std::vector<std::int64_t>& at) {
-      Scalar& s = result_.scalars[static_cast<std::size_t>(values[i++])];
+      Scalar& s = scalars_[values[i++]];
       if (s.node != kNoNode || s.op == Op::Constant) return;
       s.node = id;
       s.position = at;
@@ -167,9 +156,9 @@ class Scalarizer {
   int entry(const Node& n, const std::vector<AxisId>& axes, const std::vector<std::int64_t>& at) {
     switch (n.op) {
       case Op::Constant:
-        return constant(n.number);
+        return scalars_.constant(n.number);
       case Op::Size:
-        return constant(static_cast<double>(length(n.index[0].axis)));
+        return scalars_.constant(static_cast<double>(length(n.index[0].axis)));
       case Op::Surrogate:
       case Op::StopGradient:
         return value(n.args[0], axes, at);
@@ -182,7 +171,7 @@ class Scalarizer {
         const std::int64_t a = position(n.index[0].axis, axes, at);
         const std::int64_t b =
             n.op == Op::Eye ? position(n.index[1].axis, axes, at) : checked(n.index[1], n.index[0].axis);
-        return constant(a == b);
+        return scalars_.constant(a == b);
       }
       case Op::Reindex: {
         const std::vector<AxisId>& source = graph_[n.args[0]].axes;
@@ -202,7 +191,7 @@ class Scalarizer {
       default: {
         int args[3] = {-1, -1, -1};
         for (std::size_t i = 0; i < n.args.size(); ++i) args[i] = value(n.args[i], axes, at);
-        return operation(n.op, args, static_cast<int>(n.args.size()));
+        return scalars_.operation(n.op, args, static_cast<int>(n.args.size()));
       }
     }
   }
@@ -219,11 +208,7 @@ class Scalarizer {
       entry.entry = entry.entry * length(s.axes[p]) +
                     (n.index[p].is_axis() ? position(n.index[p].axis, axes, at) : checked(n.index[p], s.axes[p]));
     }
-    if (options_.zero.contains(entry)) return kProvedZero;
-    Scalar r;
-    r.op = Op::Read;
-    r.entry = entry;
-    return intern(std::move(r));
+    return scalars_.read(entry);
   }
 
   // Reductions -----------------------------------------------------------------------------------
@@ -241,29 +226,6 @@ class Scalarizer {
     return all;
   }
 
-  int reduce(Op op, const std::vector<int>& values) {
-    // From zero and from -infinity, as the CPU's kernels: a sum of nothing but -0 is +0. The sign of a
-    // transition's zero says nothing.
-    if (op == Op::ReduceSum) {
-      if (values.empty()) return constant(0);
-      if (std::all_of(values.begin(), values.end(), [](int v) { return v == kProvedZero; })) return kProvedZero;
-      std::size_t first = 0;
-      int sum = carries_ || positive_zero(values[0]) ? values[first++] : constant(0);
-      for (; first < values.size(); ++first) sum = operation(Op::Add, {sum, values[first]});
-      return sum;
-    }
-    if (values.empty()) return constant(-std::numeric_limits<double>::infinity());
-    int most = values[0];
-    for (std::size_t i = 1; i < values.size(); ++i) most = operation(Op::Max, {most, values[i]});
-    return most;
-  }
-
-  /// A value that is never -0: adding it to zero changes nothing.
-  bool positive_zero(int id) const {
-    const Op op = result_.scalars[static_cast<std::size_t>(id)].op;
-    return is_elementwise(op) && op_info(op).zero == Zero::Plus;
-  }
-
   /// exp(x - max)/sum, or (x == max)/sum, for every position of the free and the bound axes.
   std::vector<int> shares(const Node& n, const std::vector<AxisId>& axes) {
     std::vector<AxisId> free;
@@ -272,13 +234,13 @@ class Scalarizer {
     std::map<std::vector<std::int64_t>, std::vector<int>> of_free;
     for_each(free, [&](const std::vector<std::int64_t>& at) {
       const std::vector<int> x = body(n, free, at);
-      const int most = reduce(Op::ReduceMax, x);
+      const int most = scalars_.reduce(Op::ReduceMax, x);
       std::vector<int> weights;
       for (int v : x)
-        weights.push_back(n.op == Op::Softmax ? operation(Op::Exp, {operation(Op::Sub, {v, most})})
-                                              : operation(Op::Eq, {v, most}));
-      const int sum = reduce(Op::ReduceSum, weights);
-      for (int& w : weights) w = operation(Op::Div, {w, sum});
+        weights.push_back(n.op == Op::Softmax ? scalars_.operation(Op::Exp, {scalars_.operation(Op::Sub, {v, most})})
+                                              : scalars_.operation(Op::Eq, {v, most}));
+      const int sum = scalars_.reduce(Op::ReduceSum, weights);
+      for (int& w : weights) w = scalars_.operation(Op::Div, {w, sum});
       of_free.emplace(at, std::move(weights));
     });
     std::vector<int> values;
@@ -292,118 +254,13 @@ class Scalarizer {
     return values;
   }
 
-  // Scalars --------------------------------------------------------------------------------------
-
-  int constant(double number) {
-    Scalar s;
-    s.number = options_.f64 ? number : static_cast<float>(number);
-    return intern(std::move(s));
-  }
-
-  int operation(Op op, std::initializer_list<int> args) {
-    int list[3] = {-1, -1, -1};
-    std::copy(args.begin(), args.end(), list);
-    return operation(op, list, static_cast<int>(args.size()));
-  }
-
-  bool is_constant(int id) const { return result_.scalars[static_cast<std::size_t>(id)].op == Op::Constant; }
-  bool is_number(int id, double number) const {
-    const Scalar& s = result_.scalars[static_cast<std::size_t>(id)];
-    return id != kProvedZero && s.op == Op::Constant &&
-           std::bit_cast<std::uint64_t>(s.number) == std::bit_cast<std::uint64_t>(number);
-  }
-
-  int operation(Op op, const int (&args)[3], int arity) {
-    const int a = args[0], b = args[1];
-    if (op == Op::Mul && (a == kProvedZero || b == kProvedZero)) return kProvedZero;
-    if (op == Op::Mul && carries_ && (zero_by_form(a) || zero_by_form(b))) return kProvedZero;
-    if (op == Op::Add && a == kProvedZero) return b;
-    if ((op == Op::Add || op == Op::Sub) && b == kProvedZero) return a;
-    if (op == Op::Neg && a == kProvedZero) return kProvedZero;
-    if (op == Op::Mul && is_number(a, 1)) return b;
-    if (op == Op::Mul && is_number(b, 1)) return a;
-    if (op == Op::Where && is_constant(a))
-      return result_.scalars[static_cast<std::size_t>(a)].number != 0 ? b : args[2];
-    if (std::all_of(args, args + arity, [&](int x) { return is_constant(x); }) && op_info(op).bits == Bits::Exact) {
-      double x[3] = {};
-      for (int i = 0; i < arity; ++i) x[i] = result_.scalars[static_cast<std::size_t>(args[i])].number;
-      return constant(operator_value(op, x));
-    }
-    Scalar s;
-    s.op = op;
-    s.arity = arity;
-    std::copy(args, args + 3, s.args.begin());
-    return intern(std::move(s));
-  }
-
-  /// Zero whatever finite values it is made of: 0*w, of an identity's entry.
-  bool zero_by_form(int id) const {
-    const Scalar& s = result_.scalars[static_cast<std::size_t>(id)];
-    switch (s.op) {
-      case Op::Constant:
-        return s.number == 0;
-      case Op::Mul:
-        return zero_by_form(s.args[0]) || zero_by_form(s.args[1]);
-      case Op::Neg:
-        return zero_by_form(s.args[0]);
-      default:
-        return false;
-    }
-  }
-
-  using Key = std::tuple<Op, std::array<int, 3>, std::uint64_t, SymbolEntry>;
-
-  int intern(Scalar s) {
-    const Key key{s.op, s.args, std::bit_cast<std::uint64_t>(s.number), s.entry};
-    const auto [it, fresh] = table_.emplace(key, static_cast<int>(result_.scalars.size()));
-    if (!fresh) return it->second;
-    if (static_cast<std::int64_t>(result_.scalars.size()) > most_values()) too_long();
-    s.span = span_;
-    result_.scalars.push_back(std::move(s));
-    return it->second;
-  }
-
-  /// Not all that is made need be used, but most is: a guard on time and memory, well above the limit.
-  std::int64_t most_values() const { return 16 * options_.limit + 1024; }
-
-  [[noreturn]] void too_long() const {
-    throw ScalarizedTooLong(
-        fmt::format("a step of '{}' takes more than {} scalar operations", cell_.name, options_.limit));
-  }
-
-  void drop_unused() {
-    std::vector<char> used(result_.scalars.size(), 0);
-    for (int r : result_.next) used[static_cast<std::size_t>(r)] = 1;
-    std::int64_t operations = 0;
-    for (std::size_t i = used.size(); i-- > 0;) {
-      if (!used[i]) continue;
-      const Scalar& s = result_.scalars[i];
-      operations += s.arity > 0;
-      for (int k = 0; k < s.arity; ++k) used[static_cast<std::size_t>(s.args[k])] = 1;
-    }
-    if (operations > options_.limit) too_long();
-    std::vector<int> image(used.size(), -1);
-    std::vector<Scalar> kept;
-    for (std::size_t i = 0; i < used.size(); ++i) {
-      if (!used[i]) continue;
-      image[i] = static_cast<int>(kept.size());
-      Scalar s = std::move(result_.scalars[i]);
-      for (int k = 0; k < s.arity; ++k) s.args[k] = image[static_cast<std::size_t>(s.args[k])];
-      kept.push_back(std::move(s));
-    }
-    result_.scalars = std::move(kept);
-    for (int& r : result_.next) r = image[static_cast<std::size_t>(r)];
-  }
-
   const CellGraph& cell_;
   const Graph& graph_;
   const AxisId lane_;
   const ScalarizeOptions& options_;
+  ScalarBuilder scalars_;
   ScalarizedCell result_;
   std::map<NodeId, std::vector<int>> values_;  // by node: row-major over its axes but the lane
-  std::map<Key, int> table_;
-  Span span_;
-  bool carries_ = false;  // what is computed now is for transitions alone
 };
 
 }  // namespace

@@ -29,6 +29,12 @@ struct LaneLayout {
   bool has_lane = true;               ///< params without channel axes have none: they are read as they are
 };
 
+/// An out of the whole cell that lanes make (fused_outs.h).
+struct LaneOut {
+  int out = -1;
+  bool accumulated = false;  ///< added up over all steps, and not written
+};
+
 struct StageCells {
   std::vector<int> states;       ///< positions in the cell's updates = the lane cell's updates, in order
   std::vector<AxisId> channels;  ///< index variables; empty: a lane is a whole block
@@ -38,6 +44,9 @@ struct StageCells {
   // Of FusedStage; else none. Behind the updates of `states` the lane cell has one for each sum: its term.
   std::vector<std::vector<AxisId>> sums;  ///< axes of what is left
   int summed = 0;                         ///< innermost channels that they run along
+  // Of a stage with fused outs; else none. Behind the updates of `states` the lane cell has one for each, those that
+  // are accumulated last; their symbols are its last.
+  std::vector<LaneOut> outs;
 };
 
 struct StagedCell {

@@ -61,6 +61,11 @@ std::vector<std::int64_t> strides_over(const Tensor& t, const std::vector<AxisId
   return strides;
 }
 
+/// The place of an axis among those of a node.
+std::size_t place(const Node& node, AxisId axis) {
+  return static_cast<std::size_t>(std::lower_bound(node.axes.begin(), node.axes.end(), axis) - node.axes.begin());
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const CellGraph& cell, Environment environment)
@@ -79,7 +84,6 @@ std::int64_t Evaluator::length(AxisId axis) const {
 }
 
 const Tensor& Evaluator::value(NodeId root) {
-  const auto rounded = [this](double v) { return environment_.rounded ? environment_.rounded(v) : v; };
   const std::vector<NodeId> needed =
       walk_down(cell_.graph, {root}, [&](NodeId id) { return memo_.contains(id) ? Visit::Skip : Visit::Descend; });
   for (NodeId id : needed) {
@@ -87,133 +91,144 @@ const Tensor& Evaluator::value(NodeId root) {
     Tensor t;
     t.axes = n.axes;
     for (AxisId a : n.axes) t.shape.push_back(length(a));
-    const std::int64_t count = volume(t.shape);
-    t.data.resize(static_cast<std::size_t>(count));
-    const auto arg = [&](std::size_t i) -> const Tensor& { return memo_.at(n.args[i]); };
-    const auto checked = [&](const Index& i, AxisId axis) {
-      if (i.literal >= length(axis))
-        throw std::invalid_argument(
-            fmt::format("entry {} of axis '{}', which has {}", i.literal, cell_.graph.axis(axis).name, length(axis)));
-      return i.literal;
-    };
-    // The place of each axis of this node among its positions.
-    const auto place = [&](AxisId a) {
-      return static_cast<std::size_t>(std::lower_bound(n.axes.begin(), n.axes.end(), a) - n.axes.begin());
-    };
-
-    if (is_elementwise(n.op)) {
-      std::vector<std::vector<std::int64_t>> strides;
-      for (std::size_t i = 0; i < n.args.size(); ++i) strides.push_back(strides_over(arg(i), t.axes));
-      Walk walk(t.shape, std::move(strides));
-      for (std::int64_t e = 0; e < count; ++e, walk.next()) {
-        double x[3] = {};
-        for (std::size_t i = 0; i < n.args.size(); ++i) x[i] = arg(i).data[walk.offset[i]];
-        t.data[e] = rounded(operator_value(n.op, x));
-      }
-      memo_[id] = std::move(t);
-      continue;
-    }
-    switch (n.op) {
-      case Op::Constant:
-        t.data[0] = rounded(n.number);
-        break;
-      case Op::Size:
-        t.data[0] = static_cast<double>(length(n.index[0].axis));
-        break;
-      case Op::Surrogate: {
-        t = arg(0);
-        break;
-      }
-      case Op::Read: {
-        const Symbol& symbol = cell_.symbols[n.symbol];
-        std::vector<std::int64_t> position(n.index.size());
-        Walk walk(t.shape, {});
-        for (std::int64_t e = 0; e < count; ++e, walk.next()) {
-          for (std::size_t p = 0; p < n.index.size(); ++p)
-            position[p] =
-                n.index[p].is_axis() ? walk.position[place(n.index[p].axis)] : checked(n.index[p], symbol.axes[p]);
-          const std::int64_t more = n.lag_axis == kNoAxis ? 0 : walk.position[place(n.lag_axis)];
-          t.data[e] = environment_.read(n.symbol, position, n.lag + static_cast<int>(more));
-        }
-        break;
-      }
-      case Op::Eye:
-      case Op::OneHot: {
-        Walk walk(t.shape, {});
-        for (std::int64_t e = 0; e < count; ++e, walk.next()) {
-          const std::int64_t a = walk.position[place(n.index[0].axis)];
-          const std::int64_t b =
-              n.op == Op::Eye ? walk.position[place(n.index[1].axis)] : checked(n.index[1], n.index[0].axis);
-          t.data[e] = a == b;
-        }
-        break;
-      }
-      case Op::ReduceSum:
-      case Op::ReduceMax:
-      case Op::Softmax:
-      case Op::MaxShare: {
-        // Bound axes run innermost; each free position owns one run of them.
-        std::vector<AxisId> free, axes;
-        for (AxisId a : n.axes)
-          if (!std::binary_search(n.bound.begin(), n.bound.end(), a)) free.push_back(a);
-        axes = free;
-        axes.insert(axes.end(), n.bound.begin(), n.bound.end());
-        const Tensor body = value_over(n.args[0], axes);
-        std::int64_t run = 1;
-        for (AxisId b : n.bound) run *= length(b);
-        std::int64_t runs = 1;
-        for (AxisId a : free) runs *= length(a);
-        Tensor soft = body;
-        for (std::int64_t r = 0; r < runs; ++r) {
-          const double* x = body.data.data() + r * run;
-          double most = -std::numeric_limits<double>::infinity(), sum = 0;
-          for (std::int64_t i = 0; i < run; ++i)
-            if (x[i] > most || std::isnan(x[i])) most = std::isnan(most) ? most : x[i];
-          if (n.op == Op::ReduceMax) {
-            t.data[r] = most;
-            continue;
-          }
-          auto weight = [&](std::int64_t i) -> double {
-            if (n.op == Op::MaxShare) return x[i] == most;
-            return n.op == Op::Softmax ? std::exp(x[i] - most) : x[i];
-          };
-          for (std::int64_t i = 0; i < run; ++i) sum = rounded(sum + weight(i));
-          if (n.op == Op::ReduceSum) {
-            t.data[r] = sum;
-            continue;
-          }
-          for (std::int64_t i = 0; i < run; ++i) soft.data[r * run + i] = rounded(weight(i) / sum);
-        }
-        if (n.op == Op::ReduceSum || n.op == Op::ReduceMax) break;
-        Walk walk(t.shape, {strides_over(soft, t.axes)});
-        for (std::int64_t e = 0; e < count; ++e, walk.next()) t.data[e] = soft.data[walk.offset[0]];
-        break;
-      }
-      case Op::Reindex: {
-        const Tensor& body = arg(0);
-        std::vector<Index> source;
-        for (AxisId a : body.axes) {
-          Index to{a, 0};
-          for (const auto& [from, target] : n.map)
-            if (from == a) to = target;
-          source.push_back(to);
-        }
-        Walk walk(t.shape, {});
-        for (std::int64_t e = 0; e < count; ++e, walk.next()) {
-          std::int64_t at = 0;
-          for (std::size_t p = 0; p < source.size(); ++p)
-            at = at * body.shape[p] +
-                 (source[p].is_axis() ? walk.position[place(source[p].axis)] : checked(source[p], body.axes[p]));
-          t.data[e] = body.data[at];
-        }
-        break;
-      }
-      default:
-        throw std::logic_error("evaluate: unknown operator");
-    }
+    t.data.resize(static_cast<std::size_t>(volume(t.shape)));
+    compute(n, t);
     memo_[id] = std::move(t);
   }
   return memo_.at(root);
+}
+
+void Evaluator::compute(const Node& node, Tensor& to) {
+  if (is_elementwise(node.op)) return compute_elementwise(node, to);
+  switch (node.op) {
+    case Op::Constant:
+      to.data[0] = rounded(node.number);
+      return;
+    case Op::Size:
+      to.data[0] = static_cast<double>(length(node.index[0].axis));
+      return;
+    case Op::Surrogate:
+      to = argument(node, 0);
+      return;
+    case Op::Read:
+      return compute_read(node, to);
+    case Op::Eye:
+    case Op::OneHot:
+      return compute_equal(node, to);
+    case Op::ReduceSum:
+    case Op::ReduceMax:
+    case Op::Softmax:
+    case Op::MaxShare:
+      return compute_reduced(node, to);
+    case Op::Reindex:
+      return compute_reindexed(node, to);
+    default:
+      throw std::logic_error("evaluate: unknown operator");
+  }
+}
+
+void Evaluator::compute_elementwise(const Node& node, Tensor& to) const {
+  std::vector<std::vector<std::int64_t>> strides;
+  for (std::size_t i = 0; i < node.args.size(); ++i) strides.push_back(strides_over(argument(node, i), to.axes));
+  Walk walk(to.shape, std::move(strides));
+  for (double& entry : to.data) {
+    double x[3] = {};
+    for (std::size_t i = 0; i < node.args.size(); ++i) x[i] = argument(node, i).data[walk.offset[i]];
+    entry = rounded(operator_value(node.op, x));
+    walk.next();
+  }
+}
+
+/// The entry that an index without an axis names.
+std::int64_t Evaluator::entry(const Index& index, AxisId axis) const {
+  if (index.literal >= length(axis))
+    throw std::invalid_argument(
+        fmt::format("entry {} of axis '{}', which has {}", index.literal, cell_.graph.axis(axis).name, length(axis)));
+  return index.literal;
+}
+
+void Evaluator::compute_read(const Node& node, Tensor& to) const {
+  const Symbol& symbol = cell_.symbols[node.symbol];
+  std::vector<std::int64_t> position(node.index.size());
+  Walk walk(to.shape, {});
+  for (double& value : to.data) {
+    for (std::size_t p = 0; p < node.index.size(); ++p)
+      position[p] = node.index[p].is_axis() ? walk.position[place(node, node.index[p].axis)]
+                                            : entry(node.index[p], symbol.axes[p]);
+    const std::int64_t more = node.lag_axis == kNoAxis ? 0 : walk.position[place(node, node.lag_axis)];
+    value = environment_.read(node.symbol, position, node.lag + static_cast<int>(more));
+    walk.next();
+  }
+}
+
+/// Eye: two axes; OneHot: an axis and an entry of it.
+void Evaluator::compute_equal(const Node& node, Tensor& to) const {
+  Walk walk(to.shape, {});
+  for (double& value : to.data) {
+    const std::int64_t a = walk.position[place(node, node.index[0].axis)];
+    value = a == (node.op == Op::Eye ? walk.position[place(node, node.index[1].axis)]
+                                     : entry(node.index[1], node.index[0].axis));
+    walk.next();
+  }
+}
+
+void Evaluator::compute_reduced(const Node& node, Tensor& to) {
+  // Bound axes run innermost; each free position owns one run of them.
+  std::vector<AxisId> axes;
+  for (AxisId a : node.axes)
+    if (!std::binary_search(node.bound.begin(), node.bound.end(), a)) axes.push_back(a);
+  std::int64_t run = 1, runs = 1;
+  for (AxisId b : node.bound) run *= length(b);
+  for (AxisId a : axes) runs *= length(a);
+  axes.insert(axes.end(), node.bound.begin(), node.bound.end());
+  const Tensor body = value_over(node.args[0], axes);
+  Tensor soft = body;
+  for (std::int64_t r = 0; r < runs; ++r) {
+    const double* x = body.data.data() + r * run;
+    double most = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (std::int64_t i = 0; i < run; ++i)
+      if (x[i] > most || std::isnan(x[i])) most = std::isnan(most) ? most : x[i];
+    if (node.op == Op::ReduceMax) {
+      to.data[r] = most;
+      continue;
+    }
+    auto weight = [&](std::int64_t i) -> double {
+      if (node.op == Op::MaxShare) return x[i] == most;
+      return node.op == Op::Softmax ? std::exp(x[i] - most) : x[i];
+    };
+    for (std::int64_t i = 0; i < run; ++i) sum = rounded(sum + weight(i));
+    if (node.op == Op::ReduceSum) {
+      to.data[r] = sum;
+      continue;
+    }
+    for (std::int64_t i = 0; i < run; ++i) soft.data[r * run + i] = rounded(weight(i) / sum);
+  }
+  if (node.op == Op::ReduceSum || node.op == Op::ReduceMax) return;
+  Walk walk(to.shape, {strides_over(soft, to.axes)});
+  for (double& value : to.data) {
+    value = soft.data[walk.offset[0]];
+    walk.next();
+  }
+}
+
+void Evaluator::compute_reindexed(const Node& node, Tensor& to) const {
+  const Tensor& body = argument(node, 0);
+  std::vector<Index> source;
+  for (AxisId a : body.axes) {
+    Index index{a, 0};
+    for (const auto& [from, target] : node.map)
+      if (from == a) index = target;
+    source.push_back(index);
+  }
+  Walk walk(to.shape, {});
+  for (double& value : to.data) {
+    std::int64_t at = 0;
+    for (std::size_t p = 0; p < source.size(); ++p)
+      at = at * body.shape[p] +
+           (source[p].is_axis() ? walk.position[place(node, source[p].axis)] : entry(source[p], body.axes[p]));
+    value = body.data[at];
+    walk.next();
+  }
 }
 
 Tensor Evaluator::value_over(NodeId node, const std::vector<AxisId>& axes) {

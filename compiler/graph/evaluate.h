@@ -39,6 +39,17 @@ class Evaluator {
   std::int64_t length(AxisId axis) const;
 
  private:
+  double rounded(double value) const { return environment_.rounded ? environment_.rounded(value) : value; }
+  const Tensor& argument(const Node& node, std::size_t i) const { return memo_.at(node.args[i]); }
+  std::int64_t entry(const Index& index, AxisId axis) const;
+  // What a node is worth whose arguments are known: `to` has its axes and room.
+  void compute(const Node& node, Tensor& to);
+  void compute_elementwise(const Node& node, Tensor& to) const;
+  void compute_read(const Node& node, Tensor& to) const;
+  void compute_equal(const Node& node, Tensor& to) const;
+  void compute_reduced(const Node& node, Tensor& to);
+  void compute_reindexed(const Node& node, Tensor& to) const;
+
   const CellGraph& cell_;
   Environment environment_;
   std::unordered_map<NodeId, Tensor> memo_;

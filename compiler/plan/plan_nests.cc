@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "compiler/graph/axes.h"
+#include "compiler/plan/nest_loops.h"
 
 namespace cellc {
 
@@ -43,7 +44,7 @@ class Scheduler {
     give_temps();
     for (Nest& nest : nests()) {
       collect_loads(nest);
-      choose_loops(nest);
+      choose_loops(plan_, nest, homes_);
     }
   }
 
@@ -200,17 +201,6 @@ class Scheduler {
     nest.inlined.assign(found.begin(), found.end());  // ascending: operands first
   }
 
-  template <typename F>
-  void each_operand(const Nest& nest, F f) const {
-    for (const NodeId id : nest.nodes) {
-      for (const NodeId a : node(id).args) f(a);
-    }
-    for (const NodeId id : nest.inlined) {
-      for (const NodeId a : node(id).args) f(a);
-    }
-    for (const Store& s : nest.stores) f(s.value);
-  }
-
   static bool computed_in(const Nest& nest, NodeId id) {
     return std::find(nest.nodes.begin(), nest.nodes.end(), id) != nest.nodes.end() ||
            std::find(nest.inlined.begin(), nest.inlined.end(), id) != nest.inlined.end();
@@ -220,7 +210,7 @@ class Scheduler {
   /// is straight, so it dominates all that follows.
   void give_temps() {
     for (std::size_t k = 0; k < nests().size(); ++k) {
-      each_operand(nests()[k], [&](NodeId operand) {
+      each_operand(plan_.cell.graph, nests()[k], [&](NodeId operand) {
         const NodeId root = root_of(operand);
         if (!here(root) || inlined_.contains(root) || homes_.contains(root)) return;
         const bool crosses = nest_of_node_.at(root) != static_cast<int>(k) || root != operand;
@@ -235,7 +225,7 @@ class Scheduler {
 
   void collect_loads(Nest& nest) {
     std::set<NodeId> done;
-    each_operand(nest, [&](NodeId operand) {
+    each_operand(plan_.cell.graph, nest, [&](NodeId operand) {
       if (is_immediate(node(operand)) || computed_in(nest, operand)) return;
       const NodeId root = root_of(operand);
       if (here(root) && node(root).axes.empty()) return;  // a register
@@ -244,139 +234,6 @@ class Scheduler {
       if (!access) throw std::logic_error("plan: a value that another nest reads has no home");
       nest.loads.push_back(std::move(*access));
     });
-  }
-
-  // Loop order and lanes -------------------------------------------------------------------------
-
-  bool has_order(const Home& home) const { return home.dims.size() == rank_of(home); }
-  std::size_t rank_of(const Home& home) const {
-    switch (home.place) {
-      case Place::Temp:
-        return node(plan_.temps[home.id].node).axes.size();
-      case Place::Once:
-        return node(plan_.once[home.id].node).axes.size();
-      case Place::Chunk:
-        return node(plan_.chunks[home.id].node).axes.size();
-      default:
-        return home.dims.size();
-    }
-  }
-
-  /// How well memory suits `axis` as the one that is walked in vectors.
-  static int lane_score(AxisId axis, const std::vector<Index>& index) {
-    const int weight = index.size() >= 2 ? 4 : 1;
-    int times = 0;
-    for (const Index& i : index) times += i.is_axis() && i.axis == axis;
-    if (times == 0) return 0;
-    const bool contiguous = times == 1 && index.back().is_axis() && index.back().axis == axis;
-    return contiguous ? 2 * weight : -6 * weight;
-  }
-
-  std::vector<Index> as_index(const std::vector<AxisId>& dims) const {
-    std::vector<Index> index;
-    for (const AxisId a : dims) index.push_back({a, 0});
-    return index;
-  }
-
-  void choose_loops(Nest& nest) {
-    std::vector<std::vector<Index>> used;  // every access with a known layout
-    std::set<AxisId> no_merge;             // axes whose positions are needed as numbers, or that pick rows
-    for (const Access& a : nest.loads) {
-      used.push_back(a.index);
-      if (a.lag_axis != kNoAxis) no_merge.insert(a.lag_axis);
-    }
-    std::vector<AxisId> lag_axes(no_merge.begin(), no_merge.end());
-    for (const Store& s : nest.stores) {
-      if (has_order(s.home)) used.push_back(as_index(s.home.dims));
-    }
-    each_operand(nest, [&](NodeId operand) {
-      const Node& n = node(operand);
-      if (n.op != Op::Eye && n.op != Op::OneHot) return;
-      for (const AxisId a : n.axes) no_merge.insert(a);
-    });
-
-    const auto choose_lane = [&](const std::vector<AxisId>& among, int bonus, int& best_score) {
-      for (const AxisId axis : among) {
-        if (contains(lag_axes, axis)) continue;  // rows of different steps are no vector
-        int score = bonus;
-        for (const auto& index : used) score += lane_score(axis, index);
-        if (nest.vector_axis == kNoAxis || score >= best_score) {
-          nest.vector_axis = axis;
-          best_score = score;
-        }
-      }
-    };
-    int score = 0;
-    if (nest.is_reduction()) choose_lane(nest.bound, 0, score);
-    choose_lane(nest.axes, 1, score);
-
-    // The widest access gives the order of the loops, the lanes come last.
-    const auto order = [&](const std::vector<AxisId>& axes) {
-      std::vector<AxisId> result = axes;
-      const std::vector<Index>* widest = nullptr;
-      for (const auto& index : used) {
-        if (!widest || index.size() > widest->size()) widest = &index;
-      }
-      const auto rank = [&](AxisId axis) {
-        if (axis == nest.vector_axis) return std::size_t{1000};
-        for (std::size_t i = 0; widest && i < widest->size(); ++i) {
-          if ((*widest)[i].is_axis() && (*widest)[i].axis == axis) return i;
-        }
-        return std::size_t{100};
-      };
-      std::stable_sort(result.begin(), result.end(), [&](AxisId a, AxisId b) { return rank(a) < rank(b); });
-      return result;
-    };
-    const std::vector<AxisId> outer = order(nest.axes);
-    nest.bound_loops = order(nest.bound);
-    for (const AxisId axis : outer) {
-      const bool merge = !nest.is_reduction() && !nest.loops.empty() && !no_merge.contains(axis) &&
-                         !no_merge.contains(nest.loops.back().back()) &&
-                         walks_as_one(nest.loops.back().back(), axis, used);
-      if (merge) {
-        nest.loops.back().push_back(axis);
-      } else {
-        nest.loops.push_back({axis});
-      }
-    }
-    // Vectors of one or two lanes are no gain.
-    const bool in_bound = !nest.bound_loops.empty() && nest.bound_loops.back() == nest.vector_axis;
-    if (nest.vector_axis != kNoAxis) {
-      std::int64_t length = 1;
-      const std::vector<AxisId> group = in_bound ? std::vector{nest.vector_axis} : nest.loops.back();
-      for (const AxisId axis : group) {
-        const std::optional<std::int64_t> fixed = plan_.cell.graph.axis(plan_.cell.graph.axis(axis).extent_of).fixed;
-        length = fixed && length <= 2 ? length * *fixed : 3;
-      }
-      if (length <= 2) nest.vector_axis = kNoAxis;
-    }
-    for (Store& s : nest.stores) {
-      if (has_order(s.home)) continue;
-      s.home.dims = outer;
-      homes_.at(s.value).dims = outer;
-      (s.home.place == Place::Temp   ? plan_.temps
-       : s.home.place == Place::Once ? plan_.once
-                                     : plan_.chunks)[s.home.id]
-          .dims = outer;
-    }
-  }
-
-  /// Two loops are one flat loop if every access has both axes side by side, or neither.
-  static bool walks_as_one(AxisId first, AxisId second, const std::vector<std::vector<Index>>& used) {
-    for (const auto& index : used) {
-      int firsts = 0, seconds = 0;
-      bool adjacent = false;
-      for (std::size_t i = 0; i < index.size(); ++i) {
-        if (!index[i].is_axis()) continue;
-        firsts += index[i].axis == first;
-        seconds += index[i].axis == second;
-        adjacent =
-            adjacent || (i > 0 && index[i].axis == second && index[i - 1].is_axis() && index[i - 1].axis == first);
-      }
-      if (firsts == 0 && seconds == 0) continue;
-      if (firsts != 1 || seconds != 1 || !adjacent) return false;
-    }
-    return true;
   }
 
   Plan& plan_;

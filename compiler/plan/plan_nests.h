@@ -17,6 +17,18 @@ bool is_immediate(const Node& node);
 /// The axes of a set of places, sorted.
 std::vector<AxisId> sorted_axes(std::vector<AxisId> axes);
 
+/// What a nest reads, computed in it or not.
+template <typename F>
+void each_operand(const Graph& graph, const Nest& nest, F f) {
+  for (const NodeId id : nest.nodes) {
+    for (const NodeId a : graph[id].args) f(a);
+  }
+  for (const NodeId id : nest.inlined) {
+    for (const NodeId a : graph[id].args) f(a);
+  }
+  for (const Store& s : nest.stores) f(s.value);
+}
+
 /// What reading `node` means in kernel `kernel`: a leaf of memory, or the home of a computed value
 /// under index renamings. Nullopt if it has no home (a value in a register).
 std::optional<Access> resolve(const Plan& plan, const Homes& homes, const std::vector<int>& position_of_symbol,

@@ -390,6 +390,21 @@ INLINE int is_missing(const unsigned char* arrays, int f, int64_t rows) {
   return cellc_is_missing(field, cellc_word(arrays, field->word), rows);
 }
 
+INLINE int bits_of(uint64_t n) { return n ? 64 - __builtin_clzll(n) : 0; }
+
+/* Products are as many bits long as their factors are together at most: of most calls that is few enough to say that
+ * nothing is too large, and asking costs a short call less than the products do. */
+INLINE int may_be_too_large(const cellc_call* c) {
+  const cellc_outline* outline = &c->cell->outline;
+  uint64_t rows = (uint64_t)(c->extent.rows | c->extent.sequences), parts = 1, depths = 1;
+  EACH(s, c->cell->numbers.count.shapes) parts |= (uint64_t)entries(c, s);
+  EACH(h, c->cell->numbers.count.histories)
+  depths |= (uint64_t)cellc_depth_of(outline, lengths(c), c->cell->areas[c->cell->histories[h].area].reaches);
+  EACH(s, c->cell->numbers.count.states)
+  depths |= (uint64_t)cellc_depth_of(outline, lengths(c), c->cell->states[s].reaches);
+  return bits_of(rows) + bits_of(parts) + bits_of(depths) + 3 > 60; /* entries are of 8 bytes at most */
+}
+
 /* Whether any array of the caller's would have more bytes than can be counted: then places in it cannot be either. */
 INLINE int is_too_large(const cellc_call* c) {
   const int64_t rows = c->extent.rows > c->extent.sequences ? c->extent.rows : c->extent.sequences;
@@ -426,7 +441,7 @@ static __attribute__((noinline)) int call_cell(const void* lengths, const unsign
   const int result = read_lengths(&c, lengths);
   if (result) return result;
   const int64_t size = lay_out(&c, workspace);
-  if (size >= CELLC_MOST_BYTES || is_too_large(&c)) return CELLC_TOO_LARGE;
+  if (size >= CELLC_MOST_BYTES || (may_be_too_large(&c) && is_too_large(&c))) return CELLC_TOO_LARGE;
   if (size_wanted) {
     *size_wanted = size;
     return CELLC_DONE;

@@ -13,6 +13,12 @@ constexpr int kChannelAxes = 4;
 /// neighbours are copied there is one.
 constexpr int kAxes = Traits::kAxes;
 
+/// The first of a step's states are what it hands on to the next step. Others are only written, or added up over all
+/// steps (compiler/derive/fused_outs.h), or are terms of sums over lanes (sums.cuh); nobody reads them.
+constexpr int kAccumulated = Traits::kAccumulated;
+constexpr int kCarried = Step::kStates - Traits::kOuts - kAccumulated - Traits::kSums;
+constexpr int kRowStates = kCarried + Traits::kOuts;  ///< the first ones too: those that are written at every step
+
 /// An array as lanes see it, in entries: sequence * batch + row * row + the channel's own offset.
 struct ArrayView {
   void* data;  ///< null: a state that is not written
@@ -28,9 +34,20 @@ struct Offsets {
   int param[(Cell::kParams > 0 ? Cell::kParams : 1)];
 };
 
-struct Lanes {
+/// An adjoint, whose time runs backwards, reads the state before each step: the row that the trajectory has for the
+/// adjoint's next step. There is none for its last step, which reads the start.
+constexpr unsigned kShiftedInputs = Traits::kShiftedInputs;
+CELLC_DEVICE constexpr bool is_shifted(int input) { return input < 31 && kShiftedInputs >> input & 1; }
+template <bool kAny>
+struct ShiftedInputs {};
+template <>
+struct ShiftedInputs<true> {
+  const Stored* in_place_of_last[Step::kInputs > 0 ? Step::kInputs : 1];  ///< by input that is shifted: [B, ...]
+};
+
+struct Lanes : ShiftedInputs<kShiftedInputs != 0> {
   ArrayView array[Step::kArrays];    ///< by symbol; params and starts are Real, the others Stored
-  const Real* start[Step::kStates];  ///< by entry: of its state's array of starts [B, ...]
+  const Real* start[Step::kStates];  ///< by entry: of its state's array of starts [B, ...]; of those carried
   Real* last[Step::kStates];         ///< by entry: of the final states [B, ...]; null: not written
   long long start_batch[Step::kStates];
   Offsets<Step> step;
@@ -104,6 +121,18 @@ CELLC_DEVICE long long channel_offset(const ArrayView& array, const Lane& lane) 
 /// Entry of an array at step t of a lane (of step 0, where rows do not matter).
 CELLC_DEVICE long long place(const ArrayView& array, const Lane& lane, long long t) {
   return lane.sequence * array.batch + (lane.first_row + lane.direction * t) * array.row + channel_offset(array, lane);
+}
+
+/// What a lane's last step reads of a shifted input.
+template <int kInput, class AllLanes>
+CELLC_DEVICE const Stored* last_of_shifted(const AllLanes& lanes, const Lane& lane) {
+  if constexpr (is_shifted(kInput)) {
+    const ArrayView& array = lanes.array[Step::input_array(kInput)];
+    return lanes.in_place_of_last[kInput] +
+           (lane.sequence * array.row + channel_offset(array, lane) + lanes.step.input[kInput]);
+  } else {
+    return nullptr;
+  }
 }
 
 template <class Cell>

@@ -45,7 +45,7 @@ struct Sums {
     const long long part = lanes.parts > 1 ? lane.channel_index / kWarp % lanes.parts : 0;
     CELLC_UNROLL()
     for (int s = 0; s < kSums; ++s) {
-      const ArrayView& array = lanes.array[Step::state_array(kOwnStates + s)];
+      const ArrayView& array = lanes.array[Step::state_array(kFirstTerm + s)];
       to[s] = static_cast<Real*>(array.data) + place(array, lane, first) + part * lanes.part;
       stride[s] = lane.direction * array.row;
     }
@@ -84,9 +84,9 @@ struct Sums {
   /// Of all lanes of this thread.
   template <class States>
   static CELLC_DEVICE Real term_of(const States& now, int s) {
-    Real sum = now[0][kOwnStates + s];
+    Real sum = now[0][kFirstTerm + s];
     CELLC_UNROLL()
-    for (int v = 1; v < kWidth; ++v) sum += now[v][kOwnStates + s];
+    for (int v = 1; v < kWidth; ++v) sum += now[v][kFirstTerm + s];
     return sum;
   }
 

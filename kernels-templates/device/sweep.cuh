@@ -116,6 +116,8 @@ struct Staging {
   const char*
       source[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< of this thread's first copy of a stage, at step `next`
   long long stride[(Cell::kInputs > 0 ? Cell::kInputs : 1)];  ///< bytes from a step to the next
+  /// Of a shifted input, what is copied in the place of its row for the last step of all.
+  const char* last[kShiftedInputs && Cell::kInputs > 0 ? Cell::kInputs : 1];
   const Caching caching;
   long long next, end;  ///< the step that the next stage starts with; one past the last
 
@@ -153,9 +155,10 @@ struct Staging {
     CELLC_UNROLL()
     for (int e = 0; e < Cell::kInputs; ++e) {
       const ArrayView& array = lanes.array[Cell::input_array(e)];
-      long long at = place(array, lane[0], begin) + offsets_of<Cell>(lanes).input[e];
+      long long at = place(array, lane[0], begin + is_shifted(e)) + offsets_of<Cell>(lanes).input[e];
       stride[e] = lane[0].direction * array.row * static_cast<long long>(sizeof(Stored));
-      if constexpr (kRows) at += thread % kChunks * kChunk - thread * kWidth;
+      const int aside = kRows ? thread % kChunks * kChunk - thread * kWidth : 0;
+      at += aside;
       source[e] = reinterpret_cast<const char*>(static_cast<const Stored*>(array.data) + at);
       if constexpr (kRows) source[e] += thread / kChunks * stride[e];
       if constexpr (kShares) {
@@ -168,6 +171,13 @@ struct Staging {
         more |= who.count() < kSteps;
       }
     }
+    if constexpr (kShiftedInputs != 0) {
+      Repeat<Cell::kInputs>::run([&](auto input) {
+        constexpr int e = decltype(input)::value;
+        const Stored* const from = last_of_shifted<e>(lanes, lane[0]);
+        last[e] = reinterpret_cast<const char*>(from + (kRows ? thread % kChunks * kChunk - thread * kWidth : 0));
+      });
+    }
     if constexpr (kShares) more = __any_sync(0xffffffffu, more);
   }
 
@@ -178,6 +188,14 @@ struct Staging {
   template <class Offset>
   static CELLC_DEVICE void copy(Offset, SharedAddress stage, const char* from, AsSaid as) {
     copy_async_at<16, Offset::value>(stage, from, as.policy);
+  }
+
+  /// Where this thread copies step next + k from.
+  template <int kInput>
+  CELLC_DEVICE const char* from(int k, int row) const {
+    const char* const at = source[kInput] + k * stride[kInput];
+    if constexpr (is_shifted(kInput)) return next + k + row == end - 1 ? last[kInput] : at;
+    return at;
   }
 
   static CELLC_DEVICE void copy_shared(bool wide, SharedAddress at, const char* from, bool in_rows, bool alone) {
@@ -201,12 +219,12 @@ struct Staging {
         constexpr int e = decltype(input)::value;
         Repeat<(kSteps + kRowsAtOnce - 1) / kRowsAtOnce>::run([&](auto part) {
           constexpr int k = decltype(part)::value * kRowsAtOnce;
-          if (k + row < left) copy(Place<(e * kSteps + k) * kRowBytes>(), stage, source[e] + k * stride[e], caching);
+          if (k + row < left) copy(Place<(e * kSteps + k) * kRowBytes>(), stage, from<e>(k, row), caching);
         });
       });
     } else {
-      CELLC_UNROLL()
-      for (int e = 0; e < Cell::kInputs; ++e) {
+      Repeat<Cell::kInputs>::run([&](auto input) {
+        constexpr int e = decltype(input)::value;
         if constexpr (kShares) {
           copy_shared(entries(e) > 1, shared[e].to + slot * kStageBytes, source[e], shared[e].step_in_rows < left,
                       shared[e].step_alone < left);
@@ -214,15 +232,14 @@ struct Staging {
           CELLC_UNROLL(1)
           for (int k = 0; k < left; ++k) {
             if constexpr (sizeof(Stored) * kWidth >= 4) {
-              copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes,
-                                                        source[e] + k * stride[e]);
+              copy_async_at<sizeof(Stored) * kWidth, 0>(stage + (e * kSteps + k) * kRowBytes, from<e>(k, 0));
             } else {
               memory[((slot * Cell::kInputs + e) * kSteps + k) * kTile + threadIdx.x % kWarp] =
-                  *reinterpret_cast<const Stored*>(source[e] + k * stride[e]);
+                  *reinterpret_cast<const Stored*>(from<e>(k, 0));
             }
           }
         }
-      }
+      });
       // Mostly there are threads for all steps: sixteen of those that read delta[d] of s6. Loops for all inputs took a
       // quarter of its time.
       if constexpr (kShares) {
@@ -272,18 +289,18 @@ struct Staging {
   }
 };
 
-/// States of a step that are terms of sums over lanes, behind the lane's own (sums.cuh).
+/// States of a step that are terms of sums over lanes, behind all others (sums.cuh).
 constexpr int kSums = Traits::kSums;
-constexpr int kOwnStates = Step::kStates - kSums;
+constexpr int kFirstTerm = Step::kStates - kSums;
 
 /// Where a lane's states are written.
 struct Rows {
-  Stored* to[kOwnStates];        ///< at the step that comes next
-  long long stride[kOwnStates];  ///< entries
-  bool present[kOwnStates];
+  Stored* to[kRowStates];        ///< at the step that comes next
+  long long stride[kRowStates];  ///< entries
+  bool present[kRowStates];
   CELLC_DEVICE void begin(const Lanes& lanes, const Lane& lane, long long t) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
       present[e] = array.data != nullptr;
       to[e] = static_cast<Stored*>(array.data) + place(array, lane, t) + lanes.step.state[e];
@@ -294,7 +311,7 @@ struct Rows {
   template <int kStates>
   CELLC_DEVICE void write(const Real (&state)[kWidth][kStates], bool writes) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       if (writes && present[e]) {
         if constexpr (kVectorised) {
           *reinterpret_cast<Two*>(to[e]) = Two{narrow(state[0][e]), narrow(state[kWidth - 1][e])};

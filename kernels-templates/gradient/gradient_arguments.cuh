@@ -19,7 +19,8 @@ struct PreviousRows {
   long long entries;
 };
 
-/// What a step reads of an earlier one, `lag` + w steps before, for w below `along`; and the way back.
+/// What a step reads of an earlier one, `lag` + w steps before, for w below `along`; and the way back. Of a history and
+/// the start that follows it: rows `lag` + w of the history.
 struct LaggedRows {
   RowsOfRun run;
   void* rows;     ///< [rows, entries, along]; read on the way back
@@ -41,6 +42,7 @@ struct StepSums {
   const void* right;  ///< null: there is one factor
   void* partial;      ///< [parts, batch, m, n]
   void* into;
+  long long assigns;                    ///< what `into` has does not count
   long long rows, left_row, right_row;  ///< entries from row to row
   long long m, n, batch, summed, parts, repeated;
   const long long *m_left, *m_right, *m_into;  ///< m_right: of columns

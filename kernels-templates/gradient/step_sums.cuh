@@ -17,7 +17,16 @@ CELLC_DEVICE long long part_begin(const StepSums& s, long long part) {
   return quotient(s.rows * part, s.parts);  // rows * parts stay far below 2^63
 }
 
-/// Block (x, y): 32 columns of part y. Threads of one column take every eighth row.
+/// An entry of the result, which may repeat.
+CELLC_DEVICE void put_sum(const StepSums& s, long long at, Real sum) {
+  Real* const into = static_cast<Real*>(s.into) + at;
+  for (long long r = 0; r < s.repeated; ++r) {
+    Real& entry = into[s.repeated_into[r]];
+    entry = s.assigns ? sum : entry + sum;
+  }
+}
+
+/// Block (x, y): 32 columns of part y; of one part straight to the result. Threads of one column take every eighth row.
 CELLC_DEVICE void sum_columns(const StepSums& s) {
   CELLC_DYNAMIC_SHARED(Real, shared);
   const int across = threadIdx.x % kColumnThreads, down = threadIdx.x / kColumnThreads;
@@ -46,7 +55,11 @@ CELLC_DEVICE void sum_columns(const StepSums& s) {
     if (down < other) shared[threadIdx.x] += shared[threadIdx.x + other * kColumnThreads];
     __syncthreads();
   }
-  if (down == 0 && column < s.m) static_cast<Real*>(s.partial)[part * s.m + column] = shared[threadIdx.x];
+  if (down > 0 || column >= s.m) return;
+  if (s.parts == 1)
+    put_sum(s, s.m_into[column], shared[threadIdx.x]);
+  else
+    static_cast<Real*>(s.partial)[part * s.m + column] = shared[threadIdx.x];
 }
 
 /// Block (x, y, z): a tile of the result, entries of the batch, a part of the rows.
@@ -114,8 +127,7 @@ CELLC_DEVICE void finish_sums(const StepSums& s) {
     for (long long part = 0; part < s.parts; ++part) sum += static_cast<const Real*>(s.partial)[part * count + i];
     const long long of_batch = quotient(i, s.n), n = i - of_batch * s.n, b = quotient(of_batch, s.m),
                     m = of_batch - b * s.m;
-    for (long long r = 0; r < s.repeated; ++r)
-      static_cast<Real*>(s.into)[s.batch_into[b] + s.m_into[m] + s.n_into[n] + s.repeated_into[r]] += sum;
+    put_sum(s, s.batch_into[b] + s.m_into[m] + s.n_into[n], sum);
   }
 }
 

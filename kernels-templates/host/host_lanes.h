@@ -81,6 +81,13 @@ static inline int cellc_wide(const cellc_stage* stage, const cellc_stage_run* ru
   return *broadcast != 0;
 }
 
+static inline int cellc_shifted_inputs(const cellc_stage* stage, const cellc_stage_run* run) {
+  int i, shifted = 0;
+  for (i = 0; i < stage->step_inputs && i < 31; ++i)
+    if (run->views[stage->entries[stage->step_states + i].symbol].last) shifted |= 1 << i;
+  return shifted;
+}
+
 /* The kernel that a run takes. */
 static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const cellc_facts* facts,
                                                  const cellc_stage_run* run, const cellc_lane_axes* axes,
@@ -91,17 +98,20 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
   /* Tickets of a scan are numbers of 32 bits. */
   if (plan->strategy == CELLC_SCAN && stage->scans && run->length > 0 &&
       cellc_scan_variant(stage, facts, run, axes, plan, &v) &&
-      chains * (run->length / cellc_scan_tile(&v) + 2) < (int64_t)1 << 31)
+      chains * (run->length / cellc_scan_tile(&v) + 2) < (int64_t)1 << 31) {
+    v.shifted = cellc_shifted_inputs(stage, run);
     return v;
+  }
   /* Rows of neighbouring channels, sixteen bytes at a time, where every array's memory allows it. */
   for (i = 0; i < stage->step_states + stage->step_inputs; ++i) {
     const int symbol = stage->entries[i].symbol;
     const cellc_view* view = run->views + symbol;
     cellc_entry e;
     int64_t own = 1;
-    if (i >= stage->step_states - stage->sums && i < stage->step_states) continue; /* of one lane, not of rows */
+    if (i >= cellc_row_states(stage) && i < stage->step_states) continue; /* of one lane, not of rows */
     neighbours = neighbours && (axes->channels == 1 || cellc_inner_stride(stage, run, axes, symbol) == 1);
-    aligned = aligned && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0;
+    aligned = aligned && view->data % 16 == 0 && view->last % 16 == 0 && view->row * size % 16 == 0 &&
+              view->batch * size % 16 == 0;
     for (n = stage->places[symbol]; n < stage->places[symbol + 1]; ++n)
       if (stage->place_channel[n] < 0) own *= run->lengths[stage->place_axis[n]];
     e.symbol = symbol;
@@ -109,6 +119,7 @@ static inline cellc_variant cellc_choose_variant(const cellc_stage* stage, const
   }
   v = cellc_sequential_variant(stage, facts, neighbours && aligned, run->uniform, chains, axes->channels,
                                cellc_segments(run, plan));
+  v.shifted = cellc_shifted_inputs(stage, run);
   if (stage->sums) {
     v.sum_lanes = (int)cellc_least(cellc_summed_channels(stage, run->lengths), CELLC_WARP);
     if (!v.rows && chains >= CELLC_MANY_LANES * (int64_t)facts->multiprocessors && cellc_wide(stage, run, axes, &i)) {
@@ -237,6 +248,8 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
                         stage->transition_states, stage->transition_inputs, stage->transition_params};
   out.bytes = (unsigned char*)room;
   out.size = 0;
+  for (i = 0; v->shifted && i < stage->step_inputs; ++i)
+    cellc_put64(&out, (int64_t)run->views[e[stage->step_states + i].symbol].last);
   for (s = 0; s < stage->symbols; ++s) {
     cellc_put64(&out, (int64_t)run->views[s].data);
     cellc_put64(&out, stage->is_param[s] ? 0 : run->views[s].batch);
@@ -245,8 +258,10 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
       cellc_put64(&out, a < axes->axes ? cellc_channel_stride(stage, run, s, axes->channel[a]) : 0);
   }
   /* Starts and finals lie row-major without gaps, whatever the rows do. */
-  for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->starts[e[i].symbol]);
-  for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, (int64_t)run->finals[e[i].symbol]);
+  for (i = 0; i < stage->step_states; ++i)
+    cellc_put64(&out, i < cellc_carried_states(stage) ? (int64_t)run->starts[e[i].symbol] : 0);
+  for (i = 0; i < stage->step_states; ++i)
+    cellc_put64(&out, i < cellc_carried_states(stage) ? (int64_t)run->finals[e[i].symbol] : 0);
   for (i = 0; i < stage->step_states; ++i) cellc_put64(&out, cellc_row_entries(stage, run->lengths, e[i].symbol));
   for (list = 0; list < 6; ++list) {
     for (i = 0; i < lists[list]; ++i, ++e)
@@ -263,8 +278,15 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
   cellc_put64(&out, segments ? plan->segment : cellc_most(1, run->length));
   cellc_put32(&out, segments ? segments : 1);
   cellc_put64(&out, run->part);
-  cellc_put32(&out, stage->sums ? cellc_sum_parts(stage, run->lengths) : 1);
+  cellc_put32(&out, v->rewalks ? run->part : stage->sums ? cellc_sum_parts(stage, run->lengths) : 1);
   cellc_end(&out);
+  if (v->rewalks) {
+    cellc_put64(&out, (int64_t)at->control);
+    cellc_put64(&out, (int64_t)at->marks);
+    cellc_put32(&out, cellc_divide_up(axes->channels, v->rewalks));
+    cellc_put32(&out, v->rewalks);
+    cellc_end(&out);
+  }
   if (v->kernel == CELLC_SCAN) {
     const int64_t chains = cellc_scan_chains(run, axes, v);
     cellc_put64(&out, (int64_t)at->control);
@@ -274,7 +296,7 @@ static inline size_t cellc_stage_argument(const cellc_stage* stage, const cellc_
     cellc_put32(&out, cellc_scan_tiles(stage, run, v));
     cellc_put32(&out, cellc_divide_up(axes->channels, v->channels));
     cellc_put32(&out, v->buffers ? cellc_stream_carry_blocks(chains, v) : 0);
-    cellc_put32(&out, grid.blocks / chains + 1);
+    cellc_put32(&out, stage->repeats ? 0 : grid.blocks / chains + 1);
     cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad);
     cellc_put64(&out, plan->repairs ? 0 : (int64_t)at->bad + run->sequences * 8);
     cellc_end(&out);

@@ -10,7 +10,7 @@ enum { CELLC_SCAN_CONTROL = 40 };
 
 /* What scan_tile.cuh holds of inputs, by warp: slots, and entries that keep parts apart. */
 static inline int64_t cellc_scan_slots(const cellc_stage* stage, const cellc_variant* v) {
-  return cellc_most(cellc_most(1, stage->step_inputs), v->channels < CELLC_WARP ? stage->step_states : 0);
+  return cellc_most(cellc_most(1, stage->step_inputs), v->channels < CELLC_WARP ? cellc_row_states(stage) : 0);
 }
 static inline int64_t cellc_slot_bytes(const cellc_stage* stage, const cellc_variant* v, int64_t steps) {
   const int64_t size = stage->storage_bytes, parts = CELLC_WARP / v->channels;
@@ -39,7 +39,7 @@ static inline int cellc_scan_block(const cellc_stage* stage, const cellc_facts* 
   (v->warps * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + \
                v->channels * (2 * stage->map_numbers * real + 4)) +                \
    cellc_following_bytes(stage, v, v->channels < CELLC_WARP ? v->warps : 1) +      \
-   v->channels * stage->step_states * real + (v->checks ? 12 : 8))
+   v->channels * cellc_carried_states(stage) * real + (v->checks ? 12 : 8))
 #define CELLC_SCAN_TILE ((int64_t)v->warps * parts * v->steps)
   /* What a thread keeps in registers says how many blocks a multiprocessor holds without spilling. */
   blocks = stage->map_numbers * real <= 16 ? 3 : stage->map_numbers * real <= 64 ? 2 : 1;
@@ -107,7 +107,7 @@ static inline int cellc_stream_block(const cellc_stage* stage, const cellc_facts
       bytes = 320 + cellc_following_bytes(stage, v, BUFFERS * v->warps) +
               v->warps * (BUFFERS * (cellc_scan_slots(stage, v) * cellc_slot_bytes(stage, v, v->steps) + 8) +
                           v->channels * (v->checks ? 4 : 2) * stage->map_numbers * real) +
-              v->channels * stage->step_states * real + (v->checks ? 8 : 0);
+              v->channels * cellc_carried_states(stage) * real + (v->checks ? 8 : 0);
       if (v->warps == 1 || bytes <= room) break;
     }
     if (v->warps == warps) break;
@@ -131,7 +131,7 @@ static inline int cellc_cluster_block(const cellc_stage* stage, const cellc_fact
     v->steps = more < STEPS ? more : STEPS;
     v->warps = more <= STEPS ? WARPS : 2 * WARPS;
     tile = cellc_scan_tile(v);
-    numbers = v->steps * cellc_most(cellc_most(1, stage->step_states), stage->step_inputs) * words;
+    numbers = v->steps * cellc_most(cellc_most(1, cellc_row_states(stage)), stage->step_inputs) * words;
     registers = (numbers + OTHERS + 4 * stage->map_numbers * words + 7) / 8 * 8;
     if (numbers > NUMBERS) return 0;
     if (tile * CLUSTER < run->length) continue;
@@ -155,18 +155,21 @@ static inline int64_t cellc_stream_carry_blocks(int64_t chains, const cellc_vari
 
 /* Whether a stream pays: enough tiles, and few carry blocks, which are lost to rows. Where few channels each would be
  * too many, a carry block takes all of a chain. */
-static inline int cellc_streams(const cellc_facts* facts, const cellc_stage_run* run, int64_t chains,
-                                cellc_variant* v) {
+static inline int cellc_streams(const cellc_stage* stage, const cellc_facts* facts, const cellc_stage_run* run,
+                                int64_t chains, cellc_variant* v) {
   enum {
     FEW = 8,
     ROUNDS = 10,
     MANY_ROUNDS = 64,
-    CHAINS = 4
+    CHAINS = 4,
+    SERIAL = 32
   }; /* tiles of a multiprocessor; chains, unless along time */
   const int64_t most = 1 + facts->multiprocessors / 16;
-  /* Fewer tiles end sooner without the run-up of a stream. */
-  if (run->length / cellc_scan_tile(v) * chains <
-      (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
+  /* Fewer tiles end sooner without the run-up of a stream; but if each waited for the one before it, carry blocks,
+   * which compose them in windows, would be far ahead after some dozens. */
+  if (!(stage->repeats && run->length / cellc_scan_tile(v) >= SERIAL) &&
+      run->length / cellc_scan_tile(v) * chains <
+          (v->channels > FEW ? MANY_ROUNDS : ROUNDS) * (int64_t)facts->multiprocessors)
     return 0;
   if (cellc_stream_carry_blocks(chains, v) > most) v->carry_channels = v->channels;
   return cellc_stream_carry_blocks(chains, v) <= most && (v->copy == CELLC_TIME || chains <= CHAINS);
@@ -192,13 +195,14 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
     const int inner = channels == 1 || cellc_inner_stride(stage, run, axes, inputs[i].symbol) == 1;
     int64_t at[2 + CELLC_CHANNEL_AXES];
     near = near && inner;
-    rows = rows && inner && view->data % 16 == 0 && view->row * size % 16 == 0 && view->batch * size % 16 == 0 &&
-           entry * size % 16 == 0;
+    rows = rows && inner && view->data % 16 == 0 && view->last % 16 == 0 && view->row * size % 16 == 0 &&
+           view->batch * size % 16 == 0 && entry * size % 16 == 0;
     at[0] = (int64_t)(view->data % 16) + entry * size;
     at[1] = view->batch * size;
-    time = time && view->row == 1;
+    time = time && view->row == 1 && !view->last; /* one step later nothing is aligned */
     /* Neighbours in memory as if steps and channels were one axis. */
-    span = span && view->row == channels && inner && at[0] % (channels * size) == 0 && view->batch % channels == 0;
+    span = span && !view->last && view->row == channels && inner && at[0] % (channels * size) == 0 &&
+           view->batch % channels == 0;
     for (a = 0; a < axes->axes; ++a)
       at[2 + a] = cellc_channel_stride(stage, run, inputs[i].symbol, axes->channel[a]) * size;
     for (a = 0; a < 2 + axes->axes; ++a) {
@@ -227,12 +231,13 @@ static inline int cellc_scan_variant(const cellc_stage* stage, const cellc_facts
   cluster = stream = *v;
   chains = cellc_divide_up(channels, v->channels) * run->sequences;
   /* Sectors of memory are 32 bytes. */
-  if (tile == 0 && (plan->repairs || !plan->checks) && near && v->copy != CELLC_TIME && v->channels * size >= 32 &&
-      cellc_cluster_block(stage, facts, run, axes, &cluster)) {
+  if (tile == 0 && (plan->repairs || !plan->checks) &&
+      !(plan->checks && cellc_carried_states(stage) < stage->step_states) && near && v->copy != CELLC_TIME &&
+      v->channels * size >= 32 && cellc_cluster_block(stage, facts, run, axes, &cluster)) {
     *v = cluster;
     return 1;
   }
-  if (tile == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(facts, run, chains, &stream)) {
+  if (tile == 0 && cellc_stream_block(stage, facts, &stream) && cellc_streams(stage, facts, run, chains, &stream)) {
     *v = stream;
     return 1;
   }
@@ -260,9 +265,10 @@ static inline int64_t cellc_scan_chains(const cellc_stage_run* run, const cellc_
 /* Bytes of what tiles publish, of a channel a word of 8 for every half of a number; a cluster publishes nothing. */
 static inline int64_t cellc_scan_word_bytes(const cellc_stage* stage, const cellc_stage_run* run,
                                             const cellc_lane_axes* axes, const cellc_variant* v) {
-  return v->cluster ? 0
-                    : cellc_scan_chains(run, axes, v) * cellc_scan_tiles(stage, run, v) *
-                          (stage->step_states + stage->map_numbers) * (stage->real_bytes / 4) * v->channels * 8;
+  return v->cluster
+             ? 0
+             : cellc_scan_chains(run, axes, v) * cellc_scan_tiles(stage, run, v) *
+                   (cellc_carried_states(stage) + stage->map_numbers) * (stage->real_bytes / 4) * v->channels * 8;
 }
 /* Bytes of what scan_repair.cuh marks: a word for each chain, and one for each channel of each tile. */
 static inline int64_t cellc_scan_mark_bytes(const cellc_stage* stage, const cellc_stage_run* run,

@@ -38,8 +38,18 @@ typedef struct cellc_stage {
   int has_transition, scans;
   int warps, stage_steps; /* of a block; that a warp stages at once */
   int storage_bytes, real_bytes;
-  int sums, summed; /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int sums, summed;      /* the last of its states are terms of sums over so many innermost channels (sums.cuh) */
+  int repeats;           /* scans have the same bits in every run */
+  int outs, accumulated; /* others of the last are outs, which nobody reads; behind those, outs that are added up */
 } cellc_stage;
+
+/* States that a step hands on to the next one, and those that are written at every step; the others follow. */
+static inline int cellc_carried_states(const cellc_stage* stage) {
+  return stage->step_states - stage->sums - stage->outs - stage->accumulated;
+}
+static inline int cellc_row_states(const cellc_stage* stage) {
+  return stage->step_states - stage->sums - stage->accumulated;
+}
 
 enum { CELLC_SEQUENTIAL, CELLC_SEGMENTED, CELLC_SCAN };
 enum { CELLC_EACH, CELLC_CONTIGUOUS, CELLC_TIME }; /* ScanCopy of scan_tile.cuh */
@@ -66,11 +76,15 @@ typedef struct cellc_variant {
   int shared_bytes;
   int sum_lanes; /* of a walk: lanes of a warp that a sum runs along */
   int broadcast; /* of a walk with sums and two lanes a thread: inputs, as bits, that have one number for both */
+  int rewalks;   /* of a walk of what a scan has marked (scan_rewalk.cuh): channels of that scan's blocks; else 0 */
+  int shifted;   /* inputs, as bits, whose row a step reads one step later (cellc_view) */
 } cellc_variant;
 
 typedef struct cellc_view {
   uint64_t data;
   int64_t batch, row; /* entries from sequence to sequence and from step to step */
+  uint64_t last; /* not 0: step t reads the row of step t + 1, and the last one reads this, [sequences, a...]: what an
+                    adjoint, whose time runs backwards, reads of the state before each step */
 } cellc_view;
 
 typedef struct cellc_stage_run {
@@ -82,7 +96,7 @@ typedef struct cellc_stage_run {
   int64_t sequences, length; /* length: of the longest sequence */
   int uniform, reverse;
   uint64_t offsets; /* where sequences are packed, else 0 */
-  int64_t part;     /* entries of a sum from one of its parts to the next */
+  int64_t part;     /* entries of a sum from one of its parts to the next; of a walk after a scan: parts a sequence */
 } cellc_stage_run;
 
 /* Channel axes that are left where those are merged that every array has as one. */

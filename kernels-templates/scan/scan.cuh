@@ -15,6 +15,10 @@
 // What is published is told from what stood there before by the number of the call beside every 32 bits,
 // in one word of 64: no flag is waited for first and no fence stands between.
 //
+// What look-back composes depends on what it finds, and so do the last bits. Where they must be those of every other
+// run (gradients), a tile waits for the state that the one on its left publishes: where channels abound it is mostly
+// there.
+//
 // Where the unit asks for it (Traits::kScanChecks), threads look at each other's starts, and what composed maps rounded
 // by more than the tolerance is walked in the end (scan_repair.cuh).
 //
@@ -51,16 +55,16 @@ struct ScanMaps : ScanTile<kCopy, kBuffers> {
   CELLC_DEVICE unsigned long long* words_of(int of_tile) const {
     return words + static_cast<long long>(of_tile) * (kScanWords * kScanChannels);
   }
-  CELLC_DEVICE bool look_at_state(int of_tile, Real (&state)[Step::kStates]) const {
+  CELLC_DEVICE bool look_at_state(int of_tile, Real (&state)[kCarried]) const {
     const unsigned long long* const at = words_of(of_tile);
     bool there = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e)
+    for (int e = 0; e < kCarried; ++e)
       there = look_at(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]) && there;
     return there;
   }
   CELLC_DEVICE bool look_at_map(int of_tile, Map& map) const {
-    const unsigned long long* at = words_of(of_tile) + Step::kStates * kHalves * kScanChannels;
+    const unsigned long long* at = words_of(of_tile) + kCarried * kHalves * kScanChannels;
     bool there = true;
     map.identity();
     map.each([&](Real& value) {
@@ -69,21 +73,21 @@ struct ScanMaps : ScanTile<kCopy, kBuffers> {
     });
     return there;
   }
-  CELLC_DEVICE void publish_state(const Real (&state)[Step::kStates]) const {
+  CELLC_DEVICE void publish_state(const Real (&state)[kCarried]) const {
     unsigned long long* const at = words_of(tile);
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) publish(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]);
+    for (int e = 0; e < kCarried; ++e) publish(at + e * kHalves * kScanChannels, kScanChannels, call, state[e]);
   }
   CELLC_DEVICE void publish_map(Map& map) const {
-    unsigned long long* at = words_of(tile) + Step::kStates * kHalves * kScanChannels;
+    unsigned long long* at = words_of(tile) + kCarried * kHalves * kScanChannels;
     map.each([&](Real& value) {
       publish(at, kScanChannels, call, value);
       at += kHalves * kScanChannels;
     });
   }
-  CELLC_DEVICE void first_state(Real (&state)[Step::kStates]) const {
+  CELLC_DEVICE void first_state(Real (&state)[kCarried]) const {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
+    for (int e = 0; e < kCarried; ++e) state[e] = real ? start_of(lanes, lane[0], e) : Real(0);
   }
   CELLC_DEVICE unsigned draw() const { return atomicAdd(&this->scan.control->drawn, 1u); }
 };
@@ -106,7 +110,7 @@ struct ScanRun : ScanMaps<kCopy> {
     int seen = 0;
     while (seen < kLookBack) {
       bool has_state[kLookBack], has_map[kLookBack];
-      Real state[kLookBack][Step::kStates];
+      Real state[kLookBack][kCarried];
       Map map[kLookBack];
       CELLC_UNROLL()
       for (int i = 0; i < kLookBack; ++i) {
@@ -130,7 +134,7 @@ struct ScanRun : ScanMaps<kCopy> {
   }
 
   /// The state at the start of the tile, from the tiles on its left.
-  CELLC_DEVICE void look_back(Real (&state)[Step::kStates]) {
+  CELLC_DEVICE void look_back(Real (&state)[kCarried]) {
     const int parts = warps * kScanParts, mine = warp * kScanParts + part;
     const int reach =
         scan.look < parts * kLookBack ? (scan.look + kLookBack - 1) / kLookBack * kLookBack : parts * kLookBack;
@@ -169,7 +173,7 @@ struct ScanRun : ScanMaps<kCopy> {
       if (__syncthreads_and(found)) break;
     }
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) state[e] = 0;
+    for (int e = 0; e < kCarried; ++e) state[e] = 0;
     all.move(state);
   }
 
@@ -177,7 +181,7 @@ struct ScanRun : ScanMaps<kCopy> {
   /// left where the tile starts, half is for that.
   struct Since {
     bool asks, there;  ///< the thread has to do with it; the other state has been published
-    Real state[Step::kStates], input[Tile::kInputs];
+    Real state[kCarried], input[Tile::kInputs];
   };
   /// Asked for before the thread's steps, while inputs are on chip.
   CELLC_DEVICE Since look_again(bool asks) const {
@@ -193,9 +197,9 @@ struct ScanRun : ScanMaps<kCopy> {
                            const Uniforms<Step>& uniforms, Since& since, int chain) const {
     if (!since.asks) return false;
     while (!since.there) since.there = look_at_state(tile - 1, since.state);
-    Real start[Step::kStates];
+    Real start[kCarried];
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) start[e] = known()[e * kScanChannels + channel];
+    for (int e = 0; e < kCarried; ++e) start[e] = known()[e * kScanChannels + channel];
     return !this->agrees(param, uniforms, since.state, start, since.input, scan.tolerance / 2) &&
            this->mark(chain, tile, 0) && this->mark_chain(chain);
   }
@@ -220,7 +224,7 @@ struct ScanRun : ScanMaps<kCopy> {
     if (block_first >= steps || steps == 0) {
       if (tile == 0 && warp == 0 && part == 0 && real) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
+        for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
       __syncthreads();  // all know their ticket
       if (threadIdx.x == 0) *ticket() = draw();
@@ -229,7 +233,7 @@ struct ScanRun : ScanMaps<kCopy> {
     this->ask(first);
     // Looked at while the inputs are on their way: mostly the start is there by then, where channels abound.
     const bool nearest = warp == 0 && part == 0;
-    Real state[Step::kStates];
+    Real state[kCarried];
     bool there = true;
     if (nearest && real) {
       if (tile == 0)
@@ -244,13 +248,13 @@ struct ScanRun : ScanMaps<kCopy> {
       const Uniforms<StepWithTransition> uniforms(lanes);
       Real carried[StepWithTransition::kStates];
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
-      Transitions::identity(&carried[Step::kStates]);
+      for (int e = 0; e < kCarried; ++e) carried[e] = 0;
+      Transitions::identity(&carried[kCarried]);
       copy_wait<0>();
       __syncwarp();
       this->template sweep<StepWithTransition>(param, uniforms, carried, typename Tile::Nothing());
       own_map.identity();
-      if (low < high) own_map.from(carried, &carried[Step::kStates]);
+      if (low < high) own_map.from(carried, &carried[kCarried]);
     }
     // What the warp's parts make of what they start from.
     CELLC_UNROLL()
@@ -263,7 +267,7 @@ struct ScanRun : ScanMaps<kCopy> {
     if constexpr (kStaged) own_map.shuffle_up(kScanChannels);
     if (nearest) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) known()[e * kScanChannels + channel] = state[e];
+      for (int e = 0; e < kCarried; ++e) known()[e * kScanChannels + channel] = state[e];
     }
     if (warp == 0) {
       const bool all_there = __all_sync(0xffffffffu, there);
@@ -286,39 +290,49 @@ struct ScanRun : ScanMaps<kCopy> {
       one.after(before);
       upto = one;
     }
-    if (publishes && !starts_known) publish_map(upto);
+    if (publishes && !starts_known && scan.look > 0) publish_map(upto);
     if (starts_known) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) state[e] = known()[e * kScanChannels + channel];
+      for (int e = 0; e < kCarried; ++e) state[e] = known()[e * kScanChannels + channel];
+    } else if (scan.look == 0) {
+      if (nearest && real) {
+        while (!there) there = look_at_state(tile - 1, state);
+        CELLC_UNROLL()
+        for (int e = 0; e < kCarried; ++e) known()[e * kScanChannels + channel] = state[e];
+      }
+      __syncthreads();
+      CELLC_UNROLL()
+      for (int e = 0; e < kCarried; ++e) state[e] = known()[e * kScanChannels + channel];
     } else {
       look_back(state);
       if (kChecks && nearest) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) known()[e * kScanChannels + channel] = state[e];
+        for (int e = 0; e < kCarried; ++e) known()[e * kScanChannels + channel] = state[e];
       }
     }
-    Real end[Step::kStates];
+    Real end[kCarried];
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) end[e] = state[e];
+    for (int e = 0; e < kCarried; ++e) end[e] = state[e];
     upto.move(end);
     if (publishes) publish_state(end);
     if (warp > 0) before.move(state);
     if (kStaged && part > 0) own_map.move(state);
     {
-      Since since = look_again(kChecks && nearest && real && !starts_known);
+      Since since = look_again(kChecks && nearest && real && !starts_known && scan.look > 0);
       typename Tile::Following next = this->follow(state);
       if (part == kScanParts - 1) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) next.start[e] = end[e];
+        for (int e = 0; e < kCarried; ++e) next.start[e] = end[e];
       }
       Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
       load_params<Step>(lanes, lane, param);
       const Uniforms<Step> uniforms(lanes);
+      const long long number_of_warp = static_cast<long long>(tile) * warps + warp;
       if constexpr (kStaged) {
-        this->template sweep<Step>(param, uniforms, state, typename Tile::Staged(*this));
+        this->sweep_from(param, uniforms, state, number_of_warp, typename Tile::Staged(*this));
         this->write_staged(first);
       } else {
-        this->template sweep<Step>(param, uniforms, state, typename Tile::Direct(*this));
+        this->sweep_from(param, uniforms, state, number_of_warp, typename Tile::Direct(*this));
       }
       bool off = Tile::is_off(param, uniforms, state, next, chain);
       off = is_off(param, uniforms, since, chain) || off;
@@ -326,7 +340,7 @@ struct ScanRun : ScanMaps<kCopy> {
     }
     if (real && low < high && begin + high == steps) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+      for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, state[e]);
     }
     if (threadIdx.x == 0) *ticket() = next;
   }
@@ -354,7 +368,7 @@ CELLC_DEVICE void scan(const Scan& scan) {
         scan.control->drawn = 0;
         scan.control->calls = work.call;
       }
-      if constexpr (kChecks) {
+      if constexpr (kChecks && !kRewalks) {
         const bool alone = scan.tiles == 1;  // nobody else has to do with what this block has written
         if (!alone && threadIdx.x == 0) tell_finished(scan, work.call, ran);
         if (*work.flagged()) {

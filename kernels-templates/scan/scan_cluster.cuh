@@ -54,7 +54,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
 
   Mailbox* mailbox;
   int rank;
-  static constexpr int kInvariants = Maps::kInputs > Step::kStates ? Maps::kInputs : Step::kStates;
+  static constexpr int kInvariants = Maps::kInputs > kRowStates ? Maps::kInputs : kRowStates;
   /// Inputs as they stand in memory, since what is made of one would be waited for; and in the end, in their place,
   /// rows.
   Stored held[kScanSteps][kInvariants];
@@ -69,7 +69,7 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
   CELLC_DEVICE Real* letters() const { return totals() + warps * (kMapReals * kScanChannels); }
 
   /// Whether the thread after this one, of the next tile perhaps, started elsewhere than where this one has come to.
-  CELLC_DEVICE bool is_off(const Real (&end)[Step::kStates], const typename Tile::Following& next, int chain) const {
+  CELLC_DEVICE bool is_off(const Real (&end)[kCarried], const typename Tile::Following& next, int chain) const {
     if (!next.there) return false;
     Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
@@ -158,7 +158,8 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     for (int k = 0; k < kScanSteps; ++k) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
-        if (kWhole || k < high) held[k][e] = *from[e];
+        if (kWhole || k < high)
+          held[k][e] = is_shifted(e) && begin + k + 1 >= lane[0].steps ? *last_input[kShiftedInputs ? e : 0] : *from[e];
         from[e] += stride[e];
       }
     }
@@ -225,17 +226,17 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
     read();
     if (kChecks && blockIdx.x == 0 && threadIdx.x == 0) atomicAdd(&scan.control->clustered, 1u);
-    Real state[Step::kStates];
+    Real state[kCarried];
     first_state(state);
     Map own_map;
     {
       Real carried[StepWithTransition::kStates];
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) carried[e] = 0;
-      Transitions::identity(&carried[Step::kStates]);
+      for (int e = 0; e < kCarried; ++e) carried[e] = 0;
+      Transitions::identity(&carried[kCarried]);
       sweep<StepWithTransition>(carried, [](int, const Real(&)[StepWithTransition::kStates]) {});
       own_map.identity();
-      if (kWhole || high > 0) own_map.from(carried, &carried[Step::kStates]);
+      if (kWhole || high > 0) own_map.from(carried, &carried[kCarried]);
     }
     // What the warp's parts make of what they start from.
     CELLC_UNROLL()
@@ -264,18 +265,18 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     if (rank >= tiles) {
       if (steps == 0 && rank == 0 && warp == 0 && part == 0 && real) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+        for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, state[e]);
       }
       return;
     }
     if (kCluster > 1) send(all, tiles);
     typename Tile::Following next;
     next.there = is_followed();
-    Stored* to[Step::kStates];
-    bool writes[Step::kStates];
-    long long stride[Step::kStates];
+    Stored* to[kRowStates];
+    bool writes[kRowStates];
+    long long stride[kRowStates];
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       writes[e] = real && row_base[e];
       to[e] = this->row_at(e, begin);
       stride[e] = this->row_stride(e);
@@ -295,14 +296,14 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
     }
     if constexpr (kChecks) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) next.start[e] = state[e];
+      for (int e = 0; e < kCarried; ++e) next.start[e] = state[e];
       upto.move(next.start);
     }
     if (warp > 0) before.move(state);
     if (kScanParts > 1 && part > 0) own_map.move(state);
     if constexpr (kChecks && kScanParts > 1) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kCarried; ++e) {
         const Real start = __shfl_down_sync(0xffffffffu, state[e], kScanChannels);
         if (part < kScanParts - 1) next.start[e] = start;
       }
@@ -311,15 +312,27 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
       if (writes[e]) *to[e] = row;
       to[e] += stride[e];
     };
-    sweep<Step>(state, [&](int k, const Real(&now)[Step::kStates]) {
+    Real last[Step::kStates];
+    CELLC_UNROLL()
+    for (int e = 0; e < Step::kStates; ++e) last[e] = e < kCarried ? state[e < kCarried ? e : 0] : Real(0);
+    Accumulators<1> added;
+    sweep<Step>(last, [&](int k, const Real(&now)[Step::kStates]) {
+      added.add(0, now);
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         if (kChecks)
           held[k][e] = narrow(now[e]);
         else
           write(e, narrow(now[e]));
       }
     });
+    CELLC_UNROLL()
+    for (int e = 0; e < kCarried; ++e) state[e] = last[e];
+    if constexpr (kAccumulated > 0) {
+      added.join(kScanChannels);
+      if (part == 0 && real)
+        added.leave_part(lanes, lane[0], 0, (static_cast<long long>(sequence) * scan.tiles + rank) * warps + warp);
+    }
     bool off = false;
     if constexpr (kChecks) {
       copy_wait<0>();
@@ -335,12 +348,12 @@ struct ClusterRun : ScanMaps<ScanCopy::Each, 0> {
         }
         if (!kWhole && k >= high) continue;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) write(e, held[k][e]);
+        for (int e = 0; e < kRowStates; ++e) write(e, held[k][e]);
       }
     }
     if (ends) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+      for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, state[e]);
     }
     if constexpr (kChecks) agree(off, chain);
   }

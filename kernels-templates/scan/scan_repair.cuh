@@ -46,7 +46,7 @@ struct ScanRepair : ScanTile<kCopy, 0> {
 #else
   static constexpr Real kRounding = 0;
 #endif
-  static constexpr int kAhead = Tile::kInputs + Step::kStates <= 3 ? 8 : 4;  ///< steps whose numbers are read together
+  static constexpr int kAhead = Tile::kInputs + kCarried <= 3 ? 8 : 4;  ///< steps whose numbers are read together
 
   bool changed = false;
 
@@ -69,16 +69,16 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     const Stored* input_at[Tile::kInputs];
-    long long input_stride[Tile::kInputs], row_stride[Step::kStates];
-    Stored* row_at[Step::kStates];
-    Real state[Step::kStates];
+    long long input_stride[Tile::kInputs], row_stride[kCarried];
+    Stored* row_at[kCarried];
+    Real state[kCarried];
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) {
       input_at[e] = work.input_at(e, from);
       input_stride[e] = work.input_stride(e);
     }
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kCarried; ++e) {
       row_at[e] = work.row_at(e, from);
       row_stride[e] = work.row_stride(e);
       state[e] = from == 0 ? start_of(lanes, lane[0], e) : load(row_at[e] - row_stride[e]);
@@ -87,14 +87,14 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     CELLC_UNROLL(1)
     for (; from < to; from += kAhead) {
       const int steps = to - from < kAhead ? static_cast<int>(to - from) : kAhead;
-      Real input[kAhead][Tile::kInputs], row[kAhead][Step::kStates];
+      Real input[kAhead][Tile::kInputs], row[kAhead][kCarried];
       CELLC_UNROLL()
       for (int i = 0; i < kAhead; ++i) {
         const int k = i < steps ? i : 0;  // read again rather than asked for
         CELLC_UNROLL()
         for (int e = 0; e < Step::kInputs; ++e) input[i][e] = load(input_at[e] + k * input_stride[e]);
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) row[i][e] = load(row_at[e] + k * row_stride[e]);
+        for (int e = 0; e < kCarried; ++e) row[i][e] = load(row_at[e] + k * row_stride[e]);
       }
       CELLC_UNROLL()
       for (int i = 0; i < kAhead; ++i) {
@@ -103,9 +103,9 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         Step::step(param[0], input[i], state, next, uniforms.data);
         agrees = true;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) agrees = agrees & work.stands(row[i][e], next[e], tolerance);
+        for (int e = 0; e < kCarried; ++e) agrees = agrees & work.stands(row[i][e], next[e], tolerance);
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) {
+        for (int e = 0; e < kCarried; ++e) {
           if (!agrees) store(row_at[e] + i * row_stride[e], next[e]);
           state[e] = agrees ? row[i][e] : next[e];
         }
@@ -114,13 +114,13 @@ struct ScanRepair : ScanTile<kCopy, 0> {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) input_at[e] += kAhead * input_stride[e];
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) row_at[e] += kAhead * row_stride[e];
+      for (int e = 0; e < kCarried; ++e) row_at[e] += kAhead * row_stride[e];
       if (until_agrees && agrees) break;
     }
     work.changed = work.changed || changed;
     if (from + kAhead >= to && to == lane[0].steps) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+      for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, state[e]);
     }
     return agrees;
   }
@@ -129,17 +129,17 @@ struct ScanRepair : ScanTile<kCopy, 0> {
   /// row before it.
   static __device__ __noinline__ void write_down(const ScanRepair& work, const long long t) {
     const Lane lane[1] = {work.lane[0]};
-    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], input[Tile::kInputs], state[Step::kStates],
+    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], input[Tile::kInputs], state[kCarried],
         next[Step::kStates], far = 0;
     load_params<Step>(work.lanes, lane, param);
     const Uniforms<Step> uniforms(work.lanes);
     CELLC_UNROLL()
     for (int e = 0; e < Step::kInputs; ++e) input[e] = load(work.input_at(e, t));
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) state[e] = load(work.row_at(e, t - 1));
+    for (int e = 0; e < kCarried; ++e) state[e] = load(work.row_at(e, t - 1));
     Step::step(param[0], input, state, next, uniforms.data);
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kCarried; ++e) {
       const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
       if (!work.stands(row, next[e], work.scan.tolerance) && !(d <= far)) far = is_finite(d) ? d : Real(3.4e38);
     }
@@ -156,12 +156,12 @@ struct ScanRepair : ScanTile<kCopy, 0> {
     const long long steps = lane[0].steps, tile_steps = warps * kStrip;
     const int skewed = work.skew();
     const bool notes = kWritesDown && work.scan.first_bad;
-    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], state[Step::kStates], next[Step::kStates], far = 0;
+    Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)], state[kCarried], next[Step::kStates], far = 0;
     long long first = steps;
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) state[e] = start_of(lanes, lane[0], e);
+    for (int e = 0; e < kCarried; ++e) state[e] = start_of(lanes, lane[0], e);
     CELLC_UNROLL(1)
     for (long long from = 0; from < steps; from += kAhead) {
       const int count = steps - from < kAhead ? static_cast<int>(steps - from) : kAhead;
@@ -180,7 +180,7 @@ struct ScanRepair : ScanTile<kCopy, 0> {
         const bool marked = notes && t > 0 && place % kScanSteps == 0 &&
                             marks[place / tile_steps * kScanChannels] >> (place % tile_steps / kStrip) & 1;
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) {
+        for (int e = 0; e < kCarried; ++e) {
           if (marked) {
             const Real row = load(work.row_at(e, t)), d = magnitude(row - next[e]) / (1 + magnitude(next[e]));
             if (!work.stands(row, next[e], work.scan.tolerance)) {
@@ -199,7 +199,7 @@ struct ScanRepair : ScanTile<kCopy, 0> {
       atomicMax(work.scan.residual + lane[0].sequence, __float_as_uint(static_cast<float>(far)));
     }
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates && !notes; ++e) finish(lanes, lane[0], e, state[e]);
+    for (int e = 0; e < kCarried && !notes; ++e) finish(lanes, lane[0], e, state[e]);
   }
   CELLC_DEVICE void repair_rounded(unsigned* marks, int warps, int tiles) {
     unsigned any = 0;

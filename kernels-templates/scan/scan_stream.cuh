@@ -49,7 +49,7 @@ constexpr int stream_shared_bytes(int warps) {
   return kTileRing * static_cast<int>(sizeof(TileAt)) + kScanBuffers * warps * kFollowingBytes +
          warps * (kScanBuffers * (kWarpBytes + 8) +
                   kScanChannels * static_cast<int>((kChecks ? 4 : 2) * kMapReals * sizeof(Real))) +
-         kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) +
+         kScanChannels * kCarried * static_cast<int>(sizeof(Real)) +
          (kChecks ? static_cast<int>(sizeof(unsigned long long)) : 0);
 }
 
@@ -103,10 +103,10 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE Real* starts() const { return tables() + 2 * warps * (kMapReals * kScanChannels); }
   /// By warp: the map of the steps before it, for two tiles in turn.
   CELLC_DEVICE Real* befores(int turn) const {
-    return starts() + kScanChannels * Step::kStates + (turn & 1) * warps * (kMapReals * kScanChannels);
+    return starts() + kScanChannels * kCarried + (turn & 1) * warps * (kMapReals * kScanChannels);
   }
   CELLC_DEVICE unsigned* flagged() const {
-    return reinterpret_cast<unsigned*>(starts() + kScanChannels * Step::kStates +
+    return reinterpret_cast<unsigned*>(starts() + kScanChannels * kCarried +
                                        (kChecks ? 2 : 0) * warps * (kMapReals * kScanChannels));
   }
   /// What tells a warp that the engine has copied the inputs of a buffer.
@@ -173,7 +173,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       for (int c = 0; c < kScanChannels && at_channel + c < lanes.channels; ++c) {
         set_channel(lanes, lane[0], at_channel + c);
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
+        for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, start_of(lanes, lane[0], e));
       }
     }
     if (!next.there && number == all + (gridDim.x - scan.carry_blocks) - 1) {
@@ -235,11 +235,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE unsigned long long* handed() const {
     return reinterpret_cast<unsigned long long*>(this->shared);
   }  // [entry][half][channel]
-  CELLC_DEVICE void hand(int window, const Real (&state)[Step::kStates]) const {
+  CELLC_DEVICE void hand(int window, const Real (&state)[kCarried]) const {
     const unsigned long long mark = static_cast<unsigned long long>(window + 1) << 32;
     unsigned long long* at = handed() + channel;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kCarried; ++e) {
 #ifdef CELLC_STORAGE_F64
       const unsigned long long bits = static_cast<unsigned long long>(__double_as_longlong(state[e]));
       store_shared(at, mark | (bits & 0xffffffffu));
@@ -250,11 +250,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       at += kHalves * kScanChannels;
     }
   }
-  CELLC_DEVICE bool take(int window, Real (&state)[Step::kStates]) const {
+  CELLC_DEVICE bool take(int window, Real (&state)[kCarried]) const {
     bool there = true;
     const unsigned long long* at = handed() + channel;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kCarried; ++e) {
       const unsigned long long low = load_shared(at);
 #ifdef CELLC_STORAGE_F64
       const unsigned long long high = load_shared(at + kScanChannels);
@@ -287,9 +287,8 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     enter(whole, at_channel);
     const int tile_steps = warps * (kScanSteps * kScanParts);
     const int tiles = static_cast<int>((whole.steps + this->skew() + tile_steps - 1) / tile_steps);
-    Real state[Step::kStates];
-    for (int w = threadIdx.x; w < Step::kStates * kHalves * kScanChannels; w += blockDim.x)
-      store_shared(handed() + w, 0);
+    Real state[kCarried];
+    for (int w = threadIdx.x; w < kCarried * kHalves * kScanChannels; w += blockDim.x) store_shared(handed() + w, 0);
     __syncthreads();
     if (warp == 0 && part == 0) {
       first_state(state);
@@ -345,11 +344,11 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         // Of all or none, though a thread may see it before another does.
         if (!mine) mine = __all_sync(0xffffffffu, !real || take(window, state));
         if (!mine || published == known) continue;
-        Real end[kCarryRows][Step::kStates];
+        Real end[kCarryRows][kCarried];
         CELLC_UNROLL()
         for (int i = 0; i < kCarryRows; ++i) {
           CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) end[i][e] = state[e];
+          for (int e = 0; e < kCarried; ++e) end[i][e] = state[e];
           composed[i].move(end[i]);
           // First of all to the next one.
           if (known == all && i * kCarryParts + part == all - 1) hand(window + 1, end[i]);
@@ -374,43 +373,44 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     Real carried[StepWithTransition::kStates];
     CELLC_UNROLL()
     for (int e = 0; e < StepWithTransition::kStates; ++e) carried[e] = 0;
-    Transitions::identity(&carried[Step::kStates]);
+    Transitions::identity(&carried[kCarried]);
     this->template sweep<StepWithTransition>(param, uniforms, carried, typename Tile::Nothing());
     map.identity();
-    if (low < high) map.from(carried, &carried[Step::kStates]);
+    if (low < high) map.from(carried, &carried[kCarried]);
   }
   /// From the thread's start. `after`: where the next tile starts, if that is known.
-  CELLC_DEVICE void sweep_rows(Real (&state)[Step::kStates], int turn, bool known, Real (&after)[Step::kStates]) {
+  CELLC_DEVICE void sweep_rows(Real (&state)[kCarried], int turn, bool known, Real (&after)[kCarried]) {
     typename Tile::Following next = this->follow(state);
     if (kChecks && part == kScanParts - 1 && warp + 1 < warps && next.there) {
       Map before;
       fetch(befores(turn), warp + 1, before);
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) next.start[e] = starts()[e * kScanChannels + channel];
+      for (int e = 0; e < kCarried; ++e) next.start[e] = starts()[e * kScanChannels + channel];
       before.move(next.start);
     }
     Real param[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)];
     load_params<Step>(lanes, lane, param);
     const Uniforms<Step> uniforms(lanes);
+    const long long number_of_warp = static_cast<long long>(tile) * warps + warp;
     if constexpr (kStaged) {
-      this->template sweep<Step>(param, uniforms, state, typename Tile::Staged(*this));
+      this->sweep_from(param, uniforms, state, number_of_warp, typename Tile::Staged(*this));
       leaves = is_bulk_out();
       if (leaves)
         copy_out();
       else
         this->write_staged(first);
     } else {
-      this->template sweep<Step>(param, uniforms, state, typename Tile::Direct(*this));
+      this->sweep_from(param, uniforms, state, number_of_warp, typename Tile::Direct(*this));
     }
     if (real && low < high && begin + high == lane[0].steps) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) finish(lanes, lane[0], e, state[e]);
+      for (int e = 0; e < kCarried; ++e) finish(lanes, lane[0], e, state[e]);
     }
     if (kChecks && ends_tile() && next.there) {
       // Its carry block has published the state before, and so this one, or is about to.
       while (!known) known = this->look_at_state(tile, after);
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) next.start[e] = after[e];
+      for (int e = 0; e < kCarried; ++e) next.start[e] = after[e];
     }
     off = this->is_off(param, uniforms, state, next, at(turn)->chain) || off;
   }
@@ -419,7 +419,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   /// Whether the engine copies the warp's rows.
   CELLC_DEVICE bool is_bulk() const {
     bool all = kBulk && kCopy != ScanCopy::Each && Step::kInputs > 0 && !lanes.reverse && first >= 0 &&
-               first + kScanSteps * kScanParts <= lane[0].steps;
+               first + kScanSteps * kScanParts + (kShiftedInputs != 0) <= lane[0].steps;
     if constexpr (kCopy == ScanCopy::Contiguous) {
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e)
@@ -431,7 +431,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
   CELLC_DEVICE bool is_bulk_out() const {
     bool all = is_bulk();
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) all = all && (!this->row_base[e] || this->is_chunked(e, first));
+    for (int e = 0; e < kRowStates; ++e) all = all && (!this->row_base[e] || this->is_chunked(e, first));
     return kBulk && __all_sync(0xffffffffu, all && real);
   }
   CELLC_DEVICE void copy_out() {
@@ -439,7 +439,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     __syncwarp();
     if (thread >= kBulkCopies) return;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e)
+    for (int e = 0; e < kRowStates; ++e)
       if (this->row_base[e])
         bulk_store(this->row_at(e, first) - channel + thread * kBulkEntries,
                    this->region() + e * kSlotPitch + thread * kPartPitch,
@@ -483,7 +483,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
     bool draws = true;
     for (int turn = -kAhead;; ++turn) {
       if (turn >= 0 && !at(turn)->there && !(turn > 0 && at(turn - 1)->there)) {
-        if constexpr (kChecks) {
+        if constexpr (kChecks && !kRewalks) {
           __syncthreads();
           if (thread == 0) tell_finished(scan, this->call, tickets);
           if (*flagged()) repair<kCopy>(scan, warps, flagged(), false);  // comes to its barriers
@@ -525,7 +525,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       const bool sweeps = turn >= 0 && at(turn)->there, writes = turn > 0 && at(turn - 1)->there;
       if (turn >= 0 && !sweeps && !writes) {
         if (thread < kBulkCopies) bulk_wait_written();
-        if constexpr (kChecks) {
+        if constexpr (kChecks && !kRewalks) {
           if (off) *flagged() = 1;
           __syncthreads();
           if (*flagged()) {
@@ -535,7 +535,7 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
         }
         return;
       }
-      Real state[Step::kStates], after[Step::kStates];
+      Real state[kCarried], after[kCarried];
       // By one thread of each channel, early: mostly it is there, and memory takes its time.
       const bool asks = writes && warp == 0 && part == 0;
       bool known = true;
@@ -593,12 +593,12 @@ struct ScanStream : ScanMaps<kCopy, kScanBuffers> {
       if (asks) {
         while (!known) known = this->look_at_state(tile - 1, state);
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) starts()[e * kScanChannels + channel] = state[e];
+        for (int e = 0; e < kCarried; ++e) starts()[e * kScanChannels + channel] = state[e];
       }
       __syncthreads();
       if (writes) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) state[e] = starts()[e * kScanChannels + channel];
+        for (int e = 0; e < kCarried; ++e) state[e] = starts()[e * kScanChannels + channel];
         prefix.move(state);
         sweep_rows(state, turn - 1, ended, after);
       }

@@ -9,7 +9,7 @@ constexpr int kScanSteps = Traits::kScanSteps;        ///< of a thread
 constexpr bool kForward = Traits::kScanForward;       ///< no sequence runs backwards
 /// Predecessors that a thread looks at together: enough that a window is not what a long sequence of few channels waits
 /// for; more costs reads and registers.
-constexpr int kLookBack = Step::kStates > 2 || kScanChannels < 4 ? 1 : Step::kStates == 2 || kScanChannels < 16 ? 2 : 4;
+constexpr int kLookBack = kCarried > 2 || kScanChannels < 4 ? 1 : kCarried == 2 || kScanChannels < 16 ? 2 : 4;
 
 struct Scan {
   Lanes lanes;
@@ -21,7 +21,7 @@ struct Scan {
   int tiles;        ///< of the longest sequence
   int groups;       ///< of channels of a sequence
   int carry_blocks;  ///< blocks of a stream that carry states from tile to tile, of kCarryChannels of a chain each
-  int look;          ///< tiles of a sequence that may well be under way at once
+  int look;          ///< tiles of a sequence that may well be under way at once; 0: each waits for the state before it
   unsigned long long*
       first_bad;  ///< null: rows that are off are walked. Otherwise they are written down, by sequence: the first step
   unsigned* residual;  ///< and bits of a float, the largest residual of them
@@ -45,10 +45,12 @@ constexpr bool kSwizzled = kChunked && kScanSteps * kScanChannels / kChunk % 2 =
 constexpr int kPartPad = kStaged && !kChunked ? kScanChannels : 0;
 constexpr int kPartPitch = kScanSteps * kScanChannels + kPartPad;  // entries
 constexpr int kSlotPitch = kPartPitch * kScanParts;
-constexpr int kSlots = kStaged && Step::kStates > Step::kInputs ? Step::kStates : Step::kInputs > 0 ? Step::kInputs : 1;
+constexpr int kSlots = kStaged && kRowStates > Step::kInputs ? kRowStates : Step::kInputs > 0 ? Step::kInputs : 1;
 constexpr int kMapReals = Transitions::Map::count();
-constexpr int kScanWords = (Step::kStates + kMapReals) * kHalves;  // that a tile publishes for a channel
+constexpr int kScanWords = (kCarried + kMapReals) * kHalves;  // that a tile publishes for a channel
 constexpr bool kChecks = Traits::kScanChecks;  ///< whether starts from composed maps were right: scan_repair.cuh
+/// What is off is walked by a kernel of its own (scan_rewalk.cuh), which makes outs and what is added up again, too.
+constexpr bool kRewalks = kChecks && kCarried != Step::kStates;
 constexpr int kFollowing = kChecks ? Step::kInputs * kScanChannels : 0;  // entries of the step after a warp's own
 constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) + 15) / 16 * 16;
 
@@ -56,7 +58,7 @@ constexpr int kFollowingBytes = (kFollowing * static_cast<int>(sizeof(Stored)) +
 constexpr int scan_shared_bytes(int warps) {
   return warps * (kSlots * kSlotPitch * static_cast<int>(sizeof(Stored)) +
                   kScanChannels * static_cast<int>(2 * kMapReals * sizeof(Real) + sizeof(unsigned))) +
-         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * Step::kStates * static_cast<int>(sizeof(Real)) +
+         (kStaged ? warps : 1) * kFollowingBytes + kScanChannels * kCarried * static_cast<int>(sizeof(Real)) +
          (kChecks ? 3 : 2) * static_cast<int>(sizeof(unsigned));
 }
 
@@ -122,9 +124,10 @@ struct ScanTile {
   long long begin;                    // step of the thread's first place; below 0 or past the end, where there is none
   int low, high;                      // places of the thread that are steps
   const Stored* input_base[kInputs];  // of step 0 of the thread's channel
+  const Stored* last_input[kShiftedInputs ? kInputs : 1];  // by shifted input: of the last step
   Sharers sharers[kShares ? kInputs : 1];
-  Stored* row_base[Step::kStates];  // null: not written
-  unsigned long long* words;        // of the chain's first tile and the thread's channel
+  Stored* row_base[kRowStates];  // null: not written
+  unsigned long long* words;     // of the chain's first tile and the thread's channel
 
   CELLC_DEVICE ScanTile(const Scan& scan, char* shared) : scan(scan), lanes(scan.lanes), shared(shared) {
     thread = threadIdx.x % kWarp;
@@ -184,7 +187,7 @@ struct ScanTile {
   /// The state at the start of the tile, where it was there at once.
   CELLC_DEVICE Real* known() const { return looks() + warps * (kMapReals * kScanChannels); }
   /// By warp: whether its predecessors led back to a state.
-  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * Step::kStates); }
+  CELLC_DEVICE unsigned* ended() const { return reinterpret_cast<unsigned*>(known() + kScanChannels * kCarried); }
   CELLC_DEVICE unsigned* is_known() const { return ended() + warps * kScanChannels; }
   CELLC_DEVICE unsigned* ticket() const { return is_known() + 1; }
   /// Whether a start of this block's was off.
@@ -194,7 +197,10 @@ struct ScanTile {
 
   CELLC_DEVICE long long input_stride(int e) const { return lane[0].direction * lanes.array[Step::input_array(e)].row; }
   CELLC_DEVICE long long row_stride(int e) const { return lane[0].direction * lanes.array[Step::state_array(e)].row; }
-  CELLC_DEVICE const Stored* input_at(int e, long long t) const { return input_base[e] + t * input_stride(e); }
+  CELLC_DEVICE const Stored* input_at(int e, long long t) const {
+    if (is_shifted(e) && t + 1 >= lane[0].steps) return last_input[kShiftedInputs ? e : 0];
+    return input_base[e] + (t + is_shifted(e)) * input_stride(e);
+  }
   CELLC_DEVICE Stored* row_at(int e, long long t) const { return row_base[e] + t * row_stride(e); }
   /// Places before step 0, so that chunks of time are aligned.
   CELLC_DEVICE int skew() const {
@@ -240,14 +246,16 @@ struct ScanTile {
         const Stored* from = input_at(e, first + row) + (place - channel);
         CELLC_UNROLL()
         for (int k = 0; k < kRows; k += kAtOnce)
-          if (first + row + k < steps) copy_async<16>(to + row_place(row + k) + place, from + k * stride);
+          if (first + row + k < steps)
+            copy_async<16>(to + row_place(row + k) + place,
+                           is_shifted(e) ? input_at(e, first + row + k) + (place - channel) : from + k * stride);
       } else if constexpr (kTime) {
         CELLC_UNROLL()
         for (int k = 0; k < kRows; k += kWarp * kChunkSteps) {
           const int row = k + thread * kChunkSteps;
           const long long t = first + row;
           if (kRows % (kWarp * kChunkSteps) != 0 && row >= kRows) break;
-          if (t >= 0 && t + kChunkSteps <= steps) {
+          if (t >= 0 && t + kChunkSteps + is_shifted(e) <= steps) {
             copy_async<16>(to + row_place(row),
                            input_at(e, lanes.reverse ? t + kChunkSteps - 1 : t) - (kScanChannels > 1 ? channel : 0));
           } else {
@@ -276,10 +284,11 @@ struct ScanTile {
           const int row = k * kScanParts + part;
           if (!real || first + row < 0 || first + row >= steps) continue;
           Stored* const at = to + place_in_slot(row / kScanSteps, row % kScanSteps, channel);
+          const Stored* const here = is_shifted(e) ? input_at(e, first + row) : from + k * kScanParts * stride;
           if constexpr (sizeof(Stored) >= 4) {
-            copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, from + k * kScanParts * stride);
+            copy_async<sizeof(Stored) >= 4 ? sizeof(Stored) : 4>(at, here);
           } else {
-            *at = from[k * kScanParts * stride];
+            *at = *here;
           }
         }
       }
@@ -338,16 +347,17 @@ struct ScanTile {
       CELLC_UNROLL()
       for (int e = 0; e < Cell::kStates; ++e) state[e] = next[e];
     };
+    constexpr int kKept = Cell::kStates < Step::kStates ? Cell::kStates : Step::kStates;
     if (low == 0 && high == kScanSteps) {
       CELLC_UNROLL(1)
       for (int k = 0; k < kScanSteps; k += kBatch) {
-        Real input[kBatch][kInputs], rows[kBatch][Step::kStates];
+        Real input[kBatch][kInputs], rows[kBatch][kKept];
         read(k, input);
         Repeat<kBatch>::run([&](auto place) {
           constexpr int i = decltype(place)::value;
           run(input[i]);
           CELLC_UNROLL()
-          for (int e = 0; e < Step::kStates; ++e) rows[i][e] = state[e];
+          for (int e = 0; e < kKept; ++e) rows[i][e] = state[e];
         });
         after.batch(k, rows);
       }
@@ -365,18 +375,18 @@ struct ScanTile {
   /// Where the part of time after the thread's own starts, and what its first step reads.
   struct Following {
     bool there;
-    Real start[Step::kStates], input[kInputs];
+    Real start[kCarried], input[kInputs];
   };
   /// Of a thread that starts from `start`, while inputs are on chip, and long before it is asked for: at the end of a
   /// tile all would wait for it. Of the last part of a warp, whom another warp follows, the start is still to be told.
-  CELLC_DEVICE Following follow(const Real (&start)[Step::kStates]) const {
+  CELLC_DEVICE Following follow(const Real (&start)[kCarried]) const {
     Following next;
     next.there = kChecks && real && low < high && high == kScanSteps && begin + kScanSteps < lane[0].steps;
     if constexpr (kChecks) {
       const bool last = part == kScanParts - 1;
       if constexpr (kStaged) {
         CELLC_UNROLL()
-        for (int e = 0; e < Step::kStates; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
+        for (int e = 0; e < kCarried; ++e) next.start[e] = __shfl_down_sync(0xffffffffu, start[e], kScanChannels);
       }
       CELLC_UNROLL()
       for (int e = 0; e < Step::kInputs; ++e) {
@@ -392,19 +402,19 @@ struct ScanTile {
   }
   /// Whether the first row of the part after the thread's own follows from `end` to within `tolerance`.
   CELLC_DEVICE bool agrees(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
-                           const Uniforms<Step>& uniforms, const Real (&end)[Step::kStates],
-                           const Real (&start)[Step::kStates], const Real (&input)[kInputs], Real tolerance) const {
+                           const Uniforms<Step>& uniforms, const Real (&end)[kCarried], const Real (&start)[kCarried],
+                           const Real (&input)[kInputs], Real tolerance) const {
     Real written[Step::kStates], made[Step::kStates];
     Step::step(param[0], input, start, written, uniforms.data);
     Step::step(param[0], input, end, made, uniforms.data);
     bool near = true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) near = near & are_near(written[e], made[e], tolerance);
+    for (int e = 0; e < kCarried; ++e) near = near & are_near(written[e], made[e], tolerance);
     return near;
   }
   /// The same at the end of the thread's own steps. Marks the boundary where it does not, and says so.
   CELLC_DEVICE bool is_off(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
-                           const Uniforms<Step>& uniforms, const Real (&end)[Step::kStates], const Following& next,
+                           const Uniforms<Step>& uniforms, const Real (&end)[kCarried], const Following& next,
                            int chain) const {
     if constexpr (kChecks) {
       if (!next.there) return false;
@@ -422,37 +432,39 @@ struct ScanTile {
            static_cast<long long>(chain) * scan.tiles * kScanChannels + channel;
   }
   CELLC_DEVICE bool mark(int chain, int of_tile, int of_warp) const {
+    if constexpr (kRewalks) return true;
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e)
+    for (int e = 0; e < kRowStates; ++e)
       if (!row_base[e]) return false;  // nobody can tell
     atomicOr(marks_of(chain) + static_cast<long long>(of_tile) * kScanChannels, 1u << of_warp);
     return true;
   }
   CELLC_DEVICE bool mark_chain(int chain) const {
-    atomicExch(scan.marks + chain, blockIdx.x + 1);
+    atomicExch(scan.marks + chain, kRewalks ? call : blockIdx.x + 1);
     return true;
   }
 
   struct Nothing {
-    CELLC_DEVICE void batch(int, const Real (&)[kBatch][Step::kStates]) {}
+    template <int kStates>
+    CELLC_DEVICE void batch(int, const Real (&)[kBatch][kStates]) {}
     template <int kStates>
     CELLC_DEVICE void one(int, const Real (&)[kStates]) {}
   };
 
   /// Rows straight to memory.
   struct Direct {
-    Stored* to[Step::kStates];
-    long long stride[Step::kStates];
+    Stored* to[kRowStates];
+    long long stride[kRowStates];
     CELLC_DEVICE explicit Direct(const ScanTile& work) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         to[e] = work.real && work.row_base[e] ? work.row_at(e, work.begin) : nullptr;
         stride[e] = work.row_stride(e);
       }
     }
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         if (!to[e]) continue;
         Stored* at = to[e] + k * stride[e];
         CELLC_UNROLL()
@@ -461,7 +473,7 @@ struct ScanTile {
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e)
+      for (int e = 0; e < kRowStates; ++e)
         if (to[e]) store(to[e] + k * stride[e], state[e]);
     }
   };
@@ -473,7 +485,7 @@ struct ScanTile {
     CELLC_DEVICE void batch(int k, const Real (&rows)[kBatch][Step::kStates]) {
       if constexpr (kChunked && kScanChannels > 1) __syncwarp(work.of_part());
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) {
+      for (int e = 0; e < kRowStates; ++e) {
         if constexpr (kChunked && kScanChannels == 1) {
           CELLC_UNROLL()
           for (int i = 0; i < kBatch; i += kChunk) {
@@ -491,9 +503,50 @@ struct ScanTile {
     }
     CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
       CELLC_UNROLL()
-      for (int e = 0; e < Step::kStates; ++e) store(work.own(e, k), state[e]);
+      for (int e = 0; e < kRowStates; ++e) store(work.own(e, k), state[e]);
     }
   };
+  /// And what is added up over steps.
+  template <class Rows>
+  struct Summing {
+    Rows rows;
+    Accumulators<1>& all;
+    CELLC_DEVICE void batch(int k, const Real (&states)[kBatch][Step::kStates]) {
+      rows.batch(k, states);
+      CELLC_UNROLL()
+      for (int i = 0; i < kBatch; ++i) all.add(0, states[i]);
+    }
+    CELLC_DEVICE void one(int k, const Real (&state)[Step::kStates]) {
+      rows.one(k, state);
+      all.add(0, state);
+    }
+  };
+  /// Runs the thread's steps from `state`, which ends where they do. `warp_number`: of the warp's steps among all of
+  /// its sequence, for the part that it leaves of what is added up.
+  template <class Rows>
+  CELLC_DEVICE void sweep_from(const Real (&param)[1][(Step::kInvariants > 0 ? Step::kInvariants : 1)],
+                               const Uniforms<Step>& uniforms, Real (&state)[kCarried], long long warp_number,
+                               Rows rows) {
+    if constexpr (kCarried == Step::kStates) {
+      sweep<Step>(param, uniforms, state, rows);
+    } else {
+      Real now[Step::kStates];
+      CELLC_UNROLL()
+      for (int e = 0; e < Step::kStates; ++e) now[e] = e < kCarried ? state[e < kCarried ? e : 0] : Real(0);
+      if constexpr (kAccumulated > 0) {
+        Accumulators<1> all;
+        sweep<Step>(param, uniforms, now, Summing<Rows>{rows, all});
+        all.join(kScanChannels);
+        if (part == 0 && real)
+          all.leave_part(lanes, lane[0], 0,
+                         (static_cast<long long>(lane[0].sequence) * scan.tiles) * warps + warp_number);
+      } else {
+        sweep<Step>(param, uniforms, now, rows);
+      }
+      CELLC_UNROLL()
+      for (int e = 0; e < kCarried; ++e) state[e] = now[e];
+    }
+  }
 
   /// Whether the chunks of time of a state lie in memory as those of the inputs.
   CELLC_DEVICE bool is_chunked(int e, long long first) const {
@@ -507,7 +560,7 @@ struct ScanTile {
   CELLC_DEVICE void write_staged(long long first) {
     __syncwarp();
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       if (!row_base[e] || !real) continue;
       if constexpr (kTime && kBuffers > 1) {
         if (first >= 0 && first + kScanSteps * kScanParts <= lane[0].steps && is_chunked(e, first)) {
@@ -568,10 +621,16 @@ struct ScanTile {
       if constexpr (kShares)
         sharers[e] = Sharers::of<false>(input_base[e], input_stride(e) * static_cast<long long>(sizeof(Stored)), 0);
     }
+    static_assert(!kShares || kShiftedInputs == 0, "shared entries are copied for a part of the steps each");
+    if constexpr (kShiftedInputs != 0)
+      Repeat<kInputs>::run([&](auto input) {
+        constexpr int e = decltype(input)::value;
+        last_input[e] = last_of_shifted<e>(lanes, lane[0]);
+      });
   }
   CELLC_DEVICE void find_rows() {
     CELLC_UNROLL()
-    for (int e = 0; e < Step::kStates; ++e) {
+    for (int e = 0; e < kRowStates; ++e) {
       const ArrayView& array = lanes.array[Step::state_array(e)];
       row_base[e] =
           array.data ? static_cast<Stored*>(array.data) + place(array, lane[0], 0) + lanes.step.state[e] : nullptr;

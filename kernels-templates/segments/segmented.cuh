@@ -19,7 +19,7 @@
 // Where the last call's data did not forget, a pass of multistart.cuh and a composition come before the sweep, which
 // then begins where segments should.
 //
-// Needs segment_runs.cuh, compose.cuh and multistart.cuh.
+// Needs first_sweep.cuh, segment_runs.cuh, chain_walk.cuh, compose.cuh and multistart.cuh.
 #pragma once
 
 namespace cellc {
@@ -126,15 +126,14 @@ CELLC_DEVICE int rounds_of_a_walk(const Lanes& lanes) {
 /// segments that forget too slowly, as far as that is known; `early`: steps that the sweep began early, 0 if it was
 /// composed.
 template <bool kRows>
-CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early,
+CELLC_DEVICE void mend(SegmentWork& work, unsigned misses, unsigned slower, int burn_in, bool sweeps, int early,
                        Marks mark) {
-  using Work = SegmentedRun<kRows>;
   const Segmented& run = work.run;
   Control* const control = run.control;
   Tally* const of = work.of;
   const long long tiles = (work.count + kTile - 1) / kTile;
   work.sparse = sweeps && 16ll * misses < work.count;
-  auto pass = Work::First;
+  auto pass = LanePass::First;
   int round = 0;
   // Where the caller allows fewer than a plan has, it is so many.
   const bool extends =
@@ -145,7 +144,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     // The first call on data that do not forget, or chaos, which is walked at once.
     work.sum(0);
     unsigned own = 0;
-    for (long long tile = work.warp; tile < tiles; tile += work.warps) own += work.grown_apart(tile, early);
+    for (long long tile = work.warp; tile < tiles; tile += work.warps) own += grown_apart(work, tile, early);
     work.hopeless = work.sum(own) > misses / 5;
     mark();
   }
@@ -155,11 +154,11 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
     } else {
       // The one place from which lanes are run with transitions: each would be a copy of the walk.
       unsigned expand = 0;
-      const unsigned own = work.all_tiles(pass, round, burn_in,
-                                          pass == Work::Again && round < run.eager ? Real(0) : run.tolerance, expand);
-      if (pass == Work::Again && round == 0) work.count_in(&of->expanding, expand);
-      if (pass == Work::First) {
-        active = work.template gather<true>(own);
+      const unsigned own = all_tiles<kRows>(
+          work, pass, round, burn_in, pass == LanePass::Again && round < run.eager ? Real(0) : run.tolerance, expand);
+      if (pass == LanePass::Again && round == 0) work.count_in(&of->expanding, expand);
+      if (pass == LanePass::First) {
+        active = work.gather<true>(own);
         if (!work.active_blocks.size) return;
         // Nearly every boundary is off, and the next pass sees which.
         slower = active;
@@ -167,7 +166,7 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
       } else {
         active = work.sum(own);
       }
-      if (pass == Work::Again) {
+      if (pass == LanePass::Again) {
         if (!sweeps && round == 0) misses = active;
         repaired += active;
         if (work.is_leader()) of->ran[round & 15] = active;
@@ -179,9 +178,9 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
       mark();
     }
     if (!active) break;
-    if (pass == Work::Again && !run.fixed && round >= run.eager && 512ll * active < work.count && !work.hopeless) {
+    if (pass == LanePass::Again && !run.fixed && round >= run.eager && 512ll * active < work.count && !work.hopeless) {
       // Few ran: mostly nothing is off any more, and to see that takes less than to compose.
-      pass = Work::Look;
+      pass = LanePass::Look;
       continue;
     }
     // Chains that will not settle show early: most of what missed is still off after a few rounds. The others
@@ -191,13 +190,13 @@ CELLC_DEVICE void mend(SegmentedRun<kRows>& work, unsigned misses, unsigned slow
       const Shares shares = shares_of(run.lanes, work.active_blocks.size);
       compose<Transitions>(Chains(work, round > 0 && !run.fixed ? Maps::Bent : Maps::Lines, work.slack(round)),
                            shares.group, shares.parts);
-      pass = Work::Again;
+      pass = LanePass::Again;
     } else {
-      for (long long tile = work.warp; tile < tiles; tile += work.warps) work.look(tile);
+      for (long long tile = work.warp; tile < tiles; tile += work.warps) mark_off(work, tile);
       if (!run.repairs) break;
       work.sum(0);
       mark();
-      work.count_in(&of->tails, work.walk_chains());
+      work.count_in(&of->tails, walk_chains<kRows>(work));
       break;
     }
     work.sum(0);
@@ -223,7 +222,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
   const unsigned calls = control->calls, seen = control->burn_in, carried = control->measures_slope,
                  passed = control->grid.passed;
   // While those are on their way.
-  SegmentedRun<kRows> work(run, shared);
+  SegmentWork work(run, shared);
   const long long tiles = (work.count + kTile - 1) / kTile, last_tile = work.last_tile(tiles);
   Lane lane[kWidth];
   resolve_own(run.lanes, work.first_lane(last_tile < 0 ? 0 : last_tile), work.count, lane);
@@ -255,7 +254,7 @@ CELLC_DEVICE void segmented(const Segmented& run) {
       const bool three = run.lanes.segment < kLongSegment;
       for (long long tile = work.warp; tile < tiles; tile += work.warps)
         own += run_multistart<kRows>(work, tile, three);
-      slower = work.template gather<true>(own);
+      slower = work.gather<true>(own);
       if (!work.active_blocks.size) return;
       mark();
       const Shares shares = shares_of(run.lanes, work.active_blocks.size);
@@ -272,11 +271,11 @@ CELLC_DEVICE void segmented(const Segmented& run) {
     for (long long tile = work.last_tile(tiles); tile >= 0; tile -= work.warps) {
       if (!resolved) resolve_own(run.lanes, work.first_lane(tile), work.count, lane);
       resolved = false;
-      own += work.sweep(tile, lane, composed ? 0 : burn_in, composed);
+      own += sweep<kRows>(work, tile, lane, composed ? 0 : burn_in, composed);
     }
     work.report();
     // Mostly nothing is off, and then nobody needs to see what another block has written.
-    misses = composed ? work.sum(own) : work.template gather<false>(own);
+    misses = composed ? work.sum(own) : work.gather<false>(own);
     if (!work.active_blocks.size) return;
     mark();
   }

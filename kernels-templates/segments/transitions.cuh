@@ -5,6 +5,8 @@
 //
 // A Boundary is what stands between a segment and its left neighbour. A Change goes along a chain from
 // boundary to boundary and writes where segments should start; a Map is what some boundaries do to it.
+//
+// Needs lanes.cuh.
 #pragma once
 
 namespace cellc {
@@ -469,7 +471,6 @@ template <class Rule, int kN>
 struct TransitionsOf<0, Rule, kN> {
   using Type = AffineTransitions<Rule, kN>;
 };
-using Transitions =
-    typename TransitionsOf<static_cast<int>(TransitionRule::kKind), TransitionRule, Step::kStates>::Type;
+using Transitions = typename TransitionsOf<static_cast<int>(TransitionRule::kKind), TransitionRule, kCarried>::Type;
 
 }  // namespace cellc

@@ -8,8 +8,20 @@
 
 namespace cellc {
 
-template <bool kRows, bool kLockstep, int kSumLanes = 1>
-CELLC_DEVICE void sequential(const Lanes& lanes) {
+/// Every lane walks.
+struct All {
+  CELLC_DEVICE bool operator()(const Lane&) const { return true; }
+};
+
+/// A scan has been here before, and has left Lanes::parts of what is added up for each sequence.
+template <class Walks>
+constexpr bool kAgain = true;
+template <>
+constexpr bool kAgain<All> = false;
+
+/// The lanes of which `walks` says so; of a warp that copies whole rows all of them, which are of one sequence.
+template <bool kRows, bool kLockstep, int kSumLanes = 1, class Walks = All>
+CELLC_DEVICE void sequential(const Lanes& lanes, Walks&& walks = Walks()) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
   const int warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp;
   Stored* const memory = shared + warp * kStageEntries<Step>;
@@ -20,14 +32,21 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   Lane lane[kWidth];
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) lane[v] = resolve(lanes, own + v < count ? own + v : count - kWidth + v);
-  const bool real = own < count;
+  bool real = own < count;
+  if constexpr (kAgain<Walks>) {
+    static_assert(!kLockstep);
+    // What is not marked keeps its bits: a sequence with what is no number moves no other.
+    const bool marked = real && walks(lane[0]);
+    if (!__any_sync(0xffffffffu, marked)) return;
+    if constexpr (!kRows) real = marked;
+  }
   Real state[kWidth][Step::kStates];
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) state[v][e] = start_of(lanes, lane[v], e);
+    for (int e = 0; e < kCarried; ++e) state[v][e] = start_of(lanes, lane[v], e);
     CELLC_UNROLL()
-    for (int e = kOwnStates; e < Step::kStates; ++e) state[v][e] = Real(0);
+    for (int e = kCarried; e < Step::kStates; ++e) state[v][e] = Real(0);
   }
   Rows rows;
   rows.begin(lanes, lane[0], 0);
@@ -41,6 +60,16 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
     sums.begin(lanes, lane[0]);
     RowsAndSums<kSumLanes> both{rows, sums};
     go(both);
+  } else if constexpr (kAccumulated > 0) {
+    Accumulators<kWidth> all;
+    go([&](long long, const auto& now, bool) {
+      rows.write(now, true);
+      all.add(now);
+    });
+    if (real) {
+      CELLC_UNROLL()
+      for (int v = 0; v < kWidth; ++v) all.leave(lanes, lane[v], v, kAgain<Walks> ? lanes.parts : 1);
+    }
   } else {
     go([&](long long, const auto& now, bool) { rows.write(now, true); });
   }
@@ -48,7 +77,7 @@ CELLC_DEVICE void sequential(const Lanes& lanes) {
   CELLC_UNROLL()
   for (int v = 0; v < kWidth; ++v) {
     CELLC_UNROLL()
-    for (int e = 0; e < kOwnStates; ++e) finish(lanes, lane[v], e, state[v][e]);
+    for (int e = 0; e < kCarried; ++e) finish(lanes, lane[v], e, state[v][e]);
   }
 }
 

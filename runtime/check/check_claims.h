@@ -17,6 +17,12 @@ inline constexpr std::int64_t kMostRank = 99;
 void check_claims(CellGraph& cell, const Jacobian& jacobian, const Structure& structure, const Binding& binding,
                   std::uint64_t seed, std::vector<CheckItem>& items);
 
+/// Whether each entry of a run is what the reference makes of the row before it, to `tolerance` of |value| + the
+/// largest of its lane over the sequence, which is what `converged` promises in any unit, and what roundings of
+/// `rounding` may do besides.
+CheckItem check_each_step(const CellGraph& cell, const std::string& strategy, const RunOutput& output,
+                          const Binding& binding, double tolerance, double rounding);
+
 /// The sequential kernel in f32 and f64, step by step, and its edge cases.
 void check_engine(const CellGraph& cell, const Structure& structure, const BindRequest& request,
                   const std::string& cache_directory, std::vector<CheckItem>& items);

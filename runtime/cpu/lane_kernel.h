@@ -83,8 +83,9 @@ class LaneKernel {
   CacheState cache() const { return compiled_.module->cache; }
 
  private:
-  friend class LaneTile;
+  friend class TileRunner;
   friend class StepsAsLanes;
+  friend class LaneArguments;
   CompiledPlan compiled_;
   AxisId lane_ = kNoAxis;
   int kernel_ = -1;

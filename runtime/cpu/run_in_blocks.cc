@@ -57,6 +57,11 @@ int BlocksOfSteps::state_of(const LineTap& tap) const {
   return -1;
 }
 
+/// A line brings what rows hold, which in 16-bit storage is rounded.
+Array BlocksOfSteps::as_written(const Array& states) const {
+  return options_.dtype == states.dtype() ? states : convert(convert(states, options_.dtype), states.dtype());
+}
+
 /// For all steps of the run, of which the first are what the history says.
 Array BlocksOfSteps::tap(const LineTap& tap, const BoundRun& run) const {
   const auto line = static_cast<std::size_t>(tap.line);
@@ -156,7 +161,7 @@ RunOutput BlocksOfSteps::run(const BoundRun& given, const SolveOptions& options,
         copy_rows(part.outs[o], from, output.outs[o], to, row_bytes(part.outs[o]), rows);
       for (std::size_t k = 0; k < block_.taps.size(); ++k) {
         const std::int64_t due = begin + block_.taps[k].lag, count = std::min(rows, all - due);
-        const Array& states = part.states[static_cast<std::size_t>(state_of(block_.taps[k]))];
+        const Array states = as_written(part.states[static_cast<std::size_t>(state_of(block_.taps[k]))]);
         if (count > 0)
           copy_rows(states, low(window.run, at, 0, count), run.symbols[first + k], low(run, s, due, count),
                     row_bytes(states), count);

@@ -27,6 +27,7 @@ class BlocksOfSteps {
 
  private:
   Array tap(const LineTap& tap, const BoundRun& run) const;
+  Array as_written(const Array& states) const;
   int state_of(const LineTap& tap) const;  ///< the update
   void add(SolveReport& all, const SolveReport& block, const std::vector<std::int64_t>& sequences, std::int64_t begin);
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <stdexcept>
 
 #include "runtime/cpu/compose_steps.h"
 #include "runtime/cpu/flush_to_zero.h"
+#include "runtime/cpu/lane_arguments.h"
 #include "runtime/data/threads.h"
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -34,66 +33,56 @@ class StepsAsLanes {
         plan_(kernel.compiled_.plan),
         data_(data),
         size_(static_cast<std::int64_t>(size_of(kernel.compiled_.dtype))),
-        pointers_(plan_.cell.symbols.size()) {
-    for (std::size_t s = 0; s < pointers_.size(); ++s) {
+        arguments_(kernel, data, false) {
+    arguments_.begin(kChunk);
+    for (std::size_t s = 0; s < arguments_.places.size(); ++s) {
       const Symbol& symbol = plan_.cell.symbols[s];
       if (symbol.kind == SymbolKind::Param)
-        pointers_[s].row =
+        arguments_.places[s].row =
             symbol.axes.empty() || symbol.axes.back() != kernel.lane_ ? data.symbols[s].data : repeated(s);
     }
-    if (plan_.once_kernel >= 0) call(plan_.once_kernel, 0, 0);
+    arguments_.call_once();
   }
 
   void set_state(int position, const void* before, void* after) {
-    Pointers& p = pointers_[static_cast<std::size_t>(plan_.cell.updates[position].symbol)];
-    p.old = static_cast<const std::byte*>(before);
+    LanePlace& p = arguments_.places[arguments_.symbol_of_state(position)];
+    p.old = static_cast<std::byte*>(const_cast<void*>(before));
     p.row = static_cast<std::byte*>(after);
   }
 
   /// Steps [row, row + steps), steps at most a chunk; states as if there were whole vectors.
   void run(std::int64_t row, std::int64_t steps) {
     const std::int64_t wide = kernel_.compiled_.vector_lanes, whole = (steps + wide - 1) / wide * wide;
-    for (std::size_t s = 0; s < pointers_.size(); ++s) {
+    for (std::size_t s = 0; s < arguments_.places.size(); ++s) {
       if (plan_.cell.symbols[s].kind != SymbolKind::Input) continue;
       const std::byte* const from = input(s, row);
-      pointers_[s].row = const_cast<std::byte*>(from);
+      arguments_.places[s].row = const_cast<std::byte*>(from);
       if (whole == steps) continue;
       // The last vector reaches past the array.
-      std::byte* const padded = grown(padded_, s, kChunk);
+      std::byte* const padded = arguments_.grown(padded_, s, kChunk);
       std::copy_n(from, steps * size_, padded);
-      pointers_[s].row = padded;
+      arguments_.places[s].row = padded;
     }
-    call(kernel_.kernel_, 1, whole);
+    arguments_.call_steps(1, 0, whole);
   }
 
   /// Where the inputs of a row are.
   void lines_of(std::int64_t row, std::vector<const std::byte*>& lines) const {
     lines.clear();
-    for (std::size_t s = 0; s < pointers_.size(); ++s)
+    for (std::size_t s = 0; s < arguments_.places.size(); ++s)
       if (plan_.cell.symbols[s].kind == SymbolKind::Input) lines.push_back(input(s, row));
   }
 
  private:
-  struct Pointers {
-    std::byte* row = nullptr;
-    const std::byte* old = nullptr;
-  };
-
   const std::byte* input(std::size_t s, std::int64_t row) const {
     const LaneArray& a = data_.symbols[s];
     return a.data + (row + a.mixed[0] + a.channel[0]) * size_;
   }
 
-  std::byte* grown(std::vector<Array>& buffers, std::size_t i, std::int64_t count) {
-    if (buffers.size() <= i) buffers.resize(i + 1);
-    if (!buffers[i].data() || buffers[i].count() < count) buffers[i] = Array(kernel_.compiled_.dtype, {count});
-    return static_cast<std::byte*>(buffers[i].data());
-  }
-
   /// A param of the only channel, for every lane.
   std::byte* repeated(std::size_t s) {
     const LaneArray& a = data_.symbols[s];
-    std::byte* const to = grown(params_, s, static_cast<std::int64_t>(a.mixed.size()) * kChunk);
+    std::byte* const to = arguments_.grown(params_, s, static_cast<std::int64_t>(a.mixed.size()) * kChunk);
     for (std::size_t m = 0; m < a.mixed.size(); ++m)
       for (std::int64_t l = 0; l < kChunk; ++l)
         std::copy_n(a.data + (a.mixed[m] + a.channel[0]) * size_, size_,
@@ -101,61 +90,12 @@ class StepsAsLanes {
     return to;
   }
 
-  std::int64_t entries(const std::vector<AxisId>& axes) const {
-    std::int64_t n = 1;
-    for (AxisId a : axes) {
-      const AxisId extent = plan_.cell.graph.axis(a).extent_of;
-      n *= extent == kernel_.lane_ ? kChunk : data_.sizes.at(extent);
-    }
-    return n;
-  }
-
-  std::uint64_t slot_value(const Slot& slot) {
-    const auto address = [](const void* p) { return std::bit_cast<std::uint64_t>(p); };
-    const auto id = static_cast<std::size_t>(slot.id);
-    const auto state = [&] { return static_cast<std::size_t>(plan_.cell.updates[slot.id].symbol); };
-    switch (slot.kind) {
-      case SlotKind::Length: {
-        const AxisId axis = static_cast<AxisId>(slot.id);
-        return static_cast<std::uint64_t>(axis == kernel_.lane_ ? kChunk : data_.sizes.at(axis));
-      }
-      case SlotKind::Param:
-      case SlotKind::InputRow:
-        return address(pointers_[id].row);
-      case SlotKind::InputStep:
-        return 0;
-      case SlotKind::Once:
-        return address(grown(once_, id, entries(plan_.once[id].dims)));
-      case SlotKind::Temp:
-        return address(grown(temps_, id, entries(plan_.temps[id].dims)));
-      case SlotKind::Time:
-        return 0;
-      case SlotKind::StateOld:
-        return address(pointers_[state()].old);
-      case SlotKind::StateRow:
-        return address(pointers_[state()].row);
-      case SlotKind::StateStep:
-        return 0;
-      default:
-        throw std::logic_error("scan along time: no such slot");
-    }
-  }
-
-  void call(int kernel, std::int64_t steps, std::int64_t lanes) {
-    const KernelFunction function = kernel_.compiled_.functions[kernel];
-    if (!function) return;
-    values_.clear();
-    for (const Slot& slot : kernel_.compiled_.kernels[kernel].slots) values_.push_back(slot_value(slot));
-    function(values_.data(), std::max<std::int64_t>(steps, 1), 0, lanes);
-  }
-
   const LaneKernel& kernel_;
   const Plan& plan_;
   const LaneData& data_;
   const std::int64_t size_;
-  std::vector<Pointers> pointers_;
-  std::vector<std::uint64_t> values_;
-  std::vector<Array> params_, once_, temps_, padded_;
+  LaneArguments arguments_;
+  std::vector<Array> params_, padded_;
 };
 
 namespace {

@@ -172,6 +172,20 @@ bool is_decided(const StagesPlan& plan) {
                       [](const StagePlan& s) { return s.strategy == Strategy::Auto; });
 }
 
+/// Whether a cell with delay lines is to run in blocks of steps: by any strategy that has segments.
+bool asks_for_blocks(const SolveOptions& solve) {
+  const auto cuts = [](Strategy s) { return s != Strategy::Auto && s != Strategy::Sequential; };
+  return cuts(solve.solver) ||
+         std::any_of(solve.plan.begin(), solve.plan.end(), [&](const StagePlan& p) { return cuts(p.strategy); });
+}
+
+std::vector<StagePlan> step_by_step(const CellGraph& cell, int stages) {
+  StagePlan plan;
+  plan.reason = fmt::format("delay lines bring what is {} steps old and older, from the rows that were written",
+                            independent_steps(cell));
+  return std::vector<StagePlan>(static_cast<std::size_t>(stages), plan);
+}
+
 }  // namespace
 
 struct Solver::Impl {
@@ -318,18 +332,11 @@ struct Solver::Impl {
   /// in blocks of steps, by the strategy that is asked for.
   RunOutput along_lines(const BoundRun& given, const SolveOptions& solve, double tolerance, SolveReport& report,
                         RunOutput reuse) {
-    const auto by_blocks = [](Strategy s) { return s != Strategy::Auto && s != Strategy::Sequential; };
-    const bool pinned =
-        std::any_of(solve.plan.begin(), solve.plan.end(), [&](const StagePlan& p) { return by_blocks(p.strategy); });
-    if ((by_blocks(solve.solver) || pinned) && tolerance > 0 && given.offsets.back() > 0) {
+    if (asks_for_blocks(solve) && tolerance > 0 && given.offsets.back() > 0) {
       if (!blocks) blocks = std::make_unique<BlocksOfSteps>(cell, programs.options());
       return blocks->run(given, solve, report);
     }
-    StagePlan plan;
-    plan.reason = fmt::format("delay lines bring what is {} steps old and older, from the rows that were written",
-                              independent_steps(cell));
-    return sequentially(given, std::vector<StagePlan>(static_cast<std::size_t>(stage_count()), plan), report,
-                        std::move(reuse));
+    return sequentially(given, step_by_step(cell, stage_count()), report, std::move(reuse));
   }
 
   /// Before any stage runs.

@@ -46,14 +46,19 @@ void for_each_sequence(const TimeWindow& window, const BoundRun& run, Each&& eac
   }
 }
 
-/// Entry j: the value j + 1 steps before the window.
+/// Entry j: the value j + 1 steps before the window. A delay line may come without rows where the window is the first.
 Array history(const TimeWindow& window, const BoundRun& run, const Array& rows, const Array& before,
               std::int64_t depth) {
   std::vector<std::int64_t> shape = rows.shape();
-  shape[0] = depth;
+  if (shape.empty())
+    shape.assign(before.shape().begin() + 1, before.shape().end());
+  else
+    shape[0] = depth;
   shape.insert(shape.begin(), static_cast<std::int64_t>(window.sequences.size()));
-  Array result(rows.dtype(), shape);
-  const std::int64_t bytes = bytes_of_entry(rows);
+  Array result(rows.shape().empty() ? before.dtype() : rows.dtype(), shape);
+  const std::int64_t parts = shape[0] * depth;
+  const std::int64_t bytes =
+      parts > 0 ? result.count() / parts * static_cast<std::int64_t>(size_of(result.dtype())) : 0;
   for (std::size_t i = 0; i < window.sequences.size(); ++i) {
     const std::int64_t s = window.sequences[i], at = static_cast<std::int64_t>(i) * depth;
     for (std::int64_t j = 0; j < depth; ++j) {
@@ -68,6 +73,22 @@ Array history(const TimeWindow& window, const BoundRun& run, const Array& rows, 
 }
 
 }  // namespace
+
+Array rows_of(const TimeWindow& window, const BoundRun& run, const Array& whole) {
+  if (!whole.data()) return Array();
+  Array part = Array::uninitialised(whole.dtype(), with_first(window.run.offsets.back(), whole.shape()));
+  const std::int64_t bytes = bytes_of_entry(whole);
+  for_each_sequence(window, run,
+                    [&](std::int64_t from, std::int64_t to, std::int64_t n) { copy(whole, from, part, to, n, bytes); });
+  return part;
+}
+
+void each_row(const TimeWindow& window, const BoundRun& run,
+              const std::function<void(std::int64_t, std::int64_t)>& visit) {
+  for_each_sequence(window, run, [&](std::int64_t whole, std::int64_t part, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) visit(part + i, whole + i);
+  });
+}
 
 void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Array>& trajectories, std::int64_t begin,
                 std::int64_t steps, TimeWindow& window) {
@@ -84,22 +105,13 @@ void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Ar
     window.sequences.push_back(s);
     window.run.offsets.push_back(window.run.offsets.back() + std::min(steps, left));
   }
-  const std::int64_t rows = window.run.offsets.back(), sequences = static_cast<std::int64_t>(window.sequences.size());
-  const auto cut_rows = [&](const Array& whole) {
-    if (!whole.data()) return Array();
-    Array part = Array::uninitialised(whole.dtype(), with_first(rows, whole.shape()));
-    const std::int64_t bytes = bytes_of_entry(whole);
-    for_each_sequence(window, run, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
-      copy(whole, from, part, to, n, bytes);
-    });
-    return part;
-  };
+  const auto sequences = static_cast<std::int64_t>(window.sequences.size());
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const Symbol& symbol = cell.symbols[s];
     const Array& given = run.symbols[s];
     Array past;
     if (symbol.kind == SymbolKind::Input) {
-      window.run.symbols.push_back(cut_rows(given));
+      window.run.symbols.push_back(rows_of(window, run, given));
       const Array& before = s < run.histories.size() ? run.histories[s] : past;
       const std::int64_t depth = before.shape().size() >= 2 ? before.shape()[1] : symbol.max_lag;
       if (depth > 0) past = history(window, run, given, before, depth);
@@ -126,7 +138,7 @@ void cut_window(const CellGraph& cell, const BoundRun& run, const std::vector<Ar
   window.arrays.cell = &cell;
   window.arrays.run = &window.run;
   for (std::size_t u = 0; u < cell.updates.size(); ++u)
-    window.arrays.trajectories.push_back(u < trajectories.size() ? cut_rows(trajectories[u]) : Array());
+    window.arrays.trajectories.push_back(u < trajectories.size() ? rows_of(window, run, trajectories[u]) : Array());
 }
 
 void put_back(const TimeWindow& window, const std::vector<int>& updates, const BoundRun& run,

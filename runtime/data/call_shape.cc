@@ -25,6 +25,9 @@ std::vector<std::int64_t> leading(FieldLayout layout, std::int64_t sequences, st
 
 Dtype arithmetic_of(Dtype storage) { return storage == Dtype::F64 ? Dtype::F64 : Dtype::F32; }
 Dtype dtype_of(FieldKind kind, Dtype storage) { return traits_of(kind).stored ? storage : arithmetic_of(storage); }
+Dtype dtype_of(const DirectedField& field, Dtype storage) {
+  return field.quantity == Quantity::Gradient ? arithmetic_of(storage) : dtype_of(field.of.kind, storage);
+}
 
 FieldKind field_of(SymbolKind kind) {
   switch (kind) {

@@ -6,6 +6,7 @@
 
 #include "compiler/graph/axes.h"
 #include "compiler/graph/graph.h"
+#include "compiler/plan/call_directions.h"
 #include "compiler/plan/call_layout.h"
 #include "kernels-templates/abi/call_extent.h"
 #include "runtime/data/array.h"
@@ -27,6 +28,8 @@ struct CallShape {
 /// What the state is carried in: f64 for f64 storage, else f32.
 Dtype arithmetic_of(Dtype storage);
 Dtype dtype_of(FieldKind kind, Dtype storage);
+/// Gradients have arithmetic precision, others what they are of.
+Dtype dtype_of(const DirectedField& field, Dtype storage);
 /// As what a symbol comes into a run.
 FieldKind field_of(SymbolKind kind);
 

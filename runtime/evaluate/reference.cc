@@ -10,6 +10,7 @@
 #include "compiler/graph/evaluate.h"
 #include "runtime/data/lagged_arrays.h"
 #include "runtime/data/threads.h"
+#include "runtime/evaluate/row_difference.h"
 
 namespace cellc {
 namespace {
@@ -120,18 +121,6 @@ void run_sequence(const Shared& shared, std::int64_t sequence, const std::functi
   for (std::size_t u = 0; u < cell.updates.size(); ++u)
     std::copy(state[u].begin(), state[u].end(),
               static_cast<double*>(output.finals[u].data()) + sequence * static_cast<std::int64_t>(state[u].size()));
-}
-
-/// The largest finite |value| of each entry over each sequence of rows.
-std::vector<double> lane_sizes(const Array& rows, const std::vector<std::int64_t>& offsets) {
-  const std::int64_t count = rows.shape()[0] > 0 ? rows.count() / rows.shape()[0] : 0;
-  std::vector<double> sizes((offsets.size() - 1) * static_cast<std::size_t>(count), 0);
-  for (std::size_t s = 0; s + 1 < offsets.size(); ++s)
-    for (std::int64_t i = offsets[s] * count; i < offsets[s + 1] * count; ++i) {
-      double& size = sizes[s * static_cast<std::size_t>(count) + static_cast<std::size_t>(i % count)];
-      if (const double value = std::abs(rows.get(i)); std::isfinite(value)) size = std::max(size, value);
-    }
-  return sizes;
 }
 
 /// Offsets of so many sequences, less one, of a single row.

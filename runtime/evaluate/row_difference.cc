@@ -118,6 +118,17 @@ double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std:
   return size;
 }
 
+std::vector<double> lane_sizes(const Array& rows, const std::vector<std::int64_t>& offsets) {
+  const std::int64_t count = rows.shape()[0] > 0 ? rows.count() / rows.shape()[0] : 0;
+  std::vector<double> sizes((offsets.size() - 1) * static_cast<std::size_t>(count), 0);
+  for (std::size_t s = 0; s + 1 < offsets.size(); ++s)
+    for (std::int64_t i = offsets[s] * count; i < offsets[s + 1] * count; ++i) {
+      double& size = sizes[s * static_cast<std::size_t>(count) + static_cast<std::size_t>(i % count)];
+      if (const double value = std::abs(rows.get(i)); std::isfinite(value)) size = std::max(size, value);
+    }
+  return sizes;
+}
+
 double largest_change(const Array& a, const Array& b, int threads) {
   // Of parts that do not depend on the number of threads, and so is what follows from it.
   constexpr std::int64_t kRows = 1024;

@@ -59,6 +59,9 @@ double check_steps(const Array& written, const Array& made, const std::vector<st
 double size_before(const Array& rows, std::int64_t begin, std::int64_t end, std::int64_t steps, bool reverse,
                    std::int64_t entry, double enough);
 
+/// The largest finite |value| of each lane, an entry over a sequence of rows: by sequence, then entry.
+std::vector<double> lane_sizes(const Array& rows, const std::vector<std::int64_t>& offsets);
+
 /// The largest difference of all rows, over |value| and the largest of the rows beside it.
 double largest_change(const Array& a, const Array& b, int threads);
 

@@ -32,10 +32,35 @@ Array copied(const Array& array) {
 
 }  // namespace
 
-AdjointOf results_with(const Cotangents& cotangents) {
+std::vector<std::int64_t> CotangentOf::shape(const CellGraph& cell, const BoundRun& run) const {
+  return with_rows(per_step ? run.offsets.back() : static_cast<std::int64_t>(run.offsets.size()) - 1,
+                   lengths(cell, run, axes));
+}
+
+std::vector<CotangentOf> cotangents_of(const CellGraph& cell) {
+  std::vector<CotangentOf> all;
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Symbol& state = cell.symbol_of(cell.updates[u]);
+    const bool copy = state.lag_of >= 0;
+    all.push_back({state.name, &Cotangents::states, u, state.axes, true, copy});
+    all.push_back({state.name + ".final", &Cotangents::finals, u, state.axes, false, copy});
+  }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    all.push_back({cell.outs[o].name, &Cotangents::outs, o, cell.outs[o].index, true, false});
+  return all;
+}
+
+AdjointOf results_with(const Cotangents& cotangents, bool on_gpu) {
   AdjointOf of;
+  of.multiplies_factors = on_gpu;
   for (const Array& a : cotangents.states) of.states.push_back(!a.shape().empty());
   for (const Array& a : cotangents.outs) of.outs.push_back(!a.shape().empty());
+  return of;
+}
+
+AdjointOf with_lines(const CellGraph& cell, AdjointOf of) {
+  for (std::size_t u = 0; u < of.states.size(); ++u)
+    for (const DelayLine& line : delay_lines(cell)) of.states[u] = of.states[u] || line.state == cell.updates[u].symbol;
   return of;
 }
 
@@ -51,22 +76,13 @@ std::optional<std::int64_t> AdjointRun::along(const BoundRun& forward, const Arr
 }
 
 void AdjointRun::check(const BoundRun& forward, const Cotangents& cotangents) const {
-  const std::int64_t rows = forward.offsets.back(), sequences = static_cast<std::int64_t>(forward.offsets.size()) - 1;
-  const auto check = [&](const std::string& name, const std::vector<Array>& arrays, std::size_t i, std::int64_t count,
-                         const std::vector<AxisId>& axes) {
-    if (i >= arrays.size() || arrays[i].shape().empty()) return;
-    const std::vector<std::int64_t> shape = with_rows(count, lengths(whole_, forward, axes));
-    if (arrays[i].shape() != shape)
-      throw RequestError(fmt::format("the cotangent of {} has the shape [{}] where [{}] is needed", name,
-                                     fmt::join(arrays[i].shape(), ", "), fmt::join(shape, ", ")));
-  };
-  for (std::size_t u = 0; u < whole_.updates.size(); ++u) {
-    const Symbol& state = whole_.symbol_of(whole_.updates[u]);
-    check(state.name, cotangents.states, u, rows, state.axes);
-    check(state.name + ".final", cotangents.finals, u, sequences, state.axes);
+  for (const CotangentOf& of : cotangents_of(whole_)) {
+    const std::vector<Array>& arrays = cotangents.*of.kind;
+    if (of.id >= arrays.size() || arrays[of.id].shape().empty()) continue;
+    if (const auto shape = of.shape(whole_, forward); arrays[of.id].shape() != shape)
+      throw RequestError(fmt::format("the cotangent of {} has the shape [{}] where [{}] is needed", of.name,
+                                     fmt::join(arrays[of.id].shape(), ", "), fmt::join(shape, ", ")));
   }
-  for (std::size_t o = 0; o < whole_.outs.size(); ++o)
-    check(whole_.outs[o].name, cotangents.outs, o, rows, whole_.outs[o].index);
 }
 
 BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,

@@ -21,6 +21,20 @@ struct Cotangents {
   std::vector<Array> outs;    ///< by out: [rows, a…]
 };
 
+/// A result that may have a cotangent, and where that stands.
+struct CotangentOf {
+  std::string name;  ///< "h", "h.final", "y"
+  std::vector<Array> Cotangents::*kind;
+  std::size_t id;  ///< position in updates, or out
+  const std::vector<AxisId>& axes;
+  bool per_step;  ///< a row a step; else one a sequence
+  bool copy;      ///< of a copy that lags, which no user knows
+  /// The shape that it must have in Cotangents.
+  std::vector<std::int64_t> shape(const CellGraph& cell, const BoundRun& run) const;
+};
+/// In the order in which results are written. They refer to `cell`.
+std::vector<CotangentOf> cotangents_of(const CellGraph& cell);
+
 /// ∂L/∂ of what a run reads, in arithmetic precision: f64 for f64 storage, else f32.
 struct Gradients {
   std::vector<Array> symbols;    ///< by symbol, shaped as in BoundRun: inputs, params and starts of states
@@ -97,7 +111,9 @@ class AdjointRun {
   Structure structure_;
 };
 
-/// The results that have a cotangent.
-AdjointOf results_with(const Cotangents& cotangents);
+/// The results that have a cotangent. `on_gpu`: for BackwardOnGpu, whose lanes add params' gradients up.
+AdjointOf results_with(const Cotangents& cotangents, bool on_gpu = false);
+/// And of all states that have a delay line.
+AdjointOf with_lines(const CellGraph& cell, AdjointOf of);
 
 }  // namespace cellc

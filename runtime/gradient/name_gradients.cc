@@ -24,12 +24,6 @@ std::vector<std::int64_t> per_step_shape(const CellGraph& cell, const Binding& b
   return shape;
 }
 
-std::vector<std::int64_t> with_leading(std::vector<std::int64_t> before, const CellGraph& cell, const Binding& binding,
-                                       const std::vector<AxisId>& axes) {
-  for (const std::int64_t n : lengths(cell, binding.run, axes)) before.push_back(n);
-  return before;
-}
-
 std::string text_of(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 /// Which option gave an array, and whose shape it must have.
@@ -57,14 +51,14 @@ Array checked(const Asked& asked, const std::string& name, const GivenArray& giv
     throw RequestError(fmt::format("{} {}: {} has the shape {}; expected {}, {}", asked.option, name, given.source,
                                    text_of(shape), text_of(expected), asked.shape_of));
   Array array = given.array;
-  if (array.dtype() == Dtype::I64)
-    throw RequestError(fmt::format("{} {}: {} holds integers", asked.option, name, given.source));
   if (array.dtype() == Dtype::U16) {
     if (binding.dtype != Dtype::BF16)
       throw RequestError(fmt::format("{} {}: {} holds raw 16-bit numbers; --dtype bf16 says that they are bf16",
                                      asked.option, name, given.source));
     array.reinterpret(Dtype::BF16);
   }
+  // Whole numbers of any width, as inputs may be.
+  if (array.dtype() == Dtype::I64) array = convert(array, arithmetic_of(binding.dtype));
   return array.with_shape(std::move(as_rows));
 }
 
@@ -108,25 +102,16 @@ Cotangents bind_cotangents(const CellGraph& cell, const Binding& binding,
   result.finals.resize(cell.updates.size());
   result.outs.resize(cell.outs.size());
   std::vector<std::string> names;
-  const auto take = [&](const std::string& name, const std::vector<std::int64_t>& expected,
-                        std::vector<std::int64_t> as_rows, Array& into) {
-    names.push_back(name);
-    const auto it = given.find(name);
-    if (it == given.end()) return;
-    into = checked(kCotangent, name, it->second, expected, std::move(as_rows), binding);
-  };
-  const std::int64_t rows = binding.run.offsets.back();
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    const Symbol& state = cell.symbol_of(cell.updates[u]);
-    if (state.lag_of >= 0) continue;
-    take(state.name, per_step_shape(cell, binding, state.axes), with_leading({rows}, cell, binding, state.axes),
-         result.states[u]);
-    take(state.name + ".final", with_leading({binding.batch}, cell, binding, state.axes),
-         with_leading({binding.batch}, cell, binding, state.axes), result.finals[u]);
+  for (const CotangentOf& of : cotangents_of(cell)) {
+    if (of.copy) continue;
+    names.push_back(of.name);
+    const auto it = given.find(of.name);
+    if (it == given.end()) continue;
+    const std::vector<std::int64_t> as_rows = of.shape(cell, binding.run);
+    (result.*of.kind)[of.id] =
+        checked(kCotangent, of.name, it->second, of.per_step ? per_step_shape(cell, binding, of.axes) : as_rows,
+                as_rows, binding);
   }
-  for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    take(cell.outs[o].name, per_step_shape(cell, binding, cell.outs[o].index),
-         with_leading({rows}, cell, binding, cell.outs[o].index), result.outs[o]);
   refuse_unknown(kCotangent, cell, given, names, "state or out", "writes");
   return result;
 }

@@ -29,6 +29,7 @@ class TangentRun {
   TangentRun(const CellGraph& cell, const TangentOf& of, const DeriveHooks& hooks = {});
 
   const CellGraph& cell() const { return tangent_.cell; }
+  const DerivedCell& derived() const { return tangent_; }
   const Structure& structure() const { return structure_; }
 
   /// The arrays of the tangent's run, after a forward run of `forward` that wrote `output`. Memory is shared where

@@ -79,6 +79,19 @@ TEST_F(CommandGradients, SumsWhatAllResultsGive) {
   EXPECT_EQ(load("out/grad.h.initial.npy").get(0), 3 * 0.9375 + 0.0625);
 }
 
+// As inputs may be.
+TEST_F(CommandGradients, WholeNumbersAreCotangentsToo) {
+  const std::string whole = array(
+      "whole.npy", {2, 4, 3}, [](std::int64_t i) { return double(i % 5 - 2); }, Dtype::I64);
+  const std::string real = array(
+      "real.npy", {2, 4, 3}, [](std::int64_t i) { return double(i % 5 - 2); }, Dtype::F64);
+  ASSERT_EQ(run({"--cotangent", "h=" + whole}).status, 0);
+  const Array x = load("out/grad.x.npy");
+  ASSERT_EQ(run({"--cotangent", "h=" + real}).status, 0);
+  const Array same = load("out/grad.x.npy");
+  for (std::int64_t i = 0; i < x.count(); ++i) EXPECT_EQ(x.get(i), same.get(i)) << i;
+}
+
 TEST_F(CommandGradients, OfAStartThatIsGivenNoneFlowsOn) {
   ASSERT_EQ(run({"--cotangent", "h=" + ones("c", {2, 4, 3}), "--state", "h=" + ones("s", {2, 3})}).status, 0);
   EXPECT_EQ(load("out/grad.h0.npy").get(0), 0);
@@ -98,6 +111,27 @@ TEST_F(CommandGradients, VerifyComparesThem) {
   const json verify = json::parse(outcome.out)["backward"]["verify"];
   EXPECT_LE(verify["max_error"].get<double>(), 1e-12);
   EXPECT_EQ(verify["reference"], "sequential f64");
+}
+
+TEST_F(CommandGradients, RecomputedOnesAreAboutWhatWasComputed) {
+  const std::vector<std::string> given = {"--cotangent", "y=" + ones("c", {2, 4, 3}), "--verify"};
+  const auto error = [&](std::vector<std::string> more) {
+    more.insert(more.end(), given.begin(), given.end());
+    const Outcome outcome = run(more);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const json backward = json::parse(outcome.out, nullptr, false)["backward"];
+    EXPECT_EQ(backward["recomputed_segment"], 64);
+    return backward["verify"]["max_error"].get<double>();
+  };
+  EXPECT_LE(error({"--recompute"}), 1e-12);
+  const json plain = json::parse(run(given).out, nullptr, false)["backward"];
+  EXPECT_FALSE(plain.contains("recomputed_segment"));
+  const Outcome alone = run({"--recompute"});
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_HAS(alone.err, "only with --cotangent");
+  const Outcome gpu = cellc({"run", path("leaky.cell"), "--recompute", "--cotangent", given[1], "--device", "cuda"});
+  EXPECT_EQ(gpu.status, 2);
+  EXPECT_HAS(gpu.err, "--device cpu");
 }
 
 TEST_F(CommandGradients, EveryStrategyIsTakenOrRefused) {

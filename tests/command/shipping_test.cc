@@ -1,6 +1,7 @@
 // docs/shipping.md does what it says: its files are written, its commands run, in their order.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -52,6 +53,9 @@ TEST_F(CommandShipping, PageRuns) {
       ADD_FAILURE() << "a block of no known kind: " << kind;
     }
   }
+  EXPECT_EQ(std::system(
+                ("cc -std=c99 -Wall -Werror -fsyntax-only -I" CELLC_SOURCE_DIR "/capi " + path("gradients.c")).c_str()),
+            0);
   EXPECT_EQ(commands, 5);
   EXPECT_EQ(on_gpu, 1);
   EXPECT_EQ(outputs, 3);

@@ -68,6 +68,45 @@ TEST_F(CommandTune, RunFollowsWhatWasMeasured) {
   EXPECT_EQ(reason({"--cache-dir", ""}).find("cellc tune"), std::string::npos);
 }
 
+// Gradients have a plan of their own, for cotangents of the same results; which plan a run took stands in its JSON.
+TEST_F(CommandTune, GradientsFollowWhatWasMeasured) {
+  const std::string cotangent = "h=" + array(
+                                           "c.npy", {1, 3000, 2}, [](std::int64_t) { return 1.0; }, Dtype::F32);
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"run",    example("01_para_gru.cell"),
+                                          "--json", "--device",
+                                          "cpu",    "--threads",
+                                          "1",      "--batch",
+                                          "1",      "--length",
+                                          "3000",   "--dim",
+                                          "d=2",    "--random",
+                                          "9",      "--verify"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = cellc(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const json backward = json::parse(outcome.out, nullptr, false)["backward"];
+    EXPECT_LT(backward["verify"]["max_error"], 1e-5);
+    return backward["plan"];
+  };
+  EXPECT_EQ(plan({"--cotangent", cotangent})["reason"].get<std::string>().find("cellc tune"), std::string::npos);
+  const json found = tune()["backward"];
+  EXPECT_EQ(found["kept"], true);
+  EXPECT_GE(found["trials"].size(), 5u);
+  EXPECT_LE(found["ms"], found["planner_ms"]);
+  const json taken = plan({"--cotangent", cotangent});
+  EXPECT_HAS(taken["reason"].get<std::string>(), "cellc tune");
+  if (!found["planner"].get<bool>()) {
+    EXPECT_EQ(taken["stages"][0]["solver"], found["plan"]["stages"][0]["solver"]);
+    EXPECT_EQ(taken["stages"][0]["segment"], found["plan"]["stages"][0]["segment"]);
+  }
+  for (const std::vector<std::string>& asked : std::vector<std::vector<std::string>>{
+           {"--backward-solver", "sequential"}, {"--no-repair"}, {"--tolerance", "1e-5"}}) {
+    std::vector<std::string> more = {"--cotangent", cotangent};
+    more.insert(more.end(), asked.begin(), asked.end());
+    EXPECT_EQ(plan(more)["reason"].get<std::string>().find("cellc tune"), std::string::npos) << asked[0];
+  }
+}
+
 TEST_F(CommandTune, ADamagedFileIsIgnoredAndReplaced) {
   const std::string file = tune()["file"];
   write("cache/" + std::filesystem::path(file).filename().string(), "damaged");

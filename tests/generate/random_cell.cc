@@ -65,6 +65,14 @@ const std::vector<std::string>& tame_functions() {
   return names;
 }
 
+Axes join(const Axes& a, const Axes& b) {
+  Axes both = a;
+  both.insert(b.begin(), b.end());
+  return both;
+}
+
+std::string operand(const Text& t) { return t.compound || t.text[0] == '-' ? "(" + t.text + ")" : t.text; }
+
 class Generator {
  public:
   Generator(std::uint64_t seed, bool defaults) : random_(seed), defaults_(defaults) {}
@@ -171,14 +179,6 @@ class Generator {
     static const char* const numbers[] = {"0", "1", "0.5", "-0.5", "2", "0.25", "-1", "0.1", "0.9"};
     return numbers[random_.below(9)];
   }
-
-  static Axes join(const Axes& a, const Axes& b) {
-    Axes both = a;
-    both.insert(b.begin(), b.end());
-    return both;
-  }
-
-  static std::string operand(const Text& t) { return t.compound || t.text[0] == '-' ? "(" + t.text + ")" : t.text; }
 
   Text leaf() {
     if (chance(0.12)) return {number(), {}, false};

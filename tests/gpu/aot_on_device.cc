@@ -95,224 +95,286 @@ int AotOnDevice::forward(const void* lengths, const void* arrays, GpuAddress wor
   return cellc_run_call(&call, &room.work, lengths, arrays, workspace, bytes, status);
 }
 
-std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtype, const Options& options) {
-  const BoundRun& run = binding.run;
-  const CellGraph& cell = cell_.cell();
-  const Dtype arithmetic = arithmetic_of(dtype);
-  const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1, rows = run.offsets.back();
-  const std::int64_t steps = sequences && !binding.packed ? run.offsets[1] : 0;
-  std::vector<GpuBuffer> kept;
-  owned_.clear();
-  trusts = false;
-  const auto allocate = [&](std::size_t bytes) {
-    kept.emplace_back(gpu_, std::max<std::size_t>(bytes, 16));
-    owned_.emplace_back(kept.back().address(), kept.back().bytes());
-    return kept.back().address();
-  };
-  const auto upload = [&](const Array& array) {
-    const GpuAddress to = allocate(static_cast<std::size_t>(array.count()) * size_of(array.dtype()));
-    if (array.count())
-      gpu_.copy_in(to, array.data(), static_cast<std::size_t>(array.count()) * size_of(array.dtype()), 0);
-    return to;
-  };
-  const auto entries = [&](const std::vector<AxisId>& axes) {
-    std::int64_t n = 1;
-    for (const AxisId a : axes) n *= run.sizes.at(cell.graph.axis(a).extent_of);
-    return n;
-  };
-  // Rows with gaps: row r of the run begins at place(r), whatever sequence it is of, and step 0 of the first
-  // at first_place().
-  const bool in_one = binding.packed || !steps;
-  const auto step_stride = [&](std::int64_t n) { return options.descending ? -(n + options.gap) : n + options.gap; };
-  const auto sequence_stride = [&](std::int64_t n) { return steps * (n + options.gap) + options.gap; };
-  const auto first_place = [&](std::int64_t n) {
-    return options.descending && rows ? ((in_one ? rows : steps) - 1) * (n + options.gap) : 0;
-  };
-  const auto place = [&](std::int64_t row, std::int64_t n) {
-    return first_place(n) +
-           (in_one ? row * step_stride(n) : row / steps * sequence_stride(n) + row % steps * step_stride(n));
-  };
-  const auto room_of = [&](std::int64_t n) {
-    return !rows ? 0
-                 : n + (in_one ? (rows - 1) * (n + options.gap)
-                               : (rows / steps - 1) * sequence_stride(n) + (steps - 1) * (n + options.gap));
-  };
-  const bool strided = options.gap || options.descending;
+namespace {
 
-  Words lengths(static_cast<std::size_t>(cell_.layout().length_words()) + 2);
-  for (std::size_t i = 0; i < cell_.layout().lengths.size(); ++i)
-    lengths[i] = static_cast<std::uint64_t>(run.sizes.at(cell_.layout().lengths[i]));
-  std::uint64_t* const tail = lengths.data() + cell_.layout().lengths.size();
-  tail[0] = static_cast<std::uint64_t>(sequences);
-  tail[1] = static_cast<std::uint64_t>(steps);
-  if (binding.packed) {
-    Array offsets(Dtype::I64, {sequences + 1});
-    std::memcpy(offsets.data(), run.offsets.data(), run.offsets.size() * 8);
-    tail[2] = reinterpret_cast<std::uint64_t>(run.offsets.data());
-    tail[3] = upload(offsets);
+/// Rows with gaps between them: whatever sequence it is of, row r of the run begins at place(r), and step 0 of the
+/// first sequence at first_place(). Of rows of `n` entries.
+class RowsWithGaps {
+ public:
+  RowsWithGaps(const Binding& binding, const AotOnDevice::Options& options)
+      : options_(options),
+        rows_(binding.run.offsets.back()),
+        steps_(binding.run.offsets.size() > 1 && !binding.packed ? binding.run.offsets[1] : 0),
+        in_one_(binding.packed || !steps_) {}
+  std::int64_t step_stride(std::int64_t n) const {
+    return options_.descending ? -(n + options_.gap) : n + options_.gap;
   }
-  tail[4] = run.reverse;
+  std::int64_t sequence_stride(std::int64_t n) const { return steps_ * (n + options_.gap) + options_.gap; }
+  std::int64_t first_place(std::int64_t n) const {
+    return options_.descending && rows_ ? ((in_one_ ? rows_ : steps_) - 1) * (n + options_.gap) : 0;
+  }
+  std::int64_t place(std::int64_t row, std::int64_t n) const {
+    return first_place(n) +
+           (in_one_ ? row * step_stride(n) : row / steps_ * sequence_stride(n) + row % steps_ * step_stride(n));
+  }
+  std::int64_t room(std::int64_t n) const {
+    if (!rows_) return 0;
+    return n + (in_one_ ? (rows_ - 1) * (n + options_.gap)
+                        : (rows_ / steps_ - 1) * sequence_stride(n) + (steps_ - 1) * (n + options_.gap));
+  }
+  bool strided() const { return options_.gap || options_.descending; }
+  std::int64_t steps() const { return steps_; }
 
-  Words arrays(static_cast<std::size_t>(cell_.layout().words));
+ private:
+  const AotOnDevice::Options& options_;
+  const std::int64_t rows_, steps_;
+  const bool in_one_;
+};
+
+}  // namespace
+
+/// The caller's side of a run: its struct of lengths, its arrays on the device, and what became of them.
+class AotOnDevice::Caller {
+ public:
+  Caller(AotOnDevice& of, const Binding& binding, Dtype dtype, const Options& options)
+      : gpu_(of.gpu_),
+        owned_(of.owned_),
+        layout_(of.cell_.layout()),
+        cell_(of.cell_.cell()),
+        binding_(binding),
+        run_(binding.run),
+        dtype_(dtype),
+        arithmetic_(arithmetic_of(dtype)),
+        options_(options),
+        rows_(binding, options),
+        arrays(static_cast<std::size_t>(layout_.words)),
+        sequences(static_cast<std::int64_t>(run_.offsets.size()) - 1) {
+    fill_lengths();
+    for (const CallField& f : layout_.fields) place(f);
+  }
+
+  GpuAddress allocate(std::size_t bytes) {
+    kept_.emplace_back(gpu_, std::max<std::size_t>(bytes, 16));
+    owned_.emplace_back(kept_.back().address(), kept_.back().bytes());
+    return kept_.back().address();
+  }
+  GpuAddress upload(const Array& array) {
+    const std::size_t bytes = static_cast<std::size_t>(array.count()) * size_of(array.dtype());
+    const GpuAddress to = allocate(bytes);
+    if (array.count()) gpu_.copy_in(to, array.data(), bytes, 0);
+    return to;
+  }
+
+  std::map<std::string, Array> results() {
+    std::map<std::string, Array> result;
+    for (const Written& w : written_) {
+      Array flat(w.dtype, {w.count});
+      const std::size_t size = size_of(w.dtype);
+      if (w.count == 0) {
+      } else if (!w.entries) {
+        gpu_.copy_out(flat.data(), w.at, static_cast<std::size_t>(w.count) * size, 0);
+      } else {
+        std::vector<std::byte> all(static_cast<std::size_t>(rows_.room(w.entries)) * size);
+        gpu_.copy_out(all.data(), w.at, all.size(), 0);
+        for (std::int64_t r = 0; r < run_.offsets.back(); ++r)
+          std::memcpy(static_cast<std::byte*>(flat.data()) + static_cast<std::size_t>(r * w.entries) * size,
+                      all.data() + static_cast<std::size_t>(rows_.place(r, w.entries)) * size,
+                      static_cast<std::size_t>(w.entries) * size);
+      }
+      result[w.name] = flat;
+    }
+    return result;
+  }
+
+ private:
   struct Written {
     std::string name;
     GpuAddress at;
     Dtype dtype;
     std::int64_t count, entries;  ///< entries of a row, 0: not rows
   };
-  std::vector<Written> written;
-  std::map<int, int> update_of;
-  for (std::size_t u = 0; u < cell.updates.size(); ++u) update_of[cell.updates[u].symbol] = static_cast<int>(u);
-  std::map<int, std::pair<GpuAddress, std::size_t>> starts;
-  for (const CallField& f : cell_.layout().fields) {
+
+  std::uint64_t& word(const CallField& f, int after = 0) { return arrays[static_cast<std::size_t>(f.word + after)]; }
+  std::int64_t part_of(const CallField& f) const {
     std::int64_t n = 1;
-    for (const int a : f.axes) n *= run.sizes.at(cell.header[static_cast<std::size_t>(a)]);
-    const auto rows_at = [&](GpuAddress at) {
-      arrays[static_cast<std::size_t>(f.word)] = at + static_cast<GpuAddress>(first_place(n)) * size_of(dtype);
-      arrays[static_cast<std::size_t>(f.word) + 1] = strided ? static_cast<std::uint64_t>(sequence_stride(n)) : 0;
-      arrays[static_cast<std::size_t>(f.word) + 2] = strided ? static_cast<std::uint64_t>(step_stride(n)) : 0;
-    };
-    const std::int64_t room = room_of(n);
-    const auto history = [&](const auto& entry_of, std::int64_t depth, Dtype type) {
-      Array all(type, {sequences, depth, n});
-      for (std::int64_t s = 0; s < sequences; ++s)
-        for (std::int64_t j = 0; j < depth; ++j)
-          for (std::int64_t i = 0; i < n; ++i) all.set((s * depth + j) * n + i, entry_of(s, j, i));
-      arrays[static_cast<std::size_t>(f.word)] = upload(all);
-    };
-    const auto write = [&](const std::string& name, Dtype type, std::int64_t count, std::int64_t of_row) {
-      const GpuAddress at = allocate(static_cast<std::size_t>(of_row ? room : count) * size_of(type));
-      written.push_back({name, at, type, count, of_row});
-      if (of_row)
-        rows_at(at);
-      else
-        arrays[static_cast<std::size_t>(f.word)] = at;
-    };
-    const auto line_of = [&](int state) -> std::optional<DelayLine> {
-      for (const DelayLine& line : delay_lines(cell))
-        if (line.state == state) return line;
-      return std::nullopt;
-    };
-    const auto companions = [&] {
-      std::vector<int> all;
-      for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-        if (cell.symbols[s].lag_of == f.id && cell.symbols[s].kind == SymbolKind::State)
-          all.push_back(static_cast<int>(s));
-      return all;
-    };
+    for (const int a : f.axes) n *= run_.sizes.at(cell_.header[static_cast<std::size_t>(a)]);
+    return n;
+  }
+  std::vector<int> companions(const CallField& f) const {
+    std::vector<int> all;
+    for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
+      if (cell_.symbols[s].lag_of == f.id && cell_.symbols[s].kind == SymbolKind::State)
+        all.push_back(static_cast<int>(s));
+    return all;
+  }
+
+  std::optional<DelayLine> line_of(int state) const {
+    for (const DelayLine& line : delay_lines(cell_))
+      if (line.state == state) return line;
+    return std::nullopt;
+  }
+
+  void fill_lengths() {
+    lengths.resize(static_cast<std::size_t>(layout_.length_words()) + 2);
+    for (std::size_t i = 0; i < layout_.lengths.size(); ++i)
+      lengths[i] = static_cast<std::uint64_t>(run_.sizes.at(layout_.lengths[i]));
+    std::uint64_t* const tail = lengths.data() + layout_.lengths.size();
+    tail[0] = static_cast<std::uint64_t>(sequences);
+    tail[1] = static_cast<std::uint64_t>(rows_.steps());
+    if (binding_.packed) {
+      Array offsets(Dtype::I64, {sequences + 1});
+      std::memcpy(offsets.data(), run_.offsets.data(), run_.offsets.size() * 8);
+      tail[2] = reinterpret_cast<std::uint64_t>(run_.offsets.data());
+      tail[3] = upload(offsets);
+    }
+    tail[4] = run_.reverse;
+  }
+
+  void place(const CallField& f) {
+    const std::int64_t n = part_of(f), rows = run_.offsets.back();
     switch (f.kind) {
       case FieldKind::Param:
-        if (options.defaults && !f.required()) break;
-        arrays[static_cast<std::size_t>(f.word)] = upload(convert(run.symbols[f.id], arithmetic));
+        if (!options_.defaults || f.required()) word(f) = upload(convert(run_.symbols[f.id], arithmetic_));
         break;
-      case FieldKind::Input: {
-        const Array given = convert(run.symbols[f.id], dtype);
-        Array apart(dtype, {std::max<std::int64_t>(1, room)});
-        for (std::int64_t r = 0; r < rows; ++r)
-          std::memcpy(static_cast<std::byte*>(apart.data()) + static_cast<std::size_t>(place(r, n)) * size_of(dtype),
-                      static_cast<const std::byte*>(given.data()) + static_cast<std::size_t>(r * n) * size_of(dtype),
-                      static_cast<std::size_t>(n) * size_of(dtype));
-        rows_at(upload(apart));
+      case FieldKind::Input:
+        place_input(f, n);
         break;
-      }
       case FieldKind::InputHistory: {
-        const Array& given = run.histories[f.id];
-        if (options.defaults || !given.data()) break;
-        history([&](std::int64_t s, std::int64_t j,
-                    std::int64_t i) { return given.get((s * given.shape()[1] + j) * n + i); },
-                given.shape()[1], dtype);
+        const Array& given = run_.histories[f.id];
+        if (options_.defaults || !given.data()) break;
+        place_history(f, n, given.shape()[1], dtype_, [&](std::int64_t s, std::int64_t j, std::int64_t i) {
+          return given.get((s * given.shape()[1] + j) * n + i);
+        });
         break;
       }
       case FieldKind::Start:
-        if (options.defaults) break;
-        arrays[static_cast<std::size_t>(f.word)] = upload(convert(run.symbols[f.id], arithmetic));
-        starts[f.id] = {arrays[static_cast<std::size_t>(f.word)], 0};
+        if (options_.defaults) break;
+        starts_[f.id] = word(f) = upload(convert(run_.symbols[f.id], arithmetic_));
         break;
       case FieldKind::StateHistory: {
-        if (options.defaults) break;
-        const std::vector<int> all = companions();
+        if (options_.defaults) break;
+        const std::vector<int> all = companions(f);
         if (const auto line = line_of(f.id)) {  // begins with the start
-          const Array& of = run.histories[static_cast<std::size_t>(line->symbol)];
-          history(
-              [&](std::int64_t s, std::int64_t j, std::int64_t i) {
-                return j < static_cast<std::int64_t>(all.size())
-                           ? run.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i)
-                           : of.get((s * line->deepest + j + 1) * n + i);
-              },
-              line->deepest - 1, arithmetic);
+          const Array& of = run_.histories[static_cast<std::size_t>(line->symbol)];
+          place_history(f, n, line->deepest - 1, arithmetic_, [&](std::int64_t s, std::int64_t j, std::int64_t i) {
+            return j < static_cast<std::int64_t>(all.size())
+                       ? run_.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i)
+                       : of.get((s * line->deepest + j + 1) * n + i);
+          });
           break;
         }
-        history([&](std::int64_t s, std::int64_t j,
-                    std::int64_t i) { return run.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i); },
-                static_cast<std::int64_t>(all.size()), arithmetic);
+        place_history(f, n, static_cast<std::int64_t>(all.size()), arithmetic_,
+                      [&](std::int64_t s, std::int64_t j, std::int64_t i) {
+                        return run_.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i);
+                      });
         break;
       }
       case FieldKind::State:
-        if (options.no_states) break;
-        write(f.name, dtype, rows * n, n);
+        if (!options_.no_states) write(f, f.name, dtype_, rows * n, n);
         break;
       case FieldKind::Out:
-        write(f.name, dtype, rows * n, n);
+        write(f, f.name, dtype_, rows * n, n);
         break;
-      case FieldKind::Final:
-        if (options.in_place && starts.contains(f.id)) {
-          arrays[static_cast<std::size_t>(f.word)] = starts[f.id].first;
-          written.push_back({cell.symbols[f.id].name + ".final", starts[f.id].first, arithmetic, sequences * n, 0});
+      case FieldKind::Final: {
+        const std::string name = cell_.symbols[f.id].name + ".final";
+        if (options_.in_place && starts_.contains(f.id)) {
+          word(f) = starts_[f.id];
+          written_.push_back({name, starts_[f.id], arithmetic_, sequences * n, 0});
         } else {
-          write(cell.symbols[f.id].name + ".final", arithmetic, sequences * n, 0);
+          write(f, name, arithmetic_, sequences * n, 0);
         }
         break;
+      }
       case FieldKind::FinalStateHistory:
-        write(cell.symbols[f.id].name + ".lag", arithmetic, sequences * n * cell.symbols[f.id].max_lag, 0);
+        write(f, cell_.symbols[f.id].name + ".lag", arithmetic_, sequences * n * cell_.symbols[f.id].max_lag, 0);
         break;
       case FieldKind::FinalInputHistory: {
         std::int64_t depth = 0;
         for (const Reach& r : f.reaches)
-          depth = std::max(depth,
-                           r.lag + (r.axis < 0 ? 0 : run.sizes.at(cell.header[static_cast<std::size_t>(r.axis)]) - 1));
-        write(cell.symbols[f.id].name + ".lag", dtype, sequences * n * depth, 0);
+          depth = std::max(
+              depth, r.lag + (r.axis < 0 ? 0 : run_.sizes.at(cell_.header[static_cast<std::size_t>(r.axis)]) - 1));
+        write(f, cell_.symbols[f.id].name + ".lag", dtype_, sequences * n * depth, 0);
         break;
       }
     }
   }
+
+  void place_rows(const CallField& f, GpuAddress at, std::int64_t n) {
+    word(f) = at + static_cast<GpuAddress>(rows_.first_place(n)) * size_of(dtype_);
+    word(f, 1) = rows_.strided() ? static_cast<std::uint64_t>(rows_.sequence_stride(n)) : 0;
+    word(f, 2) = rows_.strided() ? static_cast<std::uint64_t>(rows_.step_stride(n)) : 0;
+  }
+  void place_input(const CallField& f, std::int64_t n) {
+    const Array given = convert(run_.symbols[f.id], dtype_);
+    Array apart(dtype_, {std::max<std::int64_t>(1, rows_.room(n))});
+    const std::size_t size = size_of(dtype_);
+    for (std::int64_t r = 0; r < run_.offsets.back(); ++r)
+      std::memcpy(static_cast<std::byte*>(apart.data()) + static_cast<std::size_t>(rows_.place(r, n)) * size,
+                  static_cast<const std::byte*>(given.data()) + static_cast<std::size_t>(r * n) * size,
+                  static_cast<std::size_t>(n) * size);
+    place_rows(f, upload(apart), n);
+  }
+  /// [sequences, depth, n], of what `entry(sequence, step, i)` says.
+  template <class Entry>
+  void place_history(const CallField& f, std::int64_t n, std::int64_t depth, Dtype type, const Entry& entry) {
+    Array all(type, {sequences, depth, n});
+    for (std::int64_t s = 0; s < sequences; ++s)
+      for (std::int64_t j = 0; j < depth; ++j)
+        for (std::int64_t i = 0; i < n; ++i) all.set((s * depth + j) * n + i, entry(s, j, i));
+    word(f) = upload(all);
+  }
+  /// `of_row`: entries of a row; 0: it has none.
+  void write(const CallField& f, const std::string& name, Dtype type, std::int64_t count, std::int64_t of_row) {
+    const GpuAddress at = allocate(static_cast<std::size_t>(of_row ? rows_.room(of_row) : count) * size_of(type));
+    written_.push_back({name, at, type, count, of_row});
+    if (of_row)
+      place_rows(f, at, of_row);
+    else
+      word(f) = at;
+  }
+
+  Gpu& gpu_;
+  std::vector<std::pair<GpuAddress, std::size_t>>& owned_;
+  const CallLayout& layout_;
+  const CellGraph& cell_;
+  const Binding& binding_;
+  const BoundRun& run_;
+  const Dtype dtype_, arithmetic_;
+  const Options& options_;
+  const RowsWithGaps rows_;
+  std::vector<GpuBuffer> kept_;
+  std::vector<Written> written_;
+  std::map<int, GpuAddress> starts_;
+
+ public:
+  Words lengths, arrays;
+  const std::int64_t sequences;
+};
+
+std::map<std::string, Array> AotOnDevice::run(const Binding& binding, Dtype dtype, const Options& options) {
+  owned_.clear();
+  trusts = false;
+  Caller caller(*this, binding, dtype, options);
   const auto checked = [&](int result, const char* what) {
     if (result)
       throw std::runtime_error(std::string(what) + ": " +
                                (result < CELLC_MISSING_FIELD ? cellc_message(result) : std::to_string(result)));
   };
   std::int64_t bytes = 0, any = 0;
-  checked(workspace(lengths.data(), nullptr, &any), "the workspace of any arrays");
-  checked(workspace(lengths.data(), arrays.data(), &bytes), "the workspace");
+  checked(workspace(caller.lengths.data(), nullptr, &any), "the workspace of any arrays");
+  checked(workspace(caller.lengths.data(), caller.arrays.data(), &bytes), "the workspace");
   if (bytes > any) throw std::runtime_error("these arrays need more memory than any arrays");
   if (!options.less_memory) bytes = any;
-  const GpuAddress memory = allocate(static_cast<std::size_t>(bytes));
-  Array status(Dtype::I64, {sequences / 2 + 1});
+  const GpuAddress memory = caller.allocate(static_cast<std::size_t>(bytes));
+  Array status(Dtype::I64, {caller.sequences / 2 + 1});
   for (std::int64_t i = 0; i < status.count(); ++i) static_cast<std::int64_t*>(status.data())[i] = -1;
-  const GpuAddress status_at = upload(status);
-  checked(forward(lengths.data(), arrays.data(), memory, bytes, status_at), "the call");
-  std::vector<std::int32_t> statuses(static_cast<std::size_t>(sequences));
-  if (sequences) gpu_.copy_out(statuses.data(), status_at, statuses.size() * 4, 0);
+  const GpuAddress status_at = caller.upload(status);
+  checked(forward(caller.lengths.data(), caller.arrays.data(), memory, bytes, status_at), "the call");
+  std::vector<std::int32_t> statuses(static_cast<std::size_t>(caller.sequences));
+  if (caller.sequences) gpu_.copy_out(statuses.data(), status_at, statuses.size() * 4, 0);
   for (const std::int32_t s : statuses)
     if (s) throw std::runtime_error("a status that is not 0");
-
-  std::map<std::string, Array> result;
-  for (const Written& w : written) {
-    Array flat(w.dtype, {w.count});
-    const std::size_t size = size_of(w.dtype);
-    if (w.count == 0) {
-    } else if (!w.entries) {
-      gpu_.copy_out(flat.data(), w.at, static_cast<std::size_t>(w.count) * size, 0);
-    } else {
-      std::vector<std::byte> all(static_cast<std::size_t>(room_of(w.entries)) * size);
-      gpu_.copy_out(all.data(), w.at, all.size(), 0);
-      for (std::int64_t r = 0; r < rows; ++r)
-        std::memcpy(static_cast<std::byte*>(flat.data()) + static_cast<std::size_t>(r * w.entries) * size,
-                    all.data() + static_cast<std::size_t>(place(r, w.entries)) * size,
-                    static_cast<std::size_t>(w.entries) * size);
-    }
-    result[w.name] = flat;
-  }
-  return result;
+  return caller.results();
 }
 
 }  // namespace cellc

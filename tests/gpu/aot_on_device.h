@@ -44,6 +44,7 @@ class AotOnDevice {
 
  private:
   struct Room;
+  class Caller;
   cellc_call begin();
   Gpu& gpu_;
   const AotCell& cell_;

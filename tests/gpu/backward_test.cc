@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "compiler/front_end.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
@@ -23,6 +24,12 @@ struct TestCell {
   const char* text;
 };
 
+constexpr const char* kLinear = R"(cell linear[d] {
+  state h[d]
+  input a[d] in (0.5, 0.99), x[d]
+  h' = a*h + x
+})";
+
 const TestCell kCells[] = {
     {"gru", R"(cell gru[d] {
   state h[d]
@@ -32,6 +39,29 @@ const TestCell kCells[] = {
   r = sigmoid(ar*h + xr)
   c = tanh(ac*(r*h) + xc)
   h' = (1 - z)*h + z*c
+})"},
+    {"linear", kLinear},
+    {"lstm", R"(cell lstm[d] {
+  state c[d], h[d]
+  input xf[d], xi[d], xo[d], xz[d]
+  param af[d], ai[d], ao[d], s
+  f = sigmoid(af*h + xf)
+  i = sigmoid(ai*c + xi)
+  c' = f*c + i*tanh(s*xz)
+  h' = sigmoid(ao*c' + xo)*tanh(c')
+  out y[d] = h'*xo + c
+})"},
+    {"square", R"(cell square[d] {
+  state h[d,d]
+  input x[d,d]
+  param a[d,d] in (0.2, 0.9), b[d]
+  h'[i,j] = tanh(a[i,j]*h[i,j] + b[j]*x[i,j])
+})"},
+    {"planes", R"(cell planes[d, n] {
+  state h[d,n]
+  input u[d,n], g[d]
+  param a[d,n] in (0.5, 0.9), b[n], c[d], e
+  h' = tanh(a*h + b*u + c*g*h) + e*u
 })"},
     {"dense", R"(cell dense[d, m] {
   state h[d]
@@ -75,10 +105,12 @@ const TestCell kCells[] = {
 struct Shape {
   std::vector<std::int64_t> offsets;
   bool reverse;
+  std::int64_t channels = 0;  ///< 0: 7, 9, …; otherwise rows of so many, which come sixteen bytes at a time
 };
 const Shape kShapes[] = {
-    {{0, 37, 74}, false}, {{0, 0, 5, 5, 70}, false}, {{0, 33, 66, 99}, true}, {{0, 1}, false},
-    {{0, 1, 40}, true},   {{0, 0}, false},           {{0, 700}, false},
+    {{0, 37, 74}, false}, {{0, 0, 5, 5, 70}, false},  {{0, 33, 66, 99}, true},
+    {{0, 1}, false},      {{0, 1, 40}, true},         {{0, 0}, false},
+    {{0, 700}, false},    {{0, 300, 600}, false, 64}, {{0, 333}, true, 32},
 };
 
 /// The plainest sum over steps.
@@ -97,6 +129,31 @@ void sum_plainly(const StepSum& sum) {
     });
 }
 
+/// Each of these alone decides which kernels there are.
+struct Way {
+  const AdjointRun* adjoint;
+  Dtype dtype;
+  Strategy solver;
+  bool checks = true;  ///< otherwise short sequences are scanned by clusters
+};
+std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied) {
+  std::vector<Way> ways;
+  for (const AdjointRun* a : {&adjoint, &multiplied})
+    for (const Dtype dtype : {Dtype::F32, Dtype::F64})
+      for (const Strategy solver : {Strategy::Auto, Strategy::Sequential, Strategy::Scan, Strategy::Shooting})
+        if (a == &multiplied ? dtype == Dtype::F32 || solver == Strategy::Scan : solver == Strategy::Auto) {
+          ways.push_back({a, dtype, solver});
+          if (solver == Strategy::Scan && dtype == Dtype::F32) ways.push_back({a, dtype, solver, false});
+        }
+  return ways;
+}
+
+bool admitted(BackwardOnGpu& backward, const AdjointRun& adjoint, const BoundRun& run, Strategy solver) {
+  for (std::size_t k = 0; k < adjoint.structure().stages.size(); ++k)
+    if (solver != Strategy::Auto && backward.refusal(static_cast<int>(k), solver, run)) return false;
+  return true;
+}
+
 class Backward : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
@@ -105,12 +162,14 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
   Device device = open_device();
   turns::Turn turn;
   for (const Shape& shape : turn.of(std::vector<Shape>(std::begin(kShapes), std::end(kShapes)))) {
+    if (shape.channels && cell.header.size() > 1) continue;  // many lanes, and no more to see
     BoundRun run;
     const std::int64_t rows = shape.offsets.back(), sequences = static_cast<std::int64_t>(shape.offsets.size()) - 1;
     run.offsets = shape.offsets;
     run.reverse = shape.reverse;
     std::int64_t length = 5;
-    for (const AxisId a : cell.header) run.sizes[a] = cell.graph.axis(a).fixed.value_or(length += 2);
+    for (const AxisId a : cell.header)
+      run.sizes[a] = cell.graph.axis(a).fixed.value_or(shape.channels ? shape.channels : length += 2);
     std::uint64_t seed = 1;
     const auto drawn = [&](std::vector<std::int64_t> before, const std::vector<AxisId>& axes, double low, double high) {
       for (const std::int64_t n : lengths(cell, run, axes)) before.push_back(n);
@@ -137,29 +196,31 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
     }
     for (const Out& out : cell.outs) cotangents.outs.push_back(drawn({rows}, out.index, -1, 1));
 
-    const AdjointRun adjoint(cell, results_with(cotangents));
+    const AdjointRun adjoint(cell, results_with(cotangents)), multiplied(cell, results_with(cotangents, true));
     const RunOutput output = reference_run(cell, run);
     const BoundRun bound = adjoint.bind(run, output, cotangents, Dtype::F64);
     const Gradients expected = adjoint.gather(run, bound, reference_run(adjoint.cell(), bound), sum_plainly);
 
-    for (const Dtype dtype : {Dtype::F32, Dtype::F64}) {
-      BackwardOnGpu backward(*device.gpu, cell, adjoint, dtype);
+    for (const Way& way : ways_of(adjoint, multiplied)) {
+      const Dtype dtype = way.dtype;
+      BackwardOnGpu backward(*device.gpu, cell, *way.adjoint, dtype);
+      SolveOptions options;
+      options.solver = way.solver;
+      options.check_scans = way.checks;
       SolveReport report;
-      const Gradients found = backward.run(run, output, cotangents, {}, report);
-      const Gradients again = backward.run(run, output, cotangents, {}, report);
-      bool scans = false;
-      for (const StageReport& stage : report.stages) scans = scans || stage.plan.strategy == Strategy::Scan;
+      backward.prepare(run, {});
+      if (!admitted(backward, *way.adjoint, run, way.solver)) continue;
+      const Gradients found = backward.run(run, output, cotangents, options, report);
+      const Gradients again = backward.run(run, output, cotangents, options, report);
       const auto compare = [&](const std::string& name, const Array& got, const Array& twice, const Array& reference) {
         ASSERT_EQ(got.shape(), reference.shape()) << name;
         double size = 0;
         for (std::int64_t i = 0; i < reference.count(); ++i) size = std::max(size, std::abs(reference.get(i)));
         for (std::int64_t i = 0; i < reference.count(); ++i) {
           ASSERT_NEAR(got.get(i), reference.get(i), (dtype == Dtype::F32 ? 3e-5 : 1e-11) * (size + 1e-30))
-              << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype);
-          // A scan on a card composes maps as they come, so its last bits may be others in another run.
-          if (!scans || !on_card()) {
-            ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";
-          }
+              << kCells[GetParam()].name << ": " << name << "[" << i << "], rows " << rows << ", " << to_string(dtype)
+              << ", " << to_string(way.solver) << (way.adjoint == &multiplied ? ", added up in lanes" : "");
+          ASSERT_EQ(got.get(i), twice.get(i)) << name << ": other bits the second time";
         }
       };
       for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
@@ -167,6 +228,171 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
         compare(cell.symbols[s].name + ".lag", found.histories[s], again.histories[s], expected.histories[s]);
       }
     }
+  }
+}
+
+/// With a tolerance that no composed map keeps, every chain of a scan is walked after it.
+TEST(BackwardScan, WhatIsOffIsWalkedAndMadeAgain) {
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kCells[0].text));
+  const CellGraph& cell = analysed.cell;
+  Device device = open_device();
+  BoundRun run;
+  run.offsets = {0, 300, 700};
+  for (const AxisId a : cell.header) run.sizes[a] = 37;
+  run.histories.resize(cell.symbols.size());
+  std::uint64_t seed = 1;
+  const auto drawn = [&](std::int64_t first) {
+    Array array(Dtype::F32, first ? std::vector<std::int64_t>{first, 37} : std::vector<std::int64_t>{37});
+    fill_uniform(array, ++seed, "x", -1, 1);
+    return array;
+  };
+  for (const Symbol& s : cell.symbols)
+    run.symbols.push_back(drawn(s.kind == SymbolKind::Input ? 700 : s.kind == SymbolKind::State ? 2 : 0));
+  Cotangents cotangents;
+  cotangents.states.push_back(drawn(700));
+  cotangents.finals.push_back(drawn(2));
+  const AdjointRun adjoint(cell, results_with(cotangents, true));
+  const RunOutput output = reference_run(cell, run);
+  const auto gradients = [&](Strategy solver, double tolerance, std::int64_t& repaired) {
+    BackwardOnGpu backward(*device.gpu, cell, adjoint, Dtype::F32);
+    SolveOptions options;
+    options.solver = solver;
+    options.tolerance = tolerance;
+    SolveReport report;
+    Gradients found = backward.run(run, output, cotangents, options, report);
+    repaired = report.repaired;
+    return found;
+  };
+  std::int64_t none = 0, walked = 0;
+  const Gradients want = gradients(Strategy::Sequential, 1e-6, none), found = gradients(Strategy::Scan, 1e-30, walked);
+  EXPECT_GT(walked, 0);
+  for (std::size_t s = 0; s < want.symbols.size(); ++s) {
+    const bool param = cell.symbols[s].kind == SymbolKind::Param;
+    for (std::int64_t i = 0; i < want.symbols[s].count(); ++i)
+      if (param)
+        EXPECT_NEAR(found.symbols[s].get(i), want.symbols[s].get(i), 1e-5 * std::abs(want.symbols[s].get(i)) + 1e-6);
+      else
+        ASSERT_EQ(found.symbols[s].get(i), want.symbols[s].get(i)) << cell.symbols[s].name << "[" << i << "]";
+  }
+}
+
+/// Gradients of `h' = a*h + x` for three sequences of 7 channels, which share warps; `last`: the cotangent of the
+/// second one's final state.
+Gradients of_three_sequences(Device& device, Strategy solver, double last, std::int64_t& repaired) {
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kLinear));
+  const CellGraph& cell = analysed.cell;
+  BoundRun run;
+  run.offsets = {0, 200, 400, 600};
+  for (const AxisId a : cell.header) run.sizes[a] = 7;
+  run.histories.resize(cell.symbols.size());
+  std::uint64_t seed = 1;
+  const auto drawn = [&](std::int64_t first, double low, double high) {
+    Array array(Dtype::F32, {first, 7});
+    fill_uniform(array, ++seed, "x", low, high);
+    return array;
+  };
+  for (const Symbol& s : cell.symbols)
+    run.symbols.push_back(s.kind == SymbolKind::State ? drawn(3, -1, 1)
+                          : s.range                   ? drawn(600, s.range->low, s.range->high)
+                                                      : drawn(600, -1, 1));
+  Cotangents cotangents;
+  cotangents.states.push_back(drawn(600, -1e-4, 1e-4));
+  cotangents.finals.push_back(drawn(3, -1e-4, 1e-4));
+  for (int c = 0; c < 7; ++c) cotangents.finals[0].set(7 + c, last);
+  const AdjointRun adjoint(cell, results_with(cotangents, true));
+  BackwardOnGpu backward(*device.gpu, cell, adjoint, Dtype::F32);
+  SolveOptions options;
+  options.solver = solver;
+  options.tolerance = 1e-9;
+  SolveReport report;
+  Gradients found = backward.run(run, reference_run(cell, run), cotangents, options, report);
+  repaired = report.repaired;
+  return found;
+}
+
+/// What composed maps make of a sequence that comes from large numbers to small ones is walked again, and what is no
+/// number is compared with nothing: neither moves a bit of another sequence.
+TEST(BackwardScan, AnotherSequenceKeepsItsBits) {
+  Device device = open_device();
+  for (const Strategy solver : {Strategy::Sequential, Strategy::Scan})
+    for (const double last : {1e9, std::numeric_limits<double>::quiet_NaN()}) {
+      std::int64_t none = 0, walked = 0;
+      const Gradients sound = of_three_sequences(device, solver, 1e-4, none),
+                      other = of_three_sequences(device, solver, last, walked);
+      EXPECT_EQ(none, 0);
+      if (solver == Strategy::Scan && last > 0) {
+        EXPECT_GT(walked, 0);
+      }
+      for (std::size_t s = 0; s < sound.symbols.size(); ++s) {
+        const Array &want = sound.symbols[s], &found = other.symbols[s];
+        const std::int64_t each = want.count() / 3;
+        if (s > 0) {
+          EXPECT_NE(found.get(2 * each - 1), want.get(2 * each - 1)) << "the last step depends on it";
+        }
+        for (std::int64_t i = 0; i < want.count(); ++i) {
+          if (i / each == 1) continue;
+          ASSERT_EQ(found.get(i), want.get(i)) << to_string(solver) << ", symbol " << s << "[" << i << "]";
+        }
+      }
+    }
+}
+
+/// Rows of 48 channels come sixteen bytes at a time where all arrays allow it, starts among them. Whether they do is
+/// found out each time, and how many parts a sum has follows from it.
+TEST(BackwardScan, ArraysMayLieAnywhere) {
+  const AnalysedCell analysed = analyse_text(SourceText("test.cell", kCells[0].text));
+  const CellGraph& cell = analysed.cell;
+  Device device = open_device();
+  Gpu& gpu = *device.gpu;
+  BoundRun run;
+  run.offsets = {0, 300, 600};
+  for (const AxisId a : cell.header) run.sizes[a] = 48;
+  run.histories.resize(cell.symbols.size());
+  std::uint64_t seed = 1;
+  const auto drawn = [&](std::int64_t first) {
+    Array array(Dtype::F32, first ? std::vector<std::int64_t>{first, 48} : std::vector<std::int64_t>{48});
+    fill_uniform(array, ++seed, "x", -1, 1);
+    return array;
+  };
+  for (const Symbol& s : cell.symbols)
+    run.symbols.push_back(drawn(s.kind == SymbolKind::Input ? 600 : s.kind == SymbolKind::State ? 2 : 0));
+  const RunOutput output = reference_run(cell, run);
+  Cotangents cotangents;
+  cotangents.states.push_back(drawn(600));
+  cotangents.finals.push_back(drawn(2));
+  const AdjointRun adjoint(cell, results_with(cotangents, true));
+  for (const Strategy solver : {Strategy::Sequential, Strategy::Scan}) {
+    BackwardOnGpu backward(gpu, cell, adjoint, Dtype::F32);
+    SolveOptions options;
+    options.solver = solver;
+    SolveReport report;
+    const Gradients want = backward.run(run, output, cotangents, options, report);
+    for (const std::size_t start_off : {4, 0})
+      for (const std::size_t off : {4, 0}) {
+        std::vector<GpuBuffer> kept;
+        const auto put = [&](const Array& array, std::size_t by) {
+          const Array data = convert(array, Dtype::F32);
+          const std::size_t bytes = static_cast<std::size_t>(data.count()) * 4;
+          kept.emplace_back(gpu, bytes + 16);
+          gpu.copy_in(kept.back().address() + by, data.data(), bytes, 0);
+          return kept.back().address() + by;
+        };
+        BackwardArrays at;
+        for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+          at.symbols.push_back(put(run.symbols[s], cell.symbols[s].kind == SymbolKind::State ? start_off : off));
+        at.histories.resize(cell.symbols.size());
+        at.trajectories = {put(output.states[0], off)};
+        at.states = {put(cotangents.states[0], off)};
+        at.finals = {put(cotangents.finals[0], off)};
+        backward.place(at);
+        backward.launch(0);
+        const Gradients found = backward.download(run);
+        for (std::size_t s = 0; s < want.symbols.size(); ++s)
+          for (std::int64_t i = 0; i < want.symbols[s].count(); ++i)
+            ASSERT_NEAR(found.symbols[s].get(i), want.symbols[s].get(i), 2e-5 * (1 + std::abs(want.symbols[s].get(i))))
+                << to_string(solver) << ", off by " << off << ", starts by " << start_off << ", "
+                << cell.symbols[s].name << "[" << i << "]";
+      }
   }
 }
 

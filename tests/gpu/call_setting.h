@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/call/device_call.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/gpu/call_on_arrays.h"
 #include "tests/gpu/strategy_matrix.h"

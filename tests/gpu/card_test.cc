@@ -158,7 +158,7 @@ TEST_P(CardLarge, ArraysBeyondTwoToThe31) {
       if (layout.fields[i].kind == FieldKind::State) arrays[i].data = h.address();
       if (layout.fields[i].kind == FieldKind::Out) arrays[i].data = y.address();
     }
-    check_on_device(*gpu, layout, shape, dtype, arrays, 0);
+    check_on_device(*gpu, directed_call(cell.cell, layout, CallDirection::Forward), shape, dtype, arrays, 0);
     DeviceCall call(*gpu, std::make_shared<LoadedModules>(), cell.cell, cell.structure, dtype, &cell.source, shape, {});
     call.queue(arrays, 0, 0);
     SolveReport report;
@@ -259,7 +259,8 @@ TEST_F(Card, FaultIsToldAndTheProcessLives) {
           }
         }
         try {
-          check_on_device(*card, call_layout(s.cell.graph), s.arrays->shape(), Dtype::F32, s.arrays->arrays(), 0);
+          check_on_device(*card, directed_call(s.cell.graph, call_layout(s.cell.graph), CallDirection::Forward),
+                          s.arrays->shape(), Dtype::F32, s.arrays->arrays(), 0);
         } catch (const DeviceError&) {
           ++told;
         }

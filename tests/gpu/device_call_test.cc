@@ -24,6 +24,7 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
     const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : dtypes) {
       // What a delay line brings was rounded when it was written; the oracle carries it along.
+      // differentiate_on_gpu_test compares such runs with the CPU's.
       if (dtype == Dtype::BF16 && cell.graph.has_lines()) continue;
       oracle::Random random(57);
       Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 67};
@@ -53,8 +54,9 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
                                      look.leave_out ? ", with defaults" : ""));
             CallArrays arrays(*device.gpu, cell.graph, binding, dtype, look);
             if (!calls) calls = std::make_unique<Calls>(*device.gpu, cell, &file.source, dtype, arrays.shape(), solve);
-            ASSERT_NO_THROW(check_on_device(*device.gpu, call_layout(cell.graph), arrays.shape(), dtype,
-                                            arrays.arrays(), arrays.status()));
+            ASSERT_NO_THROW(check_on_device(*device.gpu,
+                                            directed_call(cell.graph, call_layout(cell.graph), CallDirection::Forward),
+                                            arrays.shape(), dtype, arrays.arrays(), arrays.status()));
             calls->pool.run(arrays.arrays(), 0, arrays.status(), nullptr);
             const RunOutput output = arrays.read(binding);
             ASSERT_EQ(trial.verify(binding.run, output, lengths), "");
@@ -217,7 +219,8 @@ TEST(CallChecks, NameTheArrayAndTheFault) {
     std::vector<CallArray> arrays = s.arrays->arrays();
     arrays[field].data = address;
     try {
-      check_on_device(*device.gpu, layout, s.arrays->shape(), Dtype::F32, arrays, s.arrays->status());
+      check_on_device(*device.gpu, directed_call(s.cell.graph, layout, CallDirection::Forward), s.arrays->shape(),
+                      Dtype::F32, arrays, s.arrays->status());
     } catch (const RequestError& e) {
       return e.what();
     }

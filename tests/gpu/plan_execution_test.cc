@@ -50,6 +50,33 @@ struct Planned {
 
 using Texts = std::vector<std::string>;
 
+TEST(PlanExecution, OutsAreMadeByLanesThatRunEachStepOnce) {
+  const Planned p("cell c[d] {\n state h[d]\n input a[d], x[d]\n h' = a*h + x\n out y[d] = h*x\n}");
+  const std::vector<std::optional<StageCells>> with_outs = {fuse_outs(p.staged, 0)};
+  ASSERT_TRUE(with_outs[0]);
+  struct Case {
+    Strategy solver;
+    bool checks, repairs, makes;
+  };
+  for (const Case& c : {Case{Strategy::Sequential, true, true, true}, Case{Strategy::Scan, true, true, true},
+                        Case{Strategy::Scan, false, false, true}, Case{Strategy::Scan, true, false, false},
+                        Case{Strategy::Shooting, true, true, false}}) {
+    ExecutionRequest r = p.request();
+    r.on_device = true;
+    r.solve.solver = c.solver;
+    r.solve.check_scans = c.checks;
+    r.solve.repair = c.repairs;
+    r.stages[0].shape.carries = r.stages[0].scans_in_one_pass = r.stages[0].makes_outs = true;
+    const ExecutionPlan plan = plan_execution(r);
+    EXPECT_EQ(plan.makes_outs[0], c.makes) << to_string(c.solver) << c.checks << c.repairs;
+    const bool left = !c.makes;
+    EXPECT_EQ(plan.passes(p.staged, p.fused, true, with_outs, left).size(), c.makes ? 1u : 2u);
+    EXPECT_EQ(plan.passes(p.staged, p.fused, false, with_outs, left).size(), 1u) << "outs that nobody wants";
+    r.stages[0].makes_outs = false;
+    EXPECT_FALSE(plan_execution(r).makes_outs[0]);
+  }
+}
+
 const char* const kTwoStages = R"(
 cell two[d] {
   state a[d], b[d]

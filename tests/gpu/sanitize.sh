@@ -4,18 +4,23 @@
 #   tests/gpu/sanitize.sh build/test_gpu                         memcheck, then racecheck
 #   tests/gpu/sanitize.sh build/test_gpu initcheck synccheck     other tools
 #
+# Without the toolkit: pip's nvidia-cuda-sanitizer-api-cu12, and COMPUTE_SANITIZER=…/cuda_sanitizer_api/bin/compute-sanitizer.
+# Of gradients and tangents alone: FILTER='*Backward*:*TangentsOnDevice*'.
+#
 # FILTER narrows the tests, SHARDS says how many parts run at a time, LIMIT how many seconds each may take. Prints
 # what was run and found, keeps the logs in $TMPDIR, and fails where a tool found something, a test failed, or a part
 # did not come to its end.
 set -euo pipefail
 
 [ $# -gt 0 ] && [ -x "$1" ] || { echo "usage: $0 TEST_GPU [TOOL…]: build the target test_gpu first" >&2; exit 2; }
-command -v compute-sanitizer >/dev/null ||
-  { echo "$0: no compute-sanitizer: it is part of the CUDA toolkit, /usr/local/cuda/bin" >&2; exit 4; }
+sanitizer="${COMPUTE_SANITIZER:-compute-sanitizer}"
+command -v "$sanitizer" >/dev/null ||
+  { echo "$0: no compute-sanitizer: it is part of the CUDA toolkit, /usr/local/cuda/bin, or comes by pip" >&2; exit 4; }
 program="$1"
 shift
 [ $# -gt 0 ] || set -- memcheck racecheck
-filter="${FILTER:-*CudaStrategies*:*Multistarts*:*Tail*:*CudaNarrow*:CudaScan*:RandomLanes*:*Rows.*-*UnderNvrtc*}"
+usual="*CudaStrategies*:*Multistarts*:*Tail*:*CudaNarrow*:CudaScan*:RandomLanes*:*Rows.*:*Backward*:*TangentsOnDevice*"
+filter="${FILTER:-$usual-*UnderNvrtc*}"
 shards="${SHARDS:-$(nproc)}"
 logs="$(mktemp -d "${TMPDIR:-/tmp}/cellc-sanitize-XXXXXX")"
 
@@ -34,7 +39,7 @@ printf '%-10s %6s %7s %9s %9s  %s\n' tool tests failed findings seconds "parts t
 for tool in "$@"; do
   begin=$SECONDS
   for ((shard = 0; shard < shards; ++shard)); do
-    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout "${LIMIT:-0}" compute-sanitizer --tool "$tool" \
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout "${LIMIT:-0}" "$sanitizer" --tool "$tool" \
       --log-file "$logs/$tool.$shard.findings" "$program" --gtest_filter="$filter" >"$logs/$tool.$shard.log" 2>&1 &
   done
   wait

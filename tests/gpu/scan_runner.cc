@@ -96,8 +96,8 @@ extern "C" __global__ void sizes(int* to, int warps) {
 std::string traits_of(const ScanCase& c) {
   return fmt::format(
       R"(struct Traits {{
-  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0;
-  static constexpr unsigned kUniformInputs = 0;
+  static constexpr int kStepsPerCopy = 8, kPipelineDepth = 3, kWidth = 1, kAxes = 4, kSums = 0, kOuts = 0, kAccumulated = 0;
+  static constexpr unsigned kUniformInputs = 0, kShiftedInputs = 0;
   static constexpr bool kSharedInputs = false, kScanForward = false, kScanChecks = {}, kScanWhole = {};
   static constexpr int kScanChannels = {}, kScanSteps = {}, kScanCluster = {}, kScanBuffers = {}, kScanCarry = {};
 }};
@@ -119,7 +119,7 @@ GpuSource source_of(const ScanCell& cell, const ScanCase& c, const ScanFormat& f
   for (const char* part : {"preamble.cuh", "math.cuh"})
     source.text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   source.text += cell.text;
-  std::vector<const char*> parts = {"lanes.cuh",     "sweep.cuh",       "transitions.cuh",
+  std::vector<const char*> parts = {"lanes.cuh",     "sweep.cuh",       "transitions.cuh", "accumulators.cuh",
                                     "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (c.cluster)
     parts.push_back("scan_cluster.cuh");
@@ -177,6 +177,150 @@ void ScanRunner::check(ScanCase c) {
   check_kernel(c);
 }
 
+namespace {
+
+/// What a case reads and writes, on the device and here: [sequence][row][channel], or [sequence][channel][row].
+class ScanArrays {
+ public:
+  ScanArrays(Gpu& gpu, const ScanCell& cell, const ScanFormat& format, const ScanCase& c)
+      : gpu_(gpu),
+        cell_(cell),
+        format_(format),
+        c_(c),
+        random_(static_cast<unsigned>(*std::max_element(c.lengths.begin(), c.lengths.end()) * 7 + c.width)) {
+    for (std::int64_t length : c.lengths) offsets_.push_back(offsets_.back() + length);
+    describe();
+    fill_arrays();
+    fill_starts();
+    if (c.packed) {
+      device_offsets_ = GpuBuffer(gpu, offsets_.size() * 8);
+      gpu.copy_in(device_offsets_.address(), offsets_.data(), offsets_.size() * 8, 0);
+      a.offsets = device_offsets_.address();
+    }
+  }
+
+  /// What the kernel wrote, against a plain loop or against a step from each row before.
+  void compare() {
+    for (int e = 0; e < cell_.states; ++e)
+      gpu_.copy_out(host_[cell_.state_arrays[e]].data(), device_[cell_.state_arrays[e]].address(), bytes_, 0);
+    std::vector<std::vector<char>> finals(cell_.states);
+    for (int e = 0; e < cell_.states; ++e) {
+      finals[e].resize(last_[e].bytes());
+      gpu_.copy_out(finals[e].data(), last_[e].address(), last_[e].bytes(), 0);
+    }
+    for (std::size_t s = 0; s < c_.lengths.size(); ++s)
+      for (std::int64_t channel = 0; channel < c_.width; ++channel)
+        compare_channel(static_cast<std::int64_t>(s), channel, finals);
+  }
+
+  Arguments a{};
+
+ private:
+  std::int64_t at(std::int64_t sequence, std::int64_t step, std::int64_t channel) const {
+    const std::int64_t row = c_.reverse ? c_.lengths[sequence] - 1 - step : step;
+    return sequence * a.batch + ((c_.packed ? offsets_[sequence] : 0) + row) * a.row + channel * a.channel;
+  }
+
+  void describe() {
+    const auto n = static_cast<std::int64_t>(c_.lengths.size());
+    a.length = *std::max_element(c_.lengths.begin(), c_.lengths.end());
+    const std::int64_t rows = c_.packed ? offsets_.back() : a.length;
+    entries_ = (c_.packed ? 1 : n) * rows * c_.width;
+    bytes_ = (entries_ + c_.misalign) * format_.bytes;
+    a.row = c_.time_inner ? 1 : c_.width;
+    a.channel = c_.time_inner ? rows : 1;
+    a.batch = c_.packed ? 0 : rows * c_.width;
+    a.channels = c_.width;
+    a.sequences = static_cast<int>(n);
+    a.reverse = c_.reverse;
+  }
+
+  void fill_arrays() {
+    host_.resize(cell_.arrays);
+    device_.resize(cell_.arrays);
+    for (int i = 0; i < cell_.arrays; ++i) {
+      host_[i].assign(bytes_ + 16, 0);
+      device_[i] = GpuBuffer(gpu_, bytes_ + 16);
+      a.data[i] = device_[i].address() + c_.misalign * format_.bytes;
+    }
+    for (std::size_t e = 0; e < cell_.inputs.size(); ++e) {
+      std::uniform_real_distribution<double> draw(cell_.ranges[e].first, cell_.ranges[e].second);
+      std::vector<char>& host = host_[cell_.inputs[e]];
+      for (std::int64_t i = 0; i < entries_; ++i)
+        format_.put(host.data() + (c_.misalign + i) * format_.bytes,
+                    c_.infinite && e + 1 == cell_.inputs.size() && i % c_.infinite == 0 ? INFINITY : draw(random_));
+      gpu_.copy_in(device_[cell_.inputs[e]].address(), host.data(), bytes_, 0);
+    }
+  }
+
+  /// Strided as their channels are.
+  void fill_starts() {
+    const std::int64_t lanes = static_cast<std::int64_t>(c_.lengths.size()) * c_.width;
+    const int real = format_.real_bytes();
+    starts_.resize(cell_.states);
+    for (int e = 0; e < cell_.states; ++e) {
+      std::vector<char> values(lanes * a.channel * real + real, 0);
+      std::uniform_real_distribution<double> draw(0, 1);
+      for (std::int64_t i = 0; i < lanes; ++i) {
+        starts_[e].push_back(static_cast<float>(draw(random_)));
+        if (real == 8)
+          reinterpret_cast<double*>(values.data())[i * a.channel] = starts_[e].back();
+        else
+          reinterpret_cast<float*>(values.data())[i * a.channel] = static_cast<float>(starts_[e].back());
+      }
+      start_.emplace_back(gpu_, values.size());
+      last_.emplace_back(gpu_, values.size());
+      gpu_.copy_in(start_[e].address(), values.data(), values.size(), 0);
+      a.start[e] = start_[e].address();
+      a.last[e] = last_[e].address();
+    }
+  }
+
+  void compare_channel(std::int64_t s, std::int64_t channel, const std::vector<std::vector<char>>& finals) {
+    std::vector<double> state, input(cell_.inputs.size());
+    for (int e = 0; e < cell_.states; ++e) state.push_back(starts_[e][s * c_.width + channel]);
+    for (std::int64_t t = 0; t < c_.lengths[s]; ++t) {
+      const std::int64_t place = (c_.misalign + at(s, t, channel)) * format_.bytes;
+      const auto row = [&](int e) { return format_.get(host_[cell_.state_arrays[e]].data() + place); };
+      for (std::size_t e = 0; e < input.size(); ++e) input[e] = format_.get(host_[cell_.inputs[e]].data() + place);
+      cell_.step(input.data(), state.data());
+      for (int e = 0; e < cell_.states; ++e)
+        compare(row(e), state[e],
+                // A step in f32 rounds numbers of 10 before it adds them.
+                c_.by_rows ? kTolerance + 6e-7 : format_.tolerance + format_.rounding,
+                fmt::format("sequence {} step {} channel {} state {}", s, t, channel, e));
+      for (int e = 0; e < cell_.states && c_.by_rows; ++e) state[e] = row(e);
+    }
+    for (int e = 0; e < cell_.states; ++e) {
+      const std::int64_t i = (s * c_.width + channel) * a.channel;
+      const double got = format_.real_bytes() == 8 ? reinterpret_cast<const double*>(finals[e].data())[i]
+                                                   : reinterpret_cast<const float*>(finals[e].data())[i];
+      compare(got, state[e], format_.tolerance, fmt::format("sequence {} channel {} final {}", s, channel, e));
+    }
+  }
+  void compare(double got, double want, double tolerance, const std::string& what) {
+    if (got == want || std::fabs(got - want) <= tolerance * (1 + std::fabs(want)) || wrong_ > 3) return;
+    ADD_FAILURE() << what << ": " << got << ", wanted " << want;
+    ++wrong_;
+  }
+
+  Gpu& gpu_;
+  const ScanCell& cell_;
+  const ScanFormat& format_;
+  const ScanCase& c_;
+  std::mt19937 random_;
+  std::vector<std::int64_t> offsets_{0};
+  std::int64_t entries_ = 0;
+  std::size_t bytes_ = 0;
+  std::vector<std::vector<char>> host_;
+  std::vector<GpuBuffer> device_, start_, last_;
+  std::vector<std::vector<double>> starts_;
+  GpuBuffer device_offsets_;
+  int wrong_ = 0;
+};
+
+}  // namespace
+
 void ScanRunner::check_kernel(const ScanCase& c) {
   SCOPED_TRACE(c.label() + " " + format_.name);
   const auto module = gpu_->load(source_of(cell_, c, format_));
@@ -189,70 +333,9 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   int fact[3];
   gpu_->copy_out(fact, facts.address(), 12, 0);
 
-  // The arrays: [sequence][row][channel], or [sequence][channel][row].
-  const auto n = static_cast<std::int64_t>(c.lengths.size());
-  std::int64_t longest = 0, total = 0;
-  std::vector<std::int64_t> offsets{0};
-  for (std::int64_t length : c.lengths) {
-    longest = std::max(longest, length);
-    offsets.push_back(total += length);
-  }
-  const std::int64_t rows = c.packed ? total : longest;
-  const std::int64_t entries = (c.packed ? 1 : n) * rows * c.width;
-  Arguments a{};
-  a.row = c.time_inner ? 1 : c.width;
-  a.channel = c.time_inner ? rows : 1;
-  a.batch = c.packed ? 0 : rows * c.width;
-  a.channels = c.width;
-  a.length = longest;
-  a.sequences = static_cast<int>(n);
-  a.reverse = c.reverse;
-  const auto at = [&](std::int64_t sequence, std::int64_t step, std::int64_t channel) {
-    const std::int64_t row = c.reverse ? c.lengths[sequence] - 1 - step : step;
-    return sequence * a.batch + ((c.packed ? offsets[sequence] : 0) + row) * a.row + channel * a.channel;
-  };
-  std::mt19937 random(static_cast<unsigned>(longest * 7 + c.width));
-  std::vector<std::vector<char>> host(cell_.arrays);
-  std::vector<GpuBuffer> device(cell_.arrays);
-  const std::size_t bytes = (entries + c.misalign) * format_.bytes;
-  for (int i = 0; i < cell_.arrays; ++i) {
-    host[i].assign(bytes + 16, 0);
-    device[i] = GpuBuffer(*gpu_, bytes + 16);
-    a.data[i] = device[i].address() + c.misalign * format_.bytes;
-  }
-  for (std::size_t e = 0; e < cell_.inputs.size(); ++e) {
-    std::uniform_real_distribution<double> draw(cell_.ranges[e].first, cell_.ranges[e].second);
-    for (std::int64_t i = 0; i < entries; ++i)
-      format_.put(host[cell_.inputs[e]].data() + (c.misalign + i) * format_.bytes,
-                  c.infinite && e + 1 == cell_.inputs.size() && i % c.infinite == 0 ? INFINITY : draw(random));
-    gpu_->copy_in(device[cell_.inputs[e]].address(), host[cell_.inputs[e]].data(), bytes, 0);
-  }
-  const int real = format_.real_bytes();
-  std::vector<std::vector<double>> starts(cell_.states);
-  std::vector<GpuBuffer> start(cell_.states), last(cell_.states);
-  for (int e = 0; e < cell_.states; ++e) {
-    // Strided as their channels are.
-    std::vector<char> values(n * c.width * a.channel * real + real, 0);
-    std::uniform_real_distribution<double> draw(0, 1);
-    for (std::int64_t i = 0; i < n * c.width; ++i) {
-      starts[e].push_back(static_cast<float>(draw(random)));
-      if (real == 8)
-        reinterpret_cast<double*>(values.data())[i * a.channel] = starts[e].back();
-      else
-        reinterpret_cast<float*>(values.data())[i * a.channel] = static_cast<float>(starts[e].back());
-    }
-    start[e] = GpuBuffer(*gpu_, values.size());
-    last[e] = GpuBuffer(*gpu_, values.size());
-    gpu_->copy_in(start[e].address(), values.data(), values.size(), 0);
-    a.start[e] = start[e].address();
-    a.last[e] = last[e].address();
-  }
-  std::optional<GpuBuffer> device_offsets;
-  if (c.packed) {
-    device_offsets.emplace(*gpu_, offsets.size() * 8);
-    gpu_->copy_in(device_offsets->address(), offsets.data(), offsets.size() * 8, 0);
-    a.offsets = device_offsets->address();
-  }
+  ScanArrays arrays(*gpu_, cell_, format_, c);
+  Arguments& a = arrays.a;
+  const std::int64_t n = a.sequences, longest = a.length;
   const std::int64_t block_steps = c.warps * 32 / c.channels * c.steps,
                      skew = std::string(c.copy) == "Time" ? 16 / format_.bytes - 1 : 0;
   a.groups = static_cast<int>((c.width + c.channels - 1) / c.channels);
@@ -310,44 +393,7 @@ void ScanRunner::check_kernel(const ScanCase& c) {
   repaired_ += counted.repaired;
   EXPECT_EQ(std::count(left.begin(), left.end(), 0u), static_cast<std::ptrdiff_t>(left.size()))
       << "what the next call finds";
-
-  for (int e = 0; e < cell_.states; ++e)
-    gpu_->copy_out(host[cell_.state_arrays[e]].data(), device[cell_.state_arrays[e]].address(), bytes, 0);
-  std::vector<std::vector<char>> finals(cell_.states);
-  for (int e = 0; e < cell_.states; ++e) {
-    finals[e].resize(last[e].bytes());
-    gpu_->copy_out(finals[e].data(), last[e].address(), last[e].bytes(), 0);
-  }
-  int wrong = 0;
-  const auto compare = [&](double got, double want, double tolerance, const std::string& what) {
-    if (got == want || std::fabs(got - want) <= tolerance * (1 + std::fabs(want)) || wrong > 3) return;
-    ADD_FAILURE() << what << ": " << got << ", wanted " << want;
-    ++wrong;
-  };
-  for (std::int64_t s = 0; s < n; ++s) {
-    for (std::int64_t channel = 0; channel < c.width; ++channel) {
-      std::vector<double> state, input(cell_.inputs.size());
-      for (int e = 0; e < cell_.states; ++e) state.push_back(starts[e][s * c.width + channel]);
-      for (std::int64_t t = 0; t < c.lengths[s]; ++t) {
-        const std::int64_t place = (c.misalign + at(s, t, channel)) * format_.bytes;
-        for (std::size_t e = 0; e < input.size(); ++e) input[e] = format_.get(host[cell_.inputs[e]].data() + place);
-        cell_.step(input.data(), state.data());
-        for (int e = 0; e < cell_.states; ++e)
-          compare(format_.get(host[cell_.state_arrays[e]].data() + place), state[e],
-                  // A step in f32 rounds numbers of 10 before it adds them.
-                  c.by_rows ? kTolerance + 6e-7 : format_.tolerance + format_.rounding,
-                  fmt::format("sequence {} step {} channel {} state {}", s, t, channel, e));
-        for (int e = 0; e < cell_.states && c.by_rows; ++e)
-          state[e] = format_.get(host[cell_.state_arrays[e]].data() + place);
-      }
-      for (int e = 0; e < cell_.states; ++e) {
-        const std::int64_t i = (s * c.width + channel) * a.channel;
-        const double got = real == 8 ? reinterpret_cast<const double*>(finals[e].data())[i]
-                                     : reinterpret_cast<const float*>(finals[e].data())[i];
-        compare(got, state[e], format_.tolerance, fmt::format("sequence {} channel {} final {}", s, channel, e));
-      }
-    }
-  }
+  arrays.compare();
 }
 
 }  // namespace cellc

@@ -104,7 +104,8 @@ TEST(StageGrid, AStreamPaysWhereChainsAreFew) {
     v.copy = channels > 1 ? CELLC_CONTIGUOUS : CELLC_TIME;
     for (v.channels = 1; 2 * v.channels <= channels && v.channels < CELLC_WARP;) v.channels *= 2;
     const std::int64_t chains = cellc_divide_up(channels, v.channels) * sequences;
-    if (!cellc_stream_block(&launch.stage, &launch.card, &v) || !cellc_streams(&launch.card, &launch.run, chains, &v))
+    if (!cellc_stream_block(&launch.stage, &launch.card, &v) ||
+        !cellc_streams(&launch.stage, &launch.card, &launch.run, chains, &v))
       v.buffers = 0;
     return v;
   };

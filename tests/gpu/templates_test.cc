@@ -94,36 +94,59 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lane
   sums.add(now);
 }
 )"}},
-    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh"}, R"(
+    {"accumulators.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) {
+  const Real now[1][Step::kStates] = {};
+  cellc::Accumulators<1> all;
+  all.add(now);
+  all.join(1);
+  all.leave(lanes, cellc::resolve(lanes, threadIdx.x), 0, 0);
+}
+)"}},
+    {"sequential.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes) { cellc::sequential<true, true>(lanes); }
 )"}},
-    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
+    {"transitions.cuh", {{"lanes.cuh"}, R"(
+extern "C" __global__ void stub_kernel(Real* x) {
+  cellc::Transitions::Map map;
+  map.identity();
+  map.move(*reinterpret_cast<Real(*)[cellc::kCarried]>(x));
+}
+)"}},
+    {"scan_tile.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   CELLC_DYNAMIC_SHARED(char, shared);
   cellc::ScanTile<cellc::ScanCopy::Contiguous>(run, shared).ask(0);
 }
 )"}},
-    {"scan_repair.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
+    {"scan_repair.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) {
   __shared__ unsigned told;
   cellc::repair<cellc::ScanCopy::Contiguous>(run, 4, &told, false);
 }
 )"}},
-    {"scan.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
+    {"scan.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan<cellc::ScanCopy::Contiguous>(run); }
 )"}},
-    {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh"}, R"(
+    {"scan_rewalk.cuh", {{"lanes.cuh", "sweep.cuh", "sums.cuh", "accumulators.cuh", "sequential.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::ScanRewalk run) { cellc::scan_rewalk<true>(run); }
+)"}},
+    {"scan_tma.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh"}, R"(
 extern "C" __global__ void stub_kernel(float* to) {
   __shared__ float shared[4];
   if (cellc::kBulk) cellc::bulk_store(to, shared, 16);
 }
 )"}},
     {"scan_stream.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh",
+       "scan_tma.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_stream<cellc::ScanCopy::Contiguous>(run); }
 )"}},
     {"scan_cluster.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"}, R"(
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"},
+      R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Scan run) { cellc::scan_cluster(run); }
 )"}},
     {"segments.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh"}, R"(
@@ -152,14 +175,46 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented 
   cellc::compose<cellc::Transitions>(cellc::Chains(Work{run, run.lanes, 32, {0, 1}, static_cast<int>(threadIdx.x), 0, 1}, cellc::Maps::Bent, cellc::ResidualBudget{}), 32, 1);
 }
 )"}},
-    {"segment_runs.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
+    {"segment_work.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
   CELLC_DYNAMIC_SHARED(Stored, shared);
-  cellc::SegmentedRun<true> work(run, shared);
+  cellc::SegmentWork work(run, shared);
+  work.begin_call(1, 0);
+  work.note(work.growth_of(work.first_lane(0)));
+  work.report();
+}
+)"}},
+    {"first_sweep.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentWork work(run, shared);
   work.begin_call(1, 0);
   cellc::Lane lane[cellc::kWidth];
   cellc::resolve_own(run.lanes, work.first_lane(0), work.count, lane);
-  work.sweep(0, lane, 8, false);
+  work.sum(cellc::sweep<true>(work, 0, lane, 8, false) + cellc::grown_apart(work, 0, 8));
+}
+)"}},
+    {"segment_runs.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentWork work(run, shared);
+  work.begin_call(1, 0);
+  unsigned expand = 0;
+  work.sum(cellc::all_tiles<true>(work, cellc::LanePass::Again, 0, 8, run.tolerance, expand));
+}
+)"}},
+    {"chain_walk.cuh",
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
+       "segment_runs.cuh"},
+      R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) {
+  CELLC_DYNAMIC_SHARED(Stored, shared);
+  cellc::SegmentWork work(run, shared);
+  work.begin_call(1, 0);
+  cellc::mark_off(work, 0);
+  work.sum(cellc::walk_chains<true>(work));
 }
 )"}},
     {"multistart.cuh", {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh"}, R"(
@@ -170,8 +225,8 @@ extern "C" __global__ void stub_kernel(Real* x) {
 }
 )"}},
     {"segmented.cuh",
-     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_runs.cuh", "compose.cuh",
-       "multistart.cuh"},
+     {{"lanes.cuh", "sweep.cuh", "transitions.cuh", "segments.cuh", "hermite.cuh", "segment_work.cuh",
+       "first_sweep.cuh", "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh"},
       R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Segmented run) { cellc::segmented<true>(run); }
 )"}},

@@ -32,9 +32,12 @@ std::string wrong_gradients(const LoweredCell& cell, const oracle::Ranges& range
   const AdjointRun adjoint(cell.graph, results_with(trial.cotangents(trial.bound(Dtype::F64))));
   const NamedArrays plain = trial.reference(adjoint);
   if (std::string wrong = trial.compare(plain, slopes, 1e-6); !wrong.empty()) return "evaluated: " + wrong;
+  const NamedArrays swept = trial.swept();
+  if (std::string wrong = trial.compare(swept, slopes, 1e-6); !wrong.empty()) return "swept: " + wrong;
   for (const Dtype dtype : {Dtype::F64, Dtype::F32}) {
-    // What rounds to the other side of a jump has another slope there.
-    if (dtype == Dtype::F32 && has_jumps(cell.graph)) continue;
+    const NamedArrays spread = trial.spread(adjoint, plain, dtype);
+    if (const double error = times_allowed(plain, swept, 1e-12, spread); !(error <= 1))
+      return fmt::format("evaluated: {} times what is allowed off the swept", error);
     const Binding binding = trial.bound(dtype, 2);
     Solver solver(adjoint.cell(), adjoint.structure(), {.dtype = dtype});
     for (const AskedStrategy& asked : admitted_strategies(solver, adjoint, binding.run)) {
@@ -47,8 +50,8 @@ std::string wrong_gradients(const LoweredCell& cell, const oracle::Ranges& range
       if (!report.converged) return which + "reported as not converged";
       if (dtype == Dtype::F64)
         if (std::string wrong = trial.compare(found, slopes, 1e-6); !wrong.empty()) return which + wrong;
-      const double error = largest_error(found, plain);
-      if (!(error <= (dtype == Dtype::F64 ? 1e-9 : 1e-4))) return which + fmt::format("{} off the evaluated", error);
+      const double error = times_allowed(found, plain, dtype == Dtype::F64 ? 1e-9 : 1e-4, spread);
+      if (!(error <= 1)) return which + fmt::format("{} times what is allowed off the evaluated", error);
     }
   }
   return {};

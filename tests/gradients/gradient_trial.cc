@@ -6,7 +6,10 @@
 #include <cmath>
 
 #include "runtime/evaluate/reference.h"
+#include "runtime/evaluate/reference_gradients.h"
+#include "runtime/evaluate/rounding.h"
 #include "runtime/gradient/name_gradients.h"
+#include "runtime/strategy/solve_options.h"
 #include "tests/oracle/printed_jacobian.h"
 
 namespace cellc {
@@ -379,7 +382,12 @@ std::string GradientTrial::compare(const NamedArrays& gradients, const Slopes& s
 NamedArrays GradientTrial::gradients(const AdjointRun& adjoint, const Binding& binding,
                                      const std::function<RunOutput(const BoundRun&)>& run,
                                      const std::function<void(const StepSum&)>& sum) const {
-  const RunOutput forward = reference_run(graph_, binding.run);
+  return gradients_after(reference_run(graph_, binding.run), adjoint, binding, run, sum);
+}
+
+NamedArrays GradientTrial::gradients_after(const RunOutput& forward, const AdjointRun& adjoint, const Binding& binding,
+                                           const std::function<RunOutput(const BoundRun&)>& run,
+                                           const std::function<void(const StepSum&)>& sum) const {
   const BoundRun bound = adjoint.bind(binding.run, forward, cotangents(binding), arithmetic_of(binding.dtype));
   Gradients gradients = adjoint.gather(binding.run, bound, run(bound), sum);
   through_defaults(graph_, binding.run, given(binding), gradients);
@@ -391,28 +399,62 @@ NamedArrays GradientTrial::reference(const AdjointRun& adjoint) const {
   return gradients(adjoint, binding, [&](const BoundRun& run) { return reference_run(adjoint.cell(), run); });
 }
 
-double largest_error(const NamedArrays& got, const NamedArrays& want) {
-  const auto largest_of = [](const Array& array) {
-    double largest = 0;
-    for (std::int64_t i = 0; i < array.count(); ++i)
-      if (std::isfinite(array.get(i))) largest = std::max(largest, std::fabs(array.get(i)));
-    return largest;
-  };
-  double worst = 0, of_all = 0;
-  for (const auto& [name, array] : want) of_all = std::max(of_all, largest_of(array));
+NamedArrays GradientTrial::swept() const {
+  const Binding binding = bound(Dtype::F64);
+  return gradient_arrays(graph_, binding,
+                         reference_gradients(graph_, binding.run, given(binding), cotangents(binding)));
+}
+
+NamedArrays GradientTrial::spread(const AdjointRun& adjoint, const NamedArrays& plain, Dtype dtype) const {
+  const Binding binding = bound(Dtype::F64);
+  const RunOutput forward = reference_run(graph_, binding.run);
+  NamedArrays most;
+  for (const auto& [name, array] : plain) most.emplace_back(name, Array(Dtype::F64, array.shape()));
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const auto moved = rounding_of(dtype, default_tolerance(dtype), seed);
+    const NamedArrays other = gradients_after(
+        forward, adjoint, binding,
+        [&](const BoundRun& as_they_are) {
+          BoundRun run = as_they_are;
+          for (auto* arrays : {&run.symbols, &run.histories})
+            for (Array& array : *arrays) {
+              if (array.count() == 0) continue;
+              Array copy(Dtype::F64, array.shape());
+              for (std::int64_t i = 0; i < array.count(); ++i) copy.set(i, moved(array.get(i)));
+              array = copy;
+            }
+          return reference_run(adjoint.cell(), run, moved);
+        },
+        sum_plainly);
+    for (std::size_t a = 0; a < most.size(); ++a)
+      for (std::int64_t i = 0; i < most[a].second.count(); ++i) {
+        const double apart = std::fabs(other[a].second.get(i) - plain[a].second.get(i));
+        if (!(apart <= most[a].second.get(i))) most[a].second.set(i, std::isnan(apart) ? INFINITY : apart);
+      }
+  }
+  return most;
+}
+
+double times_allowed(const NamedArrays& got, const NamedArrays& want, double tolerance, const NamedArrays& spread) {
+  double worst = 0;
   for (std::size_t a = 0; a < want.size(); ++a) {
     const Array &g = got.at(a).second, &w = want[a].second;
     if (got[a].first != want[a].first || g.shape() != w.shape()) return std::nan("");
-    const double largest = largest_of(w) + 1e-2 * of_all;
+    double largest = 0;
+    for (std::int64_t i = 0; i < w.count(); ++i)
+      if (std::isfinite(w.get(i))) largest = std::max(largest, std::fabs(w.get(i)));
     for (std::int64_t i = 0; i < w.count(); ++i) {
       const double x = g.get(i), y = w.get(i);
       if ((std::isnan(x) && std::isnan(y)) || x == y) continue;
-      const double error = std::fabs(x - y) / (std::fabs(y) + largest);
+      const double moved = spread.empty() ? 0 : spread.at(a).second.get(i);
+      const double error = std::fabs(x - y) / (tolerance * (std::fabs(y) + largest) + 4 * moved);
       if (!(error <= worst)) worst = error;
       if (std::isnan(error)) return error;
     }
   }
   return worst;
 }
+
+double largest_error(const NamedArrays& got, const NamedArrays& want) { return times_allowed(got, want, 1, {}); }
 
 }  // namespace cellc

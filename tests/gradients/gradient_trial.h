@@ -87,6 +87,13 @@ class GradientTrial {
                         const std::function<void(const StepSum&)>& sum = sum_plainly) const;
   /// The same, the adjoint by the evaluator too.
   NamedArrays reference(const AdjointRun& adjoint) const;
+  /// How far each gradient of `plain`, what reference() found, moves where every array that the adjoint reads and every
+  /// value that it makes is moved, at random, by as much as a run of this dtype may be off: its tolerance. So of a sum
+  /// that cancels, and of an entry for which a condition falls on the other side then, nothing more is asked than it
+  /// can tell.
+  NamedArrays spread(const AdjointRun& adjoint, const NamedArrays& plain, Dtype dtype) const;
+  /// Without the adjoint: back over the evaluator's values, number by number.
+  NamedArrays swept() const;
 
  private:
   struct Sequence {
@@ -94,6 +101,9 @@ class GradientTrial {
     std::map<std::string, std::vector<double>> cotangents;  ///< "h", "h.final", "y"; missing: zeros
   };
   BindRequest request(Dtype dtype, int threads) const;
+  NamedArrays gradients_after(const RunOutput& forward, const AdjointRun& adjoint, const Binding& binding,
+                              const std::function<RunOutput(const BoundRun&)>& run,
+                              const std::function<void(const StepSum&)>& sum) const;
   void draw_cotangents(Sequence& sequence, oracle::Random& random, const std::vector<bool>& left_out);
   double slope(const Entries& of, const std::vector<std::pair<std::size_t, double>>& along, double reach);
 
@@ -103,8 +113,11 @@ class GradientTrial {
   std::vector<Sequence> sequences_;
 };
 
-/// The largest |a - b| / (|b| + the largest |b| of its array + a hundredth of the largest of all: where a gradient
-/// cancels, what is left of it is rounding). NaN where only one of the two is a number, or names or shapes differ.
+/// The largest |a - b| / (|b| + the largest |b| of its array). NaN where only one of the two is a number, or names or
+/// shapes differ.
 double largest_error(const NamedArrays& got, const NamedArrays& want);
+
+/// The same over what is allowed: `tolerance` of that scale, and four times `spread`, what rounding did to each entry.
+double times_allowed(const NamedArrays& got, const NamedArrays& want, double tolerance, const NamedArrays& spread);
 
 }  // namespace cellc

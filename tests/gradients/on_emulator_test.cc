@@ -34,6 +34,7 @@ const std::vector<std::pair<std::string, std::string>> kCells = {{"01_para_gru",
                                                                  {"renamed", "diagonal_entry"},
                                                                  {"functions", "every_function"},
                                                                  {"34_narx3", ""},
+                                                                 {"delay_lines", "crossed"},
                                                                  {"17_mlstm", ""}};
 
 struct Asked {
@@ -88,6 +89,7 @@ TEST_P(EmulatedGradients, AreTheEvaluators) {
       GradientTrial trial(cell.graph, cell.oracle, file.ranges, random, options);
       const AdjointRun adjoint(cell.graph, {});
       const NamedArrays want = trial.reference(adjoint);
+      const NamedArrays spread = trial.spread(adjoint, want, dtype);
       const Binding binding = trial.bound(dtype);
       EmulatorOptions emulated;
       emulated.multiprocessors = 4;
@@ -99,7 +101,7 @@ TEST_P(EmulatedGradients, AreTheEvaluators) {
         const NamedArrays found = trial.gradients(
             adjoint, binding, [&](const BoundRun& run) { return solver.run(run, asked.options, report); });
         EXPECT_TRUE(report.converged) << asked.name;
-        EXPECT_LE(largest_error(found, want), dtype == Dtype::F64 ? 1e-9 : 1e-4)
+        EXPECT_LE(times_allowed(found, want, dtype == Dtype::F64 ? 1e-9 : 1e-4, spread), 1)
             << tree->name << " by " << asked.name << ", " << to_string(dtype)
             << (packed ? ", packed and reversed" : "");
       }

@@ -28,10 +28,21 @@ void expect_slopes(const std::string& value) {
 }
 
 TEST(LeftOutSlopes, BehindWhatIsSingular) {
-  const std::vector<const char*> chosen = {
-      "max(h - 1, 0)", "max(0, h - 1)",          "min(1 - h, 0)*(-1)", "relu(h - 1)",        "clip(h - 1, 0, 2)",
-      "0*max(h, 0)",   "where(h > 1, h - 1, 0)", "relu(h)^2",          "relu(h) + relu(-h)", "max(h - 1, 0)*u^2",
-      "abs(relu(h))",  "2*relu(h) - relu(h)",    "sum[d](relu(h - 3))"};
+  const std::vector<const char*> chosen = {"max(h - 1, 0)",
+                                           "max(0, h - 1)",
+                                           "min(1 - h, 0)*(-1)",
+                                           "relu(h - 1)",
+                                           "clip(h - 1, 0, 2)",
+                                           "0*max(h, 0)",
+                                           "where(h > 1, h - 1, 0)",
+                                           "relu(h)^2",
+                                           "relu(h) + relu(-h)",
+                                           "max(h - 1, 0)*u^2",
+                                           "abs(relu(h))",
+                                           "2*relu(h) - relu(h)",
+                                           "sum[d](relu(h - 3))",
+                                           "where(h > 1, 0, 1 - h)",
+                                           "where(h > 1, 0, where(h > 0, h, 0))"};
   const std::vector<const char*> singular = {"sqrt({})", "pow({}, 0.5)", "sqrt(sqrt({}))", "sqrt(3*({}))",
                                              "sqrt({})*h"};
   for (const char* outer : singular)

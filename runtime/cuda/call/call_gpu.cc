@@ -32,6 +32,7 @@ void CallGpu::Rehearsal::finish() { gpu_.below_.synchronize(gpu_.own_); }
 
 CallGpu::Rehearsal::~Rehearsal() {
   gpu_.rehearsing_ = false;
+  gpu_.fresh_.clear();
   try {
     finish();  // also where it failed: what has been cleared then is kept, and its clearing must not come later
   } catch (...) {

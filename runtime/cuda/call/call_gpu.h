@@ -10,6 +10,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/cuda/device/wrapped_gpu.h"
 
@@ -61,11 +62,18 @@ class CallGpu final : public WrappedGpu {
   void copy(GpuAddress to, GpuAddress from, std::size_t bytes, GpuStream stream) override {
     if (!rehearsing_) below_.copy(to, from, bytes, stream);
   }
-  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override { below_.zero(to, bytes, own_or(stream)); }
+  GpuAddress allocate(std::size_t bytes) override {
+    const GpuAddress address = below_.allocate(bytes);
+    if (rehearsing_) fresh_.push_back({address, bytes});
+    return address;
+  }
+  /// In a rehearsal: of memory that was allocated in it. Other memory an earlier run may still use, or the caller.
+  void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override {
+    if (!rehearsing_ || is_fresh(to)) below_.zero(to, bytes, own_or(stream));
+  }
   void launch(const GpuFunction& function, const GpuLaunch& launch, void** arguments) override {
     if (!rehearsing_) below_.launch(function, launch, arguments);
   }
-  bool rehearsing() const { return rehearsing_; }
   /// Memory that is kept from run to run: larger, where it is too small.
   void reserve(GpuBuffer& buffer, std::size_t bytes) {
     if (buffer.bytes() < std::max<std::size_t>(256, bytes))
@@ -73,11 +81,20 @@ class CallGpu final : public WrappedGpu {
   }
 
  private:
+  struct Fresh {
+    GpuAddress address;
+    std::size_t bytes;
+  };
   GpuStream own_or(GpuStream stream) const { return rehearsing_ ? own_ : stream; }
+  bool is_fresh(GpuAddress at) const {
+    return std::any_of(fresh_.begin(), fresh_.end(),
+                       [&](const Fresh& f) { return at >= f.address && at - f.address < f.bytes; });
+  }
 
   std::shared_ptr<LoadedModules> modules_;
   bool rehearsing_ = false;
   GpuStream own_ = 0;
+  std::vector<Fresh> fresh_;  ///< of the rehearsal
 };
 
 }  // namespace cellc

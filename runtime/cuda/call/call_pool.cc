@@ -20,13 +20,13 @@ struct CallPool::Place {
   }
   Gpu& gpu;
   const GpuFence fence;  ///< at the end of the last run
-  std::unique_ptr<DeviceCall> call;
+  std::unique_ptr<QueuedCall> call;
   std::uint64_t stream = 0;  ///< number of the last run's
   std::uint64_t graph = 0;   ///< that keeps the workspace
   bool busy = true;          ///< some thread is queueing a run
 };
 
-CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make) : gpu_(gpu), make_(std::move(make)) {
+CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<QueuedCall>()> make) : gpu_(gpu), make_(std::move(make)) {
   places_.push_back(std::make_unique<Place>(gpu_));
   places_.back()->call = make_();
   places_.back()->busy = false;

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/cuda/call/device_call.h"
+#include "runtime/cuda/call/queued_call.h"
 #include "runtime/data/errors.h"
 
 namespace cellc {
@@ -17,10 +17,10 @@ namespace cellc {
 class CallPool {
  public:
   /// `make` gives another call of the same shape. The first is made at once.
-  CallPool(Gpu& gpu, std::function<std::unique_ptr<DeviceCall>()> make);
+  CallPool(Gpu& gpu, std::function<std::unique_ptr<QueuedCall>()> make);
   ~CallPool();
 
-  /// DeviceCall::queue. With a report, waits and fills it, which a graph cannot capture: UsageError.
+  /// QueuedCall::queue. With a report, waits and fills it, which a graph cannot capture: UsageError.
   void run(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status, SolveReport* report);
 
   /// Graphs hold memory of this pool.
@@ -31,7 +31,7 @@ class CallPool {
   Place& take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status, std::uint64_t graph);
 
   Gpu& gpu_;
-  const std::function<std::unique_ptr<DeviceCall>()> make_;
+  const std::function<std::unique_ptr<QueuedCall>()> make_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Place>> places_;
 };

@@ -9,6 +9,7 @@
 #include "compiler/derive/default_cells.h"
 #include "compiler/graph/delay_lines.h"
 #include "runtime/cuda/call/absent_arrays.h"
+#include "runtime/cuda/call/line_histories.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/launch/strided_copy.h"
 #include "runtime/data/errors.h"
@@ -69,6 +70,23 @@ BoundRun shape_of_run(const CellGraph& cell, const CallLayout& layout, const Cal
   return run;
 }
 
+/// What of a call decides on kernels and memory.
+std::vector<std::int64_t> form_of(const CallLayout& layout, std::span<const CallArray> arrays, GpuAddress status) {
+  std::vector<std::int64_t> form;
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    const CallArray& a = arrays[i];
+    form.push_back(a.data ? 1 + static_cast<std::int64_t>(a.data % 16) : 0);
+    form.push_back(a.sequence_stride);
+    form.push_back(a.step_stride);
+    if (layout.fields[i].kind == FieldKind::Start) {
+      const auto final = layout.find(FieldKind::Final, layout.fields[i].id) - layout.fields.data();
+      form.push_back(a.data && arrays[static_cast<std::size_t>(final)].data == a.data);
+    }
+  }
+  form.push_back(status != 0);
+  return form;
+}
+
 }  // namespace
 
 struct DeviceCall::Impl {
@@ -92,13 +110,11 @@ struct DeviceCall::Impl {
   StridedCopies moves;
   std::vector<Field> fields;
   std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
-  const std::vector<DelayLine> lines;
-  std::vector<GpuBuffer> line_histories;  ///< by line
+  std::optional<LineHistories> lines;
   GpuBuffer offsets;
   std::optional<AbsentArrays> absent;
   DeviceArrays places;
-  std::vector<std::vector<std::int64_t>> rehearsed;
-  std::vector<std::int64_t> form;
+  std::vector<std::vector<std::int64_t>> rehearsed;  ///< forms of calls
 
   Impl(Gpu& below, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure,
        Dtype dtype, const SourceText* source, const CallShape& shape, const SolveOptions& solve)
@@ -111,9 +127,7 @@ struct DeviceCall::Impl {
         layout(call_layout(cell)),
         sizes(sizes_of(cell, shape)),
         solver(gpu, cell, structure, dtype, source),
-        moves(gpu, dtype),
-        lines(delay_lines(cell)),
-        line_histories(lines.size()) {
+        moves(gpu, dtype) {
     check_picked(cell, sizes);
     const BoundRun run = shape_of_run(cell, layout, shape, dtype);
     extent = extent_of(run.offsets);
@@ -128,13 +142,13 @@ struct DeviceCall::Impl {
                         dtype_of(field.kind, solver.storage()), strides && solver.any_strides(field.id), GpuBuffer()});
     }
     absent.emplace(gpu, cell, layout, this->shape, sizes, dtype, solver.storage());
+    lines.emplace(gpu, cell, sizes, moves, solver.storage(), arithmetic, this->shape.sequences);
     companions.resize(cell.updates.size());
     std::vector<CallArray> all(fields.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i].data = kSomewhere * (i + 1);
     run_form(all, 0, kSomewhere);
     rehearsal.finish();
-    note(all, kSomewhere);
-    rehearsed.push_back(form);
+    rehearsed.push_back(form_of(layout, all, kSomewhere));
   }
 
   // A run --------------------------------------------------------------------------------------------
@@ -147,23 +161,8 @@ struct DeviceCall::Impl {
     return arrays[number(kind, id)];
   }
 
-  /// What of a call decides on kernels and memory.
-  void note(std::span<const CallArray> arrays, GpuAddress status) {
-    form.clear();
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      const CallArray& a = arrays[i];
-      form.push_back(a.data ? 1 + static_cast<std::int64_t>(a.data % 16) : 0);
-      form.push_back(a.sequence_stride);
-      form.push_back(a.step_stride);
-      if (fields[i].field.kind == FieldKind::Start)
-        form.push_back(a.data && given(arrays, FieldKind::Final, fields[i].field.id).data == a.data);
-    }
-    form.push_back(status != 0);
-  }
-
-  bool knows(std::span<const CallArray> arrays, GpuAddress status) {
-    note(arrays, status);
-    return std::find(rehearsed.begin(), rehearsed.end(), form) != rehearsed.end();
+  bool knows(std::span<const CallArray> arrays, GpuAddress status) const {
+    return std::find(rehearsed.begin(), rehearsed.end(), form_of(layout, arrays, status)) != rehearsed.end();
   }
 
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) {
@@ -171,7 +170,7 @@ struct DeviceCall::Impl {
       CallGpu::Rehearsal rehearsal(gpu);
       run_form(arrays, 0, status);
       rehearsal.finish();
-      rehearsed.push_back(form);
+      rehearsed.push_back(form_of(layout, arrays, status));
     }
     run_form(arrays, stream, status);
   }
@@ -222,7 +221,8 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < fields.size(); ++i) place_read(i, arrays, stream);
     absent->compute(arrays, places.values, moves, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) start_companion(u, arrays, stream);
-    for (std::size_t i = 0; i < lines.size(); ++i) start_line(i, arrays, stream);
+    const auto history = [&](int state) { return given(arrays, FieldKind::StateHistory, state).data; };
+    lines->begin(places.values, history, places.histories, stream);
     for (std::size_t i = 0; i < fields.size(); ++i) place_written(fields[i], arrays[i]);
     solver.place_all(places);
     if (shape.rows > 0) solver.launch(stream);
@@ -289,60 +289,6 @@ struct DeviceCall::Impl {
                fields[history].part, arithmetic, entries, stream);
   }
 
-  std::int64_t copies_of(int state) const {
-    return std::count_if(cell.symbols.begin(), cell.symbols.end(), [&](const Symbol& s) { return s.lag_of == state; });
-  }
-
-  /// A delay line begins with the start of its state and of the copies that lag behind that; then with what the history
-  /// says, or with the start again.
-  void start_line(std::size_t i, std::span<const CallArray> arrays, GpuStream stream) {
-    const DelayLine& line = lines[i];
-    const std::size_t history = number(FieldKind::StateHistory, line.state);
-    const std::int64_t entries = fields[number(FieldKind::Start, line.state)].part, depth = line.deepest;
-    const Dtype kept = solver.storage();
-    reserve(line_histories[i], shape.sequences * depth * entries, kept);
-    const GpuAddress to = line_histories[i].address();
-    const auto at = [&](std::int64_t step) { return to + static_cast<GpuAddress>(step * entries) * size_of(kept); };
-    for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
-      const Symbol& symbol = cell.symbols[s];
-      if (static_cast<int>(s) != line.state && symbol.lag_of != line.state) continue;
-      move_parts(at(symbol.lag_of < 0 ? 0 : symbol.lag), depth * entries, kept, places.values[s], entries, arithmetic,
-                 entries, stream);
-    }
-    const std::int64_t copies = copies_of(line.state), more = depth - 1 - copies;
-    const GpuAddress given = arrays[history].data;
-    const PlacedRows from = given ? PlacedRows{given + static_cast<GpuAddress>(copies * entries) * size_of(arithmetic),
-                                               fields[history].part, entries}
-                                  : PlacedRows{places.values[static_cast<std::size_t>(line.state)], entries, 0};
-    moves.move({at(copies + 1), depth * entries, entries}, kept, from, arithmetic, shape.sequences, more, entries,
-               stream);
-    places.histories[static_cast<std::size_t>(line.symbol)] = to;
-  }
-
-  /// What copies that lag do not have of a state's history after the run.
-  void take_line(std::size_t i, Field& f, const CallArray& a, GpuStream stream) {
-    const DelayLine& line = lines[i];
-    const std::int64_t entries = fields[number(FieldKind::Start, line.state)].part, depth = line.deepest;
-    const std::int64_t copies = copies_of(line.state);
-    const Dtype kept = solver.storage();
-    StridedCopies::History h;
-    reserve(f.staged, shape.sequences * depth * entries, kept);
-    h.to = f.staged.address();
-    h.before = line_histories[i].address();
-    if (shape.rows > 0) h.rows = solver.written_rows(static_cast<int>(update_of(cell, line.state)));
-    if (shape.packed()) h.rows.batch = 0;
-    h.offsets = offsets.address();
-    h.sequences = shape.sequences;
-    h.depth = depth;
-    h.entries = entries;
-    h.reverse = shape.reverse;
-    moves.move_history(h, stream);
-    const PlacedRows from{h.to + static_cast<GpuAddress>((copies + 1) * entries) * size_of(kept), depth * entries,
-                          entries};
-    const PlacedRows to{a.data + static_cast<GpuAddress>(copies * entries) * size_of(arithmetic), f.part, entries};
-    moves.move(to, arithmetic, from, kept, shape.sequences, depth - 1 - copies, entries, stream);
-  }
-
   void place_written(Field& f, const CallArray& a) {
     if (!a.data || shape.rows == 0) return;
     switch (f.field.kind) {
@@ -368,6 +314,16 @@ struct DeviceCall::Impl {
     return dense(f.staged.address(), f);
   }
 
+  /// The last of these rows are to be a history.
+  StridedCopies::History last_rows(const PlacedRows& rows) const {
+    StridedCopies::History h;
+    h.rows = rows;
+    if (shape.packed()) h.rows.batch = 0;
+    h.offsets = offsets.address();
+    h.reverse = shape.reverse;
+    return h;
+  }
+
   void take_written(Field& f, const CallArray& a, std::span<const CallArray> arrays, GpuStream stream) {
     if (!a.data) return;
     const int id = f.field.id;
@@ -391,22 +347,20 @@ struct DeviceCall::Impl {
           move_parts(a.data + lag_bytes(symbol, entries, arithmetic), f.part, arithmetic, from, entries, arithmetic,
                      entries, stream);
         }
-        for (std::size_t i = 0; i < lines.size(); ++i)
-          if (lines[i].state == id) take_line(i, f, a, stream);
+        lines->end(
+            id, a.data,
+            last_rows(shape.rows > 0 ? solver.written_rows(static_cast<int>(update_of(cell, id))) : PlacedRows()),
+            stream);
         return;
       case FieldKind::FinalInputHistory: {
         const Field& input = fields[number(FieldKind::Input, id)];
-        StridedCopies::History h;
+        StridedCopies::History h = last_rows(rows_of(input, given(arrays, FieldKind::Input, id)));
         reserve(f.staged, shape.sequences * f.part, f.given);
         h.to = f.staged.address();
         h.before = given(arrays, FieldKind::InputHistory, id).data;
-        h.rows = rows_of(input, given(arrays, FieldKind::Input, id));
-        if (shape.packed()) h.rows.batch = 0;
-        h.offsets = offsets.address();
         h.sequences = shape.sequences;
         h.depth = history_depth(f.field.reaches, shape.lengths);
         h.entries = input.part;
-        h.reverse = shape.reverse;
         moves.move_history(h, stream);
         move_parts(a.data, f.part, f.given, h.to, f.part, f.given, f.part, stream);
         return;
@@ -419,7 +373,7 @@ struct DeviceCall::Impl {
   void write_status(GpuAddress status, GpuStream stream) {
     const std::vector<GpuAddress> bad = shape.rows > 0 ? solver.first_bad_steps() : std::vector<GpuAddress>();
     if (bad.empty()) {
-      if (!gpu.rehearsing()) gpu.zero(status, static_cast<std::size_t>(shape.sequences) * 4, stream);
+      gpu.zero(status, static_cast<std::size_t>(shape.sequences) * 4, stream);
       return;
     }
     for (std::size_t k = 0; k < bad.size(); ++k) moves.status(status, bad[k], shape.sequences, k > 0, stream);
@@ -447,31 +401,5 @@ bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
   return impl_->knows(arrays, status);
 }
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
-
-void check_on_device(Gpu& gpu, const CallLayout& layout, const CallShape& shape, Dtype dtype,
-                     std::span<const CallArray> arrays, GpuAddress status) {
-  const auto look_at = [&](const std::string& name, GpuAddress data, std::int64_t entries, std::size_t size) {
-    if (!data || entries == 0) return;
-    std::optional<std::string> fault;
-    if (data % size)
-      fault = fmt::format("is not aligned to the {} bytes of an entry", size);
-    else
-      fault = gpu.pointer_fault(data, static_cast<std::size_t>(entries) * size);
-    if (fault) throw RequestError(fmt::format("array {}: its address {:#x} {}", name, data, *fault));
-  };
-  for (std::size_t i = 0; i < layout.fields.size(); ++i) {
-    const CallField& field = layout.fields[i];
-    if (!arrays[i].data) continue;
-    std::int64_t entries = all_entries(field, shape);
-    if (field.is_rows() && shape.rows > 0) {
-      const cellc_strides full = strides_of(field, shape, {arrays[i].sequence_stride, arrays[i].step_stride});
-      const std::int64_t sequences = shape.packed() ? 1 : shape.sequences;
-      const std::int64_t steps = shape.packed() ? shape.rows : shape.steps;
-      entries = (sequences - 1) * full.sequence + (steps - 1) * full.step + part_entries(field, shape);
-    }
-    look_at(field.name, arrays[i].data, entries, size_of(dtype_of(field.kind, dtype)));
-  }
-  look_at("status", status, shape.sequences, 4);
-}
 
 }  // namespace cellc

@@ -14,7 +14,7 @@
 #include "compiler/analysis/structure.h"
 #include "compiler/plan/call_layout.h"
 #include "compiler/syntax/source.h"
-#include "runtime/cuda/call/call_gpu.h"
+#include "runtime/cuda/call/queued_call.h"
 #include "runtime/data/array.h"
 #include "runtime/data/call_shape.h"
 #include "runtime/data/errors.h"
@@ -22,30 +22,21 @@
 
 namespace cellc {
 
-class DeviceCall {
+class DeviceCall final : public QueuedCall {
  public:
   /// `gpu`, `cell`, `structure` and `source` must outlive it. Compiles for arrays without gaps, all of them
   /// given.
   DeviceCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const Structure& structure,
              Dtype dtype, const SourceText* source, const CallShape& shape, const SolveOptions& solve);
-  ~DeviceCall();
+  ~DeviceCall() override;
 
-  /// Queues a run on a stream of the caller's, and waits for nothing. `status`, unless 0, is int32
-  /// [sequences] on the device: 0 for a sequence that converged, else 1. Not for two threads at once, nor for
-  /// two streams at once.
-  void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status);
-  /// Whether a run on such arrays would only queue kernels.
-  bool knows(std::span<const CallArray> arrays, GpuAddress status) const;
-  /// Of the last run; waits for it. What it saw counts for later runs.
-  void report(SolveReport& report, GpuStream stream);
+  void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
+  bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
+  void report(SolveReport& report, GpuStream stream) override;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-/// Throws RequestError, naming the array, unless every one lies where kernels of `gpu` can use it.
-void check_on_device(Gpu& gpu, const CallLayout& layout, const CallShape& shape, Dtype dtype,
-                     std::span<const CallArray> arrays, GpuAddress status);
 
 }  // namespace cellc

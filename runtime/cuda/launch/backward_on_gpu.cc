@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
@@ -20,7 +21,22 @@ BackwardOnGpu::BackwardOnGpu(Gpu& gpu, const CellGraph& cell, const AdjointRun& 
       cell_(cell),
       adjoint_(adjoint),
       kernels_(gpu, arithmetic),
-      solver_(gpu, adjoint.cell(), adjoint.structure(), arithmetic, nullptr, derive) {}
+      solver_(gpu, adjoint.cell(), adjoint.structure(), arithmetic, nullptr, derive, summands()) {}
+
+/// Outs of the adjoint that are nothing but summands of one param's gradient.
+AccumulatedOuts BackwardOnGpu::summands() const {
+  const DerivedCell& adjoint = adjoint_.adjoint().adjoint;
+  AccumulatedOuts result(adjoint.cell.outs.size());
+  for (std::size_t o = 0; o < result.size(); ++o)
+    result[o] = adjoint.sinks[adjoint.cell.updates.size() + o].kind == ArraySink::Kind::Factor;
+  for (const ParamGradient& param : adjoint_.adjoint().params)
+    for (const StepProduct& product : param.products) {
+      if (!product.right) continue;
+      for (const StepFactor& f : {product.left, *product.right})
+        if (f.is_out) result[static_cast<std::size_t>(f.id)] = false;
+    }
+  return result;
+}
 
 std::int64_t BackwardOnGpu::entries(const std::vector<AxisId>& axes) const {
   std::int64_t count = 1;
@@ -58,15 +74,7 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
   for (std::size_t s = 1; s + 1 < forward.offsets.size(); ++s)
     uniform_ = uniform_ && forward.offsets[s + 1] - forward.offsets[s] == forward.offsets[1] - forward.offsets[0];
   sums_.clear();
-  for (const ParamGradient& param : adjoint_.adjoint().params) {
-    sums_.emplace_back();
-    Array none;  // shapes alone are looked at
-    for (const StepProduct& product : param.products)
-      sums_.back().emplace_back(kernels_,
-                                StepSum{adjoint_.cell(), shape_.sizes, product, none, product.right ? &none : nullptr,
-                                        cell_.symbols[static_cast<std::size_t>(param.symbol)].index, none, 0},
-                                shape_.offsets.back());
-  }
+  for (const ParamGradient& param : adjoint_.adjoint().params) sums_.emplace_back(param.products.size());
 }
 
 void BackwardOnGpu::place(const BackwardArrays& arrays) {
@@ -76,6 +84,7 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
   const std::int64_t rows = shape_.offsets.back(), sequences = static_cast<std::int64_t>(shape_.offsets.size()) - 1;
   const std::int64_t length = uniform_ && sequences > 0 ? rows / sequences : 0;
   shifted_.resize(adjoint.symbols.size());
+  in_place_.assign(adjoint.symbols.size(), false);
   starts_.resize(cell_.updates.size());
   outs_.resize(adjoint.outs.size());
   gradients_.resize(cell_.symbols.size());
@@ -87,7 +96,8 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
     const std::int64_t first = symbol.kind == SymbolKind::Param   ? 1
                                : symbol.kind == SymbolKind::Input ? rows
                                                                   : sequences;
-    if (!placed_.gradients[s]) placed_.gradients[s] = reserve(gradients_[s], first * entries(symbol.axes));
+    if (!placed_.gradients[s] && symbol.line_of < 0)
+      placed_.gradients[s] = reserve(gradients_[s], first * entries(symbol.axes));
     if (s < shape_.histories.size() && shape_.histories[s].shape().size() > 1 && !placed_.history_gradients[s])
       placed_.history_gradients[s] =
           reserve(history_gradients_[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
@@ -113,6 +123,13 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
           device.inputs[s] = as_rows(arrays.symbols[id]);
         break;
       case ArraySource::Kind::Previous:
+        in_place_[s] = reads_in_place(s);
+        if (in_place_[s]) {
+          device.inputs[s] = as_rows(arrays.trajectories[id]);
+          device.inputs[s].last = arrays.symbols[static_cast<std::size_t>(cell_.updates[id].symbol)];
+          break;
+        }
+        [[fallthrough]];
       case ArraySource::Kind::Lagged:
         device.inputs[s] = as_rows(reserve(shifted_[s], rows * row));
         break;
@@ -146,14 +163,26 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
     device.finals[u] = placed_.gradients[static_cast<std::size_t>(cell_.updates[u].symbol)];
   for (std::size_t o = 0; o < adjoint.outs.size(); ++o) {
     const ArraySink& sink = of.adjoint.sinks[adjoint.updates.size() + o];
-    device.outs[o] = sink.kind == ArraySink::Kind::Gradient ? placed_.gradients[static_cast<std::size_t>(sink.id)]
-                                                            : reserve(outs_[o], rows * entries(adjoint.outs[o].index));
+    if (sink.kind == ArraySink::Kind::Gradient)
+      device.outs[o] = placed_.gradients[static_cast<std::size_t>(sink.id)];
+    else if (!solver_.adds_up(static_cast<int>(o)))
+      device.outs[o] = reserve(outs_[o], rows * entries(adjoint.outs[o].index));
   }
   solver_.place_all(device);
   placed_outs_ = device.outs;
   placed_starts_.assign(device.values.begin(), device.values.begin() + static_cast<std::ptrdiff_t>(starts_.size()));
   placed_inputs_.clear();
   for (const PlacedRows& r : device.inputs) placed_inputs_.push_back(r.data);
+}
+
+/// Nobody but lanes reads the states before each step: then these are the trajectory's rows, read one step later.
+bool BackwardOnGpu::reads_in_place(std::size_t symbol) const {
+  for (const ParamGradient& param : adjoint_.adjoint().params)
+    for (const StepProduct& product : param.products) {
+      const auto reads = [&](const StepFactor& f) { return !f.is_out && f.id == static_cast<int>(symbol); };
+      if (reads(product.left) || (product.right && reads(*product.right))) return false;
+    }
+  return solver_.shifts(static_cast<int>(symbol));
 }
 
 RowsOfRun BackwardOnGpu::rows_of_run() const {
@@ -179,6 +208,7 @@ void BackwardOnGpu::shift_rows(GpuStream stream) {
   const std::vector<ArraySource>& sources = adjoint_.adjoint().adjoint.sources;
   for (std::size_t s = 0; s < sources.size(); ++s) {
     const auto id = static_cast<std::size_t>(sources[s].id);
+    if (in_place_[s]) continue;
     if (sources[s].kind == ArraySource::Kind::Previous) {
       PreviousRows p{};
       p.run = rows_of_run();
@@ -240,6 +270,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
   };
   for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
     const Symbol& symbol = cell_.symbols[s];
+    if (symbol.kind == SymbolKind::Param && rows > 0 && assigned_by_sum(static_cast<int>(s))) continue;
     if (!written[s]) clear(placed_.gradients[s], (symbol.kind == SymbolKind::Param ? 1 : rows) * entries(symbol.axes));
     if (placed_.history_gradients[s])
       clear(placed_.history_gradients[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
@@ -254,18 +285,52 @@ void BackwardOnGpu::launch(GpuStream stream) {
                   static_cast<std::size_t>(count) * size, stream);
     }
   }
+  if (rows > 0) sum_over_steps(stream);
+  add_lagged(stream);  // behind the sums, which may read what it adds to
+  add_under_way(stream);
+}
+
+/// The first sum of a param's gradient that reaches all of its entries need not find zeros.
+bool BackwardOnGpu::assigned_by_sum(int symbol) const {
+  for (const ParamGradient& param : adjoint_.adjoint().params) {
+    if (param.symbol != symbol || param.products.empty()) continue;
+    const StepProduct& product = param.products.front();
+    std::set<AxisId> met(product.left.index.begin(), product.left.index.end());
+    if (product.right) met.insert(product.right->index.begin(), product.right->index.end());
+    const std::vector<AxisId>& index = cell_.symbols[static_cast<std::size_t>(symbol)].index;
+    return std::all_of(index.begin(), index.end(), [&](AxisId a) { return met.contains(a); });
+  }
+  return false;
+}
+
+void BackwardOnGpu::sum_over_steps(GpuStream stream) {
   const std::vector<ParamGradient>& params = adjoint_.adjoint().params;
   const auto address = [&](const StepFactor& f) {
     return f.is_out ? placed_outs_[static_cast<std::size_t>(f.id)] : placed_inputs_[static_cast<std::size_t>(f.id)];
   };
-  for (std::size_t k = 0; k < params.size() && rows > 0; ++k)
+  for (std::size_t k = 0; k < params.size(); ++k)
     for (std::size_t i = 0; i < params[k].products.size(); ++i) {
       const StepProduct& product = params[k].products[i];
-      sums_[k][i].launch(address(product.left), product.right ? address(*product.right) : 0,
-                         placed_.gradients[static_cast<std::size_t>(params[k].symbol)], stream);
+      // Of what lanes have added up the parts are left.
+      CudaSolver::Parts left{0, shape_.offsets.back()};
+      if (product.left.is_out && solver_.adds_up(product.left.id))
+        left = solver_.parts_of(product.left.id);
+      else
+        left.data = address(product.left);
+      Sum& sum = sums_[k][i];
+      if (!sum.on_gpu || sum.rows != left.parts) {
+        Array none;  // shapes alone are looked at
+        sum.on_gpu = std::make_unique<StepSumOnGpu>(
+            kernels_,
+            StepSum{adjoint_.cell(), shape_.sizes, product, none, product.right ? &none : nullptr,
+                    cell_.symbols[static_cast<std::size_t>(params[k].symbol)].index, none, 0},
+            left.parts);
+        sum.rows = left.parts;
+      }
+      sum.on_gpu->launch(left.data, product.right ? address(*product.right) : 0,
+                         placed_.gradients[static_cast<std::size_t>(params[k].symbol)],
+                         i == 0 && assigned_by_sum(params[k].symbol), stream);
     }
-  add_lagged(stream);  // behind the sums, which may read what it adds to
-  add_under_way(stream);
 }
 
 GpuAddress BackwardOnGpu::gradient(int symbol) const { return placed_.gradients[static_cast<std::size_t>(symbol)]; }

@@ -35,6 +35,7 @@ class BackwardOnGpu {
   void report(SolveReport& report, GpuStream stream) { solver_.report(report, stream); }
 
   GpuAddress gradient(int symbol) const;
+  /// Of a lagged input or a delay line.
   GpuAddress history_gradient(int symbol) const;
 
   /// From host arrays to host arrays. Throws as CudaSolver::run.
@@ -51,6 +52,10 @@ class BackwardOnGpu {
   double run_ms() const { return run_ms_; }  ///< of run(): the device's part
 
  private:
+  AccumulatedOuts summands() const;
+  bool assigned_by_sum(int symbol) const;
+  bool reads_in_place(std::size_t symbol) const;
+  void sum_over_steps(GpuStream stream);
   std::int64_t entries(const std::vector<AxisId>& axes) const;
   GpuAddress reserve(GpuBuffer& buffer, std::int64_t count);
   RowsOfRun rows_of_run() const;
@@ -69,6 +74,7 @@ class BackwardOnGpu {
   bool uniform_ = true;
   BackwardArrays placed_;
   std::vector<GpuAddress> placed_inputs_, placed_outs_, placed_starts_;  ///< of the adjoint; its states come first
+  std::vector<bool> in_place_;  ///< by symbol of the adjoint: the trajectory itself is read, one step later
   std::vector<GpuBuffer> uploaded_;
   GpuBuffer offsets_;
   std::vector<GpuBuffer>
@@ -76,7 +82,11 @@ class BackwardOnGpu {
   std::vector<GpuBuffer> starts_;  ///< by update: zeros, where finals have no cotangent
   std::vector<GpuBuffer> outs_;    ///< by out of the adjoint: factors and lagged gradients
   std::vector<GpuBuffer> gradients_, history_gradients_;
-  std::vector<std::vector<StepSumOnGpu>> sums_;  ///< by param gradient and product
+  struct Sum {
+    std::int64_t rows = 0;  ///< that it was made for
+    std::unique_ptr<StepSumOnGpu> on_gpu;
+  };
+  std::vector<std::vector<Sum>> sums_;  ///< by param gradient and product
   double run_ms_ = 0;
 };
 

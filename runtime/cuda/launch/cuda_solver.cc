@@ -33,7 +33,12 @@ struct CudaSolver::Impl {
   std::vector<std::unique_ptr<StageProgram>> stages;
   std::vector<std::optional<FusedStage>> summed;       ///< by stage, where it has sums in its lanes
   std::vector<std::unique_ptr<StageProgram>> summing;  ///< those, as programs; else null
-  std::vector<std::optional<NestProgram>> before, once, before_summing, once_summing;
+  const std::optional<AccumulatedOuts> outs_in_lanes;
+  std::vector<std::optional<StageCells>> with_outs;        ///< by stage, where its lanes can make outs
+  std::vector<std::unique_ptr<StageProgram>> making_outs;  ///< those, as programs; else null
+  /// How the lanes of a stage are made: alone, with sums, with outs.
+  enum Form { kPlain, kSums, kOuts, kForms };
+  std::vector<std::optional<NestProgram>> before[kForms], once[kForms];  ///< by stage
   std::optional<NestProgram> after, step, whole;
   std::vector<Observed> observed;  ///< by stage, for the shape of the last run
   double compile_ms = 0;
@@ -46,18 +51,19 @@ struct CudaSolver::Impl {
   Dtype running = Dtype::F32;         ///< storage that programs have code for
   ExecutionPlan execution;            ///< of the run that is on the device
   using SumParts = std::vector<int>;  ///< by stage: of each sum that its lanes make; 0: they make none
-  struct AfterSums {
+  struct LeftOuts {
     DerivedCell cell;  ///< what is left of `after` then
     std::optional<NestProgram> program;
   };
-  std::map<SumParts, AfterSums> after_summing;  ///< never dropped by another plan: its kernels may still run
-  bool reserved = false;                        ///< memory for what stages and sums pass on, as planned
+  std::map<SumParts, LeftOuts> after_summing;        ///< never dropped by another plan: its kernels may still run
+  std::map<std::vector<bool>, LeftOuts> after_outs;  ///< by stages that make outs; likewise
+  bool reserved = false;                             ///< memory for what stages and sums pass on, as planned
   std::vector<GpuBuffer> step_arrays;
   bool on_device = false;  ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
 
   Impl(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
-       const DeriveHooks& derive)
+       const DeriveHooks& derive, const std::optional<AccumulatedOuts>& outs_in_lanes)
       : gpu(gpu),
         cell(cell),
         structure(structure),
@@ -65,6 +71,7 @@ struct CudaSolver::Impl {
         arithmetic(arithmetic_of(dtype)),
         source(source),
         derive(derive),
+        outs_in_lanes(outs_in_lanes),
         arrays(gpu, cell, arithmetic) {}
 
   // Made on demand -----------------------------------------------------------------------------------
@@ -72,13 +79,16 @@ struct CudaSolver::Impl {
   const StagedCell& stages_of_cell() {
     if (staged) return *staged;
     staged.emplace(split_stages(cell, structure, derive));
-    before.resize(staged->stages.size());
-    once.resize(staged->stages.size());
-    before_summing.resize(staged->stages.size());
-    once_summing.resize(staged->stages.size());
+    for (int form = 0; form < kForms; ++form) {
+      before[form].resize(staged->stages.size());
+      once[form].resize(staged->stages.size());
+    }
     observed.resize(staged->stages.size());
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
       summed.push_back(fuse_reductions(*staged, static_cast<int>(k), derive));
+    with_outs.resize(staged->stages.size());
+    for (std::size_t k = 0; k < staged->stages.size() && outs_in_lanes; ++k)
+      with_outs[k] = fuse_outs(*staged, static_cast<int>(k), *outs_in_lanes, derive);
     return *staged;
   }
 
@@ -89,6 +99,7 @@ struct CudaSolver::Impl {
     running = storage;
     stages.clear();
     summing.clear();
+    making_outs.clear();
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const Scannable scannable = structure.stages[k].scannable;
       stages.push_back(
@@ -96,12 +107,19 @@ struct CudaSolver::Impl {
       summing.push_back(
           summed[k] ? std::make_unique<StageProgram>(gpu, cell, summed[k]->stage, scannable, storage, source, derive)
                     : nullptr);
+      making_outs.push_back(with_outs[k] ? std::make_unique<StageProgram>(gpu, cell, *with_outs[k], scannable, storage,
+                                                                          source, derive, &staged->stages[k])
+                                         : nullptr);
+      for (StageProgram* program : {stages[k].get(), making_outs[k].get()})
+        if (program && outs_in_lanes) program->repeat_bits();
     }
     after.reset();
     after_summing.clear();
+    after_outs.clear();
     step.reset();
-    for (auto* programs : {&before, &once, &before_summing, &once_summing})
-      for (auto& p : *programs) p.reset();
+    for (auto* forms : {&before, &once})
+      for (auto& programs : *forms)
+        for (auto& p : programs) p.reset();
   }
 
   NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
@@ -119,7 +137,8 @@ struct CudaSolver::Impl {
   double compiled_ms() const {
     double ms = compile_ms;
     for (const auto& s : stages) ms += s->compile_ms();
-    for (const auto& s : summing) ms += s ? s->compile_ms() : 0;
+    for (const auto* programs : {&summing, &making_outs})
+      for (const auto& s : *programs) ms += s ? s->compile_ms() : 0;
     return ms;
   }
 
@@ -130,8 +149,8 @@ struct CudaSolver::Impl {
     ExecutionRequest r{cell, structure, *staged};
     r.dtype = dtype;
     for (std::size_t k = 0; k < stages.size(); ++k) {
-      r.stages.push_back(
-          facts_of(*stages[k], summing[k].get(), arrays.bound.sizes, arrays.sequences, arrays.longest, arrays.rows));
+      r.stages.push_back(facts_of(*stages[k], summing[k].get(), arrays.bound.sizes, arrays.sequences, arrays.longest,
+                                  arrays.rows, on_device ? making_outs[k].get() : nullptr));
     }
     r.card = gpu.facts();
     r.solve = solve;
@@ -165,16 +184,26 @@ struct CudaSolver::Impl {
   void reserve_written() {
     std::vector<bool> unwritten;
     for (std::size_t u = 0; u < cell.updates.size(); ++u) unwritten.push_back(needs_no_trajectory(static_cast<int>(u)));
-    arrays.reserve_written(unwritten, outs_wanted || execution.runs_stepwise);
+    std::vector<bool> outs;
+    for (std::size_t o = 0; o < cell.outs.size(); ++o)
+      outs.push_back((outs_wanted || execution.runs_stepwise) && !adds_up(static_cast<int>(o)));
+    arrays.reserve_written(unwritten, outs);
+  }
+  bool adds_up(int out) const {
+    for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise && arrays.rows > 0; ++k)
+      if (form_of(k) == kOuts)
+        for (const LaneOut& o : with_outs[k]->outs)
+          if (o.out == out && o.accumulated) return true;
+    return false;
   }
 
-  /// Lanes that walk their whole sequence may leave a state unwritten, if nothing else reads it.
+  /// Lanes that walk their whole sequence, or scan it unchecked, may leave a state unwritten, if nothing else reads it.
   bool needs_no_trajectory(int update) const {
     if (!on_device || execution.runs_stepwise || is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
-      const StageCells& s = lanes_of(k, sums(k));
+      const StageCells& s = lanes_of(k);
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
-      if (own && execution.stages[k].plan.strategy != Strategy::Sequential) return false;
+      if (own && execution.stages[k].plan.strategy != Strategy::Sequential && form_of(k) != kOuts) return false;
       for (const ArraySource& source : s.lanes.sources)
         if (!own && source == ArraySource{ArraySource::Kind::Trajectory, update}) return false;
     }
@@ -184,6 +213,16 @@ struct CudaSolver::Impl {
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
   bool any_strides(int symbol) const { return !execution.runs_stepwise && !is_read_in_rows(symbol, false); }
+  bool shifts(int symbol) const {
+    if (execution.runs_stepwise || arrays.rows == 0 || is_read_in_rows(symbol, true)) return false;
+    for (std::size_t k = 0; k < staged->stages.size(); ++k) {
+      const std::vector<ArraySource>& sources = lanes_of(k).lanes.sources;
+      if (std::find(sources.begin(), sources.end(), ArraySource{ArraySource::Kind::Symbol, symbol}) != sources.end() &&
+          (form_of(k) != kOuts || !making_outs[k]->shifts(arrays.bound.sizes)))
+        return false;
+    }
+    return true;
+  }
   bool is_read_in_rows(int symbol, bool as_planned) const {
     const auto reads = [&](const std::vector<ArraySource>& sources) {
       return std::any_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
@@ -192,7 +231,7 @@ struct CudaSolver::Impl {
       });
     };
     for (std::size_t k = 0; k < staged->stages.size(); ++k)
-      if (reads(lanes_of(k, as_planned && sums(k)).before.sources)) return true;
+      if (reads(lanes_of(k, as_planned ? form_of(k) : kPlain).before.sources)) return true;
     return as_planned ? outs_wanted && reads(after_cell().sources) : reads(staged->after.sources);
   }
 
@@ -215,7 +254,13 @@ struct CudaSolver::Impl {
         made.push_back({summed[k]->sums[i], execution.sum_parts[k]});
     if (!made.empty() && !after_summing.contains(execution.sum_parts))
       after_summing.emplace(execution.sum_parts,
-                            AfterSums{with_reduced_outs(staged->after, made, derive), std::nullopt});
+                            LeftOuts{with_reduced_outs(staged->after, made, derive), std::nullopt});
+    std::vector<int> outs;
+    for (std::size_t k = 0; k < execution.stages.size(); ++k)
+      if (execution.makes_outs[k])
+        for (const LaneOut& o : with_outs[k]->outs) outs.push_back(o.out);
+    if (!outs.empty() && !after_outs.contains(execution.makes_outs))
+      after_outs.emplace(execution.makes_outs, LeftOuts{without_outs(staged->after, outs, derive), std::nullopt});
     return !std::equal(execution.stages.begin(), execution.stages.end(), before.begin(), before.end(),
                        [](const CudaPlan& a, const CudaPlan& b) {
                          return a.plan.strategy == b.plan.strategy && a.plan.segment == b.plan.segment &&
@@ -228,19 +273,42 @@ struct CudaSolver::Impl {
   void reserve_between() {
     if (reserved) return;
     std::vector<const StageCells*> all;
-    for (std::size_t k = 0; k < execution.stages.size(); ++k) all.push_back(&lanes_of(k, execution.sum_parts[k] > 0));
+    for (std::size_t k = 0; k < execution.stages.size(); ++k)
+      all.push_back(&lanes_of(k, execution.sum_parts[k] > 0 ? kSums : execution.makes_outs[k] ? kOuts : kPlain));
     arrays.reserve_sums(summed, execution.sum_parts);
     arrays.reserve_between(all);
+    for (std::size_t k = 0; k < execution.stages.size(); ++k) {
+      if (form_of(k) != kOuts) continue;
+      const StageCells& s = *with_outs[k];
+      if (std::none_of(s.outs.begin(), s.outs.end(), [](const LaneOut& o) { return o.accumulated; })) continue;
+      const std::int64_t parts =
+          making_outs[k]->accumulated_parts(arrays.stage_run(s, static_cast<int>(k)), execution.stages[k]);
+      for (const LaneOut& o : s.outs)
+        if (o.accumulated) arrays.reserve_accumulated(o.out, parts);
+    }
     reserved = true;
   }
-  bool sums_in_lanes() const { return execution.fuses_any(outs_wanted); }
-  bool sums(std::size_t k) const { return execution.fuses(k, outs_wanted); }
-  const StageCells& lanes_of(std::size_t k, bool fuse_reductions) const {
-    return fuse_reductions ? summed[k]->stage : staged->stages[k];
+  Form form_of(std::size_t k) const {
+    return execution.fuses(k, outs_wanted) ? kSums : execution.makes_outs_of(k, outs_wanted) ? kOuts : kPlain;
   }
-  StageProgram& program(std::size_t k) const { return sums(k) ? *summing[k] : *stages[k]; }
+  static Form form_of(const Pass& pass) { return pass.fused ? kSums : pass.with_outs ? kOuts : kPlain; }
+  const StageCells& lanes_of(std::size_t k, Form form) const {
+    return form == kSums ? summed[k]->stage : form == kOuts ? *with_outs[k] : staged->stages[k];
+  }
+  const StageCells& lanes_of(std::size_t k) const { return lanes_of(k, form_of(k)); }
+  StageProgram& program(std::size_t k) const {
+    const Form form = form_of(k);
+    return form == kSums ? *summing[k] : form == kOuts ? *making_outs[k] : *stages[k];
+  }
+  /// What is left of the cell after the stages; null: it is as it was.
+  LeftOuts* left_outs() {
+    if (execution.fuses_any(outs_wanted)) return &after_summing.at(execution.sum_parts);
+    const auto made = outs_wanted ? after_outs.find(execution.makes_outs) : after_outs.end();
+    return made == after_outs.end() ? nullptr : &made->second;
+  }
   const DerivedCell& after_cell() const {
-    return sums_in_lanes() ? after_summing.at(execution.sum_parts).cell : staged->after;
+    const LeftOuts* left = const_cast<Impl*>(this)->left_outs();
+    return left ? left->cell : staged->after;
   }
 
   std::vector<GpuAddress> first_bad_steps() const {
@@ -254,36 +322,48 @@ struct CudaSolver::Impl {
 
   void launch(GpuStream stream) {
     if (!execution.runs_stepwise && arrays.rows > 0) reserve_between();
-    for (const Pass& pass : execution.passes(*staged, summed, outs_wanted)) run(pass, stream);
+    for (const Pass& pass : execution.passes(*staged, summed, outs_wanted, with_outs, !after_cell().cell.outs.empty()))
+      run(pass, stream);
   }
 
   void run(const Pass& pass, GpuStream stream) {
     const std::size_t k = static_cast<std::size_t>(std::max(0, pass.stage));
     switch (pass.kind) {
       case PassKind::Once: {
-        const StageCells& s = lanes_of(k, pass.fused);
-        nest_program((pass.fused ? once_summing : once)[k], s.once.cell, Structure{}, pass.storage)
+        const StageCells& s = lanes_of(k, form_of(pass));
+        nest_program(once[form_of(pass)][k], s.once.cell, Structure{}, pass.storage)
             .run(arrays.once_run(s, pass.stage), stream);
         return;
       }
       case PassKind::Before: {
-        const StageCells& s = lanes_of(k, pass.fused);
-        nest_program((pass.fused ? before_summing : before)[k], s.before.cell, Structure{}, pass.storage)
+        const StageCells& s = lanes_of(k, form_of(pass));
+        nest_program(before[form_of(pass)][k], s.before.cell, Structure{}, pass.storage)
             .run(arrays.before_run(s, pass.stage), stream);
         return;
       }
       case PassKind::Stage:
-        program(k).run(arrays.stage_run(lanes_of(k, pass.fused), pass.stage), execution.stages[k], tolerance, stream);
+        clear_accumulated(pass, stream);
+        program(k).run(arrays.stage_run(lanes_of(k, form_of(pass)), pass.stage), execution.stages[k], tolerance,
+                       stream);
         return;
       case PassKind::After:
-        nest_program(pass.fused ? after_summing.at(execution.sum_parts).program : after, after_cell().cell, Structure{},
-                     pass.storage)
+        nest_program(left_outs() ? left_outs()->program : after, after_cell().cell, Structure{}, pass.storage)
             .run(arrays.after_run(after_cell()), stream);
         return;
       case PassKind::Whole:
         nest_program(whole, cell, structure, pass.storage).run(arrays.whole_run(), stream);
         return;
     }
+  }
+
+  /// Sequences that are shorter than others leave nothing in the parts of tiles that they do not reach.
+  void clear_accumulated(const Pass& pass, GpuStream stream) {
+    const auto k = static_cast<std::size_t>(pass.stage);
+    if (!pass.with_outs || execution.stages[k].plan.strategy == Strategy::Sequential) return;
+    // Where rows are aligned, every tile of sequences of one length has steps.
+    if (arrays.uniform && making_outs[k]->shifts(arrays.bound.sizes)) return;
+    for (const LaneOut& o : with_outs[k]->outs)
+      if (o.accumulated) gpu.zero(arrays.accumulated(o.out).buffer.address(), arrays.accumulated_bytes(o.out), stream);
   }
 
   // And back -----------------------------------------------------------------------------------------
@@ -344,7 +424,7 @@ struct CudaSolver::Impl {
     report.converged = report.unconverged.empty();
     report.compile_ms = compiled_ms();
     std::vector<CacheState> all = caches;
-    for (const auto* programs : {&stages, &summing})
+    for (const auto* programs : {&stages, &summing, &making_outs})
       for (const auto& s : *programs)
         if (s) all.insert(all.end(), s->caches().begin(), s->caches().end());
     const auto any = [&](CacheState state) { return std::find(all.begin(), all.end(), state) != all.end(); };
@@ -410,8 +490,9 @@ struct CudaSolver::Impl {
 };
 
 CudaSolver::CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
-                       const SourceText* source, const DeriveHooks& derive)
-    : impl_(std::make_unique<Impl>(gpu, cell, structure, dtype, source, derive)) {}
+                       const SourceText* source, const DeriveHooks& derive,
+                       const std::optional<AccumulatedOuts>& outs_in_lanes)
+    : impl_(std::make_unique<Impl>(gpu, cell, structure, dtype, source, derive, outs_in_lanes)) {}
 CudaSolver::~CudaSolver() = default;
 CudaSolver::CudaSolver(CudaSolver&&) noexcept = default;
 
@@ -426,10 +507,13 @@ void CudaSolver::prepare(const BoundRun& shape, const SolveOptions& options) {
 void CudaSolver::place_all(const DeviceArrays& arrays) {
   impl_->arrays.placed = arrays;
   impl_->outs_wanted = arrays.outs_wanted;
+  // How many parts of a sum a scan leaves follows from where its inputs lie, too.
+  if (impl_->outs_in_lanes) impl_->reserved = false;
   impl_->reserve_written();
 }
 Dtype CudaSolver::storage() const { return impl_->running; }
 bool CudaSolver::any_strides(int symbol) const { return impl_->any_strides(symbol); }
+bool CudaSolver::shifts(int symbol) const { return impl_->shifts(symbol); }
 bool CudaSolver::overlaps_starts() const { return impl_->overlaps_starts(); }
 std::vector<GpuAddress> CudaSolver::first_bad_steps() const { return impl_->first_bad_steps(); }
 bool CudaSolver::replan(const SolveOptions& options) { return impl_->replan(options); }
@@ -442,8 +526,12 @@ PlacedRows CudaSolver::written_rows(int update) const { return impl_->arrays.tra
 GpuAddress CudaSolver::final_state(int update) const {
   return impl_->arrays.final_of(static_cast<std::size_t>(update));
 }
-GpuAddress CudaSolver::out(int number) const { return impl_->arrays.out_of(static_cast<std::size_t>(number)); }
 void CudaSolver::launch(GpuStream stream) { impl_->launch(stream); }
+bool CudaSolver::adds_up(int out) const { return impl_->adds_up(out); }
+CudaSolver::Parts CudaSolver::parts_of(int out) const {
+  const auto& a = impl_->arrays.accumulated(out);
+  return {a.buffer.address(), a.parts};
+}
 void CudaSolver::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
 RunOutput CudaSolver::download(GpuStream stream) { return impl_->arrays.download(impl_->dtype, stream); }
 

@@ -4,8 +4,10 @@
 // lies before, between and after them runs as kernels of loop nests (nest_program). A cell with a stage that
 // couples too much for one thread runs as such kernels altogether.
 #include <memory>
+#include <optional>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/derive/fused_outs.h"
 #include "compiler/syntax/source.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/cuda/launch/device_arrays.h"
@@ -16,9 +18,12 @@ namespace cellc {
 
 class CudaSolver {
  public:
-  /// `cell`, `structure` and `source` (null: no #line) must outlive it. Compiles nothing yet.
+  /// `cell`, `structure` and `source` (null: no #line) must outlive it. `outs_in_lanes`: calls whose arrays all lie on
+  /// the device may have outs made by lanes, and those that are named added up instead of written. Compiles nothing
+  /// yet.
   CudaSolver(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype,
-             const SourceText* source = nullptr, const DeriveHooks& derive = {});
+             const SourceText* source = nullptr, const DeriveHooks& derive = {},
+             const std::optional<AccumulatedOuts>& outs_in_lanes = std::nullopt);
   ~CudaSolver();
   CudaSolver(CudaSolver&&) noexcept;
 
@@ -40,20 +45,29 @@ class CudaSolver {
   Dtype storage() const;
   /// Whether rows of this symbol, an input or a state, are read or written by lanes alone, so that any strides will do.
   bool any_strides(int symbol) const;
+  /// Whether an input may be placed with PlacedRows::last: nobody but lanes reads it, by the plan of prepare().
+  bool shifts(int symbol) const;
   /// Whether finals may be written while starts are still read.
   bool overlaps_starts() const;
   /// By stage of a run without repair, the first bad step of each sequence, ~0 for none, in 64 bits.
   std::vector<GpuAddress> first_bad_steps() const;
   /// Other options for what upload() brought; what report() saw since counts. Whether the plan is another one now.
   bool replan(const SolveOptions& options);
-  /// Where a state is written: [rows, a…]; its final; an out.
+  /// Where a state is written: [rows, a…]; its final.
   GpuAddress trajectory(int update) const;
   GpuAddress final_state(int update) const;
   /// The rows of a state, as the last run wrote them.
   PlacedRows written_rows(int update) const;
-  GpuAddress out(int number) const;
   /// Queues everything; waits for nothing, and allocates nothing once it has run.
   void launch(GpuStream stream);
+  /// Whether an out is added up by the plan of prepare(), so that no memory for its rows is needed.
+  bool adds_up(int out) const;
+  /// What was launched has left of it: [parts, a…], to be summed over parts.
+  struct Parts {
+    GpuAddress data = 0;
+    std::int64_t parts = 0;
+  };
+  Parts parts_of(int out) const;
   void report(SolveReport& report, GpuStream stream);
   RunOutput download(GpuStream stream);
 

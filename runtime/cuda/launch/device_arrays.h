@@ -12,6 +12,9 @@ namespace cellc {
 struct PlacedRows {
   GpuAddress data = 0;
   std::int64_t batch = 0, row = 0;
+  /// Not 0: step t reads the row of step t + 1, and the last step of a sequence reads this, [N, a…]. Where
+  /// CudaSolver::shifts() allows it.
+  GpuAddress last = 0;
 };
 
 /// Address 0 everywhere: the solver's own array.

@@ -113,24 +113,6 @@ void NestTables::point() {
   rows.state_symbol = state_symbol.data();
 }
 
-NestTables& NestTables::operator=(NestTables&& other) noexcept {
-  axes = std::move(other.axes);
-  state_symbol = std::move(other.state_symbol);
-  slots = std::move(other.slots);
-  nests = std::move(other.nests);
-  kernels = std::move(other.kernels);
-  products = std::move(other.products);
-  phases = std::move(other.phases);
-  once = std::move(other.once);
-  temps = std::move(other.temps);
-  chunks = std::move(other.chunks);
-  symbol_axes = std::move(other.symbol_axes);
-  state_axes = std::move(other.state_axes);
-  rows = other.rows;
-  point();
-  return *this;
-}
-
 NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, bool f64) {
   NestTables tables;
   Filler(plan, tables).run(kernels, f64);

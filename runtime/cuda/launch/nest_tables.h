@@ -21,8 +21,8 @@ struct NestTables {
   cellc_nests rows{};
 
   NestTables() = default;
-  NestTables(NestTables&& other) noexcept { *this = std::move(other); }
-  NestTables& operator=(NestTables&& other) noexcept;  ///< `rows` points into the vectors
+  NestTables(NestTables&&) = default;  ///< `rows` points into the vectors, whose memory moves with them
+  NestTables& operator=(NestTables&&) = default;
   void point();
 };
 

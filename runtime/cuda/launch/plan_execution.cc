@@ -73,7 +73,7 @@ std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell&
 }
 
 StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map<AxisId, std::int64_t>& sizes,
-                    std::int64_t sequences, std::int64_t longest, std::int64_t rows) {
+                    std::int64_t sequences, std::int64_t longest, std::int64_t rows, StageProgram* making_outs) {
   StageFacts f;
   f.refusal = program.refusal(sizes);
   if (f.refusal) return f;
@@ -86,6 +86,9 @@ StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map
   f.shape.storage_bytes = program.storage_bytes();
   f.scans_in_one_pass = program.scans_in_one_pass(sizes);
   if (summing) f.sum_parts = summing->sum_parts(sizes);
+  // A scan sweeps both cells, and that with outs has more to read.
+  f.makes_outs = making_outs && !making_outs->refusal(sizes);
+  if (f.makes_outs) f.scans_in_one_pass = f.scans_in_one_pass && making_outs->scans_in_one_pass(sizes);
   return f;
 }
 
@@ -108,6 +111,8 @@ std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Str
   if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
   if (!is_on_gpu(strategy))
     return fmt::format("{} runs on the CPU only in this version; use --device cpu", to_string(strategy));
+  if (r.cell.has_lines())
+    return fmt::format("the cell is run step by step on this device: {}", stepwise_reason(r.cell, r.staged, r.stages));
   const std::string name = name_of_stage(r.cell, r.structure.stages[k].states);
   if (const auto& why = r.stages[k].refusal)
     return fmt::format("the stage {} is run step by step on this device: {}", name, *why);
@@ -126,6 +131,7 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
   plan.runs_stepwise = !plan.stepwise_reason.empty();
   plan.storage = plan.runs_stepwise ? r.dtype : lane_storage(r.cell, r.staged, r.dtype);
   plan.sum_parts.assign(count, 0);
+  plan.makes_outs.assign(count, false);
   const double tolerance = solve.tolerance.value_or(default_tolerance(r.dtype));
   for (std::size_t k = 0; k < count; ++k) {
     const Strategy strategy = solve.plan.empty() ? solve.solver : solve.plan[k].strategy;
@@ -147,8 +153,14 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     if (!plan.runs_stepwise && r.rows > 0) {
       const cellc_plan numbers = host_plan(stage);
       plan.sum_parts[k] = cellc_planned_sums(&numbers, r.stages[k].sum_parts);
+      // Segments run steps more than once.
+      plan.makes_outs[k] = r.stages[k].makes_outs && plan.sum_parts[k] == 0 &&
+                           (stage.plan.strategy == Strategy::Sequential ||
+                            (stage.plan.strategy == Strategy::Scan && (stage.repairs || !stage.checks) &&
+                             r.stages[k].scans_in_one_pass));
     }
   }
+  if (plan.fuses_any(true)) plan.makes_outs.assign(count, false);  // the cell after the stages lacks one or the other
   return plan;
 }
 
@@ -157,19 +169,24 @@ bool ExecutionPlan::fuses_any(bool outs_wanted) const {
 }
 
 std::vector<Pass> ExecutionPlan::passes(const StagedCell& staged, const std::vector<std::optional<FusedStage>>& fused,
-                                        bool outs_wanted) const {
+                                        bool outs_wanted, const std::vector<std::optional<StageCells>>& with_outs,
+                                        bool left) const {
   std::vector<Pass> all;
+  bool makes_any = false;
   if (rows == 0) return all;
-  if (runs_stepwise) return {{PassKind::Whole, -1, false, storage}};
+  if (runs_stepwise) return {{PassKind::Whole, -1, false, false, storage}};
   for (std::size_t k = 0; k < staged.stages.size(); ++k) {
     const bool fuse = fuses(k, outs_wanted);
-    const StageCells& s = fuse ? fused[k]->stage : staged.stages[k];
+    const bool makes = makes_outs_of(k, outs_wanted);
+    const StageCells& s = fuse ? fused[k]->stage : makes ? *with_outs[k] : staged.stages[k];
     const int number = static_cast<int>(k);
-    if (!s.once.cell.outs.empty()) all.push_back({PassKind::Once, number, fuse, arithmetic_of(storage)});
-    if (!s.before.cell.outs.empty()) all.push_back({PassKind::Before, number, fuse, storage});
-    all.push_back({PassKind::Stage, number, fuse, storage});
+    makes_any = makes_any || makes;
+    if (!s.once.cell.outs.empty()) all.push_back({PassKind::Once, number, fuse, makes, arithmetic_of(storage)});
+    if (!s.before.cell.outs.empty()) all.push_back({PassKind::Before, number, fuse, makes, storage});
+    all.push_back({PassKind::Stage, number, fuse, makes, storage});
   }
-  if (!staged.after.cell.outs.empty() && outs_wanted) all.push_back({PassKind::After, -1, fuses_any(true), storage});
+  if (!staged.after.cell.outs.empty() && outs_wanted && left)
+    all.push_back({PassKind::After, -1, fuses_any(true), makes_any, storage});
   return all;
 }
 

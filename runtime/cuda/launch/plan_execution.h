@@ -34,6 +34,7 @@ struct Pass {
   PassKind kind = PassKind::Stage;
   int stage = -1;      ///< of Once, Before and Stage
   bool fused = false;  ///< lanes also make the sums that follow (fused_reductions.h); of After: those sums are there
+  bool with_outs = false;  ///< lanes also make outs (fused_outs.h); of After: those are there
   Dtype storage = Dtype::F32;
   bool operator==(const Pass&) const = default;
 };
@@ -44,13 +45,15 @@ std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell&
 struct StageFacts {
   std::optional<std::string> refusal;  ///< why no thread can hold its lanes
   StageShape shape;
-  int sum_parts = 0;  ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
+  int sum_parts = 0;        ///< parts of each sum that its lanes would make, run sequentially; 0: it has no such sums
+  bool makes_outs = false;  ///< its lanes can make some outs, run sequentially or by a scan
   bool scans_in_one_pass = false;
 };
 
-/// `summing`: the stage with its sums, or null. `longest`: steps of the longest sequence.
+/// `summing`, `making_outs`: the stage with its sums, or with outs, or null. `longest`: steps of the longest sequence.
 StageFacts facts_of(StageProgram& program, StageProgram* summing, const std::map<AxisId, std::int64_t>& sizes,
-                    std::int64_t sequences, std::int64_t longest, std::int64_t rows);
+                    std::int64_t sequences, std::int64_t longest, std::int64_t rows,
+                    StageProgram* making_outs = nullptr);
 
 struct ExecutionRequest {
   const CellGraph& cell;
@@ -73,13 +76,17 @@ struct ExecutionPlan {
   std::string stepwise_reason;   ///< which stage is why, and why
   std::vector<CudaPlan> stages;  ///< by stage; with reasons
   std::vector<int> sum_parts;    ///< by stage: parts of each sum that its lanes make; 0: they make none
+  std::vector<bool> makes_outs;  ///< by stage: its lanes make outs
   std::int64_t rows = 0;
 
   bool fuses(std::size_t stage, bool outs_wanted) const { return outs_wanted && sum_parts[stage] > 0; }
   bool fuses_any(bool outs_wanted) const;
+  bool makes_outs_of(std::size_t stage, bool outs_wanted) const { return outs_wanted && makes_outs[stage]; }
   /// In the order in which they run. `outs_wanted`: outs are made (callers may leave them out after planning).
+  /// `with_outs`: by stage; empty where no lanes make outs. `left`: whether there are outs that no lanes make.
   std::vector<Pass> passes(const StagedCell& staged, const std::vector<std::optional<FusedStage>>& fused,
-                           bool outs_wanted) const;
+                           bool outs_wanted, const std::vector<std::optional<StageCells>>& with_outs = {},
+                           bool left = true) const;
 };
 
 /// Storage of rows on a device if the cell is run in lanes: 16 bits where nothing but the stage itself reads what it

@@ -70,15 +70,15 @@ void CudaRunArrays::reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& a
   reserve(buffer, static_cast<std::size_t>(rows * entries(axes)) * size_of(storage));
 }
 
-void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, bool with_outs) {
+void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs) {
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const std::vector<AxisId>& axes = cell.symbols[cell.updates[u].symbol].axes;
     if (!placed.trajectories[u].data && !unwritten[u]) reserve_rows(trajectories_[u], axes);
     if (!placed.finals[u])
       reserve(finals_[u], static_cast<std::size_t>(sequences * entries(axes)) * size_of(arithmetic));
   }
-  for (std::size_t o = 0; o < cell.outs.size() && with_outs; ++o)
-    if (!placed.outs[o]) reserve_rows(outs_[o], cell.outs[o].index);
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    if (!placed.outs[o] && outs[o]) reserve_rows(outs_[o], cell.outs[o].index);
 }
 
 void CudaRunArrays::reserve_between(const std::vector<const StageCells*>& stages) {
@@ -108,6 +108,17 @@ void CudaRunArrays::reserve_sums(const std::vector<std::optional<FusedStage>>& s
       for (int p = 0; p < parts[k]; ++p) parts_.push_back(sums_[k][i].address() + static_cast<GpuAddress>(p) * bytes);
     }
   }
+}
+
+void CudaRunArrays::reserve_accumulated(int out, std::int64_t parts) {
+  accumulated_.resize(cell.outs.size());
+  Accumulated& a = accumulated_[static_cast<std::size_t>(out)];
+  a.parts = parts;
+  reserve(a.buffer, accumulated_bytes(out));
+}
+std::size_t CudaRunArrays::accumulated_bytes(int out) const {
+  return static_cast<std::size_t>(accumulated(out).parts * entries(cell.outs[static_cast<std::size_t>(out)].index)) *
+         size_of(arithmetic);
 }
 
 // Where things lie ---------------------------------------------------------------------------------------
@@ -223,7 +234,7 @@ NestRun CudaRunArrays::before_run(const StageCells& stage, int k) const {
 
 NestRun CudaRunArrays::after_run(const DerivedCell& after) const {
   NestRun r = rows_run(after.sources, -1);
-  for (std::size_t o = 0; o < outs_.size(); ++o) r.outs.push_back(out_of(o));
+  for (const ArraySink& sink : after.sinks) r.outs.push_back(out_of(static_cast<std::size_t>(sink.id)));
   return r;
 }
 
@@ -241,6 +252,7 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
     array.data = rows.data;
     array.row = rows.row;
     array.batch = rows.batch;
+    array.last = rows.last;
   };
   StageRun run;
   run.sizes = bound.sizes;
@@ -266,6 +278,20 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
       case ArraySource::Kind::Once:
         run.symbols.push_back(device_array(once_[k][id].address(), stage.once.cell.outs[id].index));
         break;
+      case ArraySource::Kind::Out: {
+        const std::vector<AxisId>& index = cell.outs[static_cast<std::size_t>(id)].index;
+        if (std::any_of(stage.outs.begin(), stage.outs.end(),
+                        [&](const LaneOut& o) { return o.out == id && o.accumulated; })) {
+          const bool there = static_cast<std::size_t>(id) < accumulated_.size();
+          run.symbols.push_back(
+              device_array(there ? accumulated_[static_cast<std::size_t>(id)].buffer.address() : 0, index));
+          run.symbols.back().batch = run.symbols.back().row;  // from part to part
+          run.symbols.back().row = 0;
+        } else {
+          run.symbols.push_back(device_array(out_of(static_cast<std::size_t>(id)), index));
+        }
+        break;
+      }
       case ArraySource::Kind::Sum:
         run.symbols.push_back(device_array(sums_[k][id].address(), stage.sums[id]));
         run.part = rows * run.symbols.back().row;
@@ -278,7 +304,7 @@ StageRun CudaRunArrays::stage_run(const StageCells& stage, int k) const {
     run.starts.push_back(value_of(cell.updates[u].symbol));
     run.finals.push_back(final_of(static_cast<std::size_t>(u)));
   }
-  // Terms start as nothing and end nowhere.
+  // Terms and outs start as nothing and end nowhere.
   run.starts.resize(stage.states.size() + stage.sums.size());
   run.finals.resize(run.starts.size());
   return run;

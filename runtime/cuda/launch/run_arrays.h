@@ -31,12 +31,15 @@ struct CudaRunArrays {
   void begin(const BoundRun& run);
   /// What the run has data for, rows in `storage`.
   void copy_in(const BoundRun& run, Dtype storage);
-  /// Memory for what is written and is not the caller's. `unwritten`: by update.
-  void reserve_written(const std::vector<bool>& unwritten, bool with_outs);
+  /// Memory for what is written and is not the caller's. `unwritten`: by update. `outs`: by out, those that are
+  /// written.
+  void reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs);
   /// Memory for what stages read and the kernels before them write.
   void reserve_between(const std::vector<const StageCells*>& stages);
   /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
   void reserve_sums(const std::vector<std::optional<FusedStage>>& summed, const std::vector<int>& parts);
+  /// Memory for what lanes add up of an out, in so many parts.
+  void reserve_accumulated(int out, std::int64_t parts);
   /// Memory for rows of these axes, in `storage`.
   void reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& axes);
 
@@ -48,6 +51,14 @@ struct CudaRunArrays {
     return placed.finals[update] ? placed.finals[update] : finals_[update].address();
   }
   GpuAddress out_of(std::size_t out) const { return placed.outs[out] ? placed.outs[out] : outs_[out].address(); }
+
+  /// What lanes have added up of an out: [parts, a…].
+  struct Accumulated {
+    GpuBuffer buffer;
+    std::int64_t parts = 0;
+  };
+  std::size_t accumulated_bytes(int out) const;
+  const Accumulated& accumulated(int out) const { return accumulated_[static_cast<std::size_t>(out)]; }
 
   // As kernels are given them.
 
@@ -86,7 +97,8 @@ struct CudaRunArrays {
 
   std::vector<GpuBuffer> symbols_, histories_, trajectories_, finals_, outs_;
   std::vector<std::vector<GpuBuffer>> before_, once_, sums_;
-  std::vector<GpuAddress> parts_;  ///< of sums, as `after` numbers them
+  std::vector<Accumulated> accumulated_;  ///< by out
+  std::vector<GpuAddress> parts_;         ///< of sums, as `after` numbers them
   GpuBuffer offsets_;
 };
 

@@ -44,10 +44,11 @@ struct StageProgram::Described {
 };
 
 StageProgram::StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
-                           const SourceText* source, DeriveHooks derive)
+                           const SourceText* source, DeriveHooks derive, const StageCells* carried)
     : gpu_(gpu),
       cell_(cell),
       stage_(stage),
+      carried_(carried ? *carried : stage),
       scannable_(scannable),
       storage_(storage),
       source_(source),
@@ -99,9 +100,10 @@ StageProgram::Code& StageProgram::code(const std::map<AxisId, std::int64_t>& siz
       made->step = emit_cuda_lane(stage_.lanes.cell, stage_.lane, options);
     if (!made->refusal && entries <= kLargestTransition && stage_.sums.empty()) {
       options.name = "StepWithTransition";
+      options.inputs = stage_.outs.empty() ? std::vector<SymbolEntry>() : made->step.inputs;
       try {
         made->step_with_transition = emit_cuda_step_with_transition(
-            with_transition(stage_.lanes, stage_.lane, scannable_, derive_), stage_.lane, options);
+            with_transition(carried_.lanes, stage_.lane, scannable_, derive_), stage_.lane, options);
         made->has_transition = true;
       } catch (const ScalarizedTooLong&) {
       }
@@ -125,6 +127,7 @@ struct TransitionRule {
   Code& c = *codes_.back();
   c.tables = stage_tables(cell_, stage_, c.step, c.step_with_transition, storage_);
   c.tables.stage.has_transition = c.has_transition;
+  c.tables.stage.repeats = repeats_;
   // A scan sweeps both cells over the inputs that it holds.
   c.tables.stage.scans = c.has_transition && c.step_with_transition.map_numbers <= kLargestMap &&
                          c.step_with_transition.inputs == c.step.inputs;
@@ -168,7 +171,8 @@ int StageProgram::sum_parts(const std::map<AxisId, std::int64_t>& sizes) {
 
 std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step_with_transition,
                               const cellc_stage& stage, const cellc_variant& variant, const std::string& name) {
-  const char* const argument = variant.kernel == CELLC_SCAN        ? "Scan"
+  const char* const argument = variant.rewalks                     ? "ScanRewalk"
+                               : variant.kernel == CELLC_SCAN      ? "Scan"
                                : variant.kernel == CELLC_SEGMENTED ? "Segmented"
                                                                    : "Lanes";
   const std::size_t states = step.states.size();
@@ -184,6 +188,8 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
     // Two blocks a multiprocessor are what the planner asks for: more registers a thread spill nothing.
     bounds += fmt::format(", {}", (states <= 4 ? 2 : 1) * kWarps / stage.warps);
     call = fmt::format("segmented<{}>", variant.rows != 0);
+  } else if (variant.rewalks) {
+    call = fmt::format("scan_rewalk<{}>", variant.rows != 0);
   } else {
     call = fmt::format("sequential<{}, {}{}>", variant.rows != 0, variant.lockstep != 0,
                        stage.sums ? fmt::format(", {}", variant.sum_lanes) : "");
@@ -213,14 +219,17 @@ std::string stage_kernel_text(const CudaLaneCode& step, const CudaLaneCode& step
 
 std::vector<std::string_view> stage_kernel_parts(const cellc_variant& variant) {
   if (variant.kernel == CELLC_SCAN && variant.cluster)
-    return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_cluster.cuh"};
+    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_cluster.cuh"};
   if (variant.kernel == CELLC_SCAN && variant.buffers)
-    return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh", "scan_tma.cuh", "scan_stream.cuh"};
-  if (variant.kernel == CELLC_SCAN) return {"transitions.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
+    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh",  "scan_repair.cuh",
+            "scan.cuh",        "scan_tma.cuh",     "scan_stream.cuh"};
+  if (variant.kernel == CELLC_SCAN)
+    return {"transitions.cuh", "accumulators.cuh", "scan_tile.cuh", "scan_repair.cuh", "scan.cuh"};
   if (variant.kernel == CELLC_SEGMENTED)
-    return {"transitions.cuh", "segments.cuh",   "hermite.cuh",  "segment_runs.cuh",
-            "compose.cuh",     "multistart.cuh", "segmented.cuh"};
-  return {"sums.cuh", "sequential.cuh"};
+    return {"transitions.cuh",  "segments.cuh",   "hermite.cuh", "segment_work.cuh", "first_sweep.cuh",
+            "segment_runs.cuh", "chain_walk.cuh", "compose.cuh", "multistart.cuh",   "segmented.cuh"};
+  if (variant.rewalks) return {"sums.cuh", "accumulators.cuh", "sequential.cuh", "scan_rewalk.cuh"};
+  return {"sums.cuh", "accumulators.cuh", "sequential.cuh"};
 }
 
 namespace {
@@ -253,7 +262,10 @@ std::string stage_traits_text(const cellc_stage& stage, const cellc_variant& var
   number("kAxes", axes);
   flag("kSharedInputs", shares_inputs(stage));
   number("kSums", stage.sums);
-  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u;\n", variant.broadcast);
+  number("kOuts", stage.outs);
+  number("kAccumulated", stage.accumulated);
+  text += fmt::format("  static constexpr unsigned kUniformInputs = {}u, kShiftedInputs = {}u;\n", variant.broadcast,
+                      variant.shifted);
   if (scans) {
     number("kScanChannels", variant.channels);
     number("kScanSteps", variant.steps);
@@ -273,6 +285,12 @@ int channel_axes_of(const cellc_stage& stage, const cellc_variant& variant) {
   return variant.rows || variant.cluster ? 1 : std::clamp(stage.channels, 1, kChannelAxes);
 }
 
+bool StageProgram::shifts(const std::map<AxisId, std::int64_t>& sizes) {
+  const cellc_stage& stage = code(sizes).tables.stage;
+  // Rows of few channels come in pieces of several steps, which are aligned as long as nothing is shifted.
+  return !shares_inputs(stage) && stage.step_inputs < 31 && channels(sizes) * storage_bytes() >= 16;
+}
+
 GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) const {
   const auto part = [](std::string_view name) {
     return fmt::format("#line 1 \"{}\"\n{}\n", name, kernel_template(name));
@@ -288,7 +306,8 @@ GpuSource StageProgram::source(const Code& code, const cellc_variant& variant) c
   for (const std::string_view name : stage_kernel_parts(variant)) text += part(name);
   text += "#line 1 \"kernel\"\n" +
           stage_kernel_text(code.step, code.step_with_transition, code.tables.stage, variant, "cellc_kernel");
-  const char* const kind = variant.kernel == CELLC_SCAN        ? "scan"
+  const char* const kind = variant.rewalks                     ? "rewalk"
+                           : variant.kernel == CELLC_SCAN      ? "scan"
                            : variant.kernel == CELLC_SEGMENTED ? "segmented"
                                                                : "sequential";
   return {fmt::format("{}.{}.cu", cell_.name, kind), std::move(text), {}};
@@ -360,7 +379,7 @@ StageProgram::Described StageProgram::describe(const StageRun& run) const {
   d.lengths = lengths_by_number(cell_, run.sizes);
   bool gaps = false;
   for (const DeviceArray& a : run.symbols) {
-    d.views.push_back({a.data, a.batch, a.row});
+    d.views.push_back({a.data, a.batch, a.row, a.last});
     gaps = gaps || !a.strides.empty();
   }
   for (const DeviceArray& a : run.symbols) {
@@ -388,24 +407,46 @@ void StageProgram::reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream strea
 
 // Running ------------------------------------------------------------------------------------------------
 
-void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
-  Code& code = this->code(run.sizes);
-  if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
+cellc_variant StageProgram::variant_for(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan& numbers) {
   const cellc_stage& stage = code.tables.stage;
-  Described d = describe(run);
-  const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
-  const cellc_plan numbers = host_plan(plan);
-  last_ = plan;
-  ran_segmented_ = writes_down_ = false;
-  ran_tile_ = 0;
-  sequences_ = run.sequences;
-  if (run.sequences * axes.channels == 0) return;
   cellc_variant variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
   // How many clusters a card holds is known once there is code: those that do not fit would wait for the others to end.
   if (variant.cluster && kernel(code, variant).clusters < cellc_scan_chains(&d.run, &axes, &variant)) {
     d.facts.clusters = 0;
     variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
   }
+  if (variant.kernel == CELLC_SEGMENTED && !stage_.outs.empty()) {
+    // A scan whose blocks do not fit the card would be run in segments, which make outs of steps that they make again.
+    numbers.strategy = CELLC_SEQUENTIAL;
+    variant = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  }
+  return variant;
+}
+
+std::int64_t StageProgram::accumulated_parts(const StageRun& run, const CudaPlan& plan) {
+  Code& code = this->code(run.sizes);
+  Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&code.tables.stage, &d.run);
+  cellc_plan numbers = host_plan(plan);
+  const cellc_variant variant = variant_for(code, d, axes, numbers);
+  return variant.kernel == CELLC_SCAN
+             ? run.sequences * cellc_scan_tiles(&code.tables.stage, &d.run, &variant) * variant.warps
+             : run.sequences;
+}
+
+void StageProgram::run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream) {
+  Code& code = this->code(run.sizes);
+  if (code.refusal) throw DeviceError(cell_.name + ": " + *code.refusal);
+  const cellc_stage& stage = code.tables.stage;
+  Described d = describe(run);
+  const cellc_lane_axes axes = cellc_merge_axes(&stage, &d.run);
+  cellc_plan numbers = host_plan(plan);
+  last_ = plan;
+  ran_segmented_ = writes_down_ = false;
+  ran_tile_ = 0;
+  sequences_ = run.sequences;
+  if (run.sequences * axes.channels == 0) return;
+  const cellc_variant variant = variant_for(code, d, axes, numbers);
   const Compiled& k = kernel(code, variant);
   const cellc_scratch bytes = cellc_scratch_bytes(&stage, &d.run, &axes, &numbers, &variant, sizeof(Control));
   cellc_scratch at{};
@@ -455,6 +496,30 @@ void StageProgram::run(const StageRun& run, const CudaPlan& plan, double toleran
   launch.early = true;
   std::vector<std::uint64_t> room(argument_words(stage));
   cellc_stage_argument(&stage, &d.run, &axes, &numbers, &variant, &at, grid, tolerance, room.data());
+  void* argument = room.data();
+  gpu_.launch(k.function, launch, &argument);
+  if (variant.kernel == CELLC_SCAN && variant.checks && !stage_.outs.empty())
+    rewalk(code, d, axes, numbers, variant, at, stream);
+}
+
+void StageProgram::rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers,
+                          const cellc_variant& scan, const cellc_scratch& at, GpuStream stream) {
+  const cellc_stage& stage = code.tables.stage;
+  d.run.part = cellc_scan_tiles(&stage, &d.run, &scan) * scan.warps;
+  numbers.strategy = CELLC_SEQUENTIAL;
+  cellc_variant walk = cellc_choose_variant(&stage, &d.facts, &d.run, &axes, &numbers);
+  walk.lockstep = 0;  // warps end at once where nothing is marked
+  walk.rewalks = scan.channels;
+  const Compiled& k = kernel(code, walk);
+  const cellc_grid grid = cellc_stage_grid(&stage, &d.facts, &d.run, &axes, &numbers, &walk, k.resident);
+  GpuLaunch launch;
+  launch.grid.x = grid.blocks;
+  launch.block.x = grid.threads;
+  launch.shared_bytes = walk.shared_bytes;
+  launch.stream = stream;
+  launch.early = true;
+  std::vector<std::uint64_t> room(argument_words(stage));
+  cellc_stage_argument(&stage, &d.run, &axes, &numbers, &walk, &at, grid, 0, room.data());
   void* argument = room.data();
   gpu_.launch(k.function, launch, &argument);
 }

@@ -24,6 +24,7 @@ namespace cellc {
 struct DeviceArray {
   GpuAddress data = 0;
   std::int64_t batch = 0, row = 0;    ///< entries
+  GpuAddress last = 0;                ///< of an input, as in cellc_view
   std::vector<std::int64_t> lengths;  ///< of its places, the cell's own axes
   std::vector<std::int64_t> strides;  ///< entries; empty: row-major without gaps
 };
@@ -87,10 +88,15 @@ std::int64_t stage_control_bytes();
 
 class StageProgram {
  public:
-  /// `stage` and `cell` must outlive it. Compiles nothing yet.
+  /// `stage`, `cell` and `carried` must outlive it. `carried`: of a stage with fused outs the stage without them, whose
+  /// map over a segment it has; else null. Compiles nothing yet.
   StageProgram(Gpu& gpu, const CellGraph& cell, const StageCells& stage, Scannable scannable, Dtype storage,
-               const SourceText* source, DeriveHooks derive = {});
+               const SourceText* source, DeriveHooks derive = {}, const StageCells* carried = nullptr);
   ~StageProgram();
+
+  /// Of stages of gradients: scans have the same bits in every run, which costs where channels are few. Before all
+  /// else.
+  void repeat_bits() { repeats_ = true; }
 
   /// Why the stage cannot be run a lane a thread at these sizes; nullopt where it can.
   std::optional<std::string> refusal(const std::map<AxisId, std::int64_t>& sizes);
@@ -103,6 +109,12 @@ class StageProgram {
 
   /// Parts that each of the stage's sums is made in, where it has any; 0: these sizes are not for its lanes.
   int sum_parts(const std::map<AxisId, std::int64_t>& sizes);
+
+  /// Parts in which lanes leave an accumulated out, run by this plan in arrays of this run.
+  std::int64_t accumulated_parts(const StageRun& run, const CudaPlan& plan);
+
+  /// Whether its kernels can read an input one step later: threads that share entries cannot.
+  bool shifts(const std::map<AxisId, std::int64_t>& sizes);
 
   /// Queues a run. Nothing is allocated where the last run had the same shape and plan.
   void run(const StageRun& run, const CudaPlan& plan, double tolerance, GpuStream stream);
@@ -151,15 +163,21 @@ class StageProgram {
   Compiled& kernel(Code& code, const cellc_variant& variant);
   GpuSource source(const Code& code, const cellc_variant& variant) const;
   Described describe(const StageRun& run) const;
+  /// The kernel for a run by this plan, which may have to be another one.
+  void rewalk(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan numbers, const cellc_variant& scan,
+              const cellc_scratch& at, GpuStream stream);
+  cellc_variant variant_for(Code& code, Described& d, const cellc_lane_axes& axes, cellc_plan& numbers);
   void reserve(GpuBuffer& buffer, std::size_t bytes, GpuStream stream, bool cleared);
 
   Gpu& gpu_;
   const CellGraph& cell_;
   const StageCells& stage_;
+  const StageCells& carried_;
   const Scannable scannable_;
   const Dtype storage_;
   const SourceText* source_;
   const DeriveHooks derive_;
+  bool repeats_ = false;
   std::vector<std::unique_ptr<Code>> codes_;
   GpuBuffer control_, sent_, off_, states_, bad_, none_bad_;
   bool writes_down_ = false;  ///< the last run left in bad_ what it did not repair

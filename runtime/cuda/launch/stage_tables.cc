@@ -16,18 +16,6 @@ void StageTables::point() {
   stage.entries = entries.data();
 }
 
-StageTables& StageTables::operator=(StageTables&& other) noexcept {
-  channel_axes = std::move(other.channel_axes);
-  places = std::move(other.places);
-  place_channel = std::move(other.place_channel);
-  place_axis = std::move(other.place_axis);
-  is_param = std::move(other.is_param);
-  entries = std::move(other.entries);
-  stage = other.stage;
-  point();
-  return *this;
-}
-
 std::vector<std::int64_t> lengths_by_number(const CellGraph& cell, const std::map<AxisId, std::int64_t>& sizes) {
   std::vector<std::int64_t> lengths;
   for (const AxisId a : cell.header) {
@@ -54,6 +42,8 @@ const std::vector<AxisId>& axes_of_source(const CellGraph& cell, const StageCell
       return stage.once.cell.outs[source.id].index;
     case ArraySource::Kind::Sum:
       return stage.sums[source.id];
+    case ArraySource::Kind::Out:
+      return cell.outs[source.id].index;
     default:
       break;
   }
@@ -91,6 +81,7 @@ StageTables stage_tables(const CellGraph& cell, const StageCells& stage, const C
   s.real_bytes = storage == Dtype::F64 ? 8 : 4;
   s.sums = static_cast<int>(stage.sums.size());
   s.summed = stage.summed;
+  for (const LaneOut& o : stage.outs) ++(o.accumulated ? s.accumulated : s.outs);
   t.point();
   return t;
 }
@@ -99,7 +90,7 @@ std::size_t argument_words(const cellc_stage& stage) {
   const auto n = [](int count) { return static_cast<std::size_t>(count); };
   const std::size_t lists = n(stage.step_states) + n(stage.step_inputs) + n(stage.step_params) +
                             n(stage.transition_states) + n(stage.transition_inputs) + n(stage.transition_params);
-  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + lists / 2 + 64;
+  return 7 * n(stage.symbols) + 3 * n(stage.step_states) + n(stage.step_inputs) + lists / 2 + 64;
 }
 
 std::size_t argument_bytes(const cellc_stage& stage, const cellc_variant& variant) {

@@ -20,8 +20,8 @@ struct StageTables {
   cellc_stage stage{};
 
   StageTables() = default;
-  StageTables(StageTables&& other) noexcept { *this = std::move(other); }
-  StageTables& operator=(StageTables&& other) noexcept;  ///< `stage` points into the vectors
+  StageTables(StageTables&&) = default;  ///< `stage` points into the vectors, whose memory moves with them
+  StageTables& operator=(StageTables&&) = default;
   void point();
 };
 

@@ -95,7 +95,7 @@ GpuAddress StepSumOnGpu::table(const std::vector<std::int64_t>& values) {
   return tables_.back().address();
 }
 
-void StepSumOnGpu::launch(GpuAddress left, GpuAddress right, GpuAddress into, GpuStream stream) {
+void StepSumOnGpu::launch(GpuAddress left, GpuAddress right, GpuAddress into, bool assigns, GpuStream stream) {
   const std::int64_t count = batch_ * m_ * n_;
   if (count == 0 || repeated_ == 0) return;
   const auto at = [](GpuAddress address) { return reinterpret_cast<const long long*>(address); };
@@ -104,6 +104,7 @@ void StepSumOnGpu::launch(GpuAddress left, GpuAddress right, GpuAddress into, Gp
   s.right = reinterpret_cast<const void*>(right);
   s.partial = reinterpret_cast<void*>(partial_.address());
   s.into = reinterpret_cast<void*>(into);
+  s.assigns = assigns;
   s.rows = rows_;
   s.left_row = left_row_;
   s.right_row = right_row_;
@@ -134,7 +135,7 @@ void StepSumOnGpu::launch(GpuAddress left, GpuAddress right, GpuAddress into, Gp
   else
     kernels_.launch("cellc_sum_columns", {static_cast<unsigned>(rounded_up(m_, kColumnThreads)), parts, 1}, kThreads,
                     kThreads * size, &s, stream);
-  kernels_.launch_each("cellc_finish_sums", count, &s, stream);
+  if (product_ || parts_ > 1) kernels_.launch_each("cellc_finish_sums", count, &s, stream);
 }
 
 }  // namespace cellc

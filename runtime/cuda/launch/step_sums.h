@@ -22,7 +22,6 @@ class GradientKernels {
               GpuStream stream);
   /// One thread a piece of work, or several pieces where there are more than the card has threads.
   void launch_each(const char* kernel, std::int64_t count, void* argument, GpuStream stream);
-  double compile_ms() const { return module_.compile_ms; }
 
  private:
   Gpu& gpu_;
@@ -36,8 +35,8 @@ class StepSumOnGpu {
  public:
   /// `sum`: shapes only; its arrays are not looked at. `rows`: of the run.
   StepSumOnGpu(GradientKernels& kernels, const StepSum& sum, std::int64_t rows);
-  /// Adds to `into`, over the param's index. Queues; waits for nothing.
-  void launch(GpuAddress left, GpuAddress right, GpuAddress into, GpuStream stream);
+  /// Adds to `into`, over the param's index, or `assigns` it. Queues; waits for nothing.
+  void launch(GpuAddress left, GpuAddress right, GpuAddress into, bool assigns, GpuStream stream);
 
  private:
   GpuAddress table(const std::vector<std::int64_t>& values);

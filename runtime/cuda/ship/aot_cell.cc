@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <set>
 
@@ -12,16 +11,17 @@
 #include "compiler/codegen_llvm/print_header.h"
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/axes.h"
-#include "compiler/graph/graph_walk.h"
 #include "compiler/plan/plan.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/offline_gpu.h"
 #include "runtime/cuda/launch/plan_execution.h"
 #include "runtime/cuda/launch/stage_program.h"
-#include "runtime/cuda/launch/strategy_numbers.h"
+#include "runtime/cuda/ship/aot_outline.h"
+#include "runtime/cuda/ship/aot_source.h"
 #include "runtime/cuda/ship/aot_sums.h"
 #include "runtime/cuda/ship/aot_text.h"
 #include "runtime/cuda/ship/aot_variants.h"
+#include "runtime/cuda/ship/open_lengths.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/storage_of.h"
@@ -29,19 +29,16 @@
 
 namespace cellc {
 
-namespace {
-
-// Types are told by the numbers that the compiler has for them.
-static_assert(CELLC_F32 == static_cast<int>(Storage::F32) && CELLC_F64 == static_cast<int>(Storage::F64) &&
-              CELLC_F16 == static_cast<int>(Storage::F16) && CELLC_BF16 == static_cast<int>(Storage::BF16));
-int type_of(Dtype dtype) { return static_cast<int>(storage_of(dtype)); }
-
-}  // namespace
-
 class AotBuilder {
  public:
   AotBuilder(AotCell& to, const Structure& structure, const ShipRequest& request)
-      : to_(to), cell_(to.cell_), structure_(structure), request_(request), card_(request.card) {}
+      : to_(to),
+        cell_(to.cell_),
+        structure_(structure),
+        request_(request),
+        card_(request.card),
+        source_(request.prefix),
+        outline_(to, request) {}
 
   void run() {
     const StagedCell staged = split_stages(cell_, structure_, request_.derive);
@@ -56,14 +53,20 @@ class AotBuilder {
     for (std::size_t k = 0; k < staged.stages.size() && request_.solver == Strategy::Scan; ++k)
       if (const auto no = no_scan(structure_.stages[k], name_of_stage(cell_, staged.stages[k].states)))
         throw UsageError("--solver scan: " + *no);
-    describe();
+    outline_.describe();
     for (std::size_t k = 0; k < staged.stages.size() && !plan.runs_stepwise; ++k) to_.stages.emplace_back();
     for (const Pass& pass : plan.passes(staged, {}, true)) add(pass, staged, programs, plan);
     if (!plan.runs_stepwise) add_sums(staged, plan);
     note_what_rows_read(staged, plan.runs_stepwise);
     add_defaults();
-    add_call_kernels();
-    finish(plan.runs_stepwise);
+    cellc_cell& table = to_.cell_table_;
+    table.copy_kernel = source_.add_call_kernel(running_, "copy", "CopyArguments", "copy_rows");
+    table.offsets_kernel = source_.add_call_kernel(running_, "offsets", "OffsetsArguments", "fill_offsets");
+    table.history_kernel = source_.add_call_kernel(running_, "last_steps", "LastStepsArguments", "last_steps");
+    to_.text = source_.finish();
+    to_.kernels = std::move(source_.kernels);
+    to_.places = std::move(source_.places);
+    outline_.finish(running_, plan.runs_stepwise, card_.facts());
   }
 
  private:
@@ -78,7 +81,7 @@ class AotBuilder {
     for (std::size_t k = 0; k < staged.stages.size(); ++k) {
       const StageCells& stage = staged.stages[k];
       StageFacts& facts = asked.stages.emplace_back();
-      const std::set<std::string> open = open_axes(stage);
+      const std::set<std::string> open = open_axes(cell_, request_.lengths, stage);
       if (!open.empty() && stage.channels.empty()) {
         facts.refusal = "it has no channels of its own";
       } else if (!open.empty() && stepwise_reason(cell_, staged, asked.stages).empty()) {
@@ -122,12 +125,6 @@ class AotBuilder {
     }
   }
 
-  struct Group {
-    std::string text;
-    std::vector<std::string> uses;  ///< templates that stand at its head, beside the first two
-    std::vector<int*> products;     ///< who asks for the number of its product
-  };
-
   std::map<AxisId, std::int64_t> known_sizes() const {
     std::map<AxisId, std::int64_t> sizes;
     for (const AxisId a : cell_.header) {
@@ -136,54 +133,6 @@ class AotBuilder {
       sizes[a] = said != request_.lengths.end() ? said->second : cell_.graph.axis(a).fixed.value_or(64);
     }
     return sizes;
-  }
-  bool is_open(AxisId axis) const {
-    const AxisId header = cell_.graph.axis(axis).extent_of;
-    return !cell_.graph.axis(header).fixed && !request_.lengths.contains(header);
-  }
-
-  /// Axes whose lengths decide on the code of a lane, and that nobody has fixed.
-  std::set<std::string> open_axes(const StageCells& stage) const {
-    std::set<AxisId> used;
-    const Graph& graph = stage.lanes.cell.graph;
-    const auto use = [&](AxisId a) { used.insert(graph.axis(a).extent_of); };
-    for (const Symbol& s : stage.lanes.cell.symbols)
-      for (const AxisId a : s.axes) use(a);
-    std::vector<NodeId> roots;
-    for (const StateUpdate& u : stage.lanes.cell.updates) roots.push_back(u.value);
-    for (const NodeId id : reachable(graph, roots)) {
-      const Node& n = graph[id];
-      for (const AxisId a : n.axes) use(a);
-      for (const AxisId a : n.bound) use(a);
-      for (const Index& i : n.index)
-        if (i.is_axis()) use(i.axis);
-    }
-    used.erase(stage.lane);
-    std::set<std::string> names;
-    for (const AxisId a : used) {
-      const auto header = std::find_if(cell_.header.begin(), cell_.header.end(),
-                                       [&](AxisId h) { return cell_.graph.axis(h).name == graph.axis(a).name; });
-      if (header != cell_.header.end() && is_open(*header)) names.insert(graph.axis(a).name);
-    }
-    return names;
-  }
-  static std::vector<std::string> options_for(const std::set<std::string>& axes) {
-    std::vector<std::string> options;
-    for (const std::string& a : axes) options.push_back(fmt::format("--dim {}=N", a));
-    return options;
-  }
-  // Names and numbers --------------------------------------------------------------------------------
-
-  std::string space_of(Dtype storage) const { return request_.prefix + "_" + to_string(storage); }
-  int kernel(const std::string& name, const std::string& place) {
-    to_.kernels.push_back(name);
-    to_.places.push_back(place);
-    return static_cast<int>(to_.kernels.size()) - 1;
-  }
-  cellc_dims dims(const std::vector<AxisId>& axes) {
-    const cellc_dims result{static_cast<int>(to_.axes.size()), static_cast<int>(axes.size())};
-    for (const AxisId a : axes) to_.axes.push_back(header_position(cell_, a));
-    return result;
   }
   static cellc_source source_of(const ArraySource& s) {
     switch (s.kind) {
@@ -203,66 +152,10 @@ class AotBuilder {
     throw std::logic_error("shipped: no such array on a device");
   }
 
-  /// The caller's side: axes, fields, symbols.
-  void describe() {
-    const auto least = least_lengths(cell_);
-    for (const AxisId a : cell_.header) {
-      const auto said = request_.lengths.find(a);
-      const auto fixed = said != request_.lengths.end() ? std::optional(said->second) : cell_.graph.axis(a).fixed;
-      if (fixed && *fixed < least.at(a))
-        throw RequestError(fmt::format("axis {} has length {}; the cell needs {} or more", cell_.graph.axis(a).name,
-                                       *fixed, least.at(a)));
-      to_.fixed.push_back(fixed.value_or(-1));
-      to_.least.push_back(least.at(a));
-    }
-    if (cell_.header.size() > CELLC_MOST_AXES)
-      throw UsageError(
-          fmt::format("a cell of more than {} axes cannot be built for GPUs", static_cast<int>(CELLC_MOST_AXES)));
-    CellGraph fixed = cell_;
-    for (const auto& [axis, length] : request_.lengths) fixed.graph.fix_length(axis, length);
-    to_.layout_ = call_layout(fixed);
-    const CallLayout& layout = to_.layout_;
-    for (const AxisId a : cell_.header) {
-      const auto at = std::find(layout.lengths.begin(), layout.lengths.end(), a);
-      to_.axis_word.push_back(at == layout.lengths.end() ? -1 : static_cast<int>(at - layout.lengths.begin()));
-    }
-    for (const CallField& f : layout.fields)
-      to_.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required()});
-    for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
-      const Symbol& symbol = cell_.symbols[s];
-      cellc_symbol t{};
-      t.kind = symbol.kind == SymbolKind::Input   ? CELLC_SYMBOL_INPUT
-               : symbol.kind == SymbolKind::Param ? CELLC_SYMBOL_PARAM
-                                                  : CELLC_SYMBOL_STATE;
-      t.axes = dims(symbol.axes);
-      t.lag_of = symbol.lag_of;
-      t.lag = symbol.lag;
-      t.line_of = symbol.line_of;
-      t.reaches.first = static_cast<int>(to_.axes.size());
-      if (symbol.lag_of < 0 && symbol.max_lag != 0 && symbol.kind != SymbolKind::Param)
-        for (const Reach& r : reaches(cell_, s)) {
-          to_.axes.push_back(static_cast<int>(r.lag));
-          to_.axes.push_back(r.axis);
-        }
-      t.reaches.count = static_cast<int>(to_.axes.size()) - t.reaches.first;
-      if (symbol.initial != kNoNode && symbol.lag_of < 0) {
-        const Node& initial = cell_.graph[symbol.initial];
-        t.default_kind = initial.op == Op::Constant ? CELLC_DEFAULT_NUMBER : CELLC_DEFAULT_COMPUTED;
-        if (initial.op == Op::Constant) t.number = std::bit_cast<std::uint64_t>(initial.number);
-      }
-      to_.symbols.push_back(t);
-    }
-    for (const StateUpdate& u : cell_.updates) to_.updates.push_back(u.symbol);
-    for (const Out& o : cell_.outs) to_.outs.push_back(dims(o.index));
-  }
-
   // Parts ----------------------------------------------------------------------------------------------
 
   void add_rows(AotNests& rows, const CellGraph& of, const Structure& structure, Dtype storage, const std::string& name,
                 const DerivedCell* derived) {
-    Group& group = groups_[storage];
-    for (const char* use : {"nest_frame.cuh", "nests.cuh"})
-      if (std::find(group.uses.begin(), group.uses.end(), use) == group.uses.end()) group.uses.push_back(use);
     const Plan plan =
         make_plan(of, structure, {.narrow_storage = size_of(storage) == 2, .hoist_products = !of.has_lines()});
     CudaNestsOptions emit;
@@ -272,15 +165,17 @@ class AotBuilder {
     // The first two lines say where the file begins.
     std::string text = module.text;
     for (int lines = 0; lines < 2; ++lines) text = text.substr(text.find('\n') + 1);
-    group.text +=
-        fmt::format("// {} {}\n{}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text);
+    source_.add(
+        storage,
+        fmt::format("// {} {}\n{}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text),
+        {"nest_frame.cuh", "nests.cuh"});
     rows.tables = nest_tables(plan, module.kernels, storage == Dtype::F64);
-    rows.tables.rows.first_kernel = static_cast<int>(to_.kernels.size());
-    for (const NestKernel& k : module.kernels) kernel(k.function, space_of(storage) + "::");
-    if (!plan.products.empty()) group.products.push_back(&rows.tables.rows.product_kernel);
+    rows.tables.rows.first_kernel = static_cast<int>(source_.kernels.size());
+    for (const NestKernel& k : module.kernels) source_.add_kernel(k.function, source_.space_of(storage));
+    if (!plan.products.empty()) source_.ask_for_product(storage, &rows.tables.rows.product_kernel);
     if (derived) {
       for (const ArraySource& s : derived->sources) rows.sources.push_back(source_of(s));
-      for (const Out& o : derived->cell.outs) rows.outs.push_back(dims(o.index));
+      for (const Out& o : derived->cell.outs) rows.outs.push_back(outline_.dims(o.index));
     }
     rows.derived = {&rows.tables.rows, rows.sources.data(), static_cast<int>(rows.sources.size()),
                     static_cast<int>(rows.outs.size()), rows.outs.data()};
@@ -296,16 +191,16 @@ class AotBuilder {
     to.tables.stage.has_transition = parts.stage->has_transition;
     to.tables.stage.scans = parts.stage->scans;
     for (const ArraySource& source : stage.lanes.sources) to.sources.push_back(source_of(source));
-    for (const std::vector<AxisId>& axes : stage.sums) to.sums.push_back(dims(axes));
+    for (const std::vector<AxisId>& axes : stage.sums) to.sums.push_back(outline_.dims(axes));
     to.variants = variants(to.tables.stage);
-    to.first_kernel = static_cast<int>(to_.kernels.size());
+    to.first_kernel = static_cast<int>(source_.kernels.size());
     const LanesText text =
-        lanes_text(parts, to.tables.stage, to.variants, space_of(running_) + "::", place,
+        lanes_text(parts, to.tables.stage, to.variants, source_.space_of(running_), place,
                    fmt::format("The stage {}{}.", name_of_stage(cell_, stage.states),
                                stage.sums.empty() ? "" : ", whose lanes make sums of what they have just computed"),
                    request_.prefix);
-    for (std::size_t i = 0; i < text.kernels.size(); ++i) kernel(text.kernels[i], text.places[i]);
-    groups_[running_].text += text.text;
+    for (std::size_t i = 0; i < text.kernels.size(); ++i) source_.add_kernel(text.kernels[i], text.places[i]);
+    source_.add(running_, text.text);
   }
 
   void add_stage(const StageCells& stage, std::size_t k, StageProgram& program) {
@@ -343,7 +238,7 @@ class AotBuilder {
       // A strategy that is asked for is taken, unless later stages read what it leaves.
       summing[k].may_walk = !summing[k].may_cut || request_.solver == Strategy::Auto;
       // A term that mentions a length needs to know it.
-      if (!fused[k] || !open_axes(fused[k]->stage).empty()) continue;
+      if (!fused[k] || !open_axes(cell_, request_.lengths, fused[k]->stage).empty()) continue;
       programs[k] = std::make_unique<StageProgram>(card_, cell_, fused[k]->stage, structure_.stages[k].scannable,
                                                    running_, nullptr, request_.derive);
       if (programs[k]->refusal(sizes_)) continue;
@@ -422,87 +317,6 @@ class AotBuilder {
     add(to_.starts, SymbolKind::State, Role::Starts);
   }
 
-  void add_call_kernels() {
-    Group& group = groups_[running_];
-    group.uses.push_back("call.cuh");
-    const auto add = [&](const char* name, const char* argument, const char* function) {
-      group.text += fmt::format(
-          "extern \"C\" __global__ void __launch_bounds__(256) {0}_{1}(const __grid_constant__ cellc::{2} a) "
-          "{{ cellc::await_stream(); cellc::{3}(a); }}\n",
-          request_.prefix, name, argument, function);
-      return kernel(fmt::format("{}_{}", request_.prefix, name), space_of(running_) + "::");
-    };
-    to_.cell_table_.copy_kernel = add("copy", "CopyArguments", "copy_rows");
-    to_.cell_table_.offsets_kernel = add("offsets", "OffsetsArguments", "fill_offsets");
-    to_.cell_table_.history_kernel = add("last_steps", "LastStepsArguments", "last_steps");
-  }
-
-  void finish(bool runs_stepwise) {
-    for (auto& [storage, group] : groups_) {
-      std::string text = storage_macro(storage) + template_part("preamble.cuh") + template_part("math.cuh");
-      for (const std::string& use : group.uses) text += template_part(use);
-      if (!group.products.empty()) {
-        const std::string name = fmt::format("{}_product_{}", request_.prefix, to_string(storage));
-        std::string product = template_part("product.cuh");
-        const std::string written = "cellc_product(";
-        product.replace(product.find(written), written.size(), name + "(");
-        text += product;
-        const int number = kernel(name, space_of(storage) + "::");
-        for (int* asks : group.products) *asks = number;
-      }
-      text += group.text;
-      to_.text +=
-          fmt::format("namespace {0} {{\n\n{1}\n{2}}}  // namespace {0}\n\n", space_of(storage), text, undefined(text));
-    }
-    const auto lanes = [](const AotLanes& of) {
-      if (of.variants.empty()) return cellc_lanes{};
-      return cellc_lanes{&of.tables.stage,
-                         of.once.derived,
-                         of.before.derived,
-                         of.sources.data(),
-                         of.sums.data(),
-                         of.variants.data(),
-                         static_cast<int>(of.variants.size()),
-                         of.first_kernel};
-    };
-    for (const AotStage& s : to_.stages)
-      to_.parts.push_back({s.facts, s.states.data(), lanes(s.plain), lanes(s.summing)});
-    for (const AotReduced& r : to_.reduced) to_.reduced_table.push_back({r.parts.data(), r.after.derived});
-    cellc_cell& t = to_.cell_table_;
-    t.outline.axis_count = static_cast<int>(to_.fixed.size());
-    t.outline.fixed = to_.fixed.data();
-    t.outline.least = to_.least.data();
-    t.outline.axis_word = to_.axis_word.data();
-    t.outline.first_word = static_cast<int>(to_.layout_.lengths.size());
-    t.outline.fixed_steps = request_.steps.value_or(-1);
-    t.outline.axes = to_.axes.data();
-    t.outline.fields = to_.fields.data();
-    t.symbols = to_.symbols.data();
-    t.updates = to_.updates.data();
-    t.outs = to_.outs.data();
-    t.outline.field_count = static_cast<int>(to_.fields.size());
-    t.symbol_count = static_cast<int>(to_.symbols.size());
-    t.update_count = static_cast<int>(to_.updates.size());
-    t.out_count = static_cast<int>(to_.outs.size());
-    t.stage_count = static_cast<int>(to_.parts.size());
-    t.storage = type_of(request_.dtype);
-    t.running = type_of(running_);
-    t.real = type_of(arithmetic_of(request_.dtype));
-    t.stages = to_.parts.data();
-    if (runs_stepwise) t.whole = to_.whole.derived;
-    t.after = to_.after.derived;
-    t.defaults = to_.defaults.derived;
-    t.starts = to_.starts.derived;
-    t.reduced = to_.reduced_table.data();
-    t.reduced_count = static_cast<int>(to_.reduced_table.size());
-    t.tolerance = default_tolerance(request_.dtype);
-    t.control_bytes = stage_control_bytes();
-    t.kernel_count = static_cast<int>(to_.kernels.size());
-    t.shared_per_block = card_.facts().shared_per_block;
-    t.shared_per_multiprocessor = card_.facts().shared_per_multiprocessor;
-    t.solver = solver_number(request_.solver);
-  }
-
   AotCell& to_;
   const CellGraph& cell_;
   const Structure& structure_;
@@ -510,7 +324,8 @@ class AotBuilder {
   OfflineGpu card_;
   Dtype running_ = Dtype::F32;
   std::map<AxisId, std::int64_t> sizes_;
-  std::map<Dtype, Group> groups_;
+  AotSource source_;
+  AotOutline outline_;
 };
 
 AotCell::AotCell(const CellGraph& cell, const Structure& structure, const ShipRequest& request) : cell_(cell) {

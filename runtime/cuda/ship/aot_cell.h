@@ -92,6 +92,7 @@ class AotCell {
 
  private:
   friend class AotBuilder;
+  friend class AotOutline;
   CellGraph cell_;
   CallLayout layout_;
   cellc_cell cell_table_{};

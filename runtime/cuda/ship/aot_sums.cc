@@ -93,7 +93,7 @@ std::vector<cellc_variant> summing_variants(const cellc_stage& stage, const GpuF
     for (const std::uint64_t address : {0, 8, 4})
       for (int doublings = 0; doublings <= 21; ++doublings)
         for (run.uniform = 0; run.uniform < 2; ++run.uniform) {
-          for (cellc_view& v : views) v = {address, 0, 0};
+          for (cellc_view& v : views) v = {address, 0, 0, 0};
           run.sequences = doublings == 21 ? 1 : std::int64_t{1} << doublings;
           const cellc_facts on{
               doublings == 21 ? 1 << 20 : 1, card.shared_per_block, card.shared_per_multiprocessor, 0, 0, 0};

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""What a call from Python costs over its kernel, for a shape so small that the kernel costs nothing.
+
+    build/venv/bin/python bench/python_calls.py [CELL]
+
+Microseconds: the least of many means, each of fifty calls. Without torch, that of NumPy alone.
+"""
+
+import pathlib
+import sys
+import timeit
+
+import numpy as np
+
+import cellc
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CALLS, REPEATS = 50, 300
+
+
+def least(call):
+    call()
+    return min(timeit.repeat(call, number=CALLS, repeat=REPEATS)) / CALLS * 1e6
+
+
+def row(what, microseconds):
+    print(f"{what:40} {microseconds:8.2f} µs")
+
+
+def arrays_for(cell, dtype):
+    random = np.random.default_rng(0)
+    arrays = {name: random.normal(size=(1, 1, *(4 for _ in axes))).astype(dtype) for name, axes in cell.inputs.items()}
+    for name in cell.required:
+        if name in cell.params:
+            arrays[name] = random.normal(size=tuple(4 for _ in cell.params[name])).astype(dtype)
+    return arrays
+
+
+def main():
+    cell = cellc.compile(sys.argv[1] if len(sys.argv) > 1 else ROOT / "dsl-examples" / "01_para_gru.cell")
+    arrays = arrays_for(cell, np.float32)
+    print(f"{cell.name}: {len(arrays)} arrays, one step of one sequence")
+    row("the kernel alone", min(cell(arrays).report.run_ms for _ in range(1000)) * 1e3)
+    row("NumPy, forward", least(lambda: cell(arrays)))
+    y, pullback = cell.vjp(arrays)
+    cotangents = {name: np.ones_like(array) for name, array in y.items()}
+    row("NumPy, backward", least(lambda: pullback(cotangents)))
+    try:
+        import torch
+
+        from cellc.torch import function as on_tensors
+    except ImportError:
+        return
+    torch.set_num_threads(1)
+    function = on_tensors(cell)
+    given = {name: torch.tensor(array, requires_grad=True) for name, array in arrays.items()}
+    with torch.no_grad():
+        row("torch, forward, no gradients", least(lambda: function(given)))
+    row("torch, forward", least(lambda: function(given)))
+    rows = list(function(given))
+    ones = [torch.ones_like(tensor) for tensor in rows]
+
+    def both():
+        torch.autograd.grad(list(function(given)), list(given.values()), ones)
+
+    row("torch, forward and backward", least(both))
+
+
+if __name__ == "__main__":
+    main()

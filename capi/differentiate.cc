@@ -1,0 +1,316 @@
+// Backward and tangent calls, and the arrays of a call in any direction.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+
+#include "capi/guard.h"
+#include "capi/host_arrays.h"
+#include "capi/kernel.h"
+#include "compiler/graph/delay_lines.h"
+#include "runtime/data/lagged_arrays.h"
+#include "runtime/gradient/shifted_rows.h"
+
+namespace cellc::capi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+/// A call on the CPU: its values, and derivatives by number.
+class DerivativeCall {
+ public:
+  DerivativeCall(CompiledCell& kernel, const DirectedCall& call, const Shape& shape,
+                 const std::vector<Expected>& expected, const cellc_array* arrays)
+      : kernel_(kernel),
+        cell_(kernel.cell()),
+        call_(call),
+        arrays_(kernel, shape, expected, arrays),
+        bound_(arrays_.bound()) {
+    read_states();
+  }
+
+  /// Returns the time that it took.
+  double backward(AdjointPlan& plan, SolveReport& report) {
+    const Clock::time_point start = Clock::now();
+    auto solver = plan.on_cpu.take([&] { return std::make_unique<BackwardOnCpu>(plan.run, kernel_.compile); });
+    Gradients gradients = solver->run(run(), states_, cotangents(), options(), report);
+    through_defaults(cell_, run(), bound_.given, gradients);
+    each_given(Quantity::Gradient, true, [&](std::size_t i, const CallField& of) {
+      const auto id = static_cast<std::size_t>(of.id);
+      arrays_.put(i, of.is_history() ? gradients.histories[id] : gradients.symbols[id]);
+    });
+    gradients = {};  // shares memory with what the solver keeps
+    plan.on_cpu.give(std::move(solver));
+    return since(start);
+  }
+
+  double tangent(TangentPlan& plan, SolveReport& report) {
+    const Clock::time_point start = Clock::now();
+    Tangents direction = tangents();
+    tangents_through_defaults(cell_, run(), bound_.given, direction);
+    CompileOptions compile = kernel_.compile;
+    compile.dtype = arithmetic_of(compile.dtype);
+    auto solver =
+        plan.on_cpu.take([&] { return std::make_unique<Solver>(plan.run.cell(), plan.run.structure(), compile); });
+    const RunOutput output = solver->run(plan.run.bind(run(), states_, direction, compile.dtype), options(), report);
+    plan.on_cpu.give(std::move(solver));
+    each_given(Quantity::Tangent, true, [&](std::size_t i, const CallField& of) {
+      if (of.kind == FieldKind::Out)
+        arrays_.put(i, output.outs[static_cast<std::size_t>(of.id)]);
+      else
+        arrays_.put(i, (of.kind == FieldKind::Final ? output.finals : output.states)[update_of(of.id)]);
+    });
+    return since(start);
+  }
+
+ private:
+  const BoundRun& run() const { return bound_.binding.run; }
+  /// What pins the forward run says nothing of another cell; tolerances hold for both.
+  SolveOptions options() const {
+    SolveOptions solve;
+    solve.tolerance = kernel_.solve.tolerance;
+    return solve;
+  }
+  std::size_t update_of(int symbol) const {
+    for (std::size_t u = 0; u < cell_.updates.size(); ++u)
+      if (cell_.updates[u].symbol == symbol) return u;
+    throw std::logic_error("a state without an update");
+  }
+
+  template <typename Visit>
+  void each_given(Quantity quantity, bool written, Visit visit) const {
+    for (std::size_t i = 0; i < call_.fields.size(); ++i) {
+      const DirectedField& field = call_.fields[i];
+      if (field.quantity == quantity && field.written == written && arrays_.is_given(i)) visit(i, field.of);
+    }
+  }
+
+  void read_states() {
+    states_.states.resize(cell_.updates.size());
+    each_given(Quantity::Value, false, [&](std::size_t i, const CallField& of) {
+      if (of.kind == FieldKind::State) states_.states[update_of(of.id)] = arrays_.rows(i);
+    });
+    for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
+      const Symbol& copy = cell_.symbol_of(cell_.updates[u]);
+      if (copy.lag_of < 0) continue;
+      const Array& own = states_.states[update_of(copy.lag_of)];
+      if (!own.shape().empty()) states_.states[u] = lagged_states(copy, own);
+    }
+  }
+
+  /// The trajectory of a copy that lags a state: that of the state, which begins with its history.
+  Array lagged_states(const Symbol& copy, const Array& own) const {
+    const Array& start = run().symbols[static_cast<std::size_t>(copy.lag_of)];
+    std::vector<std::int64_t> shape = start.shape();
+    shape.insert(shape.begin() + 1, copy.lag);
+    Array history = Array::uninitialised(start.dtype(), shape);
+    const std::int64_t sequences = shape[0], entries = sequences > 0 ? start.count() / sequences : 0;
+    for (int lag = 0; lag < copy.lag; ++lag) {
+      const Array& before = lag == 0 ? start : run().symbols[copy_of(copy.lag_of, lag)];
+      for (std::int64_t b = 0; b < sequences && entries > 0; ++b)
+        std::memcpy(at(history, (b * copy.lag + lag) * entries), at(before, b * entries),
+                    static_cast<std::size_t>(entries) * size_of(start.dtype()));
+    }
+    return lagged_rows(run(), convert(own, start.dtype()), history, copy.lag, std::nullopt);
+  }
+  std::size_t copy_of(int state, int lag) const {
+    for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
+      if (cell_.symbols[s].lag_of == state && cell_.symbols[s].lag == lag) return s;
+    throw std::logic_error("a state has no such lagged copy");
+  }
+  /// Calls visit(copy's symbol, its part) of a history of a state.
+  template <typename Visit>
+  void each_copy(int state, const Array& history, Visit visit) const {
+    for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
+      if (cell_.symbols[s].lag_of == state) visit(s, lag_of_history(history, cell_.symbols[s].lag));
+  }
+
+  Cotangents cotangents() const {
+    Cotangents result;
+    result.states.resize(cell_.updates.size());
+    result.finals.resize(cell_.updates.size());
+    result.outs.resize(cell_.outs.size());
+    each_given(Quantity::Cotangent, false, [&](std::size_t i, const CallField& of) {
+      if (of.kind == FieldKind::Out)
+        result.outs[static_cast<std::size_t>(of.id)] = arrays_.rows(i);
+      else if (of.kind == FieldKind::State)
+        result.states[update_of(of.id)] = arrays_.rows(i);
+      else if (of.kind == FieldKind::Final)
+        result.finals[update_of(of.id)] = arrays_.given(i);
+      else
+        each_copy(of.id, arrays_.given(i), [&](std::size_t copy, Array part) {
+          result.finals[update_of(static_cast<int>(copy))] = std::move(part);
+        });
+    });
+    return result;
+  }
+
+  Tangents tangents() const {
+    Tangents result(cell_);
+    each_given(Quantity::Tangent, false, [&](std::size_t i, const CallField& of) {
+      const auto id = static_cast<std::size_t>(of.id);
+      if (of.kind == FieldKind::Input)
+        result.symbols[id] = arrays_.rows(i);
+      else if (of.kind == FieldKind::InputHistory)
+        result.histories[id] = arrays_.given(i);
+      else if (of.kind == FieldKind::StateHistory) {
+        each_copy(of.id, arrays_.given(i),
+                  [&](std::size_t copy, Array part) { result.symbols[copy] = std::move(part); });
+        for (const DelayLine& line : delay_lines(cell_))
+          if (line.state == of.id) result.histories[id] = arrays_.given(i);
+      } else
+        result.symbols[id] = arrays_.given(i);
+    });
+    return result;
+  }
+
+  CompiledCell& kernel_;
+  const CellGraph& cell_;
+  const DirectedCall& call_;
+  const HostArrays arrays_;
+  const HostArrays::Bound bound_;
+  RunOutput states_;
+};
+
+std::vector<Expected> expected_arrays(const CompiledCell& kernel, const DirectedCall& call, const Shape& shape,
+                                      const std::vector<bool>& reads) {
+  std::vector<Expected> all;
+  for (std::size_t i = 0; i < call.fields.size(); ++i) {
+    const DirectedField& field = call.fields[i];
+    Expected e;
+    e.field = &field.of;
+    e.name = field.name.c_str();
+    e.part = part_entries(field.of, shape);
+    e.all = all_entries(field.of, shape);
+    e.type = dtype_of(field, kernel.compile.dtype);
+    e.dtype = c_dtype(e.type);
+    e.rows = field.of.is_rows();
+    e.derivative = field.quantity != Quantity::Value;
+    e.required = is_required(field, reads[i]) && (!e.rows || e.all > 0);
+    all.push_back(e);
+  }
+  return all;
+}
+
+void check_converged(const std::int32_t* status, const Shape& shape) {
+  for (std::int64_t s = 0; status && s < shape.sequences; ++s)
+    if (status[s] != 0)
+      throw NotConverged(fmt::format(
+          "sequence {} of the forward run has not converged: derivatives about its states would mean nothing", s));
+}
+
+/// A backward or tangent call whose arrays are right.
+struct CheckedCall {
+  CompiledCell& kernel;
+  const DirectedCall& call;
+  Shape shape;
+  std::vector<Expected> expected;
+  const cellc_array* arrays;
+  AdjointPlan* adjoint;
+  TangentPlan* tangent;
+};
+
+/// Checks the call and makes it by `run`.
+template <typename Run>
+cellc_status differentiate(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
+                           const cellc_array* arrays, int count, const cellc_report* report, Run run) {
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    if (!kernel) throw Misuse("the kernel is a null pointer");
+    if (report) sized(report, "the report");
+    CompiledCell& k = *kernel->kernel;
+    CheckedCall checked{k, k.call(direction), read_shape(k, shape), {}, arrays, nullptr, nullptr};
+    status = check_count(checked.call.fields.size(), arrays, count);
+    if (status != CELLC_OK) return;
+    std::vector<bool> given;
+    for (int i = 0; i < count; ++i) given.push_back(arrays[i].data != nullptr);
+    if (direction == CallDirection::Backward)
+      checked.adjoint = &k.derivatives->adjoint(given);
+    else
+      checked.tangent = &k.derivatives->tangent(given);
+    checked.expected = expected_arrays(k, checked.call, checked.shape,
+                                       checked.adjoint ? checked.adjoint->reads : checked.tangent->reads);
+    status = check_arrays(checked.shape, checked.expected, arrays, count);
+    if (status == CELLC_OK) run(checked);
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
+                                  const cellc_array* arrays, int count, const std::int32_t* forward_status,
+                                  cellc_report* report) {
+  return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
+    check_converged(forward_status, c.shape);
+    DerivativeCall run(c.kernel, c.call, c.shape, c.expected, c.arrays);
+    SolveReport solved;
+    const double run_ms = c.adjoint ? run.backward(*c.adjoint, solved) : run.tangent(*c.tangent, solved);
+    if (report) fill(*report, solved, c.shape, run_ms);
+  });
+}
+
+cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
+                                  const cellc_array* arrays, int count, void* stream,
+                                  const std::int32_t* forward_status, cellc_report* report) {
+  if (kernel && !kernel->kernel->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
+  return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
+    GpuKernel& gpu = *c.kernel.on_gpu;
+    std::vector<CallArray> places;
+    for (int i = 0; i < count; ++i)
+      places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
+    const auto status = std::bit_cast<GpuAddress>(forward_status);
+    check_on_device(gpu.gpu(), c.call, c.shape, c.kernel.compile.dtype, places, status);
+    const auto on = std::bit_cast<GpuStream>(stream);
+    const std::shared_ptr<CallPool> pool =
+        c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint) : gpu.kept(c.shape, c.call, *c.tangent);
+    if (!report) return pool->run(places, on, 0, nullptr);
+    if (status && !gpu.gpu().capturing(on)) {
+      std::vector<std::int32_t> found(static_cast<std::size_t>(c.shape.sequences));
+      if (!found.empty()) gpu.gpu().copy_out(found.data(), status, found.size() * 4, on);
+      check_converged(found.data(), c.shape);
+    }
+    const Clock::time_point start = Clock::now();
+    SolveReport solved;
+    pool->run(places, on, 0, &solved);
+    fill(*report, solved, c.shape, since(start));
+  });
+}
+
+}  // namespace
+}  // namespace cellc::capi
+
+using namespace cellc;
+using namespace cellc::capi;
+
+extern "C" {
+
+cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                            const int32_t* forward_status, cellc_report* report) {
+  if (kernel && kernel->kernel->on_gpu)
+    return cellc_backward_on(kernel, shape, arrays, count, nullptr, forward_status, report);
+  return differentiate_on_cpu(kernel, CallDirection::Backward, shape, arrays, count, forward_status, report);
+}
+
+cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                           const int32_t* forward_status, cellc_report* report) {
+  if (kernel && kernel->kernel->on_gpu)
+    return cellc_tangent_on(kernel, shape, arrays, count, nullptr, forward_status, report);
+  return differentiate_on_cpu(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
+}
+
+cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                               void* stream, const int32_t* forward_status, cellc_report* report) {
+  return differentiate_on_gpu(kernel, CallDirection::Backward, shape, arrays, count, stream, forward_status, report);
+}
+
+cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,
+                              void* stream, const int32_t* forward_status, cellc_report* report) {
+  return differentiate_on_gpu(kernel, CallDirection::Tangent, shape, arrays, count, stream, forward_status, report);
+}
+
+}  // extern "C"

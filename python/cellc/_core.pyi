@@ -1,0 +1,62 @@
+"""The extension module: for the package alone."""
+
+from typing import Any, Mapping, Sequence
+
+version: str
+
+def set_torch(tensor: type, dtypes: Mapping[Any, int]) -> None: ...
+
+class Kernel:
+    def __init__(
+        self,
+        source: str,
+        *,
+        is_file: bool,
+        cell: str,
+        dtype: int,
+        device: str,
+        cpu: str,
+        solver: str,
+        threads: int,
+        cache: str,
+        tolerance: float,
+        max_iterations: int,
+        repair: bool,
+    ) -> None: ...
+    @property
+    def finals(self) -> tuple[str, ...]: ...
+    def arrays(self) -> list[tuple[str, int, int, bool, tuple[str, ...]]]: ...
+    def axes(self) -> list[tuple[str, int]]: ...
+    def derivatives(self, direction: int, quantity: int) -> list[tuple[str, int]]: ...
+    def inspect(self, json: bool) -> str: ...
+    def forward(
+        self,
+        named: dict[str, Any],
+        maker: Any,
+        sizes: tuple[Any, ...],
+        stream: int,
+        wanted: Sequence[str] | None,
+        finals: bool,
+        report: bool,
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...] | None]: ...
+    def backward(
+        self,
+        named: dict[str, Any],
+        maker: Any,
+        sizes: tuple[Any, ...],
+        stream: int,
+        states: dict[str, Any],
+        cotangents: dict[str, Any],
+        final_cotangents: dict[str, Any],
+        wanted: Sequence[str],
+    ) -> tuple[Any, ...]: ...
+    def tangent(
+        self,
+        named: dict[str, Any],
+        maker: Any,
+        sizes: tuple[Any, ...],
+        stream: int,
+        states: dict[str, Any],
+        tangents: dict[str, Any],
+        finals: bool,
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]: ...

@@ -1,0 +1,49 @@
+"""Tensors of torch, as the extension module asks for them (python/src/call_arrays.h)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from . import _core
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
+
+_core.set_torch(torch.Tensor, NUMBERS)
+
+
+class TensorMaker:
+    """Makes tensors on a device."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+
+    def empty(self, shape: tuple[int, ...], dtype: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=DTYPES[dtype], device=self.device)
+
+    def convert(self, value: Any, dtype: int) -> torch.Tensor:
+        return torch.as_tensor(value, dtype=DTYPES[dtype], device=self.device).contiguous()
+
+    def spread(self, value: Any, shape: tuple[int, ...], dtype: int) -> torch.Tensor:
+        tensor = torch.as_tensor(value, dtype=DTYPES[dtype], device=self.device)
+        return tensor.expand(shape).contiguous()
+
+
+@lru_cache(maxsize=None)
+def maker_on(device: torch.device) -> TensorMaker:
+    return TensorMaker(device)
+
+
+def device_name(device: torch.device) -> str:
+    """As cellc.h has it."""
+    if device.type == "cpu":
+        return "cpu"
+    return f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
+
+
+def current_stream(device: torch.device) -> int:
+    """The stream that work on the device is queued on; 0 on the CPU."""
+    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0

@@ -1,0 +1,268 @@
+"""Cells as functions of tensors, with gradients: ``f = cellc.torch.function(cell)``, ``y = f(x=x, W=W).h``.
+
+Tensors are read and written where they are, without copies wherever their rows are contiguous. On a GPU work is queued on
+the current stream, and nobody waits for it. Gradients flow to every input, param, start and history that requires one;
+forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) go through the tangent cell. A gradient has no
+gradient: who asks for one gets NotImplementedError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+from typing import Any, Mapping, Sequence
+
+import torch
+from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
+
+from .cell import Cell, compile
+from .errors import ArgumentError, DeviceMismatchError, DTypeError
+from .results import Arrays, arrays_class
+from .tensors import NUMBERS, TensorMaker, current_stream, device_name, maker_on
+
+__all__ = ["Function", "function"]
+
+FUNCTIONS: list[Any] = []  # by number, for operators; a graph may outlive every name of one, so they stay
+
+
+def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Function:
+    """A function of tensors. source: a Cell; or what cellc.compile takes, with its options."""
+    if not isinstance(source, Cell):
+        source = compile(source, **options)
+    elif options:
+        raise ArgumentError("options are for compile, and this cell is compiled", next(iter(options)))
+    return Function(source)
+
+
+class Call:
+    """One call's kernel and all of its arguments that are no tensors."""
+
+    __slots__ = ("constants", "finals", "kernel", "lengths", "maker", "names", "rows", "states", "stream")
+
+    def __init__(self, function: Function, kernel: Any, maker: TensorMaker, names: tuple[str, ...]):
+        self.kernel = kernel
+        self.maker = maker
+        self.names = names
+        self.states = function.states
+        self.rows = function.rows
+        self.constants: dict[str, Any] = {}
+        self.lengths: tuple[Any, ...] = (None, None, None, None, False)
+        self.finals = False
+        self.stream = current_stream(maker.device) if maker.device.type == "cuda" else 0
+
+    def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+        named = dict(zip(self.names, tensors))
+        return {**named, **self.constants} if self.constants else named
+
+    def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        rows, finals, _ = self.kernel.forward(
+            self.named(tensors), self.maker, self.lengths, self.stream, None, self.finals, False
+        )
+        return rows + finals
+
+    def backward(
+        self,
+        tensors: Sequence[torch.Tensor],
+        states: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
+        needed: Sequence[bool],
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of all tensors, None of those that are not needed."""
+        wanted = [name for name, need in zip(self.names, needed) if need]
+        count = len(self.rows)
+        stream = current_stream(self.maker.device) if self.maker.device.type == "cuda" else 0
+        found = self.kernel.backward(
+            self.named(tensors),
+            self.maker,
+            self.lengths,
+            stream,
+            dict(zip(self.states, states)),
+            dict(zip(self.rows, cotangents)),
+            dict(zip(self.kernel.finals, cotangents[count:])),
+            wanted,
+        )
+        gradients = iter(found)
+        return tuple(_as(next(gradients), t) if need else None for t, need in zip(tensors, needed))
+
+
+def _as(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """What stood for several sequences or entries has the sum of their gradients; arithmetic may be finer."""
+    if gradient.shape != tensor.shape:
+        gradient = gradient.sum_to_size(tensor.shape)
+    return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)
+
+
+class _Run(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = call.forward(tensors)
+        ctx.call = call
+        states = results[: len(call.states)]  # they stand before the outs
+        ctx.save_for_backward(*tensors, *states)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(*tensors, *states)
+        ctx.set_materialize_grads(False)
+        if call.finals:  # some are copies of what the call was given, and have no cotangents
+            known = [key for key, role in call.kernel.derivatives(1, 1) if role >= 5]
+            rest = zip(call.kernel.finals, results[len(call.rows) :])
+            ctx.mark_non_differentiable(*(tensor for key, tensor in rest if key not in known))
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        call: Call = ctx.call
+        needed = ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():  # somebody wants to differentiate the gradient
+            return None, *_Gradients.apply(call, needed, *ctx.saved_tensors, *cotangents)
+        saved = ctx.saved_tensors
+        count = len(call.names)
+        return None, *call.backward(saved[:count], saved[count:], cotangents, needed)
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        call: Call = ctx.call
+        saved = ctx.saved_tensors
+        count = len(call.names)
+        rows, finals = call.kernel.tangent(
+            call.named(saved[:count]),
+            call.maker,
+            call.lengths,
+            current_stream(call.maker.device),
+            dict(zip(call.states, saved[count:])),
+            dict(zip(call.names, tangents)),
+            call.finals,
+        )
+        for key, moved in zip(call.kernel.finals, finals):
+            if moved is None:
+                raise NotImplementedError(f"the final '{key}' has no tangent: call without return_final")
+        return rows + finals
+
+
+class _Gradients(torch.autograd.Function):
+    """Gradients that say, when they are differentiated, that they cannot be."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, needed: tuple[bool, ...], *given: torch.Tensor | None) -> tuple[Any, ...]:
+        count, states = len(call.names), len(call.states)
+        ctx.name = call.rows
+        return call.backward(given[:count], given[count : count + states], given[count + states :], needed)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError(f"the gradient of a cell has no gradient (of the cell that makes {ctx.name[0]})")
+
+
+class Function:
+    """A cell on tensors. Arguments as of ``Cell``, which is ``.cell``; results are tensors."""
+
+    def __init__(self, cell: Cell, sizes: Mapping[str, int] | None = None):
+        self.cell = cell
+        self.states = tuple(cell.states)
+        self.rows = self.states + tuple(cell.outs)
+        self._inputs = tuple(cell.inputs)
+        self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
+        self.number = len(FUNCTIONS)
+        FUNCTIONS.append(self)
+        # torch.compile knows these, and not tuples of ours.
+        self._plain_results = namedtuple("Results", cell._results._fields, rename=True)
+        self._plain_finals = namedtuple("Finals", cell._finals._fields, rename=True)
+
+    def __call__(
+        self,
+        tensors: Mapping[str, Any] | None = None,
+        /,
+        *,
+        return_final: bool = False,
+        offsets: Any = None,
+        reverse: bool = False,
+        length: int | None = None,
+        batch: int | None = None,
+        sizes: Mapping[str, int] | None = None,
+        **named: Any,
+    ) -> Any:
+        """Runs the cell over whole sequences of tensors; shapes, names and errors are those of ``Cell``.
+
+        Returns Results of tensors; with return_final, (Results, Finals). Numbers stand for tensors, too.
+        """
+        if tensors:
+            named = {**tensors, **named}
+        if is_dynamo_compiling():
+            return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
+        call, given = self._call(named)
+        call.finals = return_final
+        call.lengths = (batch, length, sizes, offsets, reverse)
+        if forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in given)):
+            results = _Run.apply(call, *given)
+        else:
+            results = call.forward(given)
+        count = len(self.rows)
+        made = tuple.__new__(self.cell._results, results[:count])
+        return (made, tuple.__new__(self.cell._finals, results[count:])) if return_final else made
+
+    def _traced(
+        self, named: dict[str, Any], return_final: bool, offsets: Any, reverse: bool, length: Any, batch: Any, sizes: Any
+    ) -> Any:
+        """The same as an operator of torch, which torch.compile puts into its graph."""
+        if batch is not None or self.cell.histories and return_final:
+            raise NotImplementedError("torch.compile: batch=, and finals of cells that read at a lag, are not traced")
+        if sizes is not None:  # what the function does not know yet, each number has a function of its own
+            for axis, size in sizes.items():
+                if self.sizes.get(axis, size) != size:
+                    raise NotImplementedError("torch.compile: one function has one length of an axis")
+        names, given = [], []
+        for name, value in named.items():
+            if value is None:
+                continue
+            names.append(name)
+            given.append(value if isinstance(value, torch.Tensor) else torch.tensor(value))
+        if offsets is not None and not isinstance(offsets, torch.Tensor):
+            offsets = torch.tensor(offsets)
+        results = torch.ops.cellc.forward(given, self.number, ",".join(names), return_final, reverse, offsets, length)
+        count = len(self.rows)
+        rows = self._plain_results(*results[:count])
+        return (rows, self._plain_finals(*results[count:])) if return_final else rows
+
+    def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[torch.Tensor]]:
+        """The call, and its tensors in the order of its names."""
+        first, first_name = None, ""
+        names: list[str] = []
+        given: list[torch.Tensor] = []
+        constants: dict[str, Any] = {}
+        for name, value in named.items():
+            if isinstance(value, torch.Tensor):
+                names.append(name)
+                given.append(value)
+                if first is None or (name in self._inputs and first_name not in self._inputs):
+                    first, first_name = value, name  # an input has the dtype of storage, params may have a wider one
+            elif value is not None:
+                constants[name] = value
+        device = torch.device("cpu") if first is None else first.device
+        if first is not None and device.type not in ("cpu", "cuda"):
+            raise DeviceMismatchError(f"argument '{first_name}' is on {device.type}; expected cpu or cuda", first_name)
+        dtype = self.cell._dtype
+        if dtype is None:
+            dtype = 0 if first is None else NUMBERS.get(first.dtype)
+            if dtype is None:
+                raise DTypeError(
+                    f"argument '{first_name}' is {first.dtype}; expected float32, float64, float16 or bfloat16", first_name
+                )
+        kernel = self.cell._kernel(dtype, device_name(device))
+        call = Call(self, kernel, maker_on(device), tuple(names))
+        call.constants = constants
+        return call, given
+
+    def __reduce__(self) -> Any:
+        return Function, (self.cell, self.sizes)
+
+    def __copy__(self) -> Function:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Function:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.cell.name} on tensors: {', '.join([*self.cell.inputs, *self.cell.params])}>"
+
+
+from . import operators  # noqa: E402, F401  registers them

@@ -1,0 +1,150 @@
+#include "arrays.h"
+
+#include <cstring>
+#include <utility>
+
+namespace cellc::python {
+namespace {
+
+/// By a format of the buffer protocol, of numbers in this machine's order.
+int dtype_of_format(const char* format) {
+  if (!format) return kOtherDtype;
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (format[0] == '\0' || format[1] != '\0') return kOtherDtype;
+  switch (format[0]) {
+    case 'f':
+      return CELLC_F32;
+    case 'd':
+      return CELLC_F64;
+    case 'e':
+      return CELLC_F16;
+    default:
+      return kOtherDtype;
+  }
+}
+
+bool set_shape(View& view, int rank) {
+  view.rank = rank;
+  return rank <= kMostAxes;
+}
+
+std::string dtype_text(nb::handle object) {
+  const nb::object dtype = object.attr("dtype"), text = nb::steal(PyObject_Str(dtype.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  const char* bytes = PyUnicode_AsUTF8AndSize(text.ptr(), nullptr);
+  if (!bytes) throw nb::python_error();
+  return bytes;
+}
+
+}  // namespace
+
+TorchTypes& torch_types() {
+  static TorchTypes* types = new TorchTypes;  // never freed: the interpreter may be gone by then
+  return *types;
+}
+
+HeldArray::HeldArray(HeldArray&& other) noexcept { *this = std::move(other); }
+
+HeldArray& HeldArray::operator=(HeldArray&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  view = std::move(other.view);
+  owner_ = std::move(other.owner_);
+  // A Py_buffer may point into itself (one axis: shape to len), so its address counts; what we read of it is in `view`.
+  buffer_ = other.buffer_;
+  buffered_ = std::exchange(other.buffered_, false);
+  return *this;
+}
+
+void HeldArray::release() {
+  if (buffered_) PyBuffer_Release(&buffer_);
+  buffered_ = false;
+  owner_.reset();
+}
+
+bool HeldArray::take(nb::handle object) {
+  release();
+  if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) return false;
+  const TorchTypes& torch = torch_types();
+  if (torch.tensor.is_valid() && PyObject_IsInstance(object.ptr(), torch.tensor.ptr()) == 1) {
+    take_tensor(object);
+    return true;
+  }
+  return take_buffer(object);
+}
+
+bool HeldArray::take_buffer(nb::handle object) {
+  if (!PyObject_CheckBuffer(object.ptr()) || !PyObject_HasAttrString(object.ptr(), "dtype")) return false;
+  if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
+    // NumPy has no format for dtypes of others, such as bfloat16: the same bits as integers.
+    PyErr_Clear();
+    const std::string dtype = dtype_text(object);
+    owner_ = object.attr("view")("uint16");
+    if (dtype != "bfloat16" || PyObject_GetBuffer(owner_.ptr(), &buffer_, PyBUF_FORMAT | PyBUF_STRIDES) != 0)
+      throw nb::python_error();
+    view.dtype = CELLC_BF16;
+  } else {
+    owner_ = nb::borrow(object);
+    view.dtype = dtype_of_format(buffer_.format);
+  }
+  buffered_ = true;
+  view.data = static_cast<std::byte*>(buffer_.buf);
+  view.writable = buffer_.readonly == 0;
+  view.device = kHost;
+  if (view.dtype == kOtherDtype) view.other = dtype_text(object);
+  if (!set_shape(view, buffer_.ndim)) return true;
+  for (int i = 0; i < view.rank; ++i) {
+    view.shape[i] = buffer_.shape[i];
+    view.strides[i] = buffer_.strides[i] / buffer_.itemsize;
+    // Fields of records may stand at odd places; they are copied like any other that is not ours.
+    if (buffer_.strides[i] % buffer_.itemsize != 0 && view.shape[i] > 1) view.dtype = kOtherDtype;
+  }
+  return true;
+}
+
+void HeldArray::take_tensor(nb::handle object) {
+  owner_ = nb::borrow(object);
+  const nb::object shape = object.attr("shape"), strides = object.attr("stride")(), dtype = object.attr("dtype");
+  view.dtype = kOtherDtype;
+  if (PyObject* number = PyDict_GetItem(torch_types().dtypes.ptr(), dtype.ptr()))
+    view.dtype = static_cast<int>(PyLong_AsLong(number));
+  else
+    view.other = dtype_text(object);
+  view.writable = true;
+  if (nb::cast<bool>(object.attr("is_cpu")))
+    view.device = kHost;
+  else if (nb::cast<bool>(object.attr("is_cuda")))
+    view.device = static_cast<int>(nb::cast<std::int64_t>(object.attr("get_device")()));
+  else  // such as meta, which has no memory
+    view.device = kElsewhere;
+  if (view.device != kElsewhere)
+    view.data = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
+  if (!set_shape(view, static_cast<int>(PyTuple_Size(shape.ptr())))) return;
+  for (int i = 0; i < view.rank; ++i) {
+    view.shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape.ptr(), i));
+    view.strides[i] = PyLong_AsLongLong(PyTuple_GetItem(strides.ptr(), i));
+  }
+}
+
+std::int64_t size_of(int dtype) { return dtype == CELLC_F64 ? 8 : dtype == CELLC_F32 ? 4 : 2; }
+
+const char* name_of(int dtype) {
+  static constexpr const char* names[] = {"float32", "float64", "float16", "bfloat16"};
+  return dtype >= 0 && dtype < 4 ? names[dtype] : "another";
+}
+
+std::string shape_text(const std::int64_t* shape, int rank) {
+  std::string text = "(";
+  for (int i = 0; i < rank; ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + (rank == 1 ? ",)" : ")");
+}
+
+nb::tuple shape_tuple(const std::vector<std::int64_t>& shape) {
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(shape.size()));
+  if (!tuple) throw nb::python_error();
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    PyTuple_SetItem(tuple, static_cast<Py_ssize_t>(i), PyLong_FromLongLong(shape[i]));
+  return nb::steal<nb::tuple>(tuple);
+}
+
+}  // namespace cellc::python

@@ -1,0 +1,69 @@
+"""The operators, and graphs of torch.compile that have them."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cellc.torch  # noqa: E402
+from cellc.nn import Recurrence  # noqa: E402
+from conftest import EXAMPLES  # noqa: E402
+from test_torch import tensors_for  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def gru():
+    return cellc.torch.function(EXAMPLES / "01_para_gru.cell", cache=False)
+
+
+@pytest.mark.parametrize("finals", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_opcheck(gru, finals, grad):
+    given = tensors_for(gru, grad=grad)
+    torch.library.opcheck(
+        torch.ops.cellc.forward.default,
+        (list(given.values()), gru.number, ",".join(given), finals, False, None, None),
+    )
+    y = gru(given)
+    tensors = [t.detach() for t in given.values()]
+    needed = [name != "xr" for name in given]
+    arguments = (tensors, [y.h.detach()], [torch.ones_like(y.h)], needed, gru.number, ",".join(given), False, False)
+    torch.library.opcheck(torch.ops.cellc.backward.default, (*arguments, None, None))
+
+
+def test_opcheck_of_packed_sequences(gru):
+    given = tensors_for(gru, 1)
+    given = {name: (t[0] if name in gru.cell.inputs else t).detach().requires_grad_() for name, t in given.items()}
+    offsets = torch.tensor([0, 2, 5])
+    torch.library.opcheck(
+        torch.ops.cellc.forward.default,
+        (list(given.values()), gru.number, ",".join(given), True, True, offsets, None),
+    )
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_whole_graphs(gru, dynamic):
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda g: (gru(g).h * 2).sin().sum(), backend=counter, fullgraph=True, dynamic=dynamic)
+    for length in (5, 8, 13, 21):
+        given = tensors_for(gru, 2, length)
+        loss = compiled(given)
+        loss.backward()
+        again = {name: t.detach().clone().requires_grad_() for name, t in given.items()}
+        expected = (gru(again).h * 2).sin().sum()
+        expected.backward()
+        torch.testing.assert_close(loss, expected)
+        for name in given:
+            torch.testing.assert_close(given[name].grad, again[name].grad)
+    # One for the first length and one for all others; with dynamic=True one for all.
+    assert counter.frame_count <= (1 if dynamic else 2)
+
+
+def test_modules():
+    torch.manual_seed(0)
+    rnn = Recurrence(EXAMPLES / "01_para_gru.cell", 6, d=4, num_layers=2, bidirectional=True, options={"cache": False})
+    compiled = torch.compile(rnn, backend="aot_eager", fullgraph=True)
+    x = torch.randn(3, 7, 6)
+    y, finals = compiled(x)
+    expected, last = rnn(x)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(finals[1].h, last[1].h)

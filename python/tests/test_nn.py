@@ -1,0 +1,213 @@
+"""Modules: against torch.nn, against calls by hand, and that they train."""
+
+import copy
+import io
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence  # noqa: E402
+
+import cellc  # noqa: E402
+from cellc.nn import Recurrence  # noqa: E402
+from conftest import EXAMPLES  # noqa: E402
+
+GRU = EXAMPLES / "01_para_gru.cell"
+
+
+def module(source=GRU, *args, **options):
+    torch.manual_seed(0)
+    return Recurrence(source, *args, options={"cache": False}, **options)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first, bias", [(True, True), (False, False)])
+def test_as_in_torch(kind, bidirectional, batch_first, bias):
+    torch.manual_seed(1)
+    theirs = kind(5, 4, num_layers=2, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
+    mine = Recurrence.from_torch(theirs, options={"cache": False})
+    x = torch.randn(3, 7, 5, requires_grad=True)
+    again = x.detach().clone().requires_grad_()
+    (y, finals), (expected, last) = mine(x), theirs(again)
+    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-6)
+    last = last if kind is nn.LSTM else (last,)
+    for name, tensor in zip("hc", last):
+        torch.testing.assert_close(torch.stack([final[name] for final in finals]), tensor, rtol=1e-6, atol=1e-6)
+    weight = torch.randn_like(y)
+    (y * weight).sum().backward()
+    (expected * weight).sum().backward()
+    torch.testing.assert_close(x.grad, again.grad, rtol=1e-5, atol=2e-6)
+    first = mine.layers[0].params["Wi" if kind is nn.LSTM else "Wr"].grad
+    torch.testing.assert_close(first, theirs.weight_ih_l0.grad[:4], rtol=1e-5, atol=5e-6)
+
+
+def test_packed_as_in_torch():
+    torch.manual_seed(2)
+    theirs = nn.LSTM(5, 4, num_layers=2, bidirectional=True, batch_first=True)
+    mine = Recurrence.from_torch(theirs, options={"cache": False})
+    packed = pack_sequence([torch.randn(n, 5) for n in (3, 7, 1, 4)], enforce_sorted=False)
+    (y, finals), (expected, (h, _)) = mine(packed), theirs(packed)
+    mine_padded, lengths = pad_packed_sequence(y, batch_first=True)
+    padded, same = pad_packed_sequence(expected, batch_first=True)
+    assert torch.equal(lengths, same)
+    torch.testing.assert_close(mine_padded, padded, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(torch.stack([final.h for final in finals]), h, rtol=1e-6, atol=1e-6)
+
+
+def test_projection_and_layers():
+    rnn = module(GRU, 6, num_layers=3, d=4, dropout=0.5)
+    assert rnn.width == 4
+    x = torch.randn(2, 9, 6)
+    rnn.eval()
+    y, finals = rnn(x)
+    assert y.shape == (2, 9, 4) and len(finals) == 3
+    function, expected = rnn.function, x
+    for layer in rnn.layers:
+        xz, xr, xc = layer.projection(expected).chunk(3, -1)
+        expected = function(xz=xz, xr=xr, xc=xc, **layer.params).h
+    torch.testing.assert_close(y, expected)
+    rnn.train()
+    assert not torch.equal(rnn(x)[0], y)
+
+
+def test_goes_on_and_steps():
+    rnn = module(GRU, 6, num_layers=2, d=4)
+    x = torch.randn(2, 9, 6)
+    whole, _ = rnn(x)
+    first, finals = rnn(x[:, :4])
+    second, _ = rnn(x[:, 4:], finals)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    for given, expected in [(x, whole), (x[0], whole[0])]:
+        steps, finals = [], None
+        for t in range(9):
+            y, finals = rnn.step(given.select(-2, t), finals)
+            steps.append(y)
+        torch.testing.assert_close(torch.stack(steps, -2), expected)
+
+
+def test_inputs_by_name():
+    rnn = module(GRU, d=4)
+    inputs = {name: torch.randn(2, 5, 4) for name in ("xz", "xr", "xc")}
+    y, _ = rnn(**inputs)
+    torch.testing.assert_close(y, rnn.function(**inputs, **rnn.layers[0].params).h)
+    with pytest.raises(cellc.ArgumentError, match="by name, or give input_size"):
+        rnn(torch.randn(2, 5, 4))
+    with pytest.raises(cellc.ArgumentError, match="no input 'xx'"):
+        rnn(**inputs, xx=inputs["xz"])
+
+
+def test_states_with_several_axes():
+    rnn = module(EXAMPLES / "18_delta_net.cell", 6, v=3, k=2)
+    y, finals = rnn(torch.randn(2, 5, 6))
+    assert y.shape == (2, 5, rnn.width) and finals[0].S.shape == (2, 3, 2)
+
+
+def test_state_dict():
+    rnn, other = module(GRU, 6, d=4), Recurrence(GRU, 6, d=4)
+    assert sorted(rnn.state_dict()) == [
+        "layers.0.params.ac",
+        "layers.0.params.ar",
+        "layers.0.params.az",
+        "layers.0.projection.bias",
+        "layers.0.projection.weight",
+    ]
+    other.load_state_dict(rnn.state_dict())
+    x = torch.randn(1, 3, 6)
+    assert torch.equal(rnn(x)[0], other(x)[0])
+    assert repr(rnn).startswith("Recurrence(\n  para_gru, d=4, output=h\n")
+    assert rnn.double()(x.double())[0].dtype == torch.float64
+
+
+def test_copies():
+    rnn = module(GRU, 6, d=4)
+    x = torch.randn(1, 3, 6)
+    buffer = io.BytesIO()
+    torch.save(rnn, buffer)
+    buffer.seek(0)
+    for other in (copy.deepcopy(rnn), torch.load(buffer, weights_only=False)):
+        assert torch.equal(rnn(x)[0], other(x)[0])
+        with torch.no_grad():
+            other.layers[0].params["az"].add_(1)
+        assert not torch.equal(rnn(x)[0], other(x)[0])
+
+
+def test_autocast():
+    rnn = module(GRU, 6, d=4)
+    x = torch.randn(2, 5, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, finals = rnn(x)
+    assert y.dtype == torch.bfloat16 and finals[0].h.dtype == torch.float32
+    torch.testing.assert_close(y.float(), rnn(x)[0], rtol=0.05, atol=0.02)
+    y.float().sum().backward()
+    assert rnn.layers[0].params["az"].grad.dtype == torch.float32
+
+
+TEXT = """
+cell c[d] {
+  state h[d]
+  input x[d]
+  param U[d,d], a[d] in (0, 1), b[d] = 0.25, low[d] in (2, inf)
+  h' = a*tanh(U@h + x) + b + 0*low
+}
+"""
+
+
+def test_initialisers():
+    text = TEXT if _accepts(TEXT) else TEXT.replace("in (2, inf)", "in (2, 3)")
+    params = module(text, d=16).layers[0].params
+    assert params["a"].min() > 0 and params["a"].max() < 1 and params["low"].min() > 2
+    assert torch.equal(params["b"], torch.full((16,), 0.25))
+    assert params["U"].abs().max() <= 0.25 and params["U"].std() > 0.1
+    params = module(text, d=16, init={"U": "orthogonal", "a": lambda t: t.fill_(0.9)}).layers[0].params
+    torch.testing.assert_close(params["U"] @ params["U"].T, torch.eye(16), rtol=0, atol=1e-5)
+    assert torch.equal(params["a"], torch.full((16,), 0.9))
+    with pytest.raises(cellc.OptionError, match="init 'magic'"):
+        module(text, d=4, init="magic")
+    with pytest.raises(cellc.ArgumentError, match="no param 'q'"):
+        module(text, d=4, init={"q": "zeros"})
+
+
+def _accepts(text):
+    try:
+        cellc.compile(text, cache=False)
+    except cellc.CellError:
+        return False
+    return True
+
+
+def test_options_that_cannot_be_meant():
+    for options, text in [
+        ({}, "length of axis d is missing"),
+        ({"d": 3, "e": 4}, "no axis 'e'"),
+        ({"d": 3, "output": "q"}, "no state or out 'q'"),
+        ({"d": 3, "dropout": 2}, "dropout 2"),
+        ({"d": 3, "num_layers": 0}, "num_layers 0"),
+        ({"d": 3, "num_layers": 2}, "need input_size"),
+    ]:
+        with pytest.raises(cellc.Error, match=text):
+            module(GRU, **options)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_it_learns(batch_first):
+    """The parity of the bits so far: nonlinear, and not to be had without memory."""
+    torch.manual_seed(0)
+    rnn = Recurrence(GRU, 2, d=16, batch_first=batch_first, num_layers=2, options={"cache": False})
+    head = nn.Linear(16, 2)
+    optimiser = torch.optim.Adam([*rnn.parameters(), *head.parameters()], 2e-2)
+    losses = []
+    for _ in range(150):
+        bits = torch.randint(0, 2, (64, 6))
+        parity = bits.cumsum(1) % 2
+        x = nn.functional.one_hot(bits, 2).float()
+        y, _ = rnn(x if batch_first else x.transpose(0, 1))
+        logits = head(y if batch_first else y.transpose(0, 1))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), parity.flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[0] > 0.6 and sum(losses[-10:]) / 10 < 0.25

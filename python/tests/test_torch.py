@@ -1,0 +1,200 @@
+"""Cells on tensors: values, gradients of both modes, dtypes, views, errors."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cellc  # noqa: E402
+import cellc.torch  # noqa: E402
+from conftest import EXAMPLES, arrays_for, cells_of_examples, para_gru_loop, ranges_of  # noqa: E402
+
+# Steps that jump or have kinks where the data are: differences say nothing of them, nor of slopes that are declared.
+NOT_SMOOTH = ("42_pid", "43_peak_hold", "44_automaton_counter", "26_ind_rnn")
+
+
+def smooth_examples():
+    def is_smooth(path):
+        text = path.read_text()
+        return path.stem not in NOT_SMOOTH and "derivative 1" not in text and "stop_gradient" not in text
+
+    return [(path, name) for path, name in cells_of_examples() if is_smooth(path)]
+
+
+@pytest.fixture(scope="module")
+def gru():
+    return cellc.torch.function(EXAMPLES / "01_para_gru.cell", cache=False)
+
+
+def tensors_for(function, batch=2, length=5, d=3, dtype=np.float64, grad=True, **more):
+    arrays, _ = arrays_for(function.cell, batch, length, {"d": d}, dtype, **more)
+    return {name: torch.tensor(array, requires_grad=grad) for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_values(gru, dtype):
+    given = {name: t.to(dtype) for name, t in tensors_for(gru, grad=False).items()}
+    y = gru(given)
+    assert y.h.dtype == dtype and y.h.shape == (2, 5, 3)
+    expected = para_gru_loop(**{name: t.double() for name, t in given.items()})
+    np.testing.assert_allclose(y.h.double(), expected, atol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
+def test_gradcheck_of_every_smooth_example(path, name):
+    function = cellc.torch.function(path, cell=name, cache=False)
+    cell = function.cell
+    lengths = {} if cell.inputs else {"length": 3}
+    arrays, sizes = arrays_for(cell, 2, 3, {"d": 2, "m": 2, "k": 2, "v": 2}, np.float64, ranges_of(path))
+    for state, axes in cell.starts.items():
+        arrays.setdefault(state, np.full((2, *(sizes[a] for a in axes)), 0.3))
+    given = {key: torch.tensor(array, requires_grad=True) for key, array in arrays.items()}
+
+    def run(*tensors):
+        named = dict(zip(given, tensors))
+        if cell.histories:  # which have no tangents
+            return function(named, sizes=sizes, **lengths)
+        rows, final = function(named, return_final=True, sizes=sizes, **lengths)
+        return rows + final
+
+    assert torch.autograd.gradcheck(run, tuple(given.values()), check_forward_ad=True, fast_mode=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"offsets": [0, 2, 2, 5]}])
+def test_gradcheck_of_options(gru, options):
+    given = tensors_for(gru, 1 if options.get("offsets") else 2)
+    if options.get("offsets"):
+        given = {n: (t[0] if n in gru.cell.inputs else t).detach().requires_grad_() for n, t in given.items()}
+    given["h"] = torch.full((3 if "offsets" in options else 2, 3), 0.2, dtype=torch.float64, requires_grad=True)
+
+    def run(*tensors):
+        rows, final = gru(dict(zip(given, tensors)), return_final=True, **options)
+        return rows.h, final.h
+
+    assert torch.autograd.gradcheck(run, tuple(given.values()), check_forward_ad=True)
+
+
+def test_gradients_against_a_loop(gru):
+    given = tensors_for(gru, 3, 40, 6)
+    weight = torch.randn(3, 40, 6, dtype=torch.float64)
+    (gru(given).h * weight).sum().backward()
+    mine = {name: t.grad for name, t in given.items()}
+    again = {name: t.detach().requires_grad_() for name, t in given.items()}
+    h = torch.zeros(3, 6, dtype=torch.float64)
+    loss = 0
+    for t in range(40):
+        z = torch.sigmoid(again["az"] * h + again["xz"][:, t])
+        r = torch.sigmoid(again["ar"] * h + again["xr"][:, t])
+        h = (1 - z) * h + z * torch.tanh(again["ac"] * (r * h) + again["xc"][:, t])
+        loss = loss + (h * weight[:, t]).sum()
+    loss.backward()
+    for name, gradient in mine.items():
+        torch.testing.assert_close(gradient, again[name].grad, rtol=1e-11, atol=1e-12)
+
+
+def test_what_stands_for_several(gru):
+    given = tensors_for(gru)
+    few = {**given, "xr": given["xr"][0].detach().requires_grad_(), "az": torch.tensor(0.5).double().requires_grad_()}
+    assert torch.autograd.gradcheck(lambda *t: gru(dict(zip(few, t))).h, tuple(few.values()))
+
+
+def test_views_are_read_where_they_are(gru):
+    wide = torch.randn(2, 5, 3, 3, requires_grad=True)
+    params = {name: torch.randn(3) for name in gru.cell.params}
+    xz, xr, xc = wide.unbind(2)
+    y = gru(xz=xz, xr=xr, xc=xc, **params).h
+    copies = gru(xz=xz.contiguous(), xr=xr.contiguous(), xc=xc.contiguous(), **params).h
+    torch.testing.assert_close(y, copies, rtol=0, atol=0)
+    y.sum().backward()  # the cotangent is one number, repeated
+    assert wide.grad.shape == wide.shape and wide.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_gradients(gru, dtype):
+    given = {name: t.detach().to(dtype).requires_grad_() for name, t in tensors_for(gru).items()}
+    given["az"] = given["az"].detach().float().requires_grad_()  # params may be f32, as under autocast
+    gru(given).h.float().sum().backward()
+    exact = {name: t.detach().double().requires_grad_() for name, t in given.items()}
+    gru(exact).h.sum().backward()
+    for name, tensor in given.items():
+        assert tensor.grad.dtype == tensor.dtype
+        torch.testing.assert_close(tensor.grad.double(), exact[name].grad, rtol=0.1, atol=0.1)
+
+
+def test_only_what_requires_it(gru):
+    given = tensors_for(gru, grad=False)
+    assert not gru(given).h.requires_grad
+    given["az"].requires_grad_()
+    y = gru(given).h
+    assert y.requires_grad
+    y.sum().backward()
+    assert given["az"].grad is not None and given["xz"].grad is None
+    with torch.no_grad():
+        assert not gru(given).h.requires_grad
+
+
+def test_forward_mode(gru):
+    given = tensors_for(gru, grad=False)
+    tangent = torch.randn_like(given["xz"])
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(given["xz"], tangent)
+        y, moved = torch.autograd.forward_ad.unpack_dual(gru({**given, "xz": dual}).h)
+    step = 1e-6
+    difference = (gru({**given, "xz": given["xz"] + step * tangent}).h - gru(given).h) / step
+    torch.testing.assert_close(moved, difference, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_has_no_gradient(gru):
+    given = tensors_for(gru)
+    (gradient,) = torch.autograd.grad(gru(given).h.sum(), given["az"], create_graph=True)
+    with pytest.raises(NotImplementedError, match="has no gradient"):
+        gradient.sum().backward()
+    loss = gru(given).h.sum()
+    torch.autograd.grad(loss, given["az"], create_graph=True)  # which nobody differentiates
+
+
+def test_memory_is_given_back(gru):
+    given = tensors_for(gru)
+    y = gru(given).h
+    seen = weakref.ref(y)
+    y.sum().backward()
+    del y
+    gc.collect()
+    assert seen() is None
+
+
+def test_changed_results_are_refused(gru):
+    given = tensors_for(gru)
+    y = gru(given).h
+    loss = (y * y).sum()
+    y.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize(
+    "change, kind, argument",
+    [
+        ({"az": torch.zeros(4).double()}, cellc.ShapeError, "az"),
+        ({"az": torch.zeros(3)}, cellc.DTypeError, "az"),
+        ({"az": torch.zeros(3, dtype=torch.int64)}, cellc.DTypeError, "az"),
+        ({"az": torch.zeros(3, device="meta").double()}, cellc.DeviceMismatchError, "az"),
+        ({"xz": torch.zeros(2, 5, 3, device="meta").double()}, cellc.DeviceMismatchError, "xz"),
+        ({"xz": torch.zeros(2, 5, 3, dtype=torch.int32)}, cellc.DTypeError, "xz"),
+        ({"ax": torch.zeros(3)}, cellc.ArgumentError, "ax"),
+    ],
+)
+def test_errors(gru, change, kind, argument):
+    with pytest.raises(kind) as caught:
+        gru({**tensors_for(gru, grad=False), **change})
+    assert caught.value.argument == argument
+
+
+def test_a_wrong_cotangent_is_no_crash(gru):
+    y = gru(tensors_for(gru)).h
+    with pytest.raises(RuntimeError):
+        y.backward(torch.ones(2, 2, dtype=torch.float64))

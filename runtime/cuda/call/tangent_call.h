@@ -1,0 +1,31 @@
+#pragma once
+// A tangent run on a caller's arrays on the device, for one shape and one set of tangents, many times: the tangent cell
+// through CudaSolver. Rehearsed like a forward run (device_call.h).
+#include <memory>
+#include <vector>
+
+#include "compiler/plan/call_directions.h"
+#include "runtime/cuda/call/queued_call.h"
+#include "runtime/gradient/tangent_run.h"
+
+namespace cellc {
+
+class TangentCall final : public QueuedCall {
+ public:
+  /// All but `shape` and `solve` must outlive it. `reads`: by array, the values that the tangent reads.
+  TangentCall(Gpu& gpu, std::shared_ptr<LoadedModules> modules, const CellGraph& cell, const DirectedCall& call,
+              const TangentRun& tangent, const std::vector<bool>& reads, Dtype dtype, const CallShape& shape,
+              const SolveOptions& solve);
+  ~TangentCall() override;
+
+  /// There is no status to write: `status` is 0.
+  void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
+  bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
+  void report(SolveReport& report, GpuStream stream) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cellc

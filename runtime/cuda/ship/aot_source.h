@@ -1,0 +1,46 @@
+#pragma once
+// The kernels of a shipped cell as one text: a namespace for each type that something runs in, each with the templates
+// that its kernels need; and the kernels by number.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/data/array.h"
+
+namespace cellc {
+
+class AotSource {
+ public:
+  /// `prefix` is that of every name.
+  explicit AotSource(const std::string& prefix) : prefix_(prefix) {}
+
+  /// Puts `text` into the namespace of `storage`, which needs the templates `uses`.
+  void add(Dtype storage, const std::string& text, const std::vector<std::string>& uses = {});
+  /// The number of the next kernel; it stands in the namespace `place`, "a::b::".
+  int add_kernel(const std::string& name, const std::string& place);
+  /// `number` will be that of the matrix product in `storage`.
+  void ask_for_product(Dtype storage, int* number) { groups_[storage].products.push_back(number); }
+  /// A kernel that a call needs beside those of the cell: `function` of call.cuh.
+  int add_call_kernel(Dtype storage, const char* name, const char* argument, const char* function);
+
+  /// "prefix_f32::": the namespace of a type.
+  std::string space_of(Dtype storage) const;
+
+  /// All of it. Nothing is added after that.
+  std::string finish();
+
+  std::vector<std::string> kernels;  ///< by number: extern "C" names
+  std::vector<std::string> places;   ///< by number
+
+ private:
+  struct Group {
+    std::string text;
+    std::vector<std::string> uses;  ///< templates that stand at its head, beside the first two
+    std::vector<int*> products;     ///< who asks for the number of its product
+  };
+
+  const std::string prefix_;
+  std::map<Dtype, Group> groups_;
+};
+
+}  // namespace cellc
