@@ -151,8 +151,10 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
         const Symbol& symbol = adjoint.symbols[s];
         const std::int64_t count = sequences * row * (symbol.line_of >= 0 ? symbol.max_lag : 1);
         GpuAddress& zeros = symbol.line_of >= 0 ? device.histories[s] : device.values[s];
+        const std::size_t before = shifted_[s].bytes();
         zeros = reserve(shifted_[s], count);
-        if (count > 0) gpu_.zero(zeros, static_cast<std::size_t>(count) * size_of(kernels_.real()), 0);
+        // Nobody writes there, so it is for new memory alone: a later call may be captured.
+        if (shifted_[s].bytes() > before) gpu_.zero(zeros, shifted_[s].bytes(), 0);
         break;
       }
       default:
