@@ -25,6 +25,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/build/cut_blocks.h"
 #include "runtime/build/link_call.h"
 #include "runtime/build/llvm_analyses.h"
 #include "runtime/data/errors.h"
@@ -42,7 +43,7 @@ constexpr const char* kPasses =
     "loop-mssa(loop-rotate,licm),early-cse<memssa>,simplifycfg)";
 // Stands for the rest of what target_machine(), optimise() and emit() do to a module. Raise it when
 // they change: cached code is found by it.
-constexpr int kCodeGeneration = 1;
+constexpr int kCodeGeneration = 2;
 
 void initialise_target() {
   static std::once_flag once;
@@ -175,12 +176,14 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
     function.addFnAttr("target-features", machine.getTargetFeatureString());
   }
   specialise_call(module, machine);
+  call_what_is_long(module);
   LlvmAnalyses analyses(machine);
   llvm::ModulePassManager passes;
   if (llvm::Error error = analyses.builder.parsePassPipeline(passes, kPasses)) {
     throw DeviceError("LLVM's pass pipeline: " + message_of(std::move(error)));
   }
   passes.run(module, analyses.modules);
+  cut_blocks(module);
 }
 
 llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
