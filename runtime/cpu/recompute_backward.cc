@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <stdexcept>
 
 #include "compiler/graph/delay_lines.h"
 #include "runtime/cpu/time_window.h"
@@ -221,7 +222,16 @@ RecomputeBackward::RecomputeBackward(const CellGraph& cell, const Structure& str
       adjoint_(adjoint),
       arithmetic_(arithmetic_of(options.dtype)),
       solver_(cell, structure, in_arithmetic(options)),
-      backward_(adjoint, options) {}
+      backward_(adjoint, options) {
+  const std::vector<ArraySource>& sources = adjoint.adjoint().adjoint.sources;
+  for (const DelayLine& line : delay_lines(cell))
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      if (cell.updates[u].symbol == line.state &&
+          std::none_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
+            return s == ArraySource{ArraySource::Kind::Cotangent, static_cast<int>(u)};
+          }))
+        throw std::logic_error("recomputed gradients: the adjoint takes no cotangent of a state with a delay line");
+}
 
 Gradients RecomputeBackward::run(const BoundRun& run, const Cotangents& cotangents, const SolveOptions& forward,
                                  const SolveOptions& backward, SolveReport& report, std::int64_t segment) {
