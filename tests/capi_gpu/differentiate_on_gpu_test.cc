@@ -104,6 +104,10 @@ TEST_P(DifferentiatedOnGpu, BackwardAndTangentsAreTheCpus) {
     const OwnedShape shape(cell.graph, binding);
     NamedCall cpu{.kernel = here, .shape = shape.shape};
     cpu.arrays = given_arrays(cell.graph, binding, trial.given(binding));
+    if (cell.graph.has_lines())  // what no row could hold in 16 bits
+      for (auto& [name, array] : cpu.arrays)
+        if (array.dtype() == Dtype::F32)
+          for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, array.get(i) * 1.0009);
     NamedCall ahead = cpu;
     ASSERT_EQ(cpu.run(CELLC_FORWARD), CELLC_OK) << cellc_last_error();
     if (cell.graph.has_lines()) {
