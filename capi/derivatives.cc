@@ -1,5 +1,6 @@
 #include "capi/derivatives.h"
 
+#include <algorithm>
 #include <set>
 
 #include "compiler/graph/graph_walk.h"
@@ -12,12 +13,16 @@ std::vector<bool> reads_of(const CellGraph& cell, const DirectedCall& call, cons
                            const std::vector<ArrayRead>& lagged) {
   std::vector<bool> reads(call.fields.size());
   const auto mark = [&](FieldKind kind, int symbol) { reads[call.number(Quantity::Value, kind, symbol)] = true; };
+  // A delay line is its state's rows.
+  const auto mark_rows = [&](int input) {
+    const int state = cell.symbols[static_cast<std::size_t>(input)].line_of;
+    mark(state < 0 ? FieldKind::Input : FieldKind::State, state < 0 ? input : state);
+  };
   for (const ArraySource& source : derived.sources) {
     if (source.kind == ArraySource::Kind::Symbol) {
-      if (cell.symbols[static_cast<std::size_t>(source.id)].kind == SymbolKind::Input)
-        mark(FieldKind::Input, source.id);
+      if (cell.symbols[static_cast<std::size_t>(source.id)].kind == SymbolKind::Input) mark_rows(source.id);
     } else if (source.kind == ArraySource::Kind::Lagged) {
-      mark(FieldKind::Input, lagged[static_cast<std::size_t>(source.id)].symbol);
+      mark_rows(lagged[static_cast<std::size_t>(source.id)].symbol);
     } else if (source.kind == ArraySource::Kind::Previous) {
       const int state = cell.updates[static_cast<std::size_t>(source.id)].symbol;
       const int owner = cell.symbols[static_cast<std::size_t>(state)].lag_of;
@@ -59,7 +64,7 @@ TangentOf Derivatives::moved(const std::vector<bool>& given) const {
   };
   const auto moves = [&](int s) {
     const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(s)];
-    const int owner = symbol.lag_of;
+    const int owner = std::max(symbol.lag_of, symbol.line_of);
     if (owner >= 0)
       return has(Quantity::Tangent, FieldKind::StateHistory, owner) ||
              (moving.contains(owner) && !has(Quantity::Value, FieldKind::StateHistory, owner));

@@ -9,6 +9,7 @@
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/lagged_arrays.h"
 #include "runtime/gradient/shifted_rows.h"
 
@@ -164,10 +165,12 @@ class DerivativeCall {
         result.symbols[id] = arrays_.rows(i);
       else if (of.kind == FieldKind::InputHistory)
         result.histories[id] = arrays_.given(i);
-      else if (of.kind == FieldKind::StateHistory)
+      else if (of.kind == FieldKind::StateHistory) {
         each_copy(of.id, arrays_.given(i),
                   [&](std::size_t copy, Array part) { result.symbols[copy] = std::move(part); });
-      else
+        for (const DelayLine& line : delay_lines(cell_))
+          if (line.state == of.id) result.histories[id] = arrays_.given(i);
+      } else
         result.symbols[id] = arrays_.given(i);
     });
     return result;

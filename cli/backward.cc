@@ -14,7 +14,9 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
   const CellGraph& cell = r.loaded.cell;
   const GivenSymbols given = given_symbols(cell, r.request, r.binding);
   BackwardReport report;
-  report.adjoint = std::make_unique<AdjointRun>(cell, results_with(cotangents, r.gpu != nullptr), r.compile.derive);
+  const AdjointOf results = results_with(cotangents, r.gpu != nullptr);
+  report.adjoint =
+      std::make_unique<AdjointRun>(cell, options.recompute ? with_lines(cell, results) : results, r.compile.derive);
 
   Gradients gradients;
   const auto recompute = [&](const SolveOptions& solve) {

@@ -87,7 +87,19 @@ std::string sizes_text(const CellGraph& cell, const Binding& binding) {
 
 std::string stage_states(const CellGraph& cell, const Stage& stage) {
   std::vector<std::string> names;
-  for (const int u : stage.states) names.push_back(cell.symbol_of(cell.updates[u]).name);
+  for (std::size_t i = 0; i < stage.states.size(); ++i) {
+    // Many copies that lag behind one state are told in one word.
+    const auto at = [&](std::size_t k) -> const Symbol& { return cell.symbol_of(cell.updates[stage.states[k]]); };
+    std::size_t last = i;
+    while (at(i).lag_of >= 0 && last + 1 < stage.states.size() && at(last + 1).lag_of == at(i).lag_of) ++last;
+    if (last - i < 3) {
+      names.push_back(at(i).name);
+      continue;
+    }
+    names.push_back(fmt::format("lag({}, {} to {})", cell.symbols[static_cast<std::size_t>(at(i).lag_of)].name,
+                                at(i).lag, at(last).lag));
+    i = last;
+  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -11,6 +11,7 @@
 
 #include "compiler/break_latex.h"
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/graph_walk.h"
 #include "compiler/graph/history_length.h"
 #include "compiler/graph/print_expression.h"
@@ -256,7 +257,7 @@ void add_declarations(const CellGraph& cell, Json& j) {
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols) {
-      if (s.kind != kind || s.lag_of >= 0) continue;
+      if (s.kind != kind || s.lag_of >= 0 || s.line_of >= 0) continue;
       names.push_back(s.name);
       Json d{{"name", s.name},
              {"kind", kind == SymbolKind::State   ? "state"
@@ -306,6 +307,12 @@ void add_stages(const CellGraph& cell, const Structure& structure, ExpressionPri
     }
     j["stages"].push_back(std::move(stage));
   }
+  j["delay_lines"] = Json::array();
+  for (const DelayLine& line : delay_lines(cell))
+    j["delay_lines"].push_back({{"state", cell.symbols[static_cast<std::size_t>(line.state)].name},
+                                {"nearest", line.nearest - 1},
+                                {"deepest", line.deepest - 1}});
+  j["independent_steps"] = cell.has_lines() ? Json(independent_steps(cell)) : Json(nullptr);
   j["linear"] = structure.linear;
   j["hoisted"] = hoisted;
 }
@@ -382,7 +389,7 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
   for (SymbolKind kind : {SymbolKind::State, SymbolKind::Input, SymbolKind::Param}) {
     std::vector<std::string> names;
     for (const Symbol& s : cell.symbols)
-      if (s.kind == kind && s.lag_of < 0)
+      if (s.kind == kind && s.lag_of < 0 && s.line_of < 0)
         names.push_back(declared(cell, s) + start_and_range(cell, s) + history_text(cell, s));
     if (!names.empty())
       text += fmt::format("  {:<7} {}\n",
@@ -409,7 +416,11 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
     facts.push_back(s.linear ? (s.time_invariant ? "linear, time-invariant" : "linear") : "nonlinear");
     const auto lanes = axis_names(cell, s.channel_axes);
     facts.push_back("lanes " + (lanes.empty() ? "none" : join(lanes, ", ")));
-    if (s.states.size() > 1) facts.push_back("mask " + join(mask_text(s.mask), " "));
+    constexpr std::size_t kMostRows = 32;  // of a mask that anybody reads
+    if (s.states.size() > kMostRows)
+      facts.push_back(fmt::format("mask of {0} x {0}", s.states.size()));
+    else if (s.states.size() > 1)
+      facts.push_back("mask " + join(mask_text(s.mask), " "));
     if (scan_name(s.scannable)) facts.push_back(std::string("scan: ") + scan_name(s.scannable));
     if (s.rotation) facts.push_back("scaled rotation");
     facts.push_back(s.norm_bound ? fmt::format("block norm at most {:.4g}", *s.norm_bound)
@@ -422,6 +433,11 @@ std::string inspect_text(CellGraph& cell, const Jacobian& jacobian, const Struct
     }
     if (!before.empty()) text += "    computed before it: " + join(before, ", ") + "\n";
   }
+  for (const DelayLine& line : delay_lines(cell))
+    text += fmt::format("  delay line {}: lags from {} to {} are read from the rows that were written\n",
+                        cell.symbols[static_cast<std::size_t>(line.state)].name, line.nearest - 1, line.deepest - 1);
+  if (cell.has_lines())
+    text += fmt::format("  {0} steps at a time wait for nothing that a delay line brings\n", independent_steps(cell));
   text += "\nJacobian (where a pair is left out it is proved zero)\n";
   std::string formulas;
   for (const JacobianBlock& b : jacobian.blocks) {

@@ -62,6 +62,11 @@ class Formulas {
 
   std::string state_left(int update) {
     const Symbol& state = cell_.symbol_of(cell_.updates[static_cast<std::size_t>(update)]);
+    if (latex_ && update >= static_cast<int>(whole_.updates.size())) {
+      const ArrayRead& read =
+          made_.lagged[static_cast<std::size_t>(made_.adjoint.sinks[static_cast<std::size_t>(update)].id)];
+      return with_places(fmt::format("\\bar{{{}}}^{{({})}}\\big|_{{t}}", array_of(read), time_of(read)), {});
+    }
     return latex_ ? lambda(update) + "^{(t-1)}" : state.name + "'" + printer_.index_list(state.index);
   }
   std::string state_right(int update) {
@@ -107,8 +112,13 @@ class Formulas {
       return barred(whole_.symbols[static_cast<std::size_t>(sink.id)].name) + "^{(t)}";
     // What step t contributes.
     const ArrayRead& read = made_.lagged[static_cast<std::size_t>(sink.id)];
-    return fmt::format("\\bar{{{}}}^{{({})}}\\big|_{{t}}",
-                       latex_name(whole_.symbols[static_cast<std::size_t>(read.symbol)].name), time_of(read));
+    return fmt::format("\\bar{{{}}}^{{({})}}\\big|_{{t}}", array_of(read), time_of(read));
+  }
+
+  /// Of a delay line, the state.
+  std::string array_of(const ArrayRead& read) const {
+    const Symbol& symbol = whole_.symbols[static_cast<std::size_t>(read.symbol)];
+    return latex_name(symbol.line_of < 0 ? symbol.name : whole_.symbols[static_cast<std::size_t>(symbol.line_of)].name);
   }
 
   static std::string barred(const std::string& name) { return "\\bar{" + latex_name(name) + "}"; }
@@ -152,8 +162,17 @@ class Formulas {
         }
         case ArraySource::Kind::Lagged: {
           const ArrayRead& read = made_.lagged[id];
-          spell(fmt::format("{}^{{({})}}", latex_name(whole_.symbols[static_cast<std::size_t>(read.symbol)].name),
-                            time_of(read)));
+          spell(fmt::format("{}^{{({})}}", array_of(read), time_of(read)));
+          break;
+        }
+        case ArraySource::Kind::Start: {
+          // What is sent through a delay line and comes out of it; the state in between is read through that alone.
+          const int sent = cell_.symbols[s].line_of;
+          for (std::size_t u = whole_.updates.size(); u < cell_.updates.size(); ++u)
+            if (cell_.updates[u].symbol == sent) {
+              const ArrayRead& read = made_.lagged[static_cast<std::size_t>(made_.adjoint.sinks[u].id)];
+              spell(fmt::format("\\bar{{{}}}^{{(t)}}\\big|_{{t+{}}}", array_of(read), read.lag));
+            }
           break;
         }
         case ArraySource::Kind::Cotangent:
@@ -261,7 +280,7 @@ std::string adjoint_text(const CellGraph& whole, const AdjointCell& adjoint) {
     const std::string left = formulas.left(line);
     text += fmt::format("  {} = {}\n", left, formulas.right(line));
   }
-  for (int u = 0; u < static_cast<int>(whole.updates.size()); ++u)
+  for (int u = 0; u < static_cast<int>(adjoint.adjoint.cell.updates.size()); ++u)
     text += fmt::format("  {} = {}\n", formulas.state_left(u), formulas.state_right(u));
   for (const ParamGradient& g : adjoint.params)
     text += fmt::format("  {} = {}\n", formulas.param_left(g), formulas.param_right(g));
@@ -278,7 +297,7 @@ std::string adjoint_latex(const CellGraph& whole, const AdjointCell& adjoint) {
       const std::string left = formulas.left(line);
       text += latex_equation(left, formulas.right(line));
     }
-  for (int u = 0; u < static_cast<int>(whole.updates.size()); ++u)
+  for (int u = 0; u < static_cast<int>(adjoint.adjoint.cell.updates.size()); ++u)
     text += latex_equation(formulas.state_left(u), formulas.state_right(u));
   for (const Equation& line : formulas.lines())
     if (line.kind == Equation::Kind::Gradient) {
@@ -298,7 +317,11 @@ Json adjoint_json(const CellGraph& whole, AdjointCell adjoint) {
   j["stages"] = Json::array();
   for (const Stage& s : structure.stages) {
     std::vector<std::string> states;
-    for (const int u : s.states) states.push_back(whole.symbol_of(whole.updates[u]).name);
+    // What is sent through a delay line is no state's adjoint: it has a name of its own.
+    for (const int u : s.states) {
+      const bool sent = u >= static_cast<int>(whole.updates.size());
+      states.push_back(sent ? cell.symbol_of(cell.updates[u]).name : whole.symbol_of(whole.updates[u]).name);
+    }
     j["stages"].push_back(
         {{"states", states}, {"class", to_string(s.kind)}, {"block", s.block.text}, {"linear", s.linear}});
   }
@@ -309,7 +332,7 @@ Json adjoint_json(const CellGraph& whole, AdjointCell adjoint) {
     j[line.kind == Equation::Kind::Gradient ? "gradients" : "definitions"].push_back(
         {{"name", left}, {"text", formulas.right(line)}});
   }
-  for (int u = 0; u < static_cast<int>(whole.updates.size()); ++u)
+  for (int u = 0; u < static_cast<int>(cell.updates.size()); ++u)
     j["states"].push_back({{"name", formulas.state_left(u)}, {"text", formulas.state_right(u)}});
   for (const ParamGradient& g : adjoint.params)
     j["gradients"].push_back({{"name", formulas.param_left(g)}, {"text", formulas.param_right(g)}});

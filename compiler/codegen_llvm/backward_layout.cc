@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 
@@ -14,7 +15,7 @@ namespace {
 void refuse_lags(const CellGraph& whole, const AdjointCell& adjoint) {
   int lagged = adjoint.lagged.empty() ? -1 : adjoint.lagged[0].symbol;
   for (const Symbol& s : whole.symbols)
-    if (s.lag_of >= 0) lagged = s.lag_of;
+    if (s.lag_of >= 0 || s.line_of >= 0) lagged = std::max(s.lag_of, s.line_of);
   if (lagged < 0) return;
   throw std::invalid_argument(
       fmt::format("backward: cell {} reads {} at a lag, for which there is no backward call in shipped code; "

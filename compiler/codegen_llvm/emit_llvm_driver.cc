@@ -10,6 +10,7 @@
 #include "compiler/codegen_llvm/print_header.h"
 #include "compiler/derive/pipeline.h"
 #include "compiler/graph/axes.h"
+#include "compiler/graph/delay_lines.h"
 
 namespace cellc {
 namespace {
@@ -62,8 +63,9 @@ struct ArrayTables {
     }
     return listed(pairs);
   }
-  int area(const std::vector<AxisId>& axes, int bytes, bool of_block = false, cellc_dims reaches = {0, 0}) {
-    tables.areas.push_back({shape(axes), bytes, of_block, reaches});
+  int area(const std::vector<AxisId>& axes, int bytes, bool of_block = false, cellc_dims reaches = {0, 0},
+           int back = 0) {
+    tables.areas.push_back({shape(axes), bytes, of_block, back, reaches});
     return static_cast<int>(tables.areas.size()) - 1;
   }
 
@@ -78,10 +80,12 @@ struct ArrayTables {
 
   /// States, inputs and outs.
   void add_rows() {
-    const auto rows = [&](int field, const std::vector<AxisId>& axes, bool reads) {
-      tables.rows.push_back({field, reads ? -1 : area(axes, storage_bytes, true), shape(axes), reads, -1, -1});
+    const auto rows = [&](int field, const std::vector<AxisId>& axes, bool reads, int back = 0) {
+      tables.rows.push_back(
+          {field, reads ? -1 : area(axes, storage_bytes, true, {0, 0}, back), shape(axes), reads, -1, -1});
       return static_cast<int>(tables.rows.size()) - 1;
     };
+    const std::vector<DelayLine> lines = delay_lines(cell);
     std::map<int, int> start_area;
     for (const StateUpdate& update : cell.updates) {
       const int symbol = update.symbol;
@@ -95,7 +99,10 @@ struct ArrayTables {
       const int of = lagged ? s.lag_of : symbol;
       cellc_state state{};
       state.shape = shape(s.axes);
-      state.rows = rows(lagged ? -1 : field(FieldKind::State, symbol), s.axes, false);
+      const auto line = std::find_if(lines.begin(), lines.end(), [&](const DelayLine& l) { return l.state == symbol; });
+      state.rows =
+          rows(lagged ? -1 : field(FieldKind::State, symbol), s.axes, false, line == lines.end() ? 0 : line->deepest);
+      if (line != lines.end()) line_rows[line->symbol] = state.rows;
       state.carried = area(s.axes, real_bytes);
       state.spare = narrow ? area(s.axes, real_bytes) : -1;
       state.start = field(FieldKind::Start, of);
@@ -110,7 +117,7 @@ struct ArrayTables {
     for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o)
       out_rows.push_back(rows(field(FieldKind::Out, o), cell.outs[o].index, false));
     for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)
-      if (cell.symbols[s].kind == SymbolKind::Input) input_rows[s] = rows(field(FieldKind::Input, s), axes_of(s), true);
+      if (is_given_input(cell.symbols[s])) input_rows[s] = rows(field(FieldKind::Input, s), axes_of(s), true);
   }
 
   /// What the rows of a backward call are beside: zeros in place of cotangents, and the states before each step.
@@ -186,7 +193,20 @@ struct ArrayTables {
       history_of[f.id] = static_cast<int>(tables.histories.size());
       tables.histories.push_back({field(f.kind, f.id), field(FieldKind::FinalInputHistory, f.id),
                                   area(axes_of(f.id), storage_bytes, false, reaches_of(f.id)), input_rows.at(f.id),
-                                  shape(axes_of(f.id))});
+                                  shape(axes_of(f.id)), -1, 0});
+    }
+    for (const DelayLine& line : delay_lines(cell)) {
+      int state = 0, copies = 0;
+      for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+        if (cell.updates[u].symbol == line.state) state = static_cast<int>(u);
+        copies += cell.symbol_of(cell.updates[u]).lag_of == line.state;
+      }
+      history_of[line.symbol] = static_cast<int>(tables.histories.size());
+      tables.histories.push_back({field(FieldKind::StateHistory, line.state),
+                                  field(FieldKind::FinalStateHistory, line.state),
+                                  area(axes_of(line.symbol), storage_bytes, false, reaches_of(line.symbol)),
+                                  line_rows.at(line.symbol), shape(axes_of(line.symbol)), state, copies});
+      input_rows[line.symbol] = line_rows.at(line.symbol);  // an input to the kernels
     }
   }
 
@@ -229,7 +249,7 @@ struct ArrayTables {
   CallLayout layout;
   CallTables tables;
   std::map<std::vector<int>, int> shape_of;
-  std::map<int, int> param_of, input_rows, history_of;  ///< by symbol
+  std::map<int, int> param_of, input_rows, history_of, line_rows;  ///< by symbol
   std::vector<int> out_rows;
 };
 
@@ -417,7 +437,7 @@ class DriverEmitter {
     set({CELLC_LENGTHS}, t_.fixed.size());
     set({CELLC_AREAS}, t_.areas.size());
     set({CELLC_PARAMS}, t_.params.size());
-    set({CELLC_ROWS, CELLC_STRIDES, CELLC_GIVEN, CELLC_APART, CELLC_FIRST}, t_.rows.size());
+    set({CELLC_ROWS, CELLC_STRIDES, CELLC_GIVEN, CELLC_APART, CELLC_FIRST, CELLC_KEPT}, t_.rows.size());
     set({CELLC_HISTORIES}, t_.histories.size());
     set({CELLC_OLDS, CELLC_STARTS}, t_.states.size());
     set({CELLC_ENTRIES}, t_.shapes.size());

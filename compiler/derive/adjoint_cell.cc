@@ -9,6 +9,7 @@
 #include "compiler/derive/derivations.h"
 #include "compiler/derive/substitute_states.h"
 #include "compiler/graph/axes.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/rewriter.h"
 
 namespace cellc {
@@ -89,6 +90,64 @@ Factors take_apart(Graph& g, NodeId term, const std::vector<AxisId>& index) {
   return {one, other};
 }
 
+struct ParamParts {
+  int symbol;
+  std::vector<Factors> products;
+};
+
+/// Symbols of the work: what a step contributes through a delay line, and the line that brings it.
+struct InFlight {
+  ArrayRead read;
+  int state, line;
+};
+
+std::string name_of(const CellGraph& work, const ArrayRead& read) {
+  const Symbol& symbol = work.symbols[static_cast<std::size_t>(read.symbol)];
+  if (symbol.line_of >= 0)
+    return fmt::format("{}.{}", work.symbols[static_cast<std::size_t>(symbol.line_of)].name, read.lag - 1);
+  const std::string& name = symbol.name;
+  return read.lag_axis == kNoAxis ? fmt::format("{}.{}", name, read.lag)
+                                  : fmt::format("{}.{}.{}", name, read.lag, work.graph.axis(read.lag_axis).name);
+}
+
+int update_of(const CellGraph& cell, int symbol) {
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    if (cell.updates[u].symbol == symbol) return static_cast<int>(u);
+  return -1;
+}
+
+/// An input as it lies, where the value is no more than that; else an out.
+StepFactor factor_of(AdjointCell& result, const std::string& param, int& factors, NodeId value) {
+  CellGraph& cell = result.adjoint.cell;
+  const Node& n = cell.graph[value];
+  if (n.op == Op::Read && cell.symbols[static_cast<std::size_t>(n.symbol)].kind == SymbolKind::Input) {
+    StepFactor as_it_lies{false, n.symbol, {}};
+    std::set<AxisId> met;
+    for (const Index& i : n.index)
+      if (i.is_axis() && met.insert(i.axis).second) as_it_lies.index.push_back(i.axis);
+    if (as_it_lies.index.size() == n.index.size()) return as_it_lies;
+  }
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    if (cell.outs[o].value == value && has_all(n.axes, cell.outs[o].index))
+      return {true, static_cast<int>(o), cell.outs[o].index};
+  const int number = factors++;
+  cell.outs.push_back({fmt::format("factor.{}.{}", param, number), n.axes, value, {}});
+  result.adjoint.sinks.push_back({ArraySink::Kind::Factor, number});
+  return {true, static_cast<int>(cell.outs.size()) - 1, n.axes};
+}
+
+/// How a state is read through its delay line.
+std::set<ArrayRead> reads_of_line(const CellGraph& work, int state) {
+  std::set<ArrayRead> reads;
+  if (std::none_of(work.symbols.begin(), work.symbols.end(), [&](const Symbol& s) { return s.line_of == state; }))
+    return reads;  // soon, for cells of many states
+  for (NodeId id = 0; id < work.graph.size(); ++id)
+    if (const Node& n = work.graph[id];
+        n.op == Op::Read && work.symbols[static_cast<std::size_t>(n.symbol)].line_of == state)
+      reads.insert({n.symbol, n.lag, kNoAxis});
+  return reads;
+}
+
 class AdjointBuilder {
  public:
   AdjointBuilder(const CellGraph& cell, const AdjointOf& of) : cell_(cell), of_(of), work_(without_contents(cell)) {}
@@ -141,6 +200,7 @@ class AdjointBuilder {
                                     {ArraySource::Kind::Adjoint, u});
       lambdas_.push_back(lambda);
       NodeId total = w().read(lambda, at, state.span);
+      for (const NodeId term : from_delay_lines(cell_.updates[u].symbol)) total = w().op(Op::Add, {total, term});
       if (state.lag_of < 0 && (of_.states.empty() || of_.states[u])) {
         const int given = add_symbol("cotangent." + state.name, SymbolKind::Input, state.axes, state.index,
                                      {ArraySource::Kind::Cotangent, u});
@@ -161,6 +221,24 @@ class AdjointBuilder {
     }
   }
 
+  /// What later steps, which read the state through its delay line, have contributed: a state of the adjoint holds what
+  /// a step contributes, and its own delay line brings that to the step which it is due at.
+  std::vector<NodeId> from_delay_lines(int symbol) {
+    std::vector<NodeId> terms;
+    for (const ArrayRead& read : reads_of_line(work_, symbol)) {
+      const Symbol& line = cell_.symbols[static_cast<std::size_t>(read.symbol)];
+      const ArraySource nothing{ArraySource::Kind::Start, 0};
+      InFlight sent{read, add_symbol("sent." + name_of(work_, read), SymbolKind::State, line.axes, line.index, nothing),
+                    0};
+      sent.line = add_symbol(fmt::format("line(sent.{})", name_of(work_, read)), SymbolKind::Input, line.axes,
+                             line.index, nothing);
+      work_.symbols[static_cast<std::size_t>(sent.line)].max_lag = read.lag;
+      terms.push_back(w().read(sent.line, plain_index(line.index), line.span, read.lag));
+      in_flight_.push_back(sent);
+    }
+    return terms;
+  }
+
   NodeId sum(const std::vector<NodeId>& terms) { return terms.empty() ? w().constant(0) : sum_of(w(), terms); }
 
   /// What was found for each array that is read, by what it is for. Values are nodes of the work still.
@@ -169,8 +247,13 @@ class AdjointBuilder {
       const auto found = reads.find({cell_.updates[u].symbol, 0, kNoAxis});
       updates_.push_back(found == reads.end() ? w().constant(0) : sum(found->second));
     }
+    for (const InFlight& sent : in_flight_) {
+      const auto found = reads.find(sent.read);
+      updates_.push_back(found == reads.end() ? w().constant(0) : sum(found->second));
+    }
     for (const auto& [read, terms] : reads)
-      if (const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(read.symbol)]; symbol.kind == SymbolKind::Input)
+      if (const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(read.symbol)];
+          symbol.kind == SymbolKind::Input && symbol.line_of < 0)
         add_gradient(read, symbol, sum(terms));
     for (const auto& [read, terms] : reads)
       if (cell_.symbols[static_cast<std::size_t>(read.symbol)].kind == SymbolKind::Param) add_param(read.symbol, terms);
@@ -196,14 +279,8 @@ class AdjointBuilder {
     std::vector<AxisId> index = symbol.index;
     if (read.lag_axis != kNoAxis) index.push_back(read.lag_axis);
     const int number = number_of(read);
-    add_out(fmt::format("gradient.{}", name_of(read)), std::move(index), value,
+    add_out(fmt::format("gradient.{}", name_of(work_, read)), std::move(index), value,
             {ArraySink::Kind::LaggedGradient, number});
-  }
-
-  std::string name_of(const ArrayRead& read) const {
-    const std::string& name = cell_.symbols[static_cast<std::size_t>(read.symbol)].name;
-    return read.lag_axis == kNoAxis ? fmt::format("{}.{}", name, read.lag)
-                                    : fmt::format("{}.{}.{}", name, read.lag, work_.graph.axis(read.lag_axis).name);
   }
 
   void add_param(int number, const std::vector<NodeId>& terms) {
@@ -245,9 +322,17 @@ class AdjointBuilder {
       result_.adjoint.sources.push_back({ArraySource::Kind::Adjoint, u});
       symbol_of_[{lambdas_[u], 0, kNoAxis}] = u;
     }
+    for (const InFlight& sent : in_flight_) {
+      symbol_of_[{sent.state, 0, kNoAxis}] = static_cast<int>(cell.symbols.size());
+      cell.symbols.push_back(work_.symbols[static_cast<std::size_t>(sent.state)]);
+      cell.symbols.back().max_lag = sent.read.lag - 1;
+      result_.adjoint.sources.push_back({ArraySource::Kind::Start, 0});
+    }
     RewriteRules rules;
     rules.replace = [this](NodeId, const Node& n) {
       if (n.op != Op::Read) return kNoNode;
+      if (const auto line = lines_.find(n.symbol); line != lines_.end())
+        return result_.adjoint.cell.graph.read(line->second, n.index, n.span, n.lag);
       std::vector<Index> index = n.index;
       if (n.lag_axis != kNoAxis) index.push_back({n.lag_axis, 0});
       return result_.adjoint.cell.graph.read(symbol_for({n.symbol, n.lag, n.lag_axis}), std::move(index), n.span);
@@ -260,6 +345,7 @@ class AdjointBuilder {
       for (const Factors& f : p.products)
         for (const NodeId n : {f.left, f.right})
           if (n != kNoNode) roots.push_back(n);
+    add_lines(roots);
     moved(roots);
     for (const NamedValue& n : work_.named)
       if (const auto image = images.find(n.node); image != images.end())
@@ -268,6 +354,11 @@ class AdjointBuilder {
       cell.updates.push_back({u, moved.image(updates_[static_cast<std::size_t>(u)]), cell_.updates[u].span});
       result_.adjoint.sinks.push_back({ArraySink::Kind::Adjoint, u});
     }
+    for (std::size_t i = 0; i < in_flight_.size(); ++i) {
+      const int symbol = states() + static_cast<int>(i);
+      cell.updates.push_back({symbol, moved.image(updates_[static_cast<std::size_t>(symbol)]), {}});
+      result_.adjoint.sinks.push_back({ArraySink::Kind::LaggedGradient, number_of(in_flight_[i].read)});
+    }
     for (std::size_t o = 0; o < outs_.size(); ++o) {
       cell.outs.push_back({outs_[o].name, outs_[o].index, moved.image(outs_[o].value), {}});
       result_.adjoint.sinks.push_back(out_sinks_[o]);
@@ -275,11 +366,32 @@ class AdjointBuilder {
     for (const ParamParts& p : params_) {
       ParamGradient gradient{p.symbol, {}};
       for (const Factors& f : p.products) {
-        StepProduct product{factor(p.symbol, moved.image(f.left)), std::nullopt};
-        if (f.right != kNoNode) product.right = factor(p.symbol, moved.image(f.right));
+        const auto factor = [&](NodeId of) {
+          return factor_of(result_, cell_.symbols[static_cast<std::size_t>(p.symbol)].name, factors_, moved.image(of));
+        };
+        StepProduct product{factor(f.left), std::nullopt};
+        if (f.right != kNoNode) product.right = factor(f.right);
         gradient.products.push_back(std::move(product));
       }
       result_.params.push_back(std::move(gradient));
+    }
+  }
+
+  /// Delay lines are the last symbols, so whatever else is read has to have its symbol before.
+  void add_lines(const std::vector<NodeId>& roots) {
+    if (in_flight_.empty()) return;
+    const auto is_line = [&](int symbol) {
+      return std::find_if(in_flight_.begin(), in_flight_.end(), [&](const InFlight& f) { return f.line == symbol; });
+    };
+    for (const NodeId id : reachable(w(), roots))
+      if (const Node& n = w()[id]; n.op == Op::Read && is_line(n.symbol) == in_flight_.end())
+        symbol_for({n.symbol, n.lag, n.lag_axis});
+    for (const InFlight& sent : in_flight_) {
+      CellGraph& cell = result_.adjoint.cell;
+      lines_[sent.line] = static_cast<int>(cell.symbols.size());
+      cell.symbols.push_back(work_.symbols[static_cast<std::size_t>(sent.line)]);
+      cell.symbols.back().line_of = symbol_of_.at({sent.state, 0, kNoAxis});
+      result_.adjoint.sources.push_back({ArraySource::Kind::Start, 0});
     }
   }
 
@@ -295,16 +407,16 @@ class AdjointBuilder {
     if (!fresh) return at->second;
     Symbol s = from;
     s.initial = kNoNode;
-    s.lag_of = -1;
+    s.lag_of = s.line_of = -1;
     s.lag = s.max_lag = 0;
     ArraySource source{ArraySource::Kind::Symbol, read.symbol};
     if (!own) {
       source = extra_sources_[static_cast<std::size_t>(read.symbol) - cell_.symbols.size()];
     } else if (from.kind == SymbolKind::State) {
       s.kind = SymbolKind::Input;
-      source = {ArraySource::Kind::Previous, update_of(read.symbol)};
+      source = {ArraySource::Kind::Previous, update_of(cell_, read.symbol)};
     } else if (read.lag != 0 || read.lag_axis != kNoAxis) {
-      s.name = name_of(read);
+      s.name = name_of(work_, read);
       if (read.lag_axis != kNoAxis) {
         s.axes.push_back(w().axis(read.lag_axis).extent_of);
         s.index.push_back(read.lag_axis);
@@ -315,38 +427,6 @@ class AdjointBuilder {
     result_.adjoint.sources.push_back(source);
     return at->second;
   }
-
-  int update_of(int symbol) const {
-    for (int u = 0; u < states(); ++u)
-      if (cell_.updates[u].symbol == symbol) return u;
-    return -1;
-  }
-
-  /// An input as it lies, where the value is no more than that; else an out.
-  StepFactor factor(int param, NodeId value) {
-    CellGraph& cell = result_.adjoint.cell;
-    const Node& n = cell.graph[value];
-    if (n.op == Op::Read && cell.symbols[static_cast<std::size_t>(n.symbol)].kind == SymbolKind::Input) {
-      StepFactor as_it_lies{false, n.symbol, {}};
-      std::set<AxisId> met;
-      for (const Index& i : n.index)
-        if (i.is_axis() && met.insert(i.axis).second) as_it_lies.index.push_back(i.axis);
-      if (as_it_lies.index.size() == n.index.size()) return as_it_lies;
-    }
-    for (std::size_t o = 0; o < cell.outs.size(); ++o)
-      if (cell.outs[o].value == value && has_all(n.axes, cell.outs[o].index))
-        return {true, static_cast<int>(o), cell.outs[o].index};
-    const int number = factors_++;
-    cell.outs.push_back(
-        {fmt::format("factor.{}.{}", cell_.symbols[static_cast<std::size_t>(param)].name, number), n.axes, value, {}});
-    result_.adjoint.sinks.push_back({ArraySink::Kind::Factor, number});
-    return {true, static_cast<int>(cell.outs.size()) - 1, n.axes};
-  }
-
-  struct ParamParts {
-    int symbol;
-    std::vector<Factors> products;
-  };
 
   const CellGraph& cell_;
   const AdjointOf of_;
@@ -360,6 +440,8 @@ class AdjointBuilder {
   std::vector<ArraySink> out_sinks_;
   std::vector<ParamParts> params_;
   std::map<ArrayRead, int> symbol_of_;
+  std::vector<InFlight> in_flight_;
+  std::map<int, int> lines_;  ///< the adjoint's symbol by the work's
   int factors_ = 0;
   AdjointCell result_;
 };

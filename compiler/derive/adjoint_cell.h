@@ -14,6 +14,9 @@
 // the states before each step and the cotangents are inputs. It is linear by construction, J_tᵀ has the mask of J_t
 // transposed and its rank, and structure, strategies and kernels know no more of it than that it runs in reverse.
 //
+// What a step reads of a state through a delay line, m steps back, contributes to λ m steps earlier: the adjoint holds
+// the contribution in a state of its own, and reads that through a delay line, m of its own steps back.
+//
 // Nothing is kept of the forward run but its trajectories: gates are computed again from the state before the step.
 //
 // A param's gradient is summed over all steps. What is summed is the product of two factors where it can be taken apart
@@ -60,7 +63,8 @@ struct ParamGradient {
 struct AdjointCell {
   DerivedCell adjoint;  ///< reverse
   /// What the whole cell's step reads of other steps of its inputs: the adjoint takes each as an input of its own
-  /// (ArraySource::Lagged, by position here) and gives what every step contributes (ArraySink::LaggedGradient).
+  /// (ArraySource::Lagged, by position here) and gives what every step contributes (ArraySink::LaggedGradient; through
+  /// a delay line as a state, of which what is still under way at the end is the history's).
   std::vector<ArrayRead> lagged;
   std::vector<ParamGradient> params;
 };

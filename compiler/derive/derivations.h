@@ -2,6 +2,7 @@
 // The derivations as they are, unannounced and unverified: for pipeline.cc, which is the door to them, and for each
 // other. The headers of the types say what each does.
 #include "compiler/derive/adjoint_cell.h"
+#include "compiler/derive/block_cell.h"
 #include "compiler/derive/fused_outs.h"
 #include "compiler/derive/fused_reductions.h"
 #include "compiler/derive/loop_invariants.h"
@@ -23,6 +24,7 @@ TransitionCell with_transition(const DerivedCell& lanes, AxisId lane, Scannable 
 DerivedCell linearised(const DerivedCell& lanes, AxisId lane);
 DerivedCell evaluated(const DerivedCell& lanes);
 DerivedCell residual(const DerivedCell& lanes, AxisId lane);
+BlockCell block_of(const CellGraph& cell);
 DerivedCell defaults_of(const CellGraph& cell, const std::vector<int>& symbols, Role role);
 AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of);
 DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of);

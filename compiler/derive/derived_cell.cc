@@ -46,7 +46,7 @@ void verify(const DerivedCell& derived) {
                            from == ArraySource::Kind::Sum || from == ArraySource::Kind::Out ||
                            from == ArraySource::Kind::Adjoint || from == ArraySource::Kind::Tangent;
     require(!state || may_start, "a state that starts as no state does");
-    require(state || from != ArraySource::Kind::Start, "a start that is no state's");
+    require(state || from != ArraySource::Kind::Start || cell.symbols[s].line_of >= 0, "a start that is no state's");
     require(derived.sources[s].id >= 0 || from == ArraySource::Kind::Tolerance || from == ArraySource::Kind::Start,
             "a source without a number");
   }
@@ -82,6 +82,8 @@ std::string text_of(const CellGraph& whole, const ArraySource& source) {
       return fmt::format("state {} of the stage, at this step", source.id);
     case Kind::Tolerance:
       return "tolerance";
+    case Kind::Tap:
+      return fmt::format("delay line's tap {}", source.id);
     case Kind::Start:
       return "its start";
     case Kind::Previous:

@@ -29,6 +29,7 @@ struct ArraySource {
     OutCotangent,  ///< id: the whole cell's out
     Adjoint,       ///< id: position in updates; starts as the cotangent of that state's final value
     Tangent,       ///< id: the whole cell's symbol; its tangent, of a state that of its start
+    Tap,           ///< id: what a delay line brings, known for all steps of a block (block_cell.h)
     Start,         ///< a state that starts as whoever runs the cell has it: a map as identity, a count as zero
   };
   Kind kind = Kind::Symbol;

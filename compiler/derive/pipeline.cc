@@ -58,6 +58,11 @@ void check(AdjointCell& made, Visit&& visit) {
 }
 
 template <typename Visit>
+void check(BlockCell& made, Visit&& visit) {
+  check(made.block, visit);
+}
+
+template <typename Visit>
 void check(FusedStage& summed, Visit&& visit) {
   check(summed.stage, visit);
 }
@@ -164,6 +169,10 @@ DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of, const DeriveH
   return derived(Derivation::Tangent, cell.name, hooks, [&] { return derivation::tangent_of(cell, of); });
 }
 
+BlockCell block_of(const CellGraph& cell, const DeriveHooks& hooks) {
+  return derived(Derivation::Block, cell.name, hooks, [&] { return derivation::block_of(cell); });
+}
+
 ScalarLane scalar_lane(const CellGraph& cell, AxisId lane, const ScalarizeOptions& options, const DeriveHooks& hooks) {
   return derived(Derivation::Scalars, cell.name, hooks, [&] {
     ScalarLane result{derivation::scalarize(cell, lane, options), {}};
@@ -198,6 +207,7 @@ std::vector<NumberedCell> derive(const CellGraph& cell, const Structure& structu
       for (DerivedCell* part : {&relaxed->fixed, &relaxed->mixing, &relaxed->relaxed, &relaxed->step})
         add(k, std::move(*part));
   }
+  if (cell.has_lines()) add(-1, block_of(cell, hooks).block);
   add(-1, staged.after);
   if (!made.empty()) add(-1, with_reduced_outs(staged.after, made, hooks));
   add(-1, staged.step);

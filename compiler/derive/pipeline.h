@@ -14,6 +14,7 @@
 //   defaults_of     starts and defaults that the cell computes                             default_cells.h
 //   adjoint_of      gradients of the whole cell, as a cell that runs in reverse              adjoint_cell.h
 //   tangent_of      the derivative of a run in one direction, as a cell                      tangent_cell.h
+//   block_of        so few steps that delay lines bring nothing that they write             block_cell.h
 //   scalar_lane     a lane's step as scalars, and which of them are made once              scalarize.h,
 //   loop_invariants.h
 //
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "compiler/derive/adjoint_cell.h"
+#include "compiler/derive/block_cell.h"
 #include "compiler/derive/default_cells.h"
 #include "compiler/derive/derive_hooks.h"
 #include "compiler/derive/fused_outs.h"
@@ -76,6 +78,9 @@ AdjointCell adjoint_of(const CellGraph& cell, const AdjointOf& of = {}, const De
 
 /// The derivative of a run by the symbols that `of` names, in one direction.
 DerivedCell tangent_of(const CellGraph& cell, const TangentOf& of = {}, const DeriveHooks& hooks = {});
+
+/// Of a cell with delay lines.
+BlockCell block_of(const CellGraph& cell, const DeriveHooks& hooks = {});
 
 struct ScalarLane {
   ScalarizedCell scalars;

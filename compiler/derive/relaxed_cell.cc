@@ -147,7 +147,7 @@ class Relaxer {
       const int symbol = cell_.updates[u].symbol;
       Symbol s = cell_.symbols[symbol];
       s.initial = kNoNode;
-      s.lag_of = -1;
+      s.lag_of = s.line_of = -1;
       s.lag = 0;
       s.max_lag = 0;
       number[symbol] = add(std::move(s), {ArraySource::Kind::Trajectory, u});

@@ -9,10 +9,11 @@ namespace cellc {
 
 std::vector<Symbol> with_trajectories(const CellGraph& cell) {
   std::vector<Symbol> symbols = cell.symbols;
+  for (Symbol& s : symbols) s.line_of = -1;  // whoever runs a part of the cell gives it the rows as an input's
   for (const StateUpdate& u : cell.updates) {
     Symbol s = cell.symbols[u.symbol];
     s.kind = SymbolKind::Input;
-    s.lag_of = -1;
+    s.lag_of = s.line_of = -1;
     s.lag = 0;
     s.max_lag = 1;
     symbols.push_back(std::move(s));

@@ -54,8 +54,11 @@ class TangentBuilder {
     std::vector<NodeId> ahead;
     const auto move = [&](int symbol) {
       if (moved_[static_cast<std::size_t>(symbol)]) return;
-      moved_[static_cast<std::size_t>(symbol)] = true;
-      ahead.insert(ahead.end(), reads[symbol].begin(), reads[symbol].end());
+      for (std::size_t s = 0; s < moved_.size(); ++s) {
+        if (static_cast<int>(s) != symbol && cell_.symbols[s].line_of != symbol) continue;
+        moved_[s] = true;
+        ahead.insert(ahead.end(), reads[static_cast<int>(s)].begin(), reads[static_cast<int>(s)].end());
+      }
     };
     for (int s = 0; s < static_cast<int>(moved_.size()); ++s)
       if (of_.symbols.empty() || of_.symbols[static_cast<std::size_t>(s)]) move(s);
@@ -77,6 +80,14 @@ class TangentBuilder {
       symbol_of_[static_cast<int>(cell_.symbols.size()) + cell_.updates[u].symbol] = static_cast<int>(u);
       add_symbol(tangent_of(cell_.updates[u].symbol), {ArraySource::Kind::Tangent, cell_.updates[u].symbol});
     }
+    // Delay lines are the last symbols, so whatever else is read has to have its symbol before.
+    const int own = static_cast<int>(cell_.symbols.size());
+    for (const bool lines : {false, true})
+      for (const NodeId id : cell_.has_lines() ? reachable(step_, tangents) : std::vector<NodeId>())
+        if (const Node& n = step_[id];
+            n.op == Op::Read &&
+            (n.symbol >= own && cell_.symbols[static_cast<std::size_t>(n.symbol - own)].line_of >= 0) == lines)
+          symbol_for(n.symbol);
     Rewriter moved(step_, cell.graph, {.symbol = [this](int s) { return symbol_for(s); }});
     moved(tangents);
     for (std::size_t u = 0; u < states(); ++u) {
@@ -100,11 +111,20 @@ class TangentBuilder {
 
   void add_symbol(Symbol s, ArraySource source) {
     s.initial = kNoNode;
-    s.lag_of = -1;  // a copy that lags is a state like others
+    s.lag_of = s.line_of = -1;  // a copy that lags is a state like others
     s.lag = 0;
     if (s.kind == SymbolKind::State || source.kind == ArraySource::Kind::Previous) s.max_lag = 0;
     result_.cell.symbols.push_back(std::move(s));
     result_.sources.push_back(source);
+  }
+
+  /// The delay line of a state's tangent.
+  void add_line(int line) {
+    Symbol s = tangent_of(line);
+    s.line_of = update_of(s.line_of);
+    result_.cell.symbols[static_cast<std::size_t>(s.line_of)].max_lag = s.max_lag - 1;
+    result_.cell.symbols.push_back(std::move(s));
+    result_.sources.push_back({ArraySource::Kind::Tangent, line});
   }
 
   /// The result's symbol for what the step or its tangent reads; made when it is first read.
@@ -112,6 +132,10 @@ class TangentBuilder {
     const auto [at, fresh] = symbol_of_.emplace(read, static_cast<int>(result_.cell.symbols.size()));
     if (!fresh) return at->second;
     const int own = static_cast<int>(cell_.symbols.size());
+    if (read >= own && cell_.symbols[static_cast<std::size_t>(read - own)].line_of >= 0) {
+      add_line(read - own);
+      return at->second;
+    }
     if (read >= own) {
       add_symbol(tangent_of(read - own), {ArraySource::Kind::Tangent, read - own});
       return at->second;

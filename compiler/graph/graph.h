@@ -103,7 +103,7 @@ struct Node {
   double number = 0;          ///< Constant
   int symbol = -1;            ///< Read
   std::vector<Index> index;   ///< Read: one per declared axis. Eye: two. OneHot: axis, literal. Size: axis
-  int lag = 0;                ///< Read of an input: steps back
+  int lag = 0;                ///< Read of an input, a delay line among them: steps back
   AxisId lag_axis = kNoAxis;  ///< Read of an input: further steps back by the position on this axis
   std::vector<std::pair<AxisId, Index>> map;  ///< Reindex, sorted by axis; identity pairs are left out
   std::vector<AxisId> bound;                  ///< ReduceSum, ReduceMax, Softmax, MaxShare; sorted
@@ -175,11 +175,13 @@ struct Symbol {
   NodeId initial = kNoNode;   ///< start or default (indexed by `index`); kNoNode: 0 for a state, none for the rest
   std::optional<Range> range;
   Span span;
-  int lag_of = -1;  ///< companion state: the state symbol it is a lagged copy of
-  int lag = 0;      ///< companion state: holds what `lag_of` was `lag` steps before
-  int max_lag = 0;  ///< deepest lag read of this state or input (history length of NAME.lag);
-                    ///< -1 for an input lagged along an axis whose length only the run knows:
-                    ///< then the largest, over its reads, of lag + length(lag_axis) - 1
+  int lag_of = -1;   ///< companion state: the state symbol it is a lagged copy of
+  int lag = 0;       ///< companion state: holds what `lag_of` was `lag` steps before
+  int line_of = -1;  ///< delay line: an input that nobody gives. Its rows are those that the run writes of the state
+                     ///< `line_of`, and it is only read steps back: one step back it is that state itself
+  int max_lag = 0;   ///< deepest lag read of this state or input (history length of NAME.lag);
+                     ///< -1 for an input lagged along an axis whose length only the run knows:
+                     ///< then the largest, over its reads, of lag + length(lag_axis) - 1
 };
 
 struct StateUpdate {
@@ -205,7 +207,7 @@ struct NamedValue {
 };
 
 /// One cell, lowered. Updates stand in the order of the states' declarations, a companion state
-/// directly after the state that it lags (lag 1, lag 2, …).
+/// directly after the state that it lags (lag 1, lag 2, …). Delay lines are the last symbols, one a state at most.
 struct CellGraph {
   std::string name;
   Span span;
@@ -217,6 +219,7 @@ struct CellGraph {
   std::vector<NamedValue> named;
 
   const Symbol& symbol_of(const StateUpdate& u) const { return symbols[u.symbol]; }
+  bool has_lines() const { return !symbols.empty() && symbols.back().line_of >= 0; }
   int find_symbol(const std::string& name) const;  ///< -1 if there is none
 };
 

@@ -125,7 +125,10 @@ Value Lowering::lower_reduction(const Expr& e, Scope& scope) {
   std::vector<AxisId> rest;
   for (AxisId a : body.order)
     if (std::find(bound.begin(), bound.end(), a) == bound.end()) rest.push_back(a);
-  if (e.name == "sum") return expression_value(graph_.reduce_sum(bound, body.node, e.span), rest);
+  if (e.name == "sum") {
+    const NodeId sum = sum_of_lags(bound, body.node, e.span, scope);
+    return sum == kNoNode ? poison() : expression_value(sum, rest);
+  }
   if (e.name == "max") return expression_value(graph_.reduce_max(bound, body.node, e.span), rest);
   if (e.name == "softmax") {
     for (AxisId b : bound)
@@ -138,7 +141,8 @@ Value Lowering::lower_reduction(const Expr& e, Scope& scope) {
   NodeId count = graph_.size(bound[0], e.span);
   for (std::size_t i = 1; i < bound.size(); ++i)
     count = graph_.op(Op::Mul, {count, graph_.size(bound[i], e.span)}, e.span);
-  const NodeId sum = graph_.reduce_sum(bound, body.node, e.span);
+  const NodeId sum = sum_of_lags(bound, body.node, e.span, scope);
+  if (sum == kNoNode) return poison();
   return expression_value(graph_.op(Op::Div, {sum, count}, e.span), rest);
 }
 

@@ -357,7 +357,8 @@ Value Lowering::contract(const Expr& at, const Value& a, const Value& b, Scope& 
     map_b.emplace_back(b.order[p], Index{p == place ? bound : b.shown[p], 0});
   const NodeId left = graph_.reindex(a.node, std::move(map_a), at.args[0]->span);
   const NodeId right = graph_.reindex(b.node, std::move(map_b), at.args[1]->span);
-  return expression_value(graph_.contract(bound, left, right, at.span), std::move(axes));
+  const NodeId sum = sum_of_lags({bound}, graph_.op(Op::Mul, {left, right}, at.span), at.span, scope);
+  return sum == kNoNode ? poison() : expression_value(sum, std::move(axes));
 }
 
 }  // namespace cellc::lowering

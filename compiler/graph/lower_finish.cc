@@ -1,5 +1,5 @@
 // Scratch graph -> the cell's graph: primes become the updates that they stand for, lags of states
-// become companion states, and what nothing needs stays behind.
+// become companion states or reads of a delay line, and what nothing needs stays behind.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class Finisher {
   std::size_t symbol_count() const {
     std::size_t count = symbols_.size();
     for (std::size_t s = 0; s < symbols_.size(); ++s)
-      if (symbols_[s].kind == SymbolKind::State) count += static_cast<std::size_t>(depth_[s]);
+      if (symbols_[s].kind == SymbolKind::State)
+        count += static_cast<std::size_t>(companions_[s] + (depth_[s] > companions_[s]));
     return count;
   }
 
@@ -95,12 +96,14 @@ class Finisher {
   void find_depths() {
     depth_.assign(symbols_.size(), 0);
     sure_.assign(symbols_.size(), 0);
+    companions_.assign(symbols_.size(), 0);
     for (NodeId id = 0; id < graph_.size(); ++id) {
       const Node& n = graph_[id];
       if (!alive_[id] || n.op != Op::Read || is_prime(n.symbol)) continue;
       int& d = depth_[n.symbol];
       const int here = depth_of(n);
       d = d < 0 || here < 0 ? -1 : std::max(d, here);
+      if (here <= kMostCompanions) companions_[n.symbol] = std::max(companions_[n.symbol], here);
       sure_[n.symbol] = std::max(sure_[n.symbol], here < 0 ? n.lag : here);
       if (here >= 0) continue;
       const auto [it, fresh] = beyond_.emplace(std::pair(n.symbol, graph_.axis(n.lag_axis).extent_of), n.lag);
@@ -155,13 +158,25 @@ class Finisher {
       symbol.max_lag = symbol.kind == SymbolKind::Param ? 0 : depth_[s];
       result_.symbols.push_back(symbol);
       if (symbol.kind != SymbolKind::State) continue;
-      for (int n = 1; n <= depth_[s]; ++n) {
+      for (int n = 1; n <= companions_[s]; ++n) {
         Symbol companion = symbols_[s];
         companion.name = fmt::format("lag({}, {})", symbol.name, n);
         companion.lag_of = number_[s];
         companion.lag = n;
         result_.symbols.push_back(std::move(companion));
       }
+    }
+    line_.assign(symbols_.size(), -1);
+    for (std::size_t s = 0; s < symbols_.size(); ++s) {
+      if (symbols_[s].kind != SymbolKind::State || depth_[s] <= companions_[s]) continue;
+      line_[s] = static_cast<int>(result_.symbols.size());
+      Symbol line = symbols_[s];
+      line.name = fmt::format("line({})", line.name);
+      line.kind = SymbolKind::Input;
+      line.initial = kNoNode;
+      line.line_of = number_[s];
+      line.max_lag = depth_[s] + 1;
+      result_.symbols.push_back(std::move(line));
     }
   }
 
@@ -181,8 +196,10 @@ class Finisher {
         for (std::size_t p = 0; p < node.index.size(); ++p) map.emplace_back(symbols_[s].index[p], node.index[p]);
         return result_.graph.reindex(image_.at(update_behind(node.symbol)), std::move(map), node.span);
       }
-      // A lagged state is a companion of its own; inputs keep their lags.
+      // Inputs keep their lags. A state lagged by a few steps is a companion of its own; its line has what it is
+      // itself one step back.
       const bool state = symbols_[s].kind == SymbolKind::State;
+      if (state && node.lag > companions_[s]) return result_.graph.read(line_[s], node.index, node.span, node.lag + 1);
       return result_.graph.read(number_[s] + (state ? node.lag : 0), node.index, node.span, state ? 0 : node.lag,
                                 node.lag_axis);
     };
@@ -201,7 +218,7 @@ class Finisher {
       result_.updates.push_back({first, image_.at(from_.updates[s]), from_.update_spans[s]});
       std::vector<Index> plain;
       for (AxisId a : symbols_[s].index) plain.push_back({a, 0});
-      for (int n = 1; n <= depth_[s]; ++n) {
+      for (int n = 1; n <= companions_[s]; ++n) {
         result_.symbols[first + n].initial = initial;
         const NodeId before = result_.graph.read(first + n - 1, plain, symbols_[s].span);
         result_.updates.push_back({first + n, before, symbols_[s].span});
@@ -214,10 +231,11 @@ class Finisher {
   const std::vector<Symbol>& symbols_;
   std::vector<char> alive_, too_deep_;  ///< by scratch node
   std::vector<int> depth_;              ///< of each history; -1: the length of an axis that is known only at run time
+  std::vector<int> companions_;         ///< of states: the deepest of the lags that are states
   std::vector<int> sure_;               ///< what is there whatever the lengths of open axes (1 at least),
   std::map<std::pair<int, AxisId>, int> beyond_;  ///< and by open axis what lies beyond
   CellGraph result_;
-  std::vector<int> number_;  ///< by scratch symbol
+  std::vector<int> number_, line_;  ///< by scratch symbol; line -1: no lag goes beyond companions
   Images image_;
 };
 

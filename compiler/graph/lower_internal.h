@@ -5,7 +5,7 @@
 // leaf of its own (the symbol `prime(h)`) and any read may carry a lag. Then lag(e, n) is a rewriting
 // of leaves, and a lag of h' differs from a lag of the expression that h' happens to be. At last
 // `finish` copies what is used into the cell's graph: it puts updates in place of primes, and
-// companion states in place of lags; only then is the number of lags known exactly.
+// companion states or delay lines in place of lags; only then is the number of lags known exactly.
 #include <map>
 #include <optional>
 #include <set>
@@ -23,7 +23,10 @@
 namespace cellc::lowering {
 
 inline constexpr int kMaxLag = 4096;
-inline constexpr int kMaxStateLagAxis = 256;            ///< each entry of lag[w](h) costs a state and a select
+/// Lags of a state that are states of their own, to be carried in registers and to be a part of the block that
+/// strategies solve; that holds 16 entries at most (kMostDerivedStates). What lies further back is read from the rows.
+inline constexpr int kMostCompanions = 15;
+inline constexpr int kMaxStateLagAxis = 256;            ///< each entry of lag[w](h) is written out
 inline constexpr int kMaxCallDepth = 64;                ///< functions that call functions
 inline constexpr int kMaxDepth = 600;                   ///< nesting of expressions through inlined functions
 inline constexpr std::size_t kMaxSymbols = 4096;        ///< states (lagged ones too), inputs and params of one cell
@@ -192,6 +195,10 @@ class Lowering {
   Value lag_along_axis(const Expr& e, Scope& scope);
   NodeId shift(NodeId node, int steps, Span span, Scope& scope);
   NodeId shift_along(NodeId node, AxisId axis, Span span, Scope& scope);
+  std::vector<AxisId> axes_before(const Node& reindex, AxisId axis) const;
+  bool chooses_lags(NodeId root, AxisId axis) const;
+  NodeId at_place(NodeId root, AxisId axis, std::int64_t place, Span span, Scope& scope);
+  NodeId sum_of_lags(std::vector<AxisId> bound, NodeId body, Span span, Scope& scope);
   RewriteRules lag_rules(std::function<NodeId(NodeId, const Node&)> moved, Span span, Scope& scope);
   std::size_t varying_in(const std::vector<NodeId>& nodes);
   bool varies(NodeId node);
@@ -230,7 +237,8 @@ class Lowering {
   std::set<int> told_cycle_;            ///< lines already said to need each other
   std::size_t searched_ = 0;            ///< lines visited in search of cycles
   int line_ = -1;
-  int steps_back_ = 0;  ///< of the lags around what is being lowered
+  std::set<NodeId> written_out_;  ///< choices among the lags of a state along an axis
+  int steps_back_ = 0;            ///< of the lags around what is being lowered
   int depth_ = 0;
   bool standalone_ = false;  ///< check_function: calls are not inlined
   bool partial_ = false;     ///< a syntax error took lines from the tree

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "compiler/graph/axes.h"
+#include "compiler/graph/graph_walk.h"
 #include "compiler/graph/lower_internal.h"
 
 namespace cellc::lowering {
@@ -38,6 +39,8 @@ NodeId Lowering::shift(NodeId root, int steps, Span span, Scope& scope) {
   Rewriter shifted(graph_, graph_, lag_rules(read, span, scope), &shifted_[steps]);
   const std::vector<NodeId> nodes = shifted.needed({root});
   if (!spend(varying_in(nodes), span, scope) || !shifted.make(nodes)) return kNoNode;
+  for (const NodeId id : nodes)
+    if (written_out_.contains(id)) written_out_.insert(shifted.image(id));
   return shifted.image(root);
 }
 
@@ -73,7 +76,7 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
            scope,
            fmt::format("write {}=4 in the header: {}", axis_name(axis),
                        lined_up ? "lags that are lined up already are written out for each of its entries"
-                                : "each lag of a state is a state of its own"));
+                                : "lags of a state are written out for each of its entries"));
       return kNoImage;
     }
     NodeId line_up = kNoNode;
@@ -83,6 +86,7 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
       const NodeId here = graph_.eye(Index{along, 0}, Index{kNoAxis, n}, span);
       line_up = line_up == kNoNode ? lagged : graph_.op(Op::Where, {here, lagged, line_up}, span);
     }
+    written_out_.insert(line_up);
     return line_up;
   };
   Rewriter lined_up(graph_, graph_, lag_rules(read, span, scope));
@@ -103,6 +107,87 @@ NodeId Lowering::shift_along(NodeId root, AxisId axis, Span span, Scope& scope) 
   for (int n = 1; occurs(along); ++n) along = graph_.copy_axis(axis, n);
   if (!lined_up.make(nodes)) return kNoNode;
   return graph_.reindex(lined_up.image(root), {{along, Index{axis, 0}}}, span);
+}
+
+/// Axes of a Reindex's operand that are read at `axis`.
+std::vector<AxisId> Lowering::axes_before(const Node& reindex, AxisId axis) const {
+  std::vector<AxisId> before;
+  for (const AxisId a : graph_[reindex.args[0]].axes) {
+    Index to{a, 0};
+    for (const auto& [from, target] : reindex.map)
+      if (from == a) to = target;
+    if (to == Index{axis, 0}) before.push_back(a);
+  }
+  return before;
+}
+
+/// Whether a value chooses, by its place on the axis, among lags that were written out.
+bool Lowering::chooses_lags(NodeId root, AxisId axis) const {
+  std::vector<std::pair<NodeId, AxisId>> behind;
+  bool found = false;
+  walk_down(graph_, {root}, [&](NodeId id) {
+    if (found || !graph_.has_axis(id, axis)) return Visit::Skip;
+    const Node& n = graph_[id];
+    found = written_out_.contains(id);
+    if (n.op != Op::Reindex) return contains(n.bound, axis) ? Visit::Skip : Visit::Descend;
+    for (const AxisId a : axes_before(n, axis)) behind.emplace_back(n.args[0], a);
+    return Visit::Skip;
+  });
+  return found ||
+         std::any_of(behind.begin(), behind.end(), [&](const auto& b) { return chooses_lags(b.first, b.second); });
+}
+
+/// The value at one place of the axis, in which nothing chooses by that place any more.
+NodeId Lowering::at_place(NodeId root, AxisId axis, std::int64_t place, Span span, Scope& scope) {
+  RewriteRules rules;
+  // A leaf, and what the axis means something else in.
+  const auto is_end = [&](NodeId id) {
+    const Node& n = graph_[id];
+    return !graph_.has_axis(id, axis) || n.args.empty() || n.op == Op::Reindex || contains(n.bound, axis);
+  };
+  rules.ends = is_end;
+  rules.replace = [&](NodeId id, const Node& node) {
+    if (!is_end(id)) return kNoNode;
+    if (!graph_.has_axis(id, axis)) return id;
+    if (node.op != Op::Reindex) return graph_.reindex(id, {{axis, Index{kNoAxis, place}}}, node.span);
+    NodeId inner = node.args[0];
+    for (const AxisId a : axes_before(node, axis)) {
+      inner = at_place(inner, a, place, span, scope);
+      if (inner == kNoNode) return kNoImage;
+    }
+    return graph_.reindex(inner, node.map, node.span);
+  };
+  rules.by_kind[Op::Where] = [&](const Node& node, const std::vector<NodeId>& args) {
+    const Node& chosen = graph_[args[0]];
+    if (chosen.op == Op::Constant) return chosen.number != 0 ? args[1] : args[2];
+    return graph_.rebuild(node, args);
+  };
+  rules.may_continue = [&] { return !too_large(span, scope); };
+  Rewriter rewriter(graph_, graph_, std::move(rules));
+  const std::vector<NodeId> nodes = rewriter.needed({root});
+  if (!spend(nodes.size(), span, scope) || !rewriter.make(nodes)) return kNoNode;
+  return rewriter.image(root);
+}
+
+/// A sum along an axis of lags that were written out is written out as well: each of its terms then reads the one lag
+/// that it needs, where the loop would choose among all of them for each term. Other sums are what they always are.
+NodeId Lowering::sum_of_lags(std::vector<AxisId> bound, NodeId body, Span span, Scope& scope) {
+  for (std::size_t i = 0; i < bound.size();) {
+    const auto fixed = graph_.axis(bound[i]).fixed;
+    if (!fixed || *fixed > kMaxStateLagAxis || !chooses_lags(body, bound[i])) {
+      ++i;
+      continue;
+    }
+    NodeId sum = kNoNode;
+    for (std::int64_t n = 0; n < *fixed; ++n) {
+      const NodeId term = at_place(body, bound[i], n, span, scope);
+      if (term == kNoNode) return kNoNode;
+      sum = sum == kNoNode ? term : graph_.op(Op::Add, {sum, term}, span);
+    }
+    body = sum;
+    bound.erase(bound.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return bound.empty() ? body : graph_.reduce_sum(bound, body, span);
 }
 
 Value Lowering::lower_lag(const Expr& e, Scope& scope) {

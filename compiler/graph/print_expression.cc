@@ -179,6 +179,10 @@ std::string ExpressionPrinter::read_text(const Node& n, const Renaming& renaming
   if (s->lag_of >= 0) {
     lag = s->lag;
     name = cell_.symbols[s->lag_of].name;
+  } else if (s->line_of >= 0) {  // one step back it is the state
+    s = &cell_.symbols[s->line_of];
+    name = s->name;
+    --lag;
   }
   if (notation_ == Notation::Latex) {
     std::string text = latex_name(name);
@@ -403,11 +407,12 @@ bool ExpressionPrinter::contracts(NodeId matrix, NodeId x, AxisId b, const Renam
   places.push_back(index_text({along, 0}));
   Renaming inner = renaming;
   inner[b] = Index{along, 0};
-  std::string left = s.lag_of >= 0 ? cell_.symbols[s.lag_of].name : s.name;
-  const int lag = s.lag_of >= 0 ? s.lag : a.lag;
+  const bool line = s.line_of >= 0;  // one step back it is the state
+  std::string left = line ? cell_.symbols[s.line_of].name : s.lag_of >= 0 ? cell_.symbols[s.lag_of].name : s.name;
+  const int lag = line ? a.lag - 1 : s.lag_of >= 0 ? s.lag : a.lag;
   if (notation_ == Notation::Latex) {
     left = latex_name(left);
-    const int back = lag + (s.kind == SymbolKind::State ? 1 : 0);
+    const int back = lag + (s.kind == SymbolKind::State || line ? 1 : 0);
     if (s.kind != SymbolKind::Param) left += "^{(t" + (back ? "-" + std::to_string(back) : std::string()) + ")}";
     if (!natural) {
       std::string list;

@@ -68,6 +68,17 @@ class Verifier {
       require(s.kind != SymbolKind::Input, "an input has a start");
       laid_out(s.initial, s.index);
     }
+    if (s.line_of >= 0) {
+      require(s.kind == SymbolKind::Input && s.max_lag > 0, "a delay line that is no lagged input");
+      require(s.line_of < static_cast<int>(cell_.symbols.size()), "a delay line of nothing");
+      const Symbol& of = cell_.symbols[s.line_of];
+      require(of.kind == SymbolKind::State && of.lag_of < 0, "a delay line of something that is no state");
+      require(of.index == s.index, "a delay line of another shape");
+      require(of.max_lag + 1 == s.max_lag, "a delay line of another length than its state's history");
+    }
+    for (std::size_t later = static_cast<std::size_t>(number) + 1; s.line_of >= 0 && later < cell_.symbols.size();
+         ++later)
+      require(cell_.symbols[later].line_of >= 0, "something stands behind a delay line");
     if (s.lag_of < 0) return;
     require(s.kind == SymbolKind::State, "a companion that is no state");
     require(s.lag >= 1 && s.lag_of + s.lag == number, "a companion that does not follow its state");
@@ -159,6 +170,7 @@ class Verifier {
     require(n.index.size() == s.axes.size(), "one index per declared axis");
     require(n.lag >= 0 && (s.kind == SymbolKind::Input || (n.lag == 0 && n.lag_axis == kNoAxis)),
             "only inputs are read steps back");
+    require(s.line_of < 0 || n.lag >= 1, "reads a row of a delay line that is not written yet");
     for (std::size_t p = 0; p < n.index.size(); ++p) {
       if (!n.index[p].is_axis()) {
         const auto& fixed = graph_.axis(s.axes[p]).fixed;

@@ -1,5 +1,6 @@
 #include "compiler/plan/call_directions.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace cellc {
@@ -8,7 +9,8 @@ namespace {
 constexpr FieldKind kRead[] = {FieldKind::Input, FieldKind::Param, FieldKind::Start, FieldKind::StateHistory,
                                FieldKind::InputHistory};
 
-/// Cotangents of final histories of inputs are left out: whoever cuts a sequence has the rows that they are of.
+/// Cotangents of final histories of inputs, and of what a delay line brings, are left out: whoever cuts a sequence has
+/// the rows that they are of.
 constexpr FieldKind kPulled[] = {FieldKind::State, FieldKind::Out, FieldKind::Final, FieldKind::FinalStateHistory};
 constexpr FieldKind kMoved[] = {FieldKind::State, FieldKind::Out, FieldKind::Final};
 
@@ -58,12 +60,17 @@ class Directed {
   void add_all(Quantity quantity, const FieldKind (&kinds)[N], bool written, FieldAbsent absent) {
     for (const CallField& field : layout_.fields)
       for (const FieldKind kind : kinds)
-        if (field.kind == kind) add(quantity, field, written, absent);
+        if (field.kind == kind && !(kind == FieldKind::FinalStateHistory && has_line(field.id)))
+          add(quantity, field, written, absent);
   }
 
   DirectedCall call;
 
  private:
+  bool has_line(int state) const {
+    return std::any_of(cell_.symbols.begin(), cell_.symbols.end(), [&](const Symbol& s) { return s.line_of == state; });
+  }
+
   const CellGraph& cell_;
   const CallLayout& layout_;
 };

@@ -40,7 +40,8 @@ class LayoutBuilder {
     if (owner == FieldOwner::Out)
       for (int o = 0; o < static_cast<int>(cell_.outs.size()); ++o) found.push_back(o);
     for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s)
-      if (cell_.symbols[s].lag_of < 0 && owner_of(cell_.symbols[s].kind) == owner) found.push_back(s);
+      if (cell_.symbols[s].lag_of < 0 && cell_.symbols[s].line_of < 0 && owner_of(cell_.symbols[s].kind) == owner)
+        found.push_back(s);
     return found;
   }
   static FieldOwner owner_of(SymbolKind kind) {

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "compiler/graph/axes.h"
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/rewriter.h"
 #include "compiler/plan/plan_nests.h"
 #include "compiler/plan/plan_products.h"
@@ -48,11 +49,17 @@ void cut_groups_at(AxisId axis, std::vector<std::vector<AxisId>>& loops) {
   }
 }
 
+/// Rows that a BLAS is called with (runtime/cpu/products.h).
+constexpr int kLeastChunk = 64;
+
 class Planner {
  public:
   Planner(const CellGraph& cell, const Structure& structure, const PlanOptions& options) {
     plan_.cell = cell;
     plan_.options = options;
+    plan_.independent_steps = independent_steps(cell);
+    // Products over fewer rows gain nothing, and how many rows share one must not follow from the cut.
+    if (cell.has_lines() && plan_.independent_steps < kLeastChunk) plan_.options.hoist_products = false;
     const std::size_t states = cell.updates.size();
     stage_of_ = structure.stage_of;
     // Without proven stages all states are one: nothing that reads a state is hoisted out of any.
@@ -287,8 +294,8 @@ class Planner {
         for (const Access& a : nest.loads) {
           // What a step wrote must be read by the lane that wrote it. Products are complete, for all lanes,
           // before the next kernel starts.
-          const bool shared = a.home.place == Place::Param || a.home.place == Place::Input ||
-                              a.home.place == Place::Once ||
+          const bool given = a.home.place == Place::Input && plan_.cell.symbols[a.home.id].line_of < 0;
+          const bool shared = a.home.place == Place::Param || given || a.home.place == Place::Once ||
                               (a.home.place == Place::Chunk && products_.of_node[plan_.chunks[a.home.id].node] >= 0);
           if (shared) continue;
           for (std::size_t i = 0; i < a.home.dims.size(); ++i) {

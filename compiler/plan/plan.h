@@ -116,6 +116,8 @@ struct Plan {
   /// A header axis along which no step moves values, that every nest of every kernel has: its range
   /// may be cut among threads. kNoAxis if there is none.
   AxisId split_axis = kNoAxis;
+  /// Steps of a chunk at most: those that wait for nothing which a delay line brings. 0: any number.
+  int independent_steps = 0;
 };
 
 Plan make_plan(const CellGraph& cell, const Structure& structure, const PlanOptions& options = {});

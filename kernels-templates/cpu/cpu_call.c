@@ -54,8 +54,11 @@ INLINE int read_lengths(cellc_call* c, const void* from) {
 
 INLINE int64_t area_bytes(const cellc_call* c, const cellc_area* a) {
   int64_t bytes = cellc_times(a->bytes, entries(c, a->shape));
-  if (a->of_block)
-    bytes = cellc_times(c->extent.offsets ? CELLC_BLOCK_STEPS : least(c->extent.steps, CELLC_BLOCK_STEPS), bytes);
+  if (a->of_block) {
+    const int64_t steps = c->extent.offsets ? INT64_MAX : c->extent.steps;
+    /* Twice as many as are read: then they are moved to the front once in so many steps. */
+    bytes = cellc_times(least(steps, CELLC_BLOCK_STEPS) + least(steps, 2 * (int64_t)a->back), bytes);
+  }
   if (a->reaches.count) bytes = cellc_times(cellc_depth_of(&c->cell->outline, lengths(c), a->reaches), bytes);
   return bytes;
 }
@@ -154,7 +157,8 @@ INLINE void fill_in(const cellc_call* c) {
   if (cell->numbers.starts.round_count && some) compute(c, &cell->numbers.starts, 0);
   EACH(h, cell->numbers.count.histories) {
     const cellc_history* history = cell->histories + h;
-    if (!given(c, history->field)) clear(area(c, history->area), area_bytes(c, cell->areas + history->area));
+    if (history->state < 0 && !given(c, history->field))
+      clear(area(c, history->area), area_bytes(c, cell->areas + history->area));
   }
   EACH(z, cell->numbers.count.zeros) clear(area(c, cell->zeros[z]), area_bytes(c, cell->areas + cell->zeros[z]));
 }
@@ -210,13 +214,103 @@ INLINE uint64_t shifted_start(const cellc_call* c, const cellc_rows* rows, int64
   return start ? start + (uint64_t)(s * entries(c, rows->shape) * real_bytes(c->cell)) : area(c, rows->start_area);
 }
 
+/* Delay lines ------------------------------------------------------------------------------------------- */
+
+/* Numbers in arithmetic precision as rows hold them, and back. */
+INLINE void to_storage(const cellc_cpu_cell* cell, uint64_t to, uint64_t from, int64_t count) {
+  int64_t i;
+  if (!is_narrow(cell)) {
+    move(to, from, count * real_bytes(cell));
+    return;
+  }
+  for (i = 0; i < count; ++i) {
+    const float value = narrowed(cell, ((const float*)from)[i]);
+    uint32_t bits;
+    if (cell->numbers.storage == CELLC_F16) {
+      ((_Float16*)to)[i] = (_Float16)value;
+    } else {
+      memcpy(&bits, &value, 4);
+      ((uint16_t*)to)[i] = (uint16_t)(bits >> 16 | (value != value ? 64 : 0));
+    }
+  }
+}
+INLINE void from_storage(const cellc_cpu_cell* cell, uint64_t to, uint64_t from, int64_t count) {
+  int64_t i;
+  if (!is_narrow(cell)) {
+    move(to, from, count * real_bytes(cell));
+    return;
+  }
+  for (i = 0; i < count; ++i) {
+    if (cell->numbers.storage == CELLC_F16) {
+      ((float*)to)[i] = (float)((const _Float16*)from)[i];
+    } else {
+      const uint32_t bits = (uint32_t)((const uint16_t*)from)[i] << 16;
+      memcpy((float*)to + i, &bits, 4);
+    }
+  }
+}
+
+/* What a delay line brings before the sequence has written it: the start, the copies that lag behind it, and what the
+ * caller says of the steps before, or the start again. */
+INLINE void begin_line(const cellc_call* c, const cellc_history* line, int64_t s) {
+  const cellc_cpu_cell* cell = c->cell;
+  const int64_t count = entries(c, line->shape), size = count * real_bytes(cell);
+  const int64_t depth = cellc_depth_of(&cell->outline, lengths(c), cell->areas[line->area].reaches);
+  const uint64_t before = given(c, line->field);
+  int64_t j;
+  for (j = 0; j < depth; ++j) {
+    const uint64_t from = j <= line->copies ? section(c, CELLC_STARTS)[line->state + j]
+                          : before          ? before + (uint64_t)((s * (depth - 1) + j - 1) * size)
+                                            : section(c, CELLC_STARTS)[line->state];
+    to_storage(cell, area(c, line->area) + (uint64_t)(j * count * storage_bytes(cell)), from, count);
+  }
+}
+
+/* Rows of the workspace that hold what a delay line brings: the last ones go to the front where there is no room for
+ * so many steps more. */
+INLINE void make_room(const cellc_call* c, int rows, int64_t steps) {
+  const cellc_area* a = c->cell->areas + c->cell->rows[rows].area;
+  const int64_t size = entries(c, a->shape) * a->bytes, kept = (int64_t)section(c, CELLC_KEPT)[rows];
+  const int64_t back = least(kept, a->back);
+  if ((kept + steps) * size <= area_bytes(c, a)) return;
+  move(area(c, c->cell->rows[rows].area), area(c, c->cell->rows[rows].area) + (uint64_t)((kept - back) * size),
+       back * size);
+  section(c, CELLC_KEPT)[rows] = (uint64_t)back;
+}
+
+INLINE int has_line(const cellc_call* c, int rows) {
+  return !c->cell->rows[rows].reads && c->cell->areas[c->cell->rows[rows].area].back > 0;
+}
+/* Of rows of the workspace: that of the block's step. */
+INLINE uint64_t own_row(const cellc_call* c, int rows, int64_t step) {
+  const cellc_area* a = c->cell->areas + c->cell->rows[rows].area;
+  return area(c, c->cell->rows[rows].area) +
+         (uint64_t)(((int64_t)section(c, CELLC_KEPT)[rows] + step) * entries(c, a->shape) * a->bytes);
+}
+
+/* What of a state's history after the run copies that lag do not have. */
+INLINE void end_line(const cellc_call* c, const cellc_history* line, int64_t s, int64_t n) {
+  const cellc_cpu_cell* cell = c->cell;
+  const int64_t count = entries(c, line->shape), bytes = count * storage_bytes(cell);
+  const int64_t depth = cellc_depth_of(&cell->outline, lengths(c), cell->areas[line->area].reaches);
+  const uint64_t to = given(c, line->final);
+  int64_t j;
+  for (j = line->copies + 1; to && j < depth; ++j) { /* j + 1 steps before the next */
+    const uint64_t from = j >= n                     ? area(c, line->area) + (uint64_t)((j - n) * bytes)
+                          : is_absent(c, line->rows) ? own_row(c, line->rows, -1 - j)
+                                                     : row_at(c, line->rows, n - 1 - j);
+    from_storage(cell, to + (uint64_t)((s * (depth - 1) + j - 1) * count * real_bytes(cell)), from, count);
+  }
+}
+
 /* Steps of sequence `s` from `t` on, of `n`. */
 INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int64_t steps) {
   const cellc_cpu_cell* cell = c->cell;
   section(c, CELLC_TIME)[0] = (uint64_t)t;
   EACH(r, cell->numbers.count.rows) {
     const cellc_rows* rows = cell->rows + r;
-    section(c, CELLC_ROWS)[r] = is_absent(c, r)        ? area(c, rows->area)
+    if (is_absent(c, r) && has_line(c, r)) make_room(c, r, steps);
+    section(c, CELLC_ROWS)[r] = is_absent(c, r)        ? own_row(c, r, 0)
                                 : rows->start_area < 0 ? row_at(c, r, t)
                                 : t == n - 1           ? shifted_start(c, rows, s)
                                                        : row_at(c, r, t + 1);
@@ -235,10 +329,11 @@ INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int6
     EACH(s, cell->numbers.count.states) {
       const cellc_state* state = cell->states + s;
       const int64_t size = entries(c, state->shape) * real_bytes(cell);
-      if (is_absent(c, state->rows))
-        move(area(c, state->carried), area(c, cell->rows[state->rows].area) + (uint64_t)((steps - 1) * size), size);
+      if (is_absent(c, state->rows)) move(area(c, state->carried), own_row(c, state->rows, steps - 1), size);
     }
   }
+  EACH(r, cell->numbers.count.rows)
+  if (is_absent(c, r) && has_line(c, r)) section(c, CELLC_KEPT)[r] += (uint64_t)steps;
 }
 
 INLINE void write_final(const cellc_call* c, int number, int64_t s, int64_t n) {
@@ -277,6 +372,7 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
   EACH(r, cell->numbers.count.rows) {
     const int64_t apart = (int64_t)section(c, CELLC_APART)[r], stride = (int64_t)section(c, CELLC_STRIDES)[r];
     /* From the last step on where time runs backwards: strides are those of the run. */
+    section(c, CELLC_KEPT)[r] = 0;
     const int64_t first = offsets ? begin * (c->reverse ? -stride : stride) : s * apart;
     section(c, CELLC_FIRST)[r] = section(c, CELLC_GIVEN)[r] + (uint64_t)(first - (c->reverse ? (n - 1) * stride : 0));
     in_blocks |= is_absent(c, r);
@@ -284,8 +380,9 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
   EACH(u, cell->numbers.count.states) section(c, CELLC_STARTS)[u] = start_of(c, cell->states + u, s);
   EACH(h, cell->numbers.count.histories) {
     const cellc_history* history = cell->histories + h;
-    const uint64_t at = given(c, history->field);
+    const uint64_t at = history->state < 0 ? given(c, history->field) : 0;
     const int64_t size = area_bytes(c, cell->areas + history->area);
+    if (history->state >= 0) begin_line(c, history, s);
     section(c, CELLC_HISTORIES)[h] = at ? at + (uint64_t)(s * size) : area(c, history->area);
   }
   for (t = 0; t < n; t += now) {
@@ -301,7 +398,12 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
       for (t = 0; t < n; ++t) clear(row_at(c, r, t), entries(c, cell->rows[r].shape) * storage_bytes(cell));
   }
   EACH(u, cell->numbers.count.states) write_final(c, u, s, n);
-  EACH(h, cell->numbers.count.histories) write_final_history(c, h, s, n);
+  EACH(h, cell->numbers.count.histories) {
+    if (cell->histories[h].state >= 0)
+      end_line(c, cell->histories + h, s, n);
+    else
+      write_final_history(c, h, s, n);
+  }
   if (status) status[s] = 0;
 }
 

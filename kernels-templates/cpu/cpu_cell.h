@@ -31,12 +31,14 @@ enum {
   CELLC_APART,   /* by rows: bytes from sequence to sequence */
   CELLC_FIRST,   /* by rows: the row of the sequence's first step in the order of the run */
   CELLC_STARTS,  /* by state: address, of the sequence */
+  CELLC_KEPT,    /* by rows: those of the sequence that the area holds before the block */
   CELLC_SECTIONS
 };
 
 /* A part of the workspace: entries of a shape, of one step, of a block of steps or of a history. */
 typedef struct cellc_area {
   int shape, bytes, of_block;
+  int back;           /* of a block: so many steps before it are read through a delay line; 0: none */
   cellc_dims reaches; /* count 0: no history */
 } cellc_area;
 
@@ -54,6 +56,8 @@ typedef struct cellc_rows {
 
 typedef struct cellc_history {
   int field, final, area, rows, shape; /* of an input: fields, its default, the input's own rows */
+  /* Of a delay line: fields of its state, whose start and copies that lag come first; the area has it all. */
+  int state, copies; /* state -1: of an input */
 } cellc_history;
 
 typedef struct cellc_state {

@@ -19,7 +19,8 @@ struct PreviousRows {
   long long entries;
 };
 
-/// What a step reads of an earlier one, `lag` + w steps before, for w below `along`; and the way back.
+/// What a step reads of an earlier one, `lag` + w steps before, for w below `along`; and the way back. Of a history and
+/// the start that follows it: rows `lag` + w of the history.
 struct LaggedRows {
   RowsOfRun run;
   void* rows;     ///< [rows, entries, along]; read on the way back

@@ -93,6 +93,17 @@ CELLC_DEVICE void add_lagged_to_history(const LaggedRows& p) {
   });
 }
 
+/// A start gets what `along` rows of its history have, from the row `lag` on.
+CELLC_DEVICE void add_history_to_start(const LaggedRows& p) {
+  each_of(p.run.sequences * p.entries, [&](long long i) {
+    const long long sequence = quotient(i, p.entries), entry = i - sequence * p.entries;
+    Real sum = 0;
+    for (long long j = p.lag; j < p.lag + p.along; ++j)
+      sum += static_cast<const Real*>(p.history)[(sequence * p.depth + j) * p.entries + entry];
+    static_cast<Real*>(p.input)[i] += sum;
+  });
+}
+
 }  // namespace cellc
 
 extern "C" __global__ void cellc_previous_rows(const __grid_constant__ cellc::PreviousRows p) {
@@ -110,4 +121,8 @@ extern "C" __global__ void cellc_add_lagged_to_input(const __grid_constant__ cel
 extern "C" __global__ void cellc_add_lagged_to_history(const __grid_constant__ cellc::LaggedRows p) {
   cellc::await_stream();
   cellc::add_lagged_to_history(p);
+}
+extern "C" __global__ void cellc_add_history_to_start(const __grid_constant__ cellc::LaggedRows p) {
+  cellc::await_stream();
+  cellc::add_history_to_start(p);
 }

@@ -345,7 +345,7 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
     const cellc_symbol* symbol = cell->symbols + s;
     const int64_t n = cellc_entries(c, symbol->axes);
     cellc_rows_view given, used;
-    if (symbol->kind != CELLC_SYMBOL_INPUT) continue;
+    if (symbol->kind != CELLC_SYMBOL_INPUT || symbol->line_of >= 0) continue;
     given = used = cellc_callers_rows(c, CELLC_FIELD_INPUT, s, n);
     /* Row kernels take any step between rows, but one after another, and upwards. */
     if (cell->running != cell->storage || !c->arrays ||
@@ -372,6 +372,72 @@ static inline void cellc_bring_inputs(cellc_call* c, cellc_work* w) {
   }
 }
 
+/* A delay line as kernels read it: the rows that the run writes of its state, and before them the state's start, the
+ * copies that lag behind it, and what its history says, or its start again. After targets are known. */
+static inline void cellc_begin_lines(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int line, s, u;
+  for (line = 0; line < cell->symbol_count; ++line) {
+    const int of = cell->symbols[line].line_of;
+    const int64_t n = cellc_entries(c, cell->symbols[line].axes), depth = cellc_depth(c, line);
+    const int64_t bytes = cellc_type_bytes(cell->running);
+    int64_t copies = 0;
+    uint64_t to, history;
+    if (of < 0) continue;
+    for (u = 0; u < cell->update_count; ++u)
+      if (cell->updates[u] == of) w->symbols[line] = cellc_array_at(w->states[u].data);
+    to = cellc_take(c, cellc_times(cellc_times(cellc_times(c->sequences, depth), n), bytes));
+    for (s = 0; s < cell->symbol_count; ++s) {
+      const int copy = cell->symbols[s].lag_of == of;
+      if (s != of && !copy) continue;
+      copies += copy;
+      cellc_copy_entries(c, w->symbols[s].data, cell->real, n, 0,
+                         to + (uint64_t)((copy ? cell->symbols[s].lag : 0) * n * bytes), cell->running, depth * n, 0,
+                         c->sequences, 1, n);
+    }
+    history = cellc_given(c, CELLC_FIELD_STATE_HISTORY, of);
+    if (history)
+      cellc_copy_entries(c, history + (uint64_t)(copies * n * cellc_type_bytes(cell->real)), cell->real,
+                         (depth - 1) * n, n, to + (uint64_t)((copies + 1) * n * bytes), cell->running, depth * n, n,
+                         c->sequences, depth - 1 - copies, n);
+    else
+      cellc_copy_entries(c, w->symbols[of].data, cell->real, n, 0, to + (uint64_t)((copies + 1) * n * bytes),
+                         cell->running, depth * n, n, c->sequences, depth - 1 - copies, n);
+    w->symbols[line].history = to;
+    w->symbols[line].history_depth = depth;
+  }
+}
+
+/* What copies that lag do not have of a state's history after the run. */
+static inline void cellc_end_lines(cellc_call* c, cellc_work* w) {
+  const cellc_cell* cell = c->cell;
+  int line, s, u;
+  for (line = 0; line < cell->symbol_count; ++line) {
+    const int of = cell->symbols[line].line_of;
+    const uint64_t to = of < 0 ? 0 : cellc_given(c, CELLC_FIELD_FINAL_STATE_HISTORY, of);
+    const int64_t n = cellc_entries(c, cell->symbols[line].axes), depth = of < 0 ? 0 : cellc_depth(c, line);
+    const int64_t bytes = cellc_type_bytes(cell->running);
+    int64_t copies = 0;
+    cellc_last_steps last;
+    if (of < 0 || (c->arrays && !to)) continue;
+    memset(&last, 0, sizeof last);
+    last.to = cellc_take(c, cellc_times(cellc_times(cellc_times(c->sequences, depth), n), bytes));
+    if (!to) continue;
+    for (s = 0; s < cell->symbol_count; ++s) copies += cell->symbols[s].lag_of == of;
+    for (u = 0; u < cell->update_count; ++u)
+      if (cell->updates[u] == of)
+        last.rows = w->states[u].data, last.sequence = w->states[u].sequence, last.step = w->states[u].step;
+    last.before = w->symbols[line].history;
+    last.offsets = c->offsets ? c->device_offsets : 0;
+    last.sequences = c->sequences, last.steps = c->steps, last.depth = depth, last.entries = n;
+    last.bytes = bytes, last.reverse = c->reverse;
+    cellc_launch_small(c, cell->history_kernel, c->sequences * n, &last, sizeof last);
+    cellc_copy_entries(c, last.to + (uint64_t)((copies + 1) * n * bytes), cell->running, depth * n, n,
+                       to + (uint64_t)(copies * n * cellc_type_bytes(cell->real)), cell->real, (depth - 1) * n, n,
+                       c->sequences, depth - 1 - copies, n);
+  }
+}
+
 /* Where rows are written: the caller's memory where that is as kernels write it. */
 static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id, int64_t entries, int read_by_nests) {
   cellc_rows_view v = cellc_callers_rows(c, kind, id, entries);
@@ -384,6 +450,7 @@ static inline cellc_rows_view cellc_target_rows(cellc_call* c, int kind, int id,
 static inline void cellc_deliver(cellc_call* c, cellc_work* w) {
   const cellc_cell* cell = c->cell;
   int f, u;
+  cellc_end_lines(c, w);
   for (f = 0; f < cell->outline.field_count; ++f) {
     const cellc_field* field = cell->outline.fields + f;
     const uint64_t to = cellc_given(c, field->kind, field->id);

@@ -394,6 +394,7 @@ static inline void cellc_go_through(cellc_call* c, cellc_work* w) {
   cellc_bring_starts(c, w);
   cellc_bring_inputs(c, w);
   cellc_bring_targets(c, w);
+  cellc_begin_lines(c, w);
   if (c->rows == 0)
     cellc_end_at_once(c, w);
   else if (c->cell->whole.rows)

@@ -15,6 +15,7 @@ typedef struct cellc_symbol {
   int kind;
   cellc_dims axes;
   int lag_of, lag;    /* a lagged copy of a state; -1: none */
+  int line_of;        /* the delay line of a state, which kernels read as an input; -1: none */
   cellc_dims reaches; /* how deep a history is: cellc_depth_of */
   int default_kind, default_out;
   uint64_t number;   /* bits of an f64 */

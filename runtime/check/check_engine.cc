@@ -4,12 +4,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/check/check_claims.h"
 #include "runtime/cpu/solve.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/data/random_fill.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/evaluate/rounding.h"
 #include "runtime/evaluate/row_difference.h"
+#include "runtime/gradient/shifted_rows.h"
 
 namespace cellc {
 namespace {
@@ -44,6 +47,7 @@ BoundRun single_steps(const CellGraph& cell, const BoundRun& run, const RunOutpu
     shape[0] = rows;
     Array histories(history.dtype(), shape);
     const std::int64_t entries = rows > 0 && depth > 0 ? histories.count() / rows / depth : 0;
+    const Array& before = rows_of_symbol(cell, run, output, s);
     for (std::size_t b = 0; b + 1 < run.offsets.size(); ++b)
       for (std::int64_t row = run.offsets[b]; row < run.offsets[b + 1]; ++row)
         for (std::int64_t j = 0; j < depth; ++j) {
@@ -52,7 +56,7 @@ BoundRun single_steps(const CellGraph& cell, const BoundRun& run, const RunOutpu
             histories.set(
                 (row * depth + j) * entries + i,
                 from >= run.offsets[b]
-                    ? run.symbols[s].get(from * entries + i)
+                    ? before.get(from * entries + i)
                     : history.get((static_cast<std::int64_t>(b) * depth + run.offsets[b] - 1 - from) * entries + i));
         }
     steps.histories[s] = histories;
@@ -174,7 +178,7 @@ CheckItem resumed(const CellGraph& cell, const Program& program, const BindReque
   second.run.offsets = {0, whole.length - cut};
   second.length = whole.length - cut;
   for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-    if (cell.symbols[s].kind == SymbolKind::Input) {
+    if (is_given_input(cell.symbols[s])) {
       first.run.symbols[s] = rows_of(whole.run.symbols[s], 0, cut);
       second.run.symbols[s] = rows_of(whole.run.symbols[s], cut, whole.length);
     }
@@ -182,8 +186,13 @@ CheckItem resumed(const CellGraph& cell, const Program& program, const BindReque
   for (std::size_t u = 0; u < cell.updates.size(); ++u) second.run.symbols[cell.updates[u].symbol] = head.finals[u];
   for (const auto& [name, array] : written_arrays(cell, first, head))
     for (std::size_t s = 0; s < cell.symbols.size(); ++s)
-      if (cell.symbols[s].kind == SymbolKind::Input && name == cell.symbols[s].name + ".lag")
-        second.run.histories[s] = array;
+      if (is_given_input(cell.symbols[s]) && name == cell.symbols[s].name + ".lag") second.run.histories[s] = array;
+  for (const DelayLine& line : delay_lines(cell))
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      if (cell.updates[u].symbol == line.state) {
+        const auto symbol = static_cast<std::size_t>(line.symbol);
+        second.run.histories[symbol] = final_history(first.run, line.symbol, head.states[u]);
+      }
   const RunOutput tail = program.run(second.run);
   const auto compare_to = [&](const std::string& name, const Array& part, const Array& full, std::int64_t begin) {
     item.tried += part.count();
@@ -220,7 +229,7 @@ CheckItem packed(const CellGraph& cell, const Program& program, const BindReques
     BoundRun alone = binding.run;
     alone.offsets = {0, end - begin};
     for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
-      if (cell.symbols[s].kind == SymbolKind::Input) alone.symbols[s] = rows_of(alone.symbols[s], begin, end);
+      if (is_given_input(cell.symbols[s])) alone.symbols[s] = rows_of(alone.symbols[s], begin, end);
       if (cell.symbols[s].kind == SymbolKind::State) alone.symbols[s] = rows_of(alone.symbols[s], b, b + 1);
       if (alone.histories[s].shape().size() >= 2) alone.histories[s] = rows_of(alone.histories[s], b, b + 1);
     }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/check/check_claims.h"
 #include "runtime/cpu/sum_over_steps.h"
 #include "runtime/data/random_fill.h"
@@ -160,6 +161,16 @@ void against_differences(const CellGraph& cell, const BoundRun& run, std::uint64
                               array, [&](std::int64_t i) { return rows.get((symbol.lag - 1) * entries + i); }));
       continue;
     }
+    if (symbol.line_of >= 0) {  // its first entries are the start and the copies that lag
+      const auto copies = std::count_if(cell.symbols.begin(), cell.symbols.end(),
+                                        [&](const Symbol& c) { return c.lag_of == symbol.line_of; });
+      const Array& rows = found.histories[static_cast<std::size_t>(symbol.line_of)];
+      const std::int64_t entries = run.histories[s].count() / symbol.max_lag;
+      items.push_back(
+          differences.compare("the history of " + cell.symbols[static_cast<std::size_t>(symbol.line_of)].name, history,
+                              [&](std::int64_t i) { return i / entries <= copies ? 0.0 : rows.get(i - entries); }));
+      continue;
+    }
     const std::string name = symbol.kind == SymbolKind::State ? "the start of " + symbol.name : symbol.name;
     items.push_back(differences.compare(name, array, [&](std::int64_t i) { return found.symbols[s].get(i); }));
     if (symbol.kind == SymbolKind::Input && !run.histories[s].shape().empty())
@@ -171,7 +182,7 @@ void against_differences(const CellGraph& cell, const BoundRun& run, std::uint64
 /// The same run in the order of its rows.
 BoundRun in_order(const CellGraph& cell, BoundRun run) {
   for (std::size_t s = 0; run.reverse && s < cell.symbols.size(); ++s) {
-    if (cell.symbols[s].kind != SymbolKind::Input || run.symbols[s].count() == 0) continue;
+    if (!is_given_input(cell.symbols[s]) || run.symbols[s].count() == 0) continue;
     const Array& from = run.symbols[s];
     const std::int64_t entries = from.count() / run.offsets.back();
     Array to(from.dtype(), from.shape());

@@ -4,15 +4,35 @@
 
 #include <utility>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/evaluate/reference.h"
 
 namespace cellc {
 
+namespace {
+
+BoundRun with_rows_of_lines(const CellGraph& cell, BoundRun run, const RunOutput& trajectory) {
+  for (const DelayLine& line : delay_lines(cell))
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      if (cell.updates[u].symbol == line.state)
+        run.symbols[static_cast<std::size_t>(line.symbol)] = trajectory.states[u];
+  return run;
+}
+
+}  // namespace
+
+SampledStep::SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& run, std::uint64_t seed)
+    : SampledStep(cell, structure, run, reference_run(cell, run), seed) {}
+
 /// Points on a trajectory are where the cell lives (a variance there is positive); random ones
 /// are where mistakes show that a trajectory hides (a state that stays 0).
-SampledStep::SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& run, std::uint64_t seed)
-    : cell(cell), structure(structure), run(run), random(seed, "check"), step(cell, run) {
-  const RunOutput trajectory = reference_run(cell, run);
+SampledStep::SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& given,
+                         const RunOutput& trajectory, std::uint64_t seed)
+    : cell(cell),
+      structure(structure),
+      run(with_rows_of_lines(cell, given, trajectory)),
+      random(seed, "check"),
+      step(cell, run) {
   const std::int64_t rows = run.offsets.back();
   for (const std::int64_t row : {std::int64_t{1}, std::int64_t{4}, rows - 1}) {
     Point point{{}, row};

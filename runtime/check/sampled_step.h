@@ -33,6 +33,9 @@ class ClaimTally {
 
 struct SampledStep {
   SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& run, std::uint64_t seed);
+  /// `trajectory`: what the reference makes of the run.
+  SampledStep(CellGraph& cell, const Structure& structure, const BoundRun& run, const RunOutput& trajectory,
+              std::uint64_t seed);
 
   std::string name(int update) const;
   std::string stage_text(int stage) const;
@@ -41,7 +44,7 @@ struct SampledStep {
 
   CellGraph& cell;
   const Structure& structure;
-  const BoundRun& run;
+  const BoundRun run;  ///< with the rows of delay lines
   RandomStream random;
   Step step;
   std::vector<Point> points;

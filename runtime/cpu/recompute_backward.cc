@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <stdexcept>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/cpu/time_window.h"
 #include "runtime/data/bind.h"
 
@@ -31,7 +33,12 @@ Array copied(const Array& array) {
 class Segments {
  public:
   Segments(const CellGraph& cell, const BoundRun& run, Dtype arithmetic, std::int64_t steps)
-      : cell_(cell), run_(run), steps_(steps) {
+      : cell_(cell), run_(run), lines_(delay_lines(cell)), steps_(steps) {
+    for (const DelayLine& line : lines_) {  // filled as segments end
+      std::vector<std::int64_t> shape = run.symbols[static_cast<std::size_t>(line.state)].shape();
+      shape[0] = run.offsets.back();
+      run_.symbols[static_cast<std::size_t>(line.symbol)] = Array(arithmetic, shape);
+    }
     // The arrays as the run reads them, but nothing is rounded to storage on the way.
     for (Array& a : run_.symbols) a = convert(a, arithmetic);
     for (Array& a : run_.histories)
@@ -48,6 +55,7 @@ class Segments {
 
   /// The states at the end of a segment are the starts of the next; sequences that ended stay where they are.
   void go_on(const TimeWindow& window, const RunOutput& output) {
+    for (const DelayLine& line : lines_) keep_rows(line, window, output);
     for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
       Array& starts = run_.symbols[static_cast<std::size_t>(cell_.updates[u].symbol)];
       starts = copied(starts);  // the last ones are kept
@@ -68,8 +76,19 @@ class Segments {
   }
 
  private:
+  void keep_rows(const DelayLine& line, const TimeWindow& window, const RunOutput& output) {
+    Array& rows = run_.symbols[static_cast<std::size_t>(line.symbol)];
+    const std::int64_t n = entries_of(rows);
+    for (std::size_t u = 0; u < cell_.updates.size(); ++u)
+      if (cell_.updates[u].symbol == line.state)
+        each_row(window, run_, [&](std::int64_t from, std::int64_t to) {
+          for (std::int64_t i = 0; i < n; ++i) rows.set(to * n + i, output.states[u].get(from * n + i));
+        });
+  }
+
   const CellGraph& cell_;
-  BoundRun run_;
+  BoundRun run_;  ///< a delay line's rows stand as those of an input, from which segments are cut
+  const std::vector<DelayLine> lines_;
   const std::int64_t steps_;
   std::int64_t longest_ = 0;
 };
@@ -78,7 +97,7 @@ class Segments {
 class Gathered {
  public:
   Gathered(const CellGraph& cell, const BoundRun& run, const Cotangents& cotangents, Dtype arithmetic)
-      : cell_(cell), run_(run), cotangents_(cotangents) {
+      : cell_(cell), run_(run), cotangents_(cotangents), lines_(delay_lines(cell)) {
     for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
       all_.symbols.emplace_back(arithmetic, run.symbols[s].shape());
       all_.histories.emplace_back();
@@ -94,6 +113,7 @@ class Gathered {
   Cotangents cotangents_of(const TimeWindow& window) {
     Cotangents part;
     for (const Array& a : cotangents_.states) part.states.push_back(rows_of(window, run_, a));
+    for (const DelayLine& line : lines_) add_through_line(window, line, part);
     for (const Array& a : cotangents_.outs) part.outs.push_back(rows_of(window, run_, a));
     for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
       const Array& whole = start(u);
@@ -108,8 +128,13 @@ class Gathered {
   }
 
   void add(const TimeWindow& window, const Gradients& part) {
+    // What no copy has of a state's history, whose first row is two steps before the segment.
+    for (const DelayLine& line : lines_)
+      add_history(window, static_cast<std::size_t>(line.symbol), part.histories[static_cast<std::size_t>(line.state)],
+                  copies_of(line.state), 2);
     for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
       const Symbol& symbol = cell_.symbols[s];
+      if (symbol.line_of >= 0) continue;
       if (symbol.kind == SymbolKind::Param) {
         add_entries(part.symbols[s], 0, all_.symbols[s], 0, part.symbols[s].count());
       } else if (symbol.kind == SymbolKind::Input) {
@@ -117,7 +142,7 @@ class Gathered {
         each_row(window, run_, [&](std::int64_t from, std::int64_t to) {
           add_entries(part.symbols[s], from * n, all_.symbols[s], to * n, n);
         });
-        if (!part.histories[s].shape().empty()) add_history(window, s, part.histories[s]);
+        if (!part.histories[s].shape().empty()) add_history(window, s, part.histories[s], 0, 1);
       } else {
         // A copy that lags comes as a row of its state's history.
         const bool copy = symbol.lag_of >= 0;
@@ -132,6 +157,7 @@ class Gathered {
   }
 
   Gradients take(const AdjointRun& adjoint) {
+    for (const DelayLine& line : lines_) all_.symbols[static_cast<std::size_t>(line.symbol)] = Array();
     adjoint.move_to_histories(all_);
     return std::move(all_);
   }
@@ -139,12 +165,31 @@ class Gathered {
  private:
   Array& start(std::size_t update) { return all_.symbols[static_cast<std::size_t>(cell_.updates[update].symbol)]; }
 
-  /// Row j of a segment's history is j + 1 steps before it: a row of an earlier segment, or of the run's own history.
-  void add_history(const TimeWindow& window, std::size_t symbol, const Array& part) {
+  std::int64_t copies_of(int state) const {
+    return std::count_if(cell_.symbols.begin(), cell_.symbols.end(),
+                         [&](const Symbol& s) { return s.lag_of == state; });
+  }
+
+  /// What later segments had of the line's rows in this one is one more cotangent of its state.
+  void add_through_line(const TimeWindow& window, const DelayLine& line, Cotangents& part) const {
+    for (std::size_t u = 0; u < cell_.updates.size(); ++u) {
+      if (cell_.updates[u].symbol != line.state) continue;
+      Array rows = rows_of(window, run_, all_.symbols[static_cast<std::size_t>(line.symbol)]);
+      part.states.resize(cell_.updates.size());
+      const Array& given = part.states[u];
+      if (!given.shape().empty()) add_entries(given, 0, rows, 0, rows.count());
+      part.states[u] = std::move(rows);
+    }
+  }
+
+  /// Row j of a segment's history, from `first` on, is j + `back` steps before it: a row of an earlier segment, or of
+  /// the run's own history.
+  void add_history(const TimeWindow& window, std::size_t symbol, const Array& part, std::int64_t first,
+                   std::int64_t back) {
     const std::int64_t depth = part.shape()[1], n = entries_of(all_.symbols[symbol]);
     for (std::size_t i = 0; i < window.sequences.size(); ++i)
-      for (std::int64_t j = 0; j < depth; ++j) {
-        const std::int64_t sequence = window.sequences[i], step = window.begin - 1 - j;
+      for (std::int64_t j = first; j < depth; ++j) {
+        const std::int64_t sequence = window.sequences[i], step = window.begin - back - j;
         const std::int64_t from = (static_cast<std::int64_t>(i) * depth + j) * n;
         const auto b = static_cast<std::size_t>(sequence);
         if (step >= 0)
@@ -159,7 +204,8 @@ class Gathered {
   const CellGraph& cell_;
   const BoundRun& run_;
   const Cotangents& cotangents_;
-  Gradients all_;
+  const std::vector<DelayLine> lines_;
+  Gradients all_;  ///< of a delay line's rows: what later segments had of them
 };
 
 }  // namespace
@@ -176,7 +222,16 @@ RecomputeBackward::RecomputeBackward(const CellGraph& cell, const Structure& str
       adjoint_(adjoint),
       arithmetic_(arithmetic_of(options.dtype)),
       solver_(cell, structure, in_arithmetic(options)),
-      backward_(adjoint, options) {}
+      backward_(adjoint, options) {
+  const std::vector<ArraySource>& sources = adjoint.adjoint().adjoint.sources;
+  for (const DelayLine& line : delay_lines(cell))
+    for (std::size_t u = 0; u < cell.updates.size(); ++u)
+      if (cell.updates[u].symbol == line.state &&
+          std::none_of(sources.begin(), sources.end(), [&](const ArraySource& s) {
+            return s == ArraySource{ArraySource::Kind::Cotangent, static_cast<int>(u)};
+          }))
+        throw std::logic_error("recomputed gradients: the adjoint takes no cotangent of a state with a delay line");
+}
 
 Gradients RecomputeBackward::run(const BoundRun& run, const Cotangents& cotangents, const SolveOptions& forward,
                                  const SolveOptions& backward, SolveReport& report, std::int64_t segment) {

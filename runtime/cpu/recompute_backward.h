@@ -2,7 +2,8 @@
 // Gradients without trajectories: a first run keeps the states at the starts of segments, and then, from the last
 // segment on, each is run again and its adjoint after it. What is held at a time is a segment's rows and the starts,
 // O(√T) in the place of O(T), for twice the forward run. States are never rounded to storage in between: of 16-bit runs
-// gradients are about the trajectory as it was computed, not as it would have been written.
+// gradients are about the trajectory as it was computed, not as it would have been written. Of a state with a delay
+// line the rows of the whole run are held, since later segments read them.
 #include "runtime/cpu/backward_on_cpu.h"
 
 namespace cellc {
@@ -13,6 +14,7 @@ std::int64_t recomputed_segment(std::int64_t longest);
 /// Compiled once, run often. All references must outlive it.
 class RecomputeBackward {
  public:
+  /// `adjoint`: also with cotangents of all states that have a delay line (with_lines()).
   RecomputeBackward(const CellGraph& cell, const Structure& structure, const AdjointRun& adjoint,
                     const CompileOptions& options);
 

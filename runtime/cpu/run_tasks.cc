@@ -36,12 +36,13 @@ std::vector<RunTask> share_spans(const BoundRun& run, std::vector<RunTask> tasks
 
 }  // namespace
 
-RunTasks cut_tasks(const BoundRun& run, std::int64_t chunk_bytes, bool stateless) {
+RunTasks cut_tasks(const BoundRun& run, std::int64_t chunk_bytes, bool stateless, std::int64_t most_steps) {
   RunTasks result;
   const bool chunked = chunk_bytes > 0;
   std::int64_t chunk_rows = std::numeric_limits<std::int64_t>::max();
   if (chunked) {
     chunk_rows = std::clamp<std::int64_t>(kChunkBytes / chunk_bytes, 1, kChunkRows);
+    if (most_steps > 0) chunk_rows = std::min(chunk_rows, most_steps);
     if (chunk_rows > kProductRows) chunk_rows -= chunk_rows % kProductRows;
   }
   // Without states no step waits for another: every thread finds spans of its own.

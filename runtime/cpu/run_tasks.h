@@ -30,7 +30,8 @@ struct RunTasks {
 };
 
 /// `chunk_bytes`: of a row of what passes between phases; 0: nothing does. `stateless`: no step waits for another.
-RunTasks cut_tasks(const BoundRun& run, std::int64_t chunk_bytes, bool stateless);
+/// `most_steps`: of a chunk, where something passes; 0: any number.
+RunTasks cut_tasks(const BoundRun& run, std::int64_t chunk_bytes, bool stateless, std::int64_t most_steps);
 
 inline std::int64_t steps_of(const BoundRun& run, std::int64_t sequence) {
   return run.offsets[sequence + 1] - run.offsets[sequence];

@@ -7,7 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/call_shape.h"
+#include "runtime/data/lagged_arrays.h"
 
 namespace cellc {
 namespace {
@@ -66,6 +68,9 @@ SequentialArrays::SequentialArrays(const CompiledPlan& compiled, const BoundRun&
     output.outs.push_back(written(reuse.outs, o, FieldKind::Out, plan_.cell.outs[o].index));
     work += length.entries(plan_.cell.outs[o].index) * run.offsets.back();
   }
+  for (const DelayLine& line : delay_lines(plan_.cell))
+    for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u)
+      if (plan_.cell.updates[u].symbol == line.state) arrays_[static_cast<std::size_t>(line.symbol)] = output.states[u];
   for (const Buffer& b : plan_.once) once_.push_back(Array::uninitialised(arithmetic, length.shape({}, b.dims)));
 }
 
@@ -75,11 +80,15 @@ const std::vector<AxisId>& SequentialArrays::state_axes(std::size_t update) cons
 
 void SequentialArrays::take(std::size_t s) {
   const Symbol& symbol = plan_.cell.symbols[s];
-  arrays_.push_back(checked(symbol, run_.symbols[s], field_of(symbol.kind), 0));
+  // The rows of a delay line are those that this run writes.
+  const bool line = symbol.line_of >= 0;
+  arrays_.push_back(line ? Array() : checked(symbol, run_.symbols[s], field_of(symbol.kind), 0));
   histories_.emplace_back();
   history_depth_.push_back(symbol.max_lag);
   if (symbol.kind != SymbolKind::Input || symbol.max_lag == 0) return;
-  const Array past = s < run_.histories.size() ? run_.histories[s] : Array();
+  const Array past = s >= run_.histories.size() ? Array()
+                     : symbol.line_of >= 0      ? history_as_started(plan_.cell, run_, s)
+                                                : run_.histories[s];
   if (past.shape().size() >= 2) history_depth_[s] = past.shape()[1];
   histories_[s] = checked(symbol, past, FieldKind::InputHistory, history_depth_[s]);
 }

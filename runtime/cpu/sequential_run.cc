@@ -27,7 +27,7 @@ class SequentialRun {
     std::int64_t chunk_bytes = 0;
     for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
       chunk_bytes += arrays_.row_bytes(SlotKind::ChunkRow, static_cast<int>(c));
-    cut_ = cut_tasks(run_, chunk_bytes, plan_.cell.updates.empty());
+    cut_ = cut_tasks(run_, chunk_bytes, plan_.cell.updates.empty(), plan_.independent_steps);
     if (!cut_.tasks.empty()) {
       const int threads = choose_threads();
       if (by_lanes_) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 
+#include "compiler/graph/delay_lines.h"
 #include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
@@ -15,6 +16,7 @@
 #include "runtime/cpu/measure_passes.h"
 #include "runtime/cpu/plan_stages.h"
 #include "runtime/cpu/probe_stage.h"
+#include "runtime/cpu/run_in_blocks.h"
 #include "runtime/cpu/scan_along_time.h"
 #include "runtime/cpu/segment_sweep.h"
 #include "runtime/cpu/strategy_relaxation.h"
@@ -173,6 +175,20 @@ bool is_decided(const StagesPlan& plan) {
                       [](const StagePlan& s) { return s.strategy == Strategy::Auto; });
 }
 
+/// Whether a cell with delay lines is to run in blocks of steps: by any strategy that has segments.
+bool asks_for_blocks(const SolveOptions& solve) {
+  const auto cuts = [](Strategy s) { return s != Strategy::Auto && s != Strategy::Sequential; };
+  return cuts(solve.solver) ||
+         std::any_of(solve.plan.begin(), solve.plan.end(), [&](const StagePlan& p) { return cuts(p.strategy); });
+}
+
+std::vector<StagePlan> step_by_step(const CellGraph& cell, int stages) {
+  StagePlan plan;
+  plan.reason = fmt::format("delay lines bring what is {} steps old and older, from the rows that were written",
+                            independent_steps(cell));
+  return std::vector<StagePlan>(static_cast<std::size_t>(stages), plan);
+}
+
 }  // namespace
 
 struct Solver::Impl {
@@ -181,6 +197,7 @@ struct Solver::Impl {
   const Dtype storage, arithmetic;
   RelaxationChoice relaxation_choice;
   LastPlan last_plan;
+  std::unique_ptr<BlocksOfSteps> blocks;                  ///< of a cell with delay lines, where it runs so
   std::map<std::string, std::optional<PassCosts>> costs;  ///< by shape; none: they could not be kept
   std::vector<double> warm_up;                            ///< by stage: what the misses of earlier runs called for
 
@@ -190,6 +207,7 @@ struct Solver::Impl {
         storage(options.dtype),
         arithmetic(arithmetic_of(options.dtype)) {}
 
+  double compile_ms() const { return programs.compile_ms() + (blocks ? blocks->compile_ms() : 0); }
   int stage_count() const { return static_cast<int>(programs.structure().stages.size()); }
 
   // The run ----------------------------------------------------------------------------------------
@@ -313,6 +331,17 @@ struct Solver::Impl {
     return sequentially(run, std::vector<StagePlan>(static_cast<std::size_t>(stage_count()), plan), report, {});
   }
 
+  /// A cell with delay lines: by the sequential kernel, which finds in the rows that it has written what they bring; or
+  /// in blocks of steps, by the strategy that is asked for.
+  RunOutput along_lines(const BoundRun& given, const SolveOptions& solve, double tolerance, SolveReport& report,
+                        RunOutput reuse) {
+    if (asks_for_blocks(solve) && tolerance > 0 && given.offsets.back() > 0) {
+      if (!blocks) blocks = std::make_unique<BlocksOfSteps>(cell, programs.options());
+      return blocks->run(given, solve, report);
+    }
+    return sequentially(given, step_by_step(cell, stage_count()), report, std::move(reuse));
+  }
+
   /// Before any stage runs.
   StagesRequest first_request(StagesOfRun& at, const SolveOptions& solve, double tolerance) {
     StagesRequest request{at, solve, tolerance};
@@ -349,6 +378,7 @@ struct Solver::Impl {
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
+    if (cell.has_lines()) return along_lines(given, solve, tolerance, report, std::move(reuse));
     StagesAtSizes at(programs, given);
     std::optional<StagesRequest> request;  // nothing: the plan is decided
     StagesPlan plan;
@@ -468,9 +498,9 @@ Solver::Solver(Solver&&) noexcept = default;
 
 RunOutput Solver::run(const BoundRun& run, const SolveOptions& options, SolveReport& report, RunOutput reuse) {
   const auto start = std::chrono::steady_clock::now();
-  const double compiled_before = impl_->programs.compile_ms();
+  const double compiled_before = impl_->compile_ms();
   RunOutput output = impl_->run(run, options, report, std::move(reuse));
-  report.compile_ms = impl_->programs.compile_ms();
+  report.compile_ms = impl_->compile_ms();
   report.cache = impl_->programs.cache();
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   output.run_ms = ms - (report.compile_ms - compiled_before);

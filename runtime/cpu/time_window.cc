@@ -46,14 +46,19 @@ void for_each_sequence(const TimeWindow& window, const BoundRun& run, Each&& eac
   }
 }
 
-/// Entry j: the value j + 1 steps before the window.
+/// Entry j: the value j + 1 steps before the window. A delay line may come without rows where the window is the first.
 Array history(const TimeWindow& window, const BoundRun& run, const Array& rows, const Array& before,
               std::int64_t depth) {
   std::vector<std::int64_t> shape = rows.shape();
-  shape[0] = depth;
+  if (shape.empty())
+    shape.assign(before.shape().begin() + 1, before.shape().end());
+  else
+    shape[0] = depth;
   shape.insert(shape.begin(), static_cast<std::int64_t>(window.sequences.size()));
-  Array result(rows.dtype(), shape);
-  const std::int64_t bytes = bytes_of_entry(rows);
+  Array result(rows.shape().empty() ? before.dtype() : rows.dtype(), shape);
+  const std::int64_t parts = shape[0] * depth;
+  const std::int64_t bytes =
+      parts > 0 ? result.count() / parts * static_cast<std::int64_t>(size_of(result.dtype())) : 0;
   for (std::size_t i = 0; i < window.sequences.size(); ++i) {
     const std::int64_t s = window.sequences[i], at = static_cast<std::int64_t>(i) * depth;
     for (std::int64_t j = 0; j < depth; ++j) {

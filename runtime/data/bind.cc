@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "compiler/graph/axes.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/call_shape.h"
 #include "runtime/data/declared_value.h"
 #include "runtime/data/find_sizes.h"
@@ -40,6 +41,12 @@ class Binder {
       const GivenArray* history = given_.find(FieldKind::StateHistory, copy.lag_of);
       const Array& parent = binding_.run.symbols[static_cast<std::size_t>(copy.lag_of)];
       binding_.run.symbols[s] = history ? lag_of_history(converted(*history, parent.dtype()), copy.lag) : parent;
+    }
+    for (const DelayLine& line : delay_lines(cell_)) {
+      const GivenArray* history = given_.find(FieldKind::StateHistory, line.state);
+      const Array start = convert(binding_.run.symbols[static_cast<std::size_t>(line.state)], binding_.dtype);
+      binding_.run.histories[static_cast<std::size_t>(line.symbol)] =
+          history_of_line(start, history ? converted(*history, start.dtype()) : Array(), line.deepest);
     }
     return std::move(binding_);
   }

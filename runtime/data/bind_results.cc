@@ -1,7 +1,9 @@
 // The way back from bind.cc: what a run wrote, under the names and shapes that users expect.
+#include <algorithm>
 #include <utility>
 
 #include "compiler/graph/axes.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/lagged_arrays.h"
 
@@ -15,6 +17,7 @@ std::vector<std::pair<std::string, Array>> written_arrays(const CellGraph& cell,
     if (!binding.packed && binding.batched) shape = {binding.batch, binding.length};
     return array.with_shape(AxisLengths(cell.graph, binding.run.sizes).shape(std::move(shape), axes));
   };
+  const std::vector<DelayLine> lines = delay_lines(cell);
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const int s = cell.updates[u].symbol;
     const Symbol& symbol = cell.symbols[s];
@@ -25,11 +28,17 @@ std::vector<std::pair<std::string, Array>> written_arrays(const CellGraph& cell,
     std::vector<const Array*> history;
     for (std::size_t v = 0; v < cell.updates.size(); ++v)
       if (cell.symbols[cell.updates[v].symbol].lag_of == s) history.push_back(&output.finals[v]);
-    if (!history.empty()) arrays.emplace_back(symbol.name + ".lag", history_of_lags(history));
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const DelayLine& l) { return l.state == s; });
+    if (line != lines.end())
+      arrays.emplace_back(symbol.name + ".lag",
+                          history_of_line_and_lags(final_history(binding.run, line->symbol, output.states[u]), history,
+                                                   output.finals[u].dtype()));
+    else if (!history.empty())
+      arrays.emplace_back(symbol.name + ".lag", history_of_lags(history));
   }
   for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)
-    if (cell.symbols[s].kind == SymbolKind::Input && cell.symbols[s].max_lag != 0)
-      arrays.emplace_back(cell.symbols[s].name + ".lag", final_history(binding.run, s));
+    if (is_given_input(cell.symbols[s]) && cell.symbols[s].max_lag != 0)
+      arrays.emplace_back(cell.symbols[s].name + ".lag", final_history(binding.run, s, binding.run.symbols[s]));
   for (std::size_t o = 0; o < cell.outs.size(); ++o)
     arrays.emplace_back(cell.outs[o].name, per_step(output.outs[o], cell.outs[o].index));
   return arrays;

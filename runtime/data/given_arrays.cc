@@ -72,7 +72,7 @@ const CallField& GivenArrays::field_named(const std::string& name, SymbolKind ki
   std::vector<std::string> names;
   for (int s = 0; s < static_cast<int>(cell_.symbols.size()); ++s) {
     const Symbol& symbol = cell_.symbols[static_cast<std::size_t>(s)];
-    if (symbol.lag_of >= 0) continue;
+    if (symbol.lag_of >= 0 || symbol.line_of >= 0) continue;
     if (symbol.kind == kind) names.push_back(symbol.name);
     if (symbol.name != own) continue;
     if (symbol.kind != kind && !(either && symbol.kind != SymbolKind::Param))

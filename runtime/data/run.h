@@ -32,8 +32,8 @@ struct CompileOptions {
 /// run resumed from its f32 `h.final` equals the whole.
 struct BoundRun {
   std::map<AxisId, std::int64_t> sizes;  ///< by header axis
-  std::vector<Array> symbols;            ///< by symbol: input, param or state start
-  std::vector<Array> histories;          ///< by symbol, for lagged inputs: [N, max_lag, a…],
+  std::vector<Array> symbols;            ///< by symbol: input, param or state start; nothing for a delay line
+  std::vector<Array> histories;          ///< by symbol, for lagged inputs and delay lines: [N, max_lag, a…],
                                          ///< entry j is the value j+1 steps before the start
   std::vector<std::int64_t> offsets;     ///< N+1 row offsets of the sequences
   bool reverse = false;

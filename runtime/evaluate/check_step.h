@@ -44,6 +44,7 @@ class Step {
         case SymbolKind::Input:
           break;
       }
+      // Of a delay line whoever asks has put the rows into the run.
       if (lag <= elapsed_) return run_.symbols[s].get((row_ + (run_.reverse ? lag : -lag)) * entries_[s] + flat);
       return run_.histories[s].get((sequence_ * run_.histories[s].shape()[1] + lag - elapsed_ - 1) * entries_[s] +
                                    flat);

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/evaluate.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/data/threads.h"
 #include "runtime/evaluate/row_difference.h"
 
@@ -26,6 +29,7 @@ struct Shared {
   std::vector<std::vector<std::int64_t>> sizes;  // by symbol: lengths of its axes
   std::vector<std::int64_t> entries;             // by symbol: their product
   std::vector<int> update_of;                    // by symbol: position in updates, or -1
+  std::map<int, Array> lines;                    // by delay line: its history
 
   Shared(const CellGraph& c, const BoundRun& r) : cell(c), run(r) {
     for (const Symbol& symbol : c.symbols) {
@@ -40,6 +44,8 @@ struct Shared {
       const std::size_t s = params.size();
       params.push_back(symbol.kind == SymbolKind::Param ? as_doubles(r.symbols[s]) : std::vector<double>{});
     }
+    for (const DelayLine& line : delay_lines(c))
+      lines[line.symbol] = history_as_started(c, r, static_cast<std::size_t>(line.symbol));
     update_of.assign(c.symbols.size(), -1);
     for (std::size_t u = 0; u < c.updates.size(); ++u) update_of[c.updates[u].symbol] = static_cast<int>(u);
   }
@@ -83,8 +89,12 @@ void run_sequence(const Shared& shared, std::int64_t sequence, const std::functi
       case SymbolKind::Input:
         break;
     }
-    if (lag <= step) return run.symbols[s].get(row_of(step - lag) * shared.entries[s] + flat);
-    const Array& history = run.histories[s];
+    const int line_of = cell.symbols[s].line_of;
+    if (lag <= step) {
+      const Array& rows = line_of < 0 ? run.symbols[s] : output.states[shared.update_of[line_of]];
+      return rows.get(row_of(step - lag) * shared.entries[s] + flat);
+    }
+    const Array& history = line_of < 0 ? run.histories[s] : shared.lines.at(s);
     const std::int64_t depth = history.shape()[1], before = lag - step - 1;
     return history.get((sequence * depth + before) * shared.entries[s] + flat);
   };

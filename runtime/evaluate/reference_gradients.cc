@@ -1,7 +1,10 @@
 #include "runtime/evaluate/reference_gradients.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "compiler/graph/delay_lines.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/data/threads.h"
 #include "runtime/evaluate/plain_sweep.h"
 #include "runtime/evaluate/reference.h"
@@ -20,7 +23,11 @@ std::int64_t entries_per_row(const Array& array) { return array.shape()[0] > 0 ?
 class PlainGradients {
  public:
   PlainGradients(const CellGraph& cell, const BoundRun& run, const Cotangents& cotangents)
-      : cell_(cell), run_(run), cotangents_(cotangents), output_(reference_run(cell, run)) {
+      : cell_(cell), run_(run), cotangents_(cotangents), output_(reference_run(cell, run)), lines_(delay_lines(cell)) {
+    for (const DelayLine& line : lines_) {
+      const auto s = static_cast<std::size_t>(line.symbol);
+      run_.histories[s] = history_as_started(cell, run, s);
+    }
     for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
       result_.symbols.emplace_back(Dtype::F64, run.symbols[s].shape());
       result_.histories.emplace_back(run.histories[s].shape().empty() ? Array()
@@ -55,6 +62,7 @@ class PlainGradients {
 
   /// From starts and defaults that the cell computes to what they read, users first.
   void through_starts(const GivenSymbols& given) {
+    for (const DelayLine& line : lines_) line_to_history(line, given);
     for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
       const int owner = cell_.symbols[s].lag_of;
       if (owner < 0) continue;
@@ -129,7 +137,9 @@ class PlainGradients {
         break;
     }
     const Place place = input_place(sequence, step, symbol, entry, lag);
-    return (place.in_history ? run_.histories : run_.symbols)[s].get(place.entry);
+    if (place.in_history) return run_.histories[s].get(place.entry);
+    const int state = cell_.symbols[s].line_of;
+    return (state < 0 ? run_.symbols[s] : output_.states[update_of_[static_cast<std::size_t>(state)]]).get(place.entry);
   }
 
   void through_sequence(std::int64_t sequence, Params& params) {
@@ -143,6 +153,12 @@ class PlainGradients {
       for (std::int64_t i = 0; is_there(cotangents_.finals, u) && i < n; ++i)
         of[static_cast<std::size_t>(i)] = cotangents_.finals[u].get(sequence * n + i);
     }
+    // ∂L/∂ of rows that later steps have read through a delay line, by update.
+    std::vector<std::vector<double>> through_lines(lines_.empty() ? 0 : cell_.updates.size());
+    for (const DelayLine& line : lines_)
+      through_lines[update_of_[static_cast<std::size_t>(line.state)]].resize(
+          static_cast<std::size_t>(step * entries_[static_cast<std::size_t>(line.state)]));
+    const std::int64_t first = run_.offsets[b];
     Environment environment;
     environment.sizes = run_.sizes;
     environment.read = [&](int s, const std::vector<std::int64_t>& position, int lag) {
@@ -152,6 +168,13 @@ class PlainGradients {
     while (--step >= 0) {
       evaluator.reset();
       PlainSweep sweep(cell_, evaluator);
+      for (const DelayLine& line : lines_) {
+        const std::size_t u = update_of_[static_cast<std::size_t>(line.state)];
+        const std::int64_t n = entries_[static_cast<std::size_t>(line.state)];
+        for (std::int64_t i = 0; i < n; ++i)
+          after[u][static_cast<std::size_t>(i)] +=
+              through_lines[u][static_cast<std::size_t>((row(sequence, step) - first) * n + i)];
+      }
       seed_step(row(sequence, step), after, sweep);
       std::vector<std::vector<double>> before = after;
       for (auto& of : before) std::fill(of.begin(), of.end(), 0);
@@ -164,7 +187,11 @@ class PlainGradients {
           before[update_of_[s]][static_cast<std::size_t>(entry)] += c;
         } else {
           const Place place = input_place(sequence, step, symbol, entry, lag);
-          add_to((place.in_history ? result_.histories : result_.symbols)[s], place.entry, c);
+          if (const int state = cell_.symbols[s].line_of; state >= 0 && !place.in_history)
+            through_lines[update_of_[static_cast<std::size_t>(state)]]
+                         [static_cast<std::size_t>(place.entry - first * entries_[s])] += c;
+          else
+            add_to((place.in_history ? result_.histories : result_.symbols)[s], place.entry, c);
         }
       });
       after = std::move(before);
@@ -193,25 +220,54 @@ class PlainGradients {
         sweep.seed(cell_.outs[o].value, cell_.outs[o].index, row_of(cotangents_.outs[o]));
   }
 
+  /// A delay line begins with its state's start, then comes the state's history, which begins with copies that lag.
+  void line_to_history(const DelayLine& line, const GivenSymbols& given) {
+    const auto state = static_cast<std::size_t>(line.state);
+    const Array found = std::exchange(result_.histories[static_cast<std::size_t>(line.symbol)], Array());
+    result_.symbols[static_cast<std::size_t>(line.symbol)] = Array();
+    const std::int64_t n = entries_[state];
+    std::vector<Array*> starts(static_cast<std::size_t>(line.deepest));
+    starts[0] = &result_.symbols[state];
+    for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
+      if (cell_.symbols[s].lag_of == line.state)
+        starts[static_cast<std::size_t>(cell_.symbols[s].lag)] = &result_.symbols[s];
+    Array& history = history_of(state);
+    for (std::int64_t i = 0; i < found.count(); ++i) {
+      const std::int64_t sequence = i / n / line.deepest, back = i / n % line.deepest, entry = i % n;
+      Array* const start = starts[static_cast<std::size_t>(back)];
+      if (start)
+        add_to(*start, sequence * n + entry, found.get(i));
+      else
+        add_to(history, (sequence * (line.deepest - 1) + back - 1) * n + entry, found.get(i));
+      if (!start && !given.histories[state]) add_to(*starts[0], sequence * n + entry, found.get(i));
+    }
+  }
+
+  Array& history_of(std::size_t state) {
+    Array& history = result_.histories[state];
+    if (history.shape().empty()) {
+      std::vector<std::int64_t> shape = result_.symbols[state].shape();
+      shape.insert(shape.begin() + 1, cell_.symbols[state].max_lag);
+      history = Array(Dtype::F64, shape);
+    }
+    return history;
+  }
+
   /// What lags a state is given, and named, as the state's history.
   void copy_to_history(std::size_t companion, std::size_t owner) {
     const Symbol& symbol = cell_.symbols[companion];
     const Array& start = result_.symbols[companion];
     const std::int64_t depth = cell_.symbols[owner].max_lag, n = entries_[companion];
-    Array& history = result_.histories[owner];
-    if (history.shape().empty()) {
-      std::vector<std::int64_t> shape = start.shape();
-      shape.insert(shape.begin() + 1, depth);
-      history = Array(Dtype::F64, shape);
-    }
+    Array& history = history_of(owner);
     for (std::int64_t i = 0; i < start.count(); ++i)
       history.set((i / n * depth + symbol.lag - 1) * n + i % n, start.get(i));
   }
 
   const CellGraph& cell_;
-  const BoundRun& run_;
+  BoundRun run_;  ///< with the histories of delay lines
   const Cotangents& cotangents_;
   const RunOutput output_;
+  const std::vector<DelayLine> lines_;
   Gradients result_;
   std::vector<std::vector<std::int64_t>> shapes_;  ///< by symbol: of one entry's row
   std::vector<std::int64_t> entries_;              ///< by symbol: their product

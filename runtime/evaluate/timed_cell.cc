@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/random_fill.h"
 
 namespace cellc {
@@ -15,7 +16,7 @@ Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
   };
   Traffic traffic;
   for (const Symbol& symbol : cell.symbols)
-    if (symbol.kind == SymbolKind::Input) traffic.read += rows * entries(symbol.axes) * size;
+    if (is_given_input(symbol)) traffic.read += rows * entries(symbol.axes) * size;
   for (const StateUpdate& update : cell.updates) {
     const Symbol& symbol = cell.symbol_of(update);
     if (symbol.lag_of >= 0) continue;  // a lagged copy is no array of the user's

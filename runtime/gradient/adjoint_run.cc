@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
 #include "compiler/derive/pipeline.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/gradient/shifted_rows.h"
 
 namespace cellc {
@@ -55,6 +58,12 @@ AdjointOf results_with(const Cotangents& cotangents, bool on_gpu) {
   return of;
 }
 
+AdjointOf with_lines(const CellGraph& cell, AdjointOf of) {
+  for (std::size_t u = 0; u < of.states.size(); ++u)
+    for (const DelayLine& line : delay_lines(cell)) of.states[u] = of.states[u] || line.state == cell.updates[u].symbol;
+  return of;
+}
+
 AdjointRun::AdjointRun(const CellGraph& cell, const AdjointOf& of, const DeriveHooks& hooks)
     : whole_(cell), adjoint_(adjoint_of(cell, of, hooks)) {
   const Jacobian jacobian = differentiate(adjoint_.adjoint.cell);
@@ -95,8 +104,11 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
   };
   const auto lagged = [&](const ArrayRead& read) {
     const auto symbol = static_cast<std::size_t>(read.symbol);
-    return lagged_rows(forward, convert(forward.symbols[symbol], arithmetic),
-                       convert(forward.histories[symbol], arithmetic), read.lag, along(forward, read));
+    return lagged_rows(forward, convert(rows_of_symbol(whole_, forward, output, symbol), arithmetic),
+                       convert(whole_.symbols[symbol].line_of < 0 ? forward.histories[symbol]
+                                                                  : history_as_started(whole_, forward, symbol),
+                               arithmetic),
+                       read.lag, along(forward, read));
   };
   for (std::size_t s = 0; s < adjoint.symbols.size(); ++s) {
     const ArraySource& source = adjoint_.adjoint.sources[s];
@@ -123,6 +135,13 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
       case ArraySource::Kind::Adjoint:
         array = given(id < cotangents.finals.size() ? cotangents.finals[id] : Array(), sequences, adjoint.symbols[s]);
         break;
+      case ArraySource::Kind::Start: {  // nothing is under way through a delay line
+        const Symbol& symbol = adjoint.symbols[s];
+        std::vector<std::int64_t> shape = with_rows(sequences, lengths(adjoint, forward, symbol.axes));
+        if (symbol.line_of >= 0) shape.insert(shape.begin() + 1, symbol.max_lag);
+        (symbol.line_of >= 0 ? run.histories[s] : array) = Array(arithmetic, shape);
+        break;
+      }
       default:
         throw std::logic_error("adjoint: an array that it does not read");
     }
@@ -144,7 +163,8 @@ Gradients AdjointRun::rows(const BoundRun& forward, const RunOutput& output) con
   for (std::size_t u = 0; u < whole_.updates.size(); ++u)
     gradients.symbols[static_cast<std::size_t>(whole_.updates[u].symbol)] = output.finals[u];
   for (std::size_t s = 0; s < whole_.symbols.size(); ++s) {
-    if (gradients.symbols[s].shape().empty() && whole_.symbols[s].kind != SymbolKind::State)
+    if (gradients.symbols[s].shape().empty() && whole_.symbols[s].kind != SymbolKind::State &&
+        whole_.symbols[s].line_of < 0)
       gradients.symbols[s] = Array(dtype, forward.symbols[s].shape());
     if (!forward.histories[s].shape().empty()) gradients.histories[s] = Array(dtype, forward.histories[s].shape());
   }
@@ -156,6 +176,12 @@ Gradients AdjointRun::rows(const BoundRun& forward, const RunOutput& output) con
       if (!input.is_sole_owner()) input = copied(input);  // an out that may be a factor of a param's gradient
       add_lagged_rows(forward, output.outs[o], read.lag, along(forward, read), input, gradients.histories[symbol]);
     }
+  for (std::size_t u = whole_.updates.size(); u < adjoint.updates.size(); ++u) {
+    const ArrayRead& read = adjoint_.lagged[static_cast<std::size_t>(sinks[u].id)];
+    Array& history = gradients.histories[static_cast<std::size_t>(read.symbol)];
+    if (history.dtype() != output.states[u].dtype()) history = Array(output.states[u].dtype(), history.shape());
+    add_lagged_history(forward, output.states[u], read.lag, history);
+  }
   return gradients;
 }
 
@@ -208,6 +234,27 @@ void AdjointRun::move_to_histories(Gradients& gradients) const {
   }
   for (std::size_t s = 0; s < whole_.symbols.size(); ++s)
     if (whole_.symbols[s].lag_of >= 0) gradients.symbols[s] = Array();
+  for (const DelayLine& line : delay_lines(whole_)) line_to_history(gradients, line);
+}
+
+/// A delay line begins with its state's start; the rest of it is the state's history.
+void AdjointRun::line_to_history(Gradients& gradients, const DelayLine& line) const {
+  const auto state = static_cast<std::size_t>(line.state);
+  const Array found = std::exchange(gradients.histories[static_cast<std::size_t>(line.symbol)], Array());
+  std::vector<std::int64_t> shape = found.shape();
+  const std::int64_t depth = --shape[1], parts = shape[0] * depth,
+                     entries = parts > 0 ? found.count() / (parts + shape[0]) : 0;
+  Array& history = gradients.histories[state];
+  if (history.shape().empty()) history = Array(found.dtype(), shape);
+  Array& start = gradients.symbols[state];
+  if (!start.is_sole_owner()) start = copied(start);
+  for (std::int64_t b = 0; b < shape[0]; ++b)
+    for (std::int64_t j = 0; j <= depth; ++j)
+      for (std::int64_t i = 0; i < entries; ++i) {
+        Array& to = j == 0 ? start : history;
+        const std::int64_t at = (j == 0 ? b : b * depth + j - 1) * entries + i;
+        to.set(at, to.get(at) + found.get((b * (depth + 1) + j) * entries + i));
+      }
 }
 
 }  // namespace cellc

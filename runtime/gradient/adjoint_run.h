@@ -9,6 +9,7 @@
 
 #include "compiler/analysis/structure.h"
 #include "compiler/derive/adjoint_cell.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/run.h"
 
 namespace cellc {
@@ -87,7 +88,7 @@ class AdjointRun {
   Gradients gather_tangent(const BoundRun& forward, const AdjointArrays& at, const AdjointArrays& tangent,
                            const SumOverSteps& sum) const;
 
-  /// Makes copies that lag a history of their state's.
+  /// Makes copies that lag, and delay lines, a history of their state's.
   void move_to_histories(Gradients& gradients) const;
 
  private:
@@ -99,6 +100,7 @@ class AdjointRun {
     }
   };
   std::optional<std::int64_t> along(const BoundRun& forward, const ArrayRead& read) const;
+  void line_to_history(Gradients& gradients, const DelayLine& line) const;
   Gradients rows(const BoundRun& forward, const RunOutput& output) const;
   /// `single`: also what has one factor.
   void add_products(const BoundRun& forward, const FactorArrays& left, const FactorArrays& right, bool single,
@@ -111,5 +113,7 @@ class AdjointRun {
 
 /// The results that have a cotangent. `on_gpu`: for BackwardOnGpu, whose lanes add params' gradients up.
 AdjointOf results_with(const Cotangents& cotangents, bool on_gpu = false);
+/// And of all states that have a delay line.
+AdjointOf with_lines(const CellGraph& cell, AdjointOf of);
 
 }  // namespace cellc

@@ -1,5 +1,8 @@
 #include "runtime/gradient/hessian_product.h"
 
+#include "runtime/data/bind.h"
+#include "runtime/gradient/shifted_rows.h"
+
 namespace cellc {
 namespace {
 
@@ -15,11 +18,20 @@ AdjointOf either(const AdjointOf& a, const AdjointOf& b) {
 }
 
 /// The direction in the place of the run's arrays.
-BoundRun moved_run(const BoundRun& forward, const Tangents& direction, Dtype arithmetic) {
+BoundRun moved_run(const CellGraph& cell, const BoundRun& forward, const Tangents& direction, Dtype arithmetic) {
   BoundRun run = forward;
   for (std::size_t s = 0; s < run.symbols.size(); ++s) {
     run.symbols[s] =
         !is_given(direction.symbols[s]) ? Array(arithmetic, forward.symbols[s].shape()) : direction.symbols[s];
+    if (const int state = cell.symbols[s].line_of; state >= 0) {
+      const auto of = static_cast<std::size_t>(state);
+      run.symbols[s] = Array();
+      run.histories[s] =
+          tangent_of_line(is_given(direction.symbols[of]) ? convert(direction.symbols[of], arithmetic)
+                                                          : Array(arithmetic, forward.symbols[of].shape()),
+                          direction.histories[of], cell.symbols[s].max_lag);
+      continue;
+    }
     if (!forward.histories[s].shape().empty())
       run.histories[s] =
           !is_given(direction.histories[s]) ? Array(arithmetic, forward.histories[s].shape()) : direction.histories[s];
@@ -28,7 +40,7 @@ BoundRun moved_run(const BoundRun& forward, const Tangents& direction, Dtype ari
 }
 
 /// Tangents of what the adjoint reads; those that are 0 throughout are left out.
-Tangents of_adjoint(const AdjointRun& adjoint, const BoundRun& moved, const Tangents& direction,
+Tangents of_adjoint(const CellGraph& cell, const AdjointRun& adjoint, const BoundRun& moved, const Tangents& direction,
                     const Cotangents& cotangents) {
   const AdjointCell& made = adjoint.adjoint();
   const auto is_moved = [&](const ArraySource& source) {
@@ -37,6 +49,7 @@ Tangents of_adjoint(const AdjointRun& adjoint, const BoundRun& moved, const Tang
         return moves(direction.symbols, source.id);
       case ArraySource::Kind::Lagged: {
         const int symbol = made.lagged[static_cast<std::size_t>(source.id)].symbol;
+        if (cell.symbols[static_cast<std::size_t>(symbol)].line_of >= 0) return true;  // as its state does
         return moves(direction.symbols, symbol) || moves(direction.histories, symbol);
       }
       case ArraySource::Kind::Cotangent:
@@ -75,8 +88,9 @@ HessianProduct hessian_vector_product(const CellGraph& cell, const BoundRun& for
   const RunOutput found = run(adjoint.cell(), adjoint.structure(), bound);
 
   // The adjoint's arrays are linear in those of the run, so theirs move as these do.
-  const BoundRun moved = adjoint.bind(moved_run(forward, direction, arithmetic), result.tangents, bent, arithmetic);
-  const Tangents of_arrays = of_adjoint(adjoint, moved, direction, bent);
+  const BoundRun moved =
+      adjoint.bind(moved_run(cell, forward, direction, arithmetic), result.tangents, bent, arithmetic);
+  const Tangents of_arrays = of_adjoint(cell, adjoint, moved, direction, bent);
   const TangentRun second(adjoint.cell(), moved_symbols(of_arrays));
   const RunOutput moved_found =
       run(second.cell(), second.structure(), second.bind(bound, found, of_arrays, arithmetic));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "compiler/graph/delay_lines.h"
 #include "compiler/syntax/diagnostic.h"
 #include "runtime/data/errors.h"
 
@@ -73,7 +74,7 @@ void refuse_unknown(const Asked& asked, const CellGraph& cell, const std::map<st
   }
 }
 
-/// The history [N, n, a…] of a state is where its lagging copies start.
+/// The history [N, n, a…] of a state is where its lagging copies start, and what its delay line begins with.
 void spread_history(const CellGraph& cell, std::size_t state, const Array& history, Tangents& tangents) {
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const Symbol& companion = cell.symbols[s];
@@ -88,6 +89,8 @@ void spread_history(const CellGraph& cell, std::size_t state, const Array& histo
         start.set(b * entries + i, history.get((b * depth + companion.lag - 1) * entries + i));
     tangents.symbols[s] = std::move(start);
   }
+  for (const DelayLine& line : delay_lines(cell))
+    if (line.state == static_cast<int>(state)) tangents.histories[state] = history;
 }
 
 }  // namespace
@@ -125,7 +128,7 @@ Tangents bind_tangents(const CellGraph& cell, const Binding& binding, const std:
   };
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const Symbol& symbol = cell.symbols[s];
-    if (symbol.lag_of >= 0) continue;
+    if (symbol.lag_of >= 0 || symbol.line_of >= 0) continue;
     const std::vector<std::int64_t>& shape = binding.run.symbols[s].shape();
     const bool input = symbol.kind == SymbolKind::Input, state = symbol.kind == SymbolKind::State;
     if (auto array = take(symbol.name, input ? per_step_shape(cell, binding, symbol.axes) : shape, shape))
@@ -172,7 +175,7 @@ std::vector<std::pair<std::string, Array>> gradient_arrays(const CellGraph& cell
   std::vector<std::pair<std::string, Array>> arrays;
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const Symbol& symbol = cell.symbols[s];
-    if (symbol.lag_of >= 0) continue;
+    if (symbol.lag_of >= 0 || symbol.line_of >= 0) continue;
     const bool state = symbol.kind == SymbolKind::State, input = symbol.kind == SymbolKind::Input;
     const Array& found = gradients.symbols[s];
     arrays.emplace_back(fmt::format("grad.{}{}", symbol.name, state ? ".initial" : ""),

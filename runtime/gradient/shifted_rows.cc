@@ -1,7 +1,11 @@
 #include "runtime/gradient/shifted_rows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "runtime/data/bind.h"
+#include "runtime/data/lagged_arrays.h"
 
 namespace cellc {
 namespace {
@@ -65,6 +69,20 @@ Array lagged_rows(const BoundRun& run, const Array& input, const Array& history,
   return result;
 }
 
+const Array& rows_of_symbol(const CellGraph& cell, const BoundRun& run, const RunOutput& output, std::size_t symbol) {
+  const int of = cell.symbols[symbol].line_of;
+  for (std::size_t u = 0; of >= 0 && u < cell.updates.size(); ++u)
+    if (cell.updates[u].symbol == of) return output.states[u];
+  return run.symbols[symbol];
+}
+
+Array tangent_of_line(const Array& start, const Array& history, std::int64_t depth) {
+  if (history.data()) return history_of_line(start, convert(history, start.dtype()), depth);
+  std::vector<std::int64_t> shape = start.shape();
+  shape.insert(shape.begin() + 1, depth - 1);
+  return history_of_line(start, Array(start.dtype(), shape), depth);
+}
+
 void add_lagged_rows(const BoundRun& run, const Array& contributed, int lag, std::optional<std::int64_t> along,
                      Array& input, Array& history) {
   const std::int64_t entries = entries_of(input), count = along.value_or(1);
@@ -73,6 +91,18 @@ void add_lagged_rows(const BoundRun& run, const Array& contributed, int lag, std
     for (std::int64_t i = 0; i < entries; ++i)
       to.set(from.first + i, to.get(from.first + i) + contributed.get((row * entries + i) * count + w));
   });
+}
+
+void add_lagged_history(const BoundRun& run, const Array& contributed, int lag, Array& history) {
+  const std::int64_t entries = entries_of(contributed), depth = history.shape()[1];
+  for (std::size_t b = 0; b + 1 < run.offsets.size(); ++b) {
+    const Steps steps(run, b);
+    for (std::int64_t t = 0; t < std::min<std::int64_t>(steps.count, lag); ++t)
+      for (std::int64_t i = 0; i < entries; ++i) {
+        const std::int64_t to = (static_cast<std::int64_t>(b) * depth + lag - 1 - t) * entries + i;
+        history.set(to, history.get(to) + contributed.get(steps.row(t) * entries + i));
+      }
+  }
 }
 
 }  // namespace cellc

@@ -34,8 +34,18 @@ Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& s
 Array lagged_rows(const BoundRun& run, const Array& input, const Array& history, int lag,
                   std::optional<std::int64_t> along);
 
+/// The rows that a run read of an input; of a delay line those that it wrote of its state.
+const Array& rows_of_symbol(const CellGraph& cell, const BoundRun& run, const RunOutput& output, std::size_t symbol);
+
+/// The tangent of a delay line's history, from that of its state's start; `history`, of the state, may be absent: that
+/// does not move.
+Array tangent_of_line(const Array& start, const Array& history, std::int64_t depth);
+
 /// The transpose: adds what each step contributed to what it read.
 void add_lagged_rows(const BoundRun& run, const Array& contributed, int lag, std::optional<std::int64_t> along,
                      Array& input, Array& history);
+
+/// Of that, what went to the history alone.
+void add_lagged_history(const BoundRun& run, const Array& contributed, int lag, Array& history);
 
 }  // namespace cellc

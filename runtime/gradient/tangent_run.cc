@@ -5,6 +5,7 @@
 #include "compiler/analysis/jacobian.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/gradient/shifted_rows.h"
 
 namespace cellc {
@@ -42,8 +43,11 @@ BoundRun TangentRun::bind(const BoundRun& forward, const RunOutput& output, cons
     const auto id = static_cast<std::size_t>(source.id);
     switch (source.kind) {
       case ArraySource::Kind::Symbol:
-        run.symbols[s] = convert(forward.symbols[id], arithmetic);
-        if (cell().symbols[s].max_lag != 0) run.histories[s] = convert(forward.histories[id], arithmetic);
+        run.symbols[s] = convert(rows_of_symbol(whole_, forward, output, id), arithmetic);
+        if (cell().symbols[s].max_lag != 0)
+          run.histories[s] =
+              convert(whole_.symbols[id].line_of < 0 ? forward.histories[id] : history_as_started(whole_, forward, id),
+                      arithmetic);
         break;
       case ArraySource::Kind::Previous:
         run.symbols[s] =
@@ -51,8 +55,15 @@ BoundRun TangentRun::bind(const BoundRun& forward, const RunOutput& output, cons
                           convert(forward.symbols[static_cast<std::size_t>(whole_.updates[id].symbol)], arithmetic));
         break;
       case ArraySource::Kind::Tangent:
+        if (cell().symbols[s].line_of >= 0) {
+          const auto state = static_cast<std::size_t>(whole_.symbols[id].line_of);
+          run.histories[s] =
+              tangent_of_line(moved(tangents.symbols[state], forward.symbols[state], whole_.symbols[state]),
+                              tangents.histories[state], cell().symbols[s].max_lag);
+          break;
+        }
         run.symbols[s] = moved(tangents.symbols[id], forward.symbols[id], cell().symbols[s]);
-        if (cell().symbols[s].max_lag != 0)
+        if (cell().symbols[s].kind == SymbolKind::Input && cell().symbols[s].max_lag != 0)
           run.histories[s] = moved(tangents.histories[id], forward.histories[id], cell().symbols[s]);
         break;
       default:

@@ -16,7 +16,7 @@ inline bool is_given(const Array& array) { return array.data() != nullptr || !ar
 /// does not move.
 struct Tangents {
   std::vector<Array> symbols;    ///< inputs, params, starts of states and of copies that lag
-  std::vector<Array> histories;  ///< of lagged inputs
+  std::vector<Array> histories;  ///< of lagged inputs; of states that have a delay line
   explicit Tangents(const CellGraph& cell) : symbols(cell.symbols.size()), histories(cell.symbols.size()) {}
 };
 

@@ -5,8 +5,10 @@
 #include "compiler/analysis/forward_mode.h"
 #include "compiler/analysis/reverse_mode.h"
 #include "compiler/graph/axes.h"
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/evaluate.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/lagged_arrays.h"
 
 namespace cellc {
 namespace {
@@ -120,6 +122,17 @@ void each_companion(const CellGraph& cell, const GivenSymbols& given, Visit&& vi
     if (companion.lag_of >= 0 && !given.histories[static_cast<std::size_t>(companion.lag_of)]) visit(companion);
 }
 
+/// The same of states with a delay line; with the number of their copies, which is where the line goes on.
+template <typename Visit>
+void each_line(const CellGraph& cell, const GivenSymbols& given, Visit&& visit) {
+  for (const DelayLine& line : delay_lines(cell)) {
+    const auto state = static_cast<std::size_t>(line.state);
+    const auto copies = std::count_if(cell.symbols.begin(), cell.symbols.end(),
+                                      [&](const Symbol& s) { return s.lag_of == line.state; });
+    if (!given.histories[state]) visit(state, static_cast<std::int64_t>(copies));
+  }
+}
+
 void companions_to_starts(const CellGraph& cell, const GivenSymbols& given, Gradients& gradients) {
   each_companion(cell, given, [&](const Symbol& companion) {
     const Array& history = gradients.histories[static_cast<std::size_t>(companion.lag_of)];
@@ -131,6 +144,16 @@ void companions_to_starts(const CellGraph& cell, const GivenSymbols& given, Grad
         const std::int64_t at_start = b * entries + i;
         start.set(at_start, start.get(at_start) + history.get((b * depth + companion.lag - 1) * entries + i));
       }
+  });
+  each_line(cell, given, [&](std::size_t state, std::int64_t companions) {
+    const Array& history = gradients.histories[state];
+    Array& start = gradients.symbols[state];
+    const std::int64_t depth = history.shape()[1], sequences = history.shape()[0];
+    const std::int64_t entries = sequences > 0 ? start.count() / sequences : 0;
+    for (std::int64_t b = 0; b < sequences; ++b)
+      for (std::int64_t j = companions; j < depth; ++j)
+        for (std::int64_t i = 0; i < entries; ++i)
+          start.set(b * entries + i, start.get(b * entries + i) + history.get((b * depth + j) * entries + i));
   });
 }
 
@@ -195,6 +218,14 @@ void tangents_through_defaults(const CellGraph& cell, const BoundRun& forward, c
     const Array start = tangents.symbols[static_cast<std::size_t>(companion.lag_of)];
     if (!is_given(start)) return;
     total(static_cast<std::size_t>(&companion - cell.symbols.data()), [&](std::int64_t i) { return start.get(i); });
+  });
+  each_line(cell, given, [&](std::size_t state, std::int64_t) {
+    const Array& start = tangents.symbols[state];
+    if (!is_given(start)) return;
+    Array sum = history_of_start(start, cell.symbols[state].max_lag);
+    const Array& own = tangents.histories[state];
+    for (std::int64_t i = 0; is_given(own) && i < sum.count(); ++i) sum.set(i, sum.get(i) + own.get(i));
+    tangents.histories[state] = std::move(sum);
   });
 }
 

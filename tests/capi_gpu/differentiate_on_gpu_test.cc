@@ -58,7 +58,9 @@ const OnGpuCase kCases[] = {{"01_para_gru", "para_gru", CELLC_F64}, {"01_para_gr
                             {"05_elman", "elman", CELLC_F32},       {"34_narx3", "narx3", CELLC_F64},
                             {"lags", "lags_many", CELLC_F64},       {"lags", "lag_projected", CELLC_F32},
                             {"39_kalman1", "kalman1", CELLC_F64},   {"18_delta_net", "delta_net", CELLC_BF16},
-                            {"08_gilr", "gilr", CELLC_F64},         {"02_para_lstm", "para_lstm", CELLC_F32}};
+                            {"08_gilr", "gilr", CELLC_F64},         {"02_para_lstm", "para_lstm", CELLC_F32},
+                            {"delay_lines", "crossed", CELLC_F64},  {"delay_lines", "crossed", CELLC_BF16},
+                            {"delay_lines", "mixed", CELLC_F64},    {"delay_lines", "taps", CELLC_F32}};
 
 struct Form {
   std::vector<std::int64_t> lengths;
@@ -68,6 +70,7 @@ struct Form {
 const std::vector<Form> kForms = {{{7, 7}, false, false, true, true, 0},
                                   {{5, 0, 1, 6}, true, true, true, false, 0.3},
                                   {{6, 6, 6}, false, true, false, false, 0},
+                                  {{20, 0, 35}, true, false, true, true, 0},
                                   {{0, 0}, false, false, false, true, 0}};
 
 class DifferentiatedOnGpu : public OnEmulator, public testing::WithParamInterface<OnGpuCase> {};
@@ -101,7 +104,21 @@ TEST_P(DifferentiatedOnGpu, BackwardAndTangentsAreTheCpus) {
     const OwnedShape shape(cell.graph, binding);
     NamedCall cpu{.kernel = here, .shape = shape.shape};
     cpu.arrays = given_arrays(cell.graph, binding, trial.given(binding));
+    if (cell.graph.has_lines())  // what no row could hold in 16 bits
+      for (auto& [name, array] : cpu.arrays)
+        if (array.dtype() == Dtype::F32)
+          for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, array.get(i) * 1.0009);
+    NamedCall ahead = cpu;
     ASSERT_EQ(cpu.run(CELLC_FORWARD), CELLC_OK) << cellc_last_error();
+    if (cell.graph.has_lines()) {
+      ahead.kernel = there;
+      ahead.gpu = emulator_.get();
+      ahead.gaps = form.gaps;
+      ASSERT_EQ(ahead.run(CELLC_FORWARD), CELLC_OK) << cellc_last_error();
+      EXPECT_EQ(ahead.touched, "");
+      const NamedArrays forward(ahead.arrays.begin(), ahead.arrays.end()), want(cpu.arrays.begin(), cpu.arrays.end());
+      EXPECT_LE(largest_error(forward, want), dtype == Dtype::F64 ? 1e-9 : dtype == Dtype::F32 ? 1e-5 : 0x1p-7);
+    }
     cpu.arrays.merge(cotangent_arrays(cell.graph, trial.cotangents(binding), Dtype::F64));
     NamedCall gpu = cpu;
     gpu.kernel = there;
@@ -135,7 +152,7 @@ TEST_P(DifferentiatedOnGpu, BackwardAndTangentsAreTheCpus) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Cells, DifferentiatedOnGpu, testing::ValuesIn(kCases), [](const auto& info) {
-  return fmt::format("{}_{}", info.param.file, static_cast<int>(info.param.dtype));
+  return fmt::format("{}_{}_{}", info.param.file, info.param.cell, static_cast<int>(info.param.dtype));
 });
 
 /// A start that follows from params, and copies that start as it does: derivatives flow through all of them.
@@ -148,21 +165,37 @@ const std::string kFollowing = R"(cell follow[d] {
 }
 )";
 
+/// The same through a delay line, which is longer than its parts.
+const std::string kFollowingFar = R"(cell follow[d] {
+  state h[d] = 2*a*fall
+  input x[d]
+  param a[d], fall = 0.125, slope[d] = 0.75
+  h' = tanh(slope*h + 0.5*lag(h, 2)*x + 0.25*lag(h, 18)*a) - fall*h
+  out y = h*a + lag(x, 1)
+}
+)";
+
 class BackwardOnEmulator : public OnEmulator {
  protected:
+  struct Following {
+    const std::string& text;
+    std::int64_t steps, deepest;
+  };
+  const std::vector<Following> both_ = {{kFollowing, 9, 2}, {kFollowingFar, 25, 18}};
   /// After a forward run on the CPU: a call with cotangents of y and of the final state.
-  NamedCall call(cellc_kernel* on_gpu, double phase = 0) {
-    cellc_kernel* const cpu = compiled(kFollowing, nullptr, "cpu", CELLC_F32);
-    NamedCall c{.kernel = cpu, .shape = shape_of(lengths_, 2, 9)};
+  NamedCall call(cellc_kernel* on_gpu) { return call(on_gpu, both_[0]); }
+  NamedCall call(cellc_kernel* on_gpu, const Following& of) {
+    cellc_kernel* const cpu = compiled(of.text, nullptr, "cpu", CELLC_F32);
+    NamedCall c{.kernel = cpu, .shape = shape_of(lengths_, 2, of.steps)};
     const auto fill = [&](const char* name, std::vector<std::int64_t> shape) {
       Array& array = c.arrays[name] = Array(Dtype::F32, std::move(shape));
       for (std::int64_t i = 0; i < array.count(); ++i)
-        array.set(i, std::sin(0.7 * static_cast<double>(i + 1) + phase + name[0]));
+        array.set(i, std::sin(0.7 * static_cast<double>(i + 1) + name[0]));
     };
-    fill("x", {2, 9, 3});
+    fill("x", {2, of.steps, 3});
     fill("a", {3});
     EXPECT_EQ(c.run(CELLC_FORWARD), CELLC_OK) << cellc_last_error();
-    fill("cotangent.y", {2, 9, 3});
+    fill("cotangent.y", {2, of.steps, 3});
     fill("cotangent.h.final", {2, 3});
     cpu_ = c;
     EXPECT_EQ(cpu_.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
@@ -182,33 +215,37 @@ class BackwardOnEmulator : public OnEmulator {
 };
 
 TEST_F(BackwardOnEmulator, FlowsThroughDefaultsAlsoWhereTheirGradientsAreNotWanted) {
-  cellc_kernel* const kernel = compiled(kFollowing, nullptr, "cuda", CELLC_F32);
-  NamedCall c = call(kernel);
-  ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
-  expect_the_cpus(c);
-  for (const char* name : {"gradient.h.start", "gradient.slope", "gradient.x", "gradient.h.lag"})
-    c.unwanted.insert(name);
-  ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
-  expect_the_cpus(c);
+  for (const Following& of : both_) {
+    cellc_kernel* const kernel = compiled(of.text, nullptr, "cuda", CELLC_F32);
+    NamedCall c = call(kernel, of);
+    ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
+    expect_the_cpus(c);
+    for (const char* name : {"gradient.h.start", "gradient.slope", "gradient.x", "gradient.h.lag"})
+      c.unwanted.insert(name);
+    ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
+    expect_the_cpus(c);
+  }
 }
 
 TEST_F(BackwardOnEmulator, IsCapturedOnceACallOfItsKindWasMade) {
-  cellc_kernel* const kernel = compiled(kFollowing, nullptr, "cuda", CELLC_F32);
-  NamedCall c = call(kernel);
-  ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
-  const Emulator::Counts first = emulator_->counts();
-  ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
-  // The arrays of the test itself, and their copies back.
-  EXPECT_LE(emulator_->counts().allocations - first.allocations, cellc_call_array_count(kernel, CELLC_BACKWARD));
-  EXPECT_LE(emulator_->counts().synchronisations - first.synchronisations,
-            cellc_call_array_count(kernel, CELLC_BACKWARD));
-  c.captured = 5;
-  ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
-  expect_the_cpus(c);
-  cellc_report report;
-  cellc_report_init(&report);
-  EXPECT_EQ(c.run(CELLC_BACKWARD, &report), CELLC_WRONG_USAGE);
-  EXPECT_NE(std::string(cellc_last_error()).find("cannot wait"), std::string::npos) << cellc_last_error();
+  for (const Following& of : both_) {
+    cellc_kernel* const kernel = compiled(of.text, nullptr, "cuda", CELLC_F32);
+    NamedCall c = call(kernel, of);
+    ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
+    const Emulator::Counts first = emulator_->counts();
+    ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
+    // The arrays of the test itself, and their copies back.
+    EXPECT_LE(emulator_->counts().allocations - first.allocations, cellc_call_array_count(kernel, CELLC_BACKWARD));
+    EXPECT_LE(emulator_->counts().synchronisations - first.synchronisations,
+              cellc_call_array_count(kernel, CELLC_BACKWARD));
+    c.captured = 5;
+    ASSERT_EQ(c.run(CELLC_BACKWARD), CELLC_OK) << cellc_last_error();
+    expect_the_cpus(c);
+    cellc_report report;
+    cellc_report_init(&report);
+    EXPECT_EQ(c.run(CELLC_BACKWARD, &report), CELLC_WRONG_USAGE);
+    EXPECT_NE(std::string(cellc_last_error()).find("cannot wait"), std::string::npos) << cellc_last_error();
+  }
 }
 
 TEST_F(BackwardOnEmulator, IsRefusedWhereTheForwardRunHasNotConvergedAndSomebodyWaits) {
@@ -243,26 +280,28 @@ TEST_F(BackwardOnEmulator, FourThreadsOnOneKernel) {
 }
 
 TEST_F(BackwardOnEmulator, TangentsFlowThroughDefaultsToo) {
-  cellc_kernel* const kernel = compiled(kFollowing, nullptr, "cuda", CELLC_F32);
-  NamedCall c = call(kernel);
-  for (const char* name : {"tangent.a", "tangent.x", "tangent.h.lag"}) {
-    Array& array = c.arrays[name] = Array(Dtype::F32, name[8] == 'a'   ? std::vector<std::int64_t>{3}
-                                                      : name[8] == 'x' ? std::vector<std::int64_t>{2, 9, 3}
-                                                                       : std::vector<std::int64_t>{2, 2, 3});
-    for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, std::cos(0.3 * static_cast<double>(i)));
-  }
-  NamedCall want = c;
-  want.kernel = cpu_.kernel;
-  want.gpu = nullptr;
-  ASSERT_EQ(want.run(CELLC_TANGENT), CELLC_OK) << cellc_last_error();
-  for (const bool captured : {false, true}) {
-    c.captured = captured ? 5 : 0;
-    ASSERT_EQ(c.run(CELLC_TANGENT), CELLC_OK) << cellc_last_error();
-    for (const char* name : {"tangent.h", "tangent.y", "tangent.h.final"})
-      for (std::int64_t i = 0; i < want.arrays.at(name).count(); ++i) {
-        const double w = want.arrays.at(name).get(i);
-        ASSERT_NEAR(c.arrays.at(name).get(i), w, 1e-4 * (1 + std::fabs(w))) << name << " " << i;
-      }
+  for (const Following& of : both_) {
+    cellc_kernel* const kernel = compiled(of.text, nullptr, "cuda", CELLC_F32);
+    NamedCall c = call(kernel, of);
+    for (const char* name : {"tangent.a", "tangent.x", "tangent.h.lag"}) {
+      Array& array = c.arrays[name] = Array(Dtype::F32, name[8] == 'a'   ? std::vector<std::int64_t>{3}
+                                                        : name[8] == 'x' ? std::vector<std::int64_t>{2, of.steps, 3}
+                                                                         : std::vector<std::int64_t>{2, of.deepest, 3});
+      for (std::int64_t i = 0; i < array.count(); ++i) array.set(i, std::cos(0.3 * static_cast<double>(i)));
+    }
+    NamedCall want = c;
+    want.kernel = cpu_.kernel;
+    want.gpu = nullptr;
+    ASSERT_EQ(want.run(CELLC_TANGENT), CELLC_OK) << cellc_last_error();
+    for (const bool captured : {false, true}) {
+      c.captured = captured ? 5 : 0;
+      ASSERT_EQ(c.run(CELLC_TANGENT), CELLC_OK) << cellc_last_error();
+      for (const char* name : {"tangent.h", "tangent.y", "tangent.h.final"})
+        for (std::int64_t i = 0; i < want.arrays.at(name).count(); ++i) {
+          const double w = want.arrays.at(name).get(i);
+          ASSERT_NEAR(c.arrays.at(name).get(i), w, 1e-4 * (1 + std::fabs(w))) << name << " " << i;
+        }
+    }
   }
 }
 

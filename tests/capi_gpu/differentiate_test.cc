@@ -74,12 +74,13 @@ double dot(const Array& a, const Array& b, double& size) {
 }
 
 /// <cotangents, J u> is <Jᵀ cotangents, u>, for a drawn direction u of all that was given.
-void expect_transposed(NamedCall call, oracle::Random& random) {
+/// `only`: of this array alone, where it is not empty.
+void expect_transposed(NamedCall call, oracle::Random& random, const std::string& only = "") {
   double pulled = 0, pushed = 0, size = 1e-3;
   std::map<std::string, Array> direction;
   for (const auto& [name, value] : call.arrays) {
     const auto gradient = call.arrays.find("gradient." + name);
-    if (gradient == call.arrays.end() || random.chance(0.2)) continue;
+    if (gradient == call.arrays.end() || (only.empty() ? random.chance(0.2) : name != only)) continue;
     Array moved(Dtype::F64, value.shape());
     for (std::int64_t i = 0; i < moved.count(); ++i) moved.set(i, random.uniform(-1, 1));
     pulled += dot(gradient->second, moved, size);
@@ -138,6 +139,9 @@ TEST_P(Differentiated, BackwardIsTheOraclesAndTangentsItsTranspose) {
       EXPECT_EQ(trial.compare(found, trial.differences(1, random), 1e-6), "");
     }
     expect_transposed(call, random);
+    for (const StateUpdate& u : cell.graph.updates)
+      if (const std::string history = cell.graph.symbol_of(u).name + ".lag"; call.arrays.contains(history))
+        expect_transposed(call, random, history);
   }
 }
 

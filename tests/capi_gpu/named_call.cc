@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "runtime/data/lagged_arrays.h"
 
@@ -153,16 +154,38 @@ OwnedShape::OwnedShape(const CellGraph& cell, const Binding& binding) {
   }
 }
 
+namespace {
+
+/// The history of a state that has a delay line, which begins with the state's start; nullopt: it has none.
+std::optional<Array> line_history(const CellGraph& cell, const Binding& binding, int state) {
+  for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+    if (cell.symbols[s].line_of != state) continue;
+    const Array& line = binding.run.histories[s];
+    std::vector<std::int64_t> shape = line.shape();
+    const std::int64_t depth = --shape[1], parts = shape[0] * (depth + 1), n = parts > 0 ? line.count() / parts : 0;
+    Array history(arithmetic_of(binding.dtype), shape);
+    for (std::int64_t i = 0; i < history.count(); ++i) history.set(i, line.get(i + (i / (depth * n) + 1) * n));
+    return history;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::map<std::string, Array> given_arrays(const CellGraph& cell, const Binding& binding, const GivenSymbols& given) {
   std::map<std::string, Array> all;
   for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
     const Symbol& symbol = cell.symbols[s];
-    if (symbol.lag_of >= 0) continue;
+    if (symbol.lag_of >= 0 || symbol.line_of >= 0) continue;
     if (given.symbols[s])
       all[symbol.name + (symbol.kind == SymbolKind::State ? ".start" : "")] = binding.run.symbols[s];
     if (!given.histories[s]) continue;
     if (symbol.kind == SymbolKind::Input) {
       all[symbol.name + ".lag"] = binding.run.histories[s];
+      continue;
+    }
+    if (const auto line = line_history(cell, binding, static_cast<int>(s))) {
+      all[symbol.name + ".lag"] = *line;
       continue;
     }
     std::vector<const Array*> copies(static_cast<std::size_t>(symbol.max_lag));
@@ -190,7 +213,7 @@ std::map<std::string, Array> cotangent_arrays(const CellGraph& cell, const Cotan
 NamedArrays named_gradients(const CellGraph& cell, const std::map<std::string, Array>& arrays) {
   NamedArrays result;
   for (const Symbol& symbol : cell.symbols) {
-    if (symbol.lag_of >= 0) continue;
+    if (symbol.lag_of >= 0 || symbol.line_of >= 0) continue;
     const bool state = symbol.kind == SymbolKind::State;
     result.emplace_back("grad." + symbol.name + (state ? ".initial" : ""),
                         arrays.at("gradient." + symbol.name + (state ? ".start" : "")));

@@ -134,6 +134,19 @@ TEST_F(CommandGradients, RecomputedOnesAreAboutWhatWasComputed) {
   EXPECT_HAS(gpu.err, "--device cpu");
 }
 
+TEST_F(CommandGradients, OfDelayLinesAreTheSamePartByPart) {
+  const std::string text = "cell echo {\n state h\n input x\n h' = x + 0.5*tanh(lag(h, 70)) - 0.25*lag(h, 20)\n}\n";
+  for (const char* backwards : {"--json", "--reverse"}) {
+    const Outcome outcome = cellc({"run", write("echo.cell", text), "--json", backwards, "--dtype", "f64", "--device",
+                                   "cpu", "--input", "x=" + array("x.npy", {2, 200}, wave, Dtype::F64), "--cotangent",
+                                   "h.final=" + ones("c", {2}), "--recompute", "--verify", "--out", path("out")});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const json backward = json::parse(outcome.out)["backward"];
+    EXPECT_EQ(backward["recomputed_segment"], 64);
+    EXPECT_LE(backward["verify"]["max_error"].get<double>(), 1e-12);
+  }
+}
+
 TEST_F(CommandGradients, EveryStrategyIsTakenOrRefused) {
   for (const char* solver : {"auto", "sequential", "segmented", "shooting", "newton", "scan"}) {
     ASSERT_EQ(run({"--cotangent", "h=" + ones("c", {2, 4, 3}), "--backward-solver", solver}).status, 0) << solver;

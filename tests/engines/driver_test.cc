@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "compiler/front_end.h"
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/lower.h"
 #include "compiler/syntax/parse.h"
 #include "runtime/build/compile_driver.h"
@@ -107,6 +108,9 @@ struct Call {
           default: {  // of a state: its lagged copies side by side
             if (defaults) break;
             Array all(arithmetic, {binding.batch * depth(f.id) * n});
+            for (const DelayLine& line : delay_lines(cell()))  // begins with the start; what copies have is not rounded
+              for (std::int64_t i = 0; line.state == f.id && i < all.count(); ++i)
+                all.set(i, run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / n / depth(f.id) + 1) * n));
             for (std::size_t s = 0; s < cell().symbols.size(); ++s)
               if (const Symbol& copy = cell().symbols[s]; copy.lag_of == f.id)
                 for (std::int64_t b = 0; b < binding.batch; ++b)
@@ -205,7 +209,7 @@ void give_starts(const CellGraph& cell, const Binding& binding, BindRequest& req
         for (std::int64_t i = 0; i < history.count(); ++i) history.set(i, 0.2 - 0.01 * static_cast<double>(i % 13));
         request.states[symbol.name + ".lag"] = {"history", history};
       }
-    } else if (symbol.kind == SymbolKind::Input && symbol.max_lag != 0) {
+    } else if (is_given_input(symbol) && symbol.max_lag != 0) {
       Array history(binding.dtype, binding.run.histories[s].shape());
       for (std::int64_t i = 0; i < history.count(); ++i) history.set(i, 0.125 * static_cast<double>(i % 11) - 0.5);
       request.inputs[symbol.name + ".lag"] = {"history", history};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/cpu/sum_over_steps.h"
 #include "runtime/data/bind.h"
@@ -205,8 +206,32 @@ struct Trial {
       direction.symbols[s] = random_like(run.symbols[s], random);
       if (!run.histories[s].shape().empty()) direction.histories[s] = random_like(run.histories[s], random);
     }
+    // A delay line begins with its state's start and with what lags behind that; the rest is the state's history.
+    for (const DelayLine& line : delay_lines(cell)) {
+      const Array& of = direction.histories[static_cast<std::size_t>(line.symbol)];
+      std::vector<std::int64_t> lengths = of.shape();
+      const std::int64_t depth = --lengths[1], parts = lengths[0], entries = of.count() / (parts * (depth + 1));
+      Array history(of.dtype(), lengths);
+      for (std::int64_t i = 0; i < history.count(); ++i)
+        history.set(i, of.get(i + (i / (depth * entries) + 1) * entries));
+      for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+        for (std::int64_t i = 0; cell.symbols[s].lag_of == line.state && i < parts * entries; ++i)
+          history.set((i / entries * depth + cell.symbols[s].lag - 1) * entries + i % entries,
+                      direction.symbols[s].get(i));
+      direction.histories[static_cast<std::size_t>(line.state)] = history;
+    }
   }
 };
+
+/// What of a state's history no copy has that lags behind it.
+Array beyond_copies(const CellGraph& cell, const DelayLine& line, const Array& history) {
+  Array part(history.dtype(), history.shape());
+  const std::int64_t depth = history.shape()[1], entries = history.count() / (history.shape()[0] * depth);
+  const auto copies =
+      std::count_if(cell.symbols.begin(), cell.symbols.end(), [&](const Symbol& s) { return s.lag_of == line.state; });
+  for (std::int64_t i = 0; i < part.count(); ++i) part.set(i, i / entries % depth < copies ? 0 : history.get(i));
+  return part;
+}
 
 }  // namespace
 
@@ -255,6 +280,10 @@ std::string dot_failure(const LoweredCell& cell, const oracle::Ranges& ranges, B
       part.set(i, history.get((i / entries * depth + symbol.lag - 1) * entries + i % entries));
     backwards.add(part, start);
   }
+  for (const DelayLine& line : delay_lines(graph)) {
+    const auto state = static_cast<std::size_t>(line.state);
+    backwards.add(beyond_copies(graph, line, gradients.histories[state]), trial.direction.histories[state]);
+  }
   if (!std::isfinite(forwards.size) || !std::isfinite(backwards.size)) {
     ++counts.kinked;
     return {};
@@ -272,7 +301,7 @@ BoundRun moved_by(const BoundRun& run, const Tangents& direction, double by) {
   BoundRun there = run;
   for (std::size_t s = 0; s < run.symbols.size(); ++s) {
     there.symbols[s] = moved(run.symbols[s], direction.symbols[s], by);
-    there.histories[s] = moved(run.histories[s], direction.histories[s], by);
+    if (is_given(run.histories[s])) there.histories[s] = moved(run.histories[s], direction.histories[s], by);
   }
   return there;
 }

@@ -108,6 +108,12 @@ Array StepRecheck::states_before(const BoundRun& run, const RunOutput& output, s
   return before;
 }
 
+/// Of an input; of a delay line those of its state.
+const Array& StepRecheck::rows_of_symbol(const BoundRun& run, const RunOutput& output, std::size_t symbol) const {
+  const int state = cell_.symbols[symbol].line_of;
+  return state < 0 ? run.symbols[symbol] : output.states[static_cast<std::size_t>(update_of(state, 0))];
+}
+
 BoundRun StepRecheck::single_steps(const BoundRun& run, const RunOutput& output) const {
   BoundRun one = run;
   const std::int64_t rows = run.offsets.back();
@@ -122,7 +128,8 @@ BoundRun StepRecheck::single_steps(const BoundRun& run, const RunOutput& output)
     one.histories[symbol] = with_rows(run.histories[symbol], rows);
     for (std::int64_t s = 0; s < sequences_of(run); ++s)
       for (std::int64_t t = 0; t < run.offsets[s + 1] - run.offsets[s]; ++t)
-        put_history(run.symbols[symbol], run.histories[symbol], run, s, t, one.histories[symbol], row_of(run, s, t));
+        put_history(rows_of_symbol(run, output, symbol), run.histories[symbol], run, s, t, one.histories[symbol],
+                    row_of(run, s, t));
   }
   return one;
 }

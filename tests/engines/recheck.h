@@ -35,6 +35,7 @@ class StepRecheck {
 
  private:
   BoundRun single_steps(const BoundRun& run, const RunOutput& output) const;
+  const Array& rows_of_symbol(const BoundRun& run, const RunOutput& output, std::size_t symbol) const;
   Array states_before(const BoundRun& run, const RunOutput& output, std::size_t update) const;
   std::string wrong_final(const BoundRun& run, const RunOutput& output, std::size_t update, double tolerance) const;
   int update_of(int symbol, int lag) const;

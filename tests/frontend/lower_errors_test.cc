@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "compiler/graph/delay_lines.h"
 #include "compiler/graph/evaluate.h"
 #include "tests/frontend/lower_text.h"
 
@@ -171,9 +172,17 @@ TEST(LowerErrors, FilesFullOfErrorsEndSoon) {
 }
 
 TEST(LowerErrors, ManyStatesByLags) {
-  EXPECT_EQ(lower_text("cell c {\n state h\n h' = lag(h, 1000)\n}\n").cells.at(0).updates.size(), 1001u);
-  EXPECT_NE(lower_text("cell c {\n state a, b, e\n a' = lag(a, 4000)\n b' = lag(b, 4000)\n e' = lag(a, 1)\n}\n").errors,
-            "");
+  // Up to 15 steps back each lag is a state of its own; from there on one delay line brings them all.
+  EXPECT_EQ(lower_text("cell c {\n state h\n h' = lag(h, 15)\n}\n").cells.at(0).updates.size(), 16u);
+  const auto far = lower_text(
+      "cell c {\n state a, b, e\n a' = lag(a, 4096)\n b' = lag(b, 4000) + lag(b, 16)\n"
+      " e' = lag(a, 1)\n}\n");
+  EXPECT_EQ(far.errors, "");
+  EXPECT_EQ(far.cells.at(0).updates.size(), 4u);
+  EXPECT_EQ(independent_steps(far.cells.at(0)), 17);
+  ASSERT_EQ(delay_lines(far.cells.at(0)).size(), 2u);
+  EXPECT_EQ(delay_lines(far.cells.at(0))[0].deepest, 4097);
+  EXPECT_EQ(delay_lines(far.cells.at(0))[1].nearest, 17);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/cuda/device/offline_gpu.h"
 
 namespace cellc {
@@ -206,6 +208,12 @@ class AotOnDevice::Caller {
     return all;
   }
 
+  std::optional<DelayLine> line_of(int state) const {
+    for (const DelayLine& line : delay_lines(cell_))
+      if (line.state == state) return line;
+    return std::nullopt;
+  }
+
   void fill_lengths() {
     lengths.resize(static_cast<std::size_t>(layout_.length_words()) + 2);
     for (std::size_t i = 0; i < layout_.lengths.size(); ++i)
@@ -246,6 +254,15 @@ class AotOnDevice::Caller {
       case FieldKind::StateHistory: {
         if (options_.defaults) break;
         const std::vector<int> all = companions(f);
+        if (const auto line = line_of(f.id)) {  // begins with the start
+          const Array& of = run_.histories[static_cast<std::size_t>(line->symbol)];
+          place_history(f, n, line->deepest - 1, arithmetic_, [&](std::int64_t s, std::int64_t j, std::int64_t i) {
+            return j < static_cast<std::int64_t>(all.size())
+                       ? run_.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i)
+                       : of.get((s * line->deepest + j + 1) * n + i);
+          });
+          break;
+        }
         place_history(f, n, static_cast<std::int64_t>(all.size()), arithmetic_,
                       [&](std::int64_t s, std::int64_t j, std::int64_t i) {
                         return run_.symbols[all[static_cast<std::size_t>(j)]].get(s * n + i);
@@ -269,8 +286,7 @@ class AotOnDevice::Caller {
         break;
       }
       case FieldKind::FinalStateHistory:
-        write(f, cell_.symbols[f.id].name + ".lag", arithmetic_,
-              sequences * n * static_cast<std::int64_t>(companions(f).size()), 0);
+        write(f, cell_.symbols[f.id].name + ".lag", arithmetic_, sequences * n * cell_.symbols[f.id].max_lag, 0);
         break;
       case FieldKind::FinalInputHistory: {
         std::int64_t depth = 0;

@@ -115,7 +115,7 @@ TEST_P(Shipped, HasTheBitsOfARun) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, Shipped,
                          testing::Values("01_para_gru", "03_gru", "06_sru", "08_gilr", "13_s6", "34_narx3",
-                                         "39_kalman1", "e_mamba_mixer", "x06_kalman2", "x15_qrnn2"),
+                                         "39_kalman1", "delay_lines", "e_mamba_mixer", "x06_kalman2", "x15_qrnn2"),
                          [](const auto& info) { return std::string(info.param); });
 CELLC_ONE_IN(2, "Examples/Shipped");
 

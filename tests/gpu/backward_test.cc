@@ -84,6 +84,14 @@ const TestCell kCells[] = {
   h' = tanh(0.4*h + 0.3*lag(h, 2) + sum[w](k*lag[w](x)) + a*lag(x, 2))
   s' = 0.5*s + sum[d](h'*a)
 })"},
+    {"delay_lines", R"(cell delays[d] {
+  state h[d], s[d] = 0.25
+  input x[d]
+  param a, q[d] = 0.7
+  h' = tanh(0.4*h*lag(s, 18) + 0.3*lag(h, 2) + a*x)
+  s' = q*s + 0.2*lag(h', 30)*x
+  out y = lag(s', 40)*a
+})"},
     {"stages", R"(cell stages[d] {
   state a[d], b[d]
   input x[d]

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
+
+#include "compiler/graph/delay_lines.h"
 
 namespace cellc {
 
@@ -105,6 +108,9 @@ Array CallArrays::host_of(const Binding& binding, std::size_t i) const {
   if (f.kind != FieldKind::StateHistory) return convert(binding.run.symbols[f.id], h.dtype);
   Array joined(h.dtype, {shape_.sequences * h.part});
   const std::int64_t depth = cell_.symbols[f.id].max_lag, n = depth ? h.part / depth : 0;
+  for (const DelayLine& line : delay_lines(cell_))  // begins with the start; what copies have is not rounded
+    for (std::int64_t i = 0; line.state == f.id && i < joined.count(); ++i)
+      joined.set(i, binding.run.histories[static_cast<std::size_t>(line.symbol)].get(i + (i / h.part + 1) * n));
   for (std::size_t s = 0; s < cell_.symbols.size(); ++s)
     if (cell_.symbols[s].lag_of == f.id)
       for (std::int64_t b = 0; b < shape_.sequences; ++b)
@@ -185,9 +191,12 @@ RunOutput CallArrays::read(const Binding& binding) {
 
 std::string CallArrays::wrong_histories(const Binding& binding, const RunOutput& output) {
   const auto want = written_arrays(cell_, binding, output);
+  const std::vector<DelayLine> lines = delay_lines(cell_);
   for (std::size_t i = 0; i < layout_.fields.size(); ++i) {
     const CallField& f = layout_.fields[i];
-    if (f.kind != FieldKind::FinalInputHistory || !arrays_[i].data) continue;
+    const bool line = f.kind == FieldKind::FinalStateHistory && f.id >= 0 &&
+                      std::any_of(lines.begin(), lines.end(), [&](const DelayLine& l) { return l.state == f.id; });
+    if ((f.kind != FieldKind::FinalInputHistory && !line) || !arrays_[i].data) continue;
     const Array have = fetch(i);
     for (const auto& [name, array] : want) {
       if (name != cell_.symbols[f.id].name + ".lag") continue;

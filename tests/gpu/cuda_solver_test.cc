@@ -23,11 +23,14 @@ std::vector<Setting> wide_settings_of(std::size_t cell) {
   return wide_settings(extent(), matrix_cells()[cell].file->name);
 }
 
-/// Cells that run in 16 bits: none that amplifies what rounding leaves; on the emulator every second.
+/// Cells that run in 16 bits: none that amplifies what rounding leaves, and none with delay lines, which bring what was
+/// rounded when it was written where the oracle carries it along; on the emulator every second.
 std::vector<std::size_t> narrow_cells() {
   std::vector<std::size_t> cells;
   for (std::size_t i = 0; i < matrix_cells().size(); i += extent() == Extent::Usual ? 2 : 1)
-    if (!matrix_cells()[i].file->amplifies.count(matrix_cells()[i].tree->name)) cells.push_back(i);
+    if (matrix_cells()[i].file->name != "delay_lines" &&
+        !matrix_cells()[i].file->amplifies.count(matrix_cells()[i].tree->name))
+      cells.push_back(i);
   return cells;
 }
 

@@ -23,6 +23,9 @@ TEST_P(DeviceCalls, AgreeWithOracle) {
   for (const Cell& tree : file.tree.cells) {
     const LoweredCell cell(file.source, file.tree, tree);
     for (const Dtype dtype : dtypes) {
+      // What a delay line brings was rounded when it was written; the oracle carries it along.
+      // differentiate_on_gpu_test compares such runs with the CPU's.
+      if (dtype == Dtype::BF16 && cell.graph.has_lines()) continue;
       oracle::Random random(57);
       Trial::Options with{.dtype = dtype, .sizes = oracle::axis_lengths(cell.oracle, {3, 2, 3, 2}), .steps = 67};
       if (on_card()) with.narrow_tolerance = 1e-4;  // tanh.approx there

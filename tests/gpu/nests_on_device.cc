@@ -39,6 +39,9 @@ RunOutput run_on_device(Gpu& gpu, NestProgram& program, const CellGraph& cell, c
     NestArray array;
     if (symbol.kind != SymbolKind::Input) {
       if (run.symbols[s].data()) array.data = upload(run.symbols[s], arithmetic);
+    } else if (symbol.line_of >= 0) {  // its rows are those that are written
+      array.history = upload(run.histories[s], dtype);
+      array.history_depth = run.histories[s].shape()[1];
     } else {
       const Array from = convert(run.symbols[s], is_set(options.wide_inputs, s) ? arithmetic : dtype);
       const std::int64_t n = rows ? from.count() / rows : 0;
@@ -68,6 +71,8 @@ RunOutput run_on_device(Gpu& gpu, NestProgram& program, const CellGraph& cell, c
     const Symbol& symbol = cell.symbols[cell.updates[i].symbol];
     written(rows, symbol.index, is_set(options.wide_states, i) ? arithmetic : dtype, output.states, on_device.states);
     written(sequences, symbol.index, arithmetic, output.finals, on_device.finals);
+    for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+      if (cell.symbols[s].line_of == cell.updates[i].symbol) on_device.symbols[s].data = on_device.states.back();
   }
   for (std::size_t i = 0; i < cell.outs.size(); ++i) {
     written(rows, cell.outs[i].index, is_set(options.wide_outs, i) ? arithmetic : dtype, output.outs, on_device.outs);

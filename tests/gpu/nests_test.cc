@@ -123,7 +123,11 @@ TEST_P(StatelessNests, AgreesWithReference) {
           const ArraySource source = stateless.sources[s];
           const Symbol& symbol = stateless.cell.symbols[s];
           if (source.kind == ArraySource::Kind::Symbol) {
-            run.symbols.push_back(whole.symbols[source.id]);
+            const int line_of = graph.symbols[static_cast<std::size_t>(source.id)].line_of;
+            Array rows = whole.symbols[source.id];
+            for (std::size_t u = 0; u < graph.updates.size(); ++u)
+              if (graph.updates[u].symbol == line_of) rows = truth.states[u];
+            run.symbols.push_back(rows);
             run.histories.push_back(
                 static_cast<std::size_t>(source.id) < whole.histories.size() ? whole.histories[source.id] : Array());
           } else if (source.kind == ArraySource::Kind::Trajectory) {

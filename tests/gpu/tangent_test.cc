@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/evaluate/reference.h"
 #include "runtime/evaluate/reference_gradients.h"
 #include "runtime/gradient/tangent_run.h"
@@ -95,6 +96,7 @@ struct Trial {
       direction.symbols[s] = drawn(run.symbols[s].shape(), random);
       if (!run.histories[s].shape().empty()) direction.histories[s] = drawn(run.histories[s].shape(), random);
     }
+    for (const DelayLine& line : delay_lines(cell)) draw_history(cell, line, random);
     given.symbols.assign(cell.symbols.size(), true);
     given.histories.assign(cell.symbols.size(), true);
     for (const CotangentOf& of : cotangents_of(cell)) {
@@ -108,7 +110,8 @@ struct Trial {
       const Symbol& symbol = cell.symbols[s];
       dot.add(gradients.symbols[s], direction.symbols[s]);
       if (symbol.kind == SymbolKind::Input) dot.add(gradients.histories[s], direction.histories[s]);
-      if (symbol.lag_of < 0) continue;
+      if (symbol.kind == SymbolKind::State) dot.add(gradients.histories[s], direction.histories[s]);
+      if (symbol.lag_of < 0 || is_given(direction.histories[static_cast<std::size_t>(symbol.lag_of)])) continue;
       // The start of a copy is a row of its state's history.
       const Array &history = gradients.histories[static_cast<std::size_t>(symbol.lag_of)], &to = direction.symbols[s];
       const std::int64_t depth = history.shape()[1], n = to.count() / to.shape()[0];
@@ -119,6 +122,21 @@ struct Trial {
     }
     expected = dot.sum;
     size = dot.size;
+  }
+
+  /// That of a state with a delay line, which begins with what copies that lag have.
+  void draw_history(const CellGraph& cell, const DelayLine& line, oracle::Random& random) {
+    const auto state = static_cast<std::size_t>(line.state);
+    std::vector<std::int64_t> shape = run.symbols[state].shape();
+    const std::int64_t depth = line.deepest - 1, n = run.symbols[state].count() / shape[0];
+    shape.insert(shape.begin() + 1, depth);
+    Array history = drawn(shape, random);
+    for (std::size_t s = 0; s < cell.symbols.size(); ++s)
+      for (std::int64_t i = 0; cell.symbols[s].lag_of == line.state && i < shape[0] * n; ++i)
+        history.set((i / n * depth + cell.symbols[s].lag - 1) * n + i % n, direction.symbols[s].get(i));
+    direction.histories[state] = history;
+    direction.histories[static_cast<std::size_t>(line.symbol)] = Array();
+    direction.symbols[static_cast<std::size_t>(line.symbol)] = Array();
   }
 };
 

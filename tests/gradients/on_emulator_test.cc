@@ -34,6 +34,7 @@ const std::vector<std::pair<std::string, std::string>> kCells = {{"01_para_gru",
                                                                  {"renamed", "diagonal_entry"},
                                                                  {"functions", "every_function"},
                                                                  {"34_narx3", ""},
+                                                                 {"delay_lines", "crossed"},
                                                                  {"17_mlstm", ""}};
 
 struct Asked {

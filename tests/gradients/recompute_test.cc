@@ -57,16 +57,18 @@ TEST_P(Recomputed, AreTheSweeps) {
   turns::Turn turn;
   for (const Setting& setting :
        turn.of(std::vector<Setting>{{Dtype::F64, true, false}, {Dtype::F64, true, true}, {Dtype::F64, false, true}})) {
-    const GradientTrial trial =
-        trial_of(cell, file->ranges, setting,
-                 setting.packed ? std::vector<std::int64_t>{9, 0, 1, 7, 3} : std::vector<std::int64_t>{8, 8});
+    std::vector<std::int64_t> lengths =
+        setting.packed ? std::vector<std::int64_t>{9, 0, 1, 7, 3} : std::vector<std::int64_t>{8, 8};
+    if (cell.graph.has_lines())  // beyond the lags
+      for (std::int64_t& n : lengths) n *= 5;
+    const GradientTrial trial = trial_of(cell, file->ranges, setting, lengths);
     const Binding binding = trial.bound(Dtype::F64);
     const Cotangents cotangents = trial.cotangents(binding);
-    const AdjointRun adjoint(cell.graph, results_with(cotangents));
+    const AdjointRun adjoint(cell.graph, with_lines(cell.graph, results_with(cotangents)));
     const NamedArrays plain = trial.reference(adjoint), want = trial.swept();
     const NamedArrays spread = trial.spread(adjoint, plain, Dtype::F64);
     RecomputeBackward backward(cell.graph, cell.structure, adjoint, {.dtype = Dtype::F64});
-    for (const std::int64_t segment : {1, 2, 3, 8, 0}) {
+    for (const std::int64_t segment : {1, 2, 3, 8, 23, 0}) {
       SolveReport report;
       const Gradients found = backward.run(binding.run, cotangents, {}, {}, report, segment);
       EXPECT_TRUE(report.converged);
@@ -87,7 +89,7 @@ TEST(RecomputedGradients, OfNarrowRunsAreAboutWhatWasComputed) {
       const GradientTrial trial = trial_of(cell, file.ranges, {dtype, false, false}, {40, 40});
       const Binding binding = trial.bound(dtype);
       const Cotangents cotangents = trial.cotangents(binding);
-      const AdjointRun adjoint(cell.graph, results_with(cotangents));
+      const AdjointRun adjoint(cell.graph, with_lines(cell.graph, results_with(cotangents)));
       const NamedArrays want = trial.swept();
       const CompileOptions compile{.dtype = dtype};
       SolveOptions exact;

@@ -163,7 +163,7 @@ bool has_lags(const CellGraph& cell) {
   for (NodeId id = 0; id < cell.graph.size(); ++id)
     if (const Node& n = cell.graph[id]; n.op == Op::Read && (n.lag != 0 || n.lag_axis != kNoAxis)) return true;
   for (const Symbol& s : cell.symbols)
-    if (s.lag_of >= 0) return true;
+    if (s.lag_of >= 0 || s.line_of >= 0) return true;
   return false;
 }
 

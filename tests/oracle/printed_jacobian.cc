@@ -29,7 +29,7 @@ Source source_of(const CellGraph& cell, int update) {
 std::map<std::string, int> history_depths(const CellGraph& cell) {
   std::map<std::string, int> depths;
   for (const Symbol& s : cell.symbols)
-    if (s.lag_of < 0 && s.max_lag > 0) depths[s.name] = s.max_lag;
+    if (s.lag_of < 0 && s.line_of < 0 && s.max_lag > 0) depths[s.name] = s.max_lag;
   return depths;
 }
 

@@ -112,6 +112,7 @@ struct BackwardCall::Impl {
       if (!cotangent) cotangent = values->zeros(0);
     backward.place(at);
     backward.launch(stream);
+    for (const DelayLine& line : values->lines().lines()) gather_line(line, arrays, stream);
     // Histories before what flows on from them, as their own gradients are what they were.
     for (std::size_t i = 0; i < call.fields.size(); ++i)
       if (arrays[i].data && call.fields[i].of.kind == FieldKind::StateHistory) write(i, arrays[i], stream);
@@ -157,6 +158,35 @@ struct BackwardCall::Impl {
     values->write(i, array, stream);
   }
 
+  /// A delay line begins with the start of its state and of the copies that lag behind that; the rest of it is the
+  /// state's history.
+  void gather_line(const DelayLine& line, std::span<const CallArray> arrays, GpuStream stream) {
+    add_from_line(line, backward.gradient(line.state), 0, 1, stream);
+    each_copy(line.state, [&](std::size_t u, const Symbol& copy) {
+      add_from_line(line, backward.gradient(cell.updates[u].symbol), copy.lag, 1, stream);
+    });
+    const std::size_t history = call.number(Quantity::Gradient, FieldKind::StateHistory, line.state);
+    if (!arrays[history].data) return;
+    const std::int64_t n = values->lines().entries(line), first = values->lines().copies_of(line.state) + 1;
+    const GpuAddress from =
+        backward.history_gradient(line.symbol) + static_cast<GpuAddress>(first * n) * size_of(values->arithmetic());
+    values->moves().move(values->lines().beyond_copies(values->written(history, arrays[history]), line),
+                         values->arithmetic(), {from, line.deepest * n, n}, values->arithmetic(), shape.sequences,
+                         line.deepest - first, n, stream);
+  }
+  void add_from_line(const DelayLine& line, GpuAddress start, std::int64_t first, std::int64_t count,
+                     GpuStream stream) {
+    LaggedRows p{};
+    p.run = values->rows_of_run();
+    p.input = reinterpret_cast<void*>(start);
+    p.history = reinterpret_cast<void*>(backward.history_gradient(line.symbol));
+    p.entries = values->lines().entries(line);
+    p.lag = first;
+    p.along = count;
+    p.depth = line.deepest;
+    values->kernels().launch_each("cellc_add_history_to_start", shape.sequences * p.entries, &p, stream);
+  }
+
   template <typename Visit>
   void each_copy(int state, Visit visit) const {
     for (std::size_t u = 0; u < cell.updates.size(); ++u)
@@ -170,6 +200,11 @@ struct BackwardCall::Impl {
       if (copy.lag_of < 0 || value(arrays, FieldKind::StateHistory, copy.lag_of).data) continue;
       values->add(backward.gradient(copy.lag_of), backward.gradient(u.symbol),
                   shape.sequences * values->entries(copy.axes), stream);
+    }
+    for (const DelayLine& line : values->lines().lines()) {
+      if (value(arrays, FieldKind::StateHistory, line.state).data) continue;
+      const std::int64_t first = values->lines().copies_of(line.state) + 1;
+      add_from_line(line, backward.gradient(line.state), first, line.deepest - first, stream);
     }
     const int count = static_cast<int>(cell.symbols.size());
     for (int s = 0; s < count; ++s)

@@ -1,5 +1,6 @@
 #include "runtime/cuda/call/derivative_values.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "runtime/data/bind.h"
@@ -31,7 +32,9 @@ DerivativeValues::DerivativeValues(CallGpu& gpu, const CellGraph& cell, const Di
       reads_(reads),
       moves_(gpu, dtype),
       kernels_(gpu, arithmetic_),
-      absent_(gpu, cell, layout_, shape, sizes_, dtype, arithmetic_) {
+      absent_(gpu, cell, layout_, shape, sizes_, dtype, arithmetic_),
+      lines_(gpu, cell, sizes_, moves_, arithmetic_, arithmetic_, shape.sequences),
+      narrow_histories_(lines_.lines().size()) {
   run_.sizes = sizes_;
   run_.reverse = shape.reverse;
   run_.offsets = shape.offsets;
@@ -42,6 +45,11 @@ DerivativeValues::DerivativeValues(CallGpu& gpu, const CellGraph& cell, const Di
   for (const CallField& field : layout_.fields)
     if (field.kind == FieldKind::InputHistory)
       run_.histories[static_cast<std::size_t>(field.id)] = Array::view(arithmetic_, array_shape(field, shape), nullptr);
+  for (const DelayLine& line : lines_.lines()) {
+    std::vector<std::int64_t> lengths = array_shape(*layout_.find(FieldKind::StateHistory, line.state), shape);
+    lengths[1] = line.deepest;
+    run_.histories[static_cast<std::size_t>(line.symbol)] = Array::view(arithmetic_, lengths, nullptr);
+  }
   offsets_ = GpuBuffer(gpu, run_.offsets.size() * 8);
   gpu.copy_in(offsets_.address(), run_.offsets.data(), run_.offsets.size() * 8, 0);
   staged_.resize(call.fields.size());
@@ -176,6 +184,7 @@ void DerivativeValues::place(std::span<const CallArray> arrays, GpuStream stream
   }
   absent_.compute(by_field_, symbols, moves_, stream);
   start_copies(arrays, stream);
+  start_lines(arrays, stream);
   lag_trajectories(stream);
 }
 
@@ -190,6 +199,23 @@ void DerivativeValues::start_copies(std::span<const CallArray> arrays, GpuStream
     reserve(copies_[u], shape_.sequences * entries(copy.axes));
     start = copies_[u].address();
     take_lag(start, history.data, copy, stream);
+  }
+}
+
+/// All that delay lines bring of steps before the first is as rows hold it.
+void DerivativeValues::start_lines(std::span<const CallArray> arrays, GpuStream stream) {
+  const auto given = [&](int state) {
+    return arrays[call_.number(Quantity::Value, FieldKind::StateHistory, state)].data;
+  };
+  lines_.begin(symbols, given, histories, stream);
+  for (std::size_t i = 0; i < narrow_histories_.size() && dtype_ != arithmetic_; ++i) {
+    const DelayLine& line = lines_.lines()[i];
+    const std::int64_t n = lines_.entries(line), rows = shape_.sequences * line.deepest;
+    gpu_.reserve(narrow_histories_[i], static_cast<std::size_t>(rows * n) * size_of(dtype_));
+    const PlacedRows wide{histories[static_cast<std::size_t>(line.symbol)], rows * n, n};
+    const PlacedRows narrow{narrow_histories_[i].address(), rows * n, n};
+    moves_.move(narrow, dtype_, wide, arithmetic_, 1, rows, n, stream);
+    moves_.move(wide, arithmetic_, narrow, dtype_, 1, rows, n, stream);
   }
 }
 

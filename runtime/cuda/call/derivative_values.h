@@ -9,6 +9,7 @@
 #include "kernels-templates/gradient/gradient_arguments.cuh"
 #include "runtime/cuda/call/absent_arrays.h"
 #include "runtime/cuda/call/call_gpu.h"
+#include "runtime/cuda/call/line_histories.h"
 #include "runtime/cuda/launch/step_sums.h"
 #include "runtime/cuda/launch/strided_copy.h"
 #include "runtime/data/call_shape.h"
@@ -25,7 +26,7 @@ class DerivativeValues {
   /// Queues what has to be moved. The addresses below hold from then on, until the next time.
   void place(std::span<const CallArray> arrays, GpuStream stream);
   std::vector<GpuAddress> symbols;       ///< by symbol: inputs, params, starts
-  std::vector<GpuAddress> histories;     ///< by symbol: of inputs
+  std::vector<GpuAddress> histories;     ///< by symbol: of inputs and delay lines
   std::vector<GpuAddress> trajectories;  ///< by update; 0 where nobody reads it
 
   /// Array `number`, rows or not: in arithmetic precision, without gaps, aligned to 16 bytes.
@@ -36,6 +37,7 @@ class DerivativeValues {
   /// Part `lag` - 1 of a history of a state, [sequences, depth, a…], to or from an array of its own.
   void take_lag(GpuAddress to, GpuAddress history, const Symbol& copy, GpuStream stream);
   void put_lag(GpuAddress history, GpuAddress from, const Symbol& copy, GpuStream stream);
+  LineHistories& lines() { return lines_; }
   /// into += from
   void add(GpuAddress into, GpuAddress from, std::int64_t count, GpuStream stream);
 
@@ -58,6 +60,7 @@ class DerivativeValues {
   bool direct(std::size_t number, const CallArray& array) const;
   void move(std::size_t number, const CallArray& array, GpuAddress dense, bool out, GpuStream stream);
   void start_copies(std::span<const CallArray> arrays, GpuStream stream);
+  void start_lines(std::span<const CallArray> arrays, GpuStream stream);
   void lag_trajectories(GpuStream stream);
 
   CallGpu& gpu_;
@@ -76,7 +79,9 @@ class DerivativeValues {
   std::int64_t zeroed_ = 0;
   std::vector<GpuBuffer> staged_;                                 ///< by array
   std::vector<GpuBuffer> copies_, copied_rows_, copy_histories_;  ///< by update: of copies that lag
-  std::vector<CallArray> by_field_;                               ///< of the layout
+  LineHistories lines_;
+  std::vector<GpuBuffer> narrow_histories_;  ///< by line
+  std::vector<CallArray> by_field_;          ///< of the layout
 };
 
 }  // namespace cellc

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "compiler/derive/default_cells.h"
+#include "compiler/graph/delay_lines.h"
 #include "runtime/cuda/call/absent_arrays.h"
+#include "runtime/cuda/call/line_histories.h"
 #include "runtime/cuda/launch/cuda_solver.h"
 #include "runtime/cuda/launch/strided_copy.h"
 #include "runtime/data/errors.h"
@@ -60,6 +62,11 @@ BoundRun shape_of_run(const CellGraph& cell, const CallLayout& layout, const Cal
   for (const CallField& field : layout.fields)
     if (field.kind == FieldKind::InputHistory)
       run.histories[static_cast<std::size_t>(field.id)] = Array::view(dtype, array_shape(field, shape), nullptr);
+  for (const DelayLine& line : delay_lines(cell)) {
+    std::vector<std::int64_t> lengths = array_shape(*layout.find(FieldKind::StateHistory, line.state), shape);
+    lengths[1] = line.deepest;
+    run.histories[static_cast<std::size_t>(line.symbol)] = Array::view(dtype, lengths, nullptr);
+  }
   return run;
 }
 
@@ -103,6 +110,7 @@ struct DeviceCall::Impl {
   StridedCopies moves;
   std::vector<Field> fields;
   std::vector<GpuBuffer> companions;  ///< by update: start of a lagged copy
+  std::optional<LineHistories> lines;
   GpuBuffer offsets;
   std::optional<AbsentArrays> absent;
   DeviceArrays places;
@@ -134,6 +142,7 @@ struct DeviceCall::Impl {
                         dtype_of(field.kind, solver.storage()), strides && solver.any_strides(field.id), GpuBuffer()});
     }
     absent.emplace(gpu, cell, layout, this->shape, sizes, dtype, solver.storage());
+    lines.emplace(gpu, cell, sizes, moves, solver.storage(), arithmetic, this->shape.sequences);
     companions.resize(cell.updates.size());
     std::vector<CallArray> all(fields.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i].data = kSomewhere * (i + 1);
@@ -212,6 +221,8 @@ struct DeviceCall::Impl {
     for (std::size_t i = 0; i < fields.size(); ++i) place_read(i, arrays, stream);
     absent->compute(arrays, places.values, moves, stream);
     for (std::size_t u = 0; u < cell.updates.size(); ++u) start_companion(u, arrays, stream);
+    const auto history = [&](int state) { return given(arrays, FieldKind::StateHistory, state).data; };
+    lines->begin(places.values, history, places.histories, stream);
     for (std::size_t i = 0; i < fields.size(); ++i) place_written(fields[i], arrays[i]);
     solver.place_all(places);
     if (shape.rows > 0) solver.launch(stream);
@@ -303,6 +314,16 @@ struct DeviceCall::Impl {
     return dense(f.staged.address(), f);
   }
 
+  /// The last of these rows are to be a history.
+  StridedCopies::History last_rows(const PlacedRows& rows) const {
+    StridedCopies::History h;
+    h.rows = rows;
+    if (shape.packed()) h.rows.batch = 0;
+    h.offsets = offsets.address();
+    h.reverse = shape.reverse;
+    return h;
+  }
+
   void take_written(Field& f, const CallArray& a, std::span<const CallArray> arrays, GpuStream stream) {
     if (!a.data) return;
     const int id = f.field.id;
@@ -326,20 +347,20 @@ struct DeviceCall::Impl {
           move_parts(a.data + lag_bytes(symbol, entries, arithmetic), f.part, arithmetic, from, entries, arithmetic,
                      entries, stream);
         }
+        lines->end(
+            id, a.data,
+            last_rows(shape.rows > 0 ? solver.written_rows(static_cast<int>(update_of(cell, id))) : PlacedRows()),
+            stream);
         return;
       case FieldKind::FinalInputHistory: {
         const Field& input = fields[number(FieldKind::Input, id)];
-        StridedCopies::History h;
+        StridedCopies::History h = last_rows(rows_of(input, given(arrays, FieldKind::Input, id)));
         reserve(f.staged, shape.sequences * f.part, f.given);
         h.to = f.staged.address();
         h.before = given(arrays, FieldKind::InputHistory, id).data;
-        h.rows = rows_of(input, given(arrays, FieldKind::Input, id));
-        if (shape.packed()) h.rows.batch = 0;
-        h.offsets = offsets.address();
         h.sequences = shape.sequences;
         h.depth = history_depth(f.field.reaches, shape.lengths);
         h.entries = input.part;
-        h.reverse = shape.reverse;
         moves.move_history(h, stream);
         move_parts(a.data, f.part, f.given, h.to, f.part, f.given, f.part, stream);
         return;

@@ -36,6 +36,7 @@ struct TangentCall::Impl {
   CudaSolver solver;
   std::optional<DerivativeValues> values;
   std::vector<GpuBuffer> totals;                        ///< by symbol: tangents of params and starts
+  std::vector<GpuBuffer> line_histories;                ///< by symbol: tangents of delay lines' histories as given
   std::vector<GpuBuffer> before;                        ///< by symbol of the tangent: states before each step
   std::vector<std::unique_ptr<MovedDefault>> defaults;  ///< by symbol, those that were needed
   std::vector<bool> moves;                              ///< by symbol: it has a tangent
@@ -51,6 +52,7 @@ struct TangentCall::Impl {
         shape(shape),
         solver(gpu, tangent.cell(), tangent.structure(), arithmetic_of(dtype)),
         totals(cell.symbols.size()),
+        line_histories(cell.symbols.size()),
         before(tangent.cell().symbols.size()),
         defaults(cell.symbols.size()),
         moves(cell.symbols.size()) {
@@ -161,13 +163,47 @@ struct TangentCall::Impl {
       at.values[s] = moving ? moved[id] : values->symbols[id];
       return;
     }
+    if (own.line_of >= 0) {
+      at.histories[s] = line_tangent(source.id, arrays, moved, stream);
+      return;
+    }
     const GpuAddress zeros = values->zeros(0);
-    GpuAddress data = values->symbols[id], history = values->histories[id];
+    const int line_of = symbol(source.id).line_of;  // of the cell: its state's rows
+    GpuAddress data = line_of < 0 ? values->symbols[id] : values->trajectories[values->update_of(line_of)];
+    GpuAddress history = values->histories[id];
     if (moving) data = given(arrays, FieldKind::Input, source.id, stream);
     at.inputs[s] = rows(data ? data : zeros, n);
     if (own.max_lag == 0) return;
     if (moving) history = given(arrays, FieldKind::InputHistory, source.id, stream);
     at.histories[s] = history ? history : zeros;
+  }
+
+  /// The history of a delay line's tangent: as the line's own, and where the state's history is not given it moves with
+  /// the start.
+  GpuAddress line_tangent(int number, std::span<const CallArray> arrays, const std::vector<GpuAddress>& moved,
+                          GpuStream stream) {
+    LineHistories& lines = values->lines();
+    const auto line = std::find_if(lines.lines().begin(), lines.lines().end(),
+                                   [&](const DelayLine& l) { return l.symbol == number; });
+    const auto state = static_cast<std::size_t>(line->state);
+    const std::int64_t n = lines.entries(*line), all = shape.sequences * line->deepest * n;
+    const bool follows = !value(arrays, FieldKind::StateHistory, line->state).data;
+    const GpuAddress history = given(arrays, FieldKind::StateHistory, line->state, stream);
+    const PlacedRows zeros{values->zeros(0), 0, 0};
+    GpuBuffer &total = totals[static_cast<std::size_t>(number)],
+              &own = line_histories[static_cast<std::size_t>(number)];
+    values->reserve(total, all);
+    lines.fill(total.address(), *line, moved,
+               follows   ? PlacedRows{moved[state], n, 0}
+               : history ? lines.beyond_copies(history, *line)
+                         : zeros,
+               stream);
+    if (!follows || !history) return total.address();
+    values->reserve(own, all);
+    const std::vector<GpuAddress> still(cell.symbols.size(), zeros.data);
+    lines.fill(own.address(), *line, still, lines.beyond_copies(history, *line), stream);
+    values->add(total.address(), own.address(), all, stream);
+    return total.address();
   }
 
   /// By symbol: the tangents of params and starts, with what moves defaults (through_defaults.h, on the device).

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <set>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/lagged_arrays.h"
 
 namespace cellc {
 namespace {
@@ -59,6 +61,12 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
   run.reverse = !forward.reverse;
   run.symbols.resize(adjoint_.cell().symbols.size());
   run.histories.resize(adjoint_.cell().symbols.size());
+  for (const DelayLine& line : delay_lines(adjoint_.cell())) {
+    std::vector<std::int64_t> shape{static_cast<std::int64_t>(run.offsets.size()) - 1, line.deepest};
+    for (const AxisId a : adjoint_.cell().symbols[static_cast<std::size_t>(line.symbol)].axes)
+      shape.push_back(run.sizes.at(adjoint_.cell().graph.axis(a).extent_of));
+    run.histories[static_cast<std::size_t>(line.symbol)] = Array::view(kernels_.real(), shape, nullptr);
+  }
   solver_.prepare(run, options);
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
@@ -88,7 +96,8 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
     const std::int64_t first = symbol.kind == SymbolKind::Param   ? 1
                                : symbol.kind == SymbolKind::Input ? rows
                                                                   : sequences;
-    if (!placed_.gradients[s]) placed_.gradients[s] = reserve(gradients_[s], first * entries(symbol.axes));
+    if (!placed_.gradients[s] && symbol.line_of < 0)
+      placed_.gradients[s] = reserve(gradients_[s], first * entries(symbol.axes));
     if (s < shape_.histories.size() && shape_.histories[s].shape().size() > 1 && !placed_.history_gradients[s])
       placed_.history_gradients[s] =
           reserve(history_gradients_[s], sequences * shape_.histories[s].shape()[1] * entries(symbol.axes));
@@ -138,6 +147,16 @@ void BackwardOnGpu::place(const BackwardArrays& arrays) {
             gpu_.zero(device.values[s], static_cast<std::size_t>(sequences * row) * size_of(kernels_.real()), 0);
         }
         break;
+      case ArraySource::Kind::Start: {  // nothing is under way through a delay line
+        const Symbol& symbol = adjoint.symbols[s];
+        const std::int64_t count = sequences * row * (symbol.line_of >= 0 ? symbol.max_lag : 1);
+        GpuAddress& zeros = symbol.line_of >= 0 ? device.histories[s] : device.values[s];
+        const std::size_t before = shifted_[s].bytes();
+        zeros = reserve(shifted_[s], count);
+        // Nobody writes there, so it is for new memory alone: a later call may be captured.
+        if (shifted_[s].bytes() > before) gpu_.zero(zeros, shifted_[s].bytes(), 0);
+        break;
+      }
       default:
         throw std::logic_error("adjoint: an array that it does not read");
     }
@@ -205,6 +224,8 @@ void BackwardOnGpu::shift_rows(GpuStream stream) {
       const auto symbol = static_cast<std::size_t>(adjoint_.adjoint().lagged[id].symbol);
       p.rows = pointer(placed_inputs_[s]);
       p.input = pointer(placed_.symbols[symbol]);
+      for (std::size_t u = 0; u < cell_.updates.size(); ++u)  // a delay line has its state's rows
+        if (cell_.updates[u].symbol == cell_.symbols[symbol].line_of) p.input = pointer(placed_.trajectories[u]);
       p.history = pointer(placed_.histories[symbol]);
       kernels_.launch_each("cellc_lagged_rows", p.run.rows * p.entries * p.along, &p, stream);
     }
@@ -222,6 +243,17 @@ void BackwardOnGpu::add_lagged(GpuStream stream) {
     p.input = pointer(placed_.gradients[symbol]);
     p.history = pointer(placed_.history_gradients[symbol]);
     kernels_.launch_each("cellc_add_lagged_to_input", p.run.rows * p.entries, &p, stream);
+    kernels_.launch_each("cellc_add_lagged_to_history", p.run.sequences * p.depth * p.entries, &p, stream);
+  }
+}
+
+void BackwardOnGpu::add_under_way(GpuStream stream) {
+  const DerivedCell& adjoint = adjoint_.adjoint().adjoint;
+  for (std::size_t u = cell_.updates.size(); u < adjoint.cell.updates.size() && shape_.offsets.back() > 0; ++u) {
+    const auto number = static_cast<std::size_t>(adjoint.sinks[u].id);
+    LaggedRows p = lagged(number);
+    p.rows = pointer(solver_.written_rows(static_cast<int>(u)).data);
+    p.history = pointer(placed_.history_gradients[static_cast<std::size_t>(adjoint_.adjoint().lagged[number].symbol)]);
     kernels_.launch_each("cellc_add_lagged_to_history", p.run.sequences * p.depth * p.entries, &p, stream);
   }
 }
@@ -257,6 +289,7 @@ void BackwardOnGpu::launch(GpuStream stream) {
   }
   if (rows > 0) sum_over_steps(stream);
   add_lagged(stream);  // behind the sums, which may read what it adds to
+  add_under_way(stream);
 }
 
 /// The first sum of a param's gradient that reaches all of its entries need not find zeros.
@@ -303,6 +336,9 @@ void BackwardOnGpu::sum_over_steps(GpuStream stream) {
 }
 
 GpuAddress BackwardOnGpu::gradient(int symbol) const { return placed_.gradients[static_cast<std::size_t>(symbol)]; }
+GpuAddress BackwardOnGpu::history_gradient(int symbol) const {
+  return placed_.history_gradients[static_cast<std::size_t>(symbol)];
+}
 
 void BackwardOnGpu::upload(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
                            const SolveOptions& options) {
@@ -325,6 +361,10 @@ void BackwardOnGpu::upload(const BoundRun& forward, const RunOutput& output, con
   BackwardArrays arrays;
   arrays.symbols = put_all(forward.symbols);
   arrays.histories = put_all(forward.histories);
+  for (const DelayLine& line : delay_lines(cell_)) {
+    const auto s = static_cast<std::size_t>(line.symbol);
+    arrays.histories[s] = put(history_as_started(cell_, forward, s));
+  }
   arrays.trajectories = put_all(output.states);
   arrays.states = put_all(cotangents.states);
   arrays.finals = put_all(cotangents.finals);
@@ -357,7 +397,7 @@ Gradients BackwardOnGpu::download(const BoundRun& forward) {
     return array;
   };
   for (std::size_t s = 0; s < cell_.symbols.size(); ++s) {
-    gradients.symbols[s] = fetch(placed_.gradients[s], forward.symbols[s].shape());
+    if (cell_.symbols[s].line_of < 0) gradients.symbols[s] = fetch(placed_.gradients[s], forward.symbols[s].shape());
     if (placed_.history_gradients[s])
       gradients.histories[s] = fetch(placed_.history_gradients[s], forward.histories[s].shape());
   }

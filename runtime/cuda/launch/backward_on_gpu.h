@@ -35,6 +35,8 @@ class BackwardOnGpu {
   void report(SolveReport& report, GpuStream stream) { solver_.report(report, stream); }
 
   GpuAddress gradient(int symbol) const;
+  /// Of a lagged input or a delay line.
+  GpuAddress history_gradient(int symbol) const;
 
   /// From host arrays to host arrays. Throws as CudaSolver::run.
   Gradients run(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents,
@@ -60,6 +62,8 @@ class BackwardOnGpu {
   LaggedRows lagged(std::size_t number) const;  ///< its shape, without arrays
   void shift_rows(GpuStream stream);
   void add_lagged(GpuStream stream);
+  void add_under_way(
+      GpuStream stream);  ///< to histories: what delay lines would have brought to steps before the first
 
   Gpu& gpu_;
   const CellGraph& cell_;
@@ -73,9 +77,10 @@ class BackwardOnGpu {
   std::vector<bool> in_place_;  ///< by symbol of the adjoint: the trajectory itself is read, one step later
   std::vector<GpuBuffer> uploaded_;
   GpuBuffer offsets_;
-  std::vector<GpuBuffer> shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs
-  std::vector<GpuBuffer> starts_;   ///< by update: zeros, where finals have no cotangent
-  std::vector<GpuBuffer> outs_;     ///< by out of the adjoint: factors and lagged gradients
+  std::vector<GpuBuffer>
+      shifted_;  ///< by symbol of the adjoint: states before each step, earlier steps of inputs; zeros
+  std::vector<GpuBuffer> starts_;  ///< by update: zeros, where finals have no cotangent
+  std::vector<GpuBuffer> outs_;    ///< by out of the adjoint: factors and lagged gradients
   std::vector<GpuBuffer> gradients_, history_gradients_;
   struct Sum {
     std::int64_t rows = 0;  ///< that it was made for

@@ -547,6 +547,7 @@ void CudaSolver::place(int symbol, GpuAddress data, std::int64_t row_stride) {
                                          row_stride};
 }
 GpuAddress CudaSolver::trajectory(int update) const { return impl_->arrays.trajectory_of(update).data; }
+PlacedRows CudaSolver::written_rows(int update) const { return impl_->arrays.trajectory_of(update); }
 GpuAddress CudaSolver::final_state(int update) const {
   return impl_->arrays.final_of(static_cast<std::size_t>(update));
 }

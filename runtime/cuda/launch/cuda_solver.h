@@ -56,6 +56,8 @@ class CudaSolver {
   /// Where a state is written: [rows, a…]; its final.
   GpuAddress trajectory(int update) const;
   GpuAddress final_state(int update) const;
+  /// The rows of a state, as the last run wrote them.
+  PlacedRows written_rows(int update) const;
   /// Queues everything; waits for nothing, and allocates nothing once it has run.
   void launch(GpuStream stream);
   /// Whether an out is added up by the plan of prepare(), so that no memory for its rows is needed.

@@ -38,7 +38,8 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   emit.wide_outs = options.wide_outs;
   emit.source = options.source;
   Emitted result;
-  result.plan = make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2});
+  result.plan =
+      make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2, .hoist_products = !cell.has_lines()});
   emit.prelude = storage_macro(dtype);
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
   if (!result.plan.products.empty()) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compiler/graph/delay_lines.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/errors.h"
 #include "runtime/strategy/choose_strategy.h"
@@ -97,6 +98,9 @@ Dtype lane_storage(const CellGraph& cell, const StagedCell& staged, Dtype dtype)
 }
 
 std::string stepwise_reason(const CellGraph& cell, const StagedCell& staged, const std::vector<StageFacts>& stages) {
+  if (cell.has_lines())
+    return fmt::format("the delay line of {} brings rows that the same run writes",
+                       cell.symbols[static_cast<std::size_t>(delay_lines(cell)[0].state)].name);
   for (std::size_t k = 0; k < stages.size(); ++k)
     if (stages[k].refusal)
       return fmt::format("the stage {}: {}", name_of_stage(cell, staged.stages[k].states), *stages[k].refusal);
@@ -107,6 +111,8 @@ std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Str
   if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
   if (!is_on_gpu(strategy))
     return fmt::format("{} runs on the CPU only in this version; use --device cpu", to_string(strategy));
+  if (r.cell.has_lines())
+    return fmt::format("the cell is run step by step on this device: {}", stepwise_reason(r.cell, r.staged, r.stages));
   const std::string name = name_of_stage(r.cell, r.structure.stages[k].states);
   if (const auto& why = r.stages[k].refusal)
     return fmt::format("the stage {} is run step by step on this device: {}", name, *why);

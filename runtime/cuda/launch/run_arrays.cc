@@ -1,10 +1,12 @@
 #include "runtime/cuda/launch/run_arrays.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "compiler/graph/axes.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/call_shape.h"
+#include "runtime/data/lagged_arrays.h"
 #include "runtime/data/offsets.h"
 
 namespace cellc {
@@ -52,7 +54,10 @@ void CudaRunArrays::copy_in(const BoundRun& run, Dtype as) {
     const FieldKind kind = field_of(cell.symbols[s].kind);
     put(symbols_[s], run.symbols[s], dtype_of(kind, storage));
     if (kind != FieldKind::Input) bound.symbols[s] = run.symbols[s];
-    if (s < run.histories.size()) put(histories_[s], run.histories[s], dtype_of(FieldKind::InputHistory, storage));
+    if (s >= run.histories.size()) continue;
+    const bool line = cell.symbols[s].line_of >= 0 && run.histories[s].data();
+    put(histories_[s], line ? history_as_started(cell, run, s) : run.histories[s],
+        dtype_of(FieldKind::InputHistory, storage));
   }
   reserve(offsets_, run.offsets.size() * 8);
   gpu.copy_in(offsets_.address(), run.offsets.data(), run.offsets.size() * 8, 0);
@@ -146,12 +151,21 @@ PlacedRows CudaRunArrays::trajectory_of(int update) const {
 NestArray CudaRunArrays::input_rows(int symbol) const {
   NestArray a;
   const bool input = cell.symbols[symbol].kind == SymbolKind::Input;
-  const PlacedRows rows = input ? input_rows_of(symbol) : PlacedRows{value_of(symbol), 0, -1};
+  const PlacedRows rows = cell.symbols[symbol].line_of >= 0 ? rows_of_line(symbol)
+                          : input                           ? input_rows_of(symbol)
+                                                            : PlacedRows{value_of(symbol), 0, -1};
   a.data = rows.data;
   a.row_stride = rows.row;
   a.history = placed.histories[symbol] ? placed.histories[symbol] : histories_[symbol].address();
   if (a.history) a.history_depth = bound.histories[symbol].shape()[1];
   return a;
+}
+
+/// The rows that the run writes of a delay line's state.
+PlacedRows CudaRunArrays::rows_of_line(int symbol) const {
+  for (std::size_t u = 0; u < cell.updates.size(); ++u)
+    if (cell.updates[u].symbol == cell.symbols[symbol].line_of) return trajectory_of(static_cast<int>(u));
+  throw std::logic_error("cuda: a delay line of no state");
 }
 
 NestRun CudaRunArrays::empty_run() const {

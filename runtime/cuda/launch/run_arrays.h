@@ -89,6 +89,7 @@ struct CudaRunArrays {
   GpuAddress value_of(int symbol) const {
     return placed.values[symbol] ? placed.values[symbol] : symbols_[symbol].address();
   }
+  PlacedRows rows_of_line(int symbol) const;
   /// An input, param or start as row kernels read it.
   NestArray input_rows(int symbol) const;
   NestRun empty_run() const;

@@ -156,7 +156,8 @@ class AotBuilder {
 
   void add_rows(AotNests& rows, const CellGraph& of, const Structure& structure, Dtype storage, const std::string& name,
                 const DerivedCell* derived) {
-    const Plan plan = make_plan(of, structure, {.narrow_storage = size_of(storage) == 2});
+    const Plan plan =
+        make_plan(of, structure, {.narrow_storage = size_of(storage) == 2, .hoist_products = !of.has_lines()});
     CudaNestsOptions emit;
     emit.storage = storage_of(storage);
     emit.functions = request_.prefix + "_" + name;

@@ -59,6 +59,7 @@ void AotOutline::describe() {
     t.axes = dims(symbol.axes);
     t.lag_of = symbol.lag_of;
     t.lag = symbol.lag;
+    t.line_of = symbol.line_of;
     t.reaches.first = static_cast<int>(to_.axes.size());
     if (symbol.lag_of < 0 && symbol.max_lag != 0 && symbol.kind != SymbolKind::Param)
       for (const Reach& r : reaches(cell_, s)) {

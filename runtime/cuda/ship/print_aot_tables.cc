@@ -109,8 +109,9 @@ static_assert(fills<Table>({CELLC_AT(rows), CELLC_AT(sources), CELLC_AT(source_c
 }  // namespace derived_table
 namespace symbol_table {
 using Table = cellc_symbol;
-static_assert(fills<Table>({CELLC_AT(kind), CELLC_AT(axes), CELLC_AT(lag_of), CELLC_AT(lag), CELLC_AT(reaches),
-                            CELLC_AT(default_kind), CELLC_AT(default_out), CELLC_AT(number), CELLC_AT(read_by_nests)}));
+static_assert(fills<Table>({CELLC_AT(kind), CELLC_AT(axes), CELLC_AT(lag_of), CELLC_AT(lag), CELLC_AT(line_of),
+                            CELLC_AT(reaches), CELLC_AT(default_kind), CELLC_AT(default_out), CELLC_AT(number),
+                            CELLC_AT(read_by_nests)}));
 }  // namespace symbol_table
 namespace product_table {
 using Table = cellc_product;
@@ -177,8 +178,8 @@ std::string item(const cellc_variant& v) {
 #undef CELLC_PRINT
 }
 std::string item(const cellc_symbol& s) {
-  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag,
-                     item(s.reaches), s.default_kind, s.default_out, s.number, s.read_by_nests);
+  return fmt::format("{{{}, {}, {}, {}, {}, {}, {}, {}, UINT64_C({:#x}), {}}}", s.kind, item(s.axes), s.lag_of, s.lag,
+                     s.line_of, item(s.reaches), s.default_kind, s.default_out, s.number, s.read_by_nests);
 }
 
 /// Tables as C, each a constant of the prefix's.
