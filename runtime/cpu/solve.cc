@@ -92,8 +92,13 @@ void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& array
                 Dtype arithmetic, Dtype storage) {
   const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    const Array& start = run.symbols[cell.updates[u].symbol];
     const Array& steps = arrays.trajectories[u];
+    output.states.push_back(!run.wanted.state(u) ? Array() : storage == arithmetic ? steps : convert(steps, storage));
+    if (!run.wanted.final(u)) {
+      output.finals.emplace_back();
+      continue;
+    }
+    const Array& start = run.symbols[cell.updates[u].symbol];
     Array last = Array::uninitialised(arithmetic, start.shape());
     const std::size_t bytes = sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic) : 0;
     for (std::int64_t s = 0; s < sequences; ++s) {
@@ -104,10 +109,10 @@ void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& array
                   bytes);
     }
     output.finals.push_back(std::move(last));
-    output.states.push_back(storage == arithmetic ? steps : convert(steps, storage));
   }
   if (storage != arithmetic)
-    for (Array& a : output.outs) a = convert(a, storage);
+    for (Array& a : output.outs)
+      if (!a.shape().empty()) a = convert(a, storage);
 }
 
 /// The stages of a cell at the sizes of a run.
@@ -192,8 +197,9 @@ struct Solver::Impl {
   // The run ----------------------------------------------------------------------------------------
 
   std::vector<Array> rows_of(const Program& program, const DerivedCell& c, const BoundRun& run, const RunArrays& arrays,
-                             bool single = false) {
+                             bool single = false, const Wanted& wanted = {}) {
     BoundRun bound = derived_run(cell, run, arrays, c.sources);
+    bound.wanted = wanted;
     if (single) bound.offsets = {0, 1};
     return program.run(bound).outs;
   }
@@ -414,9 +420,28 @@ struct Solver::Impl {
     }
     RunOutput output;
     const DerivedCell& after = programs.stages().after;
-    if (!after.cell.outs.empty()) output.outs = rows_of(programs.after(), after, run, arrays);
+    if (!after.cell.outs.empty()) {
+      Wanted outs;
+      outs.outs = run.wanted.outs;
+      const bool any = std::any_of(outs.outs.begin(), outs.outs.end(), [](bool wanted) { return wanted; }) ||
+                       outs.outs.size() < after.cell.outs.size();
+      output.outs =
+          any ? rows_of(programs.after(), after, run, arrays, false, outs) : std::vector<Array>(after.cell.outs.size());
+    }
     put_states(output, cell, arrays, run, arithmetic, storage);
+    say_what_stays(run.wanted, report);
     return output;
+  }
+
+  /// These strategies read what they wrote: whoever does not want a trajectory is told that there was one.
+  void say_what_stays(const Wanted& wanted, SolveReport& report) {
+    for (int k = 0; k < stage_count(); ++k) {
+      const std::vector<int>& states = programs.structure().stages[k].states;
+      if (std::any_of(states.begin(), states.end(), [&](int u) {
+            return cell.symbol_of(cell.updates[u]).lag_of < 0 && !wanted.state(static_cast<std::size_t>(u));
+          }))
+        report.stages[k].plan.reason += kStaysInMemory;
+    }
   }
 
   /// What a strategy left that has no repair of its own is a matter for the sequential kernel, from the first step on.
