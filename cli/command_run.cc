@@ -112,9 +112,10 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
 
 /// --write. Derivatives take a state with its lagged copies.
 Wanted wanted_of(const RunOptions& options, const CellGraph& cell) {
-  if (std::find(options.wanted.begin(), options.wanted.end(), "all") != options.wanted.end()) return {};
+  const std::vector<std::string>& names = options.wanted;
+  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return {};
   try {
-    Wanted wanted = wanted_results(cell, options.wanted);
+    Wanted wanted = wanted_results(cell, names);
     return options.cotangents.empty() && options.tangents.empty() ? wanted : with_copies(cell, std::move(wanted));
   } catch (const UsageError& e) {
     throw UsageError(fmt::format("--write: {}", e.what()));
@@ -254,12 +255,13 @@ int command_run(const RunOptions& options) {
   if (!options.kernel.empty()) edited.emplace(options.kernel, read_source(options.kernel).text());
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("bind");
+  const Wanted wanted = wanted_of(options, loaded.cell);
   const BindRequest request = read_request(options);
   Binding binding = bind(loaded.cell, request);
-  if (!options.wanted.empty()) binding.run.wanted = wanted_of(options, loaded.cell);
+  binding.run.wanted = wanted;
   const Cotangents cotangents = bind_cotangents(loaded.cell, binding, read_cotangents(options));
   const Tangents direction = bind_tangents(loaded.cell, binding, read_tangents(options));
-  if (!options.wanted.empty()) refuse_unkept(options, loaded.cell, binding.run.wanted, cotangents, direction);
+  if (!options.wanted.empty()) refuse_unkept(options, loaded.cell, wanted, cotangents, direction);
   enter_stage("compile");
   RunOfCell run(options, loaded, binding, std::move(edited));
   enter_stage("run");

@@ -565,26 +565,6 @@ static inline void cellc_nest_pass(cellc_nest_work* w) {
   }
 }
 
-/* Whether anything but its own kernel reads a state's rows. Where nothing does, there need be none: the address may be
- * 0. */
-static inline int cellc_reads_state_rows(const cellc_nests* rows, int state) {
-  int k, i, p;
-  for (p = 0; p < rows->phase_count; ++p) {
-    const cellc_product* product = rows->products + rows->phases[p].index;
-    if (rows->phases[p].is_product && product->operand == CELLC_OF_STATE && product->operand_id == state) return 1;
-  }
-  for (k = 0; k < rows->kernel_count; ++k) {
-    const cellc_slot* slots = rows->slots + rows->kernels[k].first_slot;
-    int has_rows = 0, is_own = 0;
-    for (i = 0; i < rows->kernels[k].slots; ++i) {
-      has_rows = has_rows || (slots[i].kind == CELLC_STATE_ROW && slots[i].id == state);
-      is_own = is_own || (slots[i].kind == CELLC_LOCAL_STATE && slots[i].id == state);
-    }
-    if (has_rows && !is_own) return 1;
-  }
-  return 0;
-}
-
 /* Bytes of device memory that a run needs; addresses of arrays do not matter. */
 static inline int64_t cellc_nest_bytes(const cellc_nests* rows, const cellc_nest_run* run, const cellc_device* device) {
   cellc_nest_work w;

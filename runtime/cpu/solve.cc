@@ -7,11 +7,13 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
 #include "runtime/cpu/lagged_rows.h"
+#include "runtime/cpu/leave_out_rows.h"
 #include "runtime/cpu/measure_passes.h"
 #include "runtime/cpu/plan_stages.h"
 #include "runtime/cpu/probe_stage.h"
@@ -75,6 +77,13 @@ RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmeti
     arrays.trajectories.push_back(fits ? std::move(reuse.states[u]) : Array::uninitialised(arithmetic, shape));
   }
   return arrays;
+}
+
+/// What is tolerated of each state of a stage besides.
+std::vector<double> absolute_of_stage(const CellGraph& cell, const Stage& stage, const SolveOptions& solve) {
+  std::vector<double> all;
+  for (const int u : stage.states) all.push_back(absolute_tolerance(solve, cell, u));
+  return all;
 }
 
 /// Adds the outcome of a stage to the report of the run.
@@ -204,12 +213,13 @@ struct Solver::Impl {
     return program.run(bound).outs;
   }
 
-  StageData stage_data(int k, const BoundRun& run, RunArrays& arrays) {
+  /// `lanes`: instead of the stage's own, with the same before and once.
+  StageData stage_data(int k, const BoundRun& run, RunArrays& arrays, const StageCells* lanes = nullptr) {
     const StageCells& s = programs.stages().stages[k];
     std::vector<Array> before, once;
     if (!s.before.cell.outs.empty()) before = rows_of(programs.before(k), s.before, run, arrays);
     if (!s.once.cell.outs.empty()) once = rows_of(programs.once(k), s.once, run, arrays, true);
-    return StageData(s, arrays, std::move(before), std::move(once));
+    return StageData(lanes ? *lanes : s, arrays, std::move(before), std::move(once));
   }
 
   /// Nanoseconds that the fused kernel takes a row, from its first steps.
@@ -272,7 +282,7 @@ struct Solver::Impl {
                           plan,
                           solve,
                           all,
-                          absolute_of_stage(k, solve),
+                          absolute_of_stage(cell, programs.structure().stages[k], solve),
                           1};
     };
     passes.sweep = [&](int k, StageData& data, std::int64_t segment) {
@@ -342,13 +352,6 @@ struct Solver::Impl {
     return plan_stages(request);
   }
 
-  /// What is tolerated of each state besides.
-  std::vector<double> absolute_of_stage(int k, const SolveOptions& solve) const {
-    std::vector<double> all;
-    for (const int u : programs.structure().stages[k].states) all.push_back(absolute_tolerance(solve, cell, u));
-    return all;
-  }
-
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
@@ -373,7 +376,9 @@ struct Solver::Impl {
     const bool narrow = storage != arithmetic;
     const BoundRun wide = narrow ? widened(given, arithmetic) : BoundRun{};
     const BoundRun& run = narrow ? wide : given;
-    RunArrays arrays = run_arrays(cell, run, arithmetic, reuse);
+    bool leaves_out = may_leave_out_rows(cell, programs.structure(), run);
+    RunArrays arrays =
+        leaves_out ? arrays_without_rows(cell, run, arithmetic) : run_arrays(cell, run, arithmetic, reuse);
     const bool repairs = solve.repair && !solve.fixed_iterations;
     for (int k = 0; k < stage_count(); ++k) {
       std::optional<StageData> made;
@@ -398,8 +403,18 @@ struct Solver::Impl {
                          chosen,
                          solve,
                          tolerance,
-                         absolute_of_stage(k, solve),
+                         absolute_of_stage(cell, programs.structure().stages[k], solve),
                          thread_count(run.threads)};
+      if (std::exchange(leaves_out, false)) {
+        const auto lanes = [&](const StageCells* of) { return stage_data(0, run, arrays, of); };
+        if (std::optional<RunWithoutRows> found = run_without_rows(programs, stage, lanes)) {
+          remember(0, found->outcome.report);
+          gather(report, std::move(found->outcome));
+          return std::move(found->output);
+        }
+        made.reset();
+        arrays = run_arrays(cell, run, arithmetic, reuse);
+      }
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
       LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
@@ -419,29 +434,13 @@ struct Solver::Impl {
       }
     }
     RunOutput output;
-    const DerivedCell& after = programs.stages().after;
-    if (!after.cell.outs.empty()) {
-      Wanted outs;
-      outs.outs = run.wanted.outs;
-      const bool any = std::any_of(outs.outs.begin(), outs.outs.end(), [](bool wanted) { return wanted; }) ||
-                       outs.outs.size() < after.cell.outs.size();
+    if (wants_outs(cell, run.wanted))
       output.outs =
-          any ? rows_of(programs.after(), after, run, arrays, false, outs) : std::vector<Array>(after.cell.outs.size());
-    }
+          rows_of(programs.after(), programs.stages().after, run, arrays, false, {{}, {}, run.wanted.outs, {}});
+    output.outs.resize(cell.outs.size());
     put_states(output, cell, arrays, run, arithmetic, storage);
-    say_what_stays(run.wanted, report);
+    say_what_stays(cell, programs.structure(), run.wanted, report);
     return output;
-  }
-
-  /// These strategies read what they wrote: whoever does not want a trajectory is told that there was one.
-  void say_what_stays(const Wanted& wanted, SolveReport& report) {
-    for (int k = 0; k < stage_count(); ++k) {
-      const std::vector<int>& states = programs.structure().stages[k].states;
-      if (std::any_of(states.begin(), states.end(), [&](int u) {
-            return cell.symbol_of(cell.updates[u]).lag_of < 0 && !wanted.state(static_cast<std::size_t>(u));
-          }))
-        report.stages[k].plan.reason += kStaysInMemory;
-    }
   }
 
   /// What a strategy left that has no repair of its own is a matter for the sequential kernel, from the first step on.

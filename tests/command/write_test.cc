@@ -126,7 +126,9 @@ TEST_F(CommandWrite, GradientsNeedTheStates) {
   ASSERT_EQ(with({"--out", path("all")}).status, 0);
   ASSERT_EQ(with({"--write", "h,c", "--out", path("some")}).status, 0);
   expect_same("all/grad.x.npy", "some/grad.x.npy");
-  EXPECT_EQ(with({"--write", "y", "--recompute"}).status, 0);
+  ASSERT_EQ(with({"--write", "y", "--recompute", "--out", path("again")}).status, 0);
+  ASSERT_EQ(with({"--recompute", "--out", path("recomputed")}).status, 0);
+  expect_same("again/grad.x.npy", "recomputed/grad.x.npy");
   const Outcome tangent =
       cellc({"run", cell, "--input", "x=x.npy", "--device", "cpu", "--tangent", "x=g.npy", "--write", "y"});
   EXPECT_EQ(tangent.status, 2);

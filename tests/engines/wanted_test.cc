@@ -110,5 +110,44 @@ CELLC_ONE_IN(4, "Examples/WantedResults");
 INSTANTIATE_TEST_SUITE_P(Examples, WantedResults, testing::ValuesIn(oracle::names_of(oracle::dsl_examples())),
                          [](const auto& info) { return info.param; });
 
+/// Segments of 64 steps, started early, of one cell of a text: once whole, once for the outs and finals alone. Whether
+/// rows of the states were in memory then.
+bool keeps_rows(const char* text, std::int64_t burn_in, Dtype dtype = Dtype::F32) {
+  const SourceText source("test.cell", text);
+  const File tree = oracle::parse_or_throw(source);
+  const LoweredCell cell(source, tree, tree.cells[0]);
+  Solver solver(cell.graph, cell.structure, {.dtype = dtype});
+  BoundRun run = ragged_run(cell, dtype);
+  const auto options = planned(solver, cell, Strategy::Segmented, run, 64, burn_in);
+  SolveReport whole, report;
+  const RunOutput all = solver.run(run, *options, whole);
+  run.wanted.states.assign(cell.graph.updates.size(), false);
+  EXPECT_EQ(difference(run.wanted, solver.run(run, *options, report), all), "");
+  EXPECT_EQ(report.max_residual, whole.max_residual);
+  EXPECT_EQ(report.stages[0].misses, whole.stages[0].misses);
+  EXPECT_EQ(report.error_estimate > 0, whole.error_estimate > 0);
+  return report.stages[0].plan.reason.find(kStaysInMemory) != std::string::npos;
+}
+
+// Lanes make the outs, and every boundary is within the tolerance: nothing else is written.
+TEST(WantedOfSegments, TakesNoRows) {
+  for (const Dtype dtype : {Dtype::F32, Dtype::F64, Dtype::BF16}) {
+    EXPECT_FALSE(
+        keeps_rows("cell a[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + tanh(x)\n  out y = h'*x\n}\n", 60, dtype));
+    EXPECT_FALSE(
+        keeps_rows("cell b[d] {\n  state h[d], c[d]\n  input x[d]\n  h' = 0.4*h + tanh(x + 0.1*c)\n"
+                   "  c' = 0.3*c + 0.2*h\n  out y = h'*c\n  out z = sigmoid(c')\n}\n",
+                   60, dtype));
+    EXPECT_FALSE(keeps_rows("cell n[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + tanh(x)\n}\n", 60, dtype));
+  }
+}
+
+// A boundary that misses is repaired among rows, and outs that mix channels are made of them.
+TEST(WantedOfSegments, KeepsRowsWhereTheyAreRead) {
+  EXPECT_TRUE(keeps_rows("cell a[d] {\n  state h[d]\n  input x[d]\n  h' = 0.99*h + tanh(x)\n  out y = h'*x\n}\n", 4));
+  EXPECT_TRUE(
+      keeps_rows("cell b[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + tanh(x)\n  out y = sum[d](h'*x)\n}\n", 40));
+}
+
 }  // namespace
 }  // namespace cellc

@@ -15,6 +15,8 @@
 #include "runtime/data/object_cache.h"
 #include "runtime/data/run.h"
 #include "runtime/data/storage_of.h"
+// After the tables of rows.
+#include "kernels-templates/host/host_cell.h"
 
 namespace cellc {
 
