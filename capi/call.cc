@@ -53,7 +53,8 @@ class ForwardCall {
       : kernel_(kernel), cell_(kernel.cell()), shape_(shape), arrays_(kernel, shape, expected, arrays) {}
 
   void operator()(cellc_report* report) {
-    const Binding binding = arrays_.bound().binding;
+    Binding binding = arrays_.bound().binding;
+    binding.run.wanted = arrays_.wanted();
     RunOutput reuse = outputs();
     SolveReport solved;
     std::unique_ptr<Solver> solver = kernel_.take_solver();

@@ -221,7 +221,7 @@ CELLC_API cellc_status cellc_array_entries(const cellc_kernel* kernel, const cel
  * for rows only: 0 stands for rows one after another. What is written may overlap nothing, but a final may be the
  * memory of its start. cellc_view, below, has strides for every axis. */
 typedef struct {
-  void* data;      /* null: the default, or not wanted */
+  void* data;      /* null: the default; of a result: not wanted */
   int64_t entries; /* from data on; more than are needed are left alone */
   cellc_dtype dtype;
   int64_t sequence_stride, step_stride;
@@ -245,7 +245,11 @@ CELLC_API void cellc_report_init(cellc_report* report);
 #define cellc_report_init(report) cellc_report_init_sized(report, sizeof(cellc_report))
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
- * cellc_array_count. The report may be null. Any number of threads may do so at once. */
+ * cellc_array_count. The report may be null. Any number of threads may do so at once.
+ *
+ * A result that is null is not written, nor made where it need not be: of a state that is null, here and in all calls
+ * below, only a few steps are in memory at a time where the cell runs step by step. Results that are written have the
+ * bits that they have in a full call. Derivatives read states at every step: who wants them later gives an array. */
 CELLC_API cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
                                      int count, cellc_report* report);
 

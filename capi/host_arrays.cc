@@ -54,6 +54,13 @@ void HostArrays::put(std::size_t i, const Array& from) const {
   });
 }
 
+Wanted HostArrays::wanted() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < expected_.size(); ++i)
+    if (expected_[i].field->is_written() && is_given(i)) names.push_back(expected_[i].field->file);
+  return wanted_results(kernel_.cell(), names);
+}
+
 HostArrays::Bound HostArrays::bound() const {
   const CellGraph& cell = kernel_.cell();
   BindRequest request;

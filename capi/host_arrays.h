@@ -25,6 +25,9 @@ class HostArrays {
   /// Writes array `i`, of any floating-point dtype and any shape of as many entries.
   void put(std::size_t i, const Array& from) const;
 
+  /// The results that have an array.
+  Wanted wanted() const;
+
   struct Bound {
     Binding binding;
     GivenSymbols given;  ///< what was not null

@@ -327,6 +327,9 @@ const char* name_of(cellc_dtype dtype) {
 }
 
 std::string what_is_wrong(const cellc_array& a, const Expected& e, const Shape& shape) {
+  if (!a.data && e.field->kind == FieldKind::State)
+    return "is a null pointer, but derivatives read every step of it: give the forward run an array for it, and keep "
+           "that";
   if (!a.data) return "is a null pointer, but has no default";
   if (a.dtype != e.dtype) return fmt::format("has the dtype {}; expected {}", name_of(a.dtype), name_of(e.dtype));
   if (!e.rows) {

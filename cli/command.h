@@ -48,6 +48,7 @@ struct DataOptions : CellOptions {
 
 struct RunOptions : DataOptions {
   std::string solver = "auto", out, plan;
+  std::vector<std::string> wanted;    ///< --write: names of results; empty: all
   std::string kernel, write_kernels;  ///< CUDA source to run in the place of what is generated; where to write that
   std::vector<std::string> cotangents, tangents;
   std::string backward_solver = "auto", tangent_solver = "auto";

@@ -52,9 +52,10 @@ std::string how_text(const Timed& timed, const BenchedStrategy& s) {
 }
 
 std::string head_text(const LoadedCell& loaded, const Binding& binding, const Traffic& traffic) {
-  return fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out\n", loaded.cell.name,
+  return fmt::format("cell        {}: {}, {}; {:.3g} MB in, {:.3g} MB out{}\n", loaded.cell.name,
                      sizes_text(loaded.cell, binding), to_string(binding.dtype),
-                     1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written));
+                     1e-6 * static_cast<double>(traffic.read), 1e-6 * static_cast<double>(traffic.written),
+                     binding.run.wanted.states.empty() ? "" : ", as of states only the finals are wanted");
 }
 
 std::string unavailable_text(const BenchedDevice& d) { return fmt::format("\n{}: {}\n", d.device, d.unavailable); }
@@ -114,6 +115,7 @@ std::string json_of(const LoadedCell& loaded, const Binding& binding, const Bind
   json object = {{"cell", loaded.cell.name},   {"dtype", to_string(binding.dtype)}, {"batch", binding.batch},
                  {"length", binding.length},   {"random", *request.random_seed},    {"pass", "forward"},
                  {"read_bytes", traffic.read}, {"written_bytes", traffic.written},  {"devices", json::array()}};
+  object["written"] = binding.run.wanted.states.empty() ? "all" : "outs and finals";
   object["axes"] = json::object();
   for (const AxisId a : loaded.cell.header) object["axes"][loaded.cell.graph.axis(a).name] = binding.run.sizes.at(a);
   for (const BenchedDevice& d : devices) {
@@ -130,6 +132,15 @@ std::string json_of(const LoadedCell& loaded, const Binding& binding, const Bind
     object["devices"].push_back(device);
   }
   return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+/// A cell with outs is a layer of which they are read, and the finals to go on from.
+Binding as_a_layer(const CellGraph& cell, Binding binding) {
+  if (!cell.outs.empty()) {
+    binding.run.wanted.states.assign(cell.updates.size(), false);
+    binding.run.wanted = with_lines(cell, std::move(binding.run.wanted));
+  }
+  return binding;
 }
 
 /// The same run with no step: which results there are, without their arrays.
@@ -158,7 +169,8 @@ int command_bench(const BenchOptions& options) {
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("bind");
   const BindRequest request = measured_request(loaded.cell, options);
-  const Binding binding = bind(loaded.cell, request);
+  const Binding whole = bind(loaded.cell, request);
+  const Binding binding = as_a_layer(loaded.cell, whole);
   const Traffic traffic = traffic_of(loaded.cell, binding.run, binding.dtype);
   enter_stage("compile");
   CompileOptions compile;
@@ -204,12 +216,12 @@ int command_bench(const BenchOptions& options) {
   };
   if (options.device != "cuda")
     measure_both(timed_on_cpu(loaded.cell, loaded.structure, compile, binding.run),
-                 [&] { return timed_backward_on_cpu(loaded.cell, loaded.structure, adjoint, compile, binding.run); });
+                 [&] { return timed_backward_on_cpu(loaded.cell, loaded.structure, adjoint, compile, whole.run); });
   if (found.gpu)
     measure_both(timed_on_gpu(*found.gpu, loaded.cell, loaded.structure, binding.dtype, binding.run, &loaded.source),
                  [&] {
                    return timed_backward_on_gpu(*found.gpu, loaded.cell, loaded.structure, on_gpu, binding.dtype,
-                                                binding.run, &loaded.source);
+                                                whole.run, &loaded.source);
                  });
   else if (options.device == "auto")
     print(unavailable_text(devices.emplace_back(BenchedDevice{"cuda", "", found.reason, {}, {}})));

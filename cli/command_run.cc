@@ -46,6 +46,8 @@ void refuse_unavailable(const RunOptions& options) {
     throw UsageError("--tangent-solver: only with --tangent");
   if (options.device == "cpu" && !(options.kernel.empty() && options.write_kernels.empty()))
     throw UsageError("--kernel and --write-kernels are for a GPU; use --device cuda");
+  if (!options.kernel.empty() && !options.wanted.empty())
+    throw UsageError("--kernel and --write cannot both hold: edited kernels are compared in all that they write");
   if (!options.kernel.empty() && !options.write_kernels.empty())
     throw UsageError("--kernel and --write-kernels cannot both hold");
   if (!options.write_kernels.empty()) spare_cell_file("--write-kernels", options.write_kernels, options.file);
@@ -89,6 +91,31 @@ std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
   if (dtype == Dtype::F64) return "f64";
   if (!on_gpu) return "f32";
   return asked == Products::Storage ? to_string(dtype) : to_string(asked);
+}
+
+/// --write. Derivatives take a state with its lagged copies.
+Wanted wanted_of(const RunOptions& options, const CellGraph& cell) {
+  const std::vector<std::string>& names = options.wanted;
+  if (names.empty() || std::find(names.begin(), names.end(), "all") != names.end()) return {};
+  try {
+    Wanted wanted = wanted_results(cell, names);
+    return options.cotangents.empty() && options.tangents.empty() ? wanted : with_copies(cell, std::move(wanted));
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("--write: {}", e.what()));
+  }
+}
+
+/// Derivatives of what will not be there are refused before anything runs.
+void refuse_unkept(const RunOptions& options, const CellGraph& cell, const Wanted& wanted, const Cotangents& cotangents,
+                   const Tangents& direction) {
+  try {
+    if (!options.cotangents.empty() && !options.recompute)
+      AdjointRun(cell, results_with(cotangents)).check_kept(wanted);
+    if (!options.tangents.empty()) TangentRun(cell, moved_symbols(direction)).check_kept(wanted);
+  } catch (const RequestError& e) {
+    throw UsageError(fmt::format("--write: {}{}", e.what(),
+                                 options.cotangents.empty() || options.device == "cuda" ? "" : ", or use --recompute"));
+  }
 }
 
 /// Runs a cell where and how the options say: by kernels that somebody edited, on a GPU or on the CPU.
@@ -211,10 +238,13 @@ int command_run(const RunOptions& options) {
   if (!options.kernel.empty()) edited.emplace(options.kernel, read_source(options.kernel).text());
   LoadedCell loaded = load_cell(options.file, options.cell);
   enter_stage("bind");
+  const Wanted wanted = wanted_of(options, loaded.cell);
   const BindRequest request = read_request(options);
-  const Binding binding = bind(loaded.cell, request);
+  Binding binding = bind(loaded.cell, request);
+  binding.run.wanted = wanted;
   const Cotangents cotangents = bind_cotangents(loaded.cell, binding, read_cotangents(options));
   const Tangents direction = bind_tangents(loaded.cell, binding, read_tangents(options));
+  if (!options.wanted.empty()) refuse_unkept(options, loaded.cell, wanted, cotangents, direction);
   enter_stage("compile");
   RunOfCell run(options, loaded, binding, std::move(edited));
   enter_stage("run");

@@ -231,6 +231,13 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->type_name("NAME=FILE");
   command->add_option("--tangent-solver", options.tangent_solver, "how the tangent is solved; auto by default");
   command->add_option("--out", options.out, "write the results to this directory")->type_name("DIR");
+  command
+      ->add_option("--write", options.wanted,
+                   "the results that are wanted, states, outs and finals (y,h.final); all by default. What is not\n"
+                   "wanted is not made where it need not be")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...");
   command->add_flag("--verify", options.verify, "compare with the sequential f64 reference");
   command->add_flag("--trace", options.trace, "show how the iterations converged");
 }

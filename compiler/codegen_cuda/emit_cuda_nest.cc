@@ -165,10 +165,12 @@ void NestEmitter::store(const Home& home, const std::string& value) {
   std::vector<Index> index;
   for (const AxisId a : home.dims) index.push_back({a, 0});
   const std::string to = pointer(home), place = place_in(home, index);
+  const bool is_row = home.place == Place::StateRow && may_be_absent(NestSlotKind::StateRow, home.id);
+  const std::string when = is_row ? fmt::format("if ({}) ", to) : "";
   if (element_of(home) == "Stored") {
-    line("cellc::store({} + {}, {});", to, place, value);
+    line("{}cellc::store({} + {}, {});", when, to, place, value);
   } else {
-    line("{}[{}] = {};", to, place, value);
+    line("{}{}[{}] = {};", when, to, place, value);
   }
 }
 

@@ -253,6 +253,11 @@ std::string NestEmitter::step_number(const char* which) {
   return name;
 }
 
+/// Rows of its own states a block only writes; where nobody wants them there is no array.
+bool NestEmitter::may_be_absent(NestSlotKind kind, int id) const {
+  return out_.form == NestForm::Steps && kind == NestSlotKind::StateRow && plan_.state_kernel[id] == kernel_index_;
+}
+
 /// The row of an array that the current step reads or writes.
 std::string NestEmitter::row_pointer(NestSlotKind kind, int id) {
   if (const auto it = row_pointers_.find({kind, id}); it != row_pointers_.end()) return it->second;
@@ -280,7 +285,9 @@ std::string NestEmitter::row_pointer(NestSlotKind kind, int id) {
       fmt::format("{} + {} * {}", array, row, stride.find(' ') == std::string::npos ? stride : "(" + stride + ")");
   row_lines_ += fmt::format("{}{}{}* const {} = {};\n", std::string(2 * row_depth_, ' '),
                             kind == NestSlotKind::Input ? "const " : "", element(kind, id), name,
-                            keeps_rows_ ? "cellc::kept(" + at + ")" : at);
+                            may_be_absent(kind, id) ? array + " ? " + at + " : nullptr"
+                            : keeps_rows_           ? "cellc::kept(" + at + ")"
+                                                    : at);
   return row_pointers_[{kind, id}] = name;
 }
 

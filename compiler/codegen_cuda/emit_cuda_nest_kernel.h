@@ -80,6 +80,7 @@ class NestEmitter {
   std::string entries_of_local(NestSlotKind kind, int id);
   std::string state_half(int position, bool next);
   std::string row_pointer(NestSlotKind kind, int id);
+  bool may_be_absent(NestSlotKind kind, int id) const;
   std::string step_number(const char* which);
   void begin_row_scope();
   void end_row_scope();

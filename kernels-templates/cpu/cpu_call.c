@@ -17,6 +17,7 @@ typedef struct cellc_call {
   const unsigned char* arrays;
   uint64_t *values, *slots; /* memory of the caller's frame */
   cellc_extent extent;
+  int64_t block_steps;
   int reverse;
 } cellc_call;
 
@@ -57,10 +58,23 @@ INLINE int64_t area_bytes(const cellc_call* c, const cellc_area* a) {
   if (a->of_block) {
     const int64_t steps = c->extent.offsets ? INT64_MAX : c->extent.steps;
     /* Twice as many as are read: then they are moved to the front once in so many steps. */
-    bytes = cellc_times(least(steps, CELLC_BLOCK_STEPS) + least(steps, 2 * (int64_t)a->back), bytes);
+    bytes = cellc_times(least(steps, c->block_steps) + least(steps, 2 * (int64_t)a->back), bytes);
   }
   if (a->reaches.count) bytes = cellc_times(cellc_depth_of(&c->cell->outline, lengths(c), a->reaches), bytes);
   return bytes;
+}
+
+INLINE int64_t block_steps(const cellc_call* c) {
+  int64_t bytes = 0; /* of a row, to a power of two or so */
+  EACH(a, c->cell->numbers.count.areas) {
+    const cellc_area* area = c->cell->areas + a;
+    if (area->of_block) bytes |= cellc_times(area->bytes, entries(c, area->shape));
+  }
+  return bytes > CELLC_BLOCK_BYTES / 4    ? 2
+         : bytes > CELLC_BLOCK_BYTES / 8  ? 4
+         : bytes > CELLC_BLOCK_BYTES / 16 ? 8
+         : bytes > CELLC_BLOCK_BYTES / 32 ? 16
+                                          : CELLC_BLOCK_STEPS;
 }
 
 /* Every area's address in a workspace; the size of all, or CELLC_MOST_BYTES, which is found by a bit of any part. */
@@ -386,7 +400,7 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
     section(c, CELLC_HISTORIES)[h] = at ? at + (uint64_t)(s * size) : area(c, history->area);
   }
   for (t = 0; t < n; t += now) {
-    now = least(in_blocks ? CELLC_BLOCK_STEPS : n, n - t);
+    now = least(in_blocks ? c->block_steps : n, n - t);
     /* What is shifted is read elsewhere by the last step: a block of its own. */
     EACH(r, cell->numbers.count.rows)
     if (cell->rows[r].start_area >= 0 && t < n - 1) now = least(now, n - 1 - t);
@@ -464,9 +478,10 @@ static __attribute__((noinline)) int first_missing(const unsigned char* arrays, 
 static __attribute__((noinline)) int call_cell(const void* lengths, const unsigned char* arrays, void* workspace,
                                                int64_t workspace_bytes, int32_t* status, int64_t* size_wanted) {
   const cellc_cpu_cell* cell = &cellc_cell;
-  cellc_call c = {cell, arrays, VALUES, SLOTS, {0, 0, 0, 0, 0}, 0};
+  cellc_call c = {cell, arrays, VALUES, SLOTS, {0, 0, 0, 0, 0}, 0, 0};
   const int result = read_lengths(&c, lengths);
   if (result) return result;
+  c.block_steps = block_steps(&c);
   const int64_t size = lay_out(&c, workspace);
   if (size >= CELLC_MOST_BYTES || (may_be_too_large(&c) && is_too_large(&c))) return CELLC_TOO_LARGE;
   if (size_wanted) {

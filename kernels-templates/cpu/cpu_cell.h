@@ -10,9 +10,10 @@
 
 #include "kernels-templates/abi/cell_outline.h"
 
-/* Steps that run between two visits of the call where rows go to the workspace. Even: which of a pair of carried
- * buffers holds the state is then the same at the start of every block. */
-enum { CELLC_BLOCK_STEPS = 32 };
+/* Steps that run between two visits of the call where rows go to the workspace, and fewer where so many rows were
+ * larger than CELLC_BLOCK_BYTES: half and half again, down to two. Even: which of a pair of carried buffers holds the
+ * state is then the same at the start of every block. */
+enum { CELLC_BLOCK_STEPS = 32, CELLC_BLOCK_BYTES = 1 << 20 };
 
 /* Numbers and addresses of a call, 8 bytes each, in sections; a kernel's slots are picked from them. */
 enum {

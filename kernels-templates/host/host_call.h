@@ -98,13 +98,13 @@ static inline int cellc_reads_rows(const cellc_source* sources, int count, int u
   return 0;
 }
 
-/* Lanes that walk leave a state unwritten that the caller does not want, if nothing else reads it. */
+/* Lanes that walk, and whole steps, leave a state unwritten that the caller does not want, if nothing else reads it. */
 static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, int update) {
   const cellc_cell* cell = c->cell;
   const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
   int k, s;
-  if (!c->arrays || c->rows == 0 || cell->whole.rows || cellc_given(c, CELLC_FIELD_STATE, cell->updates[update]))
-    return 0;
+  if (!c->arrays || c->rows == 0 || cellc_given(c, CELLC_FIELD_STATE, cell->updates[update])) return 0;
+  if (cell->whole.rows) return !cellc_reads_state_rows(cell->whole.rows, update);
   for (k = 0; k < cell->stage_count; ++k) {
     const cellc_lanes* lanes = cellc_lanes_of(c, w, k);
     int own = 0;

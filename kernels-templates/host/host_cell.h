@@ -79,4 +79,21 @@ typedef struct cellc_cell {
   int64_t shared_per_block, shared_per_multiprocessor; /* of the least card that kernels are built for */
 } cellc_cell;
 
+/* Whether anything but the kernel that has a state reads its rows. Where nothing does, there need be none: the address
+ * may be 0. */
+static inline int cellc_reads_state_rows(const cellc_nests* rows, int state) {
+  int k, i, p, others = 0;
+  for (k = 0; k < rows->kernel_count; ++k)
+    for (i = 0; i < rows->kernels[k].slots; ++i) {
+      const cellc_slot slot = rows->slots[rows->kernels[k].first_slot + i];
+      if (slot.id == state) others += (slot.kind == CELLC_STATE_ROW) - (slot.kind == CELLC_LOCAL_STATE);
+    }
+  for (p = 0; p < rows->phase_count; ++p)
+    if (rows->phases[p].is_product) {
+      const cellc_product* product = rows->products + rows->phases[p].index;
+      others += product->operand == CELLC_OF_STATE && product->operand_id == state;
+    }
+  return others > 0;
+}
+
 #endif

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "compiler/derive/pipeline.h"
 #include "runtime/data/bind.h"
 
 namespace cellc {
@@ -47,6 +48,32 @@ const StagedCell& CellPrograms::stages() {
 StageKernels& CellPrograms::kernels(int k) {
   stages();
   return *kernels_[k];
+}
+
+const CellPrograms::WithOuts* CellPrograms::with_outs(const Wanted& wanted) {
+  if (!with_outs_) {
+    with_outs_.emplace();
+    const StageCells& plain = stages().stages[0];
+    std::optional<StageCells> fused = fuse_outs(stages(), 0, {}, options_.derive);
+    // What is made before the stage is there for the plain one.
+    if (fused && fused->before.cell.outs.size() == plain.before.cell.outs.size() &&
+        fused->once.cell.outs.size() == plain.once.cell.outs.size())
+      *with_outs_ = std::make_unique<WithOuts>(WithOuts{std::move(*fused), nullptr});
+  }
+  if (!*with_outs_) return nullptr;
+  WithOuts& found = **with_outs_;
+  for (std::size_t o = 0; o < cell_.outs.size(); ++o)
+    if (wanted.out(o) && std::none_of(found.stage.outs.begin(), found.stage.outs.end(),
+                                      [&](const LaneOut& made) { return made.out == static_cast<int>(o); }))
+      return nullptr;
+  if (!found.kernel) {
+    const auto start = std::chrono::steady_clock::now();
+    found.kernel =
+        std::make_unique<LaneKernel>(LaneKernel::compile(found.stage.lanes.cell, found.stage.lane, arithmetic_));
+    compile_ms_ += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+    caches_.push_back(found.kernel->cache());
+  }
+  return &found;
 }
 
 Relaxation* CellPrograms::relaxation(int k) {

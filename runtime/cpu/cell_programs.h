@@ -28,6 +28,12 @@ class CellPrograms {
   const Program& before(int stage);
   const Program& after();
   const Program& step();
+  /// The only stage of a cell, with lanes that make every out among `wanted`; null: they cannot.
+  struct WithOuts {
+    StageCells stage;
+    std::unique_ptr<LaneKernel> kernel;
+  };
+  const WithOuts* with_outs(const Wanted& wanted);
   Relaxation* relaxation(int stage);  ///< null: nothing to relax
 
   double compile_ms() const;  ///< of all that was compiled so far
@@ -46,6 +52,7 @@ class CellPrograms {
   std::optional<StagedCell> staged_;
   std::vector<std::unique_ptr<StageKernels>> kernels_;
   std::vector<std::optional<Program>> before_, once_;
+  std::optional<std::unique_ptr<WithOuts>> with_outs_;                   ///< asked for; null: lanes make no outs
   std::vector<std::optional<std::unique_ptr<Relaxation>>> relaxations_;  ///< asked for; null: nothing to relax
   double compile_ms_ = 0;
   std::vector<CacheState> caches_;

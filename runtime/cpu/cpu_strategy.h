@@ -35,6 +35,13 @@ class StagesOfRun {
   virtual Relaxation* relaxation(int k) = 0;  ///< null: the stage has nothing to relax
 };
 
+/// The stage once more, with lanes that make the outs as well: of a run that wants no state. Rows of states are then
+/// nowhere, unless a strategy asks for them.
+struct StageOuts {
+  const LaneKernel& kernel;
+  StageData& data;
+};
+
 /// One stage of one run, to be solved.
 struct StageToSolve {
   RunArrays& arrays;
@@ -46,11 +53,14 @@ struct StageToSolve {
   double tolerance;              ///< > 0
   std::vector<double> absolute;  ///< by state of the stage: what is tolerated besides, in its own units
   int threads;
+  StageOuts* outs = nullptr;  ///< null: rows of states are written
 };
 
 struct StageOutcome {
   StageReport report;
   std::vector<Unconverged> unconverged;
+  /// Where no rows were written: by state, [N, a…]. Empty: the strategy has to have rows, and is to be run again.
+  std::vector<Array> finals{};
 };
 
 class CpuStrategy {

@@ -54,6 +54,20 @@ void widen(Scale& scale, const StageData& data, const Lane& lane) {
   }
 }
 
+/// The same of a segment without rows, by where it starts and ends.
+template <typename Number>
+void widen_by_ends(Scale& scale, const StageData& data, Segments<Number>& segments, SegmentLane at) {
+  std::size_t entry = 0;
+  for (int i = 0; i < data.states(); ++i)
+    for (std::int64_t m = 0; m < data.mixed(i); ++m, ++entry) {
+      if (scale.most.size() <= entry) scale.most.push_back(0);
+      const std::int64_t place = segments.entry(i, at.segment, m, at.channel);
+      for (const Number value : {segments.start(i)[place], segments.end(i)[place]})
+        if (const double here = std::fabs(static_cast<double>(value)); here < std::numeric_limits<double>::infinity())
+          scale.most[entry] = std::max(scale.most[entry], here);
+    }
+}
+
 /// Growth from the start of each lane to its end, in units of its scale. `at`: states of the lane cell.
 template <typename Number>
 std::vector<double> growth_of(const StageData& data, StageKernels& kernels, const std::vector<Lane>& lanes,
@@ -141,7 +155,10 @@ double estimate_error(const StageData& data, StageKernels& kernels, Segments<Num
       const SegmentLane here{static_cast<std::int32_t>(w.segment + k), w.channel};
       Lane lane = segments.lane(here);
       lane.steps = std::min(lane.steps, most_steps);
-      widen<Number>(scale, data, lane);
+      if (data.has_no_rows())
+        widen_by_ends(scale, data, segments, here);
+      else
+        widen<Number>(scale, data, lane);
       lane.segment = static_cast<std::int32_t>(lanes.size());
       scale_of.push_back(&scale);
       segments.put_left_end(at, lane.segment, here);

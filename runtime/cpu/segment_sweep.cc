@@ -1,6 +1,7 @@
 #include "runtime/cpu/segment_sweep.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "runtime/cpu/estimate_error.h"
@@ -23,6 +24,15 @@ SegmentSweep<Number>::SegmentSweep(StageToSolve& run, std::int64_t length)
 
 template <typename Number>
 void SegmentSweep<Number>::write(const std::vector<SegmentLane>& lanes) {
+  if (run_.outs) {
+    // The states of the lane cell come first, and outs behind them start as nothing and end nowhere.
+    SegmentStates from = data_.make_states(run_.outs->kernel.cell(), segments_.count()), to = from;
+    for (std::size_t i = 0; i < from.arrays.size(); ++i)
+      if (static_cast<std::int64_t>(i) < data_.states())
+        from.arrays[i] = segments_.starts().arrays[i], to.arrays[i] = segments_.ends().arrays[i];
+    run_.outs->kernel.run(run_.outs->data.lanes(), segments_.lanes(lanes), from, to, true, run_.threads);
+    return;
+  }
   step().run(data_.lanes(), segments_.lanes(lanes), segments_.starts(), segments_.ends(), true, run_.threads);
 }
 
@@ -51,6 +61,12 @@ std::vector<Miss> SegmentSweep<Number>::check(const std::vector<SegmentLane>& la
   std::vector<Miss> misses;
   if (lanes.empty()) return misses;
   for (const SegmentLane at : lanes) lenient_.erase(lane_number(at));
+  if (data_.has_no_rows()) {
+    first_ = segments_.states();
+    std::vector<Lane> runs = segments_.lanes(lanes);
+    for (Lane& lane : runs) lane.steps = 1;
+    step().run(data_.lanes(), runs, segments_.starts(), first_, false, run_.threads);
+  }
   std::vector<double> worst = residuals_at(lanes, std::vector<std::int64_t>(lanes.size(), 0));
   std::vector<std::int64_t> first(lanes.size(), 0);
   // The steps that read, through lags, rows of before the segment: it took guesses in their place.
@@ -128,16 +144,19 @@ double SegmentSweep<Number>::probed_residual(SegmentLane at, std::int64_t step) 
   for (int i = 0; i < data_.states(); ++i) {
     if (lagged_.lags(data_.stage().states[static_cast<std::size_t>(i)])) continue;  // a copy: no row of a caller's
     const LaneArray& a = data_.lanes().symbols[i];
-    const Number* row = reinterpret_cast<const Number*>(a.data) + row_number * a.row_entries;
+    const bool rows = a.data != nullptr;
+    const Number* row = rows ? reinterpret_cast<const Number*>(a.data) + row_number * a.row_entries : nullptr;
     const Number* made = static_cast<const Number*>(probe_.arrays[i].data());
+    const Number* first = rows ? nullptr : static_cast<const Number*>(first_.arrays[i].data());
     const double absolute = run_.absolute[static_cast<std::size_t>(i)];
     for (std::int64_t m = 0; m < data_.mixed(i); ++m) {
-      const Number f = made[segments_.entry(i, at.segment, m, at.channel)], s = row[a.mixed[m] + a.channel[at.channel]];
+      const std::int64_t entry = segments_.entry(i, at.segment, m, at.channel);
+      const Number f = made[entry], s = rows ? row[a.mixed[m] + a.channel[at.channel]] : first[entry];
       const double own = std::fabs(static_cast<double>(s));
       double residual = relative_difference(f, s, own, absolute);
       // Beside its own row it is too large, as where a state passes zero. Beside the rows before it may be small.
       const double apart = std::fabs(static_cast<double>(f) - static_cast<double>(s)) - absolute;
-      if (residual > run_.tolerance && apart < std::numeric_limits<double>::infinity()) {
+      if (rows && residual > run_.tolerance && apart < std::numeric_limits<double>::infinity()) {
         const double enough = apart / run_.tolerance - own, size = sizes_.before(i, m, at, step, enough);
         if (size > own) residual = apart / (own + size);
         if (residual <= run_.tolerance) lenient_.emplace(lane_number(at), Lenient{at, i, m, step, enough, residual});
@@ -167,6 +186,29 @@ std::vector<Miss> SegmentSweep<Number>::stale() {
   std::vector<Miss> all;
   for (const auto& [lane, miss] : misses) all.push_back(miss);
   return all;
+}
+
+template <typename Number>
+std::vector<Array> SegmentSweep<Number>::finals() {
+  std::vector<Array> result;
+  for (int i = 0; i < data_.states(); ++i) {
+    const Array& start =
+        data_.run().symbols[data_.cell().updates[data_.stage().states[static_cast<std::size_t>(i)]].symbol];
+    Array last = Array::uninitialised(start.dtype(), start.shape());
+    if (last.count() > 0)
+      std::memcpy(last.data(), start.data(), static_cast<std::size_t>(last.count()) * sizeof(Number));
+    const LaneArray& a = data_.lanes().symbols[static_cast<std::size_t>(i)];
+    for (std::int64_t s = 0; s < segments_.count(); ++s) {
+      if (s + 1 < segments_.count() && !segments_.is_first(s + 1)) continue;
+      Number* const to = static_cast<Number*>(last.data()) + segments_[s].sequence * a.row_entries;
+      for (std::int64_t m = 0; m < data_.mixed(i); ++m)
+        for (std::int64_t c = 0; c < data_.channels(); ++c)
+          to[a.mixed[static_cast<std::size_t>(m)] + a.channel[static_cast<std::size_t>(c)]] =
+              segments_.end(i)[segments_.entry(i, s, m, c)];
+    }
+    result.push_back(std::move(last));
+  }
+  return result;
 }
 
 template <typename Number>

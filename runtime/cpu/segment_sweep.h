@@ -91,6 +91,9 @@ class SegmentSweep {
     lenient_.clear();
   }
 
+  /// Of a run without rows: where every sequence ends.
+  std::vector<Array> finals();
+
   /// Reports the residuals and what is still missed. `every_step`: residuals are the largest of a segment's steps.
   StageOutcome finish(const std::vector<Miss>& left, bool every_step = false);
 
@@ -102,7 +105,7 @@ class SegmentSweep {
   StageToSolve& run_;
   StageData& data_;
   Segments<Number> segments_;
-  SegmentStates probe_;
+  SegmentStates probe_, first_;  ///< first_: of a run without rows, what a segment's first step makes
   LaneSizes<Number> sizes_;
   LaggedRows lagged_;
   std::int64_t deepest_lag_ = 0;

@@ -60,12 +60,16 @@ SequentialArrays::SequentialArrays(const CompiledPlan& compiled, const BoundRun&
       run_(run) {
   for (std::size_t s = 0; s < plan_.cell.symbols.size(); ++s) take(s);
   for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u) {
-    output.states.push_back(written(reuse.states, u, FieldKind::State, state_axes(u)));
-    output.finals.push_back(written(reuse.finals, u, FieldKind::Final, state_axes(u)));
+    const auto result = [&](bool wanted, std::vector<Array>& earlier, FieldKind kind) {
+      return wanted ? written(earlier, u, kind, state_axes(u)) : Array();
+    };
+    output.states.push_back(result(run.wanted.state(u), reuse.states, FieldKind::State));
+    output.finals.push_back(result(run.wanted.final(u), reuse.finals, FieldKind::Final));
     work += length.entries(state_axes(u)) * run.offsets.back();
   }
   for (std::size_t o = 0; o < plan_.cell.outs.size(); ++o) {
-    output.outs.push_back(written(reuse.outs, o, FieldKind::Out, plan_.cell.outs[o].index));
+    output.outs.push_back(run.wanted.out(o) ? written(reuse.outs, o, FieldKind::Out, plan_.cell.outs[o].index)
+                                            : Array());
     work += length.entries(plan_.cell.outs[o].index) * run.offsets.back();
   }
   for (const DelayLine& line : delay_lines(plan_.cell))
@@ -125,6 +129,37 @@ Array SequentialArrays::written(std::vector<Array>& earlier, std::size_t number,
   return fits ? std::move(earlier[number]) : Array::uninitialised(dtype, shape);
 }
 
+// Rows that are not wanted ---------------------------------------------------------------------------
+
+void SequentialArrays::cut_parts(std::int64_t largest_span) {
+  // They stay in a cache that is a core's own, or nearly so.
+  constexpr std::int64_t kPartBytes = 1 << 19, kPartRows = 256;
+  std::int64_t bytes = 0;
+  for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u)
+    if (!run_.wanted.state(u)) bytes += row_bytes(SlotKind::StateRow, static_cast<int>(u));
+  for (std::size_t o = 0; o < plan_.cell.outs.size(); ++o)
+    if (!run_.wanted.out(o)) bytes += row_bytes(SlotKind::OutRow, static_cast<int>(o));
+  if (bytes == 0 || largest_span == 0) return;
+  by_span_ = std::count_if(plan_.phases.begin(), plan_.phases.end(), [](const Phase& p) { return !p.product; }) > 1 ||
+             std::any_of(plan_.products.begin(), plan_.products.end(), [](const Product& p) {
+               return p.operand.place == Place::StateNew || p.operand.place == Place::Out;
+             });
+  part_rows_ =
+      by_span_ ? largest_span : std::min(largest_span, std::clamp<std::int64_t>(kPartBytes / bytes, 1, kPartRows));
+}
+
+std::int64_t SequentialArrays::row_in_part(const RowSpan& span, std::int64_t sequence, std::int64_t step) const {
+  if (by_span_) return part_of(span.chunks[0].begin) + row_of(run_, sequence, step) - span.row_begin;
+  const std::int64_t place = step % part_rows_;
+  return part_of(step) + (run_.reverse ? part_rows_ - 1 - place : place);
+}
+
+/// The row of the step before the first of a chunk. Where a part is a span, the one before is a whole one.
+std::int64_t SequentialArrays::row_before(std::int64_t sequence, std::int64_t begin) const {
+  if (!by_span_) return row_in_part({}, sequence, begin - 1);
+  return part_of(begin - 1) + (run_.reverse ? 0 : part_rows_ - 1);
+}
+
 // Slots ----------------------------------------------------------------------------------------------
 
 std::int64_t SequentialArrays::row_bytes(SlotKind kind, int id) const {
@@ -159,6 +194,10 @@ std::uint64_t SequentialArrays::slot_value(const Slot& slot, const TaskScratch& 
     const std::int64_t here = row_of(run_, chunk.sequence, chunk.begin) - first;
     return at(array, 0) + static_cast<std::uint64_t>(here * row_bytes(slot.kind, id));
   };
+  const auto part = [&](const Array& array) {
+    return at(array, 0) +
+           static_cast<std::uint64_t>(row_in_part(span, chunk.sequence, chunk.begin) * row_bytes(slot.kind, id));
+  };
   switch (slot.kind) {
     case SlotKind::Length:
       return static_cast<std::uint64_t>(length[static_cast<AxisId>(id)]);
@@ -178,6 +217,8 @@ std::uint64_t SequentialArrays::slot_value(const Slot& slot, const TaskScratch& 
       const std::int64_t n = length.entries(state_axes(static_cast<std::size_t>(id)));
       if (chunk.begin == 0) return at(arrays_[plan_.cell.updates[id].symbol], chunk.sequence * n);
       if (narrow) return at(scratch.carried[(chunk.begin - 1) % 2][id], 0);
+      if (!run_.wanted.state(static_cast<std::size_t>(id)))
+        return at(scratch.states[id], row_before(chunk.sequence, chunk.begin) * n);
       return at(output.states[id], row_of(run_, chunk.sequence, chunk.begin - 1) * n);
     }
     case SlotKind::StateNew:
@@ -185,9 +226,9 @@ std::uint64_t SequentialArrays::slot_value(const Slot& slot, const TaskScratch& 
     case SlotKind::StateSpare:
       return at(scratch.carried[(chunk.begin + 1) % 2][id], 0);
     case SlotKind::StateRow:
-      return row(output.states[id]);
+      return run_.wanted.state(static_cast<std::size_t>(id)) ? row(output.states[id]) : part(scratch.states[id]);
     case SlotKind::OutRow:
-      return row(output.outs[id]);
+      return run_.wanted.out(static_cast<std::size_t>(id)) ? row(output.outs[id]) : part(scratch.outs[id]);
     case SlotKind::ChunkRow:
       return row(scratch.chunks[id], span.row_begin);
     case SlotKind::InputStep:
@@ -210,6 +251,13 @@ TaskScratch SequentialArrays::make_scratch(std::int64_t largest_span) const {
   for (std::size_t u = 0; u < plan_.cell.updates.size() && narrow; ++u)
     for (auto& half : scratch.carried)
       half.push_back(Array::uninitialised(arithmetic, length.shape({}, state_axes(u))));
+  const auto unwanted = [&](bool wanted, const std::vector<AxisId>& axes) {
+    return wanted ? Array() : Array::uninitialised(compiled_.dtype, length.shape({2 * part_rows_}, axes));
+  };
+  for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u)
+    scratch.states.push_back(unwanted(run_.wanted.state(u), state_axes(u)));
+  for (std::size_t o = 0; o < plan_.cell.outs.size(); ++o)
+    scratch.outs.push_back(unwanted(run_.wanted.out(o), plan_.cell.outs[o].index));
   return scratch;
 }
 
@@ -223,13 +271,17 @@ const std::byte* SequentialArrays::matrix_of(const Product& product) const {
 const std::byte* SequentialArrays::operand_of(const Product& product, const TaskScratch& scratch, const RowSpan& span,
                                               std::int64_t row_bytes) const {
   const int id = product.operand.id;
+  const auto result = [&](bool wanted, const std::vector<Array>& whole, const std::vector<Array>& parts) {
+    if (wanted) return bytes(whole[id]) + span.row_begin * row_bytes;
+    return bytes(parts[id]) + part_of(span.chunks[0].begin) * row_bytes;
+  };
   switch (product.operand.place) {
     case Place::Input:
       return bytes(arrays_[id]) + span.row_begin * row_bytes;
     case Place::StateNew:
-      return bytes(output.states[id]) + span.row_begin * row_bytes;
+      return result(run_.wanted.state(static_cast<std::size_t>(id)), output.states, scratch.states);
     case Place::Out:
-      return bytes(output.outs[id]) + span.row_begin * row_bytes;
+      return result(run_.wanted.out(static_cast<std::size_t>(id)), output.outs, scratch.outs);
     case Place::Chunk:
       return bytes(scratch.chunks[id]);
     default:
@@ -239,10 +291,21 @@ const std::byte* SequentialArrays::operand_of(const Product& product, const Task
 
 // Finals ---------------------------------------------------------------------------------------------
 
-void SequentialArrays::keep_finals(int kernel, const TaskScratch& scratch, const StepChunk& chunk) {
-  if (!narrow || chunk.end != steps_of(run_, chunk.sequence)) return;
-  for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u)
-    if (plan_.state_kernel[u] == kernel) copy_final(u, chunk.sequence, scratch.carried[(chunk.end - 1) % 2][u], 0);
+bool SequentialArrays::ends_in_scratch(const StepChunk& chunk) const {
+  return (narrow || part_rows_ > 0) && chunk.end == steps_of(run_, chunk.sequence);
+}
+
+void SequentialArrays::keep_finals(int kernel, const TaskScratch& scratch, const RowSpan& span,
+                                   const StepChunk& chunk) {
+  if (!ends_in_scratch(chunk)) return;
+  for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u) {
+    if (plan_.state_kernel[u] != kernel || !run_.wanted.final(u)) continue;
+    if (narrow)
+      copy_final(u, chunk.sequence, scratch.carried[(chunk.end - 1) % 2][u], 0);
+    else if (!run_.wanted.state(u))
+      copy_final(u, chunk.sequence, scratch.states[u],
+                 row_in_part(span, chunk.sequence, chunk.end - 1) * length.entries(state_axes(u)));
+  }
 }
 
 void SequentialArrays::copy_final(std::size_t update, std::int64_t sequence, const Array& from, std::int64_t entry) {
@@ -253,12 +316,13 @@ void SequentialArrays::copy_final(std::size_t update, std::int64_t sequence, con
 
 void SequentialArrays::write_finals() {
   for (std::size_t u = 0; u < plan_.cell.updates.size(); ++u) {
+    if (!run_.wanted.final(u)) continue;
     const std::int64_t n = length.entries(state_axes(u));
     for (std::int64_t s = 0; s < sequences; ++s) {
       const std::int64_t steps = steps_of(run_, s);
       if (steps == 0)
         copy_final(u, s, arrays_[plan_.cell.updates[u].symbol], s * n);
-      else if (!narrow)
+      else if (!narrow && run_.wanted.state(u))
         copy_final(u, s, output.states[u], row_of(run_, s, steps - 1) * n);
     }
   }

@@ -28,6 +28,7 @@ class SequentialRun {
     for (std::size_t c = 0; c < plan_.chunks.size(); ++c)
       chunk_bytes += arrays_.row_bytes(SlotKind::ChunkRow, static_cast<int>(c));
     cut_ = cut_tasks(run_, chunk_bytes, plan_.cell.updates.empty(), plan_.independent_steps);
+    arrays_.cut_parts(cut_.largest_span);
     if (!cut_.tasks.empty()) {
       const int threads = choose_threads();
       if (by_lanes_) {
@@ -101,10 +102,11 @@ class SequentialRun {
               multiply(plan_.products[phase.index], scratch, span, 0, 1);
               continue;
             }
-            for (const StepChunk& chunk : span.chunks) {
-              call(phase.index, scratch, span, chunk, 0, all);
-              arrays_.keep_finals(phase.index, scratch, chunk);
-            }
+            for (const StepChunk& chunk : span.chunks)
+              arrays_.each_part(chunk, [&](const StepChunk& part) {
+                call(phase.index, scratch, span, part, 0, all);
+                arrays_.keep_finals(phase.index, scratch, span, part);
+              });
           }
         }
       }
@@ -129,13 +131,14 @@ class SequentialRun {
               meeting.arrive_and_wait();
               continue;
             }
-            for (const StepChunk& chunk : span.chunks) {
-              call(phase.index, scratch, span, chunk, begin, end);
-              if (!arrays_.narrow) continue;
-              meeting.arrive_and_wait();
-              if (thread == 0) arrays_.keep_finals(phase.index, scratch, chunk);
-              meeting.arrive_and_wait();
-            }
+            for (const StepChunk& chunk : span.chunks)
+              arrays_.each_part(chunk, [&](const StepChunk& part) {
+                call(phase.index, scratch, span, part, begin, end);
+                if (!arrays_.ends_in_scratch(part)) return;
+                meeting.arrive_and_wait();
+                if (thread == 0) arrays_.keep_finals(phase.index, scratch, span, part);
+                meeting.arrive_and_wait();
+              });
             if (meets) meeting.arrive_and_wait();
           }
         }

@@ -7,12 +7,14 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "compiler/graph/delay_lines.h"
 #include "compiler/inspect.h"
 #include "runtime/build/compile_orc.h"
 #include "runtime/cpu/cell_programs.h"
 #include "runtime/cpu/lagged_rows.h"
+#include "runtime/cpu/leave_out_rows.h"
 #include "runtime/cpu/measure_passes.h"
 #include "runtime/cpu/plan_stages.h"
 #include "runtime/cpu/probe_stage.h"
@@ -79,6 +81,13 @@ RunArrays run_arrays(const CellGraph& cell, const BoundRun& run, Dtype arithmeti
   return arrays;
 }
 
+/// What is tolerated of each state of a stage besides.
+std::vector<double> absolute_of_stage(const CellGraph& cell, const Stage& stage, const SolveOptions& solve) {
+  std::vector<double> all;
+  for (const int u : stage.states) all.push_back(absolute_tolerance(solve, cell, u));
+  return all;
+}
+
 /// Adds the outcome of a stage to the report of the run.
 void gather(SolveReport& report, StageOutcome outcome) {
   report.max_residual = std::max(report.max_residual, outcome.report.max_residual);
@@ -94,8 +103,13 @@ void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& array
                 Dtype arithmetic, Dtype storage) {
   const std::int64_t sequences = static_cast<std::int64_t>(run.offsets.size()) - 1;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
-    const Array& start = run.symbols[cell.updates[u].symbol];
     const Array& steps = arrays.trajectories[u];
+    output.states.push_back(!run.wanted.state(u) ? Array() : storage == arithmetic ? steps : convert(steps, storage));
+    if (!run.wanted.final(u)) {
+      output.finals.emplace_back();
+      continue;
+    }
+    const Array& start = run.symbols[cell.updates[u].symbol];
     Array last = Array::uninitialised(arithmetic, start.shape());
     const std::size_t bytes = sequences ? static_cast<std::size_t>(start.count() / sequences) * size_of(arithmetic) : 0;
     for (std::int64_t s = 0; s < sequences; ++s) {
@@ -106,10 +120,10 @@ void put_states(RunOutput& output, const CellGraph& cell, const RunArrays& array
                   bytes);
     }
     output.finals.push_back(std::move(last));
-    output.states.push_back(storage == arithmetic ? steps : convert(steps, storage));
   }
   if (storage != arithmetic)
-    for (Array& a : output.outs) a = convert(a, storage);
+    for (Array& a : output.outs)
+      if (!a.shape().empty()) a = convert(a, storage);
 }
 
 /// The stages of a cell at the sizes of a run.
@@ -213,18 +227,20 @@ struct Solver::Impl {
   // The run ----------------------------------------------------------------------------------------
 
   std::vector<Array> rows_of(const Program& program, const DerivedCell& c, const BoundRun& run, const RunArrays& arrays,
-                             bool single = false) {
+                             bool single = false, const Wanted& wanted = {}) {
     BoundRun bound = derived_run(cell, run, arrays, c.sources);
+    bound.wanted = wanted;
     if (single) bound.offsets = {0, 1};
     return program.run(bound).outs;
   }
 
-  StageData stage_data(int k, const BoundRun& run, RunArrays& arrays) {
+  /// `lanes`: instead of the stage's own, with the same before and once.
+  StageData stage_data(int k, const BoundRun& run, RunArrays& arrays, const StageCells* lanes = nullptr) {
     const StageCells& s = programs.stages().stages[k];
     std::vector<Array> before, once;
     if (!s.before.cell.outs.empty()) before = rows_of(programs.before(k), s.before, run, arrays);
     if (!s.once.cell.outs.empty()) once = rows_of(programs.once(k), s.once, run, arrays, true);
-    return StageData(s, arrays, std::move(before), std::move(once));
+    return StageData(lanes ? *lanes : s, arrays, std::move(before), std::move(once));
   }
 
   /// Nanoseconds that the fused kernel takes a row, from its first steps.
@@ -287,7 +303,7 @@ struct Solver::Impl {
                           plan,
                           solve,
                           all,
-                          absolute_of_stage(k, solve),
+                          absolute_of_stage(cell, programs.structure().stages[k], solve),
                           1};
     };
     passes.sweep = [&](int k, StageData& data, std::int64_t segment) {
@@ -368,13 +384,6 @@ struct Solver::Impl {
     return plan_stages(request);
   }
 
-  /// What is tolerated of each state besides.
-  std::vector<double> absolute_of_stage(int k, const SolveOptions& solve) const {
-    std::vector<double> all;
-    for (const int u : programs.structure().stages[k].states) all.push_back(absolute_tolerance(solve, cell, u));
-    return all;
-  }
-
   RunOutput run(const BoundRun& given, const SolveOptions& solve, SolveReport& report, RunOutput reuse) {
     report = {};
     const double tolerance = solve.tolerance.value_or(default_tolerance(storage));
@@ -400,7 +409,9 @@ struct Solver::Impl {
     const bool narrow = storage != arithmetic;
     const BoundRun wide = narrow ? widened(given, arithmetic) : BoundRun{};
     const BoundRun& run = narrow ? wide : given;
-    RunArrays arrays = run_arrays(cell, run, arithmetic, reuse);
+    bool leaves_out = may_leave_out_rows(cell, programs.structure(), run);
+    RunArrays arrays =
+        leaves_out ? arrays_without_rows(cell, run, arithmetic) : run_arrays(cell, run, arithmetic, reuse);
     const bool repairs = solve.repair && !solve.fixed_iterations;
     for (int k = 0; k < stage_count(); ++k) {
       std::optional<StageData> made;
@@ -425,8 +436,18 @@ struct Solver::Impl {
                          chosen,
                          solve,
                          tolerance,
-                         absolute_of_stage(k, solve),
+                         absolute_of_stage(cell, programs.structure().stages[k], solve),
                          thread_count(run.threads)};
+      if (std::exchange(leaves_out, false)) {
+        const auto lanes = [&](const StageCells* of) { return stage_data(0, run, arrays, of); };
+        if (std::optional<RunWithoutRows> found = run_without_rows(programs, stage, lanes)) {
+          remember(0, found->outcome.report);
+          gather(report, std::move(found->outcome));
+          return std::move(found->output);
+        }
+        made.reset();
+        arrays = run_arrays(cell, run, arithmetic, reuse);
+      }
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
       LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
@@ -446,9 +467,12 @@ struct Solver::Impl {
       }
     }
     RunOutput output;
-    const DerivedCell& after = programs.stages().after;
-    if (!after.cell.outs.empty()) output.outs = rows_of(programs.after(), after, run, arrays);
+    if (wants_outs(cell, run.wanted))
+      output.outs =
+          rows_of(programs.after(), programs.stages().after, run, arrays, false, {{}, {}, run.wanted.outs, {}});
+    output.outs.resize(cell.outs.size());
     put_states(output, cell, arrays, run, arithmetic, storage);
+    say_what_stays(cell, programs.structure(), run.wanted, report);
     return output;
   }
 

@@ -44,6 +44,10 @@ StageData::StageData(const StageCells& stage, RunArrays& arrays, std::vector<Arr
         axes = stage.once.cell.outs[source.id].index;
         array = &once_[source.id];
         break;
+      case ArraySource::Kind::Out:
+        axes = cell.outs[source.id].index;
+        array = &arrays.outs[source.id];
+        break;
       default:
         throw std::logic_error("stage data: lanes read no such array");
     }

@@ -13,8 +13,10 @@ namespace cellc {
 /// Everything a derived cell may read, by source.
 struct RunArrays {
   const CellGraph* cell = nullptr;
-  const BoundRun* run = nullptr;    ///< arithmetic precision throughout
-  std::vector<Array> trajectories;  ///< by position in updates: [rows, a…]
+  const BoundRun* run = nullptr;  ///< arithmetic precision throughout
+  /// By position in updates: [rows, a…]. Without memory where a run leaves out what nobody wants (StageOuts).
+  std::vector<Array> trajectories;
+  std::vector<Array> outs{};  ///< by out, of those that lanes make
 };
 
 /// Consecutive steps of one sequence.
@@ -60,6 +62,8 @@ class StageData {
   void put_row(SegmentStates& to, std::int64_t segment, std::int64_t row) const;
   Array& trajectory(int state) { return arrays_.trajectories[stage_.states[state]]; }
   const Array& trajectory(int state) const { return arrays_.trajectories[stage_.states[state]]; }
+  /// Whether the stage's states have no rows.
+  bool has_no_rows() const { return rows() > 0 && !trajectory(0).data(); }
   void use_trajectory(int state, Array array);
   /// Copies that lag, from the rows of their states.
   void write_lags() { LaggedRows(cell()).write(stage_.states, run_, arrays_.trajectories); }

@@ -1,6 +1,7 @@
 // Segmented: time is cut into segments that run side by side. Each is started some steps early from the start of its
 // sequence, so that a cell that forgets comes to the right state before its segment begins; every boundary is checked,
-// and what missed is repaired.
+// and what missed is repaired. Where nobody wants the states and lanes can make the outs, these alone are written, as
+// long as no boundary misses.
 //
 // Stages with blocks of up to 64 coupled entries have it (the repair may change over to shooting, which multiplies
 // transitions of blocks); dense stages lack it. It costs 1 + early/segment passes and saves the idle vectors of few
@@ -28,6 +29,13 @@ class Segmented {
     sweep_.write(segments_.all());
     std::vector<Miss> misses = sweep_.check(sweep_.boundaries());
     sweep_.report().misses = static_cast<std::int64_t>(misses.size());
+    if (run_.outs) {
+      // A repair reads the rows around it; and what is within the tolerance beside rows before it only, is a miss here.
+      if (!misses.empty()) return {};
+      StageOutcome outcome = sweep_.finish({});
+      outcome.finals = sweep_.finals();
+      return outcome;
+    }
     RepairRules rules;
     rules.by_chains = false;
     rules.hands_back = [&](const std::vector<Miss>& left, std::size_t before) {

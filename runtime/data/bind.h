@@ -62,9 +62,18 @@ Array convert(const Array& array, Dtype dtype);
 /// Lengths of `axes` in this run.
 std::vector<std::int64_t> lengths(const CellGraph& cell, const BoundRun& run, const std::vector<AxisId>& axes);
 
-/// Everything that a run writes, by file name without ".npy": each state, out, NAME.final and
-/// NAME.lag. Shapes as inputs have them. Memory is shared with `output`.
+/// Everything that a run writes and that was wanted, by file name without ".npy": each state, out, NAME.final and
+/// NAME.lag; of an input, too. Shapes as inputs have them. Memory is shared with `output`.
 std::vector<std::pair<std::string, Array>> written_arrays(const CellGraph& cell, const Binding& binding,
                                                           const RunOutput& output);
+
+/// The names of those.
+std::vector<std::string> result_names(const CellGraph& cell);
+/// Those of these names and no others. Throws UsageError with the names that there are.
+Wanted wanted_results(const CellGraph& cell, const std::vector<std::string>& names);
+/// The same, and with every state that is wanted its lagged copies, as derivatives need them.
+Wanted with_copies(const CellGraph& cell, Wanted wanted);
+/// The same, and the states whose rows delay lines read.
+Wanted with_lines(const CellGraph& cell, Wanted wanted);
 
 }  // namespace cellc

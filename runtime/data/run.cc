@@ -10,10 +10,13 @@ RunOutput prepare_output(const CellGraph& cell, const BoundRun& run, Dtype dtype
   };
   RunOutput output;
   for (const StateUpdate& u : cell.updates) {
-    output.states.push_back(made(FieldKind::State, cell.symbols[u.symbol].axes));
-    output.finals.push_back(made(FieldKind::Final, cell.symbols[u.symbol].axes));
+    const std::size_t at = output.states.size();
+    const std::vector<AxisId>& axes = cell.symbols[u.symbol].axes;
+    output.states.push_back(run.wanted.state(at) ? made(FieldKind::State, axes) : Array());
+    output.finals.push_back(run.wanted.final(at) ? made(FieldKind::Final, axes) : Array());
   }
-  for (const Out& o : cell.outs) output.outs.push_back(made(FieldKind::Out, o.index));
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    output.outs.push_back(run.wanted.out(o) ? made(FieldKind::Out, cell.outs[o].index) : Array());
   return output;
 }
 

@@ -206,14 +206,15 @@ Deviation compare(const CellGraph& cell, const BoundRun& run, const RunOutput& g
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const std::string& name = cell.symbols[cell.updates[u].symbol].name;
     const std::vector<double> sizes = lane_sizes(reference.states[u], run.offsets);
-    one(name, got.states[u], reference.states[u], sizes, true);
+    if (run.wanted.state(u)) one(name, got.states[u], reference.states[u], sizes, true);
     // A sequence without steps ends where it starts, which is as large as it is.
     std::vector<double> at_end = lane_sizes(reference.finals[u], one_by_one(run.offsets.size()));
     for (std::size_t i = 0; i < std::min(sizes.size(), at_end.size()); ++i) at_end[i] = std::max(at_end[i], sizes[i]);
-    one(name + ".final", got.finals[u], reference.finals[u], at_end, false);
+    if (run.wanted.final(u)) one(name + ".final", got.finals[u], reference.finals[u], at_end, false);
   }
   for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    one(cell.outs[o].name, got.outs[o], reference.outs[o], lane_sizes(reference.outs[o], run.offsets), true);
+    if (run.wanted.out(o))
+      one(cell.outs[o].name, got.outs[o], reference.outs[o], lane_sizes(reference.outs[o], run.offsets), true);
   return worst;
 }
 
@@ -256,7 +257,7 @@ std::optional<NonFinite> first_nonfinite(const CellGraph& cell, const BoundRun& 
   };
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const Symbol& symbol = cell.symbols[cell.updates[u].symbol];
-    if (symbol.lag_of < 0) look(symbol.name, true, output.states[u]);
+    if (symbol.lag_of < 0 && run.wanted.state(u)) look(symbol.name, true, output.states[u]);
   }
   for (std::size_t o = 0; o < cell.outs.size(); ++o)
     if (output.outs[o].data()) look(cell.outs[o].name, false, output.outs[o]);

@@ -17,14 +17,15 @@ Traffic traffic_of(const CellGraph& cell, const BoundRun& run, Dtype dtype) {
   Traffic traffic;
   for (const Symbol& symbol : cell.symbols)
     if (is_given_input(symbol)) traffic.read += rows * entries(symbol.axes) * size;
-  for (const StateUpdate& update : cell.updates) {
-    const Symbol& symbol = cell.symbol_of(update);
+  for (std::size_t u = 0; u < cell.updates.size(); ++u) {
+    const Symbol& symbol = cell.symbol_of(cell.updates[u]);
     if (symbol.lag_of >= 0) continue;  // a lagged copy is no array of the user's
-    traffic.written += rows * entries(symbol.axes) * size;
+    if (run.wanted.state(u)) traffic.written += rows * entries(symbol.axes) * size;
     traffic.step_channels =
         std::max(traffic.step_channels, static_cast<double>(rows) * static_cast<double>(entries(symbol.axes)));
   }
-  for (const Out& out : cell.outs) traffic.written += rows * entries(out.index) * size;
+  for (std::size_t o = 0; o < cell.outs.size(); ++o)
+    if (run.wanted.out(o)) traffic.written += rows * entries(cell.outs[o].index) * size;
   return traffic;
 }
 

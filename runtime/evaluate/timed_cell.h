@@ -13,7 +13,7 @@
 
 namespace cellc {
 
-/// What any run of a cell over these arrays must move: inputs in, states and outs back.
+/// What any run of a cell over these arrays must move: inputs in, states and outs that are wanted back.
 struct Traffic {
   std::int64_t read = 0, written = 0;  ///< bytes
   double step_channels = 0;            ///< steps times the entries of the largest state

@@ -75,6 +75,10 @@ std::optional<std::int64_t> AdjointRun::along(const BoundRun& forward, const Arr
   return lengths(cell(), forward, {read.lag_axis})[0];
 }
 
+void AdjointRun::check_kept(const Wanted& wanted) const {
+  cellc::check_kept(whole_, adjoint_.adjoint, wanted, "gradients");
+}
+
 void AdjointRun::check(const BoundRun& forward, const Cotangents& cotangents) const {
   for (const CotangentOf& of : cotangents_of(whole_)) {
     const std::vector<Array>& arrays = cotangents.*of.kind;
@@ -97,6 +101,7 @@ BoundRun AdjointRun::bind(const BoundRun& forward, const RunOutput& output, cons
   run.symbols.resize(adjoint.symbols.size());
   run.histories.resize(adjoint.symbols.size());
   const std::int64_t rows = forward.offsets.back(), sequences = static_cast<std::int64_t>(forward.offsets.size()) - 1;
+  check_kept(forward.wanted);
   check(forward, cotangents);
   const auto given = [&](const Array& array, std::int64_t count, const Symbol& symbol) {
     if (array.shape().empty()) return Array(arithmetic, with_rows(count, lengths(adjoint, forward, symbol.axes)));

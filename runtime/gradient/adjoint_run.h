@@ -77,6 +77,10 @@ class AdjointRun {
   BoundRun bind(const BoundRun& forward, const RunOutput& output, const Cotangents& cotangents, Dtype arithmetic,
                 BoundRun reuse = {}) const;
 
+  /// Throws RequestError where a run of which only this is wanted does not keep a state that the adjoint reads. bind()
+  /// does, too.
+  void check_kept(const Wanted& wanted) const;
+
   /// Throws RequestError where a cotangent has not the shape of its result.
   void check(const BoundRun& forward, const Cotangents& cotangents) const;
 

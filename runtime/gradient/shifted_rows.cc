@@ -1,10 +1,15 @@
 #include "runtime/gradient/shifted_rows.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/data/bind.h"
+#include "runtime/data/errors.h"
 #include "runtime/data/lagged_arrays.h"
 
 namespace cellc {
@@ -36,6 +41,20 @@ void each_lag(const BoundRun& run, const Array& history, std::int64_t entries, i
 std::int64_t entries_of(const Array& rows) { return rows.shape()[0] > 0 ? rows.count() / rows.shape()[0] : 0; }
 
 }  // namespace
+
+void check_kept(const CellGraph& cell, const DerivedCell& derived, const Wanted& wanted, const char* what) {
+  std::vector<std::string> lost;
+  for (const ArraySource& s : derived.sources) {
+    if (s.kind != ArraySource::Kind::Previous || wanted.state(static_cast<std::size_t>(s.id))) continue;
+    const Symbol& state = cell.symbol_of(cell.updates[static_cast<std::size_t>(s.id)]);
+    const std::string& name = state.lag_of < 0 ? state.name : cell.symbols[static_cast<std::size_t>(state.lag_of)].name;
+    if (std::find(lost.begin(), lost.end(), name) == lost.end()) lost.push_back(name);
+  }
+  if (lost.empty()) return;
+  const std::string names = fmt::format("{}", fmt::join(lost, ", "));
+  throw RequestError(fmt::format("{} read every step of {}, which the run before them is not asked to write; keep {}",
+                                 what, names, names));
+}
 
 Array previous_rows(const BoundRun& run, const Array& trajectory, const Array& start, Array reuse) {
   const bool fits = reuse.shape() == trajectory.shape() && reuse.dtype() == trajectory.dtype() && reuse.is_sole_owner();

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 
+#include "compiler/derive/derived_cell.h"
 #include "runtime/data/run.h"
 
 namespace cellc {
@@ -24,6 +25,10 @@ inline std::byte* at(Array& array, std::int64_t entry) {
 inline const std::byte* at(const Array& array, std::int64_t entry) {
   return static_cast<const std::byte*>(array.data()) + static_cast<std::size_t>(entry) * size_of(array.dtype());
 }
+
+/// Throws RequestError where a run of `cell` does not keep a state that `derived` reads at every step; `what`:
+/// "gradients".
+void check_kept(const CellGraph& cell, const DerivedCell& derived, const Wanted& wanted, const char* what);
 
 /// The trajectory [rows, a…] one step before, which begins with the start [N, a…]; of one dtype. `reuse`: memory that
 /// is written again where it fits and nobody else holds it.

@@ -22,8 +22,11 @@ TangentRun::TangentRun(const CellGraph& cell, const TangentOf& of, const DeriveH
   structure_ = analyse(tangent_.cell, differentiate(tangent_.cell));
 }
 
+void TangentRun::check_kept(const Wanted& wanted) const { cellc::check_kept(whole_, tangent_, wanted, "tangents"); }
+
 BoundRun TangentRun::bind(const BoundRun& forward, const RunOutput& output, const Tangents& tangents,
                           Dtype arithmetic) const {
+  check_kept(forward.wanted);
   BoundRun run;
   run.sizes = forward.sizes;
   run.offsets = forward.offsets;

@@ -32,6 +32,10 @@ class TangentRun {
   const DerivedCell& derived() const { return tangent_; }
   const Structure& structure() const { return structure_; }
 
+  /// Throws RequestError where a run of which only this is wanted does not keep a state that the tangent reads. bind()
+  /// does, too.
+  void check_kept(const Wanted& wanted) const;
+
   /// The arrays of the tangent's run, after a forward run of `forward` that wrote `output`. Memory is shared where
   /// arrays are read as they lie. Throws RequestError where a tangent has another shape than what it is of.
   BoundRun bind(const BoundRun& forward, const RunOutput& output, const Tangents& tangents, Dtype arithmetic) const;

@@ -34,6 +34,9 @@ struct StagePlan {
   std::string reason;
 };
 
+/// What the reason of a plan ends with where a trajectory that is not wanted is made all the same.
+constexpr const char* kStaysInMemory = "; every step is in memory while it runs, though it is not wanted";
+
 struct SolveOptions {
   Strategy solver = Strategy::Auto;
   std::optional<double> tolerance;                      ///< default 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits)

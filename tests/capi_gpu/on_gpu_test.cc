@@ -62,7 +62,8 @@ class OnGpu : public KeptHandles {
 /// Arrays of a call, on the host and, for a GPU, the same on the device.
 class Arrays {
  public:
-  Arrays(cellc_kernel* kernel, const cellc_shape& shape, Emulator* emulator, double phase = 0)
+  Arrays(cellc_kernel* kernel, const cellc_shape& shape, Emulator* emulator, double phase = 0,
+         const std::vector<const char*>& defaults = {"fall", "h_start", "x_lag", "x_lag_final"})
       : kernel_(kernel), emulator_(emulator) {
     for (int i = 0; i < cellc_array_count(kernel); ++i) {
       cellc_array_info info;
@@ -81,7 +82,7 @@ class Arrays {
       table.push_back({emulator ? reinterpret_cast<void*>(device_.back().address()) : host_.back().data(), entries,
                        CELLC_F32, 0, 0});
     }
-    for (const char* name : {"fall", "h_start", "x_lag", "x_lag_final"}) at(name).data = nullptr;  // defaults
+    for (const char* name : defaults) at(name).data = nullptr;
   }
   cellc_array& at(const char* name) { return table[static_cast<std::size_t>(cellc_array_find(kernel_, name))]; }
   std::vector<float> of(const char* name) {
@@ -195,6 +196,24 @@ TEST_F(OnGpu, StepsWithCarriedStateAreTheWhole) {
         ASSERT_EQ(y[b * kD + e], want_y[(b * 6 + t) * kD + e]) << t;
       }
   }
+}
+
+// A state of whole steps that nobody wants is nowhere on the device, and nothing else changes.
+TEST_F(OnGpu, WhatIsNullIsNowhere) {
+  const std::string dense =
+      "cell dense[d] {\n  state h[d]\n  input x[d]\n  param U[d,d]\n  h' = tanh(U@h + x)\n  out y = h'*x\n}\n";
+  cellc_kernel* kernel = KeptHandles::compile(dense, "cuda", nullptr);
+  const std::int64_t wide[] = {67}, steps = 90;  // more than a thread takes
+  const cellc_shape s = shape_of(wide, 2, steps);
+  Arrays all(kernel, s, emulator_.get(), 0, {}), some(kernel, s, emulator_.get(), 0, {});
+  some.at("h").data = nullptr;
+  cellc_call* call = prepare(kernel, s);
+  const std::int64_t before = emulator_->counts().live_bytes;
+  ASSERT_EQ(cellc_run(call, some.table.data(), some.count()), CELLC_OK) << cellc_last_error();
+  EXPECT_LT(emulator_->counts().live_bytes - before, 2 * steps * wide[0] * 4);
+  ASSERT_EQ(cellc_run(call, all.table.data(), all.count()), CELLC_OK) << cellc_last_error();
+  for (const char* name : {"y", "h_final"}) EXPECT_EQ(all.of(name), some.of(name)) << name;
+  for (const float v : some.of("h")) ASSERT_EQ(v, 77.0f);
 }
 
 TEST_F(OnGpu, BadPointersAreRefusedAndNothingIsWritten) {

@@ -78,6 +78,23 @@ TEST_F(CommandBench, SizesHaveDefaultsThatFit) {
   EXPECT_GE(mlstm["axes"]["k"], 16);
 }
 
+// A cell with outs is measured as a layer runs: of its states only the finals are wanted.
+TEST_F(CommandBench, OfACellWithOutsTheseAreWritten) {
+  const std::string cell = example("18_delta_net.cell");
+  const std::vector<std::string> ask = {"bench", cell,        "--dim", "v=8",      "--dim",      "k=8",      "--length",
+                                        "50",    "--repeats", "1",     "--solver", "sequential", "--device", "cpu"};
+  std::vector<std::string> json_too = ask;
+  json_too.push_back("--json");
+  const json object = json::parse(cellc(json_too).out);
+  EXPECT_EQ(object["written"], "outs and finals");
+  EXPECT_EQ(object["written_bytes"], 50 * 8 * 4);
+  EXPECT_HAS(cellc(ask).out, "of states only the finals are wanted");
+  EXPECT_EQ(json::parse(cellc({"bench", gru, "--json", "--length", "50", "--dim", "d=4", "--repeats", "1", "--solver",
+                               "sequential", "--device", "cpu"})
+                            .out)["written"],
+            "all");
+}
+
 TEST_F(CommandBench, TakesArraysToo) {
   for (const char* name : {"xz", "xr", "xc"})
     array(

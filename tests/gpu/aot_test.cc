@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 
@@ -288,6 +289,43 @@ TEST_F(AotCall, StatesThatNobodyWantsTakeNoMemoryWhereLanesWalk) {
   EXPECT_EQ(bytes(false), bytes(true));
   lengths[steps] = 400;
   EXPECT_GE(bytes(false), bytes(true) + 2 * 400 * 32 * 2 * 4);
+}
+
+/// Whole steps carry states in memory of their own, and write rows for whoever wants them.
+TEST_F(AotCall, StatesThatNobodyWantsTakeNoMemoryInWholeSteps) {
+  make("05_elman", 70);
+  CallShape shape;
+  for (const AxisId a : cell->graph.header) shape.lengths.push_back(sizes.at(cell->graph.graph.axis(a).name));
+  shape.sequences = 2, shape.steps = 50, shape.rows = 100;
+  std::vector<std::uint64_t> lengths;
+  for (const AxisId a : shipped->layout().lengths)
+    lengths.push_back(static_cast<std::uint64_t>(sizes.at(cell->graph.graph.axis(a).name)));
+  lengths.insert(lengths.end(), {2, 50, 0, 0, 0, 0});
+  program->trusts = true;
+  std::vector<std::vector<float>> finals;
+  std::vector<std::int64_t> sizes_of_workspace;
+  for (const bool states : {true, false}) {
+    std::vector<GpuBuffer> buffers;
+    std::vector<std::uint64_t> arrays(static_cast<std::size_t>(shipped->layout().words));
+    GpuAddress last = 0;
+    for (const CallField& f : shipped->layout().fields) {
+      if ((f.kind == FieldKind::State && !states) || f.is_history()) continue;
+      std::vector<float> some(static_cast<std::size_t>(all_entries(f, shape)));
+      for (std::size_t i = 0; i < some.size(); ++i) some[i] = 0.1f * std::sin(static_cast<float>(i));
+      buffers.emplace_back(*gpu, some.size() * 4);
+      gpu->copy_in(buffers.back().address(), some.data(), some.size() * 4, 0);
+      arrays[static_cast<std::size_t>(f.word)] = buffers.back().address();
+      if (f.kind == FieldKind::Final) last = buffers.back().address(), finals.push_back(std::move(some));
+    }
+    std::int64_t bytes = 0;
+    ASSERT_EQ(program->workspace(lengths.data(), arrays.data(), &bytes), 0);
+    sizes_of_workspace.push_back(bytes);
+    const GpuBuffer workspace(*gpu, static_cast<std::size_t>(bytes));
+    ASSERT_EQ(program->forward(lengths.data(), arrays.data(), workspace.address(), bytes, 0), 0);
+    gpu->copy_out(finals.back().data(), last, finals.back().size() * 4, 0);
+  }
+  EXPECT_EQ(finals[0], finals[1]);
+  EXPECT_EQ(sizes_of_workspace[0], sizes_of_workspace[1]);
 }
 
 /// Rows with gaps: the same numbers, and nothing between the rows.

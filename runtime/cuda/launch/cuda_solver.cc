@@ -61,6 +61,7 @@ struct CudaSolver::Impl {
   std::vector<GpuBuffer> step_arrays;
   bool on_device = false;  ///< all arrays are the caller's, unless place_all() says else
   bool outs_wanted = true;
+  Wanted wanted;  ///< of what is downloaded
 
   Impl(Gpu& gpu, const CellGraph& cell, const Structure& structure, Dtype dtype, const SourceText* source,
        const DeriveHooks& derive, const std::optional<AccumulatedOuts>& outs_in_lanes)
@@ -192,7 +193,9 @@ struct CudaSolver::Impl {
           fmt::format("{} sequences: a GPU takes {} in one run", arrays.sequences, std::numeric_limits<int>::max()));
     // Times of another shape tell nothing.
     if (shape_of() != before) observed.assign(observed.size(), {});
-    outs_wanted = true;
+    wanted = run.wanted;
+    outs_wanted = on_device;
+    for (std::size_t o = 0; o < cell.outs.size(); ++o) outs_wanted = outs_wanted || wanted.out(o);
     use_storage(lane_storage(cell, stages_of_cell(), dtype));
     replan(options);
     use_storage(execution.storage);
@@ -207,7 +210,7 @@ struct CudaSolver::Impl {
     std::vector<bool> outs;
     for (std::size_t o = 0; o < cell.outs.size(); ++o)
       outs.push_back((outs_wanted || execution.runs_stepwise) && !adds_up(static_cast<int>(o)));
-    arrays.reserve_written(unwritten, outs);
+    arrays.reserve_written(unwritten, outs, !on_device);
   }
   bool adds_up(int out) const {
     for (std::size_t k = 0; k < execution.stages.size() && !execution.runs_stepwise && arrays.rows > 0; ++k)
@@ -217,9 +220,12 @@ struct CudaSolver::Impl {
     return false;
   }
 
-  /// Lanes that walk their whole sequence, or scan it unchecked, may leave a state unwritten, if nothing else reads it.
-  bool needs_no_trajectory(int update) const {
-    if (!on_device || execution.runs_stepwise || is_read_in_rows(cell.updates[update].symbol, true)) return false;
+  /// Lanes that walk their whole sequence, or scan it unchecked, may leave a state unwritten, if nothing else reads it;
+  /// so do kernels of whole steps.
+  bool needs_no_trajectory(int update) {
+    if (!on_device && (wanted.state(static_cast<std::size_t>(update)) || looks_at_steps())) return false;
+    if (execution.runs_stepwise) return arrays.rows > 0 && !whole_program().needs_rows(update);
+    if (is_read_in_rows(cell.updates[update].symbol, true)) return false;
     for (std::size_t k = 0; k < staged->stages.size(); ++k) {
       const StageCells& s = lanes_of(k);
       const bool own = std::find(s.states.begin(), s.states.end(), update) != s.states.end();
@@ -229,6 +235,14 @@ struct CudaSolver::Impl {
     }
     return true;
   }
+
+  /// Whether a run from host to host may check whole steps afterwards (unchecked): there is none after lanes that walk.
+  bool looks_at_steps() const {
+    return !execution.runs_stepwise &&
+           std::any_of(execution.stages.begin(), execution.stages.end(),
+                       [](const CudaPlan& s) { return s.plan.strategy != Strategy::Sequential; });
+  }
+  NestProgram& whole_program() { return nest_program(whole, cell, structure, execution.storage); }
 
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
@@ -376,7 +390,7 @@ struct CudaSolver::Impl {
             .run(arrays.after_run(after_cell()), stream);
         return;
       case PassKind::Whole:
-        nest_program(whole, cell, structure, pass.storage).run(arrays.whole_run(), stream);
+        whole_program().run(arrays.whole_run(), stream);
         return;
     }
   }
@@ -473,6 +487,18 @@ struct CudaSolver::Impl {
     return nullptr;
   }
 
+  /// Whoever does not want a trajectory is told that there was one.
+  void say_what_stays(SolveReport& report) {
+    for (std::size_t k = 0; k < report.stages.size() && arrays.rows > 0; ++k) {
+      const std::vector<int>& states = structure.stages[k].states;
+      if (std::any_of(states.begin(), states.end(), [&](int u) {
+            return cell.symbol_of(cell.updates[u]).lag_of < 0 && !wanted.state(static_cast<std::size_t>(u)) &&
+                   arrays.trajectory_of(u).data != 0;
+          }))
+        report.stages[k].plan.reason += kStaysInMemory;
+    }
+  }
+
   /// After unchecked(): scans give way to segments, whose boundaries are checked; where there are none, all is walked.
   void replace_plans(const char* why) {
     bool scans = false;
@@ -558,7 +584,7 @@ CudaSolver::Parts CudaSolver::parts_of(int out) const {
   return {a.buffer.address(), a.parts};
 }
 void CudaSolver::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
-RunOutput CudaSolver::download(GpuStream stream) { return impl_->arrays.download(impl_->dtype, stream); }
+RunOutput CudaSolver::download(GpuStream stream) { return impl_->arrays.download(impl_->dtype, impl_->wanted, stream); }
 
 std::optional<std::string> CudaSolver::refusal(int stage, Strategy strategy, const BoundRun& run) {
   impl_->arrays.bound.sizes = run.sizes;
@@ -583,7 +609,8 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
   }
   impl_->gpu.synchronize(0);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  RunOutput output = impl_->arrays.download(impl_->dtype, 0);
+  RunOutput output = impl_->arrays.download(impl_->dtype, impl_->wanted, 0);
+  impl_->say_what_stays(report);
   report.compile_ms = impl_->compiled_ms();
   output.run_ms = ms - (report.compile_ms - compiled_before);
   return output;

@@ -15,6 +15,8 @@
 #include "runtime/data/object_cache.h"
 #include "runtime/data/run.h"
 #include "runtime/data/storage_of.h"
+// After the tables of rows.
+#include "kernels-templates/host/host_cell.h"
 
 namespace cellc {
 
@@ -122,7 +124,8 @@ struct NestProgram::Impl {
     }
     for (std::size_t i = 0; i < cell().updates.size(); ++i) {
       const Symbol& symbol = cell().symbols[cell().updates[i].symbol];
-      need(given.states[i], entries(symbol.index) * rows, symbol.name);
+      if (cellc_reads_state_rows(&tables.rows, static_cast<int>(i)))
+        need(given.states[i], entries(symbol.index) * rows, symbol.name);
       need(given.finals[i], entries(symbol.index) * sequences, symbol.name + ".final");
     }
     for (std::size_t i = 0; i < cell().outs.size(); ++i) {
@@ -198,6 +201,8 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
   impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, dtype == Dtype::F64);
   return NestProgram(std::move(impl));
 }
+
+bool NestProgram::needs_rows(int update) const { return cellc_reads_state_rows(&impl_->tables.rows, update); }
 
 void NestProgram::run(const NestRun& run, GpuStream stream) {
   impl_->begin(run, stream);

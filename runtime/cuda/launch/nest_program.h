@@ -46,11 +46,11 @@ struct NestArray {
 struct NestRun {
   std::map<AxisId, std::int64_t> sizes;  ///< by header axis
   std::vector<NestArray> symbols;        ///< by symbol: input, param, or state start (null: zeros)
-  std::vector<GpuAddress> states;        ///< by position in updates: [rows, a…], written
-  std::vector<GpuAddress> finals;        ///< by position: [N, a…], written; the start's own memory will do
-  std::vector<GpuAddress> outs;          ///< by out: [rows, a…], written
-  std::vector<std::int64_t> offsets;     ///< N+1 row offsets of the sequences …
-  GpuAddress device_offsets = 0;         ///< … and the same numbers on the device
+  std::vector<GpuAddress> states;  ///< by position in updates: [rows, a…], written; null where needs_rows() says no
+  std::vector<GpuAddress> finals;  ///< by position: [N, a…], written; the start's own memory will do
+  std::vector<GpuAddress> outs;    ///< by out: [rows, a…], written
+  std::vector<std::int64_t> offsets;  ///< N+1 row offsets of the sequences …
+  GpuAddress device_offsets = 0;      ///< … and the same numbers on the device
   bool reverse = false;
 };
 
@@ -64,6 +64,9 @@ class NestProgram {
 
   /// Queues the run. Throws RequestError where an array is missing, DeviceError.
   void run(const NestRun& run, GpuStream stream);
+
+  /// Whether a state's rows must have memory: not where only the kernel that has the state writes them.
+  bool needs_rows(int update) const;
 
   double compile_ms() const;
   CacheState cache() const;

@@ -70,10 +70,11 @@ void CudaRunArrays::reserve_rows(GpuBuffer& buffer, const std::vector<AxisId>& a
   reserve(buffer, static_cast<std::size_t>(rows * entries(axes)) * size_of(storage));
 }
 
-void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs) {
+void CudaRunArrays::reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs, bool drops) {
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const std::vector<AxisId>& axes = cell.symbols[cell.updates[u].symbol].axes;
     if (!placed.trajectories[u].data && !unwritten[u]) reserve_rows(trajectories_[u], axes);
+    if (drops && unwritten[u]) trajectories_[u] = GpuBuffer();  // where it was, kernels would write
     if (!placed.finals[u])
       reserve(finals_[u], static_cast<std::size_t>(sequences * entries(axes)) * size_of(arithmetic));
   }
@@ -328,17 +329,18 @@ Array CudaRunArrays::fetch_trajectory(std::size_t update, GpuStream stream) cons
   return fetch_rows(trajectories_[update], cell.symbols[cell.updates[update].symbol].axes, stream);
 }
 
-RunOutput CudaRunArrays::download(Dtype dtype, GpuStream stream) const {
+RunOutput CudaRunArrays::download(Dtype dtype, const Wanted& wanted, GpuStream stream) const {
   RunOutput output;
   for (std::size_t u = 0; u < cell.updates.size(); ++u) {
     const int symbol = cell.updates[u].symbol;
-    output.states.push_back(convert(fetch_trajectory(u, stream), dtype));
+    output.states.push_back(wanted.state(u) ? convert(fetch_trajectory(u, stream), dtype) : Array());
     output.finals.push_back(
-        rows == 0 ? convert(bound.symbols[symbol], arithmetic)
-                  : fetch(finals_[u], arithmetic, shape_of(sequences, cell.symbols[symbol].axes), stream));
+        !wanted.final(u) ? Array()
+        : rows == 0      ? convert(bound.symbols[symbol], arithmetic)
+                         : fetch(finals_[u], arithmetic, shape_of(sequences, cell.symbols[symbol].axes), stream));
   }
   for (std::size_t o = 0; o < cell.outs.size(); ++o)
-    output.outs.push_back(convert(fetch_rows(outs_[o], cell.outs[o].index, stream), dtype));
+    output.outs.push_back(wanted.out(o) ? convert(fetch_rows(outs_[o], cell.outs[o].index, stream), dtype) : Array());
   return output;
 }
 

@@ -32,8 +32,8 @@ struct CudaRunArrays {
   /// What the run has data for, rows in `storage`.
   void copy_in(const BoundRun& run, Dtype storage);
   /// Memory for what is written and is not the caller's. `unwritten`: by update. `outs`: by out, those that are
-  /// written.
-  void reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs);
+  /// written. `drops`: memory of earlier runs, too, of what is not written now; no graph was captured with it.
+  void reserve_written(const std::vector<bool>& unwritten, const std::vector<bool>& outs, bool drops);
   /// Memory for what stages read and the kernels before them write.
   void reserve_between(const std::vector<const StageCells*>& stages);
   /// Memory for sums that lanes make, in arithmetic precision: of `summed` stages, in so many parts each, 0 for none.
@@ -76,8 +76,8 @@ struct CudaRunArrays {
 
   Array fetch_trajectory(std::size_t update, GpuStream stream) const;
   Array fetch_rows(const GpuBuffer& buffer, const std::vector<AxisId>& axes, GpuStream stream) const;
-  /// All that was written, in `dtype`.
-  RunOutput download(Dtype dtype, GpuStream stream) const;
+  /// All that was written and is wanted, in `dtype`.
+  RunOutput download(Dtype dtype, const Wanted& wanted, GpuStream stream) const;
 
  private:
   std::int64_t entries(const std::vector<AxisId>& axes) const;
