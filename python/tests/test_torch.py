@@ -43,10 +43,8 @@ def test_values(gru, dtype):
     np.testing.assert_allclose(y.h.double(), expected, atol=4 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
-def test_gradcheck_of_every_smooth_example(path, name):
-    function = cellc.torch.function(path, cell=name, cache=False)
+def trial_of(function, path):
+    """Tensors that a cell reads, and its run from them, without names."""
     cell = function.cell
     lengths = {} if cell.inputs else {"length": 3}
     arrays, sizes = arrays_for(cell, 2, 3, {"d": 2, "m": 2, "k": 2, "v": 2}, np.float64, ranges_of(path))
@@ -61,6 +59,14 @@ def test_gradcheck_of_every_smooth_example(path, name):
         rows, final = function(named, return_final=True, sizes=sizes, **lengths)
         return rows + final
 
+    return given, run
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
+def test_gradcheck_of_every_smooth_example(path, name):
+    function = cellc.torch.function(path, cell=name, cache=False)
+    given, run = trial_of(function, path)
     assert torch.autograd.gradcheck(run, tuple(given.values()), check_forward_ad=True, fast_mode=True)
 
 
@@ -148,13 +154,57 @@ def test_forward_mode(gru):
     torch.testing.assert_close(moved, difference, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gradient_has_no_gradient(gru):
+@pytest.mark.one_in(12)
+@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
+def test_gradgradcheck_of_every_smooth_example(path, name):
+    function = cellc.torch.function(path, cell=name, cache=False)
+    given, run = trial_of(function, path)
+    assert torch.autograd.gradgradcheck(run, tuple(given.values()), fast_mode=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"offsets": [0, 2, 2, 5]}])
+def test_gradgradcheck_of_options(gru, options):
+    given = tensors_for(gru, 1 if options.get("offsets") else 2)
+    if options.get("offsets"):
+        given = {n: (t[0] if n in gru.cell.inputs else t).detach().requires_grad_() for n, t in given.items()}
+    given["ac"].requires_grad_(False)  # what has no gradient moves nothing
+    moving = {name: t for name, t in given.items() if t.requires_grad}
+
+    def run(*tensors):
+        rows, final = gru({**given, **dict(zip(moving, tensors))}, return_final=True, **options)
+        return rows.h, final.h
+
+    assert torch.autograd.gradgradcheck(run, tuple(moving.values()), fast_mode=True)
+
+
+def test_gradients_of_gradients_of_what_stands_for_several(gru):
     given = tensors_for(gru)
-    (gradient,) = torch.autograd.grad(gru(given).h.sum(), given["az"], create_graph=True)
-    with pytest.raises(NotImplementedError, match="has no gradient"):
-        gradient.sum().backward()
-    loss = gru(given).h.sum()
-    torch.autograd.grad(loss, given["az"], create_graph=True)  # which nobody differentiates
+    few = {**given, "xr": given["xr"][0].detach().requires_grad_(), "az": torch.tensor(0.5).double().requires_grad_()}
+    run = lambda *t: gru(dict(zip(few, t))).h  # noqa: E731
+    assert torch.autograd.gradgradcheck(run, tuple(few.values()), fast_mode=True)
+
+
+def test_a_gradient_penalty(gru):
+    """As it is trained with: the gradient of a gradient's length, against differences."""
+    given = tensors_for(gru, 2, 20)
+
+    def penalty(az):
+        y = gru({**given, "az": az}).h
+        (gradient,) = torch.autograd.grad((y**2).sum(), given["xz"], create_graph=True)
+        return (gradient**2).sum()
+
+    (found,) = torch.autograd.grad(penalty(given["az"]), given["az"])
+    step = 1e-6 * torch.ones(3, dtype=torch.float64)
+    difference = (penalty(given["az"] + step) - penalty(given["az"] - step)) / 2
+    torch.testing.assert_close((found * step).sum(), difference.detach(), rtol=1e-6, atol=0)
+
+
+def test_third_derivatives_are_refused(gru):
+    given = tensors_for(gru)
+    (first,) = torch.autograd.grad(gru(given).h.sum(), given["az"], create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), given["az"], create_graph=True)
+    with pytest.raises(NotImplementedError, match="third derivatives"):
+        second.sum().backward()
 
 
 def test_memory_is_given_back(gru):
