@@ -19,7 +19,7 @@ from torch.compiler import is_dynamo_compiling
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError
 from .results import Arrays, arrays_class
-from .tensors import NUMBERS, TensorMaker, current_stream, device_name, maker_on
+from .tensors import DTYPES, NUMBERS, TensorMaker, current_stream, device_name, maker_on
 
 __all__ = ["Function", "function"]
 
@@ -202,6 +202,8 @@ class Function:
         """
         if tensors:
             named = {**tensors, **named}
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            named = self._under_autocast(named)
         if is_dynamo_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         call, given = self._call(named)
@@ -237,6 +239,24 @@ class Function:
         count = len(self.rows)
         rows = self._plain_results(*results[:count])
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
+
+    def _under_autocast(self, named: dict[str, Any]) -> dict[str, Any]:
+        """With inputs in the dtype of the cell, or the widest of theirs; and what runs in 32 bits in 32."""
+        tensors = {name: t for name, t in named.items() if isinstance(t, torch.Tensor) and t.is_floating_point()}
+        dtype = None if self.cell._dtype is None else DTYPES[self.cell._dtype]
+        for name in self._inputs if dtype is None else ():
+            if name in tensors:
+                of = tensors[name].dtype
+                dtype = of if dtype is None else torch.promote_types(dtype, of)
+        if dtype is None:
+            return named
+        given = dict(named)
+        for name, tensor in tensors.items():
+            if name in self._inputs:
+                given[name] = tensor.to(dtype)
+            elif dtype == torch.float32 and tensor.dtype in (torch.float16, torch.bfloat16):
+                given[name] = tensor.float()
+        return given
 
     def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[torch.Tensor]]:
         """The call, and its tensors in the order of its names."""

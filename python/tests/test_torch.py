@@ -131,6 +131,36 @@ def test_narrow_gradients(gru, dtype):
         torch.testing.assert_close(tensor.grad.double(), exact[name].grad, rtol=0.1, atol=0.1)
 
 
+def test_autocast_brings_inputs_together(gru):
+    given = {name: t.detach().float().requires_grad_() for name, t in tensors_for(gru).items()}
+    mixed = {**given, "xz": given["xz"].bfloat16(), "ac": given["ac"].half()}
+    with pytest.raises(cellc.DTypeError, match="'x[rc]'"):
+        gru(mixed)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = gru(mixed).h
+        narrow = gru({name: t.bfloat16() for name, t in given.items()}).h
+    assert y.dtype == torch.float32 and narrow.dtype == torch.bfloat16
+    torch.testing.assert_close(y, gru({name: t.float() for name, t in mixed.items()}).h, rtol=0, atol=0)
+    y.sum().backward()
+    assert all(t.grad is not None and t.grad.dtype == torch.float32 for t in given.values())
+
+
+def test_deterministic_algorithms(gru):
+    """The same bits again, with memory that torch fills with NaN before we write it."""
+    given = tensors_for(gru, 3, 700, 33, dtype=np.float32)
+    found = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(3):
+            rows, final = gru(given, return_final=True)
+            gradients = torch.autograd.grad((rows.h**2).sum() + final.h.sum(), list(given.values()))
+            found.append([rows.h, final.h, *gradients])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for again in found[1:]:
+        assert all(torch.equal(a, b) and not a.isnan().any() for a, b in zip(found[0], again))
+
+
 def test_only_what_requires_it(gru):
     given = tensors_for(gru, grad=False)
     assert not gru(given).h.requires_grad
