@@ -132,7 +132,10 @@ std::string print_structure(const CellGraph& cell, const Structure& s) {
     std::string states, mask, inputs;
     for (int u : t.states) states += (states.empty() ? "" : ", ") + cell.symbol_of(cell.updates[u]).name;
     for (const std::string& row : mask_text(t.mask)) mask += (mask.empty() ? "" : "; ") + row;
-    for (const StageInput& in : t.inputs_from) inputs += fmt::format(" {}:{}", in.stage, to_string(in.kind));
+    constexpr std::size_t kMostInputs = 64;  // a chain of thousands of stages is read by nobody as n²/2 lines
+    for (std::size_t k = 0; k < t.inputs_from.size() && k < kMostInputs; ++k)
+      inputs += fmt::format(" {}:{}", t.inputs_from[k].stage, to_string(t.inputs_from[k].kind));
+    if (t.inputs_from.size() > kMostInputs) inputs += fmt::format(" and {} more", t.inputs_from.size() - kMostInputs);
     static const char* const scans[] = {"no", "affine", "clip", "moebius"};
     text += fmt::format("stage {} {{{}}}{}\n", i, states, static_cast<int>(i) == s.widest ? "  widest" : "");
     text += fmt::format("  class {}, block {}{}\n", to_string(t.kind), t.block.text,

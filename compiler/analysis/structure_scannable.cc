@@ -42,7 +42,7 @@ struct Split {
 /// Finds conditions that are free of the state, and what a value is on either side of them.
 class Splitter {
  public:
-  Splitter(Graph& g, Simplifier& s, const std::set<int>& own) : g_(g), s_(s), own_(own) {}
+  Splitter(Graph& g, Simplifier& s, Dependence& moves) : g_(g), s_(s), depends_(moves) {}
 
   /// nullopt: there is no condition, or too many.
   std::optional<Split> operator()(NodeId node) {
@@ -69,7 +69,7 @@ class Splitter {
     for (NodeId id : below) {
       const Node& n = g_[id];
       const bool whole = !is_elementwise(n.op);  // met without its operands
-      bool chosen = is_comparison(n.op) || n.op == Op::Where, moved = whole && depends_on(g_, id, own_);
+      bool chosen = is_comparison(n.op) || n.op == Op::Where, moved = whole && depends_(id);
       bool slow = is_long(n.op);
       if (!whole)
         for (NodeId a : n.args) chosen |= chooses[a], moved |= moves[a], slow |= takes_long[a];
@@ -100,7 +100,7 @@ class Splitter {
 
   Graph& g_;
   Simplifier& s_;
-  const std::set<int>& own_;
+  Dependence& depends_;
   int left_ = kMostSplits;
 };
 
@@ -129,7 +129,8 @@ struct ClipPart {
 
 class ClipRecogniser {
  public:
-  ClipRecogniser(Graph& g, Simplifier& s, std::set<int> own) : g_(g), s_(s), own_(std::move(own)), split_(g, s, own_) {}
+  ClipRecogniser(Graph& g, Simplifier& s, std::set<int> own)
+      : g_(g), s_(s), depends_(g, std::move(own)), split_(g, s, depends_) {}
 
   /// Parts before what is made of them, `node` last. Empty: it is no clip.
   std::vector<ClipPart> parts(NodeId node) {
@@ -161,7 +162,7 @@ class ClipRecogniser {
   }
 
  private:
-  bool free(NodeId node) const { return !depends_on(g_, node, own_); }
+  bool free(NodeId node) { return !depends_(node); }
 
   std::optional<ClipPart> part_of(NodeId node) {
     // Free of the state, though perhaps read in vain (a choice between equals): the start is forgotten.
@@ -218,7 +219,7 @@ class ClipRecogniser {
 
   Graph& g_;
   Simplifier& s_;
-  const std::set<int> own_;
+  Dependence depends_;
   Splitter split_;
 };
 
@@ -326,7 +327,7 @@ struct Rational {
 class MoebiusRecogniser {
  public:
   MoebiusRecogniser(Graph& g, Simplifier& s, std::set<int> own)
-      : g_(g), s_(s), own_(std::move(own)), split_(g, s, own_) {}
+      : g_(g), s_(s), depends_(g, std::move(own)), split_(g, s, depends_) {}
 
   std::optional<MoebiusMap> map(NodeId node) {
     std::optional<MoebiusMap> m = linear_fractional(node);
@@ -388,7 +389,7 @@ class MoebiusRecogniser {
 
   std::optional<Rational> rational_of(NodeId node, int depth) {
     const Coefficients one{g_.constant(1)};
-    if (!depends_on(g_, node, own_)) return Rational{{node}, one};
+    if (!depends_(node)) return Rational{{node}, one};
     if (depth > kMaxDepth) return std::nullopt;
     const Node n = g_[node];
     if (n.op == Op::Read) return Rational{{g_.constant(0), g_.constant(1)}, one};
@@ -429,7 +430,7 @@ class MoebiusRecogniser {
   }
 
   std::optional<Rational> choice(const Node& n, int depth) {
-    if (depends_on(g_, n.args[0], own_)) return std::nullopt;
+    if (depends_(n.args[0])) return std::nullopt;
     const std::optional<Rational> a = rational(n.args[1], depth + 1), b = rational(n.args[2], depth + 1);
     if (!a || !b) return std::nullopt;
     const auto choose = [&](const Coefficients& x, const Coefficients& y) {
@@ -450,7 +451,7 @@ class MoebiusRecogniser {
 
   Graph& g_;
   Simplifier& s_;
-  const std::set<int> own_;
+  Dependence depends_;
   Splitter split_;
   std::unordered_map<NodeId, std::optional<Rational>> rationals_;
 };

@@ -8,6 +8,11 @@
 
 namespace cellc {
 
+namespace {
+/// LLVM reduces the strength of no more values of a loop than this, and so does not carry them after all.
+constexpr std::size_t kMostCarriedRows = 200;
+}  // namespace
+
 KernelEmitter::KernelEmitter(const Plan& plan, int kernel, const EmitOptions& options,
                              std::set<llvm_math::Request>& functions)
     : plan_(plan),
@@ -202,9 +207,19 @@ std::string KernelEmitter::emit(const std::string& function) {
   if (kernel_.once) {
     return head + "entry:\n" + entry_ + code_ + "  ret void\n}\n";
   }
-  // What moves with time.
-  std::string phis, moves;
+  const Motion motion = carried_.size() + rows_.size() <= kMostCarriedRows ? carried_rows() : computed_rows();
+  return head + "entry:\n" + entry_ + "  br label %time\ntime:\n" +
+         "  %t = phi i64 [ 0, %entry ], [ %t.next, %step.next ]\n" + motion.carried +
+         "  %t.more = icmp slt i64 %t, %steps\n  br i1 %t.more, label %step, label %done\nstep:\n" + motion.first +
+         top_ + code_ + "  br label %step.next\nstep.next:\n  %t.next = add i64 %t, 1\n" + motion.last +
+         "  br label %time\ndone:\n  ret void\n}\n";
+}
+
+/// Rows that go on by one each step, as values that the loop over time carries.
+KernelEmitter::Motion KernelEmitter::carried_rows() {
+  Motion motion;
   const auto put = [](std::string& text, const std::string& s) { text += "  " + s + "\n"; };
+  std::string& phis = motion.carried;
   for (const int state : carried_) {
     const std::string old = slot(SlotKind::StateOld, state);
     const bool narrow = plan_.options.narrow_storage;
@@ -219,13 +234,37 @@ std::string KernelEmitter::emit(const std::string& function) {
   }
   for (const auto& [key, r] : rows_) {
     put(phis, fmt::format("{0} = phi ptr [ {1}, %entry ], [ {0}.next, %step.next ]", r.name, r.first));
-    put(moves, fmt::format("{0}.next = getelementptr i8, ptr {0}, i64 {1}", r.name, r.step));
+    put(motion.last, fmt::format("{0}.next = getelementptr i8, ptr {0}, i64 {1}", r.name, r.step));
   }
-  return head + "entry:\n" + entry_ + "  br label %time\ntime:\n" +
-         "  %t = phi i64 [ 0, %entry ], [ %t.next, %step.next ]\n" + phis +
-         "  %t.more = icmp slt i64 %t, %steps\n  br i1 %t.more, label %step, label %done\nstep:\n" + top_ + code_ +
-         "  br label %step.next\nstep.next:\n  %t.next = add i64 %t, 1\n" + moves +
-         "  br label %time\ndone:\n  ret void\n}\n";
+  return motion;
+}
+
+/// The same rows made of t: a loop that carries thousands of values is what no allocator of registers is made for.
+KernelEmitter::Motion KernelEmitter::computed_rows() {
+  Motion motion;
+  const auto put = [&](const std::string& s) { motion.first += "  " + s + "\n"; };
+  put("%t.first = icmp eq i64 %t, 0");
+  put("%t.before = sub i64 %t, 1");
+  put("%t.odd = trunc i64 %t to i1");
+  for (const int state : carried_) {
+    const std::string old = slot(SlotKind::StateOld, state);
+    if (plan_.options.narrow_storage) {
+      const std::string fresh_state = slot(SlotKind::StateNew, state), spare = slot(SlotKind::StateSpare, state);
+      put(fmt::format("{0}.row = select i1 %t.odd, ptr {1}, ptr {0}", fresh_state, spare));
+      put(fmt::format("{0}.last = select i1 %t.odd, ptr {1}, ptr {2}", old, fresh_state, spare));
+    } else {
+      row(SlotKind::StateRow, state, SlotKind::StateStep);
+      const std::string first = slot(SlotKind::StateRow, state), step = slot(SlotKind::StateStep, state);
+      put(fmt::format("{0}.bytes = mul i64 %t.before, {1}", old, step));
+      put(fmt::format("{0}.last = getelementptr i8, ptr {1}, i64 {0}.bytes", old, first));
+    }
+    put(fmt::format("{0}.row = select i1 %t.first, ptr {0}, ptr {0}.last", old));
+  }
+  for (const auto& [key, r] : rows_) {
+    put(fmt::format("{0}.bytes = mul i64 %t, {1}", r.name, r.step));
+    put(fmt::format("{0} = getelementptr i8, ptr {1}, i64 {0}.bytes", r.name, r.first));
+  }
+  return motion;
 }
 
 }  // namespace cellc

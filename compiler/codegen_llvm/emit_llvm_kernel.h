@@ -34,6 +34,10 @@ class KernelEmitter {
     bool blocked = false;              ///< differs between the rows of a block
     std::vector<std::string> pointer;  ///< one, or one for each row of the block
   };
+  /// How rows move with time: what the loop carries, what a step begins with and ends with.
+  struct Motion {
+    std::string carried, first, last;
+  };
   struct Loop {
     std::vector<AxisId> axes;
     std::vector<std::string> position;  ///< one, or one for each row of the block
@@ -58,6 +62,8 @@ class KernelEmitter {
   std::string length_of(const std::vector<AxisId>& axes);
   std::string row(SlotKind kind, int id, SlotKind step);
   std::string base(const Home& home);
+  Motion carried_rows();
+  Motion computed_rows();
   std::string lagged_base(const Access& access, const std::string& lag_position);
   std::string steps_so_far();
   void label(const std::string& name);

@@ -1,6 +1,7 @@
 #include "compiler/derive/transition_cell.h"
 
 #include <stdexcept>
+#include <utility>
 
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure_rules.h"
@@ -59,13 +60,18 @@ class TransitionBuilder {
     reuse_step(result_.cell, jacobian);
     const int n = static_cast<int>(result_.cell.updates.size());
     // P_ij is zero for ever where no product of blocks leads from j to i.
+    // P_ij is zero for ever where no product of blocks leads from j to i: rows that j reaches, one after the other.
+    std::vector<std::vector<int>> readers(n);
+    for (const JacobianBlock& b : jacobian.blocks) readers[b.column].push_back(b.row);
     std::vector<std::vector<char>> reaches(n, std::vector<char>(n, 0));
-    for (int i = 0; i < n; ++i) reaches[i][i] = 1;
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (const JacobianBlock& b : jacobian.blocks)
-        for (int j = 0; j < n; ++j)
-          if (reaches[b.column][j] && !reaches[b.row][j]) reaches[b.row][j] = 1, changed = true;
+    for (int j = 0; j < n; ++j) {
+      std::vector<int> ahead{j};
+      while (!ahead.empty()) {
+        const int i = ahead.back();
+        ahead.pop_back();
+        if (std::exchange(reaches[i][j], 1)) continue;
+        ahead.insert(ahead.end(), readers[i].begin(), readers[i].end());
+      }
     }
     std::vector<std::vector<int>> symbol(n, std::vector<int>(n, -1));
     for (int i = 0; i < n; ++i)
@@ -81,8 +87,8 @@ class TransitionBuilder {
       for (int j = 0; j < n; ++j) {
         if (symbol[i][j] < 0) continue;
         NodeId total = kNoNode;
-        for (const JacobianBlock& b : jacobian.blocks) {
-          if (b.row != i || symbol[b.column][j] < 0) continue;
+        for (const JacobianBlock& b : jacobian.row(i)) {
+          if (symbol[b.column][j] < 0) continue;
           for (const JacobianTerm& term : b.terms) {
             const NodeId product = times(b, term, symbol[b.column][j], j);
             total = total == kNoNode ? product : g().op(Op::Add, {total, product});

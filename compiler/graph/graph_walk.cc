@@ -2,6 +2,11 @@
 
 namespace cellc {
 
+std::uint64_t& nodes_met() {
+  static thread_local std::uint64_t count = 0;
+  return count;
+}
+
 std::span<const NodeId> operands(const Node& node, DeclaredSlopes slopes) {
   const bool value_only = node.op == Op::Surrogate && slopes == DeclaredSlopes::LeftOut;
   return {node.args.data(), value_only ? 1 : node.args.size()};
@@ -19,6 +24,7 @@ std::vector<NodeId> reachable(const Graph& graph, const std::vector<NodeId>& roo
     const std::span<const NodeId> below = operands(graph[id], slopes);
     ahead.insert(ahead.end(), below.begin(), below.end());
   }
+  nodes_met() += result.size();
   std::sort(result.begin(), result.end());
   return result;
 }
@@ -31,6 +37,18 @@ bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols) {
     return found ? Visit::Skip : Visit::Descend;  // what is still ahead is met, and no more
   });
   return found;
+}
+
+bool Dependence::operator()(NodeId node) {
+  if (const auto known = known_.find(node); known != known_.end()) return known->second;
+  const std::vector<NodeId> below =
+      walk_down(graph_, {node}, [&](NodeId id) { return known_.contains(id) ? Visit::Skip : Visit::Descend; });
+  for (NodeId id : below) {
+    const Node& n = graph_[id];
+    known_[id] = (n.op == Op::Read && symbols_.contains(n.symbol)) ||
+                 std::any_of(n.args.begin(), n.args.end(), [&](NodeId a) { return known_.at(a); });
+  }
+  return known_.at(node);
 }
 
 }  // namespace cellc

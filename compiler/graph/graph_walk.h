@@ -5,8 +5,10 @@
 // walk answers in it. What a walk sees of declared derivatives is its caller's choice: a Surrogate runs as its
 // value alone, and is differentiated by its arguments and slopes.
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <span>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -17,6 +19,9 @@ namespace cellc {
 /// Arguments and slopes of a Surrogate, behind its value.
 enum class DeclaredSlopes : std::uint8_t { Followed, LeftOut };
 
+/// Nodes that walks of this thread have met so far: what tests of how work grows with a cell count.
+std::uint64_t& nodes_met();
+
 /// The operands of a node that a walk follows.
 std::span<const NodeId> operands(const Node& node, DeclaredSlopes slopes = DeclaredSlopes::Followed);
 
@@ -26,6 +31,18 @@ std::vector<NodeId> reachable(const Graph& graph, const std::vector<NodeId>& roo
 
 /// Does the value of `node` depend on one of these symbols?
 bool depends_on(const Graph& graph, NodeId node, const std::set<int>& symbols);
+
+/// The same of many nodes: each is looked at once, however often it is asked about.
+class Dependence {
+ public:
+  Dependence(const Graph& graph, std::set<int> symbols) : graph_(graph), symbols_(std::move(symbols)) {}
+  bool operator()(NodeId node);
+
+ private:
+  const Graph& graph_;
+  const std::set<int> symbols_;
+  std::unordered_map<NodeId, bool> known_;
+};
 
 /// What to do with a node that a walk meets.
 enum class Visit : std::uint8_t {
@@ -54,6 +71,7 @@ std::vector<NodeId> walk_down(const Graph& graph, std::vector<NodeId> roots, Ask
     const std::span<const NodeId> below = operands(graph[id], slopes);
     ahead.insert(ahead.end(), below.begin(), below.end());
   }
+  nodes_met() += met.size();
   std::sort(wanted.begin(), wanted.end());
   return wanted;
 }

@@ -10,6 +10,7 @@
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
+#include <llvm/Linker/Linker.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
@@ -25,6 +26,7 @@
 #include <mutex>
 #include <vector>
 
+#include "runtime/build/cut_blocks.h"
 #include "runtime/build/link_call.h"
 #include "runtime/build/llvm_analyses.h"
 #include "runtime/data/errors.h"
@@ -42,7 +44,7 @@ constexpr const char* kPasses =
     "loop-mssa(loop-rotate,licm),early-cse<memssa>,simplifycfg)";
 // Stands for the rest of what target_machine(), optimise() and emit() do to a module. Raise it when
 // they change: cached code is found by it.
-constexpr int kCodeGeneration = 1;
+constexpr int kCodeGeneration = 2;
 
 void initialise_target() {
   static std::once_flag once;
@@ -175,12 +177,14 @@ void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
     function.addFnAttr("target-features", machine.getTargetFeatureString());
   }
   specialise_call(module, machine);
+  call_what_is_long(module);
   LlvmAnalyses analyses(machine);
   llvm::ModulePassManager passes;
   if (llvm::Error error = analyses.builder.parsePassPipeline(passes, kPasses)) {
     throw DeviceError("LLVM's pass pipeline: " + message_of(std::move(error)));
   }
   passes.run(module, analyses.modules);
+  cut_blocks(module);
 }
 
 llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
@@ -356,11 +360,18 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   return result;
 }
 
-std::string compile_object(const std::string& ir_text, const std::string& cpu,
+std::string compile_object(const std::vector<std::string>& ir_texts, const std::string& cpu,
                            const std::vector<std::string>& exported) {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu, Use::Elsewhere);
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> module = parse(ir_text, context, *machine);
+  std::unique_ptr<llvm::Module> module;
+  for (const std::string& text : ir_texts) {
+    std::unique_ptr<llvm::Module> next = parse(text, context, *machine);
+    if (!module)
+      module = std::move(next);
+    else if (llvm::Linker::linkModules(*module, std::move(next)))
+      throw DeviceError("LLVM cannot link the functions of one object");
+  }
   for (llvm::Function& function : *module) {
     if (function.isDeclaration()) continue;
     // Whoever calls an object may be unwound through it, by a debugger or a profiler.

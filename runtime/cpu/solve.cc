@@ -138,6 +138,9 @@ class StagesAtSizes final : public StagesOfRun {
       shape.block += mixed;
       shape.mixed = std::max(shape.mixed, mixed);
     }
+    // Every entry of J times every column, of states; along axes there are loops.
+    for (const std::vector<Coupling>& row : programs_.structure().stages[k].mask)
+      for (const Coupling c : row) shape.look_values += c == Coupling::None ? 0 : static_cast<std::int64_t>(row.size());
     shape.vector_lanes = host_vector_bits(programs_.options().cpu) / (arithmetic == Dtype::F64 ? 64 : 32);
     shape.threads = thread_count(run_.threads);
     shape.along_time = shape.channels == 1 && shape.block == 1 && !run_.reverse && has_step_composer(arithmetic);

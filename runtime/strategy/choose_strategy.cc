@@ -22,6 +22,17 @@ double look(const StageShape& shape) {
          static_cast<double>(std::max<std::int64_t>(1, shape.rows));
 }
 
+/// The code of a look is as long as its transitions; one of a few hundred values takes no longer than any kernel.
+/// Coupled scalars whose step takes 0.05 s for the whole run had seconds of compiling before it. Nanoseconds, of which
+/// a step of the run takes a few for each entry.
+bool look_outweighs_run(const StageShape& shape) {
+  constexpr double kCompileValue = 100e3, kStepOfEntry = 4;
+  constexpr std::int64_t kAnyKernel = 500;
+  const double compiling =
+      kCompileValue * static_cast<double>(std::max<std::int64_t>(0, shape.look_values - kAnyKernel));
+  return compiling > kStepOfEntry * static_cast<double>(shape.rows) * static_cast<double>(shape.channels * shape.block);
+}
+
 /// Sweeps of the vector units that one sequential pass over the run costs: lanes that are missing
 /// leave them idle.
 double sequential_cost(const StageShape& shape) {
@@ -113,6 +124,11 @@ std::optional<StagePlan> plan_from_shape(const StageShape& shape, const std::vec
     plan.reason =
         fmt::format("cutting, and a look at the data before, would cost {:.1f} passes at least, running through {:.1f}",
                     least, sequential);
+    return plan;
+  }
+  if (look_outweighs_run(shape)) {
+    plan.reason = fmt::format("a look at the data would compile {} values of transitions, longer than {} steps take",
+                              shape.look_values, shape.rows);
     return plan;
   }
   return std::nullopt;

@@ -13,13 +13,14 @@ namespace cellc {
 /// What the choice depends on, apart from the data.
 struct StageShape {
   std::int64_t sequences = 0;
-  std::int64_t longest = 0;   ///< steps of the longest sequence
-  std::int64_t rows = 0;      ///< steps of all
-  std::int64_t channels = 1;  ///< independent lanes of one sequence
-  std::int64_t block = 1;     ///< coupled entries of a lane
-  bool carries = true;        ///< on a GPU: a thread holds the map over a segment
-  int storage_bytes = 4;      ///< of an entry in memory
-  std::int64_t mixed = 1;     ///< those of one state: the fused kernel has them side by side in vectors
+  std::int64_t longest = 0;      ///< steps of the longest sequence
+  std::int64_t rows = 0;         ///< steps of all
+  std::int64_t channels = 1;     ///< independent lanes of one sequence
+  std::int64_t block = 1;        ///< coupled entries of a lane
+  bool carries = true;           ///< on a GPU: a thread holds the map over a segment
+  int storage_bytes = 4;         ///< of an entry in memory
+  std::int64_t mixed = 1;        ///< those of one state: the fused kernel has them side by side in vectors
+  std::int64_t look_values = 0;  ///< values of a step's transitions, each written out in the code of a look
   int vector_lanes = 16;
   int threads = 1;
   bool along_time = false;  ///< one lane of one state, whose steps this processor can scan in vectors

@@ -76,6 +76,17 @@ TEST(PlanStages, ManyLanesLeaveNothingToGain) {
   EXPECT_TRUE(cell.plan().fused);
 }
 
+TEST(PlanStages, NoLookCostsMoreThanItCanSave) {
+  OnPaper cell(kTanh);
+  cell.shapes[0].channels = 1;
+  cell.shapes[0].block = 40;
+  cell.shapes[0].look_values = 160 * 40;
+  cell.shapes[0].rows = 20000;
+  EXPECT_TRUE(cell.plan().fused);
+  cell.shapes[0].rows = 1'000'000'000;
+  EXPECT_EQ(cell.plan().stages[0].strategy, Strategy::Auto);
+}
+
 TEST(PlanStages, SequencesOfANarrowCellLieSideBySide) {
   OnPaper cell(kTanh);
   cell.shapes[0].sequences = 4096, cell.shapes[0].longest = 100, cell.shapes[0].rows = 409600;
