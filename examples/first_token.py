@@ -69,8 +69,8 @@ def main():
         losses, seconds = train(f"{length}", model, loss_of, given.steps, 3e-2, until=0.1)
         curves[f"{length} steps"] = losses
         with torch.no_grad():
-            answers = [(model(x).argmax(-1), first) for x, first in (sequences(batch, length, given.device) for _ in range(8))]
-        right = torch.cat([answer == first for answer, first in answers]).float().mean().item()
+            fresh = (sequences(batch, length, given.device) for _ in range(8))
+            right = torch.cat([model(x).argmax(-1) == first for x, first in fresh]).float().mean().item()
         report(length=length, batch=batch, steps=len(losses), loss=f"{losses[-1]:.4f}", right=f"{right:.1%}",
                seconds=f"{seconds:.0f}")  # fmt: skip
     draw(given.curves, curves)

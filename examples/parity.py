@@ -3,9 +3,9 @@
 
     python examples/parity.py
 
-ParaGRU learns it and holds at any length, as its state may change sign: a one turns it over, a zero keeps it. minGRU,
-a linear recurrence with gates in (0, 1), cannot turn its state over; it can only count, and of long counts it cannot tell odd from
-even. Accuracies are over the second half of the bits, where no short count helps.
+ParaGRU learns it and holds at any length, as its state may change sign: a one turns it over, a zero keeps it. minGRU, a
+linear recurrence with gates in (0, 1), cannot turn its state over; it can only count, and of long counts it cannot tell
+odd from even. Accuracies are over the second half of the bits, where no short count helps.
 """
 
 import torch
@@ -52,7 +52,8 @@ def main():
             return nn.functional.cross_entropy(model(bits).flatten(0, 1), (bits.cumsum(1) % 2).flatten())
 
         curves[name], seconds = train(name, model, loss_of, given.steps, 1e-2)
-        results = {f"at_{n}": f"{accuracy(model, 2 if given.quick else 32, n, given.device):.1%}" for n in (100, 1000, 10000)}
+        batch = 2 if given.quick else 32
+        results = {f"at_{n}": f"{accuracy(model, batch, n, given.device):.1%}" for n in (100, 1000, 10000)}
         report(model=name, steps=given.steps, loss=f"{curves[name][-1]:.4f}", **results, seconds=f"{seconds:.0f}")
     draw(given.curves, curves)
 

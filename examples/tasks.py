@@ -18,7 +18,8 @@ from training import CELLS, draw, options, report, train
 
 import cellc.nn
 
-MODELS = {"para_gru": CELLS / "01_para_gru.cell", "para_lstm": CELLS / "02_para_lstm.cell", "min_gru": CELLS / "10_min_gru.cell"}
+FILES = {"para_gru": "01_para_gru.cell", "para_lstm": "02_para_lstm.cell", "min_gru": "10_min_gru.cell"}
+MODELS = {name: CELLS / file for name, file in FILES.items()}
 NOTHING = -100  # no answer here: what cross_entropy leaves out
 
 
@@ -110,7 +111,8 @@ def main():
     for task in [given.task] if given.task else TASKS:
         for name in [given.cell] if given.cell else MODELS:
             torch.manual_seed(given.seed)
-            model = Model(MODELS[name], 2 * given.letters + 1 + given.length, given.letters, given.width).to(given.device)
+            symbols = 2 * given.letters + 1 + given.length
+            model = Model(MODELS[name], symbols, given.letters, given.width).to(given.device)
 
             def loss_of(_):
                 inputs, answers = TASKS[task](given.batch, given)
