@@ -354,6 +354,14 @@ CELLC_API cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* s
 CELLC_API cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
                                      int count, const int32_t* forward_status, cellc_report* report);
 
+/* How the gradients of a backward call move in the direction of a tangent call of the same run, cotangents staying as
+ * they are: the Hessian of sum(cotangents * results), times that direction. `backward` and `tangent` are the arrays of
+ * those calls; into the gradients go their tangents, into the tangents of results what cellc_tangent writes. Gradients
+ * of gradients are these two. On the CPU; every call derives and compiles anew, or takes code from the cache. */
+CELLC_API cellc_status cellc_curvature(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
+                                       int backward_count, const cellc_array* tangent, int tangent_count,
+                                       const int32_t* forward_status);
+
 /* On a GPU ------------------------------------------------------------------------------------- */
 
 /* A kernel of a GPU takes arrays in that GPU's memory, wherever they were allocated; lengths, offsets and reports

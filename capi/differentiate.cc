@@ -10,7 +10,9 @@
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
 #include "compiler/graph/delay_lines.h"
+#include "runtime/cpu/sum_over_steps.h"
 #include "runtime/data/lagged_arrays.h"
+#include "runtime/gradient/hessian_product.h"
 #include "runtime/gradient/shifted_rows.h"
 
 namespace cellc::capi {
@@ -41,10 +43,7 @@ class DerivativeCall {
     auto solver = plan.on_cpu.take([&] { return std::make_unique<BackwardOnCpu>(plan.run, kernel_.compile); });
     Gradients gradients = solver->run(run(), states_, cotangents(), options(), report);
     through_defaults(cell_, run(), bound_.given, gradients);
-    each_given(Quantity::Gradient, true, [&](std::size_t i, const CallField& of) {
-      const auto id = static_cast<std::size_t>(of.id);
-      arrays_.put(i, of.is_history() ? gradients.histories[id] : gradients.symbols[id]);
-    });
+    put_gradients(gradients);
     gradients = {};  // shares memory with what the solver keeps
     plan.on_cpu.give(std::move(solver));
     return since(start);
@@ -60,13 +59,22 @@ class DerivativeCall {
         plan.on_cpu.take([&] { return std::make_unique<Solver>(plan.run.cell(), plan.run.structure(), compile); });
     const RunOutput output = solver->run(plan.run.bind(run(), states_, direction, compile.dtype), options(), report);
     plan.on_cpu.give(std::move(solver));
-    each_given(Quantity::Tangent, true, [&](std::size_t i, const CallField& of) {
-      if (of.kind == FieldKind::Out)
-        arrays_.put(i, output.outs[static_cast<std::size_t>(of.id)]);
-      else
-        arrays_.put(i, (of.kind == FieldKind::Final ? output.finals : output.states)[update_of(of.id)]);
-    });
+    put_tangents(output);
     return since(start);
+  }
+
+  /// How gradients move along the direction of a tangent call of the same run, which writes its own results too.
+  void curvature(const DerivativeCall& along) const {
+    CompileOptions compile = kernel_.compile;
+    compile.dtype = arithmetic_of(compile.dtype);
+    const RunCell run_cell = [&](const CellGraph& cell, const Structure& structure, const BoundRun& bound) {
+      SolveReport report;
+      return Solver(cell, structure, compile).run(bound, options(), report);
+    };
+    const HessianProduct found = hessian_vector_product(cell_, run(), states_, bound_.given, cotangents(),
+                                                        along.tangents(), {}, compile.dtype, run_cell, sum_over_steps);
+    put_gradients(found.product);
+    along.put_tangents(found.tangents);
   }
 
  private:
@@ -89,6 +97,21 @@ class DerivativeCall {
       const DirectedField& field = call_.fields[i];
       if (field.quantity == quantity && field.written == written && arrays_.is_given(i)) visit(i, field.of);
     }
+  }
+
+  void put_gradients(const Gradients& gradients) const {
+    each_given(Quantity::Gradient, true, [&](std::size_t i, const CallField& of) {
+      const auto id = static_cast<std::size_t>(of.id);
+      arrays_.put(i, of.is_history() ? gradients.histories[id] : gradients.symbols[id]);
+    });
+  }
+  void put_tangents(const RunOutput& output) const {
+    each_given(Quantity::Tangent, true, [&](std::size_t i, const CallField& of) {
+      if (of.kind == FieldKind::Out)
+        arrays_.put(i, output.outs[static_cast<std::size_t>(of.id)]);
+      else
+        arrays_.put(i, (of.kind == FieldKind::Final ? output.finals : output.states)[update_of(of.id)]);
+    });
   }
 
   void read_states() {
@@ -243,7 +266,11 @@ cellc_status differentiate(cellc_kernel* kernel, CallDirection direction, const 
     checked.expected = expected_arrays(k, checked.call, checked.shape,
                                        checked.adjoint ? checked.adjoint->reads : checked.tangent->reads);
     status = check_arrays(checked.shape, checked.expected, arrays, count);
-    if (status == CELLC_OK) run(checked);
+    if (status != CELLC_OK) return;
+    if constexpr (std::is_void_v<decltype(run(checked))>)
+      run(checked);
+    else
+      status = run(checked);
   });
   return outcome == CELLC_OK ? status : outcome;
 }
@@ -258,6 +285,22 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
     const double run_ms = c.adjoint ? run.backward(*c.adjoint, solved) : run.tangent(*c.tangent, solved);
     if (report) fill(*report, solved, c.shape, run_ms);
   });
+}
+
+cellc_status curvature_on_cpu(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
+                              int backward_count, const cellc_array* tangent, int tangent_count,
+                              const std::int32_t* forward_status) {
+  if (kernel && kernel->open && kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, "gradients of gradients are for the CPU");
+  return differentiate(
+      kernel, CallDirection::Backward, shape, backward, backward_count, nullptr, [&](const CheckedCall& b) {
+        check_converged(forward_status, b.shape);
+        const cellc_status status = differentiate(
+            kernel, CallDirection::Tangent, shape, tangent, tangent_count, nullptr, [&](const CheckedCall& t) {
+              const DerivativeCall along(t.kernel, t.call, t.shape, t.expected, t.arrays);
+              DerivativeCall(b.kernel, b.call, b.shape, b.expected, b.arrays).curvature(along);
+            });
+        return status;
+      });
 }
 
 cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction, const cellc_shape* shape,
@@ -307,6 +350,12 @@ cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const
   if (kernel && kernel->open && kernel->body->on_gpu)
     return cellc_tangent_on(kernel, shape, arrays, count, nullptr, forward_status, report);
   return differentiate_on_cpu(kernel, CallDirection::Tangent, shape, arrays, count, forward_status, report);
+}
+
+cellc_status cellc_curvature(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
+                             int backward_count, const cellc_array* tangent, int tangent_count,
+                             const int32_t* forward_status) {
+  return curvature_on_cpu(kernel, shape, backward, backward_count, tangent, tangent_count, forward_status);
 }
 
 cellc_status cellc_backward_on(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays, int count,

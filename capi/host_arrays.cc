@@ -89,7 +89,7 @@ HostArrays::Bound HostArrays::bound() const {
   }
   request.params_unrounded = true;
   Bound result;
-  result.binding = bind(cell, request);
+  result.binding = bind(cell, kernel_.layout, request);
   result.given = given_symbols(cell, request, result.binding);
   return result;
 }

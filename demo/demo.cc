@@ -79,6 +79,7 @@ int demonstrate(const std::string& cell_path, const std::string& signal_path) {
                          output,
                          solved,
                          true,  // what does not converge is repaired
+                         "f32",
                          {},
                          "",
                          first_nonfinite(loaded.cell, binding.run, output),

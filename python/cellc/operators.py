@@ -54,7 +54,7 @@ def _backward(
     length: Optional[int],
 ) -> List[Tensor]:
     call = _call(function, names, finals, _lengths(function, offsets, reverse, length), tensors)
-    return [g for g in call.backward(tensors, states, cotangents, needed) if g is not None]
+    return [g for g in call.backward((*tensors, *states), cotangents, needed) if g is not None]
 
 
 class _Shapes:

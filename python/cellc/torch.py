@@ -2,8 +2,8 @@
 
 Tensors are read and written where they are, without copies wherever their rows are contiguous. On a GPU work is queued on
 the current stream, and nobody waits for it. Gradients flow to every input, param, start and history that requires one;
-forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) go through the tangent cell. A gradient has no
-gradient: who asks for one gets NotImplementedError.
+forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) go through the tangent cell. On the CPU gradients have
+gradients (create_graph=True); those of a GPU, and third derivatives, are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.compiler import is_dynamo_compiling
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError
 from .results import Arrays, arrays_class
-from .tensors import NUMBERS, TensorMaker, current_stream, device_name, maker_on
+from .tensors import DTYPES, NUMBERS, TensorMaker, current_stream, device_name, maker_on
 
 __all__ = ["Function", "function"]
 
@@ -56,34 +56,22 @@ class Call:
         return {**named, **self.constants} if self.constants else named
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        rows, finals, _ = self.kernel.forward(
-            self.named(tensors), self.maker, self.lengths, self.stream, None, self.finals, False
+        return self.kernel.forward_in_order(
+            self.names, tuple(tensors), self.constants, self.maker, self.lengths, self.stream, self.finals
         )
-        return rows + finals
 
     def backward(
         self,
-        tensors: Sequence[torch.Tensor],
-        states: Sequence[torch.Tensor],
+        saved: Sequence[torch.Tensor],
         cotangents: Sequence[torch.Tensor | None],
         needed: Sequence[bool],
     ) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of all tensors, None of those that are not needed."""
-        wanted = [name for name, need in zip(self.names, needed) if need]
-        count = len(self.rows)
-        stream = current_stream(self.maker.device) if self.maker.device.type == "cuda" else 0
-        found = self.kernel.backward(
-            self.named(tensors),
-            self.maker,
-            self.lengths,
-            stream,
-            dict(zip(self.states, states)),
-            dict(zip(self.rows, cotangents)),
-            dict(zip(self.kernel.finals, cotangents[count:])),
-            wanted,
+        """Gradients of all tensors, None of those that are not needed. saved: the tensors, then the states."""
+        stream = current_stream(self.maker.device) if self.maker.device.type == "cuda" else 0  # it may be another by now
+        gradients, fit = self.kernel.backward_in_order(
+            self.names, tuple(saved), self.constants, self.maker, self.lengths, stream, tuple(cotangents), tuple(needed)
         )
-        gradients = iter(found)
-        return tuple(_as(next(gradients), t) if need else None for t, need in zip(tensors, needed))
+        return gradients if fit else tuple(g if g is None else _as(g, t) for g, t in zip(gradients, saved))
 
 
 def _as(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -115,9 +103,7 @@ class _Run(torch.autograd.Function):
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # somebody wants to differentiate the gradient
             return None, *_Gradients.apply(call, needed, *ctx.saved_tensors, *cotangents)
-        saved = ctx.saved_tensors
-        count = len(call.names)
-        return None, *call.backward(saved[:count], saved[count:], cotangents, needed)
+        return None, *call.backward(ctx.saved_tensors, cotangents, needed)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -140,17 +126,46 @@ class _Run(torch.autograd.Function):
 
 
 class _Gradients(torch.autograd.Function):
-    """Gradients that say, when they are differentiated, that they cannot be."""
+    """Gradients that are differentiated: by the tangents of run and adjoint along what is asked of them."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, needed: tuple[bool, ...], *given: torch.Tensor | None) -> tuple[Any, ...]:
+        ctx.call = call
+        ctx.save_for_backward(*given)
+        ctx.set_materialize_grads(False)
+        behind = len(call.names) + len(call.states)
+        return call.backward(given[:behind], given[behind:], needed)
+
+    @staticmethod
+    def backward(ctx: Any, *moved: torch.Tensor | None) -> tuple[Any, ...]:
+        call: Call = ctx.call
+        of_given = _Curvature.apply(call, *ctx.saved_tensors, *moved)
+        return None, None, *of_given
+
+
+class _Curvature(torch.autograd.Function):
+    """Gradients of gradients by tensors, states and cotangents, which have no gradients themselves."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, *given: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if call.maker.device.type != "cpu":
+            raise NotImplementedError("gradients of gradients are for the CPU")
         count, states = len(call.names), len(call.states)
-        ctx.name = call.rows
-        return call.backward(given[:count], given[count : count + states], given[count + states :], needed)
+        saved, moved = given[:-count], given[-count:]
+        cotangents = saved[count + states :]
+        gradients, tangents = call.kernel.curvature_in_order(
+            call.names, saved[: count + states], call.constants, call.maker, call.lengths, cotangents, moved
+        )
+        for key, cotangent, tangent in zip((*call.rows, *call.kernel.finals), cotangents, tangents):
+            if cotangent is not None and tangent is None:
+                raise NotImplementedError(f"the gradient by the final '{key}' has no gradient")
+        of_cotangents = (None if c is None else t for c, t in zip(cotangents, tangents))
+        # States are what the tensors make of them, whose gradients are whole.
+        return *map(_as, gradients, saved[:count]), *[None] * states, *of_cotangents
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError(f"the gradient of a cell has no gradient (of the cell that makes {ctx.name[0]})")
+        raise NotImplementedError("third derivatives of a cell are not made")
 
 
 class Function:
@@ -187,6 +202,8 @@ class Function:
         """
         if tensors:
             named = {**tensors, **named}
+        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            named = self._under_autocast(named)
         if is_dynamo_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         call, given = self._call(named)
@@ -222,6 +239,24 @@ class Function:
         count = len(self.rows)
         rows = self._plain_results(*results[:count])
         return (rows, self._plain_finals(*results[count:])) if return_final else rows
+
+    def _under_autocast(self, named: dict[str, Any]) -> dict[str, Any]:
+        """With inputs in the dtype of the cell, or the widest of theirs; and what runs in 32 bits in 32."""
+        tensors = {name: t for name, t in named.items() if isinstance(t, torch.Tensor) and t.is_floating_point()}
+        dtype = None if self.cell._dtype is None else DTYPES[self.cell._dtype]
+        for name in self._inputs if dtype is None else ():
+            if name in tensors:
+                of = tensors[name].dtype
+                dtype = of if dtype is None else torch.promote_types(dtype, of)
+        if dtype is None:
+            return named
+        given = dict(named)
+        for name, tensor in tensors.items():
+            if name in self._inputs:
+                given[name] = tensor.to(dtype)
+            elif dtype == torch.float32 and tensor.dtype in (torch.float16, torch.bfloat16):
+                given[name] = tensor.float()
+        return given
 
     def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[torch.Tensor]]:
         """The call, and its tensors in the order of its names."""

@@ -36,6 +36,31 @@ std::string dtype_text(nb::handle object) {
   return bytes;
 }
 
+/// Names of what is asked of every tensor, made once.
+struct TensorNames {
+  PyObject *shape = PyUnicode_InternFromString("shape"), *stride = PyUnicode_InternFromString("stride"),
+           *dtype = PyUnicode_InternFromString("dtype"), *is_cpu = PyUnicode_InternFromString("is_cpu"),
+           *is_cuda = PyUnicode_InternFromString("is_cuda"), *get_device = PyUnicode_InternFromString("get_device"),
+           *data_ptr = PyUnicode_InternFromString("data_ptr");
+};
+
+nb::object of(nb::handle object, PyObject* name) {
+  const nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name));
+  if (!value.is_valid()) throw nb::python_error();
+  return value;
+}
+
+nb::object call(nb::handle object, PyObject* name) {
+  PyObject* self = object.ptr();
+  const nb::object value = nb::steal(PyObject_VectorcallMethod(name, &self, 1, nullptr));
+  if (!value.is_valid()) throw nb::python_error();
+  return value;
+}
+
+std::int64_t integer_at(const nb::object& tuple, int i) {
+  return PyLong_AsLongLong(PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i)));
+}
+
 }  // namespace
 
 TorchTypes& torch_types() {
@@ -103,26 +128,30 @@ bool HeldArray::take_buffer(nb::handle object) {
 }
 
 void HeldArray::take_tensor(nb::handle object) {
+  static const TensorNames* names = new TensorNames;
   owner_ = nb::borrow(object);
-  const nb::object shape = object.attr("shape"), strides = object.attr("stride")(), dtype = object.attr("dtype");
+  const nb::object shape = of(object, names->shape), strides = call(object, names->stride),
+                   dtype = of(object, names->dtype);
   view.dtype = kOtherDtype;
   if (PyObject* number = PyDict_GetItem(torch_types().dtypes.ptr(), dtype.ptr()))
     view.dtype = static_cast<int>(PyLong_AsLong(number));
   else
     view.other = dtype_text(object);
   view.writable = true;
-  if (nb::cast<bool>(object.attr("is_cpu")))
+  if (of(object, names->is_cpu).ptr() == Py_True)
     view.device = kHost;
-  else if (nb::cast<bool>(object.attr("is_cuda")))
-    view.device = static_cast<int>(nb::cast<std::int64_t>(object.attr("get_device")()));
+  else if (of(object, names->is_cuda).ptr() == Py_True)
+    view.device = static_cast<int>(PyLong_AsLong(call(object, names->get_device).ptr()));
   else  // such as meta, which has no memory
     view.device = kElsewhere;
-  if (view.device != kElsewhere)
-    view.data = reinterpret_cast<std::byte*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
+  if (view.device != kElsewhere) {
+    view.data = static_cast<std::byte*>(PyLong_AsVoidPtr(call(object, names->data_ptr).ptr()));
+    if (PyErr_Occurred()) throw nb::python_error();
+  }
   if (!set_shape(view, static_cast<int>(PyTuple_Size(shape.ptr())))) return;
   for (int i = 0; i < view.rank; ++i) {
-    view.shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape.ptr(), i));
-    view.strides[i] = PyLong_AsLongLong(PyTuple_GetItem(strides.ptr(), i));
+    view.shape[i] = integer_at(shape, i);
+    view.strides[i] = integer_at(strides, i);
   }
 }
 

@@ -93,6 +93,7 @@ void CallArrays::make_fit(Given& given, const std::vector<std::int64_t>& expecte
                             sizes_.names(info) + " = " +
                             shape_text(expected.data(), static_cast<int>(expected.size()))};
   if (right && !widened) return;
+  given.refitted = true;
   given.object = spread ? maker_.attr("spread")(given.object, shape_tuple(expected), info.dtype)
                         : maker_.attr("convert")(given.object, info.dtype);
   given.held.take(given.object);

@@ -14,6 +14,7 @@ struct Given {
   nb::object object;
   HeldArray held;
   bool is_scalar = false;  ///< a number, which stands for an array of the right shape
+  bool refitted = false;   ///< another array stands for it, of another shape or dtype
 };
 
 /// What a caller may say of lengths beside the arrays.

@@ -81,6 +81,22 @@ nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, n
   return backward(kernel, {named, maker, asked(sizes), stream}, states, {cotangents, final_cotangents}, wanted);
 }
 
+nb::tuple run_forward_in_order(const Kernel& kernel, nb::tuple names, nb::tuple tensors, nb::dict constants,
+                               nb::object maker, nb::tuple sizes, std::uintptr_t stream, bool finals) {
+  return forward_in_order(kernel, {constants, maker, asked(sizes), stream, names, tensors}, finals);
+}
+
+nb::tuple run_backward_in_order(const Kernel& kernel, nb::tuple names, nb::tuple tensors, nb::dict constants,
+                                nb::object maker, nb::tuple sizes, std::uintptr_t stream, nb::tuple cotangents,
+                                nb::tuple needed) {
+  return backward_in_order(kernel, {constants, maker, asked(sizes), stream, names, tensors}, cotangents, needed);
+}
+
+nb::tuple run_curvature_in_order(const Kernel& kernel, nb::tuple names, nb::tuple tensors, nb::dict constants,
+                                 nb::object maker, nb::tuple sizes, nb::tuple cotangents, nb::tuple moved) {
+  return curvature_in_order(kernel, {constants, maker, asked(sizes), 0, names, tensors}, cotangents, moved);
+}
+
 nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                       nb::dict states, nb::dict tangents, bool finals) {
   return tangent(kernel, {named, maker, asked(sizes), stream}, states, tangents, finals);
@@ -104,5 +120,8 @@ NB_MODULE(_core, module) {
       .def("forward", &run_forward, "named"_a, "maker"_a, "sizes"_a, "stream"_a, "wanted"_a.none(), "finals"_a,
            "report"_a)
       .def("backward", &run_backward)
+      .def("forward_in_order", &run_forward_in_order)
+      .def("backward_in_order", &run_backward_in_order)
+      .def("curvature_in_order", &run_curvature_in_order)
       .def("tangent", &run_tangent);
 }

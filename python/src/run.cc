@@ -30,27 +30,38 @@ void convert(Given& given, const nb::object& maker) {
       std::string("there is no ") + kinds[quantity] + " '" + name + "'; there is " + (known.empty() ? "none" : known)};
 }
 
+/// What calls in some direction are given under names that stand for arrays of one kind.
+struct Kind {
+  cellc_direction direction;
+  cellc_quantity quantity;
+  Group group;
+};
+
+void append_one(const Kernel& kernel, const Kind& kind, PyObject* key, PyObject* value, const nb::object& maker,
+                std::vector<Given>& given) {
+  if (value == Py_None) return;
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(key, &length);
+  if (!text) throw nb::python_error();
+  const ArrayInfo* info =
+      kernel.find(kind.direction, kind.quantity, kind.group, {text, static_cast<std::size_t>(length)});
+  if (!info || info->written) refuse_unknown(kernel, kind.direction, kind.quantity, kind.group, text);
+  Given one;
+  one.info = info;
+  one.object = nb::borrow(value);
+  if (!one.held.take(value)) {
+    one.is_scalar = PyFloat_Check(value) || PyLong_Check(value);
+    if (!one.is_scalar) convert(one, maker);
+  }
+  given.push_back(std::move(one));
+}
+
 /// Appends what `named` has.
-void append_given(const Kernel& kernel, cellc_direction direction, cellc_quantity quantity, Group group,
-                  const nb::dict& named, const nb::object& maker, std::vector<Given>& given) {
+void append_given(const Kernel& kernel, const Kind& kind, const nb::dict& named, const nb::object& maker,
+                  std::vector<Given>& given) {
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t at = 0;
-  while (PyDict_Next(named.ptr(), &at, &key, &value)) {
-    if (value == Py_None) continue;
-    Py_ssize_t length = 0;
-    const char* text = PyUnicode_AsUTF8AndSize(key, &length);
-    if (!text) throw nb::python_error();
-    const ArrayInfo* info = kernel.find(direction, quantity, group, {text, static_cast<std::size_t>(length)});
-    if (!info || info->written) refuse_unknown(kernel, direction, quantity, group, text);
-    Given one;
-    one.info = info;
-    one.object = nb::borrow(value);
-    if (!one.held.take(value)) {
-      one.is_scalar = PyFloat_Check(value) || PyLong_Check(value);
-      if (!one.is_scalar) convert(one, maker);
-    }
-    given.push_back(std::move(one));
-  }
+  while (PyDict_Next(named.ptr(), &at, &key, &value)) append_one(kernel, kind, key, value, maker, given);
 }
 
 void refuse_missing(const Kernel& kernel, const std::vector<Given>& given) {
@@ -82,9 +93,23 @@ class DirectedRun {
   /// Further arrays that are read.
   void read(cellc_quantity quantity, Group group, const nb::dict& named) {
     const std::size_t before = given_.size();
-    append_given(kernel_, direction_, quantity, group, named, request_.maker, given_);
+    append_given(kernel_, {direction_, quantity, group}, named, request_.maker, given_);
     for (std::size_t i = before; i < given_.size(); ++i) arrays_.read(given_[i]);
   }
+  /// One of a kind, which nobody wrote down by name.
+  void read(cellc_quantity quantity, const ArrayInfo& of, nb::handle array) {
+    if (array.is_none()) return;
+    const ArrayInfo* info = kernel_.find(direction_, quantity, of.group(), of.key);
+    if (!info) refuse_unknown(kernel_, direction_, quantity, of.group(), of.key);
+    Given one;
+    one.info = info;
+    one.object = nb::borrow(array);
+    if (!one.held.take(array)) throw std::logic_error("no tensor");
+    given_.push_back(std::move(one));
+    arrays_.read(given_.back());
+  }
+  /// Of the values that were given.
+  const Given& value(std::size_t i) const { return given_[i]; }
   nb::object write(const ArrayInfo& info) { return arrays_.write(info); }
 
   cellc_shape shape() const { return sizes_.shape(); }
@@ -95,7 +120,10 @@ class DirectedRun {
   static std::vector<Given> values(const Kernel& kernel, cellc_direction direction, const RunRequest& request) {
     std::vector<Given> given;
     given.reserve(kernel.arrays(direction).size());
-    append_given(kernel, direction, CELLC_IS_VALUE, Group::Read, request.named, request.maker, given);
+    const Kind kind{direction, CELLC_IS_VALUE, Group::Read};
+    for (std::size_t i = 0; i < request.names.size(); ++i)
+      append_one(kernel, kind, request.names[i].ptr(), request.tensors[i].ptr(), request.maker, given);
+    append_given(kernel, kind, request.named, request.maker, given);
     refuse_missing(kernel, given);
     return given;
   }
@@ -137,6 +165,30 @@ cellc_status run_forward(const Kernel& kernel, const DirectedRun& run, cellc_rep
   return cellc_forward_on(kernel.handle(), &shape, arrays.data(), arrays.count(), run.stream(), nullptr, report);
 }
 
+/// What a backward call reads of the forward run's results: the states, and cotangents of as many as there are.
+void read_results(const Kernel& kernel, const RunRequest& request, const nb::tuple& cotangents, DirectedRun& run) {
+  std::size_t state = request.names.size(), cotangent = 0;
+  for (const ArrayInfo& info : kernel.arrays())
+    if (info.role == CELLC_ROLE_STATE) run.read(CELLC_IS_VALUE, info, request.tensors[state++]);
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel.arrays())
+      if (info.group() == group && cotangent < cotangents.size())
+        run.read(CELLC_IS_COTANGENT, info, cotangents[cotangent++]);
+}
+
+void run_backward(const Kernel& kernel, const DirectedRun& run) {
+  const cellc_shape shape = run.shape();
+  const CallArrays& arrays = run.arrays();
+  cellc_status status;
+  {
+    nb::gil_scoped_release others_run;
+    status = kernel.on_gpu() ? cellc_backward_on(kernel.handle(), &shape, arrays.data(), arrays.count(), run.stream(),
+                                                 nullptr, nullptr)
+                             : cellc_backward(kernel.handle(), &shape, arrays.data(), arrays.count(), nullptr, nullptr);
+  }
+  check(status);
+}
+
 }  // namespace
 
 nb::tuple forward(const Kernel& kernel, const RunRequest& request, nb::object wanted, bool finals, bool report) {
@@ -167,17 +219,69 @@ nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict sta
     if (!info) refuse_unknown(kernel, CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, name);
     gradients.append(run.write(*info));
   }
-  const cellc_shape shape = run.shape();
-  const CallArrays& arrays = run.arrays();
+  run_backward(kernel, run);
+  return nb::tuple(gradients);
+}
+
+nb::tuple forward_in_order(const Kernel& kernel, const RunRequest& request, bool finals) {
+  DirectedRun run(kernel, CELLC_FORWARD, request);
+  nb::list results;
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel.arrays())
+      if (info.group() == group && (group == Group::Rows || finals)) results.append(run.write(info));
+  const cellc_status status = run_forward(kernel, run, nullptr);
+  if (status != CELLC_NOT_CONVERGED) check(status);
+  return nb::tuple(results);
+}
+
+nb::tuple backward_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple needed) {
+  DirectedRun run(kernel, CELLC_BACKWARD, request);
+  read_results(kernel, request, cotangents, run);
+  nb::list gradients;
+  bool fit = true;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    if (needed[i].ptr() != Py_True) {
+      gradients.append(nb::none());
+      continue;
+    }
+    const Given& value = run.value(i);
+    const ArrayInfo* info = kernel.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.info->key);
+    if (!info) refuse_unknown(kernel, CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.info->key);
+    fit = fit && !value.refitted && info->dtype == value.info->dtype;
+    gradients.append(run.write(*info));
+  }
+  run_backward(kernel, run);
+  return nb::make_tuple(nb::tuple(gradients), fit);
+}
+
+nb::tuple curvature_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple moved) {
+  DirectedRun backward(kernel, CELLC_BACKWARD, request), tangent(kernel, CELLC_TANGENT, request);
+  read_results(kernel, request, cotangents, backward);
+  std::size_t state = request.names.size();
+  for (const ArrayInfo& info : kernel.arrays())
+    if (info.role == CELLC_ROLE_STATE) tangent.read(CELLC_IS_VALUE, info, request.tensors[state++]);
+  nb::list gradients, tangents;
+  for (std::size_t i = 0; i < request.names.size(); ++i) {
+    const ArrayInfo& value = *backward.value(i).info;
+    tangent.read(CELLC_IS_TANGENT, value, moved[i]);
+    gradients.append(backward.write(*kernel.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.key)));
+  }
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel.arrays()) {
+      if (info.group() != group) continue;
+      const ArrayInfo* moves = kernel.find(CELLC_TANGENT, CELLC_IS_TANGENT, group, info.key);
+      tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
+    }
+  const cellc_shape shape = backward.shape();
+  const CallArrays &pulled = backward.arrays(), &pushed = tangent.arrays();
   cellc_status status;
   {
     nb::gil_scoped_release others_run;
-    status = kernel.on_gpu() ? cellc_backward_on(kernel.handle(), &shape, arrays.data(), arrays.count(), run.stream(),
-                                                 nullptr, nullptr)
-                             : cellc_backward(kernel.handle(), &shape, arrays.data(), arrays.count(), nullptr, nullptr);
+    status =
+        cellc_curvature(kernel.handle(), &shape, pulled.data(), pulled.count(), pushed.data(), pushed.count(), nullptr);
   }
   check(status);
-  return nb::tuple(gradients);
+  return nb::make_tuple(nb::tuple(gradients), nb::tuple(tangents));
 }
 
 nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict states, nb::dict tangents, bool finals) {

@@ -10,6 +10,7 @@ struct RunRequest {
   nb::object maker;  ///< of arrays
   AskedSizes sizes;
   std::uintptr_t stream = 0;  ///< of a GPU
+  nb::tuple names, tensors;   ///< also read: one tensor for each name, and behind them what the direction says
 };
 
 /// (states and outs that are wanted, finals, report): tuples, and None for a report that was not asked for. `wanted`:
@@ -24,6 +25,17 @@ struct Derivatives {
 /// A tuple of gradients by the order of `wanted`, keys of what is read. `states`: those that the forward run wrote.
 nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict states, const Derivatives& cotangents,
                    nb::object wanted);
+
+// The same for callers that have tensors in order, at less cost.
+/// States and outs, then finals where they are wanted.
+nb::tuple forward_in_order(const Kernel& kernel, const RunRequest& request, bool finals);
+/// Behind the tensors of the names stand the states; cotangents are in the order of results, None for zeros. `needed`:
+/// of each name, whether its gradient is wanted. (gradients with None between them, whether all have their tensor's
+/// shape and dtype)
+nb::tuple backward_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple needed);
+/// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
+/// for those that do not; and how results move.
+nb::tuple curvature_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple moved);
 
 /// (tangents of states and outs, of finals): tuples, with None for finals that have none.
 nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict states, nb::dict tangents, bool finals);

@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch._dynamo.testing  # noqa: E402
+
 import cellc.torch  # noqa: E402
 from cellc.nn import Recurrence  # noqa: E402
 from conftest import EXAMPLES  # noqa: E402
@@ -44,8 +46,8 @@ def test_opcheck_of_packed_sequences(gru):
 def test_whole_graphs(gru, dynamic):
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(lambda g: (gru(g).h * 2).sin().sum(), backend=counter, fullgraph=True, dynamic=dynamic)
-    for length in (5, 8, 13, 21):
-        given = tensors_for(gru, 2, length)
+    for batch, length in ((2, 5), (3, 8), (5, 13), (5, 21), (7, 21)):
+        given = tensors_for(gru, batch, length)
         loss = compiled(given)
         loss.backward()
         again = {name: t.detach().clone().requires_grad_() for name, t in given.items()}
@@ -54,7 +56,7 @@ def test_whole_graphs(gru, dynamic):
         torch.testing.assert_close(loss, expected)
         for name in given:
             torch.testing.assert_close(given[name].grad, again[name].grad)
-    # One for the first length and one for all others; with dynamic=True one for all.
+    # One for the first shape and one for all others; with dynamic=True one for all.
     assert counter.frame_count <= (1 if dynamic else 2)
 
 
@@ -67,3 +69,17 @@ def test_modules():
     expected, last = rnn(x)
     torch.testing.assert_close(y, expected)
     torch.testing.assert_close(finals[1].h, last[1].h)
+
+
+def test_autocast():
+    torch.manual_seed(0)
+    rnn = Recurrence(EXAMPLES / "01_para_gru.cell", 6, d=4, options={"cache": False})
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(rnn, backend=counter, fullgraph=True)
+    for length in (7, 9, 12):
+        x = torch.randn(3, length, 6)
+        with torch.autocast("cpu", torch.bfloat16):
+            (y, _), (expected, _) = compiled(x), rnn(x)
+        assert y.dtype == torch.bfloat16
+        torch.testing.assert_close(y, expected)
+    assert counter.frame_count <= 2

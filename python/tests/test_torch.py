@@ -43,10 +43,8 @@ def test_values(gru, dtype):
     np.testing.assert_allclose(y.h.double(), expected, atol=4 * torch.finfo(dtype).eps)
 
 
-@pytest.mark.one_in(8)
-@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
-def test_gradcheck_of_every_smooth_example(path, name):
-    function = cellc.torch.function(path, cell=name, cache=False)
+def trial_of(function, path):
+    """Tensors that a cell reads, and its run from them, without names."""
     cell = function.cell
     lengths = {} if cell.inputs else {"length": 3}
     arrays, sizes = arrays_for(cell, 2, 3, {"d": 2, "m": 2, "k": 2, "v": 2}, np.float64, ranges_of(path))
@@ -61,6 +59,14 @@ def test_gradcheck_of_every_smooth_example(path, name):
         rows, final = function(named, return_final=True, sizes=sizes, **lengths)
         return rows + final
 
+    return given, run
+
+
+@pytest.mark.one_in(8)
+@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
+def test_gradcheck_of_every_smooth_example(path, name):
+    function = cellc.torch.function(path, cell=name, cache=False)
+    given, run = trial_of(function, path)
     assert torch.autograd.gradcheck(run, tuple(given.values()), check_forward_ad=True, fast_mode=True)
 
 
@@ -125,6 +131,36 @@ def test_narrow_gradients(gru, dtype):
         torch.testing.assert_close(tensor.grad.double(), exact[name].grad, rtol=0.1, atol=0.1)
 
 
+def test_autocast_brings_inputs_together(gru):
+    given = {name: t.detach().float().requires_grad_() for name, t in tensors_for(gru).items()}
+    mixed = {**given, "xz": given["xz"].bfloat16(), "ac": given["ac"].half()}
+    with pytest.raises(cellc.DTypeError, match="'x[rc]'"):
+        gru(mixed)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = gru(mixed).h
+        narrow = gru({name: t.bfloat16() for name, t in given.items()}).h
+    assert y.dtype == torch.float32 and narrow.dtype == torch.bfloat16
+    torch.testing.assert_close(y, gru({name: t.float() for name, t in mixed.items()}).h, rtol=0, atol=0)
+    y.sum().backward()
+    assert all(t.grad is not None and t.grad.dtype == torch.float32 for t in given.values())
+
+
+def test_deterministic_algorithms(gru):
+    """The same bits again, with memory that torch fills with NaN before we write it."""
+    given = tensors_for(gru, 3, 700, 33, dtype=np.float32)
+    found = []
+    torch.use_deterministic_algorithms(True)
+    try:
+        for _ in range(3):
+            rows, final = gru(given, return_final=True)
+            gradients = torch.autograd.grad((rows.h**2).sum() + final.h.sum(), list(given.values()))
+            found.append([rows.h, final.h, *gradients])
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for again in found[1:]:
+        assert all(torch.equal(a, b) and not a.isnan().any() for a, b in zip(found[0], again))
+
+
 def test_only_what_requires_it(gru):
     given = tensors_for(gru, grad=False)
     assert not gru(given).h.requires_grad
@@ -148,13 +184,57 @@ def test_forward_mode(gru):
     torch.testing.assert_close(moved, difference, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gradient_has_no_gradient(gru):
+@pytest.mark.one_in(12)
+@pytest.mark.parametrize("path, name", smooth_examples(), ids=lambda v: v if isinstance(v, str) else v.stem)
+def test_gradgradcheck_of_every_smooth_example(path, name):
+    function = cellc.torch.function(path, cell=name, cache=False)
+    given, run = trial_of(function, path)
+    assert torch.autograd.gradgradcheck(run, tuple(given.values()), fast_mode=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"offsets": [0, 2, 2, 5]}])
+def test_gradgradcheck_of_options(gru, options):
+    given = tensors_for(gru, 1 if options.get("offsets") else 2)
+    if options.get("offsets"):
+        given = {n: (t[0] if n in gru.cell.inputs else t).detach().requires_grad_() for n, t in given.items()}
+    given["ac"].requires_grad_(False)  # what has no gradient moves nothing
+    moving = {name: t for name, t in given.items() if t.requires_grad}
+
+    def run(*tensors):
+        rows, final = gru({**given, **dict(zip(moving, tensors))}, return_final=True, **options)
+        return rows.h, final.h
+
+    assert torch.autograd.gradgradcheck(run, tuple(moving.values()), fast_mode=True)
+
+
+def test_gradients_of_gradients_of_what_stands_for_several(gru):
     given = tensors_for(gru)
-    (gradient,) = torch.autograd.grad(gru(given).h.sum(), given["az"], create_graph=True)
-    with pytest.raises(NotImplementedError, match="has no gradient"):
-        gradient.sum().backward()
-    loss = gru(given).h.sum()
-    torch.autograd.grad(loss, given["az"], create_graph=True)  # which nobody differentiates
+    few = {**given, "xr": given["xr"][0].detach().requires_grad_(), "az": torch.tensor(0.5).double().requires_grad_()}
+    run = lambda *t: gru(dict(zip(few, t))).h  # noqa: E731
+    assert torch.autograd.gradgradcheck(run, tuple(few.values()), fast_mode=True)
+
+
+def test_a_gradient_penalty(gru):
+    """As it is trained with: the gradient of a gradient's length, against differences."""
+    given = tensors_for(gru, 2, 20)
+
+    def penalty(az):
+        y = gru({**given, "az": az}).h
+        (gradient,) = torch.autograd.grad((y**2).sum(), given["xz"], create_graph=True)
+        return (gradient**2).sum()
+
+    (found,) = torch.autograd.grad(penalty(given["az"]), given["az"])
+    step = 1e-6 * torch.ones(3, dtype=torch.float64)
+    difference = (penalty(given["az"] + step) - penalty(given["az"] - step)) / 2
+    torch.testing.assert_close((found * step).sum(), difference.detach(), rtol=1e-6, atol=0)
+
+
+def test_third_derivatives_are_refused(gru):
+    given = tensors_for(gru)
+    (first,) = torch.autograd.grad(gru(given).h.sum(), given["az"], create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), given["az"], create_graph=True)
+    with pytest.raises(NotImplementedError, match="third derivatives"):
+        second.sum().backward()
 
 
 def test_memory_is_given_back(gru):

@@ -19,8 +19,8 @@ namespace {
 
 class Binder {
  public:
-  Binder(const CellGraph& cell, const BindRequest& request)
-      : cell_(cell), request_(request), layout_(call_layout(cell)), given_(cell, layout_, request) {}
+  Binder(const CellGraph& cell, const CallLayout& layout, const BindRequest& request)
+      : cell_(cell), request_(request), layout_(layout), given_(cell, layout_, request) {}
 
   Binding bind() {
     binding_.dtype = given_.dtype();
@@ -127,14 +127,18 @@ class Binder {
 
   const CellGraph& cell_;
   const BindRequest& request_;
-  const CallLayout layout_;
+  const CallLayout& layout_;
   const GivenArrays given_;
   Binding binding_;
 };
 
 }  // namespace
 
-Binding bind(const CellGraph& cell, const BindRequest& request) { return Binder(cell, request).bind(); }
+Binding bind(const CellGraph& cell, const BindRequest& request) { return bind(cell, call_layout(cell), request); }
+
+Binding bind(const CellGraph& cell, const CallLayout& layout, const BindRequest& request) {
+  return Binder(cell, layout, request).bind();
+}
 
 Array convert(const Array& array, Dtype dtype) {
   if (array.dtype() == dtype) return array;

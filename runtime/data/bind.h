@@ -55,6 +55,8 @@ struct Binding {
 
 /// Throws RequestError (an array is wrong or missing), UsageError or DeviceError (memory).
 Binding bind(const CellGraph& cell, const BindRequest& request);
+/// The same, for callers that keep the cell's layout.
+Binding bind(const CellGraph& cell, const CallLayout& layout, const BindRequest& request);
 
 /// Converted copy, or the same memory where nothing changes.
 Array convert(const Array& array, Dtype dtype);

@@ -1,6 +1,7 @@
 #include "runtime/gradient/through_defaults.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "compiler/analysis/forward_mode.h"
 #include "compiler/analysis/reverse_mode.h"
@@ -173,13 +174,14 @@ void pass_gradients(const CellGraph& cell, const BoundRun& forward, const GivenS
                     Gradients& gradients, Gradients* derivative) {
   companions_to_starts(cell, given, gradients);
   if (derivative) companions_to_starts(cell, given, *derivative);
-  Defaults defaults(cell, forward, tangents);
+  std::optional<Defaults> defaults;  // it copies the graph, which small runs that have no default would feel
   each_default(cell, given, [&](std::size_t s) {
+    if (!defaults) defaults.emplace(cell, forward, tangents);
     const Symbol& symbol = cell.symbols[s];
     const std::int64_t entries = entries_of(lengths(cell, forward, symbol.axes));
     const auto found =
-        defaults.gradients(symbol, over_sequences(gradients.symbols[s], entries),
-                           derivative ? over_sequences(derivative->symbols[s], entries) : std::vector<double>());
+        defaults->gradients(symbol, over_sequences(gradients.symbols[s], entries),
+                            derivative ? over_sequences(derivative->symbols[s], entries) : std::vector<double>());
     for (const auto& gradient : found) {
       add(gradient.value, gradients.symbols[static_cast<std::size_t>(gradient.symbol)]);
       if (derivative) add(gradient.derivative, derivative->symbols[static_cast<std::size_t>(gradient.symbol)]);
@@ -202,7 +204,8 @@ void tangents_through_defaults(const CellGraph& cell, const BoundRun& forward, c
                                Tangents& tangents) {
   std::vector<std::size_t> order;
   each_default(cell, given, [&](std::size_t s) { order.push_back(s); });
-  Defaults defaults(cell, forward, &tangents);
+  std::optional<Defaults> defaults;
+  if (!order.empty()) defaults.emplace(cell, forward, &tangents);
   const auto total = [&](std::size_t s, const std::function<double(std::int64_t)>& more) {
     Array sum(forward.symbols[s].dtype() == Dtype::F64 ? Dtype::F64 : Dtype::F32, forward.symbols[s].shape());
     const Array& own = tangents.symbols[s];
@@ -210,7 +213,7 @@ void tangents_through_defaults(const CellGraph& cell, const BoundRun& forward, c
     tangents.symbols[s] = std::move(sum);
   };
   for (auto s = order.rbegin(); s != order.rend(); ++s) {
-    const std::vector<double> moved = defaults.moved(cell.symbols[*s]);
+    const std::vector<double> moved = defaults->moved(cell.symbols[*s]);
     if (std::all_of(moved.begin(), moved.end(), [](double v) { return v == 0; })) continue;
     total(*s, [&](std::int64_t i) { return moved[static_cast<std::size_t>(i) % moved.size()]; });
   }

@@ -169,6 +169,81 @@ TEST_F(Derivatives, TangentIsTheEquationsByHand) {
     }
 }
 
+/// The decay's states and gradients of sum(c*y), by hand.
+struct DecayByHand {
+  std::vector<double> h, dx, da, dstart;
+  double dg = 0;
+
+  DecayByHand(const std::vector<double>& x, const std::vector<double>& a, double g, const std::vector<double>& start,
+              const std::vector<double>& c)
+      : h(x.size()), dx(x.size()), da(kD), dstart(start.size()) {
+    for (std::size_t s = 0; s < kSequences; ++s)
+      for (std::size_t d = 0; d < kD; ++d) {
+        const auto at = [&](std::size_t t) { return (s * kSteps + t) * kD + d; };
+        const auto before = [&](std::size_t t) { return t == 0 ? start[s * kD + d] : h[at(t - 1)]; };
+        for (std::size_t t = 0; t < kSteps; ++t) h[at(t)] = a[d] * before(t) + g * x[at(t)];
+        double lambda = 0;
+        for (std::size_t t = kSteps; t-- > 0;) {
+          const double pulled = lambda + 2 * c[at(t)];
+          dx[at(t)] = g * pulled;
+          dg += pulled * x[at(t)];
+          da[d] += pulled * before(t);
+          lambda = a[d] * pulled;
+        }
+        dstart[s * kD + d] = lambda;
+      }
+  }
+};
+
+TEST_F(Derivatives, CurvatureIsHowTheGradientsByHandMove) {
+  cellc_kernel* const kernel = decay();
+  Backward b(kernel);
+  b.call.give("g", 3);
+  const DecayByHand here(*b.x, *b.a, 3, *b.start, *b.y);
+  *b.h = here.h;
+  Call t(kernel, CELLC_TANGENT, shape());
+  t.give("x") = *b.x;
+  t.give("a") = *b.a;
+  t.give("h") = *b.h;
+  t.give("h.start") = *b.start;
+  t.give("g", 3);
+  std::vector<double> mx = t.give("tangent.x", 0.3, -0.1), ma = t.give("tangent.a", -0.2, 0.5),
+                      ms = t.give("tangent.h.start", 0.4, 0.3);
+  const double mg = t.give("tangent.g", 0.7)[0];
+  const std::vector<double>& dy = t.give("tangent.y");
+  const cellc_shape s = shape();
+  ASSERT_EQ(cellc_curvature(kernel, &s, b.call.table.data(), b.call.count(), t.table.data(), t.count(), nullptr),
+            CELLC_OK)
+      << error();
+  const double step = 1e-5;
+  const auto aside = [&](double by) {
+    const auto moved = [&](std::vector<double> values, const std::vector<double>& along) {
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] += by * along[i];
+      return values;
+    };
+    return DecayByHand(moved(*b.x, mx), moved(*b.a, ma), 3 + by * mg, moved(*b.start, ms), *b.y);
+  };
+  const DecayByHand after = aside(step), before = aside(-step);
+  const auto near = [&](const std::vector<double>& got, const std::vector<double>& up, const std::vector<double>& down,
+                        double factor) {
+    for (std::size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], factor * (up[i] - down[i]) / (2 * step), 1e-7) << i;
+  };
+  near(*b.gx, after.dx, before.dx, 1);
+  near(*b.ga, after.da, before.da, 1);
+  near(*b.gg, {after.dg}, {before.dg}, 1);
+  near(*b.gstart, after.dstart, before.dstart, 1);
+  near(dy, after.h, before.h, 2);
+
+  EXPECT_EQ(cellc_curvature(nullptr, &s, b.call.table.data(), b.call.count(), t.table.data(), t.count(), nullptr),
+            CELLC_WRONG_USAGE);
+  EXPECT_EQ(cellc_curvature(kernel, &s, b.call.table.data(), b.call.count(), t.table.data(), t.count() - 1, nullptr),
+            CELLC_WRONG_USAGE);
+  const std::int32_t bad[] = {0, 1};
+  EXPECT_EQ(cellc_curvature(kernel, &s, b.call.table.data(), b.call.count(), t.table.data(), t.count(), bad),
+            CELLC_NOT_CONVERGED);
+}
+
 TEST_F(Derivatives, WhatIsNotReadNeedNotBeKept) {
   cellc_kernel* const kernel = decay();
   const auto required = [&](cellc_direction direction, const char* name) {
