@@ -1,7 +1,8 @@
-// Forward and backward of a cell of one channel axis on a GPU, beside copies of the values that they must move.
+// Forward and backward of a cell on a GPU, beside copies of the values that they must move.
 //
-//   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[;B,T,d…] [REPEATS [f32|f64 [SOLVER]]]]
+//   cellc_bench_cuda_gradients CELL READ WRITTEN [B,T,d[,n…][;B,T,d…] [REPEATS [f32|f64 [SOLVER]]]]
 //
+// d, n…: lengths of the header's axes in order; those that are not named are as long as the last one.
 // `more`: what the backward run keeps on the device beside inputs, states, cotangents and gradients, in per cent of
 // those.
 //
@@ -15,6 +16,7 @@
 
 #include "bench/device_data.h"
 #include "compiler/front_end.h"
+#include "compiler/graph/axes.h"
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/launch/backward_on_gpu.h"
@@ -25,7 +27,8 @@ namespace {
 using namespace cellc;
 
 struct Shape {
-  std::int64_t batch, steps, channels;
+  std::int64_t batch, steps;
+  std::vector<std::int64_t> lengths;  ///< of the header's axes
 };
 
 /// Counts what is allocated.
@@ -46,70 +49,122 @@ std::vector<std::string> split(const std::string& text, char by) {
   return parts;
 }
 
-void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, double written, int repeats,
-           Dtype dtype, Strategy solver) {
-  const std::int64_t rows = shape.batch * shape.steps, d = shape.channels;
-  const std::size_t size = size_of(dtype), bytes = static_cast<std::size_t>(rows * d) * size;
-  const DeviceData data(gpu, dtype);
-  BoundRun run;
-  for (const AxisId a : cell.cell.header) run.sizes[a] = d;
-  run.offsets = {0};
-  for (std::int64_t b = 0; b < shape.batch; ++b) run.offsets.push_back((b + 1) * shape.steps);
-  run.histories.resize(cell.cell.symbols.size());
+/// All arrays of a forward and a backward run on the device, filled at random.
+struct Workload {
+  Workload(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, Dtype dtype)
+      : gpu(gpu),
+        cell(cell.cell),
+        shape(shape),
+        size(size_of(dtype)),
+        rows(shape.batch * shape.steps),
+        data(gpu, dtype),
+        of_states(cell.cell.outs.empty()) {
+    for (std::size_t a = 0; a < this->cell.header.size(); ++a)
+      run.sizes[this->cell.header[a]] = shape.lengths[std::min(a, shape.lengths.size() - 1)];
+    run.offsets = {0};
+    for (std::int64_t b = 0; b < shape.batch; ++b) run.offsets.push_back((b + 1) * shape.steps);
+    run.histories.resize(this->cell.symbols.size());
+    const std::size_t symbols = this->cell.symbols.size();
+    device.inputs.resize(symbols);
+    device.values.resize(symbols);
+    device.histories.resize(symbols);
+    for (const Symbol& symbol : this->cell.symbols) add(symbol, dtype);
+    add_results();
+  }
 
-  BackwardArrays arrays;
-  std::vector<GpuBuffer> kept;
-  unsigned seed = 1;
-  const auto filled = [&](std::int64_t count, std::int64_t width, float low, float high) {
-    kept.emplace_back(gpu, static_cast<std::size_t>(count * width) * size);
-    data.fill(kept.back().address(), count * width, Drawn{low, high, ++seed, 0, width, width, 1, 0.f});
-    return kept.back().address();
-  };
-  for (const Symbol& symbol : cell.cell.symbols) {
-    const std::int64_t first = symbol.kind == SymbolKind::Input   ? rows
-                               : symbol.kind == SymbolKind::State ? shape.batch
-                                                                  : 1;
+  std::int64_t first(const Symbol& symbol) const {
+    return symbol.kind == SymbolKind::Input ? rows : symbol.kind == SymbolKind::State ? shape.batch : 1;
+  }
+  std::int64_t width(const std::vector<AxisId>& axes) const { return AxisLengths(cell.graph, run.sizes).entries(axes); }
+
+  Gpu& gpu;
+  const CellGraph& cell;
+  const Shape& shape;
+  const std::size_t size;
+  const std::int64_t rows;
+  const DeviceData data;
+  const bool of_states;  ///< otherwise cotangents are those of the outs
+  BoundRun run;
+  BackwardArrays backward;
+  DeviceArrays device;
+  double gradients = 0;  ///< bytes of the gradients of inputs, params and starts
+  double results = 0;    ///< of states, outs and cotangents
+
+ private:
+  GpuAddress fresh(std::int64_t count) {
+    kept_.emplace_back(gpu, static_cast<std::size_t>(count) * size);
+    return kept_.back().address();
+  }
+  GpuAddress filled(std::int64_t count, std::int64_t width, float low, float high) {
+    const GpuAddress at = fresh(count * width);
+    data.fill(at, count * width, Drawn{low, high, ++seed_, 0, width, width, 1, 0.f});
+    return at;
+  }
+  PlacedRows placed(GpuAddress at, std::int64_t width) const { return {at, shape.steps * width, width}; }
+
+  void add(const Symbol& symbol, Dtype dtype) {
     const float low = symbol.range                       ? static_cast<float>(symbol.range->low)
                       : symbol.kind == SymbolKind::Input ? -2.f
                                                          : -1.f;
-    arrays.symbols.push_back(filled(first, d, low, symbol.range ? static_cast<float>(symbol.range->high) : -low));
-    Array shaped;
-    if (symbol.kind != SymbolKind::Input) {  // the solver looks at shapes alone
-      shaped = Array(dtype, symbol.kind == SymbolKind::State ? std::vector<std::int64_t>{shape.batch, d}
-                                                             : std::vector<std::int64_t>{d});
-    }
+    const std::int64_t entries = width(symbol.axes);
+    const std::size_t s = run.symbols.size();
+    backward.symbols.push_back(
+        filled(first(symbol), entries, low, symbol.range ? static_cast<float>(symbol.range->high) : -low));
+    Array shaped;  // the solver looks at shapes alone
+    if (symbol.kind != SymbolKind::Input)
+      shaped = Array(
+          dtype, AxisLengths(cell.graph, run.sizes)
+                     .shape(symbol.kind == SymbolKind::State ? std::vector{shape.batch} : std::vector<std::int64_t>{},
+                            symbol.axes));
     run.symbols.push_back(shaped);
+    if (symbol.kind == SymbolKind::Input)
+      device.inputs[s] = placed(backward.symbols[s], entries);
+    else
+      device.values[s] = backward.symbols[s];
+    gradients += static_cast<double>(first(symbol) * entries) * static_cast<double>(size);
   }
+
+  void add_results() {
+    const auto keep = [&](std::int64_t width, int arrays) {
+      results += static_cast<double>(arrays * rows * width) * static_cast<double>(size);
+    };
+    device.finals.resize(cell.updates.size());
+    for (const StateUpdate& update : cell.updates) {
+      const std::int64_t entries = width(cell.symbol_of(update).axes);
+      device.trajectories.push_back(placed(fresh(rows * entries), entries));
+      backward.trajectories.push_back(device.trajectories.back().data);
+      backward.states.push_back(of_states ? filled(rows, entries, -1, 1) : 0);
+      keep(entries, of_states ? 2 : 1);
+    }
+    for (const Out& out : cell.outs) {
+      const std::int64_t entries = width(out.index);
+      device.outs.push_back(fresh(rows * entries));
+      backward.outs.push_back(filled(rows, entries, -1, 1));
+      keep(entries, 2);
+    }
+  }
+
+  std::vector<GpuBuffer> kept_;
+  unsigned seed_ = 1;
+};
+
+void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, double written, int repeats,
+           Dtype dtype, Strategy solver) {
+  const Workload work(gpu, cell, shape, dtype);
   SolveOptions options;
   options.solver = solver;
   CudaSolver forward(gpu, cell.cell, cell.structure, dtype, &cell.source);
-  forward.prepare(run, options);
-  DeviceArrays device;
-  const std::size_t symbols = cell.cell.symbols.size(), updates = cell.cell.updates.size();
-  device.inputs.resize(symbols);
-  device.values.resize(symbols);
-  device.histories.resize(symbols);
-  device.trajectories.resize(updates);
-  device.finals.resize(updates);
-  device.outs.resize(cell.cell.outs.size());
-  for (std::size_t s = 0; s < symbols; ++s)
-    if (cell.cell.symbols[s].kind == SymbolKind::Input)
-      device.inputs[s] = {arrays.symbols[s], shape.steps * d, d};
-    else
-      device.values[s] = arrays.symbols[s];
-  for (std::size_t u = 0; u < updates; ++u) {
-    kept.emplace_back(gpu, bytes);
-    arrays.trajectories.push_back(kept.back().address());
-    device.trajectories[u] = {kept.back().address(), shape.steps * d, d};
-    arrays.states.push_back(filled(rows, d, -1, 1));
-  }
-  for (std::size_t o = 0; o < cell.cell.outs.size(); ++o) arrays.outs.push_back(filled(rows, d, -1, 1));
-  forward.place_all(device);
-  const AdjointRun adjoint(cell.cell, results_with({}, true));
+  forward.prepare(work.run, options);
+  forward.place_all(work.device);
+  AdjointOf of;
+  of.states.assign(cell.cell.updates.size(), work.of_states);
+  of.outs.assign(cell.cell.outs.size(), true);
+  of.multiplies_factors = true;
+  const AdjointRun adjoint(cell.cell, of);
   CountingGpu counting(gpu);
   BackwardOnGpu backward(counting, cell.cell, adjoint, dtype);
-  backward.prepare(run, options);
-  backward.place(arrays);
+  backward.prepare(work.run, options);
+  backward.place(work.backward);
   SolveReport ahead, back;
   for (int i = 0; i < 3; ++i) {  // compiles, and lets plans learn
     forward.launch(0);
@@ -117,16 +172,8 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
     backward.launch(0);
     backward.report(back, 0);
   }
-  double gradients = 0, others = 0;
-  for (const Symbol& symbol : cell.cell.symbols)
-    (symbol.kind == SymbolKind::Input ? gradients : others) +=
-        static_cast<double>((symbol.kind == SymbolKind::Input   ? rows
-                             : symbol.kind == SymbolKind::State ? shape.batch
-                                                                : 1) *
-                            d) *
-        static_cast<double>(size);
-  const double asked = 2 * gradients + 2 * others + static_cast<double>((2 * updates + arrays.outs.size()) * bytes),
-               more = static_cast<double>(counting.allocated) - gradients - others;
+  const double asked = 2 * work.gradients + work.results,
+               more = static_cast<double>(counting.allocated) - work.gradients;
   const double forward_ms = ms_a_call(gpu, repeats, [&] { forward.launch(0); }),
                backward_ms = ms_a_call(gpu, repeats, [&] { backward.launch(0); }),
                both_ms = ms_a_call(gpu, repeats, [&] {
@@ -134,7 +181,10 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
                  backward.launch(0);
                });
   FloorCopy floor(gpu);
-  const auto whole = [&](double values) { return static_cast<std::int64_t>(values * static_cast<double>(bytes)); };
+  const std::int64_t d = shape.lengths.front();
+  const auto whole = [&](double values) {
+    return static_cast<std::int64_t>(values * static_cast<double>(work.rows * d) * static_cast<double>(work.size));
+  };
   const GpuBuffer from(gpu, static_cast<std::size_t>(whole(read))), to(gpu, static_cast<std::size_t>(whole(written)));
   const double floor_ms = floor.ms(from.address(), whole(read), to.address(), whole(written), repeats);
   fmt::print("{:>3} {:>8} {:>5}  {:.4f}  {:.4f} {:.4f}  {:.4f} {:>6.2f} {:>5.1f}%  {}, {}: {}\n", shape.batch,
@@ -148,7 +198,7 @@ void bench(Gpu& gpu, const AnalysedCell& cell, const Shape& shape, double read, 
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    fmt::print(stderr, "usage: {} CELL READ WRITTEN [B,T,d[;B,T,d...] [REPEATS [f32|f64 [SOLVER]]]]\n", argv[0]);
+    fmt::print(stderr, "usage: {} CELL READ WRITTEN [B,T,d[,n...][;B,T,d...] [REPEATS [f32|f64 [SOLVER]]]]\n", argv[0]);
     return 2;
   }
   const auto argument = [&](int i, const char* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
@@ -167,10 +217,17 @@ int main(int argc, char** argv) {
                cell.cell.name, argument(6, "f32"));
     for (const std::string& one :
          split(argument(4, "8,512,256;8,2048,256;8,2048,1024;8,2048,4096;32,2048,2048;1,1048576,64;1,65536,64"), ';')) {
+      Shape shape{1, 1, {}};
       const auto numbers = split(one, ',');
-      bench(*gpu, cell,
-            {std::atoll(numbers[0].c_str()), std::atoll(numbers[1].c_str()), std::atoll(numbers[2].c_str())},
-            std::atof(argv[2]), std::atof(argv[3]), std::atoi(argument(5, "20").c_str()),
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const std::int64_t number = std::atoll(numbers[i].c_str());
+        if (i > 1)
+          shape.lengths.push_back(number);
+        else
+          (i == 0 ? shape.batch : shape.steps) = number;
+      }
+      if (shape.lengths.empty()) throw std::runtime_error(fmt::format("\"{}\" is no shape B,T,d", one));
+      bench(*gpu, cell, shape, std::atof(argv[2]), std::atof(argv[3]), std::atoi(argument(5, "20").c_str()),
             argument(6, "f32") == "f64" ? Dtype::F64 : Dtype::F32,
             strategy_named(argument(7, "auto")).value_or(Strategy::Auto));
     }

@@ -65,6 +65,7 @@ struct BuildOptions : CellOptions {
   std::string target, out, arch, cpu, name, dtype = "f32", solver = "auto";
   std::vector<std::string> dims;
   std::optional<std::int64_t> length;
+  bool backward = false;
 };
 
 struct CheckOptions : CellOptions {

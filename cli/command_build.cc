@@ -42,6 +42,10 @@ void check_request(const BuildOptions& options) {
         fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
   if (!is_on_gpu(solver))
     throw UsageError(fmt::format("--solver {}: it runs on CPUs only, and is not built ahead of time", options.solver));
+  if (options.backward && cuda)
+    throw UsageError(fmt::format(
+        "--backward: --target {} is for GPUs, where gradients are made by cellc.h alone; build it for a CPU",
+        options.target));
   if (cuda && !options.cpu.empty())
     throw UsageError(
         fmt::format("--cpu {}: --target {} is for GPUs; name those with --arch", options.cpu, options.target));
@@ -125,6 +129,7 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.length = options.length;
   request.file = name;
   request.name = options.name;
+  request.backward = options.backward;
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
   nlohmann::json facts = {{"cpu", request.cpu}, {"functions", built.functions}};
   nlohmann::json stages = nlohmann::json::array();

@@ -277,6 +277,9 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
   command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
+  command->add_flag(
+      "--backward", options.backward,
+      "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote; for CPUs");
 }
 
 void add_check(CLI::App& app, CheckOptions& options) {

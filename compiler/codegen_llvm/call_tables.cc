@@ -46,12 +46,12 @@ class TablePrinter {
     return constant(name, fmt::format("[{} x i8] c\"{}\\00\"", text.size() + 1, text));
   }
 
-  std::string done() const {
+  std::string done(const std::string& run) const {
     if ((bytes_ + 7) / 8 * 8 != sizeof(cellc_cpu_cell)) throw std::logic_error("tables of a call: a field is missing");
     return fmt::format(
         "{}@cellc_cell = constant {{{}}} {{{}}}\n"
-        "!cellc.prefix = !{{!0}}\n!0 = !{{!\"{}\"}}\n",
-        text_, fmt::join(types_, ", "), fmt::join(values_, ", "), prefix_);
+        "!cellc.prefix = !{{!0}}\n!0 = !{{!\"{}\", !\"{}\"}}\n",
+        text_, fmt::join(types_, ", "), fmt::join(values_, ", "), prefix_, run);
   }
 
  private:
@@ -68,7 +68,8 @@ class TablePrinter {
 
 }  // namespace
 
-std::string print_call_tables(CallTables t, const std::string& prefix, const std::string& about) {
+std::string print_call_tables(CallTables t, const std::string& prefix, const std::string& run,
+                              const std::string& about) {
   TablePrinter to(prefix);
   to.number(static_cast<std::int64_t>(t.fixed.size()));
   to.array("fixed", "i64", t.fixed);
@@ -93,7 +94,7 @@ std::string print_call_tables(CallTables t, const std::string& prefix, const std
   to.field("ptr", to.words("about", about));
   to.number(t.layout, "i64");
   for (const int n : ints_of(t.numbers)) to.number(n);
-  return to.done();
+  return to.done(run);
 }
 
 }  // namespace cellc

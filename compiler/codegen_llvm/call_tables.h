@@ -25,7 +25,9 @@ struct CallTables {
   std::int64_t layout = 0;  ///< layout_number of the call's structs
 };
 
-/// Of a cell whose functions begin with `prefix`; link_call.h finds both. `about`: what one of them says.
-std::string print_call_tables(CallTables tables, const std::string& prefix, const std::string& about);
+/// Of a cell whose functions begin with `prefix`; the one that runs a call ends with `run`. link_call.h finds all
+/// three. `about`: what one of them says.
+std::string print_call_tables(CallTables tables, const std::string& prefix, const std::string& run,
+                              const std::string& about);
 
 }  // namespace cellc

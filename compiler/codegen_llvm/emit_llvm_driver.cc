@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "compiler/analysis/jacobian.h"
 #include "compiler/codegen_llvm/call_tables.h"
 #include "compiler/codegen_llvm/print_header.h"
 #include "compiler/derive/pipeline.h"
@@ -34,6 +35,10 @@ struct ArrayTables {
 
   const std::vector<AxisId>& axes_of(int symbol) const { return cell.symbols[symbol].axes; }
   int field(FieldKind kind, int id) const {
+    if (options.backward) {
+      const auto found = options.backward->of_adjoint.find({kind, id});
+      return found == options.backward->of_adjoint.end() ? -1 : found->second;
+    }
     const CallField* found = layout.find(kind, id);
     return found ? static_cast<int>(found - layout.fields.data()) : -1;
   }
@@ -76,7 +81,8 @@ struct ArrayTables {
   /// States, inputs and outs.
   void add_rows() {
     const auto rows = [&](int field, const std::vector<AxisId>& axes, bool reads, int back = 0) {
-      tables.rows.push_back({field, reads ? -1 : area(axes, storage_bytes, true, {0, 0}, back), shape(axes), reads});
+      tables.rows.push_back(
+          {field, reads ? -1 : area(axes, storage_bytes, true, {0, 0}, back), shape(axes), reads, -1, -1});
       return static_cast<int>(tables.rows.size()) - 1;
     };
     const std::vector<DelayLine> lines = delay_lines(cell);
@@ -110,8 +116,75 @@ struct ArrayTables {
     }
     for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o)
       out_rows.push_back(rows(field(FieldKind::Out, o), cell.outs[o].index, false));
-    for (const CallField& f : layout.fields)
-      if (f.kind == FieldKind::Input) input_rows[f.id] = rows(field(f.kind, f.id), axes_of(f.id), true);
+    for (int s = 0; s < static_cast<int>(cell.symbols.size()); ++s)
+      if (cell.symbols[s].kind == SymbolKind::Input) input_rows[s] = rows(field(FieldKind::Input, s), axes_of(s), true);
+  }
+
+  /// What the rows of a backward call are beside: zeros in place of cotangents, and the states before each step.
+  void add_backward_rows() {
+    const auto zeros = [&](const std::vector<AxisId>& axes, int bytes) {
+      tables.zeros.push_back(area(axes, bytes));
+      return tables.zeros.back();
+    };
+    for (const auto& [symbol, at] : input_rows) {
+      cellc_rows& rows = tables.rows[static_cast<std::size_t>(at)];
+      if (!layout.fields[static_cast<std::size_t>(rows.field)].required())
+        rows.area = zeros(axes_of(symbol), storage_bytes);
+      const auto start = options.backward->starts.find(symbol);
+      if (start == options.backward->starts.end()) continue;
+      rows.start = start->second;
+      rows.start_area = zeros(axes_of(symbol), real_bytes);
+    }
+    for (const auto& [symbol, field] : options.backward->untouched) {
+      const CallField& f = layout.fields[static_cast<std::size_t>(field)];
+      std::vector<AxisId> axes;
+      for (const int a : f.axes) axes.push_back(cell.header[static_cast<std::size_t>(a)]);
+      tables.rows.push_back({field, area(axes, storage_bytes, true), shape(axes), 0, -1, -1});
+      tables.cleared.push_back(static_cast<int>(tables.rows.size()) - 1);
+    }
+  }
+
+  /// Params' gradients, and the products that they are sums of: of no product, where nothing depends on the param.
+  void add_gradients(const CellGraph& whole, const std::vector<ParamGradient>& params) {
+    for (const auto& [param, field] : options.backward->gradients) {
+      const Symbol& symbol = whole.symbols[static_cast<std::size_t>(param)];
+      const int sum = area(symbol.axes, 8);
+      tables.zeros.push_back(sum);
+      tables.gradients.push_back({field, sum, shape(symbol.axes)});
+      for (const ParamGradient& gradient : params)
+        if (gradient.symbol == param)
+          for (const StepProduct& product : gradient.products) add_product(symbol.index, product);
+    }
+  }
+
+  void add_product(const std::vector<AxisId>& param, const StepProduct& product) {
+    // The loops of the param first and in its order, so that the innermost walks along it where nothing else is summed.
+    std::vector<AxisId> loops = param;
+    const std::vector<AxisId> none, &left = product.left.index, &right = product.right ? product.right->index : none;
+    for (const auto& index : {left, right})
+      for (const AxisId a : index)
+        if (!contains(loops, a)) loops.push_back(a);
+    if (loops.size() > 16) throw std::logic_error("driver: a gradient of more than 16 axes");
+    const auto places = [&](const std::vector<AxisId>& index) {
+      std::vector<int> places;
+      for (const AxisId a : index)
+        places.push_back(static_cast<int>(std::find(loops.begin(), loops.end(), a) - loops.begin()));
+      return listed(places);
+    };
+    std::vector<int> lengths;
+    for (const AxisId a : loops) lengths.push_back(header_position(cell, a));
+    const auto rows = [&](const StepFactor& f) {
+      return f.is_out ? out_rows[static_cast<std::size_t>(f.id)] : input_rows.at(f.id);
+    };
+    cellc_product row{};
+    row.gradient = static_cast<int>(tables.gradients.size()) - 1;
+    row.left = rows(product.left);
+    row.right = product.right ? rows(*product.right) : -1;
+    row.loops = listed(lengths);
+    row.of_gradient = places(param);
+    row.of_left = places(left);
+    row.of_right = places(right);
+    tables.products.push_back(row);
   }
 
   void add_histories() {
@@ -162,8 +235,9 @@ struct ArrayTables {
             fmt::format("the length of axis {} is less than {}", axis.name, least[a]));
     }
     for (const CallField& f : layout.fields) {
+      if (f.required())
+        say(CELLC_MISSING_FIELD + static_cast<int>(tables.fields.size()), f.member + " is a null pointer");
       tables.fields.push_back({static_cast<int>(f.kind), f.id, f.word, f.required()});
-      if (f.required()) say(CELLC_MISSING_FIELD + field(f.kind, f.id), f.member + " is a null pointer");
     }
     say(CELLC_RESULT_COUNT, cellc_message(CELLC_RESULT_COUNT));
   }
@@ -186,7 +260,7 @@ class DriverEmitter {
     arrays_.cell = cell;
     check_fixed();
     fix(arrays_.cell.graph);
-    arrays_.layout = call_layout(arrays_.cell);
+    arrays_.layout = options.backward ? options.backward->layout : call_layout(arrays_.cell);
     result_.ir = fmt::format("; cell {}, to be run without us\n\n", cell.name);
     const std::vector<int> defaults = symbols_with_defaults(cell, SymbolKind::Param),
                            starts = symbols_with_defaults(cell, SymbolKind::State);
@@ -203,14 +277,19 @@ class DriverEmitter {
     arrays_.add_params(defaults);
     arrays_.add_rows();
     arrays_.add_histories();
+    if (options.backward) {
+      arrays_.add_backward_rows();
+      arrays_.add_gradients(*options.whole, options.adjoint->params);
+    }
     add_kernels(step, fill, begin, defaults, starts);
     arrays_.say_all();
     place_values();
   }
 
   DriverModule run() {
-    result_.ir += print_call_tables(std::move(t_), options_.prefix, options_.about);
-    for (const char* name : {"_workspace", "_forward", "_message", "_about"})
+    const std::string run = options_.backward ? "" : "_forward";
+    result_.ir += print_call_tables(std::move(t_), options_.prefix, run, options_.about);
+    for (const std::string& name : {std::string("_workspace"), run, std::string("_message"), std::string("_about")})
       result_.functions.push_back(options_.prefix + name);
     result_.cell = std::move(arrays_.cell);
     result_.layout = std::move(arrays_.layout);
@@ -368,9 +447,11 @@ class DriverEmitter {
     t_.numbers.most_slots = 1;
     for (const cellc_kernel& k : t_.kernels) t_.numbers.most_slots = std::max(t_.numbers.most_slots, k.slots);
     t_.numbers.storage = static_cast<int>(options_.storage);
+    t_.numbers.is_backward = options_.backward != nullptr;
     t_.fixed_steps = options_.steps.value_or(-1);
     t_.first_word = arrays_.layout.sequences();
-    t_.layout = layout_number({arrays_.cell, arrays_.layout, options_.storage, options_.steps, options_.prefix, false});
+    t_.layout = layout_number({arrays_.cell, arrays_.layout, options_.storage, options_.steps, options_.prefix, false,
+                               options_.backward ? "_" : ""});
   }
 
   // Words ---------------------------------------------------------------------
@@ -387,6 +468,23 @@ class DriverEmitter {
 
 DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options) {
   return DriverEmitter(cell, structure, options).run();
+}
+
+DriverModule emit_backward_driver(const CellGraph& whole, const DriverOptions& options) {
+  if (options.storage != Storage::F32 && options.storage != Storage::F64)
+    throw std::invalid_argument("backward: shipped code has gradients of f32 and f64 storage; give one of them");
+  AdjointCell adjoint = adjoint_of(whole);
+  CellGraph fixed = whole;
+  for (const auto& [axis, length] : options.lengths) fixed.graph.fix_length(axis, length);
+  const BackwardLayout call = backward_layout(fixed, adjoint);
+  const Jacobian jacobian = differentiate(adjoint.adjoint.cell);
+  CellGraph& cell = adjoint.adjoint.cell;
+  DriverOptions of_adjoint = options;
+  of_adjoint.prefix += "_backward";
+  of_adjoint.whole = &whole;
+  of_adjoint.adjoint = &adjoint;
+  of_adjoint.backward = &call;
+  return DriverEmitter(cell, analyse(cell, jacobian), of_adjoint).run();
 }
 
 }  // namespace cellc

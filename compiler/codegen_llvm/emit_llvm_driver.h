@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/codegen_llvm/backward_layout.h"
 #include "compiler/codegen_llvm/emit_llvm.h"
 #include "compiler/plan/call_layout.h"
 
@@ -32,16 +33,25 @@ struct DriverOptions {
   std::map<AxisId, std::int64_t> lengths{};  ///< of header axes that are the same in every call
   std::optional<std::int64_t> steps{};       ///< of every sequence of every call
   std::string about{};                       ///< what P_about says
+  /// The cell is an adjoint, and P_forward and P_workspace are P_backward and P_backward_workspace, of these arrays. No
+  /// 16-bit storage.
+  const CellGraph* whole = nullptr;
+  const AdjointCell* adjoint = nullptr;
+  const BackwardLayout* backward = nullptr;
 };
 
 struct DriverModule {
   std::string ir;
   CellGraph cell;  ///< with the lengths that are fixed
   CallLayout layout;
-  std::vector<std::string> functions;  ///< those that may be called from outside
+  std::vector<std::string> functions;  ///< those that may be called from outside: workspace, the call, message, about
 };
 
 /// Throws std::invalid_argument where a fixed length is too small for the cell.
 DriverModule emit_driver(const CellGraph& cell, const Structure& structure, const DriverOptions& options);
+
+/// The gradients of `whole`, step by step, for cotangents of any of its results: P_backward. Throws
+/// std::invalid_argument likewise, and where shipped code has no backward call for the cell.
+DriverModule emit_backward_driver(const CellGraph& whole, const DriverOptions& options);
 
 }  // namespace cellc

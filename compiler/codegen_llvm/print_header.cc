@@ -12,11 +12,15 @@ namespace {
 
 class HeaderPrinter {
  public:
-  explicit HeaderPrinter(const CallStructs& of) : cell_(of.cell), options_(of), p_(of.prefix) {}
+  explicit HeaderPrinter(const CallStructs& of)
+      : cell_(of.cell), options_(of), p_(of.prefix), lengths_(of.forward.empty() ? of.prefix : of.forward) {}
 
   std::string structs() const { return lengths() + arrays(); }
 
-  std::string print(const std::string& origin) {
+  /// What stands behind the forward call's functions.
+  std::string print_backward() const { return arrays() + functions(); }
+
+  std::string print(const std::string& origin, const std::string& backward) {
     std::string text = "/* " + origin;
     text += fmt::format(
         " *\n"
@@ -28,7 +32,7 @@ class HeaderPrinter {
         "#ifndef {0}\n#define {0}\n\n#include <stdint.h>\n\n{1}"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
         include_guard(options_), print_result_names());
-    text += lengths() + arrays() + functions();
+    text += lengths() + arrays() + functions() + backward;
     return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
   }
 
@@ -80,8 +84,10 @@ class HeaderPrinter {
     line("int64_t reverse", "not 0: from the last step to the first");
     if (options_.on_device)
       line("int64_t keep", "not 0: the workspace is as the last call left it, one of the same lengths");
-    return text + fmt::format("}} {}_lengths;\n\n", p_);
+    return text + fmt::format("}} {}_lengths;\n\n", lengths_);
   }
+
+  bool is_backward() const { return !options_.forward.empty(); }
 
   std::string arrays() const {
     std::string text =
@@ -93,11 +99,21 @@ class HeaderPrinter {
         "wanted.\n"
         " * What is written overlaps nothing, but a final may be the memory of its start. */\n"
         "typedef struct {\n";
+    if (is_backward())
+      text = fmt::format(
+          "/* Gradients of a scalar by what a call of {0}_forward read, from its derivatives by what that call wrote,\n"
+          " * called cotangents here. To be kept from there: everything that it read, with lengths as they were, and "
+          "all\n"
+          " * states that it wrote. Everything that has a default is given: a value computed elsewhere is to be\n"
+          " * differentiated there. Gradients of params are sums over all sequences and steps. Strides as there. */\n"
+          "typedef struct {{\n",
+          options_.forward);
     const bool narrow = options_.storage == Storage::F16 || options_.storage == Storage::BF16;
     for (const CallField& f : options_.layout.fields) {
       std::string comment = shape_text(f);
       if (narrow && f.is_storage()) comment += options_.storage == Storage::F16 ? ", IEEE half" : ", bfloat16";
-      if (!f.required()) comment += f.is_written() ? ", may be null" : ", null: default";
+      if (!f.required())
+        comment += f.is_written() ? ", may be null" : is_backward() ? ", null: zeros" : ", null: default";
       if (f.is_history() && !f.is_written()) comment += "; the newest step first";
       const std::string member = fmt::format("{}{}* {};", f.is_written() ? "" : "const ", type_of(f), f.member);
       text += fmt::format("  {:<26} /* {}{} */\n", member, f.is_written() ? "written " : "", comment);
@@ -107,18 +123,18 @@ class HeaderPrinter {
   }
 
   std::string functions() const {
-    return "/* workspace: its size for calls with these lengths. The result is 0 or says what is wrong.\n"
-           " * forward: with a workspace of that size, anywhere. status: null, or [sequences], written 0 for each that "
-           "is\n"
-           " * done.\n" +
+    const std::string run = is_backward() ? p_ : p_ + "_forward";
+    return (is_backward() ? "/* workspace and backward, as forward is called; no array is kept between the two.\n"
+                          : std::string()) +
+           forward_words() +
            print_checked_functions(
-               options_,
-               {{p_ + "_workspace", fmt::format("const {}_lengths* lengths, int64_t* bytes", p_), "lengths, bytes"},
-                {p_ + "_forward",
-                 fmt::format("const {0}_lengths* lengths, const {0}_arrays* arrays, void* workspace,\n"
-                             "    int64_t workspace_bytes, int32_t* status",
-                             p_),
-                 "lengths, arrays, workspace, workspace_bytes, status"}}) +
+               options_, {{p_ + "_workspace", fmt::format("const {}_lengths* lengths, int64_t* bytes", lengths_),
+                           "lengths, bytes"},
+                          {run,
+                           fmt::format("const {}_lengths* lengths, const {}_arrays* arrays, void* workspace,\n"
+                                       "    int64_t workspace_bytes, int32_t* status",
+                                       lengths_, p_),
+                           "lengths, arrays, workspace, workspace_bytes, status"}}) +
            fmt::format(
                "/* What a result means; what this was compiled from. */\n"
                "const char* {0}_message(int result);\n"
@@ -126,9 +142,18 @@ class HeaderPrinter {
                p_);
   }
 
+  std::string forward_words() const {
+    return is_backward()
+               ? ""
+               : "/* workspace: its size for calls with these lengths. The result is 0 or says what is wrong.\n"
+                 " * forward: with a workspace of that size, anywhere. status: null, or [sequences], written 0 "
+                 "for each that is\n"
+                 " * done.\n";
+  }
+
   const CellGraph& cell_;
   const CallStructs& options_;
-  const std::string& p_;
+  const std::string &p_, &lengths_;
 };
 
 }  // namespace
@@ -151,6 +176,7 @@ std::string text_number(std::string_view text) { return fmt::format("{:016x}", n
 std::int64_t layout_number(const CallStructs& of) {
   CallStructs nameless = of;
   nameless.prefix.clear();
+  if (!nameless.forward.empty()) nameless.forward = "_";
   // Below 2^63, so that it is written as it is in C and in LLVM.
   return static_cast<std::int64_t>(number_of(print_call_structs(nameless)) >> 1);
 }
@@ -185,9 +211,17 @@ std::string print_checked_functions(const CallStructs& of, const std::vector<Cal
   return " * The number is that of the structs above: to another the code answers CELLC_OTHER_LAYOUT. */\n" + text;
 }
 
-std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin) {
+std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin,
+                         const DriverModule* backward) {
   const CallStructs of{module.cell, module.layout, options.storage, options.steps, options.prefix, false};
-  return HeaderPrinter(of).print(origin);
+  std::string more;
+  if (backward) {
+    const CallStructs structs{
+        backward->cell, backward->layout, options.storage, options.steps, options.prefix + "_backward",
+        false,          options.prefix};
+    more = HeaderPrinter(structs).print_backward();
+  }
+  return HeaderPrinter(of).print(origin, more);
 }
 
 std::string structure_summary(const CellGraph& cell, const Structure& structure) {

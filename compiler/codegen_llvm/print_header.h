@@ -11,8 +11,10 @@
 
 namespace cellc {
 
-/// `options` are those that `module` was made with. `origin`: lines that say what it was made of.
-std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin);
+/// `options` are those that `module` was made with. `origin`: lines that say what it was made of. `backward`: of
+/// emit_backward_driver, with the same options; null: none.
+std::string print_header(const DriverModule& module, const DriverOptions& options, const std::string& origin,
+                         const DriverModule* backward = nullptr);
 
 /// What the two structs of a call are printed from.
 struct CallStructs {
@@ -22,6 +24,8 @@ struct CallStructs {
   std::optional<std::int64_t> steps;
   std::string prefix;
   bool on_device = false;  ///< arrays are of a GPU; offsets are given there too
+  /// Of a backward call: what the struct of lengths begins with, the forward call's prefix. Empty: a forward call.
+  std::string forward = {};
 };
 std::string print_call_structs(const CallStructs& of);
 

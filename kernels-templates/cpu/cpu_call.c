@@ -38,13 +38,15 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE void move(uint64_t to, uint64_t from, int64_t bytes) { memmove((void*)to, (const void*)from, (size_t)bytes); }
 INLINE void clear(uint64_t at, int64_t bytes) { memset((void*)at, 0, (size_t)bytes); }
 
+#include "kernels-templates/cpu/sum_gradients.h"
+
 /* Lengths and the workspace ------------------------------------------------------------------------------ */
 
 INLINE int read_lengths(cellc_call* c, const void* from) {
   const cellc_cpu_cell* cell = c->cell;
   const int result = cellc_read_extent(&cell->outline, from, lengths(c), &c->extent);
   if (result) return result;
-  c->reverse = cellc_word(from, cell->outline.first_word + 3) != 0;
+  c->reverse = (cellc_word(from, cell->outline.first_word + 3) != 0) != cell->numbers.is_backward;
   EACH(s, cell->numbers.count.shapes)
   section(c, CELLC_ENTRIES)[s] = (uint64_t)cellc_entries_of(&cell->outline, lengths(c), cell->shapes[s]);
   return CELLC_DONE;
@@ -158,6 +160,7 @@ INLINE void fill_in(const cellc_call* c) {
     if (history->state < 0 && !given(c, history->field))
       clear(area(c, history->area), area_bytes(c, cell->areas + history->area));
   }
+  EACH(z, cell->numbers.count.zeros) clear(area(c, cell->zeros[z]), area_bytes(c, cell->areas + cell->zeros[z]));
 }
 
 INLINE void find_rows(const cellc_call* c) {
@@ -173,6 +176,11 @@ INLINE void find_rows(const cellc_call* c) {
     const cellc_strides strides = {cellc_word(c->arrays, word + 1), cellc_word(c->arrays, word + 2)};
     const cellc_strides full = cellc_strides_of(strides, row, c->extent.steps, 0); /* packed: not looked at */
     section(c, CELLC_GIVEN)[r] = given(c, rows->field);
+    if (rows->reads && rows->area >= 0 && !section(c, CELLC_GIVEN)[r]) { /* the same zeros at every step */
+      section(c, CELLC_GIVEN)[r] = area(c, rows->area);
+      section(c, CELLC_STRIDES)[r] = 0;
+      continue;
+    }
     section(c, CELLC_APART)[r] = (uint64_t)(full.sequence * bytes);
     /* Rows that are not given are those of the area. */
     if (rows->reads || section(c, CELLC_GIVEN)[r])
@@ -289,13 +297,23 @@ INLINE void end_line(const cellc_call* c, const cellc_history* line, int64_t s, 
   }
 }
 
-/* Steps of one sequence from `t` on. */
-INLINE void run_block(const cellc_call* c, int64_t t, int64_t steps) {
+/* The start that the last step of sequence `s` reads instead of a row. */
+INLINE uint64_t shifted_start(const cellc_call* c, const cellc_rows* rows, int64_t s) {
+  const uint64_t start = given(c, rows->start);
+  return start ? start + (uint64_t)(s * entries(c, rows->shape) * real_bytes(c->cell)) : area(c, rows->start_area);
+}
+
+/* Steps of sequence `s` from `t` on, of `n`. */
+INLINE void run_block(const cellc_call* c, int64_t s, int64_t n, int64_t t, int64_t steps) {
   const cellc_cpu_cell* cell = c->cell;
   section(c, CELLC_TIME)[0] = (uint64_t)t;
   EACH(r, cell->numbers.count.rows) {
+    const cellc_rows* rows = cell->rows + r;
     if (is_absent(c, r) && has_line(c, r)) make_room(c, r, steps);
-    section(c, CELLC_ROWS)[r] = is_absent(c, r) ? own_row(c, r, 0) : row_at(c, r, t);
+    section(c, CELLC_ROWS)[r] = is_absent(c, r)        ? own_row(c, r, 0)
+                                : rows->start_area < 0 ? row_at(c, r, t)
+                                : t == n - 1           ? shifted_start(c, rows, s)
+                                                       : row_at(c, r, t + 1);
   }
   EACH(s, cell->numbers.count.states) {
     const cellc_state* state = cell->states + s;
@@ -305,6 +323,7 @@ INLINE void run_block(const cellc_call* c, int64_t t, int64_t steps) {
     section(c, CELLC_OLDS)[s] = t == 0 ? section(c, CELLC_STARTS)[s] : before;
   }
   EACH(k, cell->numbers.step_kernels) run(c, k, steps);
+  EACH(p, cell->numbers.count.products) add_product(c, cell->products + p, steps);
   /* Rows of the workspace are written again by the next block. */
   if (!is_narrow(cell)) {
     EACH(s, cell->numbers.count.states) {
@@ -368,7 +387,15 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
   }
   for (t = 0; t < n; t += now) {
     now = least(in_blocks ? CELLC_BLOCK_STEPS : n, n - t);
-    run_block(c, t, now);
+    /* What is shifted is read elsewhere by the last step: a block of its own. */
+    EACH(r, cell->numbers.count.rows)
+    if (cell->rows[r].start_area >= 0 && t < n - 1) now = least(now, n - 1 - t);
+    run_block(c, s, n, t, now);
+  }
+  EACH(k, cell->numbers.count.cleared) {
+    const int r = cell->cleared[k];
+    if (section(c, CELLC_GIVEN)[r])
+      for (t = 0; t < n; ++t) clear(row_at(c, r, t), entries(c, cell->rows[r].shape) * storage_bytes(cell));
   }
   EACH(u, cell->numbers.count.states) write_final(c, u, s, n);
   EACH(h, cell->numbers.count.histories) {
@@ -457,6 +484,7 @@ static __attribute__((noinline)) int call_cell(const void* lengths, const unsign
   fill_in(&c);
   find_rows(&c);
   for (int64_t s = 0; s < c.extent.sequences; ++s) run_sequence(&c, s, status);
+  EACH(g, cell->numbers.count.gradients) write_gradient(&c, cell->gradients + g);
   return CELLC_DONE;
 }
 

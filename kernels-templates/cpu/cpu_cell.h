@@ -48,7 +48,10 @@ typedef struct cellc_param {
 
 /* Rows that kernels read or write. */
 typedef struct cellc_rows {
-  int field, area, shape, reads; /* field -1: a lagged copy; area -1: an input has no other place */
+  int field, area, shape, reads; /* field -1: a lagged copy; area -1: an input has no other place, else it has zeros */
+  /* Of a backward call: the state before each step. Every step reads the row of the step that the call runs after it;
+   * the last one reads a start: a field, and zeros that take its place. Area -1: no such rows. */
+  int start, start_area;
 } cellc_rows;
 
 typedef struct cellc_history {
@@ -65,6 +68,18 @@ typedef struct cellc_state {
   int lag;
   cellc_dims reaches; /* of the parent's history */
 } cellc_state;
+
+/* Backward calls. A param's gradient: an area of f64, summed up over all steps of all sequences; then it is written. */
+typedef struct cellc_gradient {
+  int field, area, shape;
+} cellc_gradient;
+/* What is added to it at every step: Σ left·right over the loops that the gradient has no axis of. Of the gradient,
+ * left and right (rows; right -1: there is none) the loops that their axes are, in their order. */
+typedef struct cellc_product {
+  int gradient, left, right;
+  cellc_dims loops; /* header axes whose lengths they have */
+  cellc_dims of_gradient, of_left, of_right;
+} cellc_product;
 
 typedef struct cellc_kernel {
   int first_slot, slots; /* of cellc_cpu_cell::slots: places among the values */
@@ -102,6 +117,10 @@ typedef struct cellc_words {
   TABLE(cellc_state, states)                                            \
   TABLE(cellc_kernel, kernels) /* the steps', then others */            \
   TABLE(int, slots)                                                     \
+  TABLE(cellc_gradient, gradients)                                      \
+  TABLE(cellc_product, products)                                        \
+  TABLE(int, zeros)   /* areas that are cleared once a call */          \
+  TABLE(int, cleared) /* rows that no kernel writes: of zeros */        \
   TABLE(cellc_wide, wide)                                               \
   TABLE(cellc_round, round)
 
@@ -115,6 +134,7 @@ typedef struct cellc_numbers {
   int most_slots;                /* of a kernel */
   int step_kernels, once_kernel; /* once_kernel: values of params; -1: none */
   int storage;                   /* CELLC_F32, … */
+  int is_backward;               /* time runs against the order that is asked for */
   cellc_fill defaults, starts;
 } cellc_numbers;
 

@@ -27,8 +27,10 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
                               kVersion, llvm_version());
   BuiltObject result;
   DriverModule module;
+  std::optional<DriverModule> backward;
   try {
     module = emit_driver(cell, structure, options);
+    if (request.backward) backward = emit_backward_driver(cell, options);
   } catch (const std::invalid_argument& e) {
     throw RequestError(e.what());
   }
@@ -38,10 +40,17 @@ BuiltObject build_object(const CellGraph& cell, const Structure& structure, cons
       print_header(module, options,
                    fmt::format("{}. Generated: change the cell, not this file.\n"
                                " * structure: {}\n * plan: sequential, products in the step, vectors of {} bits\n",
-                               options.about, structure_summary(cell, structure), options.vector_bits));
-  std::vector<std::string> seen = module.functions;
+                               options.about, structure_summary(cell, structure), options.vector_bits),
+                   backward ? &*backward : nullptr);
+  std::vector<std::string> texts{module.ir}, seen = module.functions;
   for (const char* checked : {"_workspace_as", "_forward_as"}) seen.push_back(options.prefix + checked);
-  result.bytes = compile_object(module.ir, request.cpu, seen);
+  if (backward) {
+    result.functions.insert(result.functions.end(), backward->functions.begin(), backward->functions.end());
+    seen.insert(seen.end(), backward->functions.begin(), backward->functions.end());
+    for (const char* checked : {"_backward_workspace_as", "_backward_as"}) seen.push_back(options.prefix + checked);
+    texts.push_back(backward->ir);
+  }
+  result.bytes = compile_object(texts, request.cpu, seen);
   if (request.shared) result.bytes = link_shared(result.bytes, request.file);
   return result;
 }

@@ -20,6 +20,7 @@ struct BuildRequest {
   Dtype dtype = Dtype::F32;
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
   std::optional<std::int64_t> length;        ///< steps, if they are
+  bool backward = false;                     ///< also NAME_backward
 };
 
 struct BuiltObject {

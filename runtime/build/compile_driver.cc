@@ -5,22 +5,39 @@
 
 namespace cellc {
 
-CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options) {
+namespace {
+
+DriverOptions driver_options(const CompileOptions& options) {
   DriverOptions driver;
   driver.storage = storage_of(options.dtype);
   driver.vector_bits = options.vector_bits ? options.vector_bits : host_vector_bits(options.cpu);
+  return driver;
+}
+
+CompiledDriver compiled(DriverModule module, const CompileOptions& options) {
   CompiledDriver result;
-  result.module = emit_driver(cell, structure, driver);
+  result.module = std::move(module);
   result.code = compile_orc(result.module.ir, options.cpu, {}, options.cache_directory);
-  const auto find = [&](const std::string& name, auto& function) {
-    void* address = result.code->symbol(driver.prefix + name);
-    if (!address) throw DeviceError("LLVM lost the function " + driver.prefix + name);
+  const auto find = [&](std::size_t number, auto& function) {
+    const std::string& name = result.module.functions[number];
+    void* address = result.code->symbol(name);
+    if (!address) throw DeviceError("LLVM lost the function " + name);
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
   };
-  find("_workspace", result.workspace);
-  find("_forward", result.forward);
-  find("_message", result.message);
+  find(0, result.workspace);
+  find(1, result.forward);
+  find(2, result.message);
   return result;
+}
+
+}  // namespace
+
+CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options) {
+  return compiled(emit_driver(cell, structure, driver_options(options)), options);
+}
+
+CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options) {
+  return compiled(emit_backward_driver(whole, driver_options(options)), options);
 }
 
 }  // namespace cellc

@@ -26,4 +26,8 @@ struct CompiledDriver {
 /// Throws DeviceError or RequestError.
 CompiledDriver compile_driver(const CellGraph& cell, const Structure& structure, const CompileOptions& options);
 
+/// `whole`'s gradients: `forward` runs a backward call. Its fields are those of directed_call, in that order. Throws
+/// std::invalid_argument where shipped code has no backward call for the cell.
+CompiledDriver compile_backward_driver(const CellGraph& whole, const CompileOptions& options);
+
 }  // namespace cellc

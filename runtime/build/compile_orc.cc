@@ -10,6 +10,7 @@
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
+#include <llvm/Linker/Linker.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
@@ -359,11 +360,18 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   return result;
 }
 
-std::string compile_object(const std::string& ir_text, const std::string& cpu,
+std::string compile_object(const std::vector<std::string>& ir_texts, const std::string& cpu,
                            const std::vector<std::string>& exported) {
   const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu, Use::Elsewhere);
   llvm::LLVMContext context;
-  const std::unique_ptr<llvm::Module> module = parse(ir_text, context, *machine);
+  std::unique_ptr<llvm::Module> module;
+  for (const std::string& text : ir_texts) {
+    std::unique_ptr<llvm::Module> next = parse(text, context, *machine);
+    if (!module)
+      module = std::move(next);
+    else if (llvm::Linker::linkModules(*module, std::move(next)))
+      throw DeviceError("LLVM cannot link the functions of one object");
+  }
   for (llvm::Function& function : *module) {
     if (function.isDeclaration()) continue;
     // Whoever calls an object may be unwound through it, by a debugger or a profiler.

@@ -42,9 +42,9 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
                                             const std::map<std::string, void*>& callbacks = {},
                                             const std::string& cache_directory = "");
 
-/// Object code for `cpu`, which this machine need not be able to run: position-independent, for a linker.
-/// Nothing but `exported` is seen from outside. Throws DeviceError.
-std::string compile_object(const std::string& ir_text, const std::string& cpu,
+/// Object code for `cpu`, which this machine need not be able to run: position-independent, for a linker. One object of
+/// all texts. Nothing but `exported` is seen from outside. Throws DeviceError.
+std::string compile_object(const std::vector<std::string>& ir_texts, const std::string& cpu,
                            const std::vector<std::string>& exported);
 /// Whether LLVM has a processor of that name, or it is "native".
 bool is_processor(const std::string& cpu);

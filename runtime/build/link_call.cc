@@ -7,6 +7,8 @@
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Target/TargetMachine.h>
 
+#include <optional>
+
 #include "runtime/build/call_bitcode.h"
 #include "runtime/build/llvm_analyses.h"
 #include "runtime/data/errors.h"
@@ -27,7 +29,10 @@ constexpr const char* kMark = "cellc-call";
 void link_call(llvm::Module& module) {
   llvm::NamedMDNode* prefix = module.getNamedMetadata("cellc.prefix");
   if (!prefix) return;
-  const std::string name = llvm::cast<llvm::MDString>(prefix->getOperand(0)->getOperand(0))->getString().str();
+  const auto word = [&](unsigned i) {
+    return llvm::cast<llvm::MDString>(prefix->getOperand(0)->getOperand(i))->getString().str();
+  };
+  const std::string name = word(0), run = word(1);
   auto code = llvm::parseBitcodeFile(llvm::MemoryBufferRef(call_bitcode(), "cpu_call"), module.getContext());
   if (!code) throw DeviceError("LLVM rejects the code of calls: " + llvm::toString(code.takeError()));
   // What the compiler of that code noted about its own target.
@@ -39,27 +44,27 @@ void link_call(llvm::Module& module) {
     function.setAttributes({});
     if (function.getName() == "call_cell") function.addFnAttr(kMark);
     llvm::StringRef rest = function.getName();
-    if (rest.consume_front("cellc_cell")) function.setName(name + rest);
+    if (!rest.consume_front("cellc_cell")) continue;
+    const bool runs = rest.consume_front("_forward");
+    function.setName(name + (runs ? run : "") + rest);
   }
   if (llvm::Linker::linkModules(module, std::move(*code))) throw DeviceError("LLVM cannot link the code of calls");
   module.getGlobalVariable("cellc_cell")->setLinkage(llvm::GlobalValue::PrivateLinkage);
+  prefix->eraseFromParent();
 }
 
-void specialise_call(llvm::Module& module, llvm::TargetMachine& machine) {
-  llvm::Function* call = nullptr;
-  for (llvm::Function& function : module)
-    if (function.hasFnAttribute(kMark)) call = &function;
-  if (!call) return;
-  LlvmAnalyses analyses(machine);
+namespace {
+
+void specialise(llvm::Function& call, LlvmAnalyses& analyses) {
   const auto run = [&](const char* text) {
     llvm::FunctionPassManager passes;
     if (llvm::Error error = analyses.builder.parsePassPipeline(passes, text))
       throw DeviceError("LLVM's pass pipeline: " + llvm::toString(std::move(error)));
-    passes.run(*call, analyses.functions);
+    passes.run(call, analyses.functions);
   };
   run("early-cse");
   // Arrays whose lengths are constants now.
-  for (llvm::Instruction& instruction : llvm::make_early_inc_range(call->getEntryBlock())) {
+  for (llvm::Instruction& instruction : llvm::make_early_inc_range(call.getEntryBlock())) {
     auto* array = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
     auto* length = array ? llvm::dyn_cast<llvm::ConstantInt>(array->getArraySize()) : nullptr;
     if (!length || !array->isArrayAllocation()) continue;
@@ -70,6 +75,17 @@ void specialise_call(llvm::Module& module, llvm::TargetMachine& machine) {
   }
   for (int round = 0; round < kRounds; ++round) run(kUnroll);
   run(kTidy);
+}
+
+}  // namespace
+
+void specialise_call(llvm::Module& module, llvm::TargetMachine& machine) {
+  std::optional<LlvmAnalyses> analyses;
+  for (llvm::Function& function : module) {
+    if (!function.hasFnAttribute(kMark)) continue;
+    if (!analyses) analyses.emplace(machine);
+    specialise(function, *analyses);
+  }
 }
 
 const std::string& call_identity() {

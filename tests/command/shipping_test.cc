@@ -56,9 +56,9 @@ TEST_F(CommandShipping, PageRuns) {
   EXPECT_EQ(std::system(
                 ("cc -std=c99 -Wall -Werror -fsyntax-only -I" CELLC_SOURCE_DIR "/capi " + path("gradients.c")).c_str()),
             0);
-  EXPECT_EQ(commands, 5);
+  EXPECT_EQ(commands, 7);
   EXPECT_EQ(on_gpu, 1);
-  EXPECT_EQ(outputs, 3);
+  EXPECT_EQ(outputs, 4);
 }
 
 }  // namespace
