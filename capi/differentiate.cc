@@ -290,7 +290,8 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
 cellc_status curvature_on_cpu(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* backward,
                               int backward_count, const cellc_array* tangent, int tangent_count,
                               const std::int32_t* forward_status) {
-  if (kernel && kernel->open && kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, "gradients of gradients are for the CPU");
+  if (kernel && kernel->open && kernel->body->on_gpu)
+    return failed(CELLC_WRONG_USAGE, "gradients of gradients are for the CPU");
   return differentiate(
       kernel, CallDirection::Backward, shape, backward, backward_count, nullptr, [&](const CheckedCall& b) {
         check_converged(forward_status, b.shape);

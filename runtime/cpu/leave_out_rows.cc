@@ -61,14 +61,4 @@ std::optional<RunWithoutRows> run_without_rows(CellPrograms& programs, StageToSo
   return found;
 }
 
-void say_what_stays(const CellGraph& cell, const Structure& structure, const Wanted& wanted, SolveReport& report) {
-  for (std::size_t k = 0; k < structure.stages.size(); ++k) {
-    const std::vector<int>& states = structure.stages[k].states;
-    if (std::any_of(states.begin(), states.end(), [&](int u) {
-          return cell.symbol_of(cell.updates[u]).lag_of < 0 && !wanted.state(static_cast<std::size_t>(u));
-        }))
-      report.stages[k].plan.reason += kStaysInMemory;
-  }
-}
-
 }  // namespace cellc

@@ -28,7 +28,4 @@ struct RunWithoutRows {
 std::optional<RunWithoutRows> run_without_rows(CellPrograms& programs, StageToSolve& stage,
                                                const std::function<StageData(const StageCells*)>& data);
 
-/// Whoever does not want a trajectory is told that there was one.
-void say_what_stays(const CellGraph& cell, const Structure& structure, const Wanted& wanted, SolveReport& report);
-
 }  // namespace cellc

@@ -203,6 +203,16 @@ std::vector<StagePlan> step_by_step(const CellGraph& cell, int stages) {
   return std::vector<StagePlan>(static_cast<std::size_t>(stages), plan);
 }
 
+/// How many steps early the segments of stage `k` had better start, from how those of a run went.
+void remember(std::vector<double>& warm_up, int stages, int k, const StageReport& report) {
+  if (report.plan.strategy != Strategy::Segmented || report.boundaries == 0) return;
+  warm_up.resize(static_cast<std::size_t>(stages), 0);
+  const double used = static_cast<double>(report.plan.burn_in);
+  warm_up[k] = report.misses * 50 > report.boundaries ? 2 * std::max(used, 32.0)
+               : report.misses == 0                   ? 0.75 * warm_up[k]
+                                                      : warm_up[k];
+}
+
 }  // namespace
 
 struct Solver::Impl {
@@ -441,7 +451,7 @@ struct Solver::Impl {
       if (std::exchange(leaves_out, false)) {
         const auto lanes = [&](const StageCells* of) { return stage_data(0, run, arrays, of); };
         if (std::optional<RunWithoutRows> found = run_without_rows(programs, stage, lanes)) {
-          remember(0, found->outcome.report);
+          remember(warm_up, stage_count(), 0, found->outcome.report);
           gather(report, std::move(found->outcome));
           return std::move(found->output);
         }
@@ -451,7 +461,7 @@ struct Solver::Impl {
       StageOutcome outcome = on_cpu(chosen.strategy).run(stage);
       if (!outcome.unconverged.empty() && repairs) return instead_of(std::move(outcome), k, given, report);
       LaggedRows(cell).write(programs.structure().stages[k].states, run, arrays.trajectories);
-      remember(k, outcome.report);
+      remember(warm_up, stage_count(), k, outcome.report);
       gather(report, std::move(outcome));
     }
     // Of a run that is off somewhere as well: it has to say where else it is.
@@ -491,15 +501,6 @@ struct Solver::Impl {
 
   /// Where more than one boundary in fifty missed, the next run starts earlier; where none did, a
   /// little later again, since data change.
-  void remember(int k, const StageReport& report) {
-    if (report.plan.strategy != Strategy::Segmented || report.boundaries == 0) return;
-    warm_up.resize(static_cast<std::size_t>(stage_count()), 0);
-    const double used = static_cast<double>(report.plan.burn_in);
-    warm_up[k] = report.misses * 50 > report.boundaries ? 2 * std::max(used, 32.0)
-                 : report.misses == 0                   ? 0.75 * warm_up[k]
-                                                        : warm_up[k];
-  }
-
   /// Each stage was checked against what the stages before it wrote. What is promised is the residual of
   /// the whole step, in which a later stage may amplify what an earlier one left.
   void check_whole_steps(SolveReport& report, const RunArrays& arrays, const BoundRun& run, const SolveOptions& solve,

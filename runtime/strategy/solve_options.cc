@@ -1,5 +1,6 @@
 #include "runtime/strategy/solve_options.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace cellc {
@@ -40,6 +41,18 @@ double absolute_tolerance(const SolveOptions& options, const std::string& state)
 double absolute_tolerance(const SolveOptions& options, const CellGraph& cell, int update) {
   const Symbol& symbol = cell.symbol_of(cell.updates[static_cast<std::size_t>(update)]);
   return absolute_tolerance(options, symbol.lag_of >= 0 ? cell.symbols[symbol.lag_of].name : symbol.name);
+}
+
+void say_what_stays(const CellGraph& cell, const Structure& structure, const Wanted& wanted, SolveReport& report,
+                    const std::function<bool(int)>& in_memory) {
+  for (std::size_t k = 0; k < report.stages.size(); ++k) {
+    const std::vector<int>& states = structure.stages[k].states;
+    if (std::any_of(states.begin(), states.end(), [&](int u) {
+          return cell.symbol_of(cell.updates[u]).lag_of < 0 && !wanted.state(static_cast<std::size_t>(u)) &&
+                 (!in_memory || in_memory(u));
+        }))
+      report.stages[k].plan.reason += kStaysInMemory;
+  }
 }
 
 }  // namespace cellc

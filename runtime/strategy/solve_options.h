@@ -1,14 +1,17 @@
 #pragma once
 // The options of a parallel run, and its report.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "compiler/analysis/structure.h"
 #include "compiler/graph/graph.h"
 #include "runtime/data/array.h"
 #include "runtime/data/object_cache.h"
+#include "runtime/data/run.h"
 #include "runtime/strategy/strategy.h"
 
 namespace cellc {
@@ -95,5 +98,10 @@ struct SolveReport {
   double compile_ms = 0;
   CacheState cache = CacheState::Off;  ///< hit where all code was found, miss where any was compiled
 };
+
+/// Adds kStaysInMemory to the plans of stages one of whose states nobody wants. `in_memory`: whether that update's rows
+/// are there; nothing: they are.
+void say_what_stays(const CellGraph& cell, const Structure& structure, const Wanted& wanted, SolveReport& report,
+                    const std::function<bool(int)>& in_memory = {});
 
 }  // namespace cellc

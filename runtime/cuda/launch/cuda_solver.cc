@@ -127,27 +127,12 @@ struct CudaSolver::Impl {
         for (auto& p : programs) p.reset();
   }
 
-  ProductFactors factors_of(Products products) const {
-    switch (products) {
-      case Products::Tf32x3:
-        return ProductFactors::Tf32x3;
-      case Products::Tf32:
-        return ProductFactors::Tf32;
-      case Products::Storage:
-        return dtype == Dtype::BF16  ? ProductFactors::BF16
-               : dtype == Dtype::F16 ? ProductFactors::F16
-                                     : ProductFactors::Real;
-      default:
-        return ProductFactors::Real;
-    }
-  }
-
   NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
                             Dtype storage) {
     if (!program) {
       NestOptions options;
       options.source = source;
-      options.factors = factors_of(solve.products);
+      options.factors = product_factors(solve.products, dtype);
       program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
       compile_ms += program->compile_ms();
       caches.push_back(program->cache());
@@ -487,18 +472,6 @@ struct CudaSolver::Impl {
     return nullptr;
   }
 
-  /// Whoever does not want a trajectory is told that there was one.
-  void say_what_stays(SolveReport& report) {
-    for (std::size_t k = 0; k < report.stages.size() && arrays.rows > 0; ++k) {
-      const std::vector<int>& states = structure.stages[k].states;
-      if (std::any_of(states.begin(), states.end(), [&](int u) {
-            return cell.symbol_of(cell.updates[u]).lag_of < 0 && !wanted.state(static_cast<std::size_t>(u)) &&
-                   arrays.trajectory_of(u).data != 0;
-          }))
-        report.stages[k].plan.reason += kStaysInMemory;
-    }
-  }
-
   /// After unchecked(): scans give way to segments, whose boundaries are checked; where there are none, all is walked.
   void replace_plans(const char* why) {
     bool scans = false;
@@ -610,7 +583,9 @@ RunOutput CudaSolver::run(const BoundRun& run, const SolveOptions& options, Solv
   impl_->gpu.synchronize(0);
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   RunOutput output = impl_->arrays.download(impl_->dtype, impl_->wanted, 0);
-  impl_->say_what_stays(report);
+  if (impl_->arrays.rows > 0)
+    say_what_stays(impl_->cell, impl_->structure, impl_->wanted, report,
+                   [this](int u) { return impl_->arrays.trajectory_of(u).data != 0; });
   report.compile_ms = impl_->compiled_ms();
   output.run_ms = ms - (report.compile_ms - compiled_before);
   return output;

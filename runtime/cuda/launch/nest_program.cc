@@ -58,6 +58,21 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
 
 }  // namespace
 
+ProductFactors product_factors(Products products, Dtype storage) {
+  switch (products) {
+    case Products::Tf32x3:
+      return ProductFactors::Tf32x3;
+    case Products::Tf32:
+      return ProductFactors::Tf32;
+    case Products::Storage:
+      return storage == Dtype::BF16  ? ProductFactors::BF16
+             : storage == Dtype::F16 ? ProductFactors::F16
+                                     : ProductFactors::Real;
+    default:
+      return ProductFactors::Real;
+  }
+}
+
 struct NestProgram::Impl {
   Impl(Gpu& on, Dtype storage, const NestOptions& given, Emitted code)
       : gpu(on), dtype(storage), options(given), emitted(std::move(code)) {}

@@ -19,6 +19,7 @@
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
 #include "runtime/data/object_cache.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 
@@ -53,6 +54,9 @@ struct NestRun {
   GpuAddress device_offsets = 0;      ///< … and the same numbers on the device
   bool reverse = false;
 };
+
+/// Of a cell whose rows are stored so.
+ProductFactors product_factors(Products products, Dtype storage);
 
 class NestProgram {
  public:
