@@ -104,6 +104,8 @@ static inline int cellc_needs_no_rows(const cellc_call* c, const cellc_work* w, 
   const cellc_derived* after = c->reduced ? &c->reduced->after : &cell->after;
   int k, s;
   if (!c->arrays || c->rows == 0 || cellc_given(c, CELLC_FIELD_STATE, cell->updates[update])) return 0;
+  for (s = 0; s < cell->symbol_count; ++s)
+    if (cell->symbols[s].line_of == cell->updates[update]) return 0;
   if (cell->whole.rows) return !cellc_reads_state_rows(cell->whole.rows, update);
   for (k = 0; k < cell->stage_count; ++k) {
     const cellc_lanes* lanes = cellc_lanes_of(c, w, k);

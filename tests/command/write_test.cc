@@ -71,6 +71,23 @@ TEST_F(CommandWrite, WhatIsNamedAndNothingElse) {
     expect_same(name, "all" + std::string(name).substr(std::string(name).find('/')));
 }
 
+// A delay line reads the rows of a state that nobody wants: they are there, and not written.
+TEST_F(CommandWrite, RowsThatADelayLineReads) {
+  const std::string cell = write("echo.cell",
+                                 "cell echo[d] {\n  state h[d], c[d]\n  input x[d]\n"
+                                 "  h' = tanh(x - 0.5*lag(h, 40))\n  c' = 0.9*c + lag(h', 33)\n  out y = c'*h\n}\n");
+  run(cell, "", "all");
+  for (const auto& [wanted, files] :
+       std::vector<std::pair<std::string, std::vector<std::string>>>{{"y", {"y.npy"}},
+                                                                     {"c.final,h.lag", {"c.final.npy", "h.lag.npy"}},
+                                                                     {"h.final", {"h.final.npy"}},
+                                                                     {"h,y", {"h.npy", "y.npy"}}}) {
+    run(cell, wanted, wanted);
+    EXPECT_EQ(listing(wanted), files);
+    for (const std::string& file : files) expect_same(wanted + "/" + file, "all/" + file);
+  }
+}
+
 TEST_F(CommandWrite, ARunThatIsResumedEqualsTheWhole) {
   const std::string cell = write("narx.cell", kLagged);
   array("x.npy", {1, 700, 3}, wave);

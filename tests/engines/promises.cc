@@ -7,6 +7,7 @@
 #include <numbers>
 #include <optional>
 
+#include "compiler/graph/delay_lines.h"
 #include "compiler/plan/call_layout.h"
 
 namespace cellc {
@@ -69,6 +70,26 @@ std::string promise_cell(std::uint64_t seed) {
                      declared, inputs, params, lines);
 }
 
+namespace {
+
+/// A delay line begins with the start of its state and of the copies that lag behind it, and has no rows of its own.
+void begin_lines(const CellGraph& cell, BoundRun& run, std::int64_t sequences) {
+  for (const DelayLine& line : delay_lines(cell)) {
+    run.symbols[static_cast<std::size_t>(line.symbol)] = {};
+    Array& history = run.histories[static_cast<std::size_t>(line.symbol)];
+    for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+      const Symbol& symbol = cell.symbols[s];
+      if (static_cast<int>(s) != line.state && symbol.lag_of != line.state) continue;
+      const std::int64_t depth = history.shape()[1], n = sequences ? run.symbols[s].count() / sequences : 0;
+      for (std::int64_t b = 0; b < sequences; ++b)
+        for (std::int64_t i = 0; i < n; ++i)
+          history.set((b * depth + symbol.lag) * n + i, run.symbols[s].get(b * n + i));
+    }
+  }
+}
+
+}  // namespace
+
 BoundRun promise_run(const CellGraph& cell, Dtype dtype, const PromiseShape& shape, oracle::Random& random) {
   const Graph& graph = cell.graph;
   BoundRun run;
@@ -104,6 +125,7 @@ BoundRun promise_run(const CellGraph& cell, Dtype dtype, const PromiseShape& sha
     dims.insert(dims.begin(), {sequences, history_depth(reaches(cell, static_cast<int>(s)), extents_of_axes)});
     run.histories[s] = fill(dims);
   }
+  begin_lines(cell, run, sequences);
   return run;
 }
 

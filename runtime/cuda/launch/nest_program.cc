@@ -217,7 +217,12 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
   return NestProgram(std::move(impl));
 }
 
-bool NestProgram::needs_rows(int update) const { return cellc_reads_state_rows(&impl_->tables.rows, update); }
+bool NestProgram::needs_rows(int update) const {
+  const CellGraph& cell = impl_->cell();
+  const int state = cell.updates[static_cast<std::size_t>(update)].symbol;
+  return std::any_of(cell.symbols.begin(), cell.symbols.end(), [&](const Symbol& s) { return s.line_of == state; }) ||
+         cellc_reads_state_rows(&impl_->tables.rows, update);
+}
 
 void NestProgram::run(const NestRun& run, GpuStream stream) {
   impl_->begin(run, stream);
