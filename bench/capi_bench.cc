@@ -46,6 +46,25 @@ struct Prepared {
     at("h_final").data = at("h_start").data;
     if (!rows_wanted) at("h").data = nullptr;
   }
+  /// A backward call, prepared or not, of one cotangent, that of h.
+  Prepared(cellc_kernel* kernel, std::int64_t channels, std::int64_t steps) {
+    cellc_shape shape;
+    cellc_shape_init(&shape);
+    shape.lengths = &channels;
+    shape.steps = steps;
+    if (cellc_prepare_backward(kernel, &shape, &call)) fail();
+    for (int i = 0; i < cellc_call_array_count(kernel, CELLC_BACKWARD); ++i) {
+      std::int64_t lengths[8], entries = 1;
+      int rank = 0;
+      if (cellc_call_array_shape(kernel, CELLC_BACKWARD, &shape, i, lengths, 8, &rank)) fail();
+      for (int k = 0; k < rank; ++k) entries *= lengths[k];
+      memory.emplace_back(static_cast<std::size_t>(entries), 0.25f);
+      arrays.push_back({memory.back().data(), entries, CELLC_F32, 0, 0});
+    }
+    const int final = cellc_call_array_find(kernel, CELLC_BACKWARD, CELLC_IS_COTANGENT, CELLC_ROLE_FINAL, "h");
+    if (final < 0) fail();
+    arrays[static_cast<std::size_t>(final)].data = nullptr;
+  }
   ~Prepared() { cellc_call_free(call); }
 
   /// Nanoseconds of one call: the fastest of many rounds.
@@ -76,9 +95,11 @@ int main(int argc, char** argv) {
   const double empty = Prepared(kernel, 1, 0, false).ns(10000);
   const double share = Prepared(kernel, channels, steps, true).ns(1) / static_cast<double>(steps);
   const double step = Prepared(kernel, channels, 1, false).ns(2000);
+  const double back = Prepared(kernel, 1, 1).ns(10000);
   fmt::print("ParaGRU, f32, prepared calls, one thread\n");
   fmt::print("  {:<46}{:>9.1f} ns\n", "a call without steps", empty);
   fmt::print("  {:<46}{:>9.1f} ns\n", "a call of one step, one channel", tiny);
+  fmt::print("  {:<46}{:>9.1f} ns\n", "a backward call of one step, one channel", back);
   fmt::print("  {:<46}{:>9.1f} ns\n", fmt::format("decoding: one step, d={}, state in place", channels), step);
   fmt::print("  {:<46}{:>9.1f} ns   decoding is {:.2f}x\n", fmt::format("a step's share of T={}", steps), share,
              step / share);

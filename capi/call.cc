@@ -103,7 +103,9 @@ class ForwardCall {
 /// All that a call needs but its pointers. Not written after it was made, apart from the pool.
 struct PreparedCall {
   std::shared_ptr<CompiledCell> kernel;
-  std::shared_ptr<CallPool> on_gpu;  ///< else null, and all but shape and expected is of the CPU's driver
+  std::shared_ptr<CallPool> on_gpu;        ///< else null, and all but shape and expected is of the CPU's driver
+  const CompiledDriver* driver = nullptr;  ///< of the kernel
+  const DirectedCall* directed = nullptr;  ///< of the kernel; whose arrays the call takes
   Shape shape;
   std::vector<Expected> expected;
   std::vector<int> words;              ///< by array: where it stands in the struct of arrays
@@ -173,10 +175,49 @@ cellc_status run_in(const PreparedCall& call, const cellc_array* arrays, Scratch
     scratch[word + 1] = static_cast<std::uint64_t>(arrays[i].sequence_stride);
     scratch[word + 2] = static_cast<std::uint64_t>(arrays[i].step_stride);
   }
-  const int result = call.kernel->driver->forward(call.lengths.data(), scratch, scratch + call.array_words,
-                                                  call.workspace_bytes, nullptr);
+  const int result =
+      call.driver->forward(call.lengths.data(), scratch, scratch + call.array_words, call.workspace_bytes, nullptr);
   if (result == 0) return CELLC_OK;
-  return guarded([&] { throw Misuse(call.kernel->driver->message(result)); });
+  return guarded([&] { throw Misuse(call.driver->message(result)); });
+}
+
+/// The driver's lengths and workspace for the call's shape.
+void make_ready(PreparedCall& call) {
+  const CompiledCell& k = *call.kernel;
+  const CallLayout& layout = call.driver->module.layout;
+  for (const CallField& field : layout.fields) call.words.push_back(field.word);
+  for (std::size_t a = 0; a < k.cell().header.size(); ++a)
+    if (!k.cell().graph.axis(k.cell().header[a]).fixed)
+      call.lengths.push_back(static_cast<std::uint64_t>(call.shape.lengths[a]));
+  call.lengths.push_back(static_cast<std::uint64_t>(call.shape.sequences));
+  call.lengths.push_back(static_cast<std::uint64_t>(call.shape.steps));
+  call.lengths.push_back(call.shape.packed() ? std::bit_cast<std::uint64_t>(call.shape.offsets.data()) : 0);
+  call.lengths.push_back(call.shape.reverse);
+  if (const int wrong = call.driver->workspace(call.lengths.data(), &call.workspace_bytes))
+    throw Misuse(call.driver->message(wrong));
+  call.array_words = (static_cast<std::size_t>(layout.words) + 7) / 8 * 8;
+  const Scratch first = call.allocate();
+  if (!first) throw std::bad_alloc();
+  call.give(first);
+}
+
+/// What a backward call of the driver takes. Everything with a default is given, as in shipped code.
+std::vector<Expected> expected_by_driver(const CompiledCell& k, const PreparedCall& call) {
+  std::vector<Expected> all;
+  for (std::size_t i = 0; i < call.directed->fields.size(); ++i) {
+    const CallField& field = call.driver->module.layout.fields[i];
+    Expected e;
+    e.field = &field;
+    e.name = call.directed->fields[i].name.c_str();
+    e.part = part_entries(field, call.shape);
+    e.all = all_entries(field, call.shape);
+    e.type = k.compile.dtype;
+    e.dtype = c_dtype(e.type);
+    e.rows = field.is_rows();
+    e.required = field.required() && (!e.rows || e.all > 0);
+    all.push_back(e);
+  }
+  return all;
 }
 
 }  // namespace
@@ -230,29 +271,44 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
     call->kernel = kernel->body;
     call->shape = read_shape(k, given);
     call->expected = expected_arrays(k, call->shape);
+    call->directed = &k.forward;
     if (k.on_gpu) {
       call->on_gpu = k.on_gpu->prepare(call->shape);
       *result = handle.release();
       return;
     }
-    for (const CallField& field : k.layout.fields) call->words.push_back(field.word);
     {
       const std::lock_guard lock(k.mutex);
       if (!k.driver) k.driver.emplace(compile_driver(k.cell(), k.analysed.structure, k.compile));
     }
-    for (std::size_t a = 0; a < k.cell().header.size(); ++a)
-      if (!k.cell().graph.axis(k.cell().header[a]).fixed)
-        call->lengths.push_back(static_cast<std::uint64_t>(call->shape.lengths[a]));
-    call->lengths.push_back(static_cast<std::uint64_t>(call->shape.sequences));
-    call->lengths.push_back(static_cast<std::uint64_t>(call->shape.steps));
-    call->lengths.push_back(call->shape.packed() ? std::bit_cast<std::uint64_t>(call->shape.offsets.data()) : 0);
-    call->lengths.push_back(call->shape.reverse);
-    if (const int wrong = k.driver->workspace(call->lengths.data(), &call->workspace_bytes))
-      throw Misuse(k.driver->message(wrong));
-    call->array_words = (static_cast<std::size_t>(k.layout.words) + 7) / 8 * 8;
-    const Scratch first = call->allocate();
-    if (!first) throw std::bad_alloc();
-    call->give(first);
+    call->driver = &*k.driver;
+    make_ready(*call);
+    *result = handle.release();
+  });
+}
+
+cellc_status cellc_prepare_backward(cellc_kernel* kernel, const cellc_shape* given, cellc_call** result) {
+  return guarded([&] {
+    if (!result) throw Misuse("the place for the call is a null pointer");
+    *result = nullptr;
+    CompiledCell& k = opened(kernel);
+    if (k.on_gpu) throw Misuse("on a GPU cellc_backward_on keeps what its calls need; nothing is to be prepared");
+    auto handle = std::make_unique<cellc_call>();
+    PreparedCall* const call = &*handle->body;
+    call->kernel = kernel->body;
+    call->shape = read_shape(k, given);
+    call->directed = &k.call(CallDirection::Backward);
+    {
+      const std::lock_guard lock(k.mutex);
+      try {
+        if (!k.backward_driver) k.backward_driver.emplace(compile_backward_driver(k.cell(), k.compile));
+      } catch (const std::invalid_argument& e) {
+        throw Misuse(e.what());
+      }
+    }
+    call->driver = &*k.backward_driver;
+    call->expected = expected_by_driver(k, *call);
+    make_ready(*call);
     *result = handle.release();
   });
 }
@@ -295,7 +351,7 @@ cellc_status cellc_run_views(cellc_call* handle, const cellc_view* arrays, int c
   const cellc_status outcome = guarded([&] {
     const CompiledCell& k = *call.kernel;
     const UseHostMemory memory(k.own_memory());
-    views.read(k.forward, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+    views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
     status = cellc_run(handle, views.arrays(), views.count());
     if (status == CELLC_OK) views.write_back();
     views.clear();

@@ -354,6 +354,12 @@ CELLC_API cellc_status cellc_backward(cellc_kernel* kernel, const cellc_shape* s
 CELLC_API cellc_status cellc_tangent(cellc_kernel* kernel, const cellc_shape* shape, const cellc_array* arrays,
                                      int count, const int32_t* forward_status, cellc_report* report);
 
+/* A backward call for one shape, as cellc_prepare is a forward one: step by step, by cellc_run on the arrays of
+ * CELLC_BACKWARD. Everything that has a default is given. The gradients of params are added up in f64, in one order.
+ * On the CPU, for f32 and f64 and cells that read no lag; of others CELLC_WRONG_USAGE says why, and cellc_backward
+ * serves them. */
+CELLC_API cellc_status cellc_prepare_backward(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
+
 /* How the gradients of a backward call move in the direction of a tangent call of the same run, cotangents staying as
  * they are: the Hessian of sum(cotangents * results), times that direction. `backward` and `tangent` are the arrays of
  * those calls; into the gradients go their tangents, into the tangents of results what cellc_tangent writes. Gradients

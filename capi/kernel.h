@@ -42,7 +42,7 @@ struct CompiledCell {
   std::mutex mutex;                                     ///< guards what follows
   std::vector<std::unique_ptr<Solver>> idle;            ///< one for each call that was under way at a time
   std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(); empty: nothing was measured
-  std::optional<CompiledDriver> driver;
+  std::optional<CompiledDriver> driver, backward_driver;
   std::optional<std::string> text, json;
   std::map<int, std::string> declarations;  ///< by symbol
 

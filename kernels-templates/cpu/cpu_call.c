@@ -58,7 +58,8 @@ INLINE int64_t area_bytes(const cellc_call* c, const cellc_area* a) {
   if (a->of_block) {
     const int64_t steps = c->extent.offsets ? INT64_MAX : c->extent.steps;
     /* Twice as many as are read: then they are moved to the front once in so many steps. */
-    bytes = cellc_times(least(steps, c->block_steps) + least(steps, 2 * (int64_t)a->back), bytes);
+    const int64_t behind = a->back ? least(steps, 2 * (int64_t)a->back) : 0;
+    bytes = cellc_times(least(steps, c->block_steps) + behind, bytes);
   }
   if (a->reaches.count) bytes = cellc_times(cellc_depth_of(&c->cell->outline, lengths(c), a->reaches), bytes);
   return bytes;
@@ -68,7 +69,7 @@ INLINE int64_t block_steps(const cellc_call* c) {
   int64_t bytes = 0; /* of a row, to a power of two or so */
   EACH(a, c->cell->numbers.count.areas) {
     const cellc_area* area = c->cell->areas + a;
-    if (area->of_block) bytes |= cellc_times(area->bytes, entries(c, area->shape));
+    if (area->of_block) bytes |= area->bytes * least(entries(c, area->shape), CELLC_BLOCK_BYTES);
   }
   return bytes > CELLC_BLOCK_BYTES / 4    ? 2
          : bytes > CELLC_BLOCK_BYTES / 8  ? 4
@@ -298,8 +299,8 @@ INLINE int has_line(const cellc_call* c, int rows) {
 /* Of rows of the workspace: that of the block's step. */
 INLINE uint64_t own_row(const cellc_call* c, int rows, int64_t step) {
   const cellc_area* a = c->cell->areas + c->cell->rows[rows].area;
-  return area(c, c->cell->rows[rows].area) +
-         (uint64_t)(((int64_t)section(c, CELLC_KEPT)[rows] + step) * entries(c, a->shape) * a->bytes);
+  const int64_t kept = has_line(c, rows) ? (int64_t)section(c, CELLC_KEPT)[rows] : 0;
+  return area(c, c->cell->rows[rows].area) + (uint64_t)((kept + step) * entries(c, a->shape) * a->bytes);
 }
 
 /* What of a state's history after the run copies that lag do not have. */
@@ -386,7 +387,7 @@ INLINE void run_sequence(const cellc_call* c, int64_t s, int32_t* status) {
   EACH(r, cell->numbers.count.rows) {
     const int64_t apart = (int64_t)section(c, CELLC_APART)[r], stride = (int64_t)section(c, CELLC_STRIDES)[r];
     /* From the last step on where time runs backwards: strides are those of the run. */
-    section(c, CELLC_KEPT)[r] = 0;
+    if (has_line(c, r)) section(c, CELLC_KEPT)[r] = 0;
     const int64_t first = offsets ? begin * (c->reverse ? -stride : stride) : s * apart;
     section(c, CELLC_FIRST)[r] = section(c, CELLC_GIVEN)[r] + (uint64_t)(first - (c->reverse ? (n - 1) * stride : 0));
     in_blocks |= is_absent(c, r);

@@ -144,6 +144,36 @@ TEST_F(Derivatives, BackwardIsTheEquationsByHand) {
   b.expect_right();
 }
 
+TEST_F(Derivatives, PreparedBackwardIsTheEquationsByHand) {
+  cellc_kernel* const kernel = decay();
+  const cellc_shape of = shape();
+  cellc_call* prepared = nullptr;
+  ASSERT_EQ(cellc_prepare_backward(kernel, &of, &prepared), CELLC_OK) << error();
+  Backward b(kernel);
+  b.call.give("g", 3);  // as everything that has a default
+  for (int again = 0; again < 2; ++again) {
+    ASSERT_EQ(cellc_run(prepared, b.call.table.data(), b.call.count()), CELLC_OK) << error();
+    b.expect_right();
+  }
+  std::int64_t bytes = 0;
+  ASSERT_EQ(cellc_call_workspace(prepared, &bytes), CELLC_OK);
+  EXPECT_GT(bytes, 0);
+  b.call.at("h").data = nullptr;
+  EXPECT_EQ(cellc_run(prepared, b.call.table.data(), b.call.count()), CELLC_WRONG_INPUT);
+  EXPECT_NE(error().find("h"), std::string::npos) << error();
+  cellc_call_free(prepared);
+  // A kernel of 16 bits, and one whose cell reads a lag.
+  const auto expect_refusal = [&](cellc_kernel* other, const char* word) {
+    EXPECT_EQ(cellc_prepare_backward(other, &of, &prepared), CELLC_WRONG_USAGE);
+    EXPECT_NE(error().find(word), std::string::npos) << error();
+    EXPECT_EQ(prepared, nullptr);
+  };
+  expect_refusal(compile(kDecay, nullptr, [](cellc_options& o) { o.dtype = CELLC_BF16; }), "f32 and f64");
+  expect_refusal(compile("cell late[d] {\n  state h[d]\n  input x[d]\n  h' = 0.5*h + lag(x, 1)\n}\n", nullptr,
+                         [](cellc_options& o) { o.dtype = CELLC_F64; }),
+                 "reads x at a lag");
+}
+
 TEST_F(Derivatives, TangentIsTheEquationsByHand) {
   cellc_kernel* const kernel = decay();
   Call call(kernel, CELLC_TANGENT, shape());

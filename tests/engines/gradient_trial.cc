@@ -208,7 +208,14 @@ struct Trial {
     }
     // A delay line begins with its state's start and with what lags behind that; the rest is the state's history.
     for (const DelayLine& line : delay_lines(cell)) {
-      const Array& of = direction.histories[static_cast<std::size_t>(line.symbol)];
+      Array& of = direction.histories[static_cast<std::size_t>(line.symbol)];
+      direction.symbols[static_cast<std::size_t>(line.symbol)] = {};
+      for (std::size_t s = 0; s < cell.symbols.size(); ++s) {
+        if (static_cast<int>(s) != line.state && cell.symbols[s].lag_of != line.state) continue;
+        const std::int64_t depth = of.shape()[1], entries = of.count() / (of.shape()[0] * depth);
+        for (std::int64_t i = 0; i < direction.symbols[s].count(); ++i)
+          of.set((i / entries * depth + cell.symbols[s].lag) * entries + i % entries, direction.symbols[s].get(i));
+      }
       std::vector<std::int64_t> lengths = of.shape();
       const std::int64_t depth = --lengths[1], parts = lengths[0], entries = of.count() / (parts * (depth + 1));
       Array history(of.dtype(), lengths);
