@@ -98,6 +98,8 @@ TEST_F(CommandUsage, WrongUsageIsStatus2) {
       {{"run", gru, "--solver", "relaxation", "--random", "1", "--length", "9", "--dim", "d=2"}, "nothing to relax"},
       {{"run", gru, "--solver", "scan", "--random", "1", "--length", "9", "--dim", "d=2"}, "neither linear nor"},
       {{"run", gru, "--solver", "magic"}, "expected auto, sequential"},
+      {{"run", gru, "--random", "1", "--length", "2", "--dim", "d=2", "--products", "f8"},
+       "--products f8: expected f32, 3xtf32, tf32 or storage"},
       {{"run", gru, "--tolerance", "-1"}, "--tolerance: -1: expected a number of at least 0 (cellc run --help"},
       {{"run", gru, "--tolerance", "nan"}, "nan: expected a number"},
       {{"run", gru, "--tolerance", "1e"}, "1e"},
