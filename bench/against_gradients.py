@@ -13,30 +13,9 @@ keeps one state in 2,048 steps and runs between them again. All in ms of forward
 import argparse
 import os
 import re
-import statistics
 import subprocess
-import sys
 
-
-def fail(message):
-    print(f"against_gradients: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-def milliseconds(torch, call, repeats):
-    """The median of five rows of calls, in milliseconds a call."""
-    for _ in range(2):
-        call()
-    rows = []
-    for _ in range(5):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(repeats):
-            call()
-        end.record()
-        end.synchronize()
-        rows.append(begin.elapsed_time(end) / repeats)
-    return statistics.median(rows)
+from peer_timing import fail, milliseconds
 
 
 def random(torch, *shape, low=-1.0, high=1.0):

@@ -6,32 +6,19 @@ where it is at hand, beside ParaRNN's own module.
 
 DIR has ParaRNN's package `pararnn` and its built extension, parallel_reduce_cuda.cpython-*.so, and is put into the path.
 The loop makes so many steps and its time is taken for all: it grows with them. All in f32, as torch multiplies by
-default, ms of a forward and backward pass, the fastest of ten after a warm-up.
+default, ms of a forward and backward pass.
 """
 import argparse
 import pathlib
 import sys
 
 import torch
+from peer_timing import fail, milliseconds
 from torch import nn
 
 import cellc.nn
 
 CELL = pathlib.Path(__file__).resolve().parents[1] / "dsl-examples" / "01_para_gru.cell"
-
-
-def milliseconds(call, repeats=10):
-    for _ in range(5):
-        call()
-    best = float("inf")
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        best = min(best, begin.elapsed_time(end))
-    return best
 
 
 class Loop(nn.Module):
@@ -62,7 +49,7 @@ def main():
     parser.add_argument("--steps-of-loop", type=int, default=128)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("against_modules: torch sees no GPU")
+        fail("torch sees no GPU")
     batch, steps, d = map(int, options.shape.split(","))
     x = torch.randn(batch, steps, d, device="cuda", requires_grad=True)
     cotangent = torch.randn(batch, steps, d, device="cuda")
@@ -75,7 +62,7 @@ def main():
             y = module(inputs)
             torch.autograd.grad(y[0] if isinstance(y, tuple) else y, [x, *module.parameters()], given, allow_unused=True)
 
-        ms = milliseconds(both) * steps / length
+        ms = milliseconds(torch, both, 3) * steps / length
         print(f"{name:<28}{ms:>10.3f}", flush=True)
         return ms
 

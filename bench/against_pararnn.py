@@ -12,33 +12,12 @@ some channels of the first sequence.
 import argparse
 import os
 import re
-import statistics
 import subprocess
-import sys
+
+from peer_timing import fail, milliseconds
 
 SHAPES = ["1,512,1024", "8,512,1024", "1,2048,1024", "8,2048,1024", "8,2048,4096", "1,8192,1024", "1,65536,64",
           "1,1048576,64", "32,2048,2048"]
-
-
-def fail(message):
-    print(f"against_pararnn: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
-def milliseconds(torch, call, repeats):
-    """The median of five rows of calls, in milliseconds a call."""
-    for _ in range(2):
-        call()
-    rows = []
-    for _ in range(5):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(repeats):
-            call()
-        end.record()
-        end.synchronize()
-        rows.append(begin.elapsed_time(end) / repeats)
-    return statistics.median(rows)
 
 
 def gru_step(torch, params, state, x):
