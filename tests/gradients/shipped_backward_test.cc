@@ -226,6 +226,13 @@ TEST_P(ShippedBackward, IsThePlainSweep) {
   }
 }
 
+TEST(ShippedBackwardOf, AnInputThatNothingDependsOnIsZeros) {
+  const TextCell text("cell still[d] {\n  state h[d]\n  input x[d], u[d]\n  h' = 0.5*h + stop_gradient(x) + u\n}\n");
+  const CompiledDriver driver = compile_backward_driver(text.cell.graph, {.dtype = Dtype::F64});
+  for (const std::int64_t gap : {0, 2})
+    expect_gradients(text.cell, {}, driver, Dtype::F64, {{34, 3}, {3}, true, gap > 0, 0, gap});
+}
+
 CELLC_ONE_IN(3, "Cells/ShippedBackward");
 INSTANTIATE_TEST_SUITE_P(Cells, ShippedBackward, testing::ValuesIn(cells()),
                          [](const auto& info) { return info.param.file->name + "_" + info.param.tree->name; });
