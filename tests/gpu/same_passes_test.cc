@@ -228,6 +228,15 @@ std::string difference(const std::map<std::string, Array>& shipped,
   return "";
 }
 
+/// Scans draw their tiles, by as many blocks as fit on a multiprocessor at a time, and the emulator counts the static
+/// shared memory of all kernels of a module for each: a file's products leave its scans fewer blocks than a run has,
+/// whose kernels are modules of their own. SamePasses compares those grids, on a card where all kernels fit alike.
+std::vector<LaunchedPass> without_blocks_of_scans(std::vector<LaunchedPass> passes) {
+  for (LaunchedPass& pass : passes)
+    if (pass.kernel.find("cellc::Scan ") != std::string::npos) pass.blocks = 0;
+  return passes;
+}
+
 class SameBits : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(SameBits, OfACallAndShippedCode) {
@@ -257,11 +266,11 @@ TEST_P(SameBits, OfACallAndShippedCode) {
                         arrays.shape(), {});
         gpu.passes.clear();
         call.queue(arrays.arrays(), 0, 0);
-        const std::vector<LaunchedPass> run = without_choices_of_scans(gpu.passes, known);
+        const std::vector<LaunchedPass> run = without_blocks_of_scans(without_choices_of_scans(gpu.passes, known));
         const RunOutput output = arrays.read(binding);
         gpu.passes.clear();
         const std::map<std::string, Array> written = program.run(binding, dtype, {});
-        ASSERT_EQ(difference(run, without_choices_of_scans(gpu.passes, known)), "");
+        ASSERT_EQ(difference(run, without_blocks_of_scans(without_choices_of_scans(gpu.passes, known))), "");
         ASSERT_EQ(difference(written, written_arrays(cell.graph, binding, output)), "");
         // Nor does it matter whether states are wanted.
         for (const auto& [name, array] : program.run(binding, dtype, {.no_states = true}))
