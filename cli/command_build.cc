@@ -42,6 +42,10 @@ void check_request(const BuildOptions& options) {
         fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
   if (!is_on_gpu(solver))
     throw UsageError(fmt::format("--solver {}: it runs on CPUs only, and is not built ahead of time", options.solver));
+  if (solver == Strategy::Persistent)
+    throw UsageError(fmt::format(
+        "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time",
+        options.solver));
   if (options.backward && cuda)
     throw UsageError(fmt::format(
         "--backward: --target {} is for GPUs, where gradients are made by cellc.h alone; build it for a CPU",

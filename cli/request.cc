@@ -130,7 +130,6 @@ void check_device(const std::string& device) {
 }
 
 Strategy strategy_asked(const std::string& solver, std::vector<std::string> before, const char* option) {
-  if (solver == "persistent") throw UsageError(fmt::format("{} {}: not available in this version", option, solver));
   const auto strategy = strategy_named(solver);
   if (!strategy) throw UsageError(fmt::format("{} {}: expected {}", option, solver, strategy_names(std::move(before))));
   return *strategy;

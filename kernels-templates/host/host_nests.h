@@ -40,7 +40,9 @@ typedef struct cellc_nest {
 typedef struct cellc_nest_kernel {
   int form, kernel; /* kernel: of the plan */
   int first_slot, slots;
-  int first_nest, nests; /* those that it runs */
+  int first_nest, nests;                                /* those that it runs */
+  int cluster, sequences, threads, shared_bytes, parts; /* CELLC_PERSISTENT: blocks of a cluster, what it runs side by
+                                                           side, and the length of the split axis */
 } cellc_nest_kernel;
 
 enum { CELLC_OF_INPUT, CELLC_OF_STATE, CELLC_OF_OUT, CELLC_OF_CHUNK, CELLC_OF_PARAM, CELLC_OF_ONCE };
@@ -178,6 +180,7 @@ static inline int64_t cellc_local_entries(const cellc_nest_work* w, cellc_slot s
 typedef struct cellc_block {
   int64_t blocks, threads, shared_bytes, scratch_entries;
   int64_t part_length, rows;
+  int64_t cluster; /* blocks that are resident together; 0: none are */
 } cellc_block;
 
 static inline int cellc_is_local(cellc_slot slot) { return slot.kind >= CELLC_LOCAL_TEMP; }
@@ -317,6 +320,7 @@ static inline void cellc_nest_launch(cellc_nest_work* w, int number, CELLC_FRAME
   grid.blocks = (unsigned)block->blocks;
   grid.threads = (unsigned)block->threads;
   grid.cooperative = 0;
+  grid.cluster = (unsigned)block->cluster;
   w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes, values,
                                 sizeof frame + 8 * (size_t)k->slots);
 }
@@ -353,6 +357,20 @@ static inline void cellc_run_steps(cellc_nest_work* w, int number, CELLC_FRAME f
   cellc_local_place(w, k, -1, &block);
   block.blocks = cellc_least(jobs, cellc_resident(w, w->rows->first_kernel + number, &block));
   cellc_nest_launch(w, number, frame, &block);
+}
+
+/* A cluster of blocks for some sequences, and each place of the split axis. */
+static inline void cellc_run_persistent(cellc_nest_work* w, int number, CELLC_FRAME frame) {
+  const cellc_nest_kernel* k = w->rows->kernels + number;
+  cellc_block block;
+  memset(&block, 0, sizeof block);
+  frame.parts = k->parts;
+  frame.part_length = 1;
+  block.cluster = k->cluster;
+  block.blocks = cellc_divide_up(frame.sequences, k->sequences) * k->parts * k->cluster;
+  block.threads = k->threads;
+  block.shared_bytes = k->shared_bytes;
+  if (block.blocks > 0) cellc_nest_launch(w, number, frame, &block);
 }
 
 static inline void cellc_run_tiles(cellc_nest_work* w, int number, CELLC_FRAME frame) {
@@ -398,6 +416,8 @@ static inline void cellc_run_kernel(cellc_nest_work* w, int kernel, CELLC_FRAME 
     if (w->rows->kernels[k].kernel != kernel) continue;
     if (w->rows->kernels[k].form == CELLC_STEPS)
       cellc_run_steps(w, k, frame);
+    else if (w->rows->kernels[k].form == CELLC_PERSISTENT)
+      cellc_run_persistent(w, k, frame);
     else if (w->rows->kernels[k].form == CELLC_TILE)
       cellc_run_tiles(w, k, frame);
     else
@@ -446,6 +466,7 @@ static inline void cellc_run_product(cellc_nest_work* w, const cellc_product* p,
   grid.blocks = (unsigned)cellc_least(tiles, 8 * cellc_resident(w, r->product_kernel, &block));
   grid.threads = CELLC_PRODUCT_THREADS;
   grid.cooperative = 0;
+  grid.cluster = 0;
   w->result = w->device->launch(w->device->self, r->product_kernel, grid, 0, &a, sizeof a);
 }
 

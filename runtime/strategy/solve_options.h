@@ -40,6 +40,11 @@ struct StagePlan {
 /// What the reason of a plan ends with where a trajectory that is not wanted is made all the same.
 constexpr const char* kStaysInMemory = "; every step is in memory while it runs, though it is not wanted";
 
+/// Shape of kernels that live through all steps (runtime/cuda/launch/choose_persistent.h); 0: chosen.
+struct PersistentWish {
+  int blocks = 0, slots = 0, threads = 0;  ///< of a cluster; sequences of a cluster; of a block
+};
+
 struct SolveOptions {
   Strategy solver = Strategy::Auto;
   std::optional<double> tolerance;                      ///< default 1e-6 (f32), 1e-12 (f64), 1e-4 (16 bits)
@@ -53,6 +58,7 @@ struct SolveOptions {
   bool check_scans = true;
   std::vector<StagePlan> plan;  ///< by stage, where pinned
   Products products = Products::Tf32x3;
+  PersistentWish persistent{};
 };
 
 /// What is tolerated of a state besides the relative tolerance, in its own units.

@@ -465,7 +465,7 @@ TEST_F(CommandBuild, Refusals) {
        "--solver scan: the stage {h} is neither linear nor"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--solver", "persistent"},
        2,
-       "not available in this version"},
+       "are not built ahead of time"},
       {{"gru.cell", "--target", "cuda-source", "-o", "a.o", "--dim", "q=3"}, 2, "no axis 'q'"},
   };
   for (const Case& c : cases) {

@@ -76,6 +76,29 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame 
 }
 )"}},
     {"product.cuh", {{"nest_frame.cuh", "nests.cuh"}, ""}},
+    {"exchange.cuh", {{}, R"(
+extern "C" __global__ void stub_kernel() {
+  __shared__ cellc::Mailbox mailbox;
+  __shared__ cellc::Piece to;
+  cellc::open_exchange(&mailbox);
+  cellc::expect_pieces(&mailbox, 16);
+  cellc::send_piece(&mailbox, &to, 0, cellc::Piece{});
+  cellc::await_pieces(&mailbox, 0, 16);
+}
+)"}},
+    {"persistent.cuh", {{"nest_frame.cuh", "nests.cuh", "exchange.cuh", "stub_persistent.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f, Real* x) {
+  const cellc::Slot slot = cellc::slot_of(f, threadIdx.x);
+  const cellc::Told<Real, 16, 36> told{x, nullptr, cellc::persistent_rank()};
+  const cellc::Weights<1> weights{{x}, {16}, {1}, 16, slot.steps};
+  cellc::StationaryRows<1, 16, 32, 36> product;
+  product.load(weights, x);
+  told.tell(x, 1);
+  told.await(1);
+  const Real* const values[1] = {told.at(1)};
+  product.multiply(values, x, weights);
+}
+)"}},
     {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {

@@ -88,6 +88,11 @@ class Filler {
     for (std::size_t n = 0; n < nests.size(); ++n)
       if (k.nest < 0 || k.nest == static_cast<int>(n)) t_.nests.push_back({dims(nests[n].axes), dims(nests[n].bound)});
     r.nests = static_cast<int>(t_.nests.size()) - r.first_nest;
+    r.cluster = k.cluster;
+    r.sequences = k.sequences;
+    r.threads = k.threads;
+    r.shared_bytes = static_cast<int>(k.shared_bytes);
+    r.parts = k.parts;
     t_.kernels.push_back(r);
   }
 
