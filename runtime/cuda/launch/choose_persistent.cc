@@ -77,7 +77,7 @@ PersistentChoice choose_persistent(const PersistentRequest& r) {
   double best = std::numeric_limits<double>::infinity();
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (int blocks = 1; blocks <= r.most_blocks; blocks *= 2) {
-    if (r.wish.blocks && r.wish.blocks != blocks) continue;
+    if (r.wish.blocks > 0 && r.wish.blocks != blocks) continue;
     // Clusters that the card has room for at the same time: parts of it have 16 or 18 multiprocessors.
     const double at_once =
         blocks == 1 ? r.card.multiprocessors : std::max(1.0, std::floor(0.92 * r.card.multiprocessors / blocks));

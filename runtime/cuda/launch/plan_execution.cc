@@ -59,8 +59,9 @@ CudaPlan plan_steps(const ExecutionRequest& r, Strategy strategy, double toleran
   CudaPlan steps = sequential_for(fmt::format("{}; {}{}", plan.stepwise_reason,
                                               r.persistent.code.empty() ? "weights cannot rest on chip: " : "",
                                               r.persistent.reason));
-  const bool bits = strategy == Strategy::Auto && tolerance <= 0;  // the sequential kernel's are asked for
-  if (r.persistent.code.empty() || bits) return steps;
+  // The sequential kernel's bits are asked for, or its passes.
+  const bool plain = strategy == Strategy::Auto && (tolerance <= 0 || r.solve.persistent.blocks < 0);
+  if (r.persistent.code.empty() || plain) return steps;
   plan.persistent = r.persistent.code;
   steps.plan.strategy = Strategy::Persistent;
   return steps;
