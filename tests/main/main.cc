@@ -33,6 +33,12 @@ class Limit : public testing::EmptyTestEventListener {
   unsigned seconds_;
 };
 
+/// What whoever started this ignores is ignored here too, and in what tests start: a shell's jobs in the background
+/// ignore interrupts, of which tests say how programs end by them.
+void meet_signals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGCHLD}) std::signal(signal, SIG_DFL);
+}
+
 /// gtest prints its filter when tests begin, which were chosen by then: let it print the one that was given.
 class GivenFilter : public testing::EmptyTestEventListener {
  public:
@@ -70,6 +76,7 @@ bool know_their_suites() {
 }  // namespace
 
 int main(int count, char** arguments) try {
+  meet_signals();
   testing::InitGoogleTest(&count, arguments);
   if (!know_their_suites()) return 1;
   if (const auto seed = turns::seed_of_run()) {
