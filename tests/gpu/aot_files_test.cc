@@ -177,8 +177,8 @@ INSTANTIATE_TEST_SUITE_P(Examples, AotFiles, testing::ValuesIn(oracle::names_of(
                          [](const auto& info) { return info.param; });
 INSTANTIATE_TEST_SUITE_P(Examples, AotModules, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(6, "Examples/AotFiles");
-CELLC_ONE_IN(4, "Examples/AotModules");
+CELLC_ONE_IN(12, "Examples/AotFiles");
+CELLC_ONE_IN(6, "Examples/AotModules");
 
 /// The head of a file says what it is.
 TEST(AotFile, SaysWhatItCameFrom) {
@@ -395,6 +395,7 @@ int main(void) {
 }
 
 class AotCubins : public WithNvrtc {};
+CELLC_ONE_IN(3, "AotCubins");
 
 TEST_F(AotCubins, AreTheSameEveryTime) {
   const oracle::Example& file = oracle::example_named("01_para_gru");
