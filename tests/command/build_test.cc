@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "build_fixture.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -281,6 +282,7 @@ std::vector<std::string> example_files() {
 
 INSTANTIATE_TEST_SUITE_P(Examples, CommandBuildCells, testing::ValuesIn(example_files()),
                          [](const auto& info) { return std::filesystem::path(info.param).stem().string(); });
+CELLC_ONE_IN(2, "Examples/CommandBuildCells");
 
 TEST_F(CommandBuild, TheLinkerIsWaitedForWhereChildrenAreIgnored) {
   ProcessOptions options;

@@ -289,7 +289,7 @@ TEST_P(SameBits, OfACallAndShippedCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, SameBits, testing::Range<std::size_t>(0, matrix_cells().size()), name_of_cell);
-CELLC_ONE_IN(16, "Examples/SameBits");
+CELLC_ONE_IN(24, "Examples/SameBits");
 
 }  // namespace
 }  // namespace cellc
