@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -197,6 +198,11 @@ class Call {
     return kernel_.lengths(direction_, shape_, kernel_.find(direction_, name));
   }
 
+  /* How runs of this call go, in the place of what the kernel was compiled with. */
+  Call& with(const cellc_call_options& options) {
+    options_ = options;
+    return *this;
+  }
   /* `forward_status` as in cellc_backward. */
   Report run(std::span<const std::int32_t> forward_status = {}) {
     const cellc_shape shape = shape_.get();
@@ -211,6 +217,7 @@ class Call {
     request.count = static_cast<int>(views_.size());
     request.forward_status = forward_status.empty() ? nullptr : forward_status.data();
     request.report = &report;
+    request.options = options_ ? &*options_ : nullptr;
     check(cellc_apply(kernel_.get(), &request));
     return report;
   }
@@ -247,6 +254,7 @@ class Call {
   Shape shape_;
   std::vector<cellc_view> views_;
   std::vector<Place> places_; /* what the views point at */
+  std::optional<cellc_call_options> options_;
 };
 
 /* A forward call for one shape, many times: cellc_prepare and cellc_run. Any number of threads may run it at once. */

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
+#include "capi/call_settings.h"
 #include "capi/guard.h"
 
 namespace cellc::capi {
@@ -192,8 +195,13 @@ void cellc_request_init(cellc_request* request) { cellc_request_init_sized(reque
 cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    const cellc_request r = sized(request, cellc_request{}, sizeof(cellc_request), "the request");
+    const cellc_request r = sized(request, cellc_request{}, offsetof(cellc_request, options), "the request");
     const CompiledCell& k = opened(kernel);
+    std::optional<CallSettings> settings;
+    if (r.options)
+      settings.emplace(sized(r.options, cellc_call_options{}, sizeof(cellc_call_options), "the options of the call"), k,
+                       r.direction == CELLC_FORWARD);
+    const UseCallSettings use(settings ? &*settings : nullptr);
     const UseHostMemory memory(k.own_memory());
     ViewedArrays views;
     views.read(k.call(direction_named(r.direction)), read_shape(k, r.shape), k.compile.dtype, r.arrays, r.count,
