@@ -178,7 +178,8 @@ class Call {
   Call& set(std::string_view name, std::span<T, N> entries) {
     return set(name, entries.data(), dtype_of<T>, {}, static_cast<std::int64_t>(entries.size()), std::is_const_v<T>);
   }
-  /* Strides in entries, of any sign, for every axis; `first` is the entry whose indices are all 0. */
+  /* Strides in entries, of any sign, for every axis; `first` is the entry whose indices are all 0. A param with one
+   * stride more, the first, has numbers of its own for each sequence. */
   template <Number T>
   Call& set(std::string_view name, T* first, std::vector<std::int64_t> strides) {
     return set(name, first, dtype_of<T>, std::move(strides), INT64_MAX, std::is_const_v<T>);
@@ -234,6 +235,8 @@ class Call {
     };
     const int number = kernel_.find(direction_, name);
     Place place{kernel_.lengths(direction_, shape_, number), std::move(strides)};
+    if (place.strides.size() == place.lengths.size() + 1 && kernel_.array(direction_, number).layout == CELLC_ONCE)
+      place.lengths.insert(place.lengths.begin(), shape_.get().sequences);
     std::int64_t needed = 1;
     for (const std::int64_t n : place.lengths) needed *= n;
     if (is_const && kernel_.array(direction_, number).written) fail("is written, and given as const");
