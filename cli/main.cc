@@ -269,7 +269,8 @@ void add_build(CLI::App& app, BuildOptions& options) {
   CLI::App* command =
       app.add_subcommand("build", "compile a cell ahead of time: code that needs nothing of cellc, and a C header");
   add_cell_options(*command, options);
-  command->add_option("--target", options.target, "cuda-source, ptx, cubin, cpu-object or cpu-shared")->required();
+  command->add_option("--target", options.target, "cuda-source, ptx, cubin, gpu-shared, cpu-object or cpu-shared")
+      ->required();
   command->add_option("-o,--out", options.out, "the file to write; the header goes beside it, as *.h")
       ->required()
       ->type_name("FILE");
@@ -277,8 +278,10 @@ void add_build(CLI::App& app, BuildOptions& options) {
       "--name", options.name,
       "what all names in C begin with, and the header's: the cell's by default, followed by whatever is "
       "not f32, on a CPU and of open lengths");
-  command->add_option("--cpu", options.cpu,
-                      "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
+  command->add_option(
+      "--cpu", options.cpu,
+      "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one; several, such as\n"
+      "x86-64-v2,x86-64-v3,x86-64-v4: code for each, of which a call takes the last that the machine can run");
   command->add_option("--arch", options.arch,
                       "the GPUs to compile for: sm_80 and, for cubins, sm_90 by default; several with commas");
   command->add_option("--dtype", options.dtype, "storage: f32, f64, bf16 or f16");
