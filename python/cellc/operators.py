@@ -11,15 +11,14 @@ from typing import Any, List, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .tensors import DTYPES
+from .tensors import DTYPES, sort_tensors
 from .torch import FUNCTIONS
+
 
 def _call(function: int, names: str, finals: bool, lengths: tuple[Any, ...], tensors: Sequence[Tensor]) -> Any:
     made = FUNCTIONS[function]
-    call, _ = made._call(dict(zip(names.split(","), tensors)))
-    call.finals = finals
-    call.lengths = lengths
-    return call
+    keys, given, constants, lead, _ = sort_tensors(dict(zip(names.split(","), tensors)), made._inputs)
+    return made._call(keys, given, lead, constants, lengths, finals)
 
 
 def _lengths(function: int, offsets: Optional[Tensor], reverse: bool, length: Optional[int]) -> tuple[Any, ...]:
@@ -37,7 +36,7 @@ def _forward(
     length: Optional[int],
 ) -> List[Tensor]:
     call = _call(function, names, finals, _lengths(function, offsets, reverse, length), tensors)
-    return list(call.forward([t.detach() for t in tensors]))
+    return list(call.forward(tuple(t.detach() for t in tensors)))
 
 
 @torch.library.custom_op("cellc::backward", mutates_args=())
@@ -54,7 +53,7 @@ def _backward(
     length: Optional[int],
 ) -> List[Tensor]:
     call = _call(function, names, finals, _lengths(function, offsets, reverse, length), tensors)
-    return [g for g in call.backward((*tensors, *states), cotangents, needed) if g is not None]
+    return [g for g in call.backward((*tensors, *states), tuple(cotangents), tuple(needed)) if g is not None]
 
 
 class _Shapes:
