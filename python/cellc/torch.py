@@ -203,13 +203,10 @@ class Function:
         if is_dynamo_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         names, given, constants, lead, requires_grad = sort_tensors(named, self._inputs)
-        lengths = (batch, length, sizes, offsets, reverse)
         if lead >= 0 and not constants and batch is length is sizes is offsets is None:
-            key = (names, given[lead].dtype, given[lead].device, reverse, return_final)
-            call = self._calls.get(key)
-            if call is None:
-                call = self._calls[key] = self._call(names, given, lead, constants, lengths, return_final)
+            call = self._plain_call(names, given, lead, reverse, return_final)
         else:
+            lengths = (batch, length, sizes, offsets, reverse)
             call = self._call(names, given, lead, constants, lengths, return_final)
         if requires_grad and is_grad_enabled() or forward_ad._current_level >= 0:
             results = _Run.apply(call, *given)
@@ -259,6 +256,17 @@ class Function:
             elif dtype == torch.float32 and tensor.dtype in (torch.float16, torch.bfloat16):
                 given[name] = tensor.float()
         return given
+
+    def _plain_call(
+        self, names: tuple[str, ...], given: Sequence[torch.Tensor], lead: int, reverse: bool, finals: bool
+    ) -> Call:
+        """Of tensors that say all lengths: one for all that are alike."""
+        key = (names, given[lead].dtype, given[lead].device, reverse, finals)
+        call = self._calls.get(key)
+        if call is None:
+            lengths = (None, None, None, None, reverse)
+            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals)
+        return call
 
     def _call(
         self,
