@@ -12,7 +12,12 @@ import os
 from collections import namedtuple
 from typing import Any, Mapping, Sequence
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    if error.name != "torch":  # one that is there, and broken
+        raise
+    raise ImportError("cellc.torch and cellc.nn need torch: pip install 'cellc[torch]'", name="torch") from None
 from torch import is_autocast_enabled, is_grad_enabled
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
