@@ -31,8 +31,9 @@ constexpr Kind kKinds[] = {{"f32", ProductFactors::Real},
 GpuFunction kernel_of(Gpu& gpu, ProductFactors factors) {
   const ProductTemplate product = product_template(factors, Dtype::F32);
   std::string text = storage_macro(Dtype::F32) + product.macro;
-  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh", product.name})
-    text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
+  std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
+  parts.insert(parts.end(), product.parts.begin(), product.parts.end());
+  for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   return gpu.function(gpu.load({"product.cu", text, {}}), "cellc_product");
 }
 

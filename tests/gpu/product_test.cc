@@ -22,8 +22,9 @@ struct Shape {
 GpuFunction product_of(Gpu& gpu, ProductFactors factors, Dtype storage) {
   const ProductTemplate product = product_template(factors, storage);
   std::string text = storage_macro(storage) + product.macro;
-  for (const char* part : {"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh", product.name})
-    text += kernel_template(part);
+  std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
+  parts.insert(parts.end(), product.parts.begin(), product.parts.end());
+  for (const char* part : parts) text += kernel_template(part);
   return gpu.function(gpu.load({"product.cu", text, {}}), "cellc_product");
 }
 

@@ -76,7 +76,7 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame 
 }
 )"}},
     {"product.cuh", {{"nest_frame.cuh", "nests.cuh"}, ""}},
-    {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh"}, ""}},
+    {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {
   cellc::Lane lane[cellc::kWidth];

@@ -12,12 +12,12 @@ std::string_view kernel_template(std::string_view name) {
 }
 
 ProductTemplate product_template(ProductFactors factors, Dtype storage) {
-  if (factors == ProductFactors::Real || storage == Dtype::F64) return {"product.cuh", ""};
+  if (factors == ProductFactors::Real || storage == Dtype::F64) return {{"product.cuh"}, ""};
   const char* name = factors == ProductFactors::Tf32x3 ? "3XTF32"
                      : factors == ProductFactors::Tf32 ? "TF32"
                      : factors == ProductFactors::BF16 ? "BF16"
                                                        : "F16";
-  return {"product_tensor.cuh", std::string("#define CELLC_PRODUCTS_") + name + " 1\n"};
+  return {{"tensor_parts.cuh", "product_tensor.cuh"}, std::string("#define CELLC_PRODUCTS_") + name + " 1\n"};
 }
 
 std::string storage_macro(Dtype storage) {

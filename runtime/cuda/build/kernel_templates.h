@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/data/array.h"
 
@@ -25,8 +26,8 @@ enum class ProductFactors : std::uint8_t { Real, Tf32x3, Tf32, BF16, F16 };
 /// The template of hoisted products: on tensor cores (product_tensor.cuh), or by multiply-adds (product.cuh).
 /// Arithmetic of 64 bits has the latter alone.
 struct ProductTemplate {
-  const char* name;
-  std::string macro;  ///< a line before its text, or none
+  std::vector<const char*> parts;  ///< in this order, behind nests.cuh
+  std::string macro;               ///< a line before their text, or none
 };
 ProductTemplate product_template(ProductFactors factors, Dtype storage);
 

@@ -47,7 +47,7 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   if (!result.plan.products.empty()) {
     const ProductTemplate product = product_template(options.factors, dtype);
     emit.prelude += product.macro;
-    parts.push_back(product.name);
+    parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   }
   for (const char* part : parts) emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   CudaNestsModule module = emit_cuda_nests(result.plan, emit);
