@@ -35,8 +35,8 @@ def _call(
 ) -> Call:
     made = FUNCTIONS[function]
     keys, lead = _order(function, names)
-    if offsets is None and length is None and not made.sizes:
-        return made._plain_call(keys, tensors, lead, reverse, finals)
+    if offsets is None:
+        return made._plain_call(keys, tensors, lead, None, length, made.sizes or None, reverse, finals)
     return made._call(keys, tensors, lead, {}, (None, length, made.sizes or None, offsets, reverse), finals)
 
 

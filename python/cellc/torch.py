@@ -41,6 +41,11 @@ def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Functi
     return Function(source)
 
 
+def _are_numbers(sizes: Mapping[str, Any] | None) -> bool:
+    """Others are refused, by whoever reads them."""
+    return not sizes or all(type(length) is int for length in sizes.values())
+
+
 class Call:
     """All of a call but its tensors: its kernel, their names, and arguments that are no tensors. Calls without such
     arguments share one.
@@ -208,8 +213,8 @@ class Function:
         if is_dynamo_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
         names, given, constants, lead, requires_grad = sort_tensors(named, self._inputs)
-        if lead >= 0 and not constants and batch is length is sizes is offsets is None:
-            call = self._plain_call(names, given, lead, reverse, return_final)
+        if lead >= 0 and not constants and offsets is None and _are_numbers(sizes):
+            call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final)
         else:
             lengths = (batch, length, sizes, offsets, reverse)
             call = self._call(names, given, lead, constants, lengths, return_final)
@@ -263,13 +268,24 @@ class Function:
         return given
 
     def _plain_call(
-        self, names: tuple[str, ...], given: Sequence[torch.Tensor], lead: int, reverse: bool, finals: bool
+        self,
+        names: tuple[str, ...],
+        given: Sequence[torch.Tensor],
+        lead: int,
+        batch: int | None,
+        length: int | None,
+        sizes: Mapping[str, int] | None,
+        reverse: bool,
+        finals: bool,
     ) -> Call:
-        """Of tensors that say all lengths: one for all that are alike."""
-        key = (names, given[lead].dtype, given[lead].device, reverse, finals)
+        """Without offsets, of tensors alone: one for all that are alike."""
+        axes = tuple(sizes.items()) if sizes else None
+        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals)
         call = self._calls.get(key)
         if call is None:
-            lengths = (None, None, None, None, reverse)
+            if len(self._calls) >= 256:  # of lengths that are told, there may be many
+                self._calls.clear()
+            lengths = (batch, length, dict(sizes) if sizes else None, None, reverse)
             call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals)
         return call
 

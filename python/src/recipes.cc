@@ -22,7 +22,7 @@ nb::object empty_like(PyObject* tensor) {
 
 bool RecipeKey::operator==(const RecipeKey& other) const {
   if (direction != other.direction || wanted != other.wanted || cotangents != other.cotangents ||
-      reverse != other.reverse)
+      reverse != other.reverse || lengths != other.lengths)
     return false;
   return names.is(other.names) || PyObject_RichCompareBool(names.ptr(), other.names.ptr(), Py_EQ) == 1;
 }

@@ -17,6 +17,7 @@ struct RecipeKey {
   std::uint64_t wanted = 0;      ///< finals, or gradients: a bit each
   std::uint64_t cotangents = 0;  ///< that are given, a bit each; their tensors are the last ones
   bool reverse = false;
+  std::vector<std::pair<std::string, std::int64_t>> lengths;  ///< that the caller says: of axes, "batch" and "length"
 
   bool operator==(const RecipeKey& other) const;
 };

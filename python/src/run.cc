@@ -4,7 +4,6 @@
 
 #include "call_arrays.h"
 #include "faults.h"
-#include "recipes.h"
 
 namespace cellc::python {
 namespace {
@@ -243,19 +242,21 @@ nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, const std::vector<P
   return results;
 }
 
-/// The key of a call, and its first tensors. Nothing where no other call is alike.
-std::optional<RecipeKey> key_of(const RunRequest& request, cellc_direction direction, const nb::tuple& given,
-                                std::vector<PyObject*>& tensors) {
+/// What calls of that kind have in common. Null where each is its own: with offsets, and with arguments that are no
+/// tensors.
+std::shared_ptr<const RecipeKey> key_of(const RunRequest& request) {
   const AskedSizes& asked = request.sizes;
-  if (asked.batch || asked.length || !asked.sizes.is_none() || !asked.offsets.is_none() || request.named.size() > 0)
-    return std::nullopt;
-  const std::size_t count = given.size();
-  tensors.reserve(count + 4);
-  for (std::size_t i = 0; i < count; ++i) tensors.push_back(PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(i)));
-  RecipeKey key;
-  key.direction = direction;
-  key.names = request.names;
-  key.reverse = asked.reverse;
+  if (!asked.offsets.is_none() || request.named.size() > 0) return nullptr;
+  auto key = std::make_shared<RecipeKey>();
+  key->names = request.names;
+  key->reverse = asked.reverse;
+  if (asked.batch) key->lengths.emplace_back("batch", *asked.batch);
+  if (asked.length) key->lengths.emplace_back("length", *asked.length);
+  if (asked.sizes.is_none()) return key;
+  for (const nb::handle item : asked.sizes.attr("items")()) {
+    if (!PyUnicode_Check(item[0].ptr()) || !PyLong_Check(item[1].ptr())) return nullptr;  // refused, or of NumPy
+    key->lengths.emplace_back(std::string("axis ") + nb::str(item[0]).c_str(), nb::cast<std::int64_t>(item[1]));
+  }
   return key;
 }
 
@@ -350,7 +351,22 @@ nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict stat
 }
 
 TensorCall::TensorCall(nb::object owner, RunRequest request, bool finals)
-    : owner_(std::move(owner)), kernel_(*nb::inst_ptr<Kernel>(owner_)), request_(std::move(request)), finals_(finals) {}
+    : owner_(std::move(owner)),
+      kernel_(*nb::inst_ptr<Kernel>(owner_)),
+      request_(std::move(request)),
+      finals_(finals),
+      key_(key_of(request_)) {}
+
+std::optional<RecipeKey> TensorCall::key(cellc_direction direction, const nb::tuple& given,
+                                         std::vector<PyObject*>& tensors) const {
+  if (!key_) return std::nullopt;
+  const std::size_t count = given.size();
+  tensors.reserve(count + 4);
+  for (std::size_t i = 0; i < count; ++i) tensors.push_back(PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(i)));
+  RecipeKey key = *key_;
+  key.direction = direction;
+  return key;
+}
 
 RunRequest TensorCall::request(const nb::tuple& tensors) const {
   RunRequest request = request_;
@@ -361,7 +377,7 @@ RunRequest TensorCall::request(const nb::tuple& tensors) const {
 
 nb::tuple TensorCall::forward(const nb::tuple& given) const {
   std::vector<PyObject*> tensors;
-  std::optional<RecipeKey> key = key_of(request_, CELLC_FORWARD, given, tensors);
+  std::optional<RecipeKey> key = this->key(CELLC_FORWARD, given, tensors);
   if (key) {
     key->wanted = finals_;
     std::vector<DLTensor> read;
@@ -384,7 +400,7 @@ nb::tuple TensorCall::forward(const nb::tuple& given) const {
 
 nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& needed) const {
   std::vector<PyObject*> tensors;
-  std::optional<RecipeKey> key = key_of(request_, CELLC_BACKWARD, given, tensors);
+  std::optional<RecipeKey> key = this->key(CELLC_BACKWARD, given, tensors);
   if (key && (needed.size() > 64 || cotangents.size() > 64)) key.reset();
   if (key) {
     for (std::size_t i = 0; i < needed.size(); ++i) key->wanted |= std::uint64_t{is_true_at(needed, i)} << i;

@@ -1,6 +1,7 @@
 #pragma once
 // Runs of a kernel on arrays by name: forward, backward, along a tangent. Other threads of Python run meanwhile.
 #include "call_sizes.h"
+#include "recipes.h"
 
 namespace cellc::python {
 
@@ -43,11 +44,15 @@ class TensorCall {
 
  private:
   RunRequest request(const nb::tuple& tensors) const;
+  /// What such a call has in common with others, and its first tensors. Nothing where no other is alike.
+  std::optional<RecipeKey> key(cellc_direction direction, const nb::tuple& given,
+                               std::vector<PyObject*>& tensors) const;
 
   nb::object owner_;
   const Kernel& kernel_;
   RunRequest request_;
   bool finals_;
+  std::shared_ptr<const RecipeKey> key_;  ///< null: no other call is like this one's
 };
 
 /// (tangents of states and outs, of finals): tuples, with None for finals that have none.

@@ -150,6 +150,25 @@ def test_calls_like_earlier_ones(gru, length, d):
                     torch.testing.assert_close(m.as_subclass(torch.Tensor), o.as_subclass(torch.Tensor), rtol=1e-8, atol=1e-8)
 
 
+def test_lengths_that_are_told_again(gru):
+    given, sizes = tensors_for(gru), {"d": 3}
+    expected = gru(given).h
+    for _ in range(3):
+        torch.testing.assert_close(gru(given, sizes=sizes, length=5, batch=2).h, expected, rtol=0, atol=0)
+    sizes["d"] = 4  # of the same mapping
+    with pytest.raises(cellc.ShapeError, match="sizes has d = 4"):
+        gru(given, sizes=sizes, length=5, batch=2)
+    with pytest.raises(cellc.DTypeError, match="'sizes': expected a whole number"):
+        gru(given, sizes={"d": [3]})
+    with pytest.raises(cellc.ShapeError, match="length has T = 6"):
+        gru(given, sizes={"d": 3}, length=6, batch=2)
+    for offsets in (np.array([0, 2, 5]), [0, 5, 5], torch.tensor([0, 2, 5])):
+        flat = {n: t[0] if n in gru.cell.inputs else t for n, t in given.items()}
+        ends = offsets if isinstance(offsets, list) else offsets.tolist()
+        parts = [gru({n: t[a:b] if n in gru.cell.inputs else t for n, t in flat.items()}).h for a, b in zip(ends, ends[1:])]
+        torch.testing.assert_close(gru(flat, offsets=offsets).h, torch.cat(parts), rtol=1e-12, atol=1e-12)
+
+
 def test_cotangents_that_are_missing_or_repeated():
     function = cellc.torch.function(
         "cell pair[d] { state h[d] = 0.5 \n input x[d] \n param a[d] = 0.3 \n h' = a*h + x \n out y = h'^2 }", cache=False
