@@ -4,7 +4,24 @@ from typing import Any, Mapping, Sequence
 
 version: str
 
-def set_torch(tensor: type, dtypes: Mapping[Any, int]) -> None: ...
+def set_torch(tensor: type, parameter: type, dtypes: Mapping[Any, int], empty_like: Any) -> None: ...
+
+def sort_tensors(
+    named: dict[str, Any], inputs: dict[str, Any]
+) -> tuple[tuple[str, ...], tuple[Any, ...], dict[str, Any], int, bool]: ...
+
+class TensorCall:
+    def __init__(
+        self, kernel: Kernel, names: tuple[str, ...], constants: dict[str, Any], maker: Any, sizes: tuple[Any, ...],
+        finals: bool,
+    ) -> None: ...
+    def forward(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]: ...
+    def backward(
+        self, tensors: tuple[Any, ...], cotangents: tuple[Any, ...], needed: tuple[bool, ...]
+    ) -> tuple[Any, ...]: ...
+    def curvature(
+        self, tensors: tuple[Any, ...], cotangents: tuple[Any, ...], moved: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]: ...
 
 class Kernel:
     def __init__(

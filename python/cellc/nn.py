@@ -10,13 +10,13 @@ import math
 import os
 from typing import Any, Callable, Mapping, Sequence, Union
 
+from .cell import Cell, compile
+from .errors import ArgumentError, OptionError
+from .torch import Function  # first: it says where torch is missing
+
 import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-
-from .cell import Cell, compile
-from .errors import ArgumentError, OptionError
-from .torch import Function
 
 __all__ = ["GRU", "LSTM", "Recurrence"]
 

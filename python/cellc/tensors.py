@@ -12,7 +12,10 @@ from . import _core
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
 
-_core.set_torch(torch.Tensor, NUMBERS)
+_core.set_torch(torch.Tensor, torch.nn.Parameter, NUMBERS, torch.empty_like)
+
+sort_tensors = _core.sort_tensors
+TensorCall = _core.TensorCall
 
 
 class TensorMaker:
@@ -25,11 +28,22 @@ class TensorMaker:
         return torch.empty(shape, dtype=DTYPES[dtype], device=self.device)
 
     def convert(self, value: Any, dtype: int) -> torch.Tensor:
-        return torch.as_tensor(value, dtype=DTYPES[dtype], device=self.device).contiguous()
+        tensor = torch.as_tensor(value, dtype=DTYPES[dtype], device=self.device).contiguous()
+        return tensor.clone() if tensor.data_ptr() % tensor.element_size() else tensor
 
     def spread(self, value: Any, shape: tuple[int, ...], dtype: int) -> torch.Tensor:
         tensor = torch.as_tensor(value, dtype=DTYPES[dtype], device=self.device)
         return tensor.expand(shape).contiguous()
+
+    def fit(self, gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        """What stood for several sequences or entries has the sum of their gradients; arithmetic may be finer."""
+        if gradient.shape != tensor.shape:
+            gradient = gradient.sum_to_size(tensor.shape)
+        return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)
+
+    def stream(self) -> int:
+        """The stream that work is queued on now; 0 on the CPU."""
+        return torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
 
 
 @lru_cache(maxsize=None)
@@ -42,8 +56,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cpu":
         return "cpu"
     return f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
-
-
-def current_stream(device: torch.device) -> int:
-    """The stream that work on the device is queued on; 0 on the CPU."""
-    return torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0

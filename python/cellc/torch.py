@@ -12,14 +12,20 @@ import os
 from collections import namedtuple
 from typing import Any, Mapping, Sequence
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    if error.name != "torch":  # one that is there, and broken
+        raise
+    raise ImportError("cellc.torch and cellc.nn need torch: pip install 'cellc[torch]'", name="torch") from None
+from torch import is_autocast_enabled, is_grad_enabled
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from .cell import Cell, compile
 from .errors import ArgumentError, DeviceMismatchError, DTypeError
 from .results import Arrays, arrays_class
-from .tensors import DTYPES, NUMBERS, TensorMaker, current_stream, device_name, maker_on
+from .tensors import DTYPES, NUMBERS, TensorCall, TensorMaker, device_name, maker_on, sort_tensors
 
 __all__ = ["Function", "function"]
 
@@ -35,50 +41,54 @@ def function(source: Cell | str | os.PathLike[str], /, **options: Any) -> Functi
     return Function(source)
 
 
+def _are_numbers(sizes: Mapping[str, Any] | None) -> bool:
+    """Others are refused, by whoever reads them."""
+    return not sizes or all(type(length) is int for length in sizes.values())
+
+
 class Call:
-    """One call's kernel and all of its arguments that are no tensors."""
+    """All of a call but its tensors: its kernel, their names, and arguments that are no tensors. Calls without such
+    arguments share one.
 
-    __slots__ = ("constants", "finals", "kernel", "lengths", "maker", "names", "rows", "states", "stream")
+    forward(tensors): states, outs, and finals if they are wanted.
+    backward(saved, cotangents, needed): gradients, None where none is needed. saved: the tensors, then the states;
+        needed: of the tensors, and of whatever stands before them.
+    curvature: of python/src/run.h.
+    """
 
-    def __init__(self, function: Function, kernel: Any, maker: TensorMaker, names: tuple[str, ...]):
+    __slots__ = (
+        "backward", "constants", "curvature", "finals", "forward", "kernel", "lengths", "maker", "names", "rows",
+        "states", "unknown",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        function: Function,
+        kernel: Any,
+        maker: TensorMaker,
+        names: tuple[str, ...],
+        constants: dict[str, Any],
+        lengths: tuple[Any, ...],
+        finals: bool,
+    ):
+        call = TensorCall(kernel, names, constants, maker, lengths, finals)
+        self.forward, self.backward, self.curvature = call.forward, call.backward, call.curvature
         self.kernel = kernel
         self.maker = maker
         self.names = names
         self.states = function.states
         self.rows = function.rows
-        self.constants: dict[str, Any] = {}
-        self.lengths: tuple[Any, ...] = (None, None, None, None, False)
-        self.finals = False
-        self.stream = current_stream(maker.device) if maker.device.type == "cuda" else 0
+        self.constants = constants
+        self.lengths = lengths
+        self.finals = finals
+        self.unknown: tuple[int, ...] = ()  # results that have no cotangents: some finals are copies of what was given
+        if finals:
+            known = [key for key, role in kernel.derivatives(1, 1) if role >= 5]
+            self.unknown = tuple(len(self.rows) + i for i, key in enumerate(kernel.finals) if key not in known)
 
     def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
         named = dict(zip(self.names, tensors))
         return {**named, **self.constants} if self.constants else named
-
-    def forward(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        return self.kernel.forward_in_order(
-            self.names, tuple(tensors), self.constants, self.maker, self.lengths, self.stream, self.finals
-        )
-
-    def backward(
-        self,
-        saved: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor | None],
-        needed: Sequence[bool],
-    ) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of all tensors, None of those that are not needed. saved: the tensors, then the states."""
-        stream = current_stream(self.maker.device) if self.maker.device.type == "cuda" else 0  # it may be another by now
-        gradients, fit = self.kernel.backward_in_order(
-            self.names, tuple(saved), self.constants, self.maker, self.lengths, stream, tuple(cotangents), tuple(needed)
-        )
-        return gradients if fit else tuple(g if g is None else _as(g, t) for g, t in zip(gradients, saved))
-
-
-def _as(gradient: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """What stood for several sequences or entries has the sum of their gradients; arithmetic may be finer."""
-    if gradient.shape != tensor.shape:
-        gradient = gradient.sum_to_size(tensor.shape)
-    return gradient if gradient.dtype == tensor.dtype else gradient.to(tensor.dtype)
 
 
 class _Run(torch.autograd.Function):
@@ -91,19 +101,16 @@ class _Run(torch.autograd.Function):
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(*tensors, *states)
         ctx.set_materialize_grads(False)
-        if call.finals:  # some are copies of what the call was given, and have no cotangents
-            known = [key for key, role in call.kernel.derivatives(1, 1) if role >= 5]
-            rest = zip(call.kernel.finals, results[len(call.rows) :])
-            ctx.mark_non_differentiable(*(tensor for key, tensor in rest if key not in known))
+        if call.unknown:
+            ctx.mark_non_differentiable(*(results[i] for i in call.unknown))
         return results
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         call: Call = ctx.call
-        needed = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # somebody wants to differentiate the gradient
-            return None, *_Gradients.apply(call, needed, *ctx.saved_tensors, *cotangents)
-        return None, *call.backward(ctx.saved_tensors, cotangents, needed)
+        if is_grad_enabled():  # somebody wants to differentiate the gradient
+            return _Gradients.apply(call, ctx.needs_input_grad, *ctx.saved_tensors, *cotangents)
+        return call.backward(ctx.saved_tensors, cotangents, ctx.needs_input_grad)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -114,7 +121,7 @@ class _Run(torch.autograd.Function):
             call.named(saved[:count]),
             call.maker,
             call.lengths,
-            current_stream(call.maker.device),
+            call.maker.stream(),
             dict(zip(call.states, saved[count:])),
             dict(zip(call.names, tangents)),
             call.finals,
@@ -139,7 +146,7 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *moved: torch.Tensor | None) -> tuple[Any, ...]:
         call: Call = ctx.call
-        of_given = _Curvature.apply(call, *ctx.saved_tensors, *moved)
+        of_given = _Curvature.apply(call, *ctx.saved_tensors, *moved[1:])
         return None, None, *of_given
 
 
@@ -153,15 +160,13 @@ class _Curvature(torch.autograd.Function):
         count, states = len(call.names), len(call.states)
         saved, moved = given[:-count], given[-count:]
         cotangents = saved[count + states :]
-        gradients, tangents = call.kernel.curvature_in_order(
-            call.names, saved[: count + states], call.constants, call.maker, call.lengths, cotangents, moved
-        )
+        gradients, tangents = call.curvature(saved[: count + states], cotangents, moved)
         for key, cotangent, tangent in zip((*call.rows, *call.kernel.finals), cotangents, tangents):
             if cotangent is not None and tangent is None:
                 raise NotImplementedError(f"the gradient by the final '{key}' has no gradient")
         of_cotangents = (None if c is None else t for c, t in zip(cotangents, tangents))
         # States are what the tensors make of them, whose gradients are whole.
-        return *map(_as, gradients, saved[:count]), *[None] * states, *of_cotangents
+        return *map(call.maker.fit, gradients, saved[:count]), *[None] * states, *of_cotangents
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
@@ -175,7 +180,8 @@ class Function:
         self.cell = cell
         self.states = tuple(cell.states)
         self.rows = self.states + tuple(cell.outs)
-        self._inputs = tuple(cell.inputs)
+        self._inputs = cell.inputs
+        self._calls: dict[Any, Call] = {}
         self.sizes = dict(sizes or {})  # of axes that no tensor may have, for graphs
         self.number = len(FUNCTIONS)
         FUNCTIONS.append(self)
@@ -201,15 +207,18 @@ class Function:
         Returns Results of tensors; with return_final, (Results, Finals). Numbers stand for tensors, too.
         """
         if tensors:
-            named = {**tensors, **named}
-        if torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu"):
+            named = {**tensors, **named} if named or type(tensors) is not dict else tensors
+        if is_autocast_enabled("cuda") or is_autocast_enabled("cpu"):
             named = self._under_autocast(named)
         if is_dynamo_compiling():
             return self._traced(named, return_final, offsets, reverse, length, batch, sizes)
-        call, given = self._call(named)
-        call.finals = return_final
-        call.lengths = (batch, length, sizes, offsets, reverse)
-        if forward_ad._current_level >= 0 or (torch.is_grad_enabled() and any(t.requires_grad for t in given)):
+        names, given, constants, lead, requires_grad = sort_tensors(named, self._inputs)
+        if lead >= 0 and not constants and offsets is None and _are_numbers(sizes):
+            call = self._plain_call(names, given, lead, batch, length, sizes, reverse, return_final)
+        else:
+            lengths = (batch, length, sizes, offsets, reverse)
+            call = self._call(names, given, lead, constants, lengths, return_final)
+        if requires_grad and is_grad_enabled() or forward_ad._current_level >= 0:
             results = _Run.apply(call, *given)
         else:
             results = call.forward(given)
@@ -258,34 +267,53 @@ class Function:
                 given[name] = tensor.float()
         return given
 
-    def _call(self, named: Mapping[str, Any]) -> tuple[Call, list[torch.Tensor]]:
-        """The call, and its tensors in the order of its names."""
-        first, first_name = None, ""
-        names: list[str] = []
-        given: list[torch.Tensor] = []
-        constants: dict[str, Any] = {}
-        for name, value in named.items():
-            if isinstance(value, torch.Tensor):
-                names.append(name)
-                given.append(value)
-                if first is None or (name in self._inputs and first_name not in self._inputs):
-                    first, first_name = value, name  # an input has the dtype of storage, params may have a wider one
-            elif value is not None:
-                constants[name] = value
-        device = torch.device("cpu") if first is None else first.device
-        if first is not None and device.type not in ("cpu", "cuda"):
-            raise DeviceMismatchError(f"argument '{first_name}' is on {device.type}; expected cpu or cuda", first_name)
-        dtype = self.cell._dtype
+    def _plain_call(
+        self,
+        names: tuple[str, ...],
+        given: Sequence[torch.Tensor],
+        lead: int,
+        batch: int | None,
+        length: int | None,
+        sizes: Mapping[str, int] | None,
+        reverse: bool,
+        finals: bool,
+    ) -> Call:
+        """Without offsets, of tensors alone: one for all that are alike."""
+        axes = tuple(sizes.items()) if sizes else None
+        key = (names, given[lead].dtype, given[lead].device, batch, length, axes, reverse, finals)
+        call = self._calls.get(key)
+        if call is None:
+            if len(self._calls) >= 256:  # of lengths that are told, there may be many
+                self._calls.clear()
+            lengths = (batch, length, dict(sizes) if sizes else None, None, reverse)
+            call = self._calls[key] = self._call(names, given, lead, {}, lengths, finals)
+        return call
+
+    def _call(
+        self,
+        names: tuple[str, ...],
+        given: Sequence[torch.Tensor],
+        lead: int,
+        constants: dict[str, Any],
+        lengths: tuple[Any, ...],
+        finals: bool,
+    ) -> Call:
+        """lead: of the tensors, which has the dtype of storage: an input, where there is one, as params may have a wider
+        one; -1: there are no tensors."""
+        device, dtype = torch.device("cpu"), self.cell._dtype
+        if lead < 0:
+            return Call(self, self.cell._kernel(dtype or 0, "cpu"), maker_on(device), names, constants, lengths, finals)
+        name, first = names[lead], given[lead]
+        device = first.device
+        if device.type not in ("cpu", "cuda"):
+            raise DeviceMismatchError(f"argument '{name}' is on {device.type}; expected cpu or cuda", name)
         if dtype is None:
-            dtype = 0 if first is None else NUMBERS.get(first.dtype)
-            if dtype is None:
-                raise DTypeError(
-                    f"argument '{first_name}' is {first.dtype}; expected float32, float64, float16 or bfloat16", first_name
-                )
+            dtype = NUMBERS.get(first.dtype)
+        if dtype is None:
+            expected = "float32, float64, float16 or bfloat16"
+            raise DTypeError(f"argument '{name}' is {first.dtype}; expected {expected}", name)
         kernel = self.cell._kernel(dtype, device_name(device))
-        call = Call(self, kernel, maker_on(device), tuple(names))
-        call.constants = constants
-        return call, given
+        return Call(self, kernel, maker_on(device), names, constants, lengths, finals)
 
     def __reduce__(self) -> Any:
         return Function, (self.cell, self.sizes)

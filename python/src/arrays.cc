@@ -91,6 +91,7 @@ bool HeldArray::take(nb::handle object) {
   release();
   if (PyFloat_Check(object.ptr()) || PyLong_Check(object.ptr())) return false;
   const TorchTypes& torch = torch_types();
+  if (torch.tensor.is_valid() && torch.is_plain(object.ptr()) && take_by_exchange(object)) return true;
   if (torch.tensor.is_valid() && PyObject_IsInstance(object.ptr(), torch.tensor.ptr()) == 1) {
     take_tensor(object);
     return true;
@@ -123,6 +124,26 @@ bool HeldArray::take_buffer(nb::handle object) {
     view.strides[i] = buffer_.strides[i] / buffer_.itemsize;
     // Fields of records may stand at odd places; they are copied like any other that is not ours.
     if (buffer_.strides[i] % buffer_.itemsize != 0 && view.shape[i] > 1) view.dtype = kOtherDtype;
+  }
+  return true;
+}
+
+bool HeldArray::take_by_exchange(nb::handle object) {
+  const TensorExchange& exchange = torch_types().exchange;
+  DLTensor tensor;
+  if (!exchange.exists() || !exchange.read(object.ptr(), tensor)) return false;
+  view.dtype = tensor.cellc_dtype();
+  view.device = tensor.cellc_device();
+  if (view.dtype == kOtherDtype || view.device == kElsewhere) return false;  // whose names are to be said
+  owner_ = nb::borrow(object);
+  view.writable = true;
+  view.data = tensor.first();
+  if (!set_shape(view, tensor.rank)) return true;
+  std::int64_t next = 1;
+  for (int i = view.rank - 1; i >= 0; --i) {
+    view.shape[i] = tensor.shape[i];
+    view.strides[i] = tensor.strides ? tensor.strides[i] : next;
+    next *= view.shape[i];
   }
   return true;
 }

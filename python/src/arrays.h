@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "capi/cellc.h"
+#include "exchange.h"
 
 namespace nb = nanobind;
 
@@ -31,7 +32,15 @@ struct View {
 
 /// The classes of torch, once it is imported.
 struct TorchTypes {
-  nb::object tensor, dtypes;  ///< `dtypes`: dict, dtype -> number
+  nb::object tensor, parameter, dtypes;  ///< `dtypes`: dict, dtype -> number
+  nb::object empty_like;
+  TensorExchange exchange;
+
+  /// Of torch itself, which no subclass gives another meaning.
+  bool is_plain(PyObject* object) const {
+    const auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    return type == tensor.ptr() || type == parameter.ptr();
+  }
 };
 TorchTypes& torch_types();
 
@@ -54,6 +63,7 @@ class HeldArray {
  private:
   bool take_buffer(nb::handle object);
   void take_tensor(nb::handle object);
+  bool take_by_exchange(nb::handle object);
 
   nb::object owner_;
   Py_buffer buffer_ = {};

@@ -1,6 +1,7 @@
 #include "kernel.h"
 
 #include "faults.h"
+#include "recipes.h"
 
 namespace cellc::python {
 namespace {
@@ -15,7 +16,14 @@ std::string place(cellc_quantity quantity, Group group, std::string_view key) {
 
 }  // namespace
 
-Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& given) {
+Kernel::~Kernel() {
+  for (auto& kept : prepared_) kept.clear();
+  recipes_.reset();  // they hold calls, too
+  cellc_kernel_free(handle_);
+}
+
+Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& given)
+    : recipes_(std::make_unique<Recipes>()) {
   cellc_options options;
   cellc_options_init(&options);
   options.cell = or_null(given.cell);
@@ -30,6 +38,7 @@ Kernel::Kernel(const std::string& source, bool is_file, const KernelOptions& giv
   options.no_repair = given.repair ? 0 : 1;
   dtype_ = given.dtype;
   steps_suffice_ = given.solver.empty() || given.solver == "auto" || given.solver == "sequential";
+  has_prepared_backward_ = given.dtype == CELLC_F32 || given.dtype == CELLC_F64;
   on_gpu_ = given.device.rfind("cuda", 0) == 0;
   if (given.device.rfind("cuda:", 0) == 0) gpu_ = std::atoi(given.device.c_str() + 5);
   cellc_status status;
@@ -67,6 +76,7 @@ void Kernel::describe(cellc_direction direction) {
                     info.dtype,
                     info.written != 0,
                     info.required != 0,
+                    info.null == CELLC_NULL_IS_DECLARED,
                     {info.axes, info.axes + info.axis_count}};
     if (info.role == CELLC_ROLE_HISTORY || info.role == CELLC_ROLE_FINAL_HISTORY) array.key += "_lag";
     numbers_[direction].emplace(place(array.quantity, array.group(), array.key), i);
@@ -99,12 +109,12 @@ const ArrayInfo* Kernel::find(cellc_direction direction, cellc_quantity quantity
   return found == numbers_[direction].end() ? nullptr : &arrays_[direction][static_cast<std::size_t>(found->second)];
 }
 
-bool Kernel::is_small(const cellc_shape& shape) const {
+bool Kernel::is_small(cellc_direction direction, const cellc_shape& shape) const {
   // Entries that a call touches, a step at a time: about as many nanoseconds.
   constexpr std::int64_t kMost = 16384;
   if (on_gpu_ || !steps_suffice_ || shape.offsets || shape.sequences > kMost || shape.steps > kMost) return false;
   std::int64_t entries = 0;
-  for (const ArrayInfo& info : arrays()) {
+  for (const ArrayInfo& info : arrays(direction)) {
     std::int64_t part = 1;
     for (const int axis : info.axes) {
       const std::int64_t length = shape.lengths[axis];
@@ -117,26 +127,32 @@ bool Kernel::is_small(const cellc_shape& shape) const {
   return entries * shape.sequences * shape.steps <= kMost;
 }
 
-std::shared_ptr<cellc_call> Kernel::prepared(const cellc_shape& shape) const {
+std::shared_ptr<cellc_call> Kernel::prepared(cellc_direction direction, const cellc_shape& shape) const {
   constexpr std::size_t kKept = 16;
-  if (!is_small(shape)) return nullptr;
+  const bool backward = direction == CELLC_BACKWARD;
+  if (!is_small(direction, shape) || (backward && !has_prepared_backward_)) return nullptr;
   std::vector<std::int64_t> key(shape.lengths, shape.lengths + axes_.size());
   key.insert(key.end(), {shape.sequences, shape.steps, shape.reverse});
-  for (auto it = prepared_.begin(); it != prepared_.end(); ++it) {
+  std::list<Prepared>& kept = prepared_[backward];
+  for (auto it = kept.begin(); it != kept.end(); ++it) {
     if (it->key != key) continue;
-    prepared_.splice(prepared_.begin(), prepared_, it);
+    kept.splice(kept.begin(), kept, it);
     return it->call;
   }
   cellc_call* call = nullptr;
   cellc_status status;
   {
     nb::gil_scoped_release others_run;
-    status = cellc_prepare(handle_, &shape, &call);
+    status = backward ? cellc_prepare_backward(handle_, &shape, &call) : cellc_prepare(handle_, &shape, &call);
+  }
+  if (backward && status == CELLC_WRONG_USAGE) {  // of lags, which cellc_backward serves
+    has_prepared_backward_ = false;
+    return nullptr;
   }
   check(status);
   std::shared_ptr<cellc_call> result(call, cellc_call_free);
-  prepared_.push_front({std::move(key), result});
-  if (prepared_.size() > kKept) prepared_.pop_back();
+  kept.push_front({std::move(key), result});
+  if (kept.size() > kKept) kept.pop_back();
   return result;
 }
 

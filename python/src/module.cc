@@ -81,25 +81,51 @@ nb::tuple run_backward(const Kernel& kernel, nb::dict named, nb::object maker, n
   return backward(kernel, {named, maker, asked(sizes), stream}, states, {cotangents, final_cotangents}, wanted);
 }
 
-nb::tuple run_forward_in_order(const Kernel& kernel, nb::tuple names, nb::tuple tensors, nb::dict constants,
-                               nb::object maker, nb::tuple sizes, std::uintptr_t stream, bool finals) {
-  return forward_in_order(kernel, {constants, maker, asked(sizes), stream, names, tensors}, finals);
-}
-
-nb::tuple run_backward_in_order(const Kernel& kernel, nb::tuple names, nb::tuple tensors, nb::dict constants,
-                                nb::object maker, nb::tuple sizes, std::uintptr_t stream, nb::tuple cotangents,
-                                nb::tuple needed) {
-  return backward_in_order(kernel, {constants, maker, asked(sizes), stream, names, tensors}, cotangents, needed);
-}
-
-nb::tuple run_curvature_in_order(const Kernel& kernel, nb::tuple names, nb::tuple tensors, nb::dict constants,
-                                 nb::object maker, nb::tuple sizes, nb::tuple cotangents, nb::tuple moved) {
-  return curvature_in_order(kernel, {constants, maker, asked(sizes), 0, names, tensors}, cotangents, moved);
+void make_tensor_call(TensorCall* place, nb::object kernel, nb::tuple names, nb::dict constants, nb::object maker,
+                      nb::tuple sizes, bool finals) {
+  new (place) TensorCall(kernel, {constants, maker, asked(sizes), 0, names, nb::tuple()}, finals);
 }
 
 nb::tuple run_tangent(const Kernel& kernel, nb::dict named, nb::object maker, nb::tuple sizes, std::uintptr_t stream,
                       nb::dict states, nb::dict tangents, bool finals) {
   return tangent(kernel, {named, maker, asked(sizes), stream}, states, tangents, finals);
+}
+
+/// What a call is given, sorted: (names of tensors, tensors, whatever else there is by name, which tensor has the dtype
+/// of storage: the first input, or the first; -1: none; whether a tensor requires a gradient). None is not given.
+nb::tuple sort_tensors(nb::dict named, nb::dict inputs) {
+  static PyObject* const requires_grad = PyUnicode_InternFromString("requires_grad");
+  const TorchTypes& torch = torch_types();
+  std::vector<std::pair<PyObject*, PyObject*>> tensors;
+  nb::dict rest;
+  Py_ssize_t at = 0, lead = -1;
+  bool lead_is_input = false, any = false;
+  PyObject *key = nullptr, *value = nullptr;
+  while (PyDict_Next(named.ptr(), &at, &key, &value)) {
+    if (value == Py_None) continue;
+    if (!torch.is_plain(value) && PyObject_IsInstance(value, torch.tensor.ptr()) != 1) {
+      rest[nb::handle(key)] = nb::handle(value);
+      continue;
+    }
+    if (!lead_is_input) {
+      lead_is_input = PyDict_Contains(inputs.ptr(), key) == 1;
+      if (lead < 0 || lead_is_input) lead = static_cast<Py_ssize_t>(tensors.size());
+    }
+    if (!any) {
+      const nb::object grad = nb::steal(PyObject_GetAttr(value, requires_grad));
+      if (!grad.is_valid()) throw nb::python_error();
+      any = grad.ptr() == Py_True;
+    }
+    tensors.emplace_back(key, value);
+  }
+  const auto count = static_cast<Py_ssize_t>(tensors.size());
+  const nb::tuple names = nb::steal<nb::tuple>(PyTuple_New(count)), values = nb::steal<nb::tuple>(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const auto& [name, tensor] = tensors[static_cast<std::size_t>(i)];
+    PyTuple_SetItem(names.ptr(), i, Py_NewRef(name));
+    PyTuple_SetItem(values.ptr(), i, Py_NewRef(tensor));
+  }
+  return nb::make_tuple(names, values, rest, lead, any);
 }
 
 }  // namespace
@@ -108,7 +134,10 @@ NB_MODULE(_core, module) {
   nb::set_leak_warnings(false);  // kernels that live as long as the process, as torch keeps functions, are no news
   translate_faults();
   module.attr("version") = cellc_version();
-  module.def("set_torch", [](nb::object tensor, nb::object dtypes) { torch_types() = {tensor, dtypes}; });
+  module.def("set_torch", [](nb::object tensor, nb::object parameter, nb::object dtypes, nb::object empty_like) {
+    torch_types() = {tensor, parameter, dtypes, empty_like, TensorExchange(tensor)};
+  });
+  module.def("sort_tensors", &sort_tensors);
   nb::class_<Kernel>(module, "Kernel")
       .def("__init__", &make_kernel, "source"_a, nb::kw_only(), "is_file"_a, "cell"_a, "dtype"_a, "device"_a, "cpu"_a,
            "solver"_a, "threads"_a, "cache"_a, "tolerance"_a, "max_iterations"_a, "repair"_a)
@@ -120,8 +149,10 @@ NB_MODULE(_core, module) {
       .def("forward", &run_forward, "named"_a, "maker"_a, "sizes"_a, "stream"_a, "wanted"_a.none(), "finals"_a,
            "report"_a)
       .def("backward", &run_backward)
-      .def("forward_in_order", &run_forward_in_order)
-      .def("backward_in_order", &run_backward_in_order)
-      .def("curvature_in_order", &run_curvature_in_order)
       .def("tangent", &run_tangent);
+  nb::class_<TensorCall>(module, "TensorCall")
+      .def("__init__", &make_tensor_call)
+      .def("forward", &TensorCall::forward)
+      .def("backward", &TensorCall::backward)
+      .def("curvature", &TensorCall::curvature);
 }

@@ -110,7 +110,13 @@ class DirectedRun {
   }
   /// Of the values that were given.
   const Given& value(std::size_t i) const { return given_[i]; }
-  nb::object write(const ArrayInfo& info) { return arrays_.write(info); }
+  std::size_t count() const { return given_.size(); }
+  nb::object write(const ArrayInfo& info) {
+    made_.push_back({info.number, shape_tuple(sizes_.expected(info)), info.dtype, -1});
+    return arrays_.write(info);
+  }
+  /// What was written, in order.
+  const Recipe::Made& made(std::size_t i) const { return made_[i]; }
 
   cellc_shape shape() const { return sizes_.shape(); }
   const CallArrays& arrays() const { return arrays_; }
@@ -134,6 +140,7 @@ class DirectedRun {
   std::vector<Given> given_;
   const CallSizes sizes_;
   CallArrays arrays_;
+  std::vector<Recipe::Made> made_;
 };
 
 bool is_wanted(const nb::object& wanted, const std::string& name) {
@@ -145,24 +152,56 @@ nb::object report_of(const cellc_report& r) {
                         r.compile_ms, r.run_ms);
 }
 
-cellc_status run_forward(const Kernel& kernel, const DirectedRun& run, cellc_report* report) {
-  const cellc_shape shape = run.shape();
-  const CallArrays& arrays = run.arrays();
-  if (const auto call = kernel.prepared(shape)) {
+/// A call as cellc.h has it. Other threads of Python run meanwhile.
+struct PlacedCall {
+  const Kernel& kernel;
+  cellc_shape shape;
+  const cellc_array* arrays;
+  int count;
+  void* stream;
+  cellc_call* prepared;  ///< or null
+
+  cellc_status forward(cellc_report* report) const;
+  void backward() const;
+};
+
+cellc_status PlacedCall::forward(cellc_report* report) const {
+  const nb::gil_scoped_release others_run;
+  if (prepared) {
     const auto start = std::chrono::steady_clock::now();
-    cellc_status status;
-    {
-      nb::gil_scoped_release others_run;
-      status = cellc_run(call.get(), arrays.data(), arrays.count());
-    }
+    const cellc_status status = cellc_run(prepared, arrays, count);
     if (!report) return status;
     report->converged = 1;  // steps are exact
     report->run_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
     return status;
   }
-  nb::gil_scoped_release others_run;
-  if (!kernel.on_gpu()) return cellc_forward(kernel.handle(), &shape, arrays.data(), arrays.count(), report);
-  return cellc_forward_on(kernel.handle(), &shape, arrays.data(), arrays.count(), run.stream(), nullptr, report);
+  if (!kernel.on_gpu()) return cellc_forward(kernel.handle(), &shape, arrays, count, report);
+  return cellc_forward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, report);
+}
+
+void PlacedCall::backward() const {
+  cellc_status status;
+  {
+    const nb::gil_scoped_release others_run;
+    if (prepared)
+      status = cellc_run(prepared, arrays, count);
+    else if (kernel.on_gpu())
+      status = cellc_backward_on(kernel.handle(), &shape, arrays, count, stream, nullptr, nullptr);
+    else
+      status = cellc_backward(kernel.handle(), &shape, arrays, count, nullptr, nullptr);
+  }
+  check(status);
+}
+
+PlacedCall placed(const Kernel& kernel, const DirectedRun& run, cellc_call* prepared) {
+  return {kernel, run.shape(), run.arrays().data(), run.arrays().count(), run.stream(), prepared};
+}
+
+/// Null where there is none, or where a default is to be computed that prepared backward calls are given.
+std::shared_ptr<cellc_call> prepared_backward(const Kernel& kernel, const DirectedRun& run) {
+  for (const ArrayInfo& info : kernel.arrays(CELLC_BACKWARD))
+    if (info.quantity == CELLC_IS_VALUE && info.declared && !run.arrays().data()[info.number].data) return nullptr;
+  return kernel.prepared(CELLC_BACKWARD, run.shape());
 }
 
 /// What a backward call reads of the forward run's results: the states, and cotangents of as many as there are.
@@ -176,17 +215,81 @@ void read_results(const Kernel& kernel, const RunRequest& request, const nb::tup
         run.read(CELLC_IS_COTANGENT, info, cotangents[cotangent++]);
 }
 
-void run_backward(const Kernel& kernel, const DirectedRun& run) {
-  const cellc_shape shape = run.shape();
-  const CallArrays& arrays = run.arrays();
-  cellc_status status;
-  {
-    nb::gil_scoped_release others_run;
-    status = kernel.on_gpu() ? cellc_backward_on(kernel.handle(), &shape, arrays.data(), arrays.count(), run.stream(),
-                                                 nullptr, nullptr)
-                             : cellc_backward(kernel.handle(), &shape, arrays.data(), arrays.count(), nullptr, nullptr);
+/// That tensors are on.
+void* stream_of(const Kernel& kernel, const nb::object& maker) {
+  return kernel.on_gpu() ? reinterpret_cast<void*>(nb::cast<std::uintptr_t>(maker.attr("stream")())) : nullptr;
+}
+
+bool is_true_at(const nb::tuple& tuple, std::size_t i) {
+  return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i)) == Py_True;
+}
+
+/// Makes a call again, with other tensors.
+nb::tuple repeat(const Kernel& kernel, const Recipe& recipe, const std::vector<PyObject*>& tensors,
+                 const std::vector<DLTensor>& read, const nb::object& maker) {
+  std::vector<cellc_array> places;
+  const nb::tuple results = recipe.make(tensors, read, maker, places);
+  const PlacedCall call{kernel,
+                        recipe.shape(),
+                        places.data(),
+                        static_cast<int>(places.size()),
+                        stream_of(kernel, maker),
+                        recipe.prepared.get()};
+  if (recipe.key.direction == CELLC_BACKWARD)
+    call.backward();
+  else if (const cellc_status status = call.forward(nullptr); status != CELLC_NOT_CONVERGED)
+    check(status);
+  return results;
+}
+
+/// What calls of that kind have in common. Null where each is its own: with offsets, and with arguments that are no
+/// tensors.
+std::shared_ptr<const RecipeKey> key_of(const RunRequest& request) {
+  const AskedSizes& asked = request.sizes;
+  if (!asked.offsets.is_none() || request.named.size() > 0) return nullptr;
+  auto key = std::make_shared<RecipeKey>();
+  key->names = request.names;
+  key->reverse = asked.reverse;
+  if (asked.batch) key->lengths.emplace_back("batch", *asked.batch);
+  if (asked.length) key->lengths.emplace_back("length", *asked.length);
+  if (asked.sizes.is_none()) return key;
+  for (const nb::handle item : asked.sizes.attr("items")()) {
+    if (!PyUnicode_Check(item[0].ptr()) || !PyLong_Check(item[1].ptr())) return nullptr;  // refused, or of NumPy
+    key->lengths.emplace_back(std::string("axis ") + nb::str(item[0]).c_str(), nb::cast<std::int64_t>(item[1]));
   }
-  check(status);
+  return key;
+}
+
+/// For calls like this one, which is done, if all of its tensors were read where they are.
+void remember(const Kernel& kernel, const DirectedRun& run, const RecipeKey& key, const std::vector<PyObject*>& tensors,
+              const nb::tuple& results, std::shared_ptr<cellc_call> prepared) {
+  if (!torch_types().exchange.exists() || run.count() != tensors.size()) return;
+  auto recipe = std::make_shared<Recipe>();
+  const cellc_shape shape = run.shape();
+  const cellc_array* arrays = run.arrays().data();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Given& given = run.value(i);
+    const cellc_array& array = arrays[given.info->number];
+    if (given.object.ptr() != tensors[i] || array.sequence_stride != 0 || array.step_stride != 0) return;
+    const View& view = given.held.view;
+    recipe->reads.push_back({given.info->number, {view.shape, view.shape + view.rank}, view.dtype, view.device});
+  }
+  for (const nb::handle result : results) {
+    recipe->results.push_back(result.is_none() ? -1 : static_cast<int>(recipe->made.size()));
+    if (!result.is_none()) recipe->made.push_back(run.made(recipe->made.size()));
+  }
+  for (Recipe::Made& made : recipe->made)
+    for (std::size_t i = 0; i < recipe->reads.size() && made.like < 0; ++i) {
+      const Recipe::Read& read = recipe->reads[i];
+      if (read.dtype == made.dtype && shape_tuple(read.shape).equal(made.shape)) made.like = static_cast<int>(i);
+    }
+  recipe->key = key;
+  recipe->arrays.assign(arrays, arrays + run.arrays().count());
+  recipe->lengths.assign(shape.lengths, shape.lengths + kernel.axes().size());
+  recipe->sequences = shape.sequences;
+  recipe->steps = shape.steps;
+  recipe->prepared = std::move(prepared);
+  kernel.recipes().keep(std::move(recipe));
 }
 
 }  // namespace
@@ -200,7 +303,8 @@ nb::tuple forward(const Kernel& kernel, const RunRequest& request, nb::object wa
   }
   cellc_report filled;
   cellc_report_init(&filled);
-  const cellc_status status = run_forward(kernel, run, report ? &filled : nullptr);
+  const auto prepared = kernel.prepared(CELLC_FORWARD, run.shape());
+  const cellc_status status = placed(kernel, run, prepared.get()).forward(report ? &filled : nullptr);
   if (status != CELLC_NOT_CONVERGED) check(status);  // that is said by the report
   return nb::make_tuple(nb::tuple(rows), nb::tuple(last), report ? report_of(filled) : nb::object(nb::none()));
 }
@@ -219,69 +323,8 @@ nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict sta
     if (!info) refuse_unknown(kernel, CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, name);
     gradients.append(run.write(*info));
   }
-  run_backward(kernel, run);
+  placed(kernel, run, prepared_backward(kernel, run).get()).backward();
   return nb::tuple(gradients);
-}
-
-nb::tuple forward_in_order(const Kernel& kernel, const RunRequest& request, bool finals) {
-  DirectedRun run(kernel, CELLC_FORWARD, request);
-  nb::list results;
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel.arrays())
-      if (info.group() == group && (group == Group::Rows || finals)) results.append(run.write(info));
-  const cellc_status status = run_forward(kernel, run, nullptr);
-  if (status != CELLC_NOT_CONVERGED) check(status);
-  return nb::tuple(results);
-}
-
-nb::tuple backward_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple needed) {
-  DirectedRun run(kernel, CELLC_BACKWARD, request);
-  read_results(kernel, request, cotangents, run);
-  nb::list gradients;
-  bool fit = true;
-  for (std::size_t i = 0; i < needed.size(); ++i) {
-    if (needed[i].ptr() != Py_True) {
-      gradients.append(nb::none());
-      continue;
-    }
-    const Given& value = run.value(i);
-    const ArrayInfo* info = kernel.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.info->key);
-    if (!info) refuse_unknown(kernel, CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.info->key);
-    fit = fit && !value.refitted && info->dtype == value.info->dtype;
-    gradients.append(run.write(*info));
-  }
-  run_backward(kernel, run);
-  return nb::make_tuple(nb::tuple(gradients), fit);
-}
-
-nb::tuple curvature_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple moved) {
-  DirectedRun backward(kernel, CELLC_BACKWARD, request), tangent(kernel, CELLC_TANGENT, request);
-  read_results(kernel, request, cotangents, backward);
-  std::size_t state = request.names.size();
-  for (const ArrayInfo& info : kernel.arrays())
-    if (info.role == CELLC_ROLE_STATE) tangent.read(CELLC_IS_VALUE, info, request.tensors[state++]);
-  nb::list gradients, tangents;
-  for (std::size_t i = 0; i < request.names.size(); ++i) {
-    const ArrayInfo& value = *backward.value(i).info;
-    tangent.read(CELLC_IS_TANGENT, value, moved[i]);
-    gradients.append(backward.write(*kernel.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.key)));
-  }
-  for (const Group group : {Group::Rows, Group::Finals})
-    for (const ArrayInfo& info : kernel.arrays()) {
-      if (info.group() != group) continue;
-      const ArrayInfo* moves = kernel.find(CELLC_TANGENT, CELLC_IS_TANGENT, group, info.key);
-      tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
-    }
-  const cellc_shape shape = backward.shape();
-  const CallArrays &pulled = backward.arrays(), &pushed = tangent.arrays();
-  cellc_status status;
-  {
-    nb::gil_scoped_release others_run;
-    status =
-        cellc_curvature(kernel.handle(), &shape, pulled.data(), pulled.count(), pushed.data(), pushed.count(), nullptr);
-  }
-  check(status);
-  return nb::make_tuple(nb::tuple(gradients), nb::tuple(tangents));
 }
 
 nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict states, nb::dict tangents, bool finals) {
@@ -305,6 +348,127 @@ nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict stat
   }
   check(status);
   return nb::make_tuple(nb::tuple(rows), nb::tuple(last));
+}
+
+TensorCall::TensorCall(nb::object owner, RunRequest request, bool finals)
+    : owner_(std::move(owner)),
+      kernel_(*nb::inst_ptr<Kernel>(owner_)),
+      request_(std::move(request)),
+      finals_(finals),
+      key_(key_of(request_)) {}
+
+std::optional<RecipeKey> TensorCall::key(cellc_direction direction, const nb::tuple& given,
+                                         std::vector<PyObject*>& tensors) const {
+  if (!key_) return std::nullopt;
+  const std::size_t count = given.size();
+  tensors.reserve(count + 4);
+  for (std::size_t i = 0; i < count; ++i) tensors.push_back(PyTuple_GetItem(given.ptr(), static_cast<Py_ssize_t>(i)));
+  RecipeKey key = *key_;
+  key.direction = direction;
+  return key;
+}
+
+RunRequest TensorCall::request(const nb::tuple& tensors) const {
+  RunRequest request = request_;
+  request.tensors = tensors;
+  request.stream = reinterpret_cast<std::uintptr_t>(stream_of(kernel_, request.maker));
+  return request;
+}
+
+nb::tuple TensorCall::forward(const nb::tuple& given) const {
+  std::vector<PyObject*> tensors;
+  std::optional<RecipeKey> key = this->key(CELLC_FORWARD, given, tensors);
+  if (key) {
+    key->wanted = finals_;
+    std::vector<DLTensor> read;
+    if (const auto recipe = kernel_.recipes().find(*key, tensors, read))
+      return repeat(kernel_, *recipe, tensors, read, request_.maker);
+  }
+  const RunRequest request = this->request(given);
+  DirectedRun run(kernel_, CELLC_FORWARD, request);
+  nb::list list;
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel_.arrays())
+      if (info.group() == group && (group == Group::Rows || finals_)) list.append(run.write(info));
+  const nb::tuple results(list);
+  const auto prepared = kernel_.prepared(CELLC_FORWARD, run.shape());
+  const cellc_status status = placed(kernel_, run, prepared.get()).forward(nullptr);
+  if (status != CELLC_NOT_CONVERGED) check(status);
+  if (key) remember(kernel_, run, *key, tensors, results, prepared);
+  return results;
+}
+
+nb::tuple TensorCall::backward(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& needed) const {
+  std::vector<PyObject*> tensors;
+  std::optional<RecipeKey> key = this->key(CELLC_BACKWARD, given, tensors);
+  if (key && (needed.size() > 64 || cotangents.size() > 64)) key.reset();
+  if (key) {
+    for (std::size_t i = 0; i < needed.size(); ++i) key->wanted |= std::uint64_t{is_true_at(needed, i)} << i;
+    for (std::size_t i = 0; i < cotangents.size(); ++i) {
+      PyObject* cotangent = PyTuple_GetItem(cotangents.ptr(), static_cast<Py_ssize_t>(i));
+      if (cotangent == Py_None) continue;
+      key->cotangents |= std::uint64_t{1} << i;
+      tensors.push_back(cotangent);
+    }
+    std::vector<DLTensor> read;
+    if (const auto recipe = kernel_.recipes().find(*key, tensors, read))
+      return repeat(kernel_, *recipe, tensors, read, request_.maker);
+  }
+  const RunRequest request = this->request(given);
+  DirectedRun run(kernel_, CELLC_BACKWARD, request);
+  read_results(kernel_, request, cotangents, run);
+  const std::size_t before = needed.size() - request.names.size();
+  nb::list list;
+  bool fit = true;
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    if (!is_true_at(needed, i)) {
+      list.append(nb::none());
+      continue;
+    }
+    const Given& value = run.value(i - before);
+    const ArrayInfo* info = kernel_.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.info->key);
+    if (!info) refuse_unknown(kernel_, CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.info->key);
+    fit = fit && !value.refitted && info->dtype == value.info->dtype;
+    list.append(run.write(*info));
+  }
+  const auto prepared = prepared_backward(kernel_, run);
+  placed(kernel_, run, prepared.get()).backward();
+  if (key && fit) remember(kernel_, run, *key, tensors, nb::tuple(list), prepared);
+  if (!fit)
+    for (std::size_t i = before; i < needed.size(); ++i)
+      if (!list[i].is_none()) list[i] = request.maker.attr("fit")(list[i], request.tensors[i - before]);
+  return nb::tuple(list);
+}
+
+nb::tuple TensorCall::curvature(const nb::tuple& given, const nb::tuple& cotangents, const nb::tuple& moved) const {
+  const RunRequest request = this->request(given);
+  DirectedRun backward(kernel_, CELLC_BACKWARD, request), tangent(kernel_, CELLC_TANGENT, request);
+  read_results(kernel_, request, cotangents, backward);
+  std::size_t state = request.names.size();
+  for (const ArrayInfo& info : kernel_.arrays())
+    if (info.role == CELLC_ROLE_STATE) tangent.read(CELLC_IS_VALUE, info, request.tensors[state++]);
+  nb::list gradients, tangents;
+  for (std::size_t i = 0; i < request.names.size(); ++i) {
+    const ArrayInfo& value = *backward.value(i).info;
+    tangent.read(CELLC_IS_TANGENT, value, moved[i]);
+    gradients.append(backward.write(*kernel_.find(CELLC_BACKWARD, CELLC_IS_GRADIENT, Group::Read, value.key)));
+  }
+  for (const Group group : {Group::Rows, Group::Finals})
+    for (const ArrayInfo& info : kernel_.arrays()) {
+      if (info.group() != group) continue;
+      const ArrayInfo* moves = kernel_.find(CELLC_TANGENT, CELLC_IS_TANGENT, group, info.key);
+      tangents.append(moves ? tangent.write(*moves) : nb::object(nb::none()));
+    }
+  const cellc_shape shape = backward.shape();
+  const CallArrays &pulled = backward.arrays(), &pushed = tangent.arrays();
+  cellc_status status;
+  {
+    nb::gil_scoped_release others_run;
+    status = cellc_curvature(kernel_.handle(), &shape, pulled.data(), pulled.count(), pushed.data(), pushed.count(),
+                             nullptr);
+  }
+  check(status);
+  return nb::make_tuple(nb::tuple(gradients), nb::tuple(tangents));
 }
 
 }  // namespace cellc::python

@@ -1,6 +1,7 @@
 #pragma once
 // Runs of a kernel on arrays by name: forward, backward, along a tangent. Other threads of Python run meanwhile.
 #include "call_sizes.h"
+#include "recipes.h"
 
 namespace cellc::python {
 
@@ -26,16 +27,33 @@ struct Derivatives {
 nb::tuple backward(const Kernel& kernel, const RunRequest& request, nb::dict states, const Derivatives& cotangents,
                    nb::object wanted);
 
-// The same for callers that have tensors in order, at less cost.
-/// States and outs, then finals where they are wanted.
-nb::tuple forward_in_order(const Kernel& kernel, const RunRequest& request, bool finals);
-/// Behind the tensors of the names stand the states; cotangents are in the order of results, None for zeros. `needed`:
-/// of each name, whether its gradient is wanted. (gradients with None between them, whether all have their tensor's
-/// shape and dtype)
-nb::tuple backward_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple needed);
-/// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
-/// for those that do not; and how results move.
-nb::tuple curvature_in_order(const Kernel& kernel, const RunRequest& request, nb::tuple cotangents, nb::tuple moved);
+/// All of a call on tensors but the tensors, for many of them, at less cost.
+class TensorCall {
+ public:
+  /// `owner`: of the kernel. Finals: whether they are wanted.
+  TensorCall(nb::object owner, RunRequest request, bool finals);
+
+  /// States and outs, then finals where they are wanted. One tensor for each name of the request.
+  nb::tuple forward(const nb::tuple& tensors) const;
+  /// Behind the tensors of the names stand the states; cotangents are in the order of results, None for zeros.
+  /// `needed`: what gradients are wanted of, of the names and whatever stands before them, which has None.
+  nb::tuple backward(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& needed) const;
+  /// Gradients of gradients: how those of all names move where the tensors move by `moved`, in the order of names, None
+  /// for those that do not; and how results move.
+  nb::tuple curvature(const nb::tuple& tensors, const nb::tuple& cotangents, const nb::tuple& moved) const;
+
+ private:
+  RunRequest request(const nb::tuple& tensors) const;
+  /// What such a call has in common with others, and its first tensors. Nothing where no other is alike.
+  std::optional<RecipeKey> key(cellc_direction direction, const nb::tuple& given,
+                               std::vector<PyObject*>& tensors) const;
+
+  nb::object owner_;
+  const Kernel& kernel_;
+  RunRequest request_;
+  bool finals_;
+  std::shared_ptr<const RecipeKey> key_;  ///< null: no other call is like this one's
+};
 
 /// (tangents of states and outs, of finals): tuples, with None for finals that have none.
 nb::tuple tangent(const Kernel& kernel, const RunRequest& request, nb::dict states, nb::dict tangents, bool finals);

@@ -44,11 +44,32 @@ def test_as_in_torch(kind, bidirectional, batch_first, bias):
     torch.testing.assert_close(first, theirs.weight_ih_l0.grad[:4], rtol=1e-5, atol=5e-6)
 
 
-def test_packed_as_in_torch():
+def test_starts_as_in_torch():
+    torch.manual_seed(3)
+    theirs = nn.LSTM(5, 4, num_layers=2, bidirectional=True, batch_first=True).double()
+    mine = Recurrence.from_torch(theirs, options={"cache": False})
+    x, h, c = (torch.randn(*shape).double().requires_grad_() for shape in ((3, 7, 5), (4, 3, 4), (4, 3, 4)))
+    y, finals = mine(x, [{"h": h[i], "c": c[i]} for i in range(4)])
+    expected, (h_end, _) = theirs(x, (h, c))
+    torch.testing.assert_close(y, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(torch.stack([final.h for final in finals]), h_end, rtol=1e-9, atol=1e-9)
+    for m, o in zip(torch.autograd.grad(y.sum(), (h, c)), torch.autograd.grad(expected.sum(), (h, c))):
+        torch.testing.assert_close(m, o, rtol=1e-8, atol=1e-8)
+
+
+def test_what_from_torch_refuses():
+    for theirs in (nn.LSTM(5, 4, proj_size=2), nn.RNN(5, 4), nn.Linear(5, 4)):
+        with pytest.raises(cellc.ArgumentError, match="expected torch.nn.LSTM without proj_size or") as caught:
+            Recurrence.from_torch(theirs)
+        assert caught.value.argument == "module"
+
+
+@pytest.mark.parametrize("lengths, is_sorted", [((3, 7, 1, 4), False), ((7, 4, 4, 1), True)])
+def test_packed_as_in_torch(lengths, is_sorted):
     torch.manual_seed(2)
     theirs = nn.LSTM(5, 4, num_layers=2, bidirectional=True, batch_first=True)
     mine = Recurrence.from_torch(theirs, options={"cache": False})
-    packed = pack_sequence([torch.randn(n, 5) for n in (3, 7, 1, 4)], enforce_sorted=False)
+    packed = pack_sequence([torch.randn(n, 5) for n in lengths], enforce_sorted=is_sorted)
     (y, finals), (expected, (h, _)) = mine(packed), theirs(packed)
     mine_padded, lengths = pad_packed_sequence(y, batch_first=True)
     padded, same = pad_packed_sequence(expected, batch_first=True)
@@ -70,7 +91,22 @@ def test_projection_and_layers():
         expected = function(xz=xz, xr=xr, xc=xc, **layer.params).h
     torch.testing.assert_close(y, expected)
     rnn.train()
-    assert not torch.equal(rnn(x)[0], y)
+    torch.manual_seed(5)
+    dropped, _ = rnn(x)
+    torch.manual_seed(5)
+    expected = x
+    for at, layer in enumerate(rnn.layers):  # between the layers, and not behind the last
+        xz, xr, xc = layer.projection(expected).chunk(3, -1)
+        expected = function(xz=xz, xr=xr, xc=xc, **layer.params).h
+        if at < 2:
+            expected = nn.functional.dropout(expected, 0.5)
+    torch.testing.assert_close(dropped, expected)
+    assert not torch.equal(dropped, y)
+
+
+def test_steps_of_a_bidirectional_module_are_refused():
+    with pytest.raises(cellc.OptionError, match="bidirectional"):
+        module(GRU, 6, d=4, bidirectional=True).step(torch.randn(2, 6))
 
 
 def test_goes_on_and_steps():

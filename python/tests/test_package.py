@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 
 def run(code, **environment):
     kept = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
@@ -20,6 +22,23 @@ CELL = "cell c { state h\\n input x\\n h' = 0.5*h + x }"
 def test_import_is_light():
     out = run("import sys, cellc; print([m for m in ('torch', 'sympy', 'jax') if m in sys.modules])")
     assert out == "[]\n"
+
+
+@pytest.mark.parametrize("first", ["import cellc", ""])
+@pytest.mark.parametrize("name", ["torch", "nn"])
+def test_without_torch(name, first):
+    """Everything else works, and one line says what is missing."""
+    code = f"""
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import cellc, numpy as np
+assert cellc.compile('''{CELL}''', cache=False)(x=np.ones(2, 'f4')).h[1] == 1.5
+try:
+    {f"cellc.{name}" if first else f"import cellc.{name}"}
+except ImportError as error:
+    print(error)
+"""
+    assert run(code) == "cellc.torch and cellc.nn need torch: pip install 'cellc[torch]'\n"
 
 
 def test_version():

@@ -84,22 +84,111 @@ def test_gradcheck_of_options(gru, options):
     assert torch.autograd.gradcheck(run, tuple(given.values()), check_forward_ad=True)
 
 
+def loop_in_torch(xz, xr, xc, az, ar, ac, h=None, reverse=False):
+    """All states of ParaGRU, step by step."""
+    h = torch.zeros_like(xz[..., 0, :]) if h is None else h
+    states = [h] * xz.shape[-2]
+    for t in range(len(states))[:: -1 if reverse else 1]:
+        z = torch.sigmoid(az * h + xz[..., t, :])
+        r = torch.sigmoid(ar * h + xr[..., t, :])
+        h = states[t] = (1 - z) * h + z * torch.tanh(ac * (r * h) + xc[..., t, :])
+    return torch.stack(states, -2)
+
+
 def test_gradients_against_a_loop(gru):
     given = tensors_for(gru, 3, 40, 6)
     weight = torch.randn(3, 40, 6, dtype=torch.float64)
     (gru(given).h * weight).sum().backward()
     mine = {name: t.grad for name, t in given.items()}
     again = {name: t.detach().requires_grad_() for name, t in given.items()}
-    h = torch.zeros(3, 6, dtype=torch.float64)
-    loss = 0
-    for t in range(40):
-        z = torch.sigmoid(again["az"] * h + again["xz"][:, t])
-        r = torch.sigmoid(again["ar"] * h + again["xr"][:, t])
-        h = (1 - z) * h + z * torch.tanh(again["ac"] * (r * h) + again["xc"][:, t])
-        loss = loss + (h * weight[:, t]).sum()
-    loss.backward()
+    (loop_in_torch(**again) * weight).sum().backward()
     for name, gradient in mine.items():
         torch.testing.assert_close(gradient, again[name].grad, rtol=1e-11, atol=1e-12)
+
+
+def moved_by_a_byte(tensor):
+    """The same values at an address that is none of numbers of eight bytes."""
+    bytes_ = torch.empty(tensor.numel() * 8 + 8, dtype=torch.uint8)
+    shifted = torch.frombuffer(bytes_.numpy(), dtype=tensor.dtype, offset=1, count=tensor.numel()).view_as(tensor)
+    return shifted.copy_(tensor.detach()).requires_grad_()
+
+
+CHANGES = {
+    "none": lambda given: given,
+    "spread": lambda given: {n: t.detach().repeat_interleave(2, -1)[..., ::2].requires_grad_() for n, t in given.items()},
+    "odd address": lambda given: {**given, "xz": moved_by_a_byte(given["xz"])},
+    "no batch": lambda given: {n: (t[0] if t.dim() == 3 else t).detach().requires_grad_() for n, t in given.items()},
+    "start": lambda given: {**given, "h": torch.full((2, *given["az"].shape), 0.3).double().requires_grad_()},
+    "another order": lambda given: dict(reversed(given.items())),
+    "fewer gradients": lambda given: {**given, "ar": given["ar"].detach(), "xr": given["xr"].detach()},
+    "parameter": lambda given: {**given, "az": torch.nn.Parameter(given["az"].detach())},
+    "subclass": lambda given: {**given, "az": given["az"].detach().as_subclass(Marked).requires_grad_()},
+}
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("length, d", [(5, 3), (60, 60)])  # prepared calls, and those of the solver
+def test_calls_like_earlier_ones(gru, length, d):
+    """Of which everything is known but addresses: each kind again and again, between the others."""
+    for turn in range(3):
+        for number, (name, change) in enumerate(CHANGES.items()):
+            given = change(tensors_for(gru, 2, length, d, seed=10 * turn + number))
+            if turn == 2 and name == "none":
+                given = {n: t.detach().clone().requires_grad_() for n, t in given.items()}
+            for reverse in (False, True):
+                rows = gru(given, reverse=reverse).h
+                expected = loop_in_torch(**given, reverse=reverse)
+                torch.testing.assert_close(rows, expected.as_subclass(torch.Tensor), rtol=1e-9, atol=1e-9)
+                wanted = [t for t in given.values() if t.requires_grad]
+                weight = torch.randn_like(rows)
+                mine = torch.autograd.grad(rows, wanted, weight)
+                others = torch.autograd.grad(expected, wanted, weight)
+                for m, o in zip(mine, others):
+                    torch.testing.assert_close(m.as_subclass(torch.Tensor), o.as_subclass(torch.Tensor), rtol=1e-8, atol=1e-8)
+
+
+def test_lengths_that_are_told_again(gru):
+    given, sizes = tensors_for(gru), {"d": 3}
+    expected = gru(given).h
+    for _ in range(3):
+        torch.testing.assert_close(gru(given, sizes=sizes, length=5, batch=2).h, expected, rtol=0, atol=0)
+    sizes["d"] = 4  # of the same mapping
+    with pytest.raises(cellc.ShapeError, match="sizes has d = 4"):
+        gru(given, sizes=sizes, length=5, batch=2)
+    with pytest.raises(cellc.DTypeError, match="'sizes': expected a whole number"):
+        gru(given, sizes={"d": [3]})
+    with pytest.raises(cellc.ShapeError, match="length has T = 6"):
+        gru(given, sizes={"d": 3}, length=6, batch=2)
+    for offsets in (np.array([0, 2, 5]), [0, 5, 5], torch.tensor([0, 2, 5])):
+        flat = {n: t[0] if n in gru.cell.inputs else t for n, t in given.items()}
+        ends = offsets if isinstance(offsets, list) else offsets.tolist()
+        parts = [gru({n: t[a:b] if n in gru.cell.inputs else t for n, t in flat.items()}).h for a, b in zip(ends, ends[1:])]
+        torch.testing.assert_close(gru(flat, offsets=offsets).h, torch.cat(parts), rtol=1e-12, atol=1e-12)
+
+
+def test_cotangents_that_are_missing_or_repeated():
+    function = cellc.torch.function(
+        "cell pair[d] { state h[d] = 0.5 \n input x[d] \n param a[d] = 0.3 \n h' = a*h + x \n out y = h'^2 }", cache=False
+    )
+    x, a = torch.randn(2, 4, 3).double().requires_grad_(), torch.rand(3).double().requires_grad_()
+
+    def loop():
+        h, states = torch.full((2, 3), 0.5).double(), []
+        for t in range(4):
+            h = a * h + x[:, t]
+            states.append(h)
+        h = torch.stack(states, 1)
+        return h, h**2
+
+    weights = torch.randn(2, 4, 3).double(), torch.ones(()).double().expand(2, 4, 3)
+    for _ in range(2):  # the start's default, 0.5, is not given either
+        for pick in ([0], [1], [0, 1], [1]):
+            of = lambda results: ([results[i] for i in pick], [x, a], [weights[i] for i in pick])  # noqa: E731
+            for m, o in zip(torch.autograd.grad(*of(function(x=x, a=a))), torch.autograd.grad(*of(loop()))):
+                torch.testing.assert_close(m, o, rtol=1e-12, atol=1e-12)
 
 
 def test_what_stands_for_several(gru):

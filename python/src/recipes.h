@@ -1,0 +1,65 @@
+#pragma once
+// Calls on tensors that are like an earlier one: the same names, shapes without gaps, dtypes and device. Everything but
+// addresses is known of them, so that they cost little beside what torch takes for their results.
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "exchange.h"
+#include "kernel.h"
+
+namespace cellc::python {
+
+/// What calls that are alike have in common, beside their tensors' shapes.
+struct RecipeKey {
+  cellc_direction direction = CELLC_FORWARD;
+  nb::tuple names;               ///< of the first tensors
+  std::uint64_t wanted = 0;      ///< finals, or gradients: a bit each
+  std::uint64_t cotangents = 0;  ///< that are given, a bit each; their tensors are the last ones
+  bool reverse = false;
+  std::vector<std::pair<std::string, std::int64_t>> lengths;  ///< that the caller says: of axes, "batch" and "length"
+
+  bool operator==(const RecipeKey& other) const;
+};
+
+struct Recipe {
+  struct Read {
+    int number;  ///< of the array
+    std::vector<std::int64_t> shape;
+    int dtype, device;
+  };
+  struct Made {
+    int number;
+    nb::object shape;
+    int dtype;
+    int like;  ///< the tensor that it is as, in shape and dtype; -1: none
+  };
+
+  RecipeKey key;
+  std::vector<Read> reads;  ///< by tensor
+  std::vector<Made> made;
+  std::vector<int> results;         ///< numbers in `made`, -1 for None
+  std::vector<cellc_array> arrays;  ///< of the direction; addresses say nothing
+  std::vector<std::int64_t> lengths;
+  std::int64_t sequences = 0, steps = 0;
+  std::shared_ptr<cellc_call> prepared;  ///< null: none
+
+  cellc_shape shape() const;
+  /// The results of a call, and where they and the tensors lie. `maker` as of CallArrays.
+  nb::tuple make(const std::vector<PyObject*>& tensors, const std::vector<DLTensor>& read, const nb::object& maker,
+                 std::vector<cellc_array>& places) const;
+};
+
+/// Kept by a kernel, the last few of them. Needs the GIL.
+class Recipes {
+ public:
+  /// Null: there was no such call yet, or tensors are not as torch itself makes them.
+  std::shared_ptr<const Recipe> find(const RecipeKey& key, const std::vector<PyObject*>& tensors,
+                                     std::vector<DLTensor>& read) const;
+  void keep(std::shared_ptr<const Recipe> recipe) const;
+
+ private:
+  mutable std::list<std::shared_ptr<const Recipe>> kept_;  ///< the latest first
+};
+
+}  // namespace cellc::python
