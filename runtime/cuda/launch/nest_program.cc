@@ -21,7 +21,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 10 * 8);
+static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
 
 namespace {
 
@@ -47,7 +47,7 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
   if (!result.plan.products.empty()) {
     const ProductTemplate product = product_template(options.factors, dtype);
     emit.prelude += product.macro;
-    parts.push_back(product.name);
+    parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   }
   for (const char* part : parts) emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   CudaNestsModule module = emit_cuda_nests(result.plan, emit);
@@ -213,7 +213,8 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
     impl->functions.push_back(gpu.function(impl->module, kernel.function));
   }
   if (!impl->plan().products.empty()) impl->functions.push_back(gpu.function(impl->module, "cellc_product"));
-  impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, dtype == Dtype::F64);
+  impl->tables =
+      nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype), dtype == Dtype::F64);
   return NestProgram(std::move(impl));
 }
 
