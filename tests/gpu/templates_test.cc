@@ -66,7 +66,13 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::PreviousRo
     {"step_sums.cuh", {{"gradient_arguments.cuh", "step_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) { cellc::finish_sums(s); }
 )"}},
-    {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, ""}},
+    {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) {
+  CELLC_DYNAMIC_SHARED(float, stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  cellc::TensorSum<64>{s, stages, scratch}.run();
+}
+)"}},
     {"nests.cuh", {{"nest_frame.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f) {
   const cellc::RowPlace place = cellc::place_of(f, threadIdx.x);
