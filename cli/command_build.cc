@@ -70,6 +70,10 @@ void check_request(const BuildOptions& options) {
   if (!cuda && !options.arch.empty())
     throw UsageError(
         fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
+  if (!cuda && !options.products.empty())
+    throw UsageError(fmt::format("--products {}: --target {} is for CPUs, which keep their arithmetic",
+                                 options.products, options.target));
+  if (!options.products.empty()) products_asked(options.products);
   if (!cuda)
     for (const std::string& cpu : names_in(options.cpu)) check_processor(cpu);
 }
@@ -141,7 +145,9 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.name = options.name;
   request.backward = options.backward;
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
-  nlohmann::json facts = {{"cpu", fmt::format("{}", fmt::join(request.cpus, ","))}, {"functions", built.functions}};
+  nlohmann::json facts = {{"cpu", fmt::format("{}", fmt::join(request.cpus, ","))},
+                          {"functions", built.functions},
+                          {"products", products_of({}, request.dtype, false)}};
   nlohmann::json stages = nlohmann::json::array();
   for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
   facts["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
@@ -158,11 +164,15 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.dims = dims_named(options.dims);
   request.length = options.length;
   request.solver = strategy_asked(options.solver);
+  request.products = products_asked(options.products.empty() ? "3xtf32" : options.products);
   request.derive = derive_hooks();
   BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
   if (built.library) built.bytes = link_shared(compile_library(*built.library), name);
-  const nlohmann::json facts = {
-      {"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};
+  const nlohmann::json facts = {{"arch", built.architectures},
+                                {"functions", built.functions},
+                                {"kernels", built.kernels},
+                                {"runs", built.plan},
+                                {"products", products_of(request.products, request.dtype, true)}};
   return {built.bytes, built.header, built.about, facts};
 }
 

@@ -291,6 +291,10 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
   command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
+  command->add_option(
+      "--products", options.products,
+      "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32 or\n"
+      "storage, as of cellc run");
   command->add_flag(
       "--backward", options.backward,
       "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote; for CPUs");

@@ -152,6 +152,12 @@ Products products_asked(const std::string& name) {
   throw UsageError(fmt::format("--products {}: expected f32, 3xtf32, tf32 or storage", name));
 }
 
+std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
+  if (dtype == Dtype::F64) return "f64";
+  if (!on_gpu) return "f32";
+  return asked == Products::Storage ? to_string(dtype) : to_string(asked);
+}
+
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve) {
   for (const std::string& one : given) {
     const std::size_t equals = one.find('=');

@@ -60,7 +60,7 @@ class SequentialRun {
   void multiply(const Product& p, const TaskScratch& scratch, const RowSpan& span, int part, int of) const {
     const ProductShape shape = product_shape(plan_, p, run_.sizes);
     const std::int64_t size = static_cast<std::int64_t>(size_of(arrays_.arithmetic));
-    const std::int64_t in = shape.batch * shape.depth * size, out = shape.batch * shape.width * size;
+    const std::int64_t in = shape.in() * size, out = shape.out() * size;
     const std::byte *matrix = arrays_.matrix_of(p), *operand = arrays_.operand_of(p, scratch, span, in);
     auto* result = static_cast<std::byte*>(const_cast<void*>(scratch.chunks[p.chunk].data()));
     const std::int64_t rows = span.rows(), most = cut_.product_rows;

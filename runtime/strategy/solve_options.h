@@ -28,6 +28,9 @@ enum class Products : std::uint8_t {
 };
 const char* to_string(Products products);
 std::optional<Products> products_named(const std::string& name);
+/// What runs of derivatives, whose arrays are f32, multiply in: factors of 16 bits are TF32's of 11 there, as gradients
+/// of f16 storage leave the range of f16.
+Products derivative_products(Products products, Dtype storage);
 
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {

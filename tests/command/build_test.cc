@@ -384,6 +384,27 @@ TEST_F(CommandBuild, NamesThatDifferInCaseAreTwoCells) {
   shell(kCc + "use.c one.o other.o -o use && ./use");
 }
 
+// gilr_lstm's W@x leave the step, and their kernel is the one that was asked for.
+TEST_F(CommandBuild, ProductsAreThoseAskedFor) {
+  const auto build_for = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"build", example("09_gilr_lstm.cell"), "--target", "cuda-source", "-o", "a.cu",
+                                 "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome built = cellc(all);
+    EXPECT_EQ(built.status, 0) << built.err;
+    return json::parse(built.out).at("products");
+  };
+  const auto kernels_in = [&] { return bytes("a.cu"); };
+  EXPECT_EQ(build_for({}), "3xtf32");
+  EXPECT_HAS(kernels_in(), "#define CELLC_PRODUCTS_3XTF32 1");
+  EXPECT_EQ(build_for({"--products", "tf32"}), "tf32");
+  EXPECT_HAS(kernels_in(), "#define CELLC_PRODUCTS_TF32 1");
+  EXPECT_EQ(build_for({"--products", "storage", "--dtype", "bf16"}), "bf16");
+  EXPECT_HAS(kernels_in(), "#define CELLC_PRODUCTS_BF16 1");
+  EXPECT_EQ(build_for({"--products", "f32"}), "f32");
+  EXPECT_EQ(kernels_in().find("#define CELLC_PRODUCTS_"), std::string::npos);
+}
+
 TEST_F(CommandBuild, CudaSourceSaysWhatItIs) {
   write("gru.cell", kGru);
   ProcessOptions without;  // neither NVRTC nor a GPU is needed

@@ -66,6 +66,13 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::PreviousRo
     {"step_sums.cuh", {{"gradient_arguments.cuh", "step_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) { cellc::finish_sums(s); }
 )"}},
+    {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) {
+  CELLC_DYNAMIC_SHARED(float, stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  cellc::TensorSum<64>{s, stages, scratch}.run();
+}
+)"}},
     {"nests.cuh", {{"nest_frame.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f) {
   const cellc::RowPlace place = cellc::place_of(f, threadIdx.x);
@@ -99,7 +106,19 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame 
   product.multiply(values, x, weights);
 }
 )"}},
-    {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh"}, ""}},
+    {"tensor_tile.cuh", {{"tensor_parts.cuh"}, R"(
+extern "C" __global__ void stub_kernel(float* to) {
+  CELLC_DYNAMIC_SHARED(float, stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  using Tile = cellc::TensorTile<128, 64, true, false>;
+  typename Tile::Sums sums = {};
+  Tile{stages, 2, scratch}.add(sums, 1, [](float*, float*) {});
+  Tile::put(sums, 64, [&](int row) { return to + row * 64; }, [](int, int) { return 0.f; });
+}
+)"}},
+    {"product_wgmma.cuh",
+     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"}, ""}},
+    {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {
   cellc::Lane lane[cellc::kWidth];

@@ -22,7 +22,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 10 * 8);
+static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
 
 namespace {
 
@@ -231,7 +231,8 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
     impl->functions.push_back(gpu.function(impl->module, kernel.function));
   }
   if (!impl->plan().products.empty()) impl->functions.push_back(gpu.function(impl->module, "cellc_product"));
-  impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, dtype == Dtype::F64);
+  impl->tables =
+      nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype), dtype == Dtype::F64);
   return NestProgram(std::move(impl));
 }
 

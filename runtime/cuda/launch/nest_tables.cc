@@ -67,10 +67,12 @@ class Filler {
     q.matrix = p.matrix.place == Place::Param ? CELLC_OF_PARAM : CELLC_OF_ONCE;
     q.matrix_id = p.matrix.id;
     q.sum_last = p.sum_last;
-    q.sum = axis(p.sum);
+    q.batch_inside = p.batch_inside;
     q.chunk = p.chunk;
     q.batch = dims(p.batch);
+    q.shared = dims(p.shared);
     q.rows = dims(p.rows);
+    q.sums = dims(p.sums);
     t_.products.push_back(q);
   }
   void kernel(const NestKernel& k) {
@@ -118,9 +120,12 @@ void NestTables::point() {
   rows.state_symbol = state_symbol.data();
 }
 
-NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, bool f64) {
+NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
+                       bool f64) {
   NestTables tables;
   Filler(plan, tables).run(kernels, f64);
+  tables.rows.product_row_bytes = product.row_bytes;
+  tables.rows.product_blocks = product.blocks;
   return tables;
 }
 

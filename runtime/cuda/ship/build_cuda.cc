@@ -9,6 +9,7 @@
 #include "compiler/syntax/version.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/ship/fat_binary.h"
 #include "runtime/cuda/ship/print_aot.h"
 #include "runtime/data/bind.h"
@@ -82,6 +83,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.lengths = fixed_lengths(cell, request.dims);
   ship.steps = request.length;
   ship.solver = request.solver;
+  ship.factors = product_factors(request.products, request.dtype);
   ship.derive = request.derive;
   ship.card = least_card(result.architectures);
   ship.prefix = request.name.empty() ? build_name(cell, {to_string(request.dtype), true, ship.lengths, request.length})

@@ -27,6 +27,7 @@ struct CudaBuildRequest {
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
   std::optional<std::int64_t> length;        ///< steps, if they are
   Strategy solver = Strategy::Auto;
+  Products products = Products::Tf32x3;
   DeriveHooks derive = {};
 };
 

@@ -26,8 +26,8 @@ std::string host_part(const char* name) {
 
 std::string host_parts() {
   return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") +
-         host_part("nest_frame.cuh") + host_part("host_nests.h") + host_part("host_cell.h") +
-         host_part("host_arrays.h") + host_part("host_call.h");
+         host_part("nest_frame.cuh") + host_part("host_tiles.h") + host_part("host_nests.h") +
+         host_part("host_cell.h") + host_part("host_arrays.h") + host_part("host_call.h");
 }
 
 std::string kernels_of(const AotCell& cell) {
