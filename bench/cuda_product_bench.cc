@@ -9,7 +9,7 @@
 #include <random>
 #include <sstream>
 
-#include "kernels-templates/sequential/nest_frame.cuh"
+#include "kernels-templates/host/host_tiles.h"
 #include "runtime/cuda/build/copy_baseline.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/gpu.h"
@@ -21,20 +21,27 @@ using namespace cellc;
 struct Kind {
   const char* name;
   ProductFactors factors;
+  bool wide = false;  ///< by wgmma, which cards of sm_90 alone have
 };
 constexpr Kind kKinds[] = {{"f32", ProductFactors::Real},
                            {"3xtf32", ProductFactors::Tf32x3},
+                           {"3xtf32, wgmma", ProductFactors::Tf32x3, true},
                            {"tf32", ProductFactors::Tf32},
+                           {"tf32, wgmma", ProductFactors::Tf32, true},
                            {"bf16", ProductFactors::BF16},
-                           {"f16", ProductFactors::F16}};
+                           {"bf16, wgmma", ProductFactors::BF16, true},
+                           {"f16", ProductFactors::F16},
+                           {"f16, wgmma", ProductFactors::F16, true}};
 
-GpuFunction kernel_of(Gpu& gpu, ProductFactors factors) {
-  const ProductTemplate product = product_template(factors, Dtype::F32);
+GpuModule module_of(Gpu& gpu, const Kind& kind) {
+  ProductTemplate product = product_template(kind.factors, Dtype::F32);
+  if (kind.wide) product.parts.push_back("product_wgmma.cuh");
   std::string text = storage_macro(Dtype::F32) + product.macro;
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   for (const char* part : parts) text += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
-  return gpu.function(gpu.load({"product.cu", text, {}}), "cellc_product");
+  return gpu.load(
+      {"product.cu", text, kind.wide ? std::vector<std::string>{"-arch=sm_90a"} : std::vector<std::string>{}});
 }
 
 void bench(Gpu& gpu, long long rows, long long width, long long depth, int repeats) {
@@ -54,17 +61,38 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
   a.operand = reinterpret_cast<const void*>(a_operand.address());
   a.operand_stride = a.depth = depth;
   a.matrix = reinterpret_cast<const void*>(a_matrix.address());
-  a.sum_last = a.batch = 1;
+  a.sum_last = a.batch = a.shared = 1;
+  a.matrix_apart = depth;
   a.width = width;
   a.result = reinterpret_cast<void*>(a_result.address());
   for (const Kind& kind : kKinds) {
-    const GpuFunction kernel = kernel_of(gpu, kind.factors);
-    // As host_nests.h chooses.
-    const auto tiles = [&](long long tile) { return (rows + tile - 1) / tile * ((width + tile - 1) / tile); };
-    a.tile = width > 64 && tiles(128) >= gpu.facts().multiprocessors ? 128 : 64;
+    if (kind.wide && gpu.facts().major != 9) continue;
+    const GpuModule module = module_of(gpu, kind);
+    const GpuFunction kernel = gpu.function(module, kind.wide ? "cellc_product_wgmma" : "cellc_product");
+    const ProductTemplate form = product_template(kind.factors, Dtype::F32);
     GpuLaunch launch;
     launch.block.x = 256;
-    launch.grid.x = static_cast<unsigned>(std::min(tiles(a.tile), 8ll * gpu.facts().multiprocessors));
+    // As runs choose them.
+    long long tiles = cellc_choose_tiles(&a, 4, form.row_bytes > 0, gpu.facts().multiprocessors);
+    a.stages =
+        cellc_product_stages(&a, form.row_bytes, form.blocks, gpu.facts().shared_per_block, &launch.shared_bytes);
+    GpuBuffer prepared;
+    if (kind.wide) {  // made ready once, as of a param; not in the time
+      tiles = (rows + 127) / 128 * ((width + 127) / 128);
+      a.stages = std::clamp<long long>(gpu.facts().shared_per_block / form.blocks / form.wide_stage_bytes, 2, 4);
+      launch.shared_bytes = a.stages * form.wide_stage_bytes;
+      prepared =
+          GpuBuffer(gpu, static_cast<std::size_t>((width + 127) / 128 * ((depth + 31) / 32) * form.wide_matrix_bytes));
+      a.prepared = reinterpret_cast<void*>(prepared.address());
+      GpuLaunch prepare;
+      prepare.block.x = 256;
+      prepare.grid.x = static_cast<unsigned>(8 * gpu.facts().multiprocessors);
+      void* arguments[] = {&a, nullptr};
+      const GpuFunction preparing = gpu.function(module, "cellc_prepare_matrix");
+      fmt::print("{:>7} {:>6} {:>6}  prepared {:>6.4f}\n", rows, width, depth,
+                 ms_a_call(gpu, repeats, [&] { gpu.launch(preparing, prepare, arguments); }));
+    }
+    launch.grid.x = static_cast<unsigned>(std::min(tiles, 8ll * gpu.facts().multiprocessors));
     void* pointers[] = {&a, nullptr};
     const double ms = ms_a_call(gpu, repeats, [&] { gpu.launch(kernel, launch, pointers); });
     gpu.copy_out(result.data(), a_result.address(), a_result.bytes(), 0);
@@ -82,7 +110,7 @@ void bench(Gpu& gpu, long long rows, long long width, long long depth, int repea
       }
       worst = std::max(worst, std::fabs(result[row * static_cast<std::size_t>(width) + column] - sum) / size);
     }
-    fmt::print("{:>7} {:>6} {:>6}  {:<7} {:>8.4f} {:>7.1f}  {:.1e}\n", rows, width, depth, kind.name, ms,
+    fmt::print("{:>7} {:>6} {:>6}  {:<13} {:>8.4f} {:>7.1f}  {:.1e}\n", rows, width, depth, kind.name, ms,
                2e-9 * static_cast<double>(rows * width) * static_cast<double>(depth) / ms, worst);
     std::fflush(stdout);
   }

@@ -8,10 +8,12 @@
 #include <new>
 #include <optional>
 
+#include "capi/call_settings.h"
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
 #include "capi/views.h"
+#include "runtime/evaluate/reference.h"
 
 namespace cellc::capi {
 namespace {
@@ -57,12 +59,19 @@ class ForwardCall {
     binding.run.wanted = arrays_.wanted();
     RunOutput reuse = outputs();
     SolveReport solved;
+    const CallSettings* const settings = call_settings();
+    const SolveOptions solve = settings && !settings->as_kernel ? settings->solve : kernel_.solve_for(binding);
     std::unique_ptr<Solver> solver = kernel_.take_solver();
-    const RunOutput output = solver->run(binding.run, kernel_.solve_for(binding), solved, std::move(reuse));
+    const RunOutput output = solver->run(binding.run, solve, solved, std::move(reuse));
     kernel_.give_solver(std::move(solver));
-    write(binding, output);
     if (report) fill(*report, solved, shape_, output.run_ms);
-    converged = solved.converged || kernel_.solve.repair;
+    if (settings && settings->verify) {
+      if (!report || report->size <= offsetof(cellc_report, verified))
+        throw Misuse("verify: there is no report that says what was found");
+      report->verified = compare(cell_, binding.run, output, reference_run(cell_, binding.run)).error;
+    }
+    write(binding, output);
+    converged = solved.converged || (solve.repair && !solve.fixed_iterations);
   }
 
   bool converged = false;
@@ -277,11 +286,7 @@ cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* given, cellc
       *result = handle.release();
       return;
     }
-    {
-      const std::lock_guard lock(k.mutex);
-      if (!k.driver) k.driver.emplace(compile_driver(k.cell(), k.analysed.structure, k.compile));
-    }
-    call->driver = &*k.driver;
+    call->driver = &k.own_driver();
     make_ready(*call);
     *result = handle.release();
   });

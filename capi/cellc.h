@@ -33,11 +33,12 @@ extern "C" {
 /* The same as the exit statuses of the command line. */
 typedef enum {
   CELLC_OK = 0,
-  CELLC_WRONG_INPUT = 1,   /* the cell or an array is wrong */
-  CELLC_WRONG_USAGE = 2,   /* a request that cannot be meant, such as a null handle */
-  CELLC_NOT_CONVERGED = 3, /* and repair was switched off; results are written all the same */
-  CELLC_DEVICE_FAILED = 4, /* the device, the code generator, the file system or memory */
-  CELLC_INTERNAL_FAULT = 5 /* a mistake in cellc */
+  CELLC_WRONG_INPUT = 1,    /* the cell or an array is wrong */
+  CELLC_WRONG_USAGE = 2,    /* a request that cannot be meant, such as a null handle */
+  CELLC_NOT_CONVERGED = 3,  /* and repair was switched off; results are written all the same */
+  CELLC_DEVICE_FAILED = 4,  /* the device, the code generator, the file system or memory */
+  CELLC_INTERNAL_FAULT = 5, /* a mistake in cellc */
+  CELLC_CANCELLED = 6       /* by the caller; of no command line */
 } cellc_status;
 
 /* C++, too, may hand over a number that none of these has; it is refused. */
@@ -73,7 +74,8 @@ enum {
   CELLC_ERROR_NO_DEVICE = 6, /* no driver, no such GPU, or one that cannot be used, as without NVRTC */
   CELLC_ERROR_MEMORY = 7,    /* too little, on the host or on the device */
   CELLC_ERROR_DEVICE = 8,    /* the device, a code generator or the file system */
-  CELLC_ERROR_INTERNAL = 9
+  CELLC_ERROR_INTERNAL = 9,
+  CELLC_ERROR_CANCELLED = 10
 };
 CELLC_API cellc_error cellc_last_error_kind(void);
 
@@ -238,6 +240,9 @@ typedef struct {
   int iterations;      /* largest of all stages */
   double compile_ms, run_ms;
   const char* plan; /* since API 1.1: how each stage was run, and why, as JSON; valid until the thread's next report */
+  /* Since API 1.1. With `verify` of a call's options: the largest difference of what was written from a sequential run
+   * in f64, over |value| + the largest of its lane; infinite where only one of the two is a number. Else -1. */
+  double verified;
 } cellc_report;
 
 CELLC_API void cellc_report_init_sized(cellc_report* report, size_t size);
@@ -404,6 +409,10 @@ CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape*
  * DLPack but in entries. Rows are [sequences, steps, axes], or [all steps, axes] with offsets, as
  * cellc_call_array_shape has them. What is only read may overlap itself; what is written may not.
  *
+ * For kernels of the CPU, in cellc_apply: a param may be of 16 bits, whatever the kernel's dtype, and is widened. A
+ * param, its tangent and its gradient may have sequences as one more axis, the first: then each sequence runs with its
+ * own, one after another, and all gradients of params are such.
+ *
  * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy,
  * which is made on the calling thread. On a GPU nothing is copied, and what a cellc_array cannot say is refused. */
 typedef struct {
@@ -413,6 +422,37 @@ typedef struct {
   const int64_t* lengths; /* [rank], which must be those of the call; null: they are */
   const int64_t* strides; /* [rank], 0 and negative ones too; null: no gaps */
 } cellc_view;
+
+/* How one call goes, in the place of what the kernel was compiled with. All zeros but `size`: as the kernel. Kernels of
+ * the CPU alone: on a GPU all calls of a kernel go alike, and options other than null are refused. */
+typedef struct {
+  size_t size;
+  int threads; /* 0: as the kernel */
+  int has_tolerance;
+  double tolerance; /* with has_tolerance: 0 or more. 0: the bits of a run step by step */
+  /* The next five are of forward calls. */
+  const char* solver;   /* null: as the kernel */
+  const char* plan;     /* null: the kernel's, where solver is null too */
+  int max_iterations;   /* 0: as the kernel */
+  int fixed_iterations; /* more than 0: so many and no more, nothing is repaired, and the report says what is left */
+  int verify;           /* report->verified; the reference takes as long as a run on one thread without any of this */
+  /* The call is asked between pieces of work, some 4096 steps of a sequence long, on any of its threads: whether
+   * *cancel is not 0, which any thread may set; and, on the thread that called, whether go_on(host, rows) is 0. rows
+   * are the steps that were walked so far, of all sequences and of every iteration. Then it ends with CELLC_CANCELLED:
+   * its results hold any numbers, all else is as before. Null: nobody asks. */
+  const volatile int* cancel;
+  int (*go_on)(void* host, int64_t rows);
+  void* host;
+  /* Threads of the host in the place of the library's; null: the library starts its own. Calls task(data, 0) …
+   * task(data, tasks - 1), on any threads, one after another too, and returns when all of them are done. There are no
+   * more tasks than `threads`. */
+  void (*run_tasks)(void* pool, void (*task)(void* data, int number), void* data, int tasks);
+  void* pool;
+} cellc_call_options;
+
+CELLC_API void cellc_call_options_init_sized(cellc_call_options* options, size_t size);
+CELLC_API void cellc_call_options_init(cellc_call_options* options);
+#define cellc_call_options_init(options) cellc_call_options_init_sized(options, sizeof(cellc_call_options))
 
 /* A call, as a struct that later versions can lengthen. */
 typedef struct {
@@ -425,13 +465,18 @@ typedef struct {
   cellc_report* report;          /* or null */
   int on_stream;                 /* of a kernel of a GPU: as cellc_forward_on has it, with what follows */
   void* stream;
-  int32_t* status; /* of a forward call on a stream */
+  int32_t* status;                   /* of a forward call on a stream */
+  const cellc_call_options* options; /* null: as the kernel */
 } cellc_request;
 
 CELLC_API void cellc_request_init_sized(cellc_request* request, size_t size);
 CELLC_API void cellc_request_init(cellc_request* request);
 #define cellc_request_init(request) cellc_request_init_sized(request, sizeof(cellc_request))
 CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request);
+/* Compiles what a forward call may need, so that none compiles: of a kernel of the CPU for all lengths of axes that
+ * `shape` has, whatever the steps and the data, and with `prepared` not 0 also what cellc_prepare needs; of a kernel of
+ * a GPU for this shape, without gaps. Takes as long as the compilations. */
+CELLC_API cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* shape, int prepared);
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
 

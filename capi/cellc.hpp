@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -177,7 +178,8 @@ class Call {
   Call& set(std::string_view name, std::span<T, N> entries) {
     return set(name, entries.data(), dtype_of<T>, {}, static_cast<std::int64_t>(entries.size()), std::is_const_v<T>);
   }
-  /* Strides in entries, of any sign, for every axis; `first` is the entry whose indices are all 0. */
+  /* Strides in entries, of any sign, for every axis; `first` is the entry whose indices are all 0. A param with one
+   * stride more, the first, has numbers of its own for each sequence. */
   template <Number T>
   Call& set(std::string_view name, T* first, std::vector<std::int64_t> strides) {
     return set(name, first, dtype_of<T>, std::move(strides), INT64_MAX, std::is_const_v<T>);
@@ -197,6 +199,11 @@ class Call {
     return kernel_.lengths(direction_, shape_, kernel_.find(direction_, name));
   }
 
+  /* How runs of this call go, in the place of what the kernel was compiled with. */
+  Call& with(const cellc_call_options& options) {
+    options_ = options;
+    return *this;
+  }
   /* `forward_status` as in cellc_backward. */
   Report run(std::span<const std::int32_t> forward_status = {}) {
     const cellc_shape shape = shape_.get();
@@ -211,6 +218,7 @@ class Call {
     request.count = static_cast<int>(views_.size());
     request.forward_status = forward_status.empty() ? nullptr : forward_status.data();
     request.report = &report;
+    request.options = options_ ? &*options_ : nullptr;
     check(cellc_apply(kernel_.get(), &request));
     return report;
   }
@@ -227,6 +235,8 @@ class Call {
     };
     const int number = kernel_.find(direction_, name);
     Place place{kernel_.lengths(direction_, shape_, number), std::move(strides)};
+    if (place.strides.size() == place.lengths.size() + 1 && kernel_.array(direction_, number).layout == CELLC_ONCE)
+      place.lengths.insert(place.lengths.begin(), shape_.get().sequences);
     std::int64_t needed = 1;
     for (const std::int64_t n : place.lengths) needed *= n;
     if (is_const && kernel_.array(direction_, number).written) fail("is written, and given as const");
@@ -247,6 +257,7 @@ class Call {
   Shape shape_;
   std::vector<cellc_view> views_;
   std::vector<Place> places_; /* what the views point at */
+  std::optional<cellc_call_options> options_;
 };
 
 /* A forward call for one shape, many times: cellc_prepare and cellc_run. Any number of threads may run it at once. */

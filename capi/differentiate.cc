@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "capi/call_settings.h"
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
@@ -82,7 +83,8 @@ class DerivativeCall {
   /// What pins the forward run says nothing of another cell; tolerances hold for both.
   SolveOptions options() const {
     SolveOptions solve;
-    solve.tolerance = kernel_.solve.tolerance;
+    const CallSettings* const settings = call_settings();
+    solve.tolerance = settings && settings->tolerance ? settings->tolerance : kernel_.solve.tolerance;
     return solve;
   }
   std::size_t update_of(int symbol) const {

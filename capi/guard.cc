@@ -11,6 +11,7 @@
 #include "runtime/cpu/engine.h"
 #include "runtime/cpu/solve.h"
 #include "runtime/data/bind.h"
+#include "runtime/data/run_control.h"
 
 namespace cellc::capi {
 namespace {
@@ -90,6 +91,8 @@ cellc_status failed() noexcept {
     return keep(e.names.empty() ? CELLC_WRONG_INPUT : CELLC_WRONG_USAGE, CELLC_ERROR_CELL, e.what());
   } catch (const Misuse& e) {
     return keep(CELLC_WRONG_USAGE, CELLC_ERROR_REQUEST, e.what());
+  } catch (const Cancelled& e) {
+    return keep(CELLC_CANCELLED, CELLC_ERROR_CANCELLED, e.what());
   } catch (const NotConverged& e) {
     return keep(CELLC_NOT_CONVERGED, CELLC_ERROR_NOT_CONVERGED, e.what());
   } catch (const UsageError& e) {

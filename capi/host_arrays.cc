@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "capi/call_settings.h"
 #include "runtime/gradient/name_gradients.h"
 
 namespace cellc::capi {
@@ -65,7 +66,8 @@ HostArrays::Bound HostArrays::bound() const {
   const CellGraph& cell = kernel_.cell();
   BindRequest request;
   request.dtype = kernel_.compile.dtype;
-  request.threads = kernel_.threads;
+  const CallSettings* const settings = call_settings();
+  request.threads = settings && settings->threads ? *settings->threads : kernel_.threads;
   request.reverse = shape_.reverse;
   for (std::size_t a = 0; a < cell.header.size(); ++a)
     request.dims[cell.graph.axis(cell.header[a]).name] = shape_.lengths[a];

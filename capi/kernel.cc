@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "capi/call_settings.h"
 #include "capi/guard.h"
 #include "compiler/derive/default_cells.h"
 #include "compiler/inspect.h"
@@ -38,7 +39,7 @@ constexpr cellc_options kDefaultOptions = {sizeof(cellc_options),
                                            nullptr,
                                            nullptr};
 constexpr cellc_shape kDefaultShape = {sizeof(cellc_shape), nullptr, 1, 1, nullptr, 0};
-constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0, ""};
+constexpr cellc_report kDefaultReport = {sizeof(cellc_report), nullptr, 0, 0, 0, 0, 0, 0, 0, 0, "", -1};
 constexpr std::size_t kFirstOptions = offsetof(cellc_options, plan), kFirstReport = offsetof(cellc_report, plan);
 
 Dtype dtype_named(cellc_dtype dtype) {
@@ -170,20 +171,30 @@ std::unique_ptr<Solver> CompiledCell::take_solver() {
 
 SolveOptions CompiledCell::solve_for(const Binding& binding) {
   SolveOptions result = solve;
+  const CallSettings* const settings = call_settings();
+  if (settings && settings->tolerance) result.tolerance = settings->tolerance;
   const bool free = solve.solver == Strategy::Auto && solve.plan.empty() && solve.repair && compile.cpu == "native" &&
                     solve.max_iterations == SolveOptions{}.max_iterations;
   if (!free || compile.cache_directory.empty()) return result;
-  const std::string range = shape_range(analysed.cell, analysed.structure, binding.run);
+  // What was measured holds for a tolerance and a number of threads.
+  const std::string range = fmt::format("{};{};{}", shape_range(analysed.cell, analysed.structure, binding.run),
+                                        binding.run.threads, result.tolerance.value_or(0));
   const std::lock_guard lock(mutex);
   const auto [entry, fresh] = tuned.try_emplace(range);
   if (fresh)
     if (const auto plan = TunedPlans(compile.cache_directory)
                               .find(tuned_for(analysed.cell, analysed.structure, binding, "cpu",
-                                              cpu_and_threads(threads), solve.tolerance),
+                                              cpu_and_threads(binding.run.threads), result.tolerance),
                                     analysed.structure.stages.size()))
       entry->second = plan->stages;
   result.plan = entry->second;
   return result;
+}
+
+const CompiledDriver& CompiledCell::own_driver() {
+  const std::lock_guard lock(mutex);
+  if (!driver) driver.emplace(compile_driver(cell(), analysed.structure, compile));
+  return *driver;
 }
 
 void CompiledCell::trim() {
@@ -278,6 +289,7 @@ void fill(cellc_report& report, const SolveReport& solved, const Shape& shape, d
     plan = written_plan(solved);
     report.plan = plan.c_str();
   }
+  if (report.size > offsetof(cellc_report, verified)) report.verified = -1;
   if (!report.status) return;
   std::fill_n(report.status, shape.sequences, 0);
   for (const Unconverged& u : solved.unconverged) report.status[u.sequence] = 1;

@@ -41,7 +41,7 @@ struct CompiledCell {
 
   std::mutex mutex;                                     ///< guards what follows
   std::vector<std::unique_ptr<Solver>> idle;            ///< one for each call that was under way at a time
-  std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(); empty: nothing was measured
+  std::map<std::string, std::vector<StagePlan>> tuned;  ///< by shape_range(), threads, tolerance; empty: none
   std::optional<CompiledDriver> driver, backward_driver;
   std::optional<std::string> text, json;
   std::map<int, std::string> declarations;  ///< by symbol
@@ -51,6 +51,8 @@ struct CompiledCell {
 
   /// Null: that of the C library.
   const HostMemory* own_memory() const { return memory ? &*memory : nullptr; }
+  /// Of prepared calls, compiled by the first of them.
+  const CompiledDriver& own_driver();
   /// Frees what nobody uses now.
   void trim();
 

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
+#include "capi/by_sequence.h"
+#include "capi/call_settings.h"
 #include "capi/guard.h"
 
 namespace cellc::capi {
@@ -44,20 +48,6 @@ Lengths dense_strides(const Lengths& lengths) {
   Lengths strides(lengths.size(), 1);
   for (std::size_t i = lengths.size(); i-- > 1;) strides[i - 1] = strides[i] * lengths[i];
   return strides;
-}
-
-/// Entries from the lowest to the highest address, if no two indices may mean one entry; otherwise none.
-bool overlaps_itself(const Lengths& lengths, const Lengths& strides) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
-  for (std::size_t i = 0; i < lengths.size(); ++i)
-    if (lengths[i] > 1) axes.emplace_back(std::abs(strides[i]), lengths[i]);
-  std::sort(axes.begin(), axes.end());
-  std::int64_t reach = 1;
-  for (const auto& [stride, length] : axes) {
-    if (stride < reach) return true;
-    reach += stride * (length - 1);
-  }
-  return false;
 }
 
 /// One view against the array that the call has in its place.
@@ -119,6 +109,30 @@ struct ViewOf {
 
 }  // namespace
 
+bool overlaps_itself(const Lengths& lengths, const Lengths& strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> axes;
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    if (lengths[i] > 1) axes.emplace_back(std::abs(strides[i]), lengths[i]);
+  std::sort(axes.begin(), axes.end());
+  std::int64_t reach = 1;
+  for (const auto& [stride, length] : axes) {
+    if (stride < reach) return true;
+    reach += stride * (length - 1);
+  }
+  return false;
+}
+
+std::vector<std::int64_t> strides_in_full(const DirectedField& field, const Shape& shape, Dtype dtype,
+                                          const std::vector<std::int64_t>& lengths, const cellc_view& view) {
+  return ViewOf{field, shape, dtype, lengths}.strides(view);
+}
+
+namespace {
+
+bool is_narrow(cellc_dtype dtype) { return dtype == CELLC_F16 || dtype == CELLC_BF16; }
+
+}  // namespace
+
 void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype storage, const cellc_view* views, int count,
                         bool on_gpu) {
   arrays_.clear();
@@ -131,6 +145,16 @@ void ViewedArrays::read(const DirectedCall& call, const Shape& shape, Dtype stor
     const DirectedField& field = call.fields[i];
     arrays_.push_back({view.data, 0, view.dtype, 0, 0});
     const ViewOf of{field, shape, dtype_of(field, storage), array_shape(field.of, shape)};
+    if (view.data && field.of.kind == FieldKind::Param && field.quantity == Quantity::Value && !on_gpu &&
+        is_narrow(view.dtype)) {
+      // Arithmetic has each of its numbers.
+      const Dtype narrow = view.dtype == CELLC_F16 ? Dtype::F16 : Dtype::BF16;
+      Array dense = Array::uninitialised(narrow, of.lengths);
+      copy(narrow, of.lengths, dense.data(), dense_strides(of.lengths), view.data, of.strides(view));
+      copies_.push_back({false, convert(dense, of.dtype), nullptr, {}});
+      arrays_.back() = {copies_.back().memory.data(), copies_.back().memory.count(), c_dtype(of.dtype), 0, 0};
+      continue;
+    }
     if (!view.data || view.dtype != c_dtype(of.dtype)) continue;  // the call itself looks at both
     Lengths strides = of.strides(view);
     if (of.as_array(view, strides, arrays_.back())) continue;
@@ -192,14 +216,34 @@ void cellc_request_init(cellc_request* request) { cellc_request_init_sized(reque
 cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    const cellc_request r = sized(request, cellc_request{}, sizeof(cellc_request), "the request");
+    const cellc_request r = sized(request, cellc_request{}, offsetof(cellc_request, options), "the request");
     const CompiledCell& k = opened(kernel);
+    std::optional<CallSettings> settings;
+    if (r.options)
+      settings.emplace(sized(r.options, cellc_call_options{}, sizeof(cellc_call_options), "the options of the call"), k,
+                       r.direction == CELLC_FORWARD);
+    const UseCallSettings use(settings ? &*settings : nullptr);
     const UseHostMemory memory(k.own_memory());
-    ViewedArrays views;
-    views.read(k.call(direction_named(r.direction)), read_shape(k, r.shape), k.compile.dtype, r.arrays, r.count,
-               k.on_gpu.has_value());
-    status = call_on(kernel, r, views);
-    if (has_results(status, r.direction)) views.write_back();
+    const DirectedCall& call = k.call(direction_named(r.direction));
+    const Shape shape = read_shape(k, r.shape);
+    const auto apply = [&](const cellc_request& one, const Shape& of) {
+      ViewedArrays views;
+      views.read(call, of, k.compile.dtype, one.arrays, one.count, k.on_gpu.has_value());
+      const cellc_status found = call_on(kernel, one, views);
+      if (has_results(found, one.direction)) views.write_back();
+      return found;
+    };
+    if (!has_params_by_sequence(call, r)) {
+      status = apply(r, shape);
+      return;
+    }
+    check_report(r.report);
+    RequestsBySequence requests(k, shape, r);
+    for (std::int64_t s = 0; s < shape.sequences; ++s) {
+      const cellc_request& one = requests.of(s);
+      if (!requests.take(apply(one, read_shape(k, one.shape)))) break;
+    }
+    status = requests.finish();
   });
   return outcome == CELLC_OK ? status : outcome;
 }

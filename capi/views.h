@@ -7,6 +7,13 @@
 
 namespace cellc::capi {
 
+/// The strides of a view in full, where it is of an array of these lengths; those of axes of length 1 stand for
+/// nothing. Throws RequestError.
+std::vector<std::int64_t> strides_in_full(const DirectedField& field, const Shape& shape, Dtype dtype,
+                                          const std::vector<std::int64_t>& lengths, const cellc_view& view);
+/// Whether two indices may mean one entry.
+bool overlaps_itself(const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& strides);
+
 class ViewedArrays {
  public:
   /// All must outlive it; memory of an earlier use is used again. Throws RequestError where a view is not of the call's

@@ -27,7 +27,8 @@ BackwardReport run_backward(const RunOptions& options, const Cotangents& cotange
     report.run_ms = backward.run_ms();
     report.segment = backward.segment();
   };
-  const auto take = [&](auto&& backward, const SolveOptions& solve) {
+  const auto take = [&](auto&& backward, SolveOptions solve) {
+    solve.products = derivative_products(solve.products, r.binding.dtype);
     gradients = backward.run(r.binding.run, r.output, cotangents, solve, report.solve);
     report.run_ms = backward.run_ms();
   };

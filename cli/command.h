@@ -67,6 +67,7 @@ struct BuildOptions : CellOptions {
   std::string target, out, arch, cpu, name, dtype = "f32", solver = "auto";
   std::vector<std::string> dims;
   std::optional<std::int64_t> length;
+  std::string products;  ///< empty: 3xtf32 on a GPU
   bool backward = false;
 };
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -15,7 +16,9 @@
 #include "cli/output.h"
 #include "cli/request.h"
 #include "compiler/plan/call_layout.h"
+#include "runtime/build/build_library.h"
 #include "runtime/build/build_object.h"
+#include "runtime/build/link_shared.h"
 #include "runtime/cuda/ship/build_cuda.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/write_files.h"
@@ -28,20 +31,35 @@ std::optional<CudaTarget> cuda_target(const std::string& target) {
   if (target == "cuda-source") return CudaTarget::Source;
   if (target == "ptx") return CudaTarget::Ptx;
   if (target == "cubin") return CudaTarget::Cubin;
+  if (target == "gpu-shared") return CudaTarget::Library;
   return std::nullopt;
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t from = 0; from <= list.size() && !list.empty();) {
+    const std::size_t end = std::min(list.find(',', from), list.size());
+    names.push_back(list.substr(from, end - from));
+    from = end + 1;
+  }
+  return names;
 }
 
 void check_request(const BuildOptions& options) {
   const bool cuda = cuda_target(options.target).has_value();
   if (!cuda && options.target != "cpu-object" && options.target != "cpu-shared")
-    throw UsageError(
-        fmt::format("--target {}: expected cuda-source, ptx, cubin, cpu-object or cpu-shared", options.target));
+    throw UsageError(fmt::format("--target {}: expected cuda-source, ptx, cubin, gpu-shared, cpu-object or cpu-shared",
+                                 options.target));
   const Strategy solver = strategy_asked(options.solver);
   if (!cuda && solver != Strategy::Auto && solver != Strategy::Sequential)
     throw UsageError(
         fmt::format("--solver {}: code for CPUs is built to run step by step (sequential)", options.solver));
   if (!is_on_gpu(solver))
     throw UsageError(fmt::format("--solver {}: it runs on CPUs only, and is not built ahead of time", options.solver));
+  if (solver == Strategy::Persistent)
+    throw UsageError(fmt::format(
+        "--solver {}: such kernels are made for the lengths and sequences of a run, and are not built ahead of time",
+        options.solver));
   if (options.backward && cuda)
     throw UsageError(fmt::format(
         "--backward: --target {} is for GPUs, where gradients are made by cellc.h alone; build it for a CPU",
@@ -52,7 +70,12 @@ void check_request(const BuildOptions& options) {
   if (!cuda && !options.arch.empty())
     throw UsageError(
         fmt::format("--arch {}: --target {} is for CPUs; name one with --cpu", options.arch, options.target));
-  if (!cuda && !options.cpu.empty()) check_processor(options.cpu);
+  if (!cuda && !options.products.empty())
+    throw UsageError(fmt::format("--products {}: --target {} is for CPUs, which keep their arithmetic",
+                                 options.products, options.target));
+  if (!options.products.empty()) products_asked(options.products);
+  if (!cuda)
+    for (const std::string& cpu : names_in(options.cpu)) check_processor(cpu);
 }
 
 void check_name(const std::string& name) {
@@ -64,10 +87,11 @@ void check_name(const std::string& name) {
 }
 
 /// Who runs what a header was built with, in whose text that is said.
-enum class HeaderKind { None, Cpu, CudaSource, Module };
+enum class HeaderKind { None, Cpu, CudaSource, Module, GpuLibrary };
 HeaderKind kind_of(const std::string& header) {
   if (header.find("Generated: change the cell") == std::string::npos) return HeaderKind::None;
   if (header.find("#include <cuda.h>") != std::string::npos) return HeaderKind::Module;
+  if (header.find("_module_bytes(void)") != std::string::npos) return HeaderKind::GpuLibrary;
   return header.find("cudaStream_t") != std::string::npos ? HeaderKind::CudaSource : HeaderKind::Cpu;
 }
 
@@ -104,16 +128,6 @@ void spare_other_header(const std::filesystem::path& header, const std::filesyst
   }
 }
 
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> names;
-  for (std::size_t from = 0; from <= list.size() && !list.empty();) {
-    const std::size_t end = std::min(list.find(',', from), list.size());
-    names.push_back(list.substr(from, end - from));
-    from = end + 1;
-  }
-  return names;
-}
-
 /// What a build wrote, and what is said of it.
 struct Built {
   std::string bytes, header, about;
@@ -123,7 +137,7 @@ struct Built {
 Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const std::string& name) {
   BuildRequest request;
   request.shared = options.target == "cpu-shared";
-  if (!options.cpu.empty()) request.cpu = options.cpu;
+  if (!options.cpu.empty()) request.cpus = names_in(options.cpu);
   request.dtype = dtype_named(options.dtype);
   request.dims = dims_named(options.dims);
   request.length = options.length;
@@ -131,7 +145,9 @@ Built build_for_cpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.name = options.name;
   request.backward = options.backward;
   const BuiltObject built = build_object(loaded.cell, loaded.structure, request);
-  nlohmann::json facts = {{"cpu", request.cpu}, {"functions", built.functions}};
+  nlohmann::json facts = {{"cpu", fmt::format("{}", fmt::join(request.cpus, ","))},
+                          {"functions", built.functions},
+                          {"products", products_of({}, request.dtype, false)}};
   nlohmann::json stages = nlohmann::json::array();
   for (std::size_t k = 0; k < loaded.structure.stages.size(); ++k) stages.push_back({{"solver", "sequential"}});
   facts["plan"] = {{"stages", stages}, {"reason", "code for CPUs is built to run step by step"}};
@@ -148,10 +164,15 @@ Built build_for_gpu(const BuildOptions& options, const LoadedCell& loaded, const
   request.dims = dims_named(options.dims);
   request.length = options.length;
   request.solver = strategy_asked(options.solver);
+  request.products = products_asked(options.products.empty() ? "3xtf32" : options.products);
   request.derive = derive_hooks();
-  const BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
-  const nlohmann::json facts = {
-      {"arch", built.architectures}, {"functions", built.functions}, {"kernels", built.kernels}, {"runs", built.plan}};
+  BuiltCuda built = build_cuda(loaded.cell, loaded.structure, request);
+  if (built.library) built.bytes = link_shared(compile_library(*built.library), name);
+  const nlohmann::json facts = {{"arch", built.architectures},
+                                {"functions", built.functions},
+                                {"kernels", built.kernels},
+                                {"runs", built.plan},
+                                {"products", products_of(request.products, request.dtype, true)}};
   return {built.bytes, built.header, built.about, facts};
 }
 

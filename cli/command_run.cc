@@ -86,13 +86,6 @@ SolveOptions solve_options(const RunOptions& options, const LoadedCell& loaded) 
   return solve;
 }
 
-/// What a run multiplies in: CPUs and f64 have one arithmetic.
-std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
-  if (dtype == Dtype::F64) return "f64";
-  if (!on_gpu) return "f32";
-  return asked == Products::Storage ? to_string(dtype) : to_string(asked);
-}
-
 /// --write. Derivatives take a state with its lagged copies.
 Wanted wanted_of(const RunOptions& options, const CellGraph& cell) {
   const std::vector<std::string>& names = options.wanted;

@@ -269,7 +269,8 @@ void add_build(CLI::App& app, BuildOptions& options) {
   CLI::App* command =
       app.add_subcommand("build", "compile a cell ahead of time: code that needs nothing of cellc, and a C header");
   add_cell_options(*command, options);
-  command->add_option("--target", options.target, "cuda-source, ptx, cubin, cpu-object or cpu-shared")->required();
+  command->add_option("--target", options.target, "cuda-source, ptx, cubin, gpu-shared, cpu-object or cpu-shared")
+      ->required();
   command->add_option("-o,--out", options.out, "the file to write; the header goes beside it, as *.h")
       ->required()
       ->type_name("FILE");
@@ -277,8 +278,10 @@ void add_build(CLI::App& app, BuildOptions& options) {
       "--name", options.name,
       "what all names in C begin with, and the header's: the cell's by default, followed by whatever is "
       "not f32, on a CPU and of open lengths");
-  command->add_option("--cpu", options.cpu,
-                      "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one");
+  command->add_option(
+      "--cpu", options.cpu,
+      "the processor to compile for: x86-64-v3 by default, native, or LLVM's name of one; several, such as\n"
+      "x86-64-v2,x86-64-v3,x86-64-v4: code for each, of which a call takes the last that the machine can run");
   command->add_option("--arch", options.arch,
                       "the GPUs to compile for: sm_80 and, for cubins, sm_90 by default; several with commas");
   command->add_option("--dtype", options.dtype, "storage: f32, f64, bf16 or f16");
@@ -288,6 +291,10 @@ void add_build(CLI::App& app, BuildOptions& options) {
   command->add_option("--length", options.length, "number of steps, if it is the same in every call")
       ->transform(whole_number(0, kMostRows));
   command->add_option("--solver", options.solver, "auto, sequential, and for GPUs " + gpu_strategy_names());
+  command->add_option(
+      "--products", options.products,
+      "what a GPU multiplies in where rows meet a matrix of params: f32, 3xtf32 (the default), tf32 or\n"
+      "storage, as of cellc run");
   command->add_flag(
       "--backward", options.backward,
       "also NAME_backward: gradients of all that a call read, from cotangents of what it wrote; for CPUs");

@@ -130,7 +130,6 @@ void check_device(const std::string& device) {
 }
 
 Strategy strategy_asked(const std::string& solver, std::vector<std::string> before, const char* option) {
-  if (solver == "persistent") throw UsageError(fmt::format("{} {}: not available in this version", option, solver));
   const auto strategy = strategy_named(solver);
   if (!strategy) throw UsageError(fmt::format("{} {}: expected {}", option, solver, strategy_names(std::move(before))));
   return *strategy;
@@ -151,6 +150,12 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory) 
 Products products_asked(const std::string& name) {
   if (const auto products = products_named(name)) return *products;
   throw UsageError(fmt::format("--products {}: expected f32, 3xtf32, tf32 or storage", name));
+}
+
+std::string products_of(Products asked, Dtype dtype, bool on_gpu) {
+  if (dtype == Dtype::F64) return "f64";
+  if (!on_gpu) return "f32";
+  return asked == Products::Storage ? to_string(dtype) : to_string(asked);
 }
 
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve) {

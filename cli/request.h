@@ -43,6 +43,8 @@ FoundGpu gpu_for(const std::string& device, const std::string& cache_directory);
 
 /// Throws UsageError.
 Products products_asked(const std::string& name);
+/// What a run multiplies in: CPUs and f64 have one arithmetic.
+std::string products_of(Products asked, Dtype dtype, bool on_gpu);
 
 /// `given`: "X", of every state, or "NAME=X". Throws UsageError.
 void take_absolute_tolerances(const std::vector<std::string>& given, const CellGraph& cell, SolveOptions& solve);

@@ -91,10 +91,13 @@ std::string NestEmitter::pointer(const Home& home) {
     case Place::StateRow:
       return row_pointer(NestSlotKind::StateRow, home.id);
     case Place::StateOld:
-      return state_half(home.id, false);
     case Place::StateNew:
       // Another kernel sees new states in the rows they were written to.
-      if (is_local(home)) return state_half(home.id, true);
+      if (is_local(home)) {
+        const std::string half = state_half(home.id, home.place == Place::StateNew);
+        if (!persistent_) return half;
+        return fmt::format("({} + slot * ({}))", half, entries_of_local(NestSlotKind::LocalState, home.id));
+      }
       return row_pointer(NestSlotKind::StateRow, home.id);
   }
   throw std::logic_error("emit: no such place");
@@ -116,6 +119,7 @@ std::string NestEmitter::element_of(const Home& home) const {
 }
 
 std::string NestEmitter::load(const Access& access) {
+  if (persistent_ && told_by(access) >= 0) return told_place(access);
   const std::string place = place_in(access.home, access.index);
   const bool constant = is_constant(access.home);
   const auto read = [&](const std::string& type, const std::string& pointer, const std::string& at) {
@@ -153,8 +157,7 @@ std::string NestEmitter::load(const Access& access) {
 /// Whether no nest of the kernel writes there. What a block keeps for itself, and what another step of it has
 /// written, is no constant.
 bool NestEmitter::is_constant(const Home& home) const {
-  if (out_.form == NestForm::Steps || home.place == Place::Temp || home.place == Place::StateOld || is_local(home))
-    return false;
+  if (runs_steps() || home.place == Place::Temp || home.place == Place::StateOld || is_local(home)) return false;
   return std::none_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
     return std::any_of(nest.stores.begin(), nest.stores.end(),
                        [&](const Store& s) { return s.home.place == home.place && s.home.id == home.id; });
@@ -166,7 +169,11 @@ void NestEmitter::store(const Home& home, const std::string& value) {
   for (const AxisId a : home.dims) index.push_back({a, 0});
   const std::string to = pointer(home), place = place_in(home, index);
   const bool is_row = home.place == Place::StateRow && may_be_absent(NestSlotKind::StateRow, home.id);
-  const std::string when = is_row ? fmt::format("if ({}) ", to) : "";
+  std::string when = is_row ? fmt::format("if ({}) ", to) : "";
+  // What every block makes for itself one of them writes.
+  if (persistent_ && !is_local(home) &&
+      !std::any_of(home.dims.begin(), home.dims.end(), [&](AxisId a) { return is_spread(a); }))
+    when += "if (rank == 0) ";
   if (element_of(home) == "Stored") {
     line("{}cellc::store({} + {}, {});", when, to, place, value);
   } else {
@@ -294,10 +301,7 @@ void NestEmitter::barrier_before(const Nest& nest, const Nest& by) {
     }
   }
   for (const Store& s : nest.stores) use(s.value);
-  if (!needed) return;
-  line("__syncthreads();");
-  written_.clear();
-  written_scalars_.clear();
+  if (needed) barrier();
 }
 
 void NestEmitter::note_stores(const Nest& nest, const Nest& by) {
@@ -394,6 +398,8 @@ void NestEmitter::map_nest(const Nest& nest) {
           together, lags);
       line("    [[maybe_unused]] const cellc::RowPlace& here) {{");
       break;
+    case NestForm::Persistent:
+      throw std::logic_error("emit: a persistent kernel has places of its own");
   }
   if (nest.loops.empty() && out_.form == NestForm::Steps) line("static_cast<void>(p);");
   if (out_.form != NestForm::Steps) numbers_ = "divide.";

@@ -1,4 +1,5 @@
 // The frame of a row kernel: its arguments, the memory of a block, the loops over sequences and steps.
+#include <algorithm>
 #include <cctype>
 #include <stdexcept>
 
@@ -10,27 +11,157 @@ namespace cellc {
 
 CudaNames::CudaNames() {
   // Words of C++ and CUDA, macros that host compilers have, and what the emitted text itself declares.
-  static const char* const words[] = {
-      "alignas",     "alignof",    "and",        "and_eq",    "asm",      "auto",         "bitand",
-      "bitor",       "bool",       "break",      "case",      "catch",    "char",         "char8_t",
-      "char16_t",    "char32_t",   "class",      "compl",     "concept",  "const",        "consteval",
-      "constexpr",   "constinit",  "const_cast", "continue",  "co_await", "co_return",    "co_yield",
-      "decltype",    "default",    "delete",     "do",        "double",   "dynamic_cast", "else",
-      "enum",        "explicit",   "export",     "extern",    "false",    "float",        "for",
-      "friend",      "goto",       "if",         "inline",    "int",      "long",         "mutable",
-      "namespace",   "new",        "noexcept",   "not",       "not_eq",   "nullptr",      "operator",
-      "or",          "or_eq",      "private",    "protected", "public",   "register",     "reinterpret_cast",
-      "requires",    "return",     "short",      "signed",    "sizeof",   "static",       "static_assert",
-      "static_cast", "struct",     "switch",     "template",  "this",     "thread_local", "throw",
-      "true",        "try",        "typedef",    "typeid",    "typename", "union",        "unsigned",
-      "using",       "virtual",    "void",       "volatile",  "wchar_t",  "while",        "xor",
-      "xor_eq",      "threadIdx",  "blockIdx",   "blockDim",  "gridDim",  "warpSize",     "linux",
-      "unix",        "i386",       "NULL",       "assert",    "signbit",  "isnan",        "isinf",
-      "Real",        "Stored",     "cellc",      "a",         "frame",    "shared",       "job",
-      "sequence",    "lane_begin", "lane_end",   "stretch",   "row",      "chunk_row",    "step",
-      "elapsed",     "here",       "when",       "at",        "p",        "places",       "used",
-      "threads",     "share",      "first",      "q",         "tile",     "tile_row",     "scalars",
-      "terms",       "sums",       "divide",     "none",      "sum",      "term"};
+  static const char* const words[] = {"alignas",
+                                      "alignof",
+                                      "and",
+                                      "and_eq",
+                                      "asm",
+                                      "auto",
+                                      "bitand",
+                                      "bitor",
+                                      "bool",
+                                      "break",
+                                      "case",
+                                      "catch",
+                                      "char",
+                                      "char8_t",
+                                      "char16_t",
+                                      "char32_t",
+                                      "class",
+                                      "compl",
+                                      "concept",
+                                      "const",
+                                      "consteval",
+                                      "constexpr",
+                                      "constinit",
+                                      "const_cast",
+                                      "continue",
+                                      "co_await",
+                                      "co_return",
+                                      "co_yield",
+                                      "decltype",
+                                      "default",
+                                      "delete",
+                                      "do",
+                                      "double",
+                                      "dynamic_cast",
+                                      "else",
+                                      "enum",
+                                      "explicit",
+                                      "export",
+                                      "extern",
+                                      "false",
+                                      "float",
+                                      "for",
+                                      "friend",
+                                      "goto",
+                                      "if",
+                                      "inline",
+                                      "int",
+                                      "long",
+                                      "mutable",
+                                      "namespace",
+                                      "new",
+                                      "noexcept",
+                                      "not",
+                                      "not_eq",
+                                      "nullptr",
+                                      "operator",
+                                      "or",
+                                      "or_eq",
+                                      "private",
+                                      "protected",
+                                      "public",
+                                      "register",
+                                      "reinterpret_cast",
+                                      "requires",
+                                      "return",
+                                      "short",
+                                      "signed",
+                                      "sizeof",
+                                      "static",
+                                      "static_assert",
+                                      "static_cast",
+                                      "struct",
+                                      "switch",
+                                      "template",
+                                      "this",
+                                      "thread_local",
+                                      "throw",
+                                      "true",
+                                      "try",
+                                      "typedef",
+                                      "typeid",
+                                      "typename",
+                                      "union",
+                                      "unsigned",
+                                      "using",
+                                      "virtual",
+                                      "void",
+                                      "volatile",
+                                      "wchar_t",
+                                      "while",
+                                      "xor",
+                                      "xor_eq",
+                                      "threadIdx",
+                                      "blockIdx",
+                                      "blockDim",
+                                      "gridDim",
+                                      "warpSize",
+                                      "linux",
+                                      "unix",
+                                      "i386",
+                                      "NULL",
+                                      "assert",
+                                      "signbit",
+                                      "isnan",
+                                      "isinf",
+                                      "Real",
+                                      "Stored",
+                                      "cellc",
+                                      "a",
+                                      "frame",
+                                      "shared",
+                                      "job",
+                                      "sequence",
+                                      "lane_begin",
+                                      "lane_end",
+                                      "stretch",
+                                      "row",
+                                      "chunk_row",
+                                      "step",
+                                      "elapsed",
+                                      "here",
+                                      "when",
+                                      "at",
+                                      "p",
+                                      "places",
+                                      "used",
+                                      "threads",
+                                      "share",
+                                      "first",
+                                      "q",
+                                      "tile",
+                                      "tile_row",
+                                      "scalars",
+                                      "terms",
+                                      "sums",
+                                      "divide",
+                                      "none",
+                                      "sum",
+                                      "term",
+                                      "slot",
+                                      "slots",
+                                      "rank",
+                                      "memory",
+                                      "lane",
+                                      "turn",
+                                      "row_ahead",
+                                      "scratch",
+                                      "steps",
+                                      "start",
+                                      "values",
+                                      "chunk_row_ahead"};
   taken_.insert(std::begin(words), std::end(words));
 }
 
@@ -53,6 +184,15 @@ NestEmitter::NestEmitter(const Plan& plan, const CudaNestsOptions& options, Nest
       f64_(options.storage == Storage::F64),
       narrow_(plan.options.narrow_storage) {
   out_ = {function, form, kernel, nest, {}};
+  if (form == NestForm::Persistent) {
+    persistent_ = &*std::find_if(options.persistent.begin(), options.persistent.end(),
+                                 [&](const PersistentCode& p) { return p.kernel.kernel == kernel; });
+    out_.cluster = persistent_->shape.blocks;
+    out_.sequences = persistent_->shape.slots;
+    out_.threads = persistent_->shape.threads;
+    out_.parts = persistent_->parts;
+    out_.shared_bytes = persistent_->layout.shared_bytes;
+  }
   const auto named = [&](NodeId id, const std::string& name) {
     const Op op = node(id).op;
     if (op != Op::Read && op != Op::Constant) written_names_.try_emplace(id, name);
@@ -162,6 +302,7 @@ std::string NestEmitter::slot(NestSlotKind kind, int id) {
 std::string NestEmitter::length(AxisId axis) {
   const Axis& header = plan_.cell.graph.axis(extent(axis));
   if (header.fixed) return fmt::format("{}", *header.fixed);
+  if (persistent_) return fmt::format("{}", known_length(axis));
   const int id = static_cast<int>(extent(axis));
   const std::string number = slot(NestSlotKind::Length, id);
   if (numbers_ != "divide.") return number;
@@ -179,7 +320,9 @@ std::string NestEmitter::length(AxisId axis) {
 std::string NestEmitter::length_of(const std::vector<AxisId>& axes, bool local) {
   std::string product;
   for (const AxisId a : axes) {
-    const std::string n = local && is_split(a) ? "a.frame.part_length" : length(a);
+    const std::string n = local && is_spread(a)  ? fmt::format("{}", persistent_->layout.part)
+                          : local && is_split(a) ? (persistent_ ? "1" : "a.frame.part_length")
+                                                 : length(a);
     if (n != "1") product += (product.empty() ? "" : " * ") + n;
   }
   return product.empty() ? "1" : product;
@@ -202,7 +345,11 @@ std::string NestEmitter::entries_of_local(NestSlotKind kind, int id) {
 std::string NestEmitter::local(NestSlotKind kind, int id) {
   if (out_.form == NestForm::Flat) return slot(kind, id);
   const auto [it, is_new] = locals_.try_emplace({kind, id});
-  if (is_new) {
+  if (is_new && persistent_) {
+    const std::int64_t at =
+        kind == NestSlotKind::LocalTemp ? persistent_->layout.temps.at(id) : persistent_->layout.scalars;
+    it->second = fmt::format("(reinterpret_cast<Real*>(memory + {}) + slot * ({}))", at, entries_of_local(kind, id));
+  } else if (is_new) {
     it->second = names_.unique(base_name(kind, id) + "_memory");
     setup_ += fmt::format("  Real* const {} = cellc::block_memory(a.frame, shared, {});\n", it->second, slot(kind, id));
   }
@@ -236,11 +383,12 @@ void NestEmitter::end_row_scope() { text_.insert(row_scope_, row_lines_); }
 /// `which`: row, chunk_row, sequence or elapsed.
 std::string NestEmitter::step_number(const char* which) {
   const std::string name = which;
-  if (out_.form == NestForm::Steps && name != "elapsed") return name;
+  if (runs_steps() && name != "elapsed") return name;
   if (!row_numbers_.insert(name).second) return name;
   const std::string indent(2 * row_depth_, ' ');
-  if (out_.form == NestForm::Steps) {
-    row_lines_ += indent + "const long long elapsed = stretch.begin + step;\n";
+  if (runs_steps()) {
+    row_lines_ +=
+        indent + fmt::format("const long long elapsed = {}.begin + step;\n", persistent_ ? "here" : "stretch");
   } else if (name == "row" || name == "chunk_row") {
     row_lines_ += indent + fmt::format("const long long {0} = here.{0};\n", name);
   } else {
@@ -255,7 +403,7 @@ std::string NestEmitter::step_number(const char* which) {
 
 /// Rows of its own states a block only writes; where nobody wants them there is no array.
 bool NestEmitter::may_be_absent(NestSlotKind kind, int id) const {
-  return out_.form == NestForm::Steps && kind == NestSlotKind::StateRow && plan_.state_kernel[id] == kernel_index_;
+  return runs_steps() && kind == NestSlotKind::StateRow && plan_.state_kernel[id] == kernel_index_;
 }
 
 /// The row of an array that the current step reads or writes.
@@ -263,7 +411,8 @@ std::string NestEmitter::row_pointer(NestSlotKind kind, int id) {
   if (const auto it = row_pointers_.find({kind, id}); it != row_pointers_.end()) return it->second;
   const std::string array = slot(kind, id);
   const bool chunk = kind == NestSlotKind::Chunk;
-  const std::string row = step_number(chunk ? "chunk_row" : "row");
+  std::string row = step_number(chunk ? "chunk_row" : "row");
+  if (rows_ahead_.contains({kind, id})) row += "_ahead";
   std::string stride;
   switch (kind) {
     case NestSlotKind::Input:
@@ -298,25 +447,7 @@ std::string NestEmitter::row_pointer(NestSlotKind kind, int id) {
 /// has them at hand.
 void NestEmitter::find_scalars() {
   if (out_.form == NestForm::Flat && !kernel_.once) return;
-  std::map<NodeId, const Nest*> computed;
-  for (const Nest& n : kernel_.nests) {
-    if (!n.axes.empty()) continue;
-    for (const NodeId id : n.nodes) computed[id] = &n;
-  }
-  std::set<NodeId> read;
-  for (const Nest& n : kernel_.nests) {
-    const auto use = [&](NodeId id) {
-      const auto it = computed.find(id);
-      if (it != computed.end() && it->second != &n) read.insert(id);
-    };
-    for (const auto* list : {&n.nodes, &n.inlined}) {
-      for (const NodeId id : *list) {
-        for (const NodeId a : node(id).args) use(a);
-      }
-    }
-    for (const Store& s : n.stores) use(s.value);
-  }
-  scalars_.assign(read.begin(), read.end());
+  scalars_ = scalars_of(plan_, kernel_);
 }
 
 std::string NestEmitter::emit() {
@@ -331,15 +462,22 @@ std::string NestEmitter::emit() {
     case NestForm::Flat:
       emit_flat();
       break;
+    case NestForm::Persistent:
+      emit_persistent();
+      break;
   }
   own_line();
   std::string head =
       fmt::format("struct {}_arguments {{\n  cellc::NestFrame frame;\n{}}};\n\n", out_.function, struct_);
   head += fmt::format(
-      "extern \"C\" __global__ void __launch_bounds__(cellc::kNestThreads)\n{0}(const __grid_constant__ "
+      "extern \"C\" __global__ void __launch_bounds__({1})\n{0}(const __grid_constant__ "
       "{0}_arguments a) {{\n  cellc::await_stream();\n",
-      out_.function);
+      out_.function, persistent_ ? fmt::format("{}, 1", out_.threads) : "cellc::kNestThreads");
   if (out_.form != NestForm::Flat) head += "  CELLC_DYNAMIC_SHARED(Real, shared);\n  static_cast<void>(shared);\n";
+  if (persistent_ && persistent_->shape.numbers != StationaryNumbers::Real)
+    head +=
+        "#ifdef CELLC_EMULATOR\n  __shared__ cellc::TensorScratch scratch[1];\n#else\n"
+        "  cellc::TensorScratch* const scratch = nullptr;\n#endif\n";
   return head + setup_ + text_ + "}\n";
 }
 

@@ -47,9 +47,10 @@ class NestEmitter {
 
   const Node& node(NodeId id) const { return plan_.cell.graph[id]; }
   AxisId extent(AxisId axis) const { return plan_.cell.graph.axis(axis).extent_of; }
-  bool is_split(AxisId axis) const {
-    return out_.form == NestForm::Steps && plan_.split_axis != kNoAxis && axis == plan_.split_axis;
-  }
+  /// Of kernels whose threads share the steps of a sequence.
+  bool runs_steps() const { return out_.form == NestForm::Steps || out_.form == NestForm::Persistent; }
+  bool is_split(AxisId axis) const { return runs_steps() && plan_.split_axis != kNoAxis && axis == plan_.split_axis; }
+  bool is_spread(AxisId axis) const { return persistent_ && axis == persistent_->kernel.spread; }
 
   // Frame (emit_cuda_nest_frame.cc)
   template <typename... Args>
@@ -89,6 +90,31 @@ class NestEmitter {
   void emit_flat();
   void copy_state(int position, bool in);
   void find_scalars();
+
+  // Persistent kernels (emit_cuda_persistent.cc)
+  void emit_persistent();
+  void emit_persistent_setup();
+  void emit_products();
+  void persistent_nest(std::size_t n);
+  void persistent_product(std::size_t n);
+  void persistent_map(std::size_t n);
+  void fetch_ahead(std::size_t n, bool first);
+  void persistent_sums(const Nest& nest);
+  void open_places(const Nest& nest, bool first_row);
+  void enter_persistent_places(const std::vector<AxisId>& axes, const std::string& flat);
+  std::int64_t places_of(const std::vector<AxisId>& axes) const;
+  std::int64_t known_length(AxisId axis) const;
+  bool is_ahead(const Nest& nest, const Access& access) const;
+  bool is_kept(const Nest& nest, const Access& access) const;
+  std::string register_of(std::size_t nest, std::size_t load) const { return fmt::format("ahead_{}_{}", nest, load); }
+  bool holds_slots(const Nest& nest) const;
+  void ask_for_row(const Access& access);
+  void note_rows_ahead(const Nest& nest, bool registers);
+  void tell(int told, const std::string& number);
+  void barrier();
+  int told_by(const Access& access) const;
+  std::string told_place(const Access& access);
+  void copy_persistent_state(int position, bool in);
 
   // Nests (emit_cuda_nest.cc)
   void nest_at(std::size_t n);
@@ -157,6 +183,12 @@ class NestEmitter {
   std::vector<NodeId> scalars_;                            ///< values without axes that other nests read
   std::unordered_map<NodeId, std::string> written_names_;  ///< names that the cell gives
   std::uint32_t source_line_ = 0;                          ///< last #line, 0: the file itself
+
+  const PersistentCode* persistent_ = nullptr;
+  const Nest* here_ = nullptr;                         ///< the nest that is written
+  bool synchronized_ = false;                          ///< a barrier since the step began
+  std::vector<bool> awaited_;                          ///< by told value, in this step
+  std::set<std::pair<NestSlotKind, int>> rows_ahead_;  ///< whose pointers are to the row after this one
 
   // Written since the last barrier, and the nest whose threads wrote it.
   struct Written {

@@ -107,7 +107,9 @@ CudaNestsModule emit_cuda_nests(const Plan& plan, const CudaNestsOptions& option
         !kernel.once && std::find(plan.state_kernel.begin(), plan.state_kernel.end(), k) != plan.state_kernel.end();
     if (kernel.nests.empty() && !steps) continue;
     if (steps) {
-      add(NestForm::Steps, k, -1);
+      const bool persistent = std::any_of(options.persistent.begin(), options.persistent.end(),
+                                          [&](const PersistentCode& p) { return p.kernel.kernel == k; });
+      add(persistent ? NestForm::Persistent : NestForm::Steps, k, -1);
     } else if (!kernel.once && passes_values(plan, kernel)) {
       add(NestForm::Tile, k, -1);
     } else {

@@ -3,12 +3,14 @@
 // cells, large blocks), and for cells without states (what is computed once, before and after a stage).
 // Follows plan; precedes runtime/cuda/launch/nest_program.h, which runs it. Emits text only.
 //
-// A kernel of the plan takes one of three forms:
+// A kernel of the plan takes one of four forms:
 //
 //   Steps  The kernel has states. A thread block runs the steps of one sequence, or of some lanes of it where
 //          the plan has a split axis. All threads share the nests of a step, with a barrier wherever a value
 //          passes from thread to thread. States and temps lie in shared memory as far as there is room.
 //   Tile   No states, but values pass from nest to nest: a thread block takes some rows at a time.
+//   Persistent  In the place of Steps, where lengths are known: the blocks of a cluster share the channels of some
+//          sequences, and keep the weights of products (compiler/plan/persistent_kernel.h).
 //   Flat   No states, and the nests are independent: one kernel a nest, over rows times positions. Values that
 //          are computed once take this form too; their temps lie in global memory.
 //
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "compiler/graph/storage.h"
+#include "compiler/plan/persistent_kernel.h"
 #include "compiler/plan/plan.h"
 #include "compiler/syntax/source.h"
 #include "kernels-templates/abi/nest_slots.h"
@@ -49,6 +52,18 @@ struct NestKernel {
   int kernel = -1;  ///< of the plan
   int nest = -1;    ///< Flat: of that kernel
   std::vector<NestSlot> slots;
+  // Persistent
+  int cluster = 0, sequences = 0, threads = 0;  ///< blocks of a cluster, and what it runs side by side
+  int parts = 1;                                ///< length of the plan's split axis
+  std::int64_t shared_bytes = 0;
+};
+
+/// Of one kernel of the plan.
+struct PersistentCode {
+  PersistentKernel kernel;
+  PersistentShape shape;
+  PersistentLayout layout;
+  int parts = 1;  ///< length of the plan's split axis
 };
 
 struct CudaNestsOptions {
@@ -56,9 +71,10 @@ struct CudaNestsOptions {
   /// Arrays in arithmetic precision although storage is narrow. By symbol (inputs), symbol (histories),
   /// position, out; empty: none.
   std::vector<char> wide_inputs{}, wide_histories{}, wide_states{}, wide_outs{};
-  const SourceText* source = nullptr;  ///< where spans point: for #line; null: no #line
-  std::string prelude{};               ///< goes before the kernels; lines of the file are counted with it
-  std::string functions{};             ///< what kernels are called, before their number; empty: after the cell
+  const SourceText* source = nullptr;        ///< where spans point: for #line; null: no #line
+  std::string prelude{};                     ///< goes before the kernels; lines of the file are counted with it
+  std::vector<PersistentCode> persistent{};  ///< kernels that take that form, all of one shape
+  std::string functions{};                   ///< what kernels are called, before their number; empty: after the cell
 };
 
 struct CudaNestsModule {

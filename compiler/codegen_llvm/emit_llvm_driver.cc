@@ -216,6 +216,7 @@ struct ArrayTables {
          {CELLC_DONE, CELLC_NO_LENGTHS, CELLC_NO_BYTES, CELLC_NO_ARRAYS, CELLC_NEGATIVE_SEQUENCES, CELLC_NEGATIVE_STEPS,
           CELLC_BAD_OFFSETS, CELLC_DECREASING_OFFSETS, CELLC_TOO_LARGE, CELLC_NO_WORKSPACE, CELLC_OTHER_LAYOUT})
       say(result, cellc_message(result));
+    if (options.processors.size() > 1) say(CELLC_NO_PROCESSOR, cellc_message(CELLC_NO_PROCESSOR));
     if (options.steps) {
       say(CELLC_NO_PACKING, fmt::format("offsets are given, but this function was built for {} steps", *options.steps));
       say(CELLC_OTHER_STEPS,

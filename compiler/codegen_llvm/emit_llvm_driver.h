@@ -33,6 +33,8 @@ struct DriverOptions {
   std::map<AxisId, std::int64_t> lengths{};  ///< of header axes that are the same in every call
   std::optional<std::int64_t> steps{};       ///< of every sequence of every call
   std::string about{};                       ///< what P_about says
+  /// By which the header names them, and of several P_message knows CELLC_NO_PROCESSOR.
+  std::vector<std::string> processors{};
   /// The cell is an adjoint, and P_forward and P_workspace are P_backward and P_backward_workspace, of these arrays. No
   /// 16-bit storage.
   const CellGraph* whole = nullptr;

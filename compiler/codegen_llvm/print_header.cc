@@ -1,6 +1,7 @@
 #include "compiler/codegen_llvm/print_header.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -20,7 +21,8 @@ class HeaderPrinter {
   /// What stands behind the forward call's functions.
   std::string print_backward() const { return arrays() + functions(); }
 
-  std::string print(const std::string& origin, const std::string& backward) {
+  /// `supported`: the function that says whether calls can run.
+  std::string print(const std::string& origin, const std::string& supported, const std::string& backward) {
     std::string text = "/* " + origin;
     text += fmt::format(
         " *\n"
@@ -32,7 +34,7 @@ class HeaderPrinter {
         "#ifndef {0}\n#define {0}\n\n#include <stdint.h>\n\n{1}"
         "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
         include_guard(options_), print_result_names());
-    text += lengths() + arrays() + functions() + backward;
+    text += lengths() + arrays() + functions() + supported + backward;
     return text + "#ifdef __cplusplus\n}\n#endif\n#endif\n";
   }
 
@@ -221,7 +223,15 @@ std::string print_header(const DriverModule& module, const DriverOptions& option
         false,          options.prefix};
     more = HeaderPrinter(structs).print_backward();
   }
-  return HeaderPrinter(of).print(origin, more);
+  const std::string names = fmt::format("{}", fmt::join(options.processors, ", "));
+  const std::string supported =
+      (options.processors.size() > 1
+           ? fmt::format("/* The number, from 1, of the processor whose code calls run on this machine, of {}: the\n"
+                         " * last that it can stand in for. 0: there is none, and calls give CELLC_NO_PROCESSOR. */\n",
+                         names)
+           : fmt::format("/* Not 0 where this machine can run code for {}. Calls do not ask. */\n", names)) +
+      fmt::format("int {}_supported(void);\n\n", options.prefix);
+  return HeaderPrinter(of).print(origin, supported, more);
 }
 
 std::string structure_summary(const CellGraph& cell, const Structure& structure) {

@@ -169,8 +169,7 @@ class Planner {
     plan_.state_kernel = levels_.of_state;
     for (std::size_t i = 0; i < plan_.products.size(); ++i) {
       Product& p = plan_.products[i];
-      std::vector<AxisId> dims = p.batch;
-      dims.insert(dims.end(), p.rows.begin(), p.rows.end());
+      const std::vector<AxisId> dims = result_dims(p);
       p.chunk = static_cast<int>(plan_.chunks.size());
       plan_.chunks.push_back({p.node, dims});
       homes_[p.node] = {Place::Chunk, p.chunk, dims};

@@ -82,14 +82,15 @@ struct Kernel {
   std::vector<NodeId> exported;  ///< values that later phases read
 };
 
-/// Chunk rows = operand rows times a matrix of params: [batch…, sum] by [batch…, rows…, sum].
+/// Chunk rows = operand rows times a matrix of params: [batch…, shared…, sums…] by [batch…, rows…, sums…] give
+/// [batch…, shared…, rows…]. Several axes beside each other are one.
 struct Product {
   NodeId node = kNoNode;
-  Home matrix;           ///< Param or Once
-  bool sum_last = true;  ///< [batch…, rows…, sum], otherwise [batch…, sum, rows…]
-  Home operand;          ///< Input, StateNew, Out or Chunk: [batch…, sum]
-  std::vector<AxisId> batch, rows;
-  AxisId sum = kNoAxis;  ///< an axis of that length
+  Home matrix;                ///< Param or Once
+  bool sum_last = true;       ///< [batch…, rows…, sums…], otherwise [batch…, sums…, rows…]
+  bool batch_inside = false;  ///< [rows…, batch…, sums…], or [sums…, batch…, rows…]
+  Home operand;               ///< Input, StateNew, Out or Chunk: [batch…, shared…, sums…]
+  std::vector<AxisId> batch, shared, rows, sums;  ///< shared: of the operand, for all of which the matrix is the same
   int chunk = -1;
   int level = 0;
 };

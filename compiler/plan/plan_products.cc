@@ -1,6 +1,7 @@
 #include "compiler/plan/plan_products.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <stdexcept>
 
@@ -12,13 +13,15 @@ namespace {
 
 /// W@v, if it has the shape of a matrix product over rows.
 struct ProductShape {
-  NodeId matrix_root;  ///< a Read of a param, or a value to be computed once
-  bool sum_last = true;
+  NodeId matrix_root;               ///< a Read of a param, or a value to be computed once
   std::vector<AxisId> matrix_dims;  ///< order in which matrix_root's own axes must lie (values only)
   NodeId operand;                   ///< v as it stands in the product
-  std::vector<AxisId> batch, rows;
-  AxisId sum;
+  Product product;                  ///< its axes, and how the matrix lies
 };
+
+bool is_one_of(const std::vector<AxisId>& axes, AxisId axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
 
 class ProductFinder {
  public:
@@ -32,26 +35,15 @@ class ProductFinder {
       if (!shape) continue;
       auto [root, index] = under_reindex(graph_, shape->operand);
       if (!has_distinct_axes(index)) continue;
-      // The operand's rows must be [batch…, sum]; a value of our own is laid out so, once.
-      std::vector<AxisId> dims;
-      for (std::size_t i = 0; i <= shape->batch.size(); ++i) {
-        const AxisId used = i < shape->batch.size() ? shape->batch[i] : shape->sum;
-        for (std::size_t k = 0; k < index.size(); ++k) {
-          if (index[k].axis == used) dims.push_back(node(root).axes[k]);
-        }
-      }
+      // The operand's rows must be [batch…, shared…, sums…]; a value of our own is laid out so, once.
+      const std::vector<AxisId> dims = own_axes(root, index, operand_axes(shape->product));
       const auto before = found_.operand_dims.find(root);
       if (before != found_.operand_dims.end() && before->second != dims) continue;
       found_.operand_dims[root] = dims;
       if (!shape->matrix_dims.empty()) found_.once_dims[shape->matrix_root] = shape->matrix_dims;
       found_.of_node[id] = static_cast<int>(found_.products.size());
-      Product product;
-      product.node = id;
-      product.sum_last = shape->sum_last;
-      product.batch = shape->batch;
-      product.rows = shape->rows;
-      product.sum = shape->sum;
-      found_.products.push_back(product);
+      found_.products.push_back(shape->product);
+      found_.products.back().node = id;
       found_.operand_root.push_back(root);
       found_.matrix_root.push_back(shape->matrix_root);
     }
@@ -61,72 +53,98 @@ class ProductFinder {
  private:
   const Node& node(NodeId id) const { return graph_[id]; }
 
+  static std::vector<AxisId> operand_axes(const Product& p) {
+    std::vector<AxisId> axes = p.batch;
+    axes.insert(axes.end(), p.shared.begin(), p.shared.end());
+    axes.insert(axes.end(), p.sums.begin(), p.sums.end());
+    return axes;
+  }
+
+  /// What the root calls the axes that a use of it calls `used`.
+  std::vector<AxisId> own_axes(NodeId root, const std::vector<Index>& index, const std::vector<AxisId>& used) const {
+    std::vector<AxisId> own;
+    for (const AxisId u : used)
+      for (std::size_t k = 0; k < index.size(); ++k)
+        if (index[k].axis == u) own.push_back(node(root).axes[k]);
+    if (own.size() != used.size()) throw std::logic_error("plan: a factor lacks its own axis");
+    return own;
+  }
+
   std::optional<ProductShape> product_shape(NodeId id) const {
     const Node& n = node(id);
-    if (n.op != Op::ReduceSum || n.bound.size() != 1 || of_.once[id]) return std::nullopt;
+    if (n.op != Op::ReduceSum || n.bound.empty() || of_.once[id]) return std::nullopt;
     const Node& body = node(n.args[0]);
     if (body.op != Op::Mul) return std::nullopt;
     for (int side = 0; side < 2; ++side) {
       const NodeId matrix = body.args[side], operand = body.args[1 - side];
       if (of_.once[matrix] && !of_.once[operand]) {
-        if (auto shape = product_of(matrix, operand, n.bound[0])) return shape;
+        if (auto shape = product_of(matrix, operand, n.bound)) return shape;
       }
     }
     return std::nullopt;
   }
 
-  std::optional<ProductShape> product_of(NodeId matrix, NodeId operand, AxisId sum) const {
+  std::optional<ProductShape> product_of(NodeId matrix, NodeId operand, const std::vector<AxisId>& sums) const {
     const Node& m = node(matrix);
     const Node& v = node(operand);
-    if (is_immediate(m) || !contains(m.axes, sum) || !contains(v.axes, sum)) return std::nullopt;
+    if (is_immediate(m)) return std::nullopt;
+    for (const AxisId a : sums)
+      if (!contains(m.axes, a) || !contains(v.axes, a)) return std::nullopt;
     ProductShape shape;
     shape.operand = operand;
-    shape.sum = sum;
-    for (const AxisId a : v.axes) {
-      if (a != sum && !contains(m.axes, a)) return std::nullopt;
-    }
-    std::vector<Index> order;  // index of each dimension of the matrix in memory
-    if (m.op == Op::Read) {
-      order = m.index;
-      shape.matrix_root = matrix;
-      if (!has_distinct_axes(order)) return std::nullopt;
-      for (const Index& i : order) {
-        if (i.axis != sum) (contains(v.axes, i.axis) ? shape.batch : shape.rows).push_back(i.axis);
-      }
-      const std::size_t b = shape.batch.size(), r = shape.rows.size();
-      for (std::size_t i = 0; i < b; ++i) {
-        if (order[i].axis != shape.batch[i]) return std::nullopt;
-      }
-      if (order.back().axis == sum) {
-        shape.sum_last = true;
-      } else if (order[b].axis == sum) {
-        shape.sum_last = false;
-      } else {
-        return std::nullopt;
-      }
-      if (r == 0) return std::nullopt;
-      return shape;
-    }
-    auto [root, index] = under_reindex(graph_, matrix);
+    Product& p = shape.product;
+    // As they lie in the operand, where they lie somewhere.
+    std::vector<AxisId> of_operand;
+    for (const Index& i : memory_of(operand))
+      if (i.is_axis() && contains(v.axes, i.axis)) of_operand.push_back(i.axis);
+    for (const AxisId a : of_operand)
+      if (!contains(m.axes, a)) p.shared.push_back(a);
+    const auto [root, index] = m.op == Op::Read ? std::pair{matrix, m.index} : under_reindex(graph_, matrix);
     if (!has_distinct_axes(index)) return std::nullopt;
-    const auto own = [&, r = root, ix = index](AxisId used) {
-      for (std::size_t i = 0; i < ix.size(); ++i) {
-        if (ix[i].axis == used) return node(r).axes[i];
-      }
-      throw std::logic_error("plan: a matrix lacks its own axis");
-    };
+    for (const Index& i : index)
+      (is_one_of(sums, i.axis) ? p.sums : contains(v.axes, i.axis) ? p.batch : p.rows).push_back(i.axis);
+    if (p.rows.empty()) return std::nullopt;
     shape.matrix_root = root;
-    for (const Index& i : index) {
-      if (i.axis != sum) (contains(v.axes, i.axis) ? shape.batch : shape.rows).push_back(i.axis);
-    }
-    if (shape.rows.empty()) return std::nullopt;
-    for (const AxisId a : shape.batch) shape.matrix_dims.push_back(own(a));
-    for (const AxisId a : shape.rows) shape.matrix_dims.push_back(own(a));
-    shape.matrix_dims.push_back(own(sum));
+    if (m.op == Op::Read) return lies_in_groups(p, index) ? std::optional(shape) : std::nullopt;
+    // A value of our own lies as we want it: sums as in the operand.
+    std::vector<AxisId> sums_of_operand;
+    for (const AxisId a : of_operand)
+      if (is_one_of(sums, a)) sums_of_operand.push_back(a);
+    if (sums_of_operand.size() == p.sums.size()) p.sums = sums_of_operand;
+    std::vector<AxisId> used = p.batch;
+    used.insert(used.end(), p.rows.begin(), p.rows.end());
+    used.insert(used.end(), p.sums.begin(), p.sums.end());
+    shape.matrix_dims = own_axes(root, index, used);
     // One value can lie in memory in one order only: that of the first product that wants it.
     const auto before = found_.once_dims.find(root);
     if (before != found_.once_dims.end() && before->second != shape.matrix_dims) return std::nullopt;
     return shape;
+  }
+
+  /// The index of each dimension in memory, or of a value of our own, in some order.
+  std::vector<Index> memory_of(NodeId id) const {
+    return node(id).op == Op::Read ? node(id).index : under_reindex(graph_, id).second;
+  }
+
+  /// Does a param lie as [batch…, rows…, sums…] or with its groups in another order, so that the axes of each are as
+  /// one and rows or sums are last? Says how in `p`.
+  static bool lies_in_groups(Product& p, const std::vector<Index>& order) {
+    const auto is = [&](std::initializer_list<const std::vector<AxisId>*> groups) {
+      std::size_t at = 0;
+      for (const std::vector<AxisId>* group : groups)
+        for (const AxisId a : *group)
+          if (order[at++].axis != a) return false;
+      return true;
+    };
+    p.batch_inside = false;
+    p.sum_last = true;
+    if (is({&p.batch, &p.rows, &p.sums})) return true;
+    p.sum_last = false;
+    if (is({&p.batch, &p.sums, &p.rows})) return true;
+    p.batch_inside = true;
+    if (is({&p.sums, &p.batch, &p.rows})) return true;
+    p.sum_last = true;
+    return is({&p.rows, &p.batch, &p.sums});
   }
 
   const Graph& graph_;
@@ -135,6 +153,13 @@ class ProductFinder {
 };
 
 }  // namespace
+
+std::vector<AxisId> result_dims(const Product& product) {
+  std::vector<AxisId> dims = product.batch;
+  dims.insert(dims.end(), product.shared.begin(), product.shared.end());
+  dims.insert(dims.end(), product.rows.begin(), product.rows.end());
+  return dims;
+}
 
 std::pair<NodeId, std::vector<Index>> under_reindex(const Graph& graph, NodeId id) {
   const Node& n = graph[id];

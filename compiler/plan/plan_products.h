@@ -17,6 +17,9 @@ struct MatrixProducts {
   std::unordered_map<NodeId, std::vector<AxisId>> operand_dims, once_dims;
 };
 
+/// How the rows of its result lie.
+std::vector<AxisId> result_dims(const Product& product);
+
 /// Every W@v in which W follows from params alone and that no stage reads and feeds.
 MatrixProducts find_products(const Graph& graph, const StepDependencies& of);
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "compiler/plan/plan.h"
+#include "compiler/plan/plan_products.h"
 
 namespace cellc {
 
@@ -129,11 +130,9 @@ class Printer {
   }
 
   void product(const Product& p) {
-    std::vector<AxisId> result = p.batch;
-    result.insert(result.end(), p.rows.begin(), p.rows.end());
     loads_.clear();
-    put("all rows: rows{}{} = {}{} @ {}{}\n", p.chunk, brackets(result), home(p.matrix), brackets(p.matrix.dims),
-        home(p.operand), brackets(p.operand.dims));
+    put("all rows: rows{}{} = {}{} @ {}{}\n", p.chunk, brackets(result_dims(p)), home(p.matrix),
+        brackets(p.matrix.dims), home(p.operand), brackets(p.operand.dims));
   }
 
   const Plan& plan_;

@@ -32,7 +32,9 @@
   RESULT(CELLC_UNALIGNED_STATUS, "the status array is not aligned to its entries of 4 bytes")                \
   RESULT(CELLC_UNALIGNED_OFFSETS, "device_offsets is not aligned to its entries of 8 bytes")                 \
   RESULT(CELLC_DECREASING_OFFSETS, "the offsets decrease")                                                   \
-  RESULT(CELLC_OTHER_LAYOUT, "the program was compiled with the header of another build of this cell")
+  RESULT(CELLC_OTHER_LAYOUT, "the program was compiled with the header of another build of this cell")       \
+  RESULT(CELLC_NO_PROCESSOR, "this machine's processor runs none of the code that this was built with")      \
+  RESULT(CELLC_NO_DRIVER, "there is no CUDA driver: libcuda.so.1 is not found, or is older than CUDA 11")
 
 /* Results that say which: the first of them, and what is added to it. */
 #define CELLC_NUMBERED_RESULTS(RESULT)                                  \

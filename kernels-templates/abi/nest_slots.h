@@ -41,7 +41,8 @@
 #define CELLC_NEST_FORMS(KIND) \
   KIND(Steps, STEPS)           \
   KIND(Tile, TILE)             \
-  KIND(Flat, FLAT)
+  KIND(Flat, FLAT)             \
+  KIND(Persistent, PERSISTENT)
 
 #define CELLC_NEST_NUMBER(Name, NAME) CELLC_##NAME,
 enum { CELLC_SLOT_KINDS(CELLC_NEST_NUMBER) CELLC_SLOT_COUNT };

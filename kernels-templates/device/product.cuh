@@ -49,7 +49,7 @@ struct ProductTile {
     for (long long tile = blockIdx.x; tile < column_tiles * row_tiles * a.batch; tile += gridDim.x) {
       const long long first_column = tile % column_tiles * kTile, rest = tile / column_tiles;
       const long long batch = rest % a.batch, first_row = rest / a.batch * kTile;
-      const Real* const matrix = static_cast<const Real*>(a.matrix) + batch * a.width * a.depth;
+      const Real* const matrix = static_cast<const Real*>(a.matrix) + quotient(batch, a.shared) * a.matrix_batch;
       // Where this thread's entries of the next terms are, and which of them there are at all.
       const Real* left_at[kOwnRows];
       unsigned left_there = 0, right_there = 0;
@@ -63,10 +63,10 @@ struct ProductTile {
       // Of the matrix, neighbours in memory by neighbours of the warp.
       const int column = a.sum_last ? own_row : thread % kTile, term = a.sum_last ? own_term : thread / kTile;
       const int columns_apart = a.sum_last ? kRowsApart : 0, terms_apart = a.sum_last ? 0 : kProductThreads / kTile;
-      const long long right_apart = a.sum_last ? kRowsApart * a.depth : terms_apart * a.width,
-                      right_on = kProductDepth * (a.sum_last ? 1 : a.width);
-      const Real* right_at =
-          matrix + (a.sum_last ? (first_column + column) * a.depth + term : term * a.width + first_column + column);
+      const long long right_apart = (a.sum_last ? kRowsApart : terms_apart) * a.matrix_apart,
+                      right_on = kProductDepth * (a.sum_last ? 1 : a.matrix_apart);
+      const Real* right_at = matrix + (a.sum_last ? (first_column + column) * a.matrix_apart + term
+                                                  : term * a.matrix_apart + first_column + column);
       CELLC_UNROLL()
       for (int i = 0; i < kOwnRows; ++i)
         right_there |= static_cast<unsigned>(first_column + column + i * columns_apart < a.width) << i;

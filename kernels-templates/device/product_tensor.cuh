@@ -1,268 +1,128 @@
-// Rows times a matrix of params by the tensor cores, for arithmetic of 32 bits: the tiles of product.cuh, whose
-// arguments, jobs and edges these have.
-//
-// CELLC_PRODUCTS_3XTF32: each factor is a sum of two numbers of 11 bits, x = high + low, and x·y = high·high + high·low
-// + low·high: what is left out is some 2^-22 of the product, and the result is as good as one of 32 bits. Tensor cores
-// cut sums off rather than round them, so a sum leaves them after 16 terms and is added to the others in f32.
-// CELLC_PRODUCTS_TF32: the high parts alone. CELLC_PRODUCTS_BF16, CELLC_PRODUCTS_F16: factors rounded to 16 bits, which
-// changes none that comes from such storage.
-// (Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores, 2022, section 3.)
-//
-// A warp makes a part of the tile, 16 by 8 sums at a time. Factors come to shared memory 16 terms at a time by copies
-// that run beside the products of the 16 terms before; rows and columns that are not there, and terms past the last
-// one, are zeros on both sides. Needs nests.cuh and tensor_parts.cuh.
+// Rows times a matrix of params by the tensor cores, for arithmetic of 32 bits: the arguments, jobs and edges of
+// product.cuh, tiles of tensor_tile.cuh. Needs nests.cuh and tensor_tile.cuh.
 #pragma once
 
 namespace cellc {
 
-// Blocks that a multiprocessor has room for: taking factors apart takes registers.
-#ifdef CELLC_PRODUCTS_3XTF32
-#define CELLC_PRODUCT_BLOCKS 1
-#else
-#define CELLC_PRODUCT_BLOCKS 2
-#endif
+/// The rows of a tile: of the operand, and of the result.
+template <class Left>
+struct OperandRows {
+  const float* at[Left::kFetches];  ///< own rows, at the thread's next terms; null: no row
+  const float* operand;
+  const long long* rows_of;
+  long long stride, depth, terms;  ///< terms: from the next stage on
+  bool aligned;
 
-constexpr int kProductThreads = 256, kTensorTerms = 16,
-// 8 rows and 4 terms fall into different banks, or of pairs of terms 4 rows and 8 terms.
-#ifdef CELLC_PRODUCTS_16BIT
-              kTensorPitch = kTensorTerms + 8;
-#else
-              kTensorPitch = kTensorTerms + 4;
-#endif
-constexpr int kTensorRows = 128, kTensorAcross = kTensorRows + 8;  // of a matrix whose columns are last, likewise
-constexpr int kTensorLeft = kTensorRows * kTensorPitch;
-constexpr int kTensorRight =
-    kTensorRows * kTensorPitch > kTensorTerms* kTensorAcross ? kTensorRows* kTensorPitch : kTensorTerms* kTensorAcross;
-
-/// Tiles of kTile rows and columns by 8 warps, 2 below each other and 4 side by side.
-template <int kTile>
-struct TensorTile {
-  static constexpr int kDown = kTile / 2 / 16, kAcross = kTile / 4 / 8;    // of 16 rows, of 8 columns, of a warp
-  static constexpr int kFetched = kTile * kTensorTerms / kProductThreads;  // factors of either side of a thread
-
-  const ProductArguments& a;
-  float* left;   ///< [buffer][row][term]
-  float* right;  ///< [buffer][column][term], or [buffer][term][column]
-  TensorScratch* scratch;
-
-  /// Four neighbours in memory, of which `count` are there.
-  static CELLC_DEVICE void fetch_four(float* to, const float* from, long long count, bool aligned) {
-    if (count >= 4 && aligned) {
-      copy_async<16>(to, from);
-      return;
+  /// `rows_of`: [row of the tile] in shared memory, which becomes the operand's row; below 0: none.
+  CELLC_DEVICE OperandRows(const ProductArguments& a, long long* rows_of, long long first_row, long long batch)
+      : operand(static_cast<const float*>(a.operand) + batch * a.depth),
+        rows_of(rows_of),
+        stride(a.operand_stride),
+        depth(a.depth),
+        terms(a.depth),
+        aligned(((a.operand_stride | a.depth) & 3) == 0 && is_aligned(a.operand)) {
+    const int thread = threadIdx.x;
+    __syncthreads();  // the last tile has been written
+    if (thread < Left::kLength) {
+      const RowPlace place = place_of(a.frame, first_row + thread);
+      rows_of[thread] = !place.used ? -1 : a.operand_is_chunk ? place.chunk_row : place.row;
     }
+    __syncthreads();
     CELLC_UNROLL()
-    for (int i = 0; i < 4; ++i) {
-      if (i < count)
-        copy_async<4>(to + i, from + i);
-      else
-        to[i] = 0;
+    for (int i = 0; i < Left::kFetches; ++i) {
+      const long long row = rows_of[Left::own_below(thread) + i * Left::kApart];
+      at[i] = row < 0 ? nullptr : operand + row * stride + Left::own_beside(thread);
     }
   }
 
-  CELLC_DEVICE void run() {
-    const long long column_tiles = (a.width + kTile - 1) / kTile, row_tiles = (a.frame.rows + kTile - 1) / kTile;
-    CELLC_UNROLL(1)
-    for (long long tile = blockIdx.x; tile < column_tiles * row_tiles * a.batch; tile += gridDim.x) {
-      const long long rest = tile / column_tiles;
-      make(rest / a.batch * kTile, tile % column_tiles * kTile, rest % a.batch);
+  CELLC_DEVICE void fetch(float* left) {
+    const int own_term = Left::own_beside(threadIdx.x), own_row = Left::own_below(threadIdx.x);
+    CELLC_UNROLL()
+    for (int i = 0; i < Left::kFetches; ++i) {
+      fetch_four(left + (own_row + i * Left::kApart) * Left::kPitch + own_term, at[i], at[i] ? terms - own_term : 0,
+                 aligned);
+      if (at[i]) at[i] += kTensorTerms;
     }
+    terms -= kTensorTerms;
   }
 
-  CELLC_DEVICE void make(long long first_row, long long first_column, long long batch) {
-    if (a.sum_last)
-      make_of<true>(first_row, first_column, batch);
-    else
-      make_of<false>(first_row, first_column, batch);
-  }
-
-  static CELLC_DEVICE bool is_aligned(const void* at) { return (reinterpret_cast<unsigned long long>(at) & 15) == 0; }
-
-  template <bool kSumLast>
-  CELLC_DEVICE void make_of(long long first_row, long long first_column, long long batch) {
-    const int thread = threadIdx.x, warp = thread / 32, group = thread % 32 / 4, of_group = thread % 4;
-    const float* const operand = static_cast<const float*>(a.operand);
-    const float* const matrix = static_cast<const float*>(a.matrix) + batch * a.width * a.depth;
-    // Four terms of a row a fetch; of the matrix four terms of a column, or four columns of a term.
-    constexpr int kFours = kTensorTerms / 4, kRowsApart = kProductThreads / kFours;
-    constexpr int kAcrossFours = kTile / 4, kTermsApart = kProductThreads / kAcrossFours;
-    const int own_row = thread / kFours, own_term = thread % kFours * 4;
-    const int own_across = thread % kAcrossFours * 4, own_down = thread / kAcrossFours;
-    const float *rows_at[kFetched / 4], *columns_at[kFetched / 4];
-    long long columns_there[kFetched / 4];  // of four that are fetched at once
-    bool rows_there[kFetched / 4];
-    CELLC_UNROLL()
-    for (int i = 0; i < kFetched / 4; ++i) {
-      const RowPlace place = place_of(a.frame, first_row + own_row + i * kRowsApart);
-      rows_at[i] =
-          operand + (a.operand_is_chunk ? place.chunk_row : place.row) * a.operand_stride + batch * a.depth + own_term;
-      rows_there[i] = place.used;
-      const long long column = first_column + (kSumLast ? own_row + i * kRowsApart : own_across);
-      columns_at[i] =
-          kSumLast ? matrix + column * a.depth + own_term : matrix + (own_down + i * kTermsApart) * a.width + column;
-      columns_there[i] = kSumLast ? (column < a.width ? 4 : 0) : a.width - column;
-    }
-    const bool rows_aligned = ((a.operand_stride | a.depth) & 3) == 0 && is_aligned(a.operand);
-    const bool matrix_aligned = ((kSumLast ? a.depth : a.width | (a.width * a.depth)) & 3) == 0 && is_aligned(a.matrix);
-    const long long columns_on = kSumLast ? kTensorTerms : kTensorTerms * a.width;
-    const auto fetch = [&](int buffer, long long term) {
-      float* const to_left = left + buffer * kTensorLeft + own_row * kTensorPitch + own_term;
-      float* const to_right = right + buffer * kTensorRight +
-                              (kSumLast ? own_row * kTensorPitch + own_term : own_down * kTensorAcross + own_across);
-      const long long terms = a.depth - term;
-      CELLC_UNROLL()
-      for (int i = 0; i < kFetched / 4; ++i) {
-        fetch_four(to_left + i * kRowsApart * kTensorPitch, rows_at[i], rows_there[i] ? terms - own_term : 0,
-                   rows_aligned);
-        rows_at[i] += kTensorTerms;
-        fetch_four(to_right + i * (kSumLast ? kRowsApart * kTensorPitch : kTermsApart * kTensorAcross), columns_at[i],
-                   kSumLast ? (columns_there[i] ? terms - own_term : 0)
-                            : (own_down + i * kTermsApart < terms ? columns_there[i] : 0),
-                   matrix_aligned);
-        columns_at[i] += columns_on;
-      }
-      copy_commit();
-    };
-
-    float sums[kDown][kAcross][4] = {};
-    const int left_row = warp / 4 * (kTile / 2) + group, right_column = warp % 4 * (kTile / 4) + group;
-    const float* own_left = left + left_row * kTensorPitch + of_group * kOwnTerms;
-    const float* own_right = right + (kSumLast ? right_column * kTensorPitch + of_group * kOwnTerms
-                                               : of_group * kOwnTerms * kTensorAcross + right_column);
-#ifndef CELLC_PRODUCTS_16BIT
-    // The row that a lane names to load_blocks: 8 by 4, below and beside each other; of columns two times 8 of them.
-    const int lane = thread % 32, block = lane / 8;
-    own_left = left + (left_row - group + block % 2 * 8 + lane % 8) * kTensorPitch + block / 2 * 4;
-    if (kSumLast) own_right = right + (right_column - group + block / 2 * 8 + lane % 8) * kTensorPitch + block % 2 * 4;
-#endif
-    __syncthreads();  // the last tile has been read
-    if (a.depth > 0) fetch(0, 0);
-    int buffer = 0;
-    CELLC_UNROLL(1)
-    for (long long term = 0; term < a.depth; term += kTensorTerms, buffer ^= 1) {
-      copy_wait<0>();
-      __syncthreads();  // the terms are there, and those before them have been read
-      if (term + kTensorTerms < a.depth) fetch(buffer ^ 1, term + kTensorTerms);
-      multiply<kSumLast>(sums, own_left + buffer * kTensorLeft, own_right + buffer * kTensorRight);
-    }
-    float* const result = static_cast<float*>(a.result);
-    CELLC_UNROLL()
-    for (int i = 0; i < kDown; ++i) {
-      CELLC_UNROLL()
-      for (int half = 0; half < 2; ++half) {
-        const long long job = first_row + left_row + 16 * i + 8 * half;
-        const RowPlace place = place_of(a.frame, job);
-        if (!place.used) continue;
-        float* const to = result + (job * a.batch + batch) * a.width;
-        const float* const row =
-            operand + (a.operand_is_chunk ? place.chunk_row : place.row) * a.operand_stride + batch * a.depth;
-        CELLC_UNROLL()
-        for (int j = 0; j < kAcross; ++j) {
-          CELLC_UNROLL()
-          for (int k = 0; k < 2; ++k) {
-            const long long column = first_column + right_column - group + 8 * j + 2 * of_group + k;
-            float sum = sums[i][j][2 * half + k];
-            if (column >= a.width) continue;
-            if (!is_finite(sum))
-              sum = in_order(row, matrix + (kSumLast ? column * a.depth : column), kSumLast ? 1 : a.width);
-            to[column] = sum;
-          }
-        }
-      }
-    }
+  /// Writes the tile's sums; `batch`: of the operand.
+  template <class Tile>
+  CELLC_DEVICE void put(const ProductArguments& a, const typename Tile::Sums& sums, long long first_row,
+                        long long first_column, long long batch) const {
+    float* const result = static_cast<float*>(a.result) + (first_row * a.batch + batch) * a.width + first_column;
+    const float* const matrix = static_cast<const float*>(a.matrix) + quotient(batch, a.shared) * a.matrix_batch;
+    Tile::put(
+        sums, a.width - first_column,
+        [&](int row) { return rows_of[row] < 0 ? nullptr : result + row * a.batch * a.width; },
+        [&](int row, int column) {
+          const long long n = first_column + column;
+          return in_order(operand + rows_of[row] * stride, matrix + (a.sum_last ? n * a.matrix_apart : n),
+                          a.sum_last ? 1 : a.matrix_apart);
+        });
   }
 
   /// One sum by multiply-adds.
   CELLC_DEVICE float in_order(const float* row, const float* column, long long apart) const {
     float sum = 0;
     CELLC_UNROLL(1)
-    for (long long k = 0; k < a.depth; ++k) sum += row[k] * column[k * apart];
+    for (long long k = 0; k < depth; ++k) sum += row[k] * column[k * apart];
     return sum;
   }
+};
 
-  /// Neighbouring terms that a lane holds in one number of an instruction.
-  static constexpr int kOwnTerms = kTermsAtOnce == 16 ? 2 : 1;
+/// Tiles of kRows rows and kColumns columns.
+template <int kRows, int kColumns>
+struct TensorProduct {
+  const ProductArguments& a;
+  float* shared;
+  long long* rows_of;  ///< [row of the tile]: of the operand; below 0: none
+  TensorScratch* scratch;
 
-  /// Sixteen terms. `rows`, `columns`: at the first of the lane's own.
-  template <bool kSumLast>
-  static CELLC_DEVICE float column_at(const float* columns, int j, int k) {
-    return columns[kSumLast ? 8 * j * kTensorPitch + k : 8 * j + k * kTensorAcross];
+  CELLC_DEVICE void run() {
+    const long long column_tiles = (a.width + kColumns - 1) / kColumns, row_tiles = (a.frame.rows + kRows - 1) / kRows;
+    CELLC_UNROLL(1)
+    for (long long tile = blockIdx.x; tile < column_tiles * row_tiles * a.batch; tile += gridDim.x) {
+      const long long rest = tile / column_tiles, first_row = rest / a.batch * kRows,
+                      first_column = tile % column_tiles * kColumns;
+      if (a.sum_last)
+        make<true>(first_row, first_column, rest % a.batch);
+      else
+        make<false>(first_row, first_column, rest % a.batch);
+    }
   }
+
   template <bool kSumLast>
-  CELLC_DEVICE void multiply(float (&sums)[kDown][kAcross][4], const float* rows, const float* columns) {
-#ifdef CELLC_PRODUCTS_16BIT
-    LeftPart l[kDown];
-    CELLC_UNROLL()
-    for (int i = 0; i < kDown; ++i) {
+  CELLC_DEVICE void make(long long first_row, long long first_column, long long batch) {
+    using Tile = TensorTile<kRows, kColumns, true, kSumLast>;
+    using Right = typename Tile::Right;
+    const int thread = threadIdx.x;
+    const float* const matrix = static_cast<const float*>(a.matrix) + quotient(batch, a.shared) * a.matrix_batch;
+    OperandRows<typename Tile::Left> rows(a, rows_of, first_row, batch);
+    const int beside = Right::own_beside(thread), below = Right::own_below(thread);
+    const float* column_at = kSumLast ? matrix + (first_column + below) * a.matrix_apart + beside
+                                      : matrix + below * a.matrix_apart + first_column + beside;
+    const long long below_apart = Right::kApart * a.matrix_apart,
+                    columns_on = kTensorTerms * (kSumLast ? 1 : a.matrix_apart),
+                    columns_left = a.width - first_column - (kSumLast ? below : beside);
+    const bool matrix_aligned = ((a.matrix_apart | a.matrix_batch) & 3) == 0 && is_aligned(a.matrix);
+    long long terms = a.depth;  // from the next stage on
+    const auto fetch = [&](float* left, float* right) {
+      rows.fetch(left);
       CELLC_UNROLL()
-      for (int p = 0; p < 4; ++p) {
-        const float* const at = rows + (16 * i + 8 * (p % 2)) * kTensorPitch + 8 * (p / 2);
-        l[i].at[p] = two_halves(at[0], at[1]);
+      for (int i = 0; i < Right::kFetches; ++i) {
+        const int at = below + i * Right::kApart;
+        const long long there =
+            kSumLast ? (columns_left > i * Right::kApart ? terms - beside : 0) : (at < terms ? columns_left : 0);
+        fetch_four(right + at * Right::kPitch + beside, column_at + i * below_apart, there, matrix_aligned);
       }
-    }
-    CELLC_UNROLL()
-    for (int j = 0; j < kAcross; ++j) {
-      RightPart r;
-      CELLC_UNROLL()
-      for (int p = 0; p < 2; ++p)
-        r.at[p] = two_halves(column_at<kSumLast>(columns, j, 8 * p), column_at<kSumLast>(columns, j, 8 * p + 1));
-      CELLC_UNROLL()
-      for (int i = 0; i < kDown; ++i) multiply_add(sums[i][j], l[i], r, scratch);
-    }
-#else
-    CELLC_UNROLL()
-    for (int k = 0; k < kTensorTerms; k += 8) {
-      LeftPart high[kDown], low[kDown];
-      CELLC_UNROLL()
-      for (int i = 0; i < kDown; ++i) {
-        float numbers[4];
-        load_blocks(numbers, rows + 16 * i * kTensorPitch + k);
-        CELLC_UNROLL()
-        for (int p = 0; p < 4; ++p) split(numbers[p], high[i].at[p], low[i].at[p]);
-      }
-      // Two columns of instructions at a time: none waits for the one before.
-      CELLC_UNROLL()
-      for (int j = 0; j < kAcross; j += 2) {
-        RightPart r[2], r_low[2];
-        float numbers[4];  // of column 0: terms 0 and 4, of column 1 likewise
-        if (kSumLast) {
-          load_blocks(numbers, columns + 8 * j * kTensorPitch + k);
-        } else {
-          CELLC_UNROLL()
-          for (int n = 0; n < 4; ++n) numbers[n] = columns[8 * (j + n / 2) + (k + 4 * (n % 2)) * kTensorAcross];
-        }
-        CELLC_UNROLL()
-        for (int n = 0; n < 4; ++n) split(numbers[n], r[n / 2].at[n % 2], r_low[n / 2].at[n % 2]);
-#ifdef CELLC_PRODUCTS_3XTF32
-        float part[2][kDown][4] = {};
-        const auto add = [&](const LeftPart(&l)[kDown], const RightPart(&of)[2]) {
-          CELLC_UNROLL()
-          for (int n = 0; n < 2; ++n) {
-            CELLC_UNROLL()
-            for (int i = 0; i < kDown; ++i) multiply_add(part[n][i], l[i], of[n], scratch);
-          }
-        };
-        add(low, r);
-        add(high, r_low);
-        add(high, r);
-        CELLC_UNROLL()
-        for (int n = 0; n < 2; ++n) {
-          CELLC_UNROLL()
-          for (int i = 0; i < kDown; ++i) {
-            CELLC_UNROLL()
-            for (int s = 0; s < 4; ++s) sums[i][j + n][s] += part[n][i][s];
-          }
-        }
-#else
-        CELLC_UNROLL()
-        for (int n = 0; n < 2; ++n) {
-          CELLC_UNROLL()
-          for (int i = 0; i < kDown; ++i) multiply_add(sums[i][j + n], high[i], r[n], scratch);
-        }
-#endif
-      }
-    }
-#endif
+      column_at += columns_on;
+      terms -= kTensorTerms;
+    };
+
+    typename Tile::Sums sums = {};
+    Tile{shared, static_cast<int>(a.stages), scratch}.add(sums, (a.depth + kTensorTerms - 1) / kTensorTerms, fetch);
+    rows.template put<Tile>(a, sums, first_row, first_column, batch);
   }
 };
 
@@ -270,16 +130,14 @@ struct TensorTile {
 
 extern "C" __global__ void __launch_bounds__(256, CELLC_PRODUCT_BLOCKS)
     cellc_product(const __grid_constant__ cellc::ProductArguments a) {
-  __shared__ __align__(16) float left[2 * cellc::kTensorLeft];
-  __shared__ __align__(16) float right[2 * cellc::kTensorRight];
-#ifdef CELLC_EMULATOR
-  __shared__ cellc::TensorScratch scratch[1];
-#else
-  cellc::TensorScratch* const scratch = nullptr;
-#endif
+  CELLC_DYNAMIC_SHARED(float, tensor_stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  __shared__ long long rows_of[128];
   cellc::await_stream();
-  if (a.tile == 128)
-    cellc::TensorTile<128>{a, left, right, scratch}.run();
+  if (a.tile == 64)
+    cellc::TensorProduct<64, 64>{a, tensor_stages, rows_of, scratch}.run();
+  else if (a.tile_columns == 64)
+    cellc::TensorProduct<128, 64>{a, tensor_stages, rows_of, scratch}.run();
   else
-    cellc::TensorTile<64>{a, left, right, scratch}.run();
+    cellc::TensorProduct<128, 128>{a, tensor_stages, rows_of, scratch}.run();
 }

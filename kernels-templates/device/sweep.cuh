@@ -4,6 +4,8 @@
 // belongs to the warp alone: no barrier but that of the warp is needed, and warps of one block may be
 // at different steps. Loads into registers instead cost 2-4 times as much where latency rules.
 //
+// Larger than most (walk): one loop, whose stages are unrolled together and share what the thread keeps in registers.
+//
 // Needs lanes.cuh.
 #pragma once
 

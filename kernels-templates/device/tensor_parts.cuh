@@ -11,7 +11,7 @@ namespace cellc {
 constexpr int kTensorThreads = 512;  ///< of a block that calls them, at most
 
 /// Factors of one instruction as a lane holds them: of 16 rows by 8 or 16 terms, and of as many terms by 8 columns.
-struct LeftPart {
+struct alignas(16) LeftPart {
   unsigned at[4];
 };
 struct RightPart {

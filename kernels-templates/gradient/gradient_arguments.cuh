@@ -50,6 +50,9 @@ struct StepSums {
   const long long *batch_left, *batch_right, *batch_into;
   const long long *summed_left, *summed_right;
   const long long* repeated_into;
+  // Of step_sums_tensor.cuh. Runs: four entries from each fourth position on are neighbours in memory, at places that
+  // four divide.
+  long long tile, stages, left_runs, right_runs;
 };
 
 }  // namespace cellc

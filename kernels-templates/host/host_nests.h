@@ -4,15 +4,8 @@
 #define CELLC_HOST_NESTS
 
 #include "kernels-templates/host/host_lanes.h"
+#include "kernels-templates/host/host_tiles.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
-
-#ifdef __cplusplus
-#define CELLC_FRAME cellc::NestFrame
-#define CELLC_PRODUCT cellc::ProductArguments
-#else
-#define CELLC_FRAME struct NestFrame
-#define CELLC_PRODUCT struct ProductArguments
-#endif
 
 enum {
   CELLC_NEST_THREADS = 512, /* of nests.cuh */
@@ -20,10 +13,8 @@ enum {
   CELLC_TILE_PLACES = 8192, /* positions of a tile's widest nest: a block waits for memory once a nest */
   CELLC_TILE_BYTES =
       32 << 10, /* what passes between its nests, beyond one row: two blocks fit a multiprocessor of any card */
-  CELLC_PRODUCT_THREADS = 256, /* of product.cuh */
-  CELLC_PRODUCT_TILE = 64,     /* and twice as many of f32, where they are enough */
-  CELLC_SHORTEST_WINDOW = 64,  /* steps below which short launches cost more than their chunks save */
-  CELLC_PART_POSITIONS = 128   /* positions of a part below which splitting a sequence further leaves threads idle */
+  CELLC_SHORTEST_WINDOW = 64, /* steps below which short launches cost more than their chunks save */
+  CELLC_PART_POSITIONS = 128  /* positions of a part below which splitting a sequence further leaves threads idle */
 };
 
 #include "kernels-templates/abi/cell_outline.h"
@@ -40,14 +31,16 @@ typedef struct cellc_nest {
 typedef struct cellc_nest_kernel {
   int form, kernel; /* kernel: of the plan */
   int first_slot, slots;
-  int first_nest, nests; /* those that it runs */
+  int first_nest, nests;                                /* those that it runs */
+  int cluster, sequences, threads, shared_bytes, parts; /* CELLC_PERSISTENT: blocks of a cluster, what it runs side by
+                                                           side, and the length of the split axis */
 } cellc_nest_kernel;
 
 enum { CELLC_OF_INPUT, CELLC_OF_STATE, CELLC_OF_OUT, CELLC_OF_CHUNK, CELLC_OF_PARAM, CELLC_OF_ONCE };
 
 typedef struct cellc_product {
-  int operand, operand_id, matrix, matrix_id, sum_last, sum, chunk;
-  cellc_dims batch, rows;
+  int operand, operand_id, matrix, matrix_id, sum_last, batch_inside, chunk;
+  cellc_dims batch, shared, rows, sums;
 } cellc_product;
 
 typedef struct cellc_phase {
@@ -72,6 +65,9 @@ typedef struct cellc_nests {
   int once_kernel, split; /* of the plan, header axis; -1: none */
   int real_bytes;
   int first_kernel, product_kernel; /* numbers that the device knows them by */
+  /* Of products on tensor cores: shared memory of a stage for each row and column of a tile, and blocks that a
+   * multiprocessor has registers for. 0: multiply-adds. */
+  int product_row_bytes, product_blocks;
 } cellc_nests;
 
 /* An array on the device. */
@@ -178,6 +174,7 @@ static inline int64_t cellc_local_entries(const cellc_nest_work* w, cellc_slot s
 typedef struct cellc_block {
   int64_t blocks, threads, shared_bytes, scratch_entries;
   int64_t part_length, rows;
+  int64_t cluster; /* blocks that are resident together; 0: none are */
 } cellc_block;
 
 static inline int cellc_is_local(cellc_slot slot) { return slot.kind >= CELLC_LOCAL_TEMP; }
@@ -317,6 +314,7 @@ static inline void cellc_nest_launch(cellc_nest_work* w, int number, CELLC_FRAME
   grid.blocks = (unsigned)block->blocks;
   grid.threads = (unsigned)block->threads;
   grid.cooperative = 0;
+  grid.cluster = (unsigned)block->cluster;
   w->result = w->device->launch(w->device->self, w->rows->first_kernel + number, grid, block->shared_bytes, values,
                                 sizeof frame + 8 * (size_t)k->slots);
 }
@@ -353,6 +351,20 @@ static inline void cellc_run_steps(cellc_nest_work* w, int number, CELLC_FRAME f
   cellc_local_place(w, k, -1, &block);
   block.blocks = cellc_least(jobs, cellc_resident(w, w->rows->first_kernel + number, &block));
   cellc_nest_launch(w, number, frame, &block);
+}
+
+/* A cluster of blocks for some sequences, and each place of the split axis. */
+static inline void cellc_run_persistent(cellc_nest_work* w, int number, CELLC_FRAME frame) {
+  const cellc_nest_kernel* k = w->rows->kernels + number;
+  cellc_block block;
+  memset(&block, 0, sizeof block);
+  frame.parts = k->parts;
+  frame.part_length = 1;
+  block.cluster = k->cluster;
+  block.blocks = cellc_divide_up(frame.sequences, k->sequences) * k->parts * k->cluster;
+  block.threads = k->threads;
+  block.shared_bytes = k->shared_bytes;
+  if (block.blocks > 0) cellc_nest_launch(w, number, frame, &block);
 }
 
 static inline void cellc_run_tiles(cellc_nest_work* w, int number, CELLC_FRAME frame) {
@@ -398,6 +410,8 @@ static inline void cellc_run_kernel(cellc_nest_work* w, int kernel, CELLC_FRAME 
     if (w->rows->kernels[k].kernel != kernel) continue;
     if (w->rows->kernels[k].form == CELLC_STEPS)
       cellc_run_steps(w, k, frame);
+    else if (w->rows->kernels[k].form == CELLC_PERSISTENT)
+      cellc_run_persistent(w, k, frame);
     else if (w->rows->kernels[k].form == CELLC_TILE)
       cellc_run_tiles(w, k, frame);
     else
@@ -415,9 +429,14 @@ static inline void cellc_run_product(cellc_nest_work* w, const cellc_product* p,
   memset(&a, 0, sizeof a);
   memset(&block, 0, sizeof block);
   a.frame = frame;
+  a.shared = cellc_nest_entries(w, p->shared);
   a.batch = cellc_nest_entries(w, p->batch);
   a.width = cellc_nest_entries(w, p->rows);
-  a.depth = w->run->lengths[p->sum];
+  a.depth = cellc_nest_entries(w, p->sums);
+  a.matrix_apart = p->sum_last ? a.depth : a.width;
+  a.matrix_batch = p->batch_inside ? a.matrix_apart : a.width * a.depth;
+  if (p->batch_inside) a.matrix_apart *= a.batch;
+  a.batch *= a.shared;
   a.operand_stride = a.batch * a.depth;
   if (p->operand == CELLC_OF_INPUT) {
     operand = w->run->symbols[p->operand_id].data;
@@ -435,18 +454,16 @@ static inline void cellc_run_product(cellc_nest_work* w, const cellc_product* p,
                                                                   : cellc_buffer(w, w->once, r->once, p->matrix_id, 1));
   a.sum_last = p->sum_last;
   a.result = (void*)(uintptr_t)cellc_buffer(w, w->chunks, r->chunks, p->chunk, w->chunk_rows);
-  a.tile = 2 * CELLC_PRODUCT_TILE;
-  tiles = cellc_divide_up(a.width, a.tile) * cellc_divide_up(frame.rows, a.tile) * a.batch;
-  if (r->real_bytes != 4 || a.width <= CELLC_PRODUCT_TILE || tiles < w->device->facts.multiprocessors) {
-    a.tile = CELLC_PRODUCT_TILE;
-    tiles = cellc_divide_up(a.width, a.tile) * cellc_divide_up(frame.rows, a.tile) * a.batch;
-  }
+  tiles = cellc_choose_tiles(&a, r->real_bytes, r->product_row_bytes > 0, w->device->facts.multiprocessors);
+  a.stages = cellc_product_stages(&a, r->product_row_bytes, r->product_blocks, w->device->facts.shared_per_block,
+                                  &block.shared_bytes);
   if (tiles == 0 || w->counts || w->result) return;
   block.threads = CELLC_PRODUCT_THREADS;
   grid.blocks = (unsigned)cellc_least(tiles, 8 * cellc_resident(w, r->product_kernel, &block));
   grid.threads = CELLC_PRODUCT_THREADS;
   grid.cooperative = 0;
-  w->result = w->device->launch(w->device->self, r->product_kernel, grid, 0, &a, sizeof a);
+  grid.cluster = 0;
+  w->result = w->device->launch(w->device->self, r->product_kernel, grid, block.shared_bytes, &a, sizeof a);
 }
 
 /* Numbers of 30 bits by steps_each: with 2^s the next power of two, factor is 2^(30+s)/steps_each, rounded up. What

@@ -22,6 +22,9 @@
 // Where the unit asks for it (Traits::kScanChecks), threads look at each other's starts, and what composed maps rounded
 // by more than the tolerance is walked in the end (scan_repair.cuh).
 //
+// Larger than most (run): the phases of a tile follow each other between barriers of the block and hand on starts, maps
+// and inputs in registers; a function a phase would take all of them by reference.
+//
 // Lanes::segments is 1 here. Needs scan_tile.cuh and scan_repair.cuh.
 #pragma once
 

@@ -18,6 +18,9 @@
 // looks at it before rows are written. What a block has found the others know when theirs are: mostly nothing, and then
 // nobody waits for rows to be in memory (scan_repair.cuh).
 //
+// Larger than most (ClusterRun, run): a thread holds its steps in registers from the first load to the last row,
+// through letters, looks and repair; what is cut out of that would have to put them into memory.
+//
 // Needs scan.cuh.
 #pragma once
 

@@ -18,8 +18,8 @@
 // whose blocks look back for themselves, 0.87 with a carry block; clip maps, of four numbers, 0.40 and 0.57 in the last
 // two.
 //
-// One struct, and the file is longer than others: its phases (tickets, carry blocks, tiles) run side by side in the
-// warps of one block and share what that holds on chip, so that each would need all of the others' members.
+// Larger than most (the file, ScanStream, run): one struct, whose phases (tickets, carry blocks, tiles) run side by
+// side in the warps of one block and share what that holds on chip, so that each would need all of the others' members.
 //
 // Needs scan.cuh and scan_tma.cuh.
 #pragma once

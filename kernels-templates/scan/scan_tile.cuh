@@ -1,5 +1,8 @@
 // What a block of a scan (scan.cuh) does with the tile of time that it holds on chip: its inputs come to shared
 // memory and stay there, a thread runs its steps over them as often as it likes, and rows leave.
+//
+// Larger than most (the file, ScanTile): one struct, which three kinds of scans take their steps from; loads, sweeps,
+// looks and rows work on the same few registers and the same part of shared memory.
 #pragma once
 
 namespace cellc {

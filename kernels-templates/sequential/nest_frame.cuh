@@ -1,6 +1,6 @@
-// What every kernel of nests.cuh is told about the run, and the arguments of product.cuh. Read by the host
-// as a header and by the device as a part of its source: both sides see the same 8-byte numbers in the
-// same order, so this file includes nothing, and C compilers take it too.
+// What every kernel of nests.cuh is told about the run, and the arguments of product.cuh and product_tensor.cuh. Read
+// by the host as a header and by the device as a part of its source: both sides see the same 8-byte numbers in the same
+// order, so this file includes nothing, and C compilers take it too.
 #ifndef CELLC_NEST_FRAME
 #define CELLC_NEST_FRAME
 
@@ -37,11 +37,16 @@ struct ProductArguments {
   const void* operand;         ///< rows [batch, depth]
   long long operand_stride;    ///< entries from row to row
   long long operand_is_chunk;  ///< its rows are numbered like jobs
-  const void* matrix;          ///< [batch, width, depth], or [batch, depth, width]
+  const void* matrix;          ///< [batch, width, depth], or [batch, depth, width]; or the batch is in the middle
   long long sum_last;
   long long batch, width, depth;
-  long long tile;  ///< rows and columns that a block makes at a time
-  void* result;    ///< chunk rows [batch, width]
+  long long shared;              ///< so many neighbours of the batch have the same matrix
+  long long matrix_apart;        ///< entries from column to column where the sum is last, else from term to term
+  long long matrix_batch;        ///< from one entry of the batch to the next that has another matrix
+  long long tile, tile_columns;  ///< rows and columns that a block makes at a time
+  long long stages;              ///< of shared memory, on tensor cores
+  void* result;                  ///< chunk rows [batch, width]
+  void* prepared;                ///< the matrix as product_wgmma.cuh reads it
 };
 
 #ifdef __cplusplus

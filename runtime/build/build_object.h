@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "compiler/analysis/structure.h"
 #include "runtime/data/array.h"
@@ -16,7 +17,8 @@ struct BuildRequest {
   bool shared = false;  ///< a library, otherwise an object file
   std::string file;     ///< name of the library, as programs will look for it
   std::string name;     ///< what every name begins with; empty: build_name
-  std::string cpu = "x86-64-v3";
+  /// Of several, a call takes the last that the machine can run.
+  std::vector<std::string> cpus = {"x86-64-v3"};
   Dtype dtype = Dtype::F32;
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
   std::optional<std::int64_t> length;        ///< steps, if they are

@@ -26,7 +26,10 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels-templates/abi/call_results.h"
 #include "runtime/build/cut_blocks.h"
+#include "runtime/build/dispatch.h"
+#include "runtime/build/in_software.h"
 #include "runtime/build/link_call.h"
 #include "runtime/build/llvm_analyses.h"
 #include "runtime/data/errors.h"
@@ -51,6 +54,7 @@ void initialise_target() {
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    llvm::InitializeNativeTargetAsmParser();  // of CPUID, which the code that picks a processor asks
   });
 }
 
@@ -74,8 +78,9 @@ const std::string& host_feature_list() {
 
 std::string message_of(llvm::Error error) { return llvm::toString(std::move(error)); }
 
-/// Who is to run the code: this process, or a program that is linked later.
-enum class Use { Here, Elsewhere };
+/// Who is to run the code: this process, or a program that is linked later; on any processor, if it does nothing else
+/// than tell what this one is.
+enum class Use { Here, Elsewhere, Anywhere };
 
 /// An unknown name makes LLVM print to stderr and go on with a generic processor.
 bool knows_processor(const llvm::Target& target, const std::string& triple, const std::string& name) {
@@ -83,7 +88,10 @@ bool knows_processor(const llvm::Target& target, const std::string& triple, cons
   return generic && generic->isCPUStringValid(name);
 }
 
-/// The processor to compile for, checked: LLVM knows it, it has FMA, and where need be this machine runs it.
+/// The oldest processor whose code runs wherever this machine's does, of which nothing is asked.
+constexpr const char* kAnyProcessor = "x86-64";
+
+/// The processor to compile for, checked: LLVM knows it, it has SSE 4.1, and where need be this machine runs it.
 std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu, Use use = Use::Here) {
   initialise_target();
   const bool native = cpu == "native";
@@ -112,11 +120,10 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const std::string& cpu, Use 
       }
     }
   }
-  if (machine->getTargetTriple().isX86() && !subtarget.checkFeatures("+fma")) {
+  // Without it rounding to whole numbers is a function of libm.
+  if (machine->getTargetTriple().isX86() && !subtarget.checkFeatures("+sse4.1") && use != Use::Anywhere) {
     throw DeviceError(
-        fmt::format("processor '{}' has no fused multiply-add, which our functions need; "
-                    "x86-64-v3 and later have it",
-                    name));
+        fmt::format("processor '{}' has no SSE 4.1, which our functions need; x86-64-v2 and later have it", name));
   }
   return machine;
 }
@@ -167,6 +174,11 @@ std::unique_ptr<llvm::Module> parse(const std::string& text, llvm::LLVMContext& 
 }
 
 void optimise(llvm::Module& module, llvm::TargetMachine& machine) {
+  const llvm::MCSubtargetInfo& subtarget = *machine.getMCSubtargetInfo();
+  if (machine.getTargetTriple().isX86()) {
+    if (!subtarget.checkFeatures("+fma")) fuse_in_software(module);
+    if (!subtarget.checkFeatures("+f16c")) convert_half_in_software(module);
+  }
   const std::string bits = std::to_string(vector_bits(machine));
   for (llvm::Function& function : module) {
     if (function.isDeclaration()) continue;
@@ -360,13 +372,14 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
   return result;
 }
 
-std::string compile_object(const std::vector<std::string>& ir_texts, const std::string& cpu,
-                           const std::vector<std::string>& exported) {
-  const std::unique_ptr<llvm::TargetMachine> machine = target_machine(cpu, Use::Elsewhere);
-  llvm::LLVMContext context;
+namespace {
+
+/// Functions of one object, for one processor. Those in `exported` keep their names.
+std::unique_ptr<llvm::Module> object_module(const std::vector<std::string>& ir_texts, llvm::LLVMContext& context,
+                                            llvm::TargetMachine& machine, const std::vector<std::string>& exported) {
   std::unique_ptr<llvm::Module> module;
   for (const std::string& text : ir_texts) {
-    std::unique_ptr<llvm::Module> next = parse(text, context, *machine);
+    std::unique_ptr<llvm::Module> next = parse(text, context, machine);
     if (!module)
       module = std::move(next);
     else if (llvm::Linker::linkModules(*module, std::move(next)))
@@ -380,8 +393,81 @@ std::string compile_object(const std::vector<std::string>& ir_texts, const std::
       function.setLinkage(llvm::GlobalValue::InternalLinkage);
   }
   module->setPICLevel(llvm::PICLevel::BigPIC);
-  optimise(*module, *machine);
-  const auto object = emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
+  return module;
+}
+
+/// Code for one of several processors, with names of its own.
+std::unique_ptr<llvm::Module> part_module(const ObjectPart& part, std::size_t number, llvm::LLVMContext& context,
+                                          llvm::TargetMachine& machine, const std::vector<std::string>& run) {
+  std::unique_ptr<llvm::Module> module = object_module(part.ir_texts, context, machine, run);
+  optimise(*module, machine);
+  for (const std::string& name : run) module->getFunction(name)->setName(name_for(name, number));
+  return module;
+}
+
+/// What is the same for all processors, and runs on any: functions that only read tables. What tables refer to is of
+/// the processors.
+std::unique_ptr<llvm::Module> told_module(const ObjectRequest& request, llvm::LLVMContext& context,
+                                          llvm::TargetMachine& machine) {
+  std::unique_ptr<llvm::Module> module = object_module(request.parts[0].ir_texts, context, machine, request.told);
+  std::vector<llvm::Function*> others;
+  for (llvm::Function& function : *module)
+    if (function.hasInternalLinkage()) others.push_back(&function);
+  for (llvm::Function* function : others) function->deleteBody();
+  for (llvm::Function* function : others) {
+    function->replaceAllUsesWith(llvm::ConstantPointerNull::get(function->getType()));
+    function->eraseFromParent();
+  }
+  optimise(*module, machine);
+  return module;
+}
+
+void link(llvm::Module& to, std::unique_ptr<llvm::Module> part) {
+  if (llvm::Linker::linkModules(to, std::move(part))) throw DeviceError("LLVM cannot link the parts of one object");
+}
+
+}  // namespace
+
+std::string compile_object(const ObjectRequest& request) {
+  llvm::LLVMContext context;
+  std::vector<std::uint64_t> needs;
+  std::vector<std::string> names = request.run;
+  names.insert(names.end(), request.told.begin(), request.told.end());
+  std::unique_ptr<llvm::Module> module;
+  std::unique_ptr<llvm::TargetMachine> machine;
+  const bool several = request.parts.size() > 1;
+  for (const ObjectPart& part : request.parts) {
+    machine = target_machine(part.cpu, Use::Elsewhere);
+    needs.push_back(processor_needs(*machine));
+    if (!several) {
+      module = object_module(part.ir_texts, context, *machine, names);
+      optimise(*module, *machine);
+    } else if (std::unique_ptr<llvm::Module> next = part_module(part, needs.size(), context, *machine, request.run);
+               module) {
+      link(*module, std::move(next));
+    } else {
+      module = std::move(next);
+    }
+  }
+  std::unique_ptr<llvm::TargetMachine> any;
+  if (!request.supported.empty()) {
+    const bool x86 = machine->getTargetTriple().isX86();
+    any = target_machine(x86 ? kAnyProcessor : request.parts[0].cpu, Use::Anywhere);
+    std::unique_ptr<llvm::Module> pick = pick_module(context, *any, needs, request.supported);
+    for (llvm::Function& function : *pick) function.setUWTableKind(llvm::UWTableKind::Async);
+    optimise(*pick, *any);
+    link(*module, std::move(pick));
+  }
+  if (several) {
+    link(*module, told_module(request, context, *any));
+    for (const std::string& name : request.run) {
+      llvm::Function& dispatch = add_dispatch(*module, name, needs.size(), request.supported, CELLC_NO_PROCESSOR);
+      dispatch.addFnAttr("target-cpu", any->getTargetCPU());
+      for (std::size_t k = 1; k <= needs.size(); ++k)
+        module->getFunction(name_for(name, k))->setLinkage(llvm::GlobalValue::InternalLinkage);
+    }
+  }
+  const auto object = emit(*module, several ? *any : *machine, llvm::CodeGenFileType::ObjectFile);
   return {object.begin(), object.end()};
 }
 

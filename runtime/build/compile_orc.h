@@ -34,7 +34,7 @@ class CompiledModule {
 };
 
 /// Compiles for `cpu` ("native" or LLVM's name of one, which this machine must be able to run and
-/// which must have fused multiply-add). The module may call what it defines, memcpy, memmove, memset
+/// which must have SSE 4.1). The module may call what it defines, memcpy, memmove, memset
 /// and `callbacks`, nothing else: a function of libm that slipped in is an error, not a slow answer.
 /// Code is taken from, and kept in, `cache_directory` unless that is empty.
 /// Throws DeviceError with LLVM's message and the line of the text that it is about.
@@ -42,10 +42,23 @@ std::unique_ptr<CompiledModule> compile_orc(const std::string& ir_text, const st
                                             const std::map<std::string, void*>& callbacks = {},
                                             const std::string& cache_directory = "");
 
-/// Object code for `cpu`, which this machine need not be able to run: position-independent, for a linker. One object of
-/// all texts. Nothing but `exported` is seen from outside. Throws DeviceError.
-std::string compile_object(const std::vector<std::string>& ir_texts, const std::string& cpu,
-                           const std::vector<std::string>& exported);
+/// Text for one processor, "native" or LLVM's name of one, which this machine need not be able to run.
+struct ObjectPart {
+  std::string cpu;
+  std::vector<std::string> ir_texts;
+};
+struct ObjectRequest {
+  std::vector<ObjectPart> parts;  ///< one or more, each with all functions
+  /// Functions that are seen from outside. Of several parts a call of one of `run` goes to the last part that this
+  /// machine can run, and gives CELLC_NO_PROCESSOR where there is none; `told` do the same on any machine, as in the
+  /// first part.
+  std::vector<std::string> run, told;
+  /// Name of a function that the object gets: which of the parts that is, from 1 on; 0: none. Empty, of one part: no
+  /// such.
+  std::string supported;
+};
+/// Position-independent object code, for a linker. Throws DeviceError.
+std::string compile_object(const ObjectRequest& request);
 /// Whether LLVM has a processor of that name, or it is "native".
 bool is_processor(const std::string& cpu);
 /// Widest vectors of a processor that this machine need not be able to run.

@@ -10,6 +10,7 @@
 #include "runtime/cpu/lane_arguments.h"
 #include "runtime/cpu/lane_tiles.h"
 #include "runtime/cpu/tile_copies.h"
+#include "runtime/data/run_control.h"
 #include "runtime/data/threads.h"
 
 namespace cellc {
@@ -232,7 +233,10 @@ void LaneKernel::run(const LaneData& data, const std::vector<Lane>& lanes, const
   std::atomic<std::size_t> next{0};
   run_on_threads(std::max(threads, 1), [&](int) {
     TileRunner worker(*this, data, from, to, write);
-    for (std::size_t t; (t = next.fetch_add(1)) < tiles.size();) worker.run(tiles[t]);
+    for (std::size_t t; (t = next.fetch_add(1)) < tiles.size();) {
+      worker.run(tiles[t]);
+      go_on_after(tiles[t].steps);
+    }
   });
 }
 
@@ -244,47 +248,47 @@ void LaneKernel::scan(const ScanKernels& kernels, const SegmentStates& from, Seg
   // Tiles are taken in the order of time, so whoever waits for its turn waits for one that runs.
   std::atomic<std::int64_t> next{0}, turn{0};
   const bool wide = size_of(kernels.step->compiled_.dtype) == 8;
-  run_on_threads(static_cast<int>(std::clamp<std::int64_t>(threads, 1, static_cast<std::int64_t>(tiles.size()))),
-                 [&](int) {
-                   TileRunner carrying(*kernels.transitions, *kernels.carried, from, swept, false);
-                   TileRunner stepping(*kernels.step, *kernels.data, starts, ends, true);
-                   const auto work = [&]<typename Number>(Number, std::int64_t t) {
-                     const LaneTile& tile = tiles[static_cast<std::size_t>(t)];
-                     bool composed = false;
-                     try {
-                       carrying.open<Number>(tile, tile.steps);
-                       // All steps of some lanes after each other: few enough streams for the hardware to follow.
-                       carrying.load<Number>(0, tile.steps, 0);
-                       for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk())
-                         carrying.advance<Number>(done, std::min(carrying.chunk(), tile.steps - done), done);
-                       for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;)
-                         turn.wait(at, std::memory_order_acquire);
-                       compose(tile.runs.front().lane.segment, tile.runs.back().lane.segment + 1);
-                       composed = true;
-                       turn.store(t + 1, std::memory_order_release);
-                       turn.notify_all();
-                       stepping.open<Number>(tile, 0);
-                       stepping.borrow_inputs(carrying);
-                       for (std::int64_t done = 0; done < tile.steps; done += stepping.chunk())
-                         stepping.advance<Number>(done, std::min(stepping.chunk(), tile.steps - done), done);
-                     } catch (...) {
-                       // Nobody may wait for a turn that never comes.
-                       if (!composed) {
-                         for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;)
-                           turn.wait(at, std::memory_order_acquire);
-                         turn.store(t + 1, std::memory_order_release);
-                         turn.notify_all();
-                       }
-                       throw;
-                     }
-                   };
-                   for (std::int64_t t; (t = next.fetch_add(1)) < static_cast<std::int64_t>(tiles.size());) {
-                     if (wide)
-                       work(double{}, t);
-                     else
-                       work(float{}, t);
-                   }
-                 });
+  run_on_threads(
+      static_cast<int>(std::clamp<std::int64_t>(threads, 1, static_cast<std::int64_t>(tiles.size()))), [&](int) {
+        TileRunner carrying(*kernels.transitions, *kernels.carried, from, swept, false);
+        TileRunner stepping(*kernels.step, *kernels.data, starts, ends, true);
+        const auto work = [&]<typename Number>(Number, std::int64_t t) {
+          const LaneTile& tile = tiles[static_cast<std::size_t>(t)];
+          bool composed = false;
+          try {
+            carrying.open<Number>(tile, tile.steps);
+            // All steps of some lanes after each other: few enough streams for the hardware to follow.
+            carrying.load<Number>(0, tile.steps, 0);
+            for (std::int64_t done = 0; done < tile.steps; done += carrying.chunk())
+              carrying.advance<Number>(done, std::min(carrying.chunk(), tile.steps - done), done);
+            for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;)
+              turn.wait(at, std::memory_order_acquire);
+            compose(tile.runs.front().lane.segment, tile.runs.back().lane.segment + 1);
+            composed = true;
+            turn.store(t + 1, std::memory_order_release);
+            turn.notify_all();
+            stepping.open<Number>(tile, 0);
+            stepping.borrow_inputs(carrying);
+            for (std::int64_t done = 0; done < tile.steps; done += stepping.chunk())
+              stepping.advance<Number>(done, std::min(stepping.chunk(), tile.steps - done), done);
+          } catch (...) {
+            // Nobody may wait for a turn that never comes.
+            if (!composed) {
+              for (std::int64_t at; (at = turn.load(std::memory_order_acquire)) != t;)
+                turn.wait(at, std::memory_order_acquire);
+              turn.store(t + 1, std::memory_order_release);
+              turn.notify_all();
+            }
+            throw;
+          }
+        };
+        for (std::int64_t t; go_on_after(0), (t = next.fetch_add(1)) < static_cast<std::int64_t>(tiles.size());) {
+          if (wide)
+            work(double{}, t);
+          else
+            work(float{}, t);
+        }
+      });
 }
 
 }  // namespace cellc

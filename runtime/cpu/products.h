@@ -8,10 +8,13 @@
 
 namespace cellc {
 
-/// A product's matrices as BLAS sees them: for each entry of the batch, operand [rows, depth] times a
-/// matrix of params gives [rows, width].
+/// A product's matrices as BLAS sees them: for each entry of the batch, and for each of `shared` with the same matrix,
+/// operand [rows, depth] times a matrix of params gives [rows, width].
 struct ProductShape {
-  std::int64_t batch, width, depth;
+  std::int64_t batch, width, depth, shared = 1;
+  bool batch_inside = false;  ///< the matrix's batch lies between its other two axes, not before them
+  std::int64_t in() const { return batch * shared * depth; }  ///< entries of a row of the operand
+  std::int64_t out() const { return batch * shared * width; }
 };
 ProductShape product_shape(const Plan& plan, const Product& product, const std::map<AxisId, std::int64_t>& sizes);
 

@@ -65,7 +65,7 @@ double Relaxation::product_entries(const BoundRun& run) const {
   double entries = 0;
   for (const Product& p : mixing_plan_.products) {
     const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
-    entries += static_cast<double>(shape.batch) * static_cast<double>(shape.width) * static_cast<double>(shape.depth);
+    entries += static_cast<double>(shape.in()) * static_cast<double>(shape.width);
   }
   return entries;
 }
@@ -74,9 +74,7 @@ double Relaxation::iteration_ns(const BoundRun& run) const {
   // What an iteration takes beside its products, by entry of the state: gates, scans, comparisons.
   constexpr double kBeside = 9;
   ProductShape largest{0, 0, 0};
-  const auto entries = [](const ProductShape& s) {
-    return static_cast<double>(s.batch) * static_cast<double>(s.width) * static_cast<double>(s.depth);
-  };
+  const auto entries = [](const ProductShape& s) { return static_cast<double>(s.in()) * static_cast<double>(s.width); };
   double coupled = 0;
   for (const Product& p : mixing_plan_.products) {
     const ProductShape shape = product_shape(mixing_plan_, p, run.sizes);
@@ -90,9 +88,10 @@ double Relaxation::iteration_ns(const BoundRun& run) const {
   }
   const std::int64_t threads = thread_count(run.threads);
   if (entries(largest) == 0) return kBeside * coupled / static_cast<double>(threads);
+  largest.batch_inside = false;
   const Array matrix(options_.dtype, {largest.batch, largest.width, largest.depth});
-  const Array operand(options_.dtype, {kManyProductRows, largest.batch * largest.depth});
-  Array result(options_.dtype, {kManyProductRows, largest.batch * largest.width});
+  const Array operand(options_.dtype, {kManyProductRows, largest.in()});
+  Array result(options_.dtype, {kManyProductRows, largest.out()});
   double ns = std::numeric_limits<double>::infinity();  // of one thread: divided by ours below
   for (int i = 0; i < 2; ++i) {                         // the first touches the pages
     const auto start = Clock::now();

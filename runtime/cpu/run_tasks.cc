@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "runtime/data/run_control.h"
 #include "runtime/data/threads.h"
 
 namespace cellc {
@@ -45,6 +46,7 @@ RunTasks cut_tasks(const BoundRun& run, std::int64_t chunk_bytes, bool stateless
     if (most_steps > 0) chunk_rows = std::min(chunk_rows, most_steps);
     if (chunk_rows > kProductRows) chunk_rows -= chunk_rows % kProductRows;
   }
+  if (!chunked && run_control()) chunk_rows = kRowsUnasked;
   // Without states no step waits for another: every thread finds spans of its own.
   if (stateless && chunked && run.product_rows > kProductRows && chunk_rows >= run.product_rows) {
     result.product_rows = run.product_rows;

@@ -9,6 +9,7 @@
 #include "runtime/cpu/compose_steps.h"
 #include "runtime/cpu/flush_to_zero.h"
 #include "runtime/cpu/lane_arguments.h"
+#include "runtime/data/run_control.h"
 #include "runtime/data/threads.h"
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -210,7 +211,7 @@ AlongTime scan_along_time(const StageData& data, StageKernels& kernels, Segments
   run_on_threads(static_cast<int>(std::clamp<std::int64_t>(threads, 1, count)), [&](int) {
     const auto worker = std::make_unique<Worker<Number>>(data, carrying, carried, step);
     std::vector<typename Worker<Number>::Chunk> chunks;
-    for (std::int64_t k; (k = next.fetch_add(1)) < count;) {
+    for (std::int64_t k; go_on_after(0), (k = next.fetch_add(1)) < count;) {
       const Segment& segment = segments[k];
       Number& start = segments.start(0)[segments.entry(0, k, 0, 0)];
       const bool first = segments.is_first(k);

@@ -8,6 +8,7 @@
 #include "runtime/cpu/products.h"
 #include "runtime/cpu/run_tasks.h"
 #include "runtime/cpu/sequential_arrays.h"
+#include "runtime/data/run_control.h"
 #include "runtime/data/threads.h"
 
 namespace cellc {
@@ -59,7 +60,7 @@ class SequentialRun {
   void multiply(const Product& p, const TaskScratch& scratch, const RowSpan& span, int part, int of) const {
     const ProductShape shape = product_shape(plan_, p, run_.sizes);
     const std::int64_t size = static_cast<std::int64_t>(size_of(arrays_.arithmetic));
-    const std::int64_t in = shape.batch * shape.depth * size, out = shape.batch * shape.width * size;
+    const std::int64_t in = shape.in() * size, out = shape.out() * size;
     const std::byte *matrix = arrays_.matrix_of(p), *operand = arrays_.operand_of(p, scratch, span, in);
     auto* result = static_cast<std::byte*>(const_cast<void*>(scratch.chunks[p.chunk].data()));
     const std::int64_t rows = span.rows(), most = cut_.product_rows;
@@ -82,7 +83,8 @@ class SequentialRun {
     const std::int64_t tasks = static_cast<std::int64_t>(cut_.tasks.size());
     // Sequences need no agreement between threads, but few of them leave threads idle.
     const bool uneven = tasks < 4 * threads && tasks % threads != 0;
-    by_lanes_ = threads > 1 && uneven && plan_.split_axis != kNoAxis &&
+    const bool may_meet = !run_control() || !run_control()->run_tasks;
+    by_lanes_ = may_meet && threads > 1 && uneven && plan_.split_axis != kNoAxis &&
                 arrays_.length[plan_.split_axis] >= 4 * static_cast<std::int64_t>(threads);
     if (!by_lanes_) threads = static_cast<int>(std::min<std::int64_t>(threads, tasks));
     return threads;
@@ -108,6 +110,7 @@ class SequentialRun {
                 arrays_.keep_finals(phase.index, scratch, span, part);
               });
           }
+          go_on_after(span.rows());
         }
       }
     });
@@ -141,6 +144,7 @@ class SequentialRun {
               });
             if (meets) meeting.arrive_and_wait();
           }
+          go_on_after(thread == 0 ? span.rows() : 0);
         }
       }
     });

@@ -12,20 +12,13 @@
 
 #include "runtime/data/errors.h"
 #include "runtime/data/host_memory.h"
+#include "runtime/data/run_control.h"
 
 namespace cellc {
 
-void run_on_threads(int count, const std::function<void(int)>& work) {
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(count, 1)));
-  const HostMemory* const memory = host_memory();
-  const auto guarded = [&](int index) {
-    try {
-      const UseHostMemory same(memory);
-      work(index);
-    } catch (...) {
-      errors[static_cast<std::size_t>(index)] = std::current_exception();
-    }
-  };
+namespace {
+
+void start_threads(int count, const std::function<void(int)>& work) {
   // They may wait for each other, so none begins before all are there.
   enum : int { kNotYet, kBegin, kNever };
   std::atomic<int> signal{kNotYet};
@@ -39,7 +32,7 @@ void run_on_threads(int count, const std::function<void(int)>& work) {
       for (int i = 1; i < count; ++i)
         others.emplace_back([&, i] {
           signal.wait(kNotYet);
-          if (signal == kBegin) guarded(i);
+          if (signal == kBegin) work(i);
         });
     } catch (const std::system_error& e) {
       give(kNever);
@@ -50,7 +43,32 @@ void run_on_threads(int count, const std::function<void(int)>& work) {
       throw;
     }
     give(kBegin);
-    guarded(0);
+    work(0);
+  }
+}
+
+}  // namespace
+
+void run_on_threads(int count, const std::function<void(int)>& work) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(count, 1)));
+  const HostMemory* const memory = host_memory();
+  const RunControl* const control = run_control();
+  const auto guarded = [&](int index) {
+    try {
+      const UseHostMemory same(memory);
+      const UseRunControl same_too(control);
+      work(index);
+    } catch (...) {
+      errors[static_cast<std::size_t>(index)] = std::current_exception();
+    }
+  };
+  if (control && control->run_tasks && count > 1) {
+    using Guarded = decltype(guarded);
+    control->run_tasks(
+        control->pool, [](void* data, int number) { (*static_cast<const Guarded*>(data))(number); },
+        const_cast<void*>(static_cast<const void*>(&guarded)), count);
+  } else {
+    start_threads(count, guarded);
   }
   for (const std::exception_ptr& e : errors) {
     if (e) std::rethrow_exception(e);

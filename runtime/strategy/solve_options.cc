@@ -27,6 +27,10 @@ const char* to_string(Products products) {
   return "?";
 }
 
+Products derivative_products(Products products, Dtype storage) {
+  return products == Products::Storage && size_of(storage) == 2 ? Products::Tf32 : products;
+}
+
 std::optional<Products> products_named(const std::string& name) {
   for (const auto& [known, text] : kProducts)
     if (name == text) return known;

@@ -28,6 +28,9 @@ enum class Products : std::uint8_t {
 };
 const char* to_string(Products products);
 std::optional<Products> products_named(const std::string& name);
+/// What runs of derivatives, whose arrays are f32, multiply in: factors of 16 bits are TF32's of 11 there, as gradients
+/// of f16 storage leave the range of f16.
+Products derivative_products(Products products, Dtype storage);
 
 /// Parameters of a strategy: what a plan pins.
 struct StagePlan {
@@ -39,6 +42,12 @@ struct StagePlan {
 
 /// What the reason of a plan ends with where a trajectory that is not wanted is made all the same.
 constexpr const char* kStaysInMemory = "; every step is in memory while it runs, though it is not wanted";
+
+/// Shape of kernels that live through all steps (runtime/cuda/launch/choose_persistent.h); 0: chosen.
+struct PersistentWish {
+  int blocks = 0;              ///< of a cluster; below 0: none are to be such kernels, unless they are asked for
+  int slots = 0, threads = 0;  ///< sequences of a cluster; of a block
+};
 
 struct SolveOptions {
   Strategy solver = Strategy::Auto;
@@ -53,6 +62,7 @@ struct SolveOptions {
   bool check_scans = true;
   std::vector<StagePlan> plan;  ///< by stage, where pinned
   Products products = Products::Tf32x3;
+  PersistentWish persistent{};
 };
 
 /// What is tolerated of a state besides the relative tolerance, in its own units.

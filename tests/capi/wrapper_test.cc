@@ -62,6 +62,22 @@ TEST(Wrapper, RunsForwardAndBackwardByNames) {
   EXPECT_EQ(thrown([&] { backward.run(bad); }).kind, CELLC_ERROR_NOT_CONVERGED);
 }
 
+TEST(Wrapper, TakesOptionsAndParamsOfSequences) {
+  Decay d;
+  const Shape shape = d.kernel.shape({{"d", 2}}, 3, 1);
+  std::vector<double> a = {0.5, 0.25, 1, 1, 2, 0}, start = {4, 4, 4, 4, 4, 4}, h(6);
+  Call forward(d.kernel, CELLC_FORWARD, shape);
+  forward.set("x", std::span(d.x)).set("a", a.data(), {2, 1}).set("h.start", std::span(start)).set("h", std::span(h));
+  cellc_call_options options;
+  cellc_call_options_init(&options);
+  options.verify = 1;
+  EXPECT_EQ(forward.with(options).run().verified, 0);
+  EXPECT_EQ(h, (std::vector<double>{3, 11, 6, 24, 11, 30}));
+  const int cancel = 1;
+  options.cancel = &cancel;
+  EXPECT_EQ(thrown([&] { forward.with(options).run(); }).status, CELLC_CANCELLED);
+}
+
 TEST(Wrapper, TakesStridesAndPreparedCalls) {
   Decay d;
   const Shape packed{d.shape.lengths, 1, 1, {0, 2, 3}, true};

@@ -270,6 +270,7 @@ TEST_P(Driver, SameBitsAsTheEngine) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Driver, testing::ValuesIn(cell_files()),
                          [](const auto& info) { return stem(info.param); });
+CELLC_ONE_IN(2, "Cells/Driver");
 
 }  // namespace
 }  // namespace cellc

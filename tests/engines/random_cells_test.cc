@@ -13,13 +13,16 @@
 #include "compiler/analysis/jacobian.h"
 #include "compiler/analysis/structure.h"
 #include "compiler/graph/lower.h"
+#include "compiler/plan/plan.h"
 #include "compiler/syntax/parse.h"
 #include "tests/engines/against_oracle.h"
 #include "tests/engines/strategies.h"
 #include "tests/generate/claims.h"
+#include "tests/generate/contractions.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/shrink.h"
 #include "tests/generate/try_cells.h"
+#include "tests/main/turns.h"
 
 namespace cellc {
 namespace {
@@ -111,7 +114,7 @@ std::string failure(const std::string& text, std::uint64_t seed, Counts* counts,
 }
 
 TEST(RandomCells, AgreeWithOracle) {
-  const generate::Seeds seeds(200);
+  const generate::Seeds seeds(200, turns::Turn().part(2));
   Counts counts;
   for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string text = generate::random_cell(seed);
@@ -130,6 +133,36 @@ TEST(RandomCells, AgreeWithOracle) {
   EXPECT_GE(counts.linear_stages, static_cast<int>(seeds.count / 8));
   EXPECT_GE(counts.solved, static_cast<int>(seeds.count * 4 / 10)) << "runs by a parallel strategy";
   EXPECT_GE(counts.lanes, static_cast<int>(seeds.count / 8));
+}
+
+/// Sums over several axes, most of which are matrix products over all rows.
+TEST(RandomCells, SumsOverSeveralAxesAgreeWithOracle) {
+  const generate::Seeds seeds(60);
+  int of_several = 0, shared = 0, inside = 0, in_the_step = 0;
+  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+    const std::string text = generate::contraction_cell(seed);
+    const std::string why = failure(text, seed, nullptr, false);
+    if (!why.empty())
+      ADD_FAILURE() << generate::describe_failure(
+          seed, text, why, [&](const std::string& t) { return failure(t, seed, nullptr, false); },
+          "test_engines --gtest_filter='RandomCells.*'");
+    const SourceText source("random.cell", text);
+    Diagnostics diagnostics;
+    const File tree = parse(source, diagnostics);
+    std::optional<CellGraph> graph = lower(tree, tree.cells[0], diagnostics);
+    const Plan plan = make_plan(*graph, analyse(*graph, differentiate(*graph)));
+    in_the_step += static_cast<int>(graph->outs.size() - plan.products.size());
+    for (const Product& p : plan.products) {
+      of_several += p.sums.size() > 1;
+      shared += !p.shared.empty();
+      inside += p.batch_inside && !p.batch.empty();
+    }
+  }
+  if (seeds.count < 60) return;
+  EXPECT_GE(of_several, 20);
+  EXPECT_GE(shared, 5);
+  EXPECT_GE(inside, 3);
+  EXPECT_GE(in_the_step, 3) << "matrices whose axes do not lie in groups";
 }
 
 TEST(RandomCells, ShrinkToTheSmallest) {

@@ -398,6 +398,7 @@ TEST(BackwardScan, ArraysMayLieAnywhere) {
 
 INSTANTIATE_TEST_SUITE_P(Cells, Backward, testing::Range<std::size_t>(0, std::size(kCells)),
                          [](const auto& info) { return std::string(kCells[info.param].name); });
+CELLC_ONE_IN(2, "Cells/Backward");
 
 }  // namespace
 }  // namespace cellc

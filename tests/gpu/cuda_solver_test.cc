@@ -59,8 +59,9 @@ TEST_P(CudaNarrowStrategies, AgreeWithOracle) {
 
 std::string name_of(const testing::TestParamInfo<std::size_t>& info) { return matrix_cells()[info.param].name; }
 INSTANTIATE_TEST_SUITE_P(Examples, CudaStrategies, testing::Range<std::size_t>(0, matrix_cells().size()), name_of);
+CELLC_ONE_IN(2, "Examples/CudaStrategies");
 INSTANTIATE_TEST_SUITE_P(Examples, CudaNarrowStrategies, testing::ValuesIn(narrow_cells()), name_of);
-CELLC_ONE_IN(3, "Examples/CudaNarrowStrategies");
+CELLC_ONE_IN(4, "Examples/CudaNarrowStrategies");
 
 // What the matrix amounts to. Each test above makes as many runs as are counted here; a cell that comes to
 // refuse a strategy, and a setting or a length that is lost, show. More runs than that: write the new figures

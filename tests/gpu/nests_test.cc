@@ -89,6 +89,7 @@ TEST_P(Rows, AgreesWithOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, Rows, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
+CELLC_ONE_IN(3, "Examples/Rows");
 
 // What runs before and after the stages and computes f of a trajectory: cells without states.
 using StatelessNests = Rows;
@@ -165,7 +166,7 @@ TEST_P(StatelessNests, AgreesWithReference) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, StatelessNests, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(2, "Examples/StatelessNests");
+CELLC_ONE_IN(3, "Examples/StatelessNests");
 
 // 16-bit storage: a cell of every kind of stage and of every way to store, none that amplifies.
 using NarrowRows = Rows;
@@ -210,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, NarrowRows,
                                          "37_biquad2t", "39_kalman1", "x02_ln_lstm", "x04_gru_d", "x07_mixture",
                                          "x10_mamba", "x16_biquad1", "e_mamba_mixer", "d_mlstm_heads", "dense", "lags"),
                          [](const auto& info) { return info.param; });
-CELLC_ONE_IN(2, "Examples/NarrowRows");
+CELLC_ONE_IN(4, "Examples/NarrowRows");
 
 // Random cells, step by step from what was written: CELLC_SEED=N CELLC_CELLS=1 runs one again.
 TEST(RandomNests, AgreeWithOracle) {
@@ -457,6 +458,7 @@ TEST_P(NestsUnderNvrtc, Compiles) {
 
 INSTANTIATE_TEST_SUITE_P(Examples, NestsUnderNvrtc, testing::ValuesIn(oracle::names_of(oracle::all_cells())),
                          [](const auto& info) { return info.param; });
+CELLC_ONE_IN(3, "Examples/NestsUnderNvrtc");
 
 }  // namespace
 }  // namespace cellc

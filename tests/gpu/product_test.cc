@@ -17,15 +17,27 @@ namespace {
 
 struct Shape {
   long long rows, width, depth, batch;
+  long long shared = 1;       ///< neighbours of the batch with one matrix
+  bool batch_inside = false;  ///< of the matrix
 };
+struct Tile {
+  long long rows, columns, stages;
+};
+constexpr Tile kSmall{64, 64, 2};
 
-GpuFunction product_of(Gpu& gpu, ProductFactors factors, Dtype storage) {
-  const ProductTemplate product = product_template(factors, storage);
+/// The module of a product; `wide`: with the kernels for sm_90a.
+GpuModule product_module(Gpu& gpu, ProductFactors factors, Dtype storage, bool wide) {
+  ProductTemplate product = product_template(factors, storage);
   std::string text = storage_macro(storage) + product.macro;
   std::vector<const char*> parts{"preamble.cuh", "math.cuh", "nest_frame.cuh", "nests.cuh"};
+  if (wide) product.parts.push_back("product_wgmma.cuh");
   parts.insert(parts.end(), product.parts.begin(), product.parts.end());
   for (const char* part : parts) text += kernel_template(part);
-  return gpu.function(gpu.load({"product.cu", text, {}}), "cellc_product");
+  return gpu.load(
+      {"product.cu", text, wide && on_card() ? std::vector<std::string>{"-arch=sm_90a"} : std::vector<std::string>{}});
+}
+GpuFunction product_of(Gpu& gpu, ProductFactors factors, Dtype storage) {
+  return gpu.function(product_module(gpu, factors, storage, false), "cellc_product");
 }
 
 template <class Of>
@@ -34,18 +46,28 @@ class HoistedProducts : public testing::Test {
   using Real = typename Of::Real;
 
   HoistedProducts() : gpu_(open_device().gpu) {
-    kernel_ = product_of(*gpu_, Of::kFactors, sizeof(Real) == 4 ? Dtype::F32 : Dtype::F64);
+    const Dtype storage = sizeof(Real) == 4 ? Dtype::F32 : Dtype::F64;
+    row_bytes_ = product_template(Of::kFactors, storage).row_bytes;
+    if (Of::kWide && on_card() && gpu_->facts().major != 9) return;
+    const GpuModule module = product_module(*gpu_, Of::kFactors, storage, Of::kWide);
+    kernel_ = gpu_->function(module, Of::kWide ? "cellc_product_wgmma" : "cellc_product");
+    if (Of::kWide) prepare_ = gpu_->function(module, "cellc_prepare_matrix");
+  }
+  void SetUp() override {
+    if (!kernel_) GTEST_SKIP() << "a kernel for sm_90a alone";
   }
 
   /// Compares with sums in order. Rows of the operand are `apart` entries apart.
-  void check(const Shape& s, long long tile, bool sum_last, bool windowed, unsigned blocks,
-             long long infinite_term = -1) {
-    SCOPED_TRACE(fmt::format("{} rows, {} columns of {} terms, batch {}, tiles of {}, {}{}, {} blocks", s.rows, s.width,
-                             s.depth, s.batch, tile, sum_last ? "terms last" : "columns last",
-                             windowed ? ", windowed" : "", blocks));
+  void check(const Shape& s, Tile tile, bool sum_last, bool windowed, unsigned blocks, long long infinite_term = -1) {
+    SCOPED_TRACE(fmt::format("{} rows, {} columns of {} terms, batch {}, tiles of {} by {}, {} stages, {}{}, {} blocks",
+                             s.rows, s.width, s.depth, s.batch, tile.rows, tile.columns, tile.stages,
+                             sum_last ? "terms last" : "columns last", windowed ? ", windowed" : "", blocks));
     const long long apart = s.batch * s.depth + 3;
     std::vector<Real> operand(static_cast<std::size_t>(s.rows * apart)),
-        matrix(static_cast<std::size_t>(s.batch * s.width * s.depth));
+        matrix(static_cast<std::size_t>(s.batch / s.shared * s.width * s.depth));
+    const long long along = sum_last ? s.depth : s.width,
+                    matrix_apart = s.batch_inside ? s.batch / s.shared * along : along,
+                    matrix_batch = s.batch_inside ? along : s.width * s.depth;
     for (std::size_t i = 0; i < operand.size(); ++i) operand[i] = static_cast<Real>(static_cast<int>(i * 7 % 11) - 5);
     for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<Real>(static_cast<int>(i * 5 % 13) - 6);
     if (infinite_term >= 0) operand[static_cast<std::size_t>(infinite_term)] = std::numeric_limits<Real>::infinity();
@@ -66,11 +88,24 @@ class HoistedProducts : public testing::Test {
     a.matrix = reinterpret_cast<const void*>(a_matrix.address());
     a.sum_last = sum_last;
     a.batch = s.batch;
+    a.shared = s.shared;
+    a.matrix_apart = matrix_apart;
+    a.matrix_batch = matrix_batch;
     a.width = s.width;
     a.depth = s.depth;
-    a.tile = tile;
+    a.tile = tile.rows;
+    a.tile_columns = tile.columns;
+    a.stages = tile.stages;
     a.result = reinterpret_cast<void*>(a_result.address());
-    launch(*gpu_, kernel_, shape(blocks, 256), a);
+    const ProductTemplate form = product_template(Of::kFactors, sizeof(Real) == 4 ? Dtype::F32 : Dtype::F64);
+    const GpuBuffer prepared(*gpu_, static_cast<std::size_t>(s.batch / s.shared * ((s.width + 127) / 128) *
+                                                             ((s.depth + 31) / 32) * form.wide_matrix_bytes));
+    a.prepared = reinterpret_cast<void*>(prepared.address());
+    if (Of::kWide) launch(*gpu_, prepare_, shape(blocks, 256), a);
+    launch(
+        *gpu_, kernel_,
+        shape(blocks, 256, tile.stages * (Of::kWide ? form.wide_stage_bytes : (tile.rows + tile.columns) * row_bytes_)),
+        a);
     const auto found = download<Real>(*gpu_, a_result);
     for (long long job = 0; job < jobs; ++job) {
       const long long row = !windowed ? job : job < 2 ? job : s.rows - 1;
@@ -80,8 +115,8 @@ class HoistedProducts : public testing::Test {
           Real sum = 0;
           for (long long k = 0; k < s.depth; ++k)
             sum += operand[static_cast<std::size_t>(row * apart + b * s.depth + k)] *
-                   matrix[static_cast<std::size_t>(b * s.width * s.depth +
-                                                   (sum_last ? n * s.depth + k : k * s.width + n))];
+                   matrix[static_cast<std::size_t>(b / s.shared * matrix_batch +
+                                                   (sum_last ? n * matrix_apart + k : k * matrix_apart + n))];
           const Real is = found[static_cast<std::size_t>((job * s.batch + b) * s.width + n)];
           if (used && sum != sum)
             ASSERT_NE(is, is) << "job " << job << ", column " << n;
@@ -94,38 +129,47 @@ class HoistedProducts : public testing::Test {
   }
 
   std::unique_ptr<Gpu> gpu_;
-  GpuFunction kernel_;
+  GpuFunction kernel_, prepare_;
+  std::int64_t row_bytes_ = 0;
 };
 
-template <class R, ProductFactors factors>
+template <class R, ProductFactors factors, bool wide = false>
 struct Of {
   using Real = R;
   static constexpr ProductFactors kFactors = factors;
+  static constexpr bool kWide = wide;
 };
 using Kinds =
     testing::Types<Of<float, ProductFactors::Real>, Of<double, ProductFactors::Real>, Of<float, ProductFactors::Tf32x3>,
-                   Of<float, ProductFactors::Tf32>, Of<float, ProductFactors::BF16>, Of<float, ProductFactors::F16>>;
+                   Of<float, ProductFactors::Tf32>, Of<float, ProductFactors::BF16>, Of<float, ProductFactors::F16>,
+                   Of<float, ProductFactors::Tf32x3, true>, Of<float, ProductFactors::Tf32, true>,
+                   Of<float, ProductFactors::BF16, true>, Of<float, ProductFactors::F16, true>>;
 TYPED_TEST_SUITE(HoistedProducts, Kinds);
 
 TYPED_TEST(HoistedProducts, OfEveryShape) {
-  for (const long long tile : {64, sizeof(typename TypeParam::Real) == 4 ? 128 : 64}) {
+  for (const Tile tile : {kSmall, Tile{128, 64, 3}, Tile{128, 128, 4}}) {
+    if (this->row_bytes_ == 0 &&
+        (tile.rows != tile.columns || (tile.rows == 128 && sizeof(typename TypeParam::Real) == 8)))
+      continue;  // tiles of multiply-adds are square, and in f64 not large
+    if (TypeParam::kWide && tile.columns == 64) continue;
     for (const Shape& s :
          {Shape{1, 1, 1, 1}, Shape{3, 5, 7, 1}, Shape{64, 64, 8, 1}, Shape{65, 63, 9, 2}, Shape{128, 128, 16, 1},
-          Shape{129, 127, 17, 1}, Shape{131, 200, 24, 1}, Shape{7, 300, 1, 3}, Shape{200, 3, 33, 1}}) {
+          Shape{129, 127, 17, 1}, Shape{131, 200, 24, 1}, Shape{7, 300, 1, 3}, Shape{200, 3, 33, 1},
+          Shape{3, 5, 167, 1}, Shape{5, 6, 7, 6, 2}, Shape{9, 12, 20, 4, 1, true}, Shape{9, 8, 36, 6, 3, true}}) {
       for (const bool sum_last : {true, false}) this->check(s, tile, sum_last, false, 2);
     }
   }
 }
 
 TYPED_TEST(HoistedProducts, OfRowsThatAreThere) {
-  for (const bool sum_last : {true, false}) this->check({5, 70, 10, 1}, 64, sum_last, true, 1);
+  for (const bool sum_last : {true, false}) this->check({5, 70, 10, 1}, kSmall, sum_last, true, 1);
 }
 
-TYPED_TEST(HoistedProducts, OfNoTerms) { this->check({5, 70, 0, 1}, 64, true, false, 1); }
+TYPED_TEST(HoistedProducts, OfNoTerms) { this->check({5, 70, 0, 1}, kSmall, true, false, 1); }
 
 /// What is past the last term is no factor: 0 times infinity is not 0.
 TYPED_TEST(HoistedProducts, OfInfiniteNumbers) {
-  for (const long long depth : {1, 8, 9, 15}) this->check({3, 4, depth, 1}, 64, true, false, 1, depth - 1);
+  for (const long long depth : {1, 8, 9, 15}) this->check({3, 4, depth, 1}, kSmall, true, false, 1, depth - 1);
 }
 
 // Errors against sums in f64, over Σ|l·r|, which bounds what rounding can do: of numbers that do not fit 11 bits, some
@@ -150,11 +194,13 @@ double largest_error(std::int64_t rows, std::int64_t width, std::int64_t depth) 
   a.operand = reinterpret_cast<const void*>(a_operand.address());
   a.operand_stride = a.depth = depth;
   a.matrix = reinterpret_cast<const void*>(a_matrix.address());
-  a.sum_last = a.batch = 1;
+  a.sum_last = a.batch = a.shared = 1;
+  a.matrix_apart = depth;
   a.width = width;
-  a.tile = 64;
+  a.tile = a.tile_columns = 64;
+  a.stages = 3;
   a.result = reinterpret_cast<void*>(a_result.address());
-  launch(*gpu, kernel, shape(2, 256), a);
+  launch(*gpu, kernel, shape(2, 256, 3 * 128 * product_template(Of::kFactors, Dtype::F32).row_bytes), a);
   const auto found = download<float>(*gpu, a_result);
   double worst = 0;
   for (std::int64_t r = 0; r < rows; ++r)

@@ -60,10 +60,18 @@ std::vector<GpuAddress> addresses(const CallLayout& layout, bool outs) {
   return all;
 }
 
+/// A file knows neither sequences nor mostly lengths, and so keeps no weights on chip.
+SolveOptions as_shipped() {
+  SolveOptions options;
+  options.persistent.blocks = -1;
+  return options;
+}
+
 std::vector<LaunchedPass> passes_of_call(PassRecorder& gpu, const LoweredCell& cell, Dtype dtype,
                                          const CallShape& shape, bool outs) {
   gpu.passes.clear();
-  DeviceCall call(gpu, std::make_shared<LoadedModules>(), cell.graph, cell.structure, dtype, nullptr, shape, {});
+  DeviceCall call(gpu, std::make_shared<LoadedModules>(), cell.graph, cell.structure, dtype, nullptr, shape,
+                  as_shipped());
   std::vector<CallArray> arrays;
   for (const GpuAddress a : addresses(call_layout(cell.graph), outs)) arrays.push_back({a, 0, 0});
   call.queue(arrays, 0, 0);
@@ -263,7 +271,7 @@ TEST_P(SameBits, OfACallAndShippedCode) {
         const Binding binding = trial.bound(shape.steps, shape.packed, 1);
         CallArrays arrays(gpu, cell.graph, binding, dtype, {});
         DeviceCall call(gpu, std::make_shared<LoadedModules>(), cell.graph, cell.structure, dtype, nullptr,
-                        arrays.shape(), {});
+                        arrays.shape(), as_shipped());
         gpu.passes.clear();
         call.queue(arrays.arrays(), 0, 0);
         const std::vector<LaunchedPass> run = without_blocks_of_scans(without_choices_of_scans(gpu.passes, known));
@@ -281,7 +289,7 @@ TEST_P(SameBits, OfACallAndShippedCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, SameBits, testing::Range<std::size_t>(0, matrix_cells().size()), name_of_cell);
-CELLC_ONE_IN(16, "Examples/SameBits");
+CELLC_ONE_IN(24, "Examples/SameBits");
 
 }  // namespace
 }  // namespace cellc

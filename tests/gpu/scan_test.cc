@@ -332,7 +332,7 @@ TEST(Scan, StepsThatComeBackFromInfinity) {
   }
 }
 
-CELLC_ONE_IN(3, "Scan");
+CELLC_ONE_IN(6, "Scan");
 
 }  // namespace
 }  // namespace cellc

@@ -66,6 +66,13 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::PreviousRo
     {"step_sums.cuh", {{"gradient_arguments.cuh", "step_sums.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) { cellc::finish_sums(s); }
 )"}},
+    {"step_sums_tensor.cuh", {{"gradient_arguments.cuh", "step_sums.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::StepSums s) {
+  CELLC_DYNAMIC_SHARED(float, stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  cellc::TensorSum<64>{s, stages, scratch}.run();
+}
+)"}},
     {"nests.cuh", {{"nest_frame.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f) {
   const cellc::RowPlace place = cellc::place_of(f, threadIdx.x);
@@ -76,7 +83,42 @@ extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame 
 }
 )"}},
     {"product.cuh", {{"nest_frame.cuh", "nests.cuh"}, ""}},
-    {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh"}, ""}},
+    {"exchange.cuh", {{}, R"(
+extern "C" __global__ void stub_kernel() {
+  __shared__ cellc::Mailbox mailbox;
+  __shared__ cellc::Piece to;
+  cellc::open_exchange(&mailbox);
+  cellc::expect_pieces(&mailbox, 16);
+  cellc::send_piece(&mailbox, &to, 0, cellc::Piece{});
+  cellc::await_pieces(&mailbox, 0, 16);
+}
+)"}},
+    {"persistent.cuh", {{"nest_frame.cuh", "nests.cuh", "exchange.cuh", "stub_persistent.cuh"}, R"(
+extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::NestFrame f, Real* x) {
+  const cellc::Slot slot = cellc::slot_of(f, threadIdx.x);
+  const cellc::Told<Real, 16, 36> told{x, nullptr, cellc::persistent_rank()};
+  const cellc::Weights<1> weights{{x}, {16}, {1}, 16, slot.steps};
+  cellc::StationaryRows<1, 16, 32, 36> product;
+  product.load(weights, x);
+  told.tell(x, 1);
+  told.await(1);
+  const Real* const values[1] = {told.at(1)};
+  product.multiply(values, x, weights);
+}
+)"}},
+    {"tensor_tile.cuh", {{"tensor_parts.cuh"}, R"(
+extern "C" __global__ void stub_kernel(float* to) {
+  CELLC_DYNAMIC_SHARED(float, stages);
+  CELLC_TENSOR_SCRATCH(scratch);
+  using Tile = cellc::TensorTile<128, 64, true, false>;
+  typename Tile::Sums sums = {};
+  Tile{stages, 2, scratch}.add(sums, 1, [](float*, float*) {});
+  Tile::put(sums, 64, [&](int row) { return to + row * 64; }, [](int, int) { return 0.f; });
+}
+)"}},
+    {"product_wgmma.cuh",
+     {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"}, ""}},
+    {"product_tensor.cuh", {{"nest_frame.cuh", "nests.cuh", "tensor_parts.cuh", "tensor_tile.cuh"}, ""}},
     {"sweep.cuh", {{"lanes.cuh"}, R"(
 extern "C" __global__ void stub_kernel(const __grid_constant__ cellc::Lanes lanes, long long count) {
   cellc::Lane lane[cellc::kWidth];

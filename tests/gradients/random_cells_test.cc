@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/generate/contractions.h"
 #include "tests/generate/random_cell.h"
 #include "tests/generate/renamed_sums.h"
 #include "tests/generate/try_cells.h"
@@ -79,6 +80,11 @@ TEST(RandomGradients, FlowThroughDefaults) {
 TEST(RandomGradients, OfSumsOverRenamedAxes) {
   turns::Turn turn;
   try_random(generate::Seeds(64, turn.part(32)), generate::renamed_sums_cell);
+}
+
+TEST(RandomGradients, OfSumsOverSeveralAxes) {
+  turns::Turn turn;
+  try_random(generate::Seeds(32, turn.part(16)), generate::contraction_cell);
 }
 
 TEST(RandomGradients, TakeDeclaredSlopes) {

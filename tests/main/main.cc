@@ -1,6 +1,7 @@
-// The main() of every test program: the tests that have their turn (turns.h), and a limit for each of them where
-// CELLC_TEST_LIMIT states one, for many tests share a process.
+// The main() of every test program: the tests that have their turn (turns.h), a limit for each of them where
+// CELLC_TEST_LIMIT states one, for many tests share a process, and what each costs where CELLC_TEST_COSTS is set.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -32,6 +33,35 @@ class Limit : public testing::EmptyTestEventListener {
   }
   unsigned seconds_;
 };
+
+/// Prints how much of a processor's time a test took, with the programs that it started, compilers mostly. Unlike the
+/// time that went by it says the same on a machine that does other things.
+class Costs : public testing::EmptyTestEventListener {
+ public:
+  void OnTestStart(const testing::TestInfo&) override { start_ = spent(); }
+  void OnTestEnd(const testing::TestInfo& test) override {
+    std::printf("[ COSTS    ] %s.%s (%.0f ms)\n", test.test_suite_name(), test.name(), 1e3 * (spent() - start_));
+  }
+
+ private:
+  static double spent() {
+    double seconds = 0;
+    for (const int whose : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+      rusage use{};
+      getrusage(whose, &use);
+      for (const timeval& time : {use.ru_utime, use.ru_stime})
+        seconds += static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+    }
+    return seconds;
+  }
+  double start_ = 0;
+};
+
+/// What whoever started this ignores is ignored here too, and in what tests start: a shell's jobs in the background
+/// ignore interrupts, of which tests say how programs end by them.
+void meet_signals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGCHLD}) std::signal(signal, SIG_DFL);
+}
 
 /// gtest prints its filter when tests begin, which were chosen by then: let it print the one that was given.
 class GivenFilter : public testing::EmptyTestEventListener {
@@ -70,6 +100,7 @@ bool know_their_suites() {
 }  // namespace
 
 int main(int count, char** arguments) try {
+  meet_signals();
   testing::InitGoogleTest(&count, arguments);
   if (!know_their_suites()) return 1;
   if (const auto seed = turns::seed_of_run()) {
@@ -81,6 +112,7 @@ int main(int count, char** arguments) try {
   if (const char* seconds = std::getenv("CELLC_TEST_LIMIT"))
     testing::UnitTest::GetInstance()->listeners().Append(
         new Limit(static_cast<unsigned>(std::strtoul(seconds, nullptr, 10))));
+  if (std::getenv("CELLC_TEST_COSTS")) testing::UnitTest::GetInstance()->listeners().Append(new Costs);
   return RUN_ALL_TESTS();
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -1,3 +1,4 @@
+// Larger than most (known_values): one table, a row a value.
 #include "tests/oracle/known_values.h"
 
 #include <fmt/format.h>

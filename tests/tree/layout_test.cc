@@ -33,6 +33,7 @@ const std::vector<std::string> kFolders = {
     "compiler",
     "kernels-templates/device",
     "kernels-templates/sequential",
+    "kernels-templates/persistent",
     "kernels-templates/segments",
     "kernels-templates/scan",
     "kernels-templates/gradient",

@@ -12,12 +12,20 @@ std::string_view kernel_template(std::string_view name) {
 }
 
 ProductTemplate product_template(ProductFactors factors, Dtype storage) {
-  if (factors == ProductFactors::Real || storage == Dtype::F64) return {{"product.cuh"}, ""};
+  if (factors == ProductFactors::Real || storage == Dtype::F64) return {{"product.cuh"}, "", 0, 0, 0, 0};
   const char* name = factors == ProductFactors::Tf32x3 ? "3XTF32"
                      : factors == ProductFactors::Tf32 ? "TF32"
                      : factors == ProductFactors::BF16 ? "BF16"
                                                        : "F16";
-  return {{"tensor_parts.cuh", "product_tensor.cuh"}, std::string("#define CELLC_PRODUCTS_") + name + " 1\n"};
+  const bool pairs_terms = factors == ProductFactors::BF16 || factors == ProductFactors::F16;
+  ProductTemplate result{{"tensor_parts.cuh", "tensor_tile.cuh", "product_tensor.cuh"},
+                         std::string("#define CELLC_PRODUCTS_") + name + " 1\n"};
+  constexpr int kTerms = 32, kWideTile = 128;
+  result.row_bytes = 4 * (kTerms + (pairs_terms ? 8 : 4));
+  result.blocks = factors == ProductFactors::Tf32x3 ? 1 : 2;
+  result.wide_matrix_bytes = kWideTile * kTerms * (pairs_terms ? 2 : factors == ProductFactors::Tf32x3 ? 8 : 4);
+  result.wide_stage_bytes = kWideTile * result.row_bytes + result.wide_matrix_bytes;
+  return result;
 }
 
 std::string storage_macro(Dtype storage) {

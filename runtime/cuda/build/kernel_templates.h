@@ -23,11 +23,17 @@ std::string_view kernel_template(std::string_view name);
 /// What factors of a hoisted product are on the device.
 enum class ProductFactors : std::uint8_t { Real, Tf32x3, Tf32, BF16, F16 };
 
-/// The template of hoisted products: on tensor cores (product_tensor.cuh), or by multiply-adds (product.cuh).
+/// The templates of hoisted products: on tensor cores (product_tensor.cuh), or by multiply-adds (product.cuh).
 /// Arithmetic of 64 bits has the latter alone.
 struct ProductTemplate {
-  std::vector<const char*> parts;  ///< in this order, behind nests.cuh
+  std::vector<const char*> parts;  ///< in order, the last of which has the kernel
   std::string macro;               ///< a line before their text, or none
+  /// On tensor cores: shared memory of a stage for each row and column of a tile (kTensorRowBytes), and blocks that a
+  /// multiprocessor has registers for (CELLC_PRODUCT_BLOCKS). 0: multiply-adds.
+  int row_bytes = 0, blocks = 0;
+  /// Of product_wgmma.cuh, whose kernels follow those of `parts`: shared memory of a stage, and what of it is the
+  /// prepared matrix.
+  int wide_stage_bytes = 0, wide_matrix_bytes = 0;
 };
 ProductTemplate product_template(ProductFactors factors, Dtype storage);
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -146,11 +147,13 @@ std::vector<std::string> Nvrtc::options(const GpuSource& source, const std::stri
                                         CompiledKind kind) const {
   // PTX is of a virtual architecture; naming the real one would have NVRTC compile it to the end.
   const bool virtual_one = kind == CompiledKind::Ptx && architecture.starts_with("sm_");
-  std::vector<std::string> all = {"--std=c++17",
-                                  "-arch=" + (virtual_one ? "compute_" + architecture.substr(3) : architecture),
-                                  // Contraction is said, not left to the default: results depend on it. Functions
-                                  // without __device__ are device functions, so that the templates need not name it.
-                                  "--fmad=true", "-default-device"};
+  // Contraction is said, not left to the default: results depend on it. Functions without __device__ are device
+  // functions, so that the templates need not name it.
+  std::vector<std::string> all = {"--std=c++17", "--fmad=true", "-default-device"};
+  // What asks for instructions of one card alone names that itself (sm_90a).
+  if (std::none_of(source.options.begin(), source.options.end(),
+                   [](const std::string& own) { return own.starts_with("-arch="); }))
+    all.insert(all.begin() + 1, "-arch=" + (virtual_one ? "compute_" + architecture.substr(3) : architecture));
   all.insert(all.end(), source.options.begin(), source.options.end());
   return all;
 }

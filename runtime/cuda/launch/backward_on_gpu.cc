@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compiler/graph/delay_lines.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/data/bind.h"
 #include "runtime/data/lagged_arrays.h"
 
@@ -68,6 +69,7 @@ void BackwardOnGpu::prepare(const BoundRun& forward, const SolveOptions& options
     run.histories[static_cast<std::size_t>(line.symbol)] = Array::view(kernels_.real(), shape, nullptr);
   }
   solver_.prepare(run, options);
+  kernels_.multiply_in(product_factors(options.products, kernels_.real()));
   if (offsets_.bytes() < forward.offsets.size() * 8) offsets_ = GpuBuffer(gpu_, forward.offsets.size() * 8);
   gpu_.copy_in(offsets_.address(), forward.offsets.data(), forward.offsets.size() * 8, 0);
   uniform_ = true;

@@ -1,3 +1,5 @@
+// Larger than most (CudaSolver::Impl): what a run decides, compiles and launches read each other's state; programs of
+// stages in each of their forms are the part that could stand apart.
 #include "runtime/cuda/launch/cuda_solver.h"
 
 #include <fmt/format.h>
@@ -40,6 +42,9 @@ struct CudaSolver::Impl {
   enum Form { kPlain, kSums, kOuts, kForms };
   std::vector<std::optional<NestProgram>> before[kForms], once[kForms];  ///< by stage
   std::optional<NestProgram> after, step, whole;
+  std::map<PersistentShape, std::optional<NestProgram>> persistent;  ///< whole steps, likewise
+  std::optional<Plan> plan_of_steps;
+  int most_blocks = 16;            ///< of a cluster, as far as is known of the card
   std::vector<Observed> observed;  ///< by stage, for the shape of the last run
   double compile_ms = 0;
   std::vector<CacheState> caches;
@@ -128,10 +133,11 @@ struct CudaSolver::Impl {
   }
 
   NestProgram& nest_program(std::optional<NestProgram>& program, const CellGraph& graph, const Structure& of,
-                            Dtype storage) {
+                            Dtype storage, const std::vector<PersistentCode>& lives_through_steps = {}) {
     if (!program) {
       NestOptions options;
       options.source = source;
+      options.persistent = lives_through_steps;
       options.factors = product_factors(solve.products, dtype);
       program.emplace(NestProgram::compile(gpu, graph, of, storage, options));
       compile_ms += program->compile_ms();
@@ -164,6 +170,7 @@ struct CudaSolver::Impl {
     r.rows = arrays.rows;
     r.longest = arrays.longest;
     r.on_device = on_device;
+    if (!stepwise_reason(cell, *staged, r.stages).empty()) r.persistent = choose_persistent_kernels();
     return r;
   }
 
@@ -227,7 +234,19 @@ struct CudaSolver::Impl {
            std::any_of(execution.stages.begin(), execution.stages.end(),
                        [](const CudaPlan& s) { return s.plan.strategy != Strategy::Sequential; });
   }
-  NestProgram& whole_program() { return nest_program(whole, cell, structure, execution.storage); }
+  NestProgram& whole_program() {
+    if (execution.persistent.empty()) return nest_program(whole, cell, structure, execution.storage);
+    return nest_program(persistent[execution.persistent[0].shape], cell, structure, execution.storage,
+                        execution.persistent);
+  }
+
+  PersistentChoice choose_persistent_kernels() {
+    if (!plan_of_steps)
+      plan_of_steps =
+          make_plan(cell, structure, {.narrow_storage = size_of(dtype) == 2, .hoist_products = !cell.has_lines()});
+    return choose_persistent({*plan_of_steps, arrays.bound.sizes, arrays.sequences, dtype,
+                              product_factors(solve.products, dtype), gpu.facts(), most_blocks, solve.persistent});
+  }
 
   /// No kernel but lanes touches the rows of a symbol, whatever the plan: what sums need before a stage is otherwise
   /// read after it.
@@ -266,12 +285,18 @@ struct CudaSolver::Impl {
       gpu.synchronize(0);  // their kernels may still run
       forget_nests();
       whole.reset();
+      persistent.clear();
     }
     solve = options;
     tolerance = options.tolerance.value_or(default_tolerance(dtype));
     const std::vector<CudaPlan> before = std::move(execution.stages);
     reserved = false;
     execution = plan_execution(request());
+    // Whether the card has room for such clusters is known once there is code.
+    while (!execution.persistent.empty() && arrays.rows > 0 && whole_program().resident_clusters() == 0) {
+      most_blocks = execution.persistent[0].shape.blocks / 2;
+      execution = plan_execution(request());
+    }
     std::vector<PartialSum> made;
     for (std::size_t k = 0; k < execution.stages.size(); ++k)
       for (std::size_t i = 0; execution.sum_parts[k] > 0 && i < summed[k]->sums.size(); ++i)

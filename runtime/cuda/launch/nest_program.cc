@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <stdexcept>
 #include <tuple>
@@ -21,7 +22,7 @@
 namespace cellc {
 
 // The device reads them as rows of numbers of 8 bytes.
-static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 10 * 8);
+static_assert(sizeof(NestFrame) == 17 * 8 && sizeof(ProductArguments) == sizeof(NestFrame) + 16 * 8);
 
 namespace {
 
@@ -48,6 +49,22 @@ Emitted emit_nests(const CellGraph& cell, const Structure& structure, Dtype dtyp
     const ProductTemplate product = product_template(options.factors, dtype);
     emit.prelude += product.macro;
     parts.insert(parts.end(), product.parts.begin(), product.parts.end());
+  }
+  emit.persistent = options.persistent;
+  if (!options.persistent.empty()) {
+    const PersistentShape& shape = options.persistent[0].shape;
+    const bool tensor = shape.numbers != StationaryNumbers::Real;
+    if (tensor && result.plan.products.empty()) {
+      const ProductTemplate product = product_template(options.factors, dtype);
+      emit.prelude += product.macro;
+      parts.push_back(product.parts[0]);
+    }
+    if (tensor) emit.prelude += "#define CELLC_PERSISTENT_TENSOR 1\n";
+    emit.prelude += fmt::format(
+        "namespace cellc {{\nstruct Persistent {{ static constexpr int kBlocks = {}, kSlots = {}, kThreads = {}; "
+        "}};\n}}  // namespace cellc\n",
+        shape.blocks, shape.slots, shape.threads);
+    parts.insert(parts.end(), {"exchange.cuh", "persistent.cuh"});
   }
   for (const char* part : parts) emit.prelude += fmt::format("#line 1 \"{}\"\n{}", part, kernel_template(part));
   CudaNestsModule module = emit_cuda_nests(result.plan, emit);
@@ -161,6 +178,7 @@ struct NestProgram::Impl {
     Impl& impl = *static_cast<Impl*>(self);
     GpuLaunch shape;
     shape.grid.x = grid.blocks;
+    shape.cluster = std::max(1u, grid.cluster);
     shape.block.x = grid.threads;
     shape.shared_bytes = shared;
     shape.stream = impl.stream;
@@ -213,7 +231,8 @@ NestProgram NestProgram::compile(Gpu& gpu, const CellGraph& cell, const Structur
     impl->functions.push_back(gpu.function(impl->module, kernel.function));
   }
   if (!impl->plan().products.empty()) impl->functions.push_back(gpu.function(impl->module, "cellc_product"));
-  impl->tables = nest_tables(impl->plan(), impl->emitted.kernels, dtype == Dtype::F64);
+  impl->tables =
+      nest_tables(impl->plan(), impl->emitted.kernels, product_template(options.factors, dtype), dtype == Dtype::F64);
   return NestProgram(std::move(impl));
 }
 
@@ -227,6 +246,17 @@ bool NestProgram::needs_rows(int update) const {
 void NestProgram::run(const NestRun& run, GpuStream stream) {
   impl_->begin(run, stream);
   impl_->queue();
+}
+
+int NestProgram::resident_clusters() const {
+  int least = std::numeric_limits<int>::max();
+  for (std::size_t k = 0; k < impl_->emitted.kernels.size(); ++k) {
+    const NestKernel& kernel = impl_->emitted.kernels[k];
+    if (kernel.cluster > 1)
+      least = std::min(least, impl_->gpu.resident_clusters(impl_->functions[k], kernel.threads, kernel.shared_bytes,
+                                                           kernel.cluster));
+  }
+  return least;
 }
 
 double NestProgram::compile_ms() const { return impl_->module.compile_ms; }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compiler/analysis/structure.h"
+#include "compiler/codegen_cuda/emit_cuda_nests.h"
 #include "compiler/graph/graph.h"
 #include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/gpu.h"
@@ -32,6 +33,7 @@ struct NestOptions {
   const SourceText* source = nullptr;  ///< text that spans point into, for #line; needed while compiling only
   std::int64_t chunk_bytes = 0;        ///< memory for hoisted products; 0: a share of the card's
   ProductFactors factors = ProductFactors::Tf32x3;
+  std::vector<PersistentCode> persistent{};  ///< kernels that live through all steps (choose_persistent.h)
 };
 
 /// An array of the run on the device.
@@ -71,6 +73,9 @@ class NestProgram {
 
   /// Whether a state's rows must have memory: not where only the kernel that has the state writes them.
   bool needs_rows(int update) const;
+
+  /// Clusters of its persistent kernels that the card holds at once, at least; 0: none, so it cannot run.
+  int resident_clusters() const;
 
   double compile_ms() const;
   CacheState cache() const;

@@ -67,10 +67,12 @@ class Filler {
     q.matrix = p.matrix.place == Place::Param ? CELLC_OF_PARAM : CELLC_OF_ONCE;
     q.matrix_id = p.matrix.id;
     q.sum_last = p.sum_last;
-    q.sum = axis(p.sum);
+    q.batch_inside = p.batch_inside;
     q.chunk = p.chunk;
     q.batch = dims(p.batch);
+    q.shared = dims(p.shared);
     q.rows = dims(p.rows);
+    q.sums = dims(p.sums);
     t_.products.push_back(q);
   }
   void kernel(const NestKernel& k) {
@@ -88,6 +90,11 @@ class Filler {
     for (std::size_t n = 0; n < nests.size(); ++n)
       if (k.nest < 0 || k.nest == static_cast<int>(n)) t_.nests.push_back({dims(nests[n].axes), dims(nests[n].bound)});
     r.nests = static_cast<int>(t_.nests.size()) - r.first_nest;
+    r.cluster = k.cluster;
+    r.sequences = k.sequences;
+    r.threads = k.threads;
+    r.shared_bytes = static_cast<int>(k.shared_bytes);
+    r.parts = k.parts;
     t_.kernels.push_back(r);
   }
 
@@ -113,9 +120,12 @@ void NestTables::point() {
   rows.state_symbol = state_symbol.data();
 }
 
-NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, bool f64) {
+NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
+                       bool f64) {
   NestTables tables;
   Filler(plan, tables).run(kernels, f64);
+  tables.rows.product_row_bytes = product.row_bytes;
+  tables.rows.product_blocks = product.blocks;
   return tables;
 }
 

@@ -6,6 +6,7 @@
 #include "compiler/codegen_cuda/emit_cuda_nests.h"
 #include "kernels-templates/host/host_nests.h"
 #include "kernels-templates/sequential/nest_frame.cuh"
+#include "runtime/cuda/build/kernel_templates.h"
 // clang-format on
 
 namespace cellc {
@@ -27,6 +28,7 @@ struct NestTables {
 };
 
 /// Kernel k is known to the device by the number k, the product by the number after the last of them.
-NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, bool f64);
+NestTables nest_tables(const Plan& plan, const std::vector<NestKernel>& kernels, const ProductTemplate& product,
+                       bool f64);
 
 }  // namespace cellc

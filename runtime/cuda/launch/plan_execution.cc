@@ -53,6 +53,20 @@ CudaPlan plan_stage(const ExecutionRequest& r, std::size_t k, double tolerance) 
   return plan;
 }
 
+/// Of a cell that runs step by step.
+CudaPlan plan_steps(const ExecutionRequest& r, Strategy strategy, double tolerance, ExecutionPlan& plan) {
+  if (strategy == Strategy::Sequential) return sequential_for(plan.stepwise_reason);
+  CudaPlan steps = sequential_for(fmt::format("{}; {}{}", plan.stepwise_reason,
+                                              r.persistent.code.empty() ? "weights cannot rest on chip: " : "",
+                                              r.persistent.reason));
+  // The sequential kernel's bits are asked for, or its passes.
+  const bool plain = strategy == Strategy::Auto && (tolerance <= 0 || r.solve.persistent.blocks < 0);
+  if (r.persistent.code.empty() || plain) return steps;
+  plan.persistent = r.persistent.code;
+  steps.plan.strategy = Strategy::Persistent;
+  return steps;
+}
+
 }  // namespace
 
 std::string to_string(const Pass& pass, const CellGraph& cell, const StagedCell& staged) {
@@ -111,6 +125,12 @@ std::optional<std::string> refusal(const ExecutionRequest& r, std::size_t k, Str
   if (strategy == Strategy::Sequential || strategy == Strategy::Auto) return std::nullopt;
   if (!is_on_gpu(strategy))
     return fmt::format("{} runs on the CPU only in this version; use --device cpu", to_string(strategy));
+  if (strategy == Strategy::Persistent) {
+    if (stepwise_reason(r.cell, r.staged, r.stages).empty())
+      return "the cell's lanes fit a thread each, and no product of them has weights to keep";
+    if (r.persistent.code.empty()) return fmt::format("weights cannot rest on chip: {}", r.persistent.reason);
+    return std::nullopt;
+  }
   if (r.cell.has_lines())
     return fmt::format("the cell is run step by step on this device: {}", stepwise_reason(r.cell, r.staged, r.stages));
   const std::string name = name_of_stage(r.cell, r.structure.stages[k].states);
@@ -137,9 +157,9 @@ ExecutionPlan plan_execution(const ExecutionRequest& r) {
     const Strategy strategy = solve.plan.empty() ? solve.solver : solve.plan[k].strategy;
     if (const auto why = refusal(r, k, strategy)) throw SolverError(*why);
     if (plan.runs_stepwise) {
-      if (strategy != Strategy::Sequential && strategy != Strategy::Auto)
+      if (strategy != Strategy::Sequential && strategy != Strategy::Auto && strategy != Strategy::Persistent)
         throw SolverError(fmt::format("the cell is run step by step on this device: {}", plan.stepwise_reason));
-      plan.stages.push_back(sequential_for(plan.stepwise_reason));
+      plan.stages.push_back(plan_steps(r, strategy, tolerance, plan));
     } else {
       plan.stages.push_back(plan_stage(r, k, tolerance));
     }

@@ -13,6 +13,7 @@
 #include "compiler/analysis/structure.h"
 #include "compiler/derive/pipeline.h"
 #include "runtime/cuda/launch/choose_cuda_plan.h"
+#include "runtime/cuda/launch/choose_persistent.h"
 #include "runtime/cuda/launch/stage_program.h"
 #include "runtime/data/array.h"
 #include "runtime/strategy/choose_strategy.h"
@@ -68,15 +69,18 @@ struct ExecutionRequest {
   /// All arrays are the caller's and nobody looks at whole steps afterwards: a stage that later ones read then leaves
   /// no residual.
   bool on_device = false;
+  /// Kernels that live through all steps, where the cell runs step by step; or why there are none.
+  PersistentChoice persistent{{}, "what is shipped knows no lengths"};
 };
 
 struct ExecutionPlan {
-  Dtype storage = Dtype::F32;    ///< of rows between the passes
-  bool runs_stepwise = false;    ///< one pass, PassKind::Whole
-  std::string stepwise_reason;   ///< which stage is why, and why
-  std::vector<CudaPlan> stages;  ///< by stage; with reasons
-  std::vector<int> sum_parts;    ///< by stage: parts of each sum that its lanes make; 0: they make none
-  std::vector<bool> makes_outs;  ///< by stage: its lanes make outs
+  Dtype storage = Dtype::F32;              ///< of rows between the passes
+  bool runs_stepwise = false;              ///< one pass, PassKind::Whole
+  std::string stepwise_reason;             ///< which stage is why, and why
+  std::vector<PersistentCode> persistent;  ///< Whole: kernels that live through all steps
+  std::vector<CudaPlan> stages;            ///< by stage; with reasons
+  std::vector<int> sum_parts;              ///< by stage: parts of each sum that its lanes make; 0: they make none
+  std::vector<bool> makes_outs;            ///< by stage: its lanes make outs
   std::int64_t rows = 0;
 
   bool fuses(std::size_t stage, bool outs_wanted) const { return outs_wanted && sum_parts[stage] > 0; }

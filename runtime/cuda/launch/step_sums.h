@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/cuda/device/gpu.h"
 #include "runtime/gradient/adjoint_run.h"
 
@@ -17,6 +18,9 @@ class GradientKernels {
   GradientKernels(Gpu& gpu, Dtype real) : gpu_(gpu), real_(real) {}
   Gpu& gpu() const { return gpu_; }
   Dtype real() const { return real_; }
+  /// What products over steps multiply in from now on; f64 stays what it is.
+  void multiply_in(ProductFactors factors);
+  ProductFactors factors() const { return factors_; }
   /// `block` threads, so many blocks.
   void launch(const char* kernel, GpuDim grid, unsigned block, std::int64_t shared_bytes, void* argument,
               GpuStream stream);
@@ -26,6 +30,7 @@ class GradientKernels {
  private:
   Gpu& gpu_;
   const Dtype real_;
+  ProductFactors factors_ = ProductFactors::Real;
   GpuModule module_;
   std::map<std::string, GpuFunction> functions_;
 };
@@ -42,7 +47,14 @@ class StepSumOnGpu {
   GpuAddress table(const std::vector<std::int64_t>& values);
 
   GradientKernels& kernels_;
+  /// Offsets by position, four of them a copy of 16 bytes each.
+  static bool runs(const std::vector<std::int64_t>& offsets);
+  void cut_rows();
+
   bool product_ = false;
+  ProductTemplate form_;  ///< of products
+  std::int64_t tile_ = 0, stages_ = 0;
+  bool left_runs_ = false, right_runs_ = false;
   std::int64_t rows_, left_row_ = 0, right_row_ = 0;
   std::int64_t m_ = 1, n_ = 1, batch_ = 1, summed_ = 1, repeated_ = 1, parts_ = 1;
   std::vector<GpuBuffer> tables_;

@@ -30,6 +30,7 @@ int kernel_number(Strategy strategy) {
     case Strategy::Scan:
       return CELLC_SCAN;
     case Strategy::Auto:
+    case Strategy::Persistent:  // of whole steps
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }
@@ -47,6 +48,7 @@ int request_number(Strategy strategy) {
       return CELLC_ASK_CARRIED;
     case Strategy::Auto:
     case Strategy::Sequential:
+    case Strategy::Persistent:
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }
@@ -65,6 +67,7 @@ int solver_number(Strategy strategy) {
     case Strategy::Shooting:
     case Strategy::Newton:
       return request_number(strategy);
+    case Strategy::Persistent:
 #include "runtime/strategy/cases_not_on_gpu.def"
       break;
   }

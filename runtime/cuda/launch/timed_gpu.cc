@@ -62,6 +62,7 @@ class TimedBackwardGpu : public TimedCell {
       : gpu_(gpu),
         run_(run),
         backward_(gpu, cell, adjoint, arithmetic_of(dtype)),
+        dtype_(dtype),
         cotangents_(random_cotangents(cell, run, dtype, 1)) {
     SolveReport report;
     output_ = CudaSolver(gpu, cell, structure, dtype, source).run(run, {}, report);
@@ -72,7 +73,9 @@ class TimedBackwardGpu : public TimedCell {
   std::optional<std::string> refusal(int stage, Strategy strategy) override {
     return backward_.refusal(stage, strategy, run_);
   }
-  double time(const SolveOptions& options, int calls, SolveReport& report) override {
+  double time(const SolveOptions& asked, int calls, SolveReport& report) override {
+    SolveOptions options = asked;
+    options.products = derivative_products(asked.products, dtype_);
     backward_.upload(run_, output_, cotangents_, options);
     for (int i = 0; i < 2; ++i) {
       backward_.launch(0);
@@ -88,6 +91,7 @@ class TimedBackwardGpu : public TimedCell {
   Gpu& gpu_;
   const BoundRun& run_;
   BackwardOnGpu backward_;
+  const Dtype dtype_;
   const Cotangents cotangents_;
   RunOutput output_;
 };

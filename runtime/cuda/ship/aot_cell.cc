@@ -37,7 +37,7 @@ class AotBuilder {
         structure_(structure),
         request_(request),
         card_(request.card),
-        source_(request.prefix),
+        source_(request.prefix, request.factors),
         outline_(to, request) {}
 
   void run() {
@@ -169,7 +169,7 @@ class AotBuilder {
         storage,
         fmt::format("// {} {}\n{}\n", name, std::string(std::max<std::size_t>(3, 100 - name.size()), '-'), text),
         {"nest_frame.cuh", "nests.cuh"});
-    rows.tables = nest_tables(plan, module.kernels, storage == Dtype::F64);
+    rows.tables = nest_tables(plan, module.kernels, product_template(request_.factors, storage), storage == Dtype::F64);
     rows.tables.rows.first_kernel = static_cast<int>(source_.kernels.size());
     for (const NestKernel& k : module.kernels) source_.add_kernel(k.function, source_.space_of(storage));
     if (!plan.products.empty()) source_.ask_for_product(storage, &rows.tables.rows.product_kernel);

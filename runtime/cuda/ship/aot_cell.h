@@ -27,6 +27,7 @@ struct ShipRequest {
   std::map<AxisId, std::int64_t> lengths;  ///< of header axes, the same in every call
   std::optional<std::int64_t> steps;       ///< of every sequence, if they are
   Strategy solver = Strategy::Auto;
+  ProductFactors factors = ProductFactors::Tf32x3;
   GpuFacts card;       ///< shared memory is no more than its
   std::string prefix;  ///< of every name
   DeriveHooks derive = {};

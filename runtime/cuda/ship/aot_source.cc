@@ -40,7 +40,7 @@ std::string AotSource::finish() {
     for (const std::string& use : group.uses) text += template_part(use);
     if (!group.products.empty()) {
       const std::string name = fmt::format("{}_product_{}", prefix_, to_string(storage));
-      const ProductTemplate of = product_template(ProductFactors::Tf32x3, storage);
+      const ProductTemplate of = product_template(factors_, storage);
       std::string product = of.macro;
       for (const char* part : of.parts) product += template_part(part);
       const std::string written = "cellc_product(";

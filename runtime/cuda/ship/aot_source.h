@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/build/kernel_templates.h"
 #include "runtime/data/array.h"
 
 namespace cellc {
 
 class AotSource {
  public:
-  /// `prefix` is that of every name.
-  explicit AotSource(const std::string& prefix) : prefix_(prefix) {}
+  /// `prefix` is that of every name; `factors`: of products.
+  AotSource(const std::string& prefix, ProductFactors factors) : prefix_(prefix), factors_(factors) {}
 
   /// Puts `text` into the namespace of `storage`, which needs the templates `uses`.
   void add(Dtype storage, const std::string& text, const std::vector<std::string>& uses = {});
@@ -40,6 +41,7 @@ class AotSource {
   };
 
   const std::string prefix_;
+  const ProductFactors factors_;
   std::map<Dtype, Group> groups_;
 };
 

@@ -36,6 +36,7 @@ std::vector<cellc_variant> aot_variants(const cellc_stage& stage, const cellc_st
     case Strategy::Newton:
       segments = true;
       break;
+    case Strategy::Persistent:
 #include "runtime/strategy/cases_not_on_gpu.def"
       throw std::logic_error("a strategy that no GPU has was to be shipped");
   }

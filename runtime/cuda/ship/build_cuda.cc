@@ -9,6 +9,7 @@
 #include "compiler/syntax/version.h"
 #include "runtime/cuda/device/nvrtc.h"
 #include "runtime/cuda/device/offline_gpu.h"
+#include "runtime/cuda/launch/nest_program.h"
 #include "runtime/cuda/ship/fat_binary.h"
 #include "runtime/cuda/ship/print_aot.h"
 #include "runtime/data/bind.h"
@@ -33,11 +34,13 @@ int number_of(const std::string& architecture) {
   return number;
 }
 
+bool is_machine_code(CudaTarget target) { return target == CudaTarget::Cubin || target == CudaTarget::Library; }
+
 std::vector<std::string> architectures_of(const CudaBuildRequest& request) {
   std::vector<std::string> all = request.architectures;
   if (all.empty())
-    all = request.target == CudaTarget::Cubin ? std::vector<std::string>{"sm_80", "sm_90"}
-                                              : std::vector<std::string>{"sm_80"};
+    all = is_machine_code(request.target) ? std::vector<std::string>{"sm_80", "sm_90"}
+                                          : std::vector<std::string>{"sm_80"};
   std::sort(all.begin(), all.end(),
             [](const std::string& a, const std::string& b) { return number_of(a) < number_of(b); });
   for (const std::string& a : all) number_of(a);
@@ -80,6 +83,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
   ship.lengths = fixed_lengths(cell, request.dims);
   ship.steps = request.length;
   ship.solver = request.solver;
+  ship.factors = product_factors(request.products, request.dtype);
   ship.derive = request.derive;
   ship.card = least_card(result.architectures);
   ship.prefix = request.name.empty() ? build_name(cell, {to_string(request.dtype), true, ship.lengths, request.length})
@@ -103,7 +107,13 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
     return result;
   }
   result.functions.insert(result.functions.begin(), {ship.prefix + "_load", ship.prefix + "_unload"});
-  result.header = print_module_header(shipped, ship, origin, request.file);
+  if (request.target == CudaTarget::Library) {
+    result.functions.insert(result.functions.begin(), {ship.prefix + "_supported", ship.prefix + "_module_bytes"});
+    result.header = print_library_header(shipped, ship, origin, request.file);
+    result.library = library_parts(shipped, ship, origin);
+  } else {
+    result.header = print_module_header(shipped, ship, origin, request.file);
+  }
   const GpuSource source{cell.name + ".cu", print_module_source(shipped, origin), {}};
   std::vector<CardCode> codes;
   for (const std::string& a : result.architectures) {
@@ -115,6 +125,7 @@ BuiltCuda build_cuda(const CellGraph& cell, const Structure& structure, const Cu
       codes.push_back({number_of(a), kernels.code});
   }
   if (request.target == CudaTarget::Cubin) result.bytes = fat_binary(codes);
+  if (result.library) result.library->image = fat_binary(codes);
   return result;
 }
 

@@ -11,26 +11,29 @@
 #include "compiler/derive/derive_hooks.h"
 #include "runtime/data/array.h"
 #include "runtime/data/errors.h"
+#include "runtime/data/library_parts.h"
 #include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 
-enum class CudaTarget { Source, Ptx, Cubin };
+enum class CudaTarget { Source, Ptx, Cubin, Library };
 
 struct CudaBuildRequest {
   CudaTarget target = CudaTarget::Source;
   std::string file;                        ///< name of what is built, for the header
   std::string name;                        ///< what every name begins with; empty: build_name
-  std::vector<std::string> architectures;  ///< "sm_90"; empty: sm_80, and for cubins sm_90 too
+  std::vector<std::string> architectures;  ///< "sm_90"; empty: sm_80, and for machine code sm_90 too
   Dtype dtype = Dtype::F32;
   std::map<std::string, std::int64_t> dims;  ///< lengths of axes that are the same in every call
   std::optional<std::int64_t> length;        ///< steps, if they are
   Strategy solver = Strategy::Auto;
+  Products products = Products::Tf32x3;
   DeriveHooks derive = {};
 };
 
 struct BuiltCuda {
   std::string bytes, header;
+  std::optional<LibraryParts> library;  ///< of CudaTarget::Library, and no bytes: runtime/build compiles it
   std::string about;
   std::vector<std::string> functions, kernels, plan, architectures;
 };

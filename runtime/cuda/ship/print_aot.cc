@@ -26,8 +26,8 @@ std::string host_part(const char* name) {
 
 std::string host_parts() {
   return host_part("host_stage.h") + host_part("host_scan.h") + host_part("host_lanes.h") + host_part("host_plan.h") +
-         host_part("nest_frame.cuh") + host_part("host_nests.h") + host_part("host_cell.h") +
-         host_part("host_arrays.h") + host_part("host_call.h");
+         host_part("nest_frame.cuh") + host_part("host_tiles.h") + host_part("host_nests.h") +
+         host_part("host_cell.h") + host_part("host_arrays.h") + host_part("host_call.h");
 }
 
 std::string kernels_of(const AotCell& cell) {
@@ -41,6 +41,18 @@ std::string strings(const std::string& name, const std::vector<std::string>& tex
   for (const std::string& t : texts) body += fmt::format("  \"{}\",\n", t);
   return fmt::format("static const char* const {}[] = {{\n{}}};\n", name, body);
 }
+
+/// By array: what results about it mean.
+struct FieldWords {
+  explicit FieldWords(const AotCell& cell) {
+    for (const CallField& f : cell.layout().fields) {
+      missing.push_back(f.member + " is a null pointer");
+      foreign.push_back(f.member + " is not memory of the current device");
+      unaligned.push_back(f.member + " is not aligned to its entries");
+    }
+  }
+  std::vector<std::string> missing, foreign, unaligned;
+};
 
 /// Room of a call, and what results mean.
 std::string room_and_words(const AotCell& cell, const std::string& p, const char* error_text) {
@@ -68,13 +80,9 @@ std::string room_and_words(const AotCell& cell, const std::string& p, const char
       "}}\n\n",
       p, r.symbols, r.part, r.states, r.outs, r.addresses, r.before, r.once, r.starts, r.argument_words, r.views,
       r.stages, r.sums);
-  std::vector<std::string> missing, foreign, unaligned;
-  for (const CallField& f : cell.layout().fields) {
-    missing.push_back(f.member + " is a null pointer");
-    foreign.push_back(f.member + " is not memory of the current device");
-    unaligned.push_back(f.member + " is not aligned to its entries");
-  }
-  text += strings(p + "_missing", missing) + strings(p + "_foreign", foreign) + strings(p + "_unaligned", unaligned);
+  const FieldWords words(cell);
+  text += strings(p + "_missing", words.missing) + strings(p + "_foreign", words.foreign) +
+          strings(p + "_unaligned", words.unaligned);
   text += fmt::format(
       "static inline const char* {0}_words(int result) {{\n"
       "  if (result >= CELLC_UNALIGNED_FIELD && result < CELLC_UNALIGNED_FIELD + {2}) return {0}_unaligned[result "
@@ -346,6 +354,70 @@ std::string print_module_header(const AotCell& cell, const ShipRequest& request,
   return text +
          with_own_names(host + module_functions(cell, request, origin, file), text_number(host).substr(0, 8), p) +
          "#endif\n";
+}
+
+std::string print_library_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                                 const std::string& file) {
+  const std::string& p = request.prefix;
+  const CallStructs structs = structs_of(cell, request);
+  const std::string call =
+      fmt::format("const {0}_module* m, const {0}_lengths* lengths, const {0}_arrays* arrays, ", p);
+  return fmt::format(
+             "/* {0}. Generated: change the cell, not this file.\n{1} * plan:\n{2}{3}"
+             " *\n"
+             " * {4} has the kernels and what launches them. It needs no header and no library of CUDA: it looks for "
+             "the\n"
+             " * driver (libcuda.so.1) when it is called. {5}_message has words for what a call gives. */\n"
+             "{6}"
+             "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n",
+             origin.about, origin.lines, plan_lines(cell), kPromise, file, p,
+             header_head(cell, request, "#include <stdint.h>\n")) +
+         print_call_structs(structs) +
+         fmt::format(
+             "/* How many devices there are. Where it is 0, reason, which may be null, says why: there is no driver, "
+             "or it\n"
+             " * does not start; else reason is null. */\n"
+             "int {0}_supported(const char** reason);\n\n"
+             "/* The kernels in the primary context of one device, which is that of the CUDA runtime and of PyTorch. "
+             "Memory\n"
+             " * of the caller: {0}_module_bytes says how much, too. */\n"
+             "typedef struct {{\n  uint64_t words[{1}];\n}} {0}_module;\n"
+             "int64_t {0}_module_bytes(void);\n"
+             "/* device: its number, from 0 on. The context stays as long as the module; no other call of this file "
+             "waits. */\n"
+             "int {0}_load({0}_module* m, int device);\n"
+             "void {0}_unload({0}_module* m);\n\n",
+             p, 3 + cell.kernels.size()) +
+         comment_on_calls(p) +
+         "/* On any thread, in the module's context; stream: a CUstream or cudaStream_t of it.\n" +
+         print_checked_functions(
+             structs,
+             {{p + "_workspace", call + "int64_t* bytes", "m, lengths, arrays, bytes"},
+              {p + "_forward", call + "void* stream,\n    void* workspace, int64_t workspace_bytes, int32_t* status",
+               "m, lengths, arrays, stream, workspace, workspace_bytes, status"}}) +
+         fmt::format(
+             "/* What a result means; what this was compiled from. */\n"
+             "const char* {0}_message(int result);\n"
+             "const char* {0}_about(void);\n\n"
+             "#ifdef __cplusplus\n}}\n#endif\n#endif\n",
+             p);
+}
+
+LibraryParts library_parts(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin) {
+  LibraryParts parts;
+  FieldWords words(cell);
+  const CallRoom r = call_room(cell.table());
+  parts.prefix = request.prefix;
+  parts.about = origin.about;
+  parts.tables = print_aot_tables(cell, request.prefix);
+  parts.kernels = cell.kernels;
+  parts.missing = std::move(words.missing);
+  parts.foreign = std::move(words.foreign);
+  parts.unaligned = std::move(words.unaligned);
+  parts.room = {r.symbols,   r.inputs, r.states, r.outs,  r.stages, r.sums,          r.part,
+                r.addresses, r.before, r.once,   r.views, r.starts, r.argument_words};
+  parts.layout = layout_number(structs_of(cell, request));
+  return parts;
 }
 
 }  // namespace cellc

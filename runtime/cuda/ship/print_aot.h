@@ -4,6 +4,7 @@
 #include <string>
 
 #include "runtime/cuda/ship/aot_cell.h"
+#include "runtime/data/library_parts.h"
 
 namespace cellc {
 
@@ -21,5 +22,10 @@ std::string print_source_header(const AotCell& cell, const ShipRequest& request,
 std::string print_module_source(const AotCell& cell, const ShipOrigin& origin);
 std::string print_module_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
                                 const std::string& file);
+
+/// The same with the kernels in one library: its header, and what runtime/build compiles to it, but for the image.
+std::string print_library_header(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin,
+                                 const std::string& file);
+LibraryParts library_parts(const AotCell& cell, const ShipRequest& request, const ShipOrigin& origin);
 
 }  // namespace cellc

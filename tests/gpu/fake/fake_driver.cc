@@ -1,5 +1,6 @@
 #include "fake_driver.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -68,6 +69,9 @@ int cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**)
   state.images.push_back(static_cast<const char*>(image));
   return ++state.modules, *module = &state.modules, 0;
 }
+int cuModuleLoadData(void** module, const void* image) {
+  return cuModuleLoadDataEx(module, image, 0, nullptr, nullptr);
+}
 int cuModuleUnload(void*) { return --state.modules, on_context("cuModuleUnload"); }
 int cuModuleGetFunction(void** function, void*, const char* name) {
   if (std::strcmp(name, "missing") == 0) return 500;
@@ -132,6 +136,29 @@ int cuLaunchKernelEx(const void* config, void*, void** arguments, void**) {
   if (launch.early && !state.has_early_launch) return 801;
   state.launches.push_back(launch);
   return on_context("cuLaunchKernelEx");
+}
+int cuLaunchKernel(void*, unsigned x, unsigned y, unsigned z, unsigned i, unsigned j, unsigned k, unsigned shared,
+                   void* stream, void** arguments, void**) {
+  state.launches.push_back({{x, y, z}, {i, j, k}, shared, stream, false, false, 1, arguments});
+  return on_context("cuLaunchKernel");
+}
+int cuLaunchCooperativeKernel(void*, unsigned x, unsigned y, unsigned z, unsigned i, unsigned j, unsigned k,
+                              unsigned shared, void* stream, void** arguments) {
+  state.launches.push_back({{x, y, z}, {i, j, k}, shared, stream, true, false, 1, arguments});
+  return on_context("cuLaunchCooperativeKernel");
+}
+int cuCtxGetDevice(int* device) { return *device = 0, on_context("cuCtxGetDevice"); }
+
+// For programs in C, which do not see the state.
+void fake_driver_own(std::uint64_t address) { state.memory[address] = {2, 0}; }
+void fake_driver_report() {
+  std::printf("contexts %d, modules %d, image %s, current %d\n", state.contexts, state.modules,
+              state.images.empty() ? "none" : state.images.back().c_str(), state.current != nullptr);
+  for (const FakeDriverState::Launch& l : state.launches)
+    std::printf("%u x %u, shared %u, stream %zu%s%s\n", l.grid[0], l.block[0], l.shared_bytes,
+                reinterpret_cast<std::size_t>(l.stream), l.cooperative ? ", cooperative" : "",
+                l.early ? ", early" : "");
+  std::fflush(stdout);
 }
 
 int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) { return *free = 5000000, *total = 80000000, 0; }

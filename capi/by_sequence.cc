@@ -1,0 +1,128 @@
+#include "capi/by_sequence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "capi/views.h"
+
+namespace cellc::capi {
+namespace {
+
+/// What has no sequences of its own: a param, and what is derived of it.
+bool is_of_param(const DirectedField& field) { return field.of.traits().layout == FieldLayout::Once; }
+
+bool is_by_sequence(const DirectedField& field, const cellc_view& view) {
+  return is_of_param(field) && view.data && (view.lengths || view.strides) &&
+         view.rank == static_cast<int>(field.of.axes.size()) + 1;
+}
+
+}  // namespace
+
+bool has_params_by_sequence(const DirectedCall& call, const cellc_request& request) {
+  if (!request.arrays || request.count != static_cast<int>(call.fields.size())) return false;
+  for (std::size_t i = 0; i < call.fields.size(); ++i)
+    if (is_by_sequence(call.fields[i], request.arrays[i])) return true;
+  return false;
+}
+
+RequestsBySequence::RequestsBySequence(const CompiledCell& kernel, const Shape& shape, const cellc_request& request)
+    : shape_(shape), all_(request), views_(request.arrays, request.arrays + request.count), request_(request) {
+  if (kernel.on_gpu) throw Misuse("params that differ by sequence are for kernels of the CPU");
+  const DirectedCall& call = kernel.call(direction_named(request.direction));
+  for (std::size_t i = 0; i < call.fields.size(); ++i) {
+    const DirectedField& field = call.fields[i];
+    const cellc_view& view = request.arrays[i];
+    Viewed v{array_shape(field.of, shape), {}, is_by_sequence(field, view), is_of_param(field), field.of.is_rows(), 0};
+    if (v.by_sequence) v.lengths.insert(v.lengths.begin(), shape.sequences);
+    const Dtype dtype = view.dtype == CELLC_F64 ? Dtype::F64 : view.dtype == CELLC_F32 ? Dtype::F32 : Dtype::BF16;
+    v.size = static_cast<std::int64_t>(size_of(dtype));
+    if (view.data) {
+      v.strides = strides_in_full(field, shape, dtype, v.lengths, view);
+      if (field.written && is_of_param(field) && !v.by_sequence)
+        throw RequestError(fmt::format(
+            "array {}: params differ by sequence, and their gradients have sequences as their first axis", field.name));
+      if (field.written && overlaps_itself(v.lengths, v.strides))
+        throw RequestError(fmt::format("array {}: is written, and overlaps itself", field.name));
+    }
+    if (v.by_sequence) v.lengths.erase(v.lengths.begin());
+    viewed_.push_back(std::move(v));
+  }
+  // Before any is written.
+  if (request.forward_status)
+    for (std::int64_t s = 0; s < shape.sequences; ++s)
+      if (request.forward_status[s] != 0)
+        throw NotConverged(fmt::format("sequence {} of the forward run has not converged", s));
+  one_ = *request.shape;  // which was found right
+  one_.sequences = 1;
+  request_.arrays = views_.data();
+  request_.shape = &one_;
+  cellc_report_init_sized(&sum_, sizeof sum_);
+  sum_.converged = 1;
+}
+
+const cellc_request& RequestsBySequence::of(std::int64_t s) {
+  const std::int64_t begin = shape_.packed() ? shape_.offsets[static_cast<std::size_t>(s)] : 0;
+  if (shape_.packed()) {
+    offsets_[1] = shape_.offsets[static_cast<std::size_t>(s) + 1] - begin;
+    one_.offsets = offsets_;
+  }
+  for (std::size_t i = 0; i < views_.size(); ++i) {
+    const cellc_view& from = all_.arrays[i];
+    Viewed& v = viewed_[i];
+    if (!from.data) continue;
+    std::int64_t* strides = v.strides.data();
+    std::int64_t first = 0;
+    if (v.by_sequence) {
+      first = s * *strides++;
+    } else if (v.rows && shape_.packed()) {
+      first = begin * strides[0];
+      v.lengths[0] = offsets_[1];
+    } else if (!v.shared) {
+      first = s * strides[0];
+      v.lengths[0] = 1;
+    }
+    views_[i] = {static_cast<std::byte*>(from.data) + first * v.size, from.dtype, static_cast<int>(v.lengths.size()),
+                 v.lengths.data(), strides};
+  }
+  if (all_.forward_status) request_.forward_status = all_.forward_status + s;
+  if (all_.report) {
+    cellc_report_init_sized(&report_, sizeof report_);
+    report_.status = all_.report->status ? all_.report->status + s : nullptr;
+    request_.report = &report_;
+  }
+  return request_;
+}
+
+bool RequestsBySequence::take(cellc_status status) {
+  if (status != CELLC_OK && status != CELLC_NOT_CONVERGED) {
+    status_ = status;
+    return false;
+  }
+  if (status != CELLC_OK) status_ = status;
+  if (!all_.report) return true;
+  sum_.converged &= report_.converged;
+  sum_.max_residual = std::max(sum_.max_residual, report_.max_residual);
+  sum_.error_estimate = std::max(sum_.error_estimate, report_.error_estimate);
+  sum_.repaired += report_.repaired;
+  sum_.unconverged += report_.unconverged;
+  sum_.iterations = std::max(sum_.iterations, report_.iterations);
+  sum_.compile_ms = std::max(sum_.compile_ms, report_.compile_ms);
+  sum_.run_ms += report_.run_ms;
+  sum_.plan = report_.plan;
+  sum_.verified = std::max(sum_.verified, report_.verified);
+  return true;
+}
+
+cellc_status RequestsBySequence::finish() const {
+  if (!all_.report || (status_ != CELLC_OK && status_ != CELLC_NOT_CONVERGED)) return status_;
+  cellc_report whole = sum_;
+  whole.status = all_.report->status;
+  whole.size = all_.report->size;
+  std::memcpy(all_.report, &whole, std::min(whole.size, sizeof whole));
+  return status_;
+}
+
+}  // namespace cellc::capi

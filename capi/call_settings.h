@@ -1,0 +1,39 @@
+#pragma once
+// How one call goes where it differs from its kernel (cellc_call_options). Private to capi/.
+#include <optional>
+
+#include "capi/kernel.h"
+#include "runtime/data/run_control.h"
+
+namespace cellc::capi {
+
+struct CallSettings {
+  /// Throws Misuse and RequestError. `forward`: the call has strategies of its own.
+  CallSettings(const cellc_call_options& options, const CompiledCell& kernel, bool forward);
+
+  std::optional<int> threads;
+  std::optional<double> tolerance;
+  SolveOptions solve;     ///< of a forward call
+  bool as_kernel = true;  ///< `solve` is the kernel's but for the tolerance
+  bool verify = false;
+  RunControl control;
+  bool controls = false;  ///< somebody asks, or has threads
+};
+
+/// Of the call that the calling thread makes; null: all is as the kernel has it.
+const CallSettings* call_settings();
+
+/// Sets it, for as long as it lives.
+class UseCallSettings {
+ public:
+  explicit UseCallSettings(const CallSettings* settings);
+  ~UseCallSettings();
+  UseCallSettings(const UseCallSettings&) = delete;
+  UseCallSettings& operator=(const UseCallSettings&) = delete;
+
+ private:
+  const CallSettings* before_;
+  std::optional<UseRunControl> control_;
+};
+
+}  // namespace cellc::capi

@@ -1,0 +1,315 @@
+#include "compiler/plan/persistent_kernel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "compiler/graph/axes.h"
+
+namespace cellc {
+
+namespace {
+
+/// Finds, or says why not.
+class Finder {
+ public:
+  Finder(const Plan& plan, int kernel, std::string& why)
+      : plan_(plan), nests_(plan.kernels[static_cast<std::size_t>(kernel)].nests), why_(why) {
+    found_.kernel = kernel;
+  }
+
+  std::optional<PersistentKernel> run() {
+    for (std::size_t i = 0; i < plan_.state_kernel.size(); ++i)
+      if (plan_.state_kernel[i] == found_.kernel) found_.states.push_back(static_cast<int>(i));
+    if (plan_.cell.has_lines()) return no("it has delay lines");
+    if (!find_spread()) return std::nullopt;
+    if (!find_memory() || !find_told() || !find_products()) return std::nullopt;
+    return found_;
+  }
+
+ private:
+  std::nullopt_t no(std::string reason) {
+    why_ = std::move(reason);
+    return std::nullopt;
+  }
+  const Node& node(NodeId id) const { return plan_.cell.graph[id]; }
+  const std::string& name(AxisId axis) const { return plan_.cell.graph.axis(axis).name; }
+  bool is_split(AxisId axis) const { return plan_.split_axis != kNoAxis && axis == plan_.split_axis; }
+  static const Access* load_of(const Nest& nest, NodeId id) {
+    const auto at = std::find_if(nest.loads.begin(), nest.loads.end(), [&](const Access& a) { return a.node == id; });
+    return at == nest.loads.end() ? nullptr : &*at;
+  }
+
+  /// The two factors of a sum W@v; null where it is none.
+  std::pair<const Access*, const Access*> factors(const Nest& nest, NodeId sum) const {
+    if (node(sum).op != Op::ReduceSum || nest.bound.size() != 1) return {};
+    const Node& term = node(node(sum).args[0]);
+    if (term.op != Op::Mul) return {};
+    const Access* a = load_of(nest, term.args[0]);
+    const Access* b = load_of(nest, term.args[1]);
+    if (!a || !b || a == b) return {};
+    const auto constant = [](const Access& x) { return x.home.place == Place::Param || x.home.place == Place::Once; };
+    const auto of_step = [](const Access& x) { return x.home.place == Place::Temp || x.home.place == Place::StateOld; };
+    if (constant(*b)) std::swap(a, b);
+    if (!constant(*a) || !of_step(*b)) return {};
+    return {a, b};
+  }
+  bool is_product(const Nest& nest) const {
+    return nest.is_reduction() && !nest.nodes.empty() &&
+           std::all_of(nest.nodes.begin(), nest.nodes.end(), [&](NodeId n) { return factors(nest, n).first; });
+  }
+
+  bool find_spread() {
+    for (const Nest& nest : nests_) {
+      if (!is_product(nest)) continue;
+      std::vector<AxisId> free;
+      for (const AxisId a : nest.axes)
+        if (!is_split(a)) free.push_back(a);
+      if (free.size() != 1) return no("a product of it has results along more axes than one"), false;
+      if (found_.spread != kNoAxis && found_.spread != free[0])
+        return no(fmt::format("its products have results along {} and {}", name(found_.spread), name(free[0]))), false;
+      found_.spread = free[0];
+    }
+    if (found_.spread == kNoAxis) return no("no matrix of params multiplies a value of the step"), false;
+    return true;
+  }
+
+  /// Values of blocks lie [split axis, spread axis, …], so that a block's part is one piece.
+  bool lies_in_parts(const std::vector<AxisId>& dims) const {
+    for (std::size_t i = 0; i < dims.size(); ++i) {
+      if (is_split(dims[i]) && i != 0) return false;
+      if (dims[i] == found_.spread && i != (is_split(dims[0]) ? 1u : 0u)) return false;
+    }
+    return true;
+  }
+
+  bool find_memory() {
+    std::set<int> temps;
+    for (const Nest& nest : nests_) {
+      if (!lies_in_parts(nest.axes))
+        return no(fmt::format("{} is not the first axis of all values", name(found_.spread))), false;
+      for (const Store& s : nest.stores)
+        if (s.home.place == Place::Temp) temps.insert(s.home.id);
+      for (const Access& a : nest.loads) {
+        if (a.home.place == Place::StateRow ||
+            (a.home.place == Place::StateNew && plan_.state_kernel[a.home.id] == found_.kernel && !is_own(nest, a)))
+          return no("it reads a new state at other places in the same step"), false;
+        if (a.lag != 0 || a.lag_axis != kNoAxis)
+          if (a.home.place != Place::Input) return no("it reads earlier steps"), false;
+      }
+    }
+    found_.temps.assign(temps.begin(), temps.end());
+    for (const int s : found_.states)
+      if (!lies_in_parts(plan_.cell.symbols[plan_.cell.updates[s].symbol].index))
+        return no(fmt::format("{} is not the first axis of all states", name(found_.spread))), false;
+    return true;
+  }
+
+  /// Whether a nest reads it at the block's own places.
+  bool is_own(const Nest& nest, const Access& a) const {
+    for (std::size_t i = 0; i < a.home.dims.size(); ++i)
+      if (a.home.dims[i] == found_.spread &&
+          !(a.index[i].is_axis() && a.index[i].axis == found_.spread && contains(nest.axes, found_.spread)))
+        return false;
+    return true;
+  }
+
+  bool find_told() {
+    for (const Nest& nest : nests_) {
+      const bool product = is_product(nest);
+      for (const Access& a : nest.loads) {
+        if (a.home.place != Place::Temp && a.home.place != Place::StateOld) continue;
+        if (is_own(nest, a)) continue;
+        const int number = found_.told_number(a.home.place, a.home.id);
+        if (number < 0)
+          found_.told.push_back({a.home.place, a.home.id, product});
+        else
+          found_.told[static_cast<std::size_t>(number)].by_products =
+              found_.told[static_cast<std::size_t>(number)].by_products && product;
+      }
+    }
+    return true;
+  }
+
+  bool find_products() {
+    for (std::size_t n = 0; n < nests_.size(); ++n) {
+      const Nest& nest = nests_[n];
+      if (!is_product(nest)) continue;
+      StationaryProduct product;
+      product.nest = static_cast<int>(n);
+      const AxisId bound = nest.bound[0];
+      for (const NodeId sum : nest.nodes) {
+        const auto [matrix, value] = factors(nest, sum);
+        StationaryFactor f;
+        f.matrix = *matrix;
+        for (std::size_t i = 0; i < matrix->index.size(); ++i) {
+          const Index& at = matrix->index[i];
+          if (!at.is_axis()) return no("a product multiplies a part of a matrix"), false;
+          if (at.axis == found_.spread) f.row_dim = static_cast<int>(i);
+          if (at.axis == bound) f.term_dim = static_cast<int>(i);
+          if (at.axis != found_.spread && at.axis != bound && !is_split(at.axis))
+            return no("a product multiplies a matrix of more axes than two"), false;
+        }
+        f.told = found_.told_number(value->home.place, value->home.id);
+        std::size_t own = 0;
+        for (std::size_t i = 0; i < value->index.size(); ++i)
+          own += value->index[i].is_axis() && (value->index[i].axis == bound ? value->home.dims[i] == found_.spread
+                                                                             : is_split(value->index[i].axis));
+        if (f.row_dim < 0 || f.term_dim < 0 || f.told < 0 || own != value->index.size())
+          return no("a product multiplies a value along another axis than its own"), false;
+        product.one_value = product.one_value && (product.factors.empty() || product.factors[0].told == f.told);
+        product.factors.push_back(f);
+      }
+      const bool plain = std::all_of(nest.stores.begin(), nest.stores.end(),
+                                     [](const Store& s) { return s.home.place == Place::Temp; });
+      if (!plain || nest.stores.size() != nest.nodes.size()) return no("a product is stored elsewhere, too"), false;
+      found_.products.push_back(std::move(product));
+    }
+    return true;
+  }
+
+  const Plan& plan_;
+  const std::vector<Nest>& nests_;
+  std::string& why_;
+  PersistentKernel found_;
+};
+
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+/// Registers of a thread for weights: what is left of a multiprocessor's beside sums, inputs and places.
+std::int64_t registers_for_weights(int threads, std::int64_t sums) {
+  constexpr std::int64_t kRegisters = 65536, kMost = 255, kOthers = 88;
+  return std::max<std::int64_t>(0, std::min(kMost, kRegisters / threads) - kOthers - sums);
+}
+
+}  // namespace
+
+int PersistentKernel::told_number(Place place, int id) const {
+  for (std::size_t i = 0; i < told.size(); ++i)
+    if (told[i].place == place && told[i].id == id) return static_cast<int>(i);
+  return -1;
+}
+
+const StationaryProduct* PersistentKernel::product_of(int nest) const {
+  for (const StationaryProduct& p : products)
+    if (p.nest == nest) return &p;
+  return nullptr;
+}
+
+std::optional<PersistentKernel> find_persistent(const Plan& plan, int kernel, std::string& why) {
+  return Finder(plan, kernel, why).run();
+}
+
+std::vector<NodeId> scalars_of(const Plan& plan, const Kernel& kernel) {
+  std::map<NodeId, const Nest*> computed;
+  for (const Nest& n : kernel.nests) {
+    if (!n.axes.empty()) continue;
+    for (const NodeId id : n.nodes) computed[id] = &n;
+  }
+  std::set<NodeId> read;
+  for (const Nest& n : kernel.nests) {
+    const auto use = [&](NodeId id) {
+      const auto it = computed.find(id);
+      if (it != computed.end() && it->second != &n) read.insert(id);
+    };
+    for (const auto* list : {&n.nodes, &n.inlined})
+      for (const NodeId id : *list)
+        for (const NodeId a : plan.cell.graph[id].args) use(a);
+    for (const Store& s : n.stores) use(s.value);
+  }
+  return {read.begin(), read.end()};
+}
+
+PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& kernel, const PersistentShape& shape,
+                                   int scalars) {
+  PersistentLayout l;
+  const AxisLengths lengths(plan.cell.graph, shape.lengths);
+  const auto length = [&](AxisId axis) {
+    const Axis& header = plan.cell.graph.axis(plan.cell.graph.axis(axis).extent_of);
+    return header.fixed ? *header.fixed : lengths[axis];
+  };
+  // Pieces of sixteen bytes; and whole tiles of sixteen rows where that leaves no block without work.
+  const std::int64_t n = length(kernel.spread), each = std::max<std::int64_t>(1, (n + shape.blocks - 1) / shape.blocks);
+  l.part = round_up(each, each > 8 ? 16 : 8);
+  l.terms = l.part * shape.blocks;
+  const auto entries = [&](const std::vector<AxisId>& dims) {
+    std::int64_t count = 1;
+    for (const AxisId a : dims) count *= a == plan.split_axis ? 1 : a == kernel.spread ? l.part : length(a);
+    return count;
+  };
+  std::int64_t bytes = 0;
+  const auto take = [&](std::int64_t size) {
+    const std::int64_t at = bytes;
+    bytes += round_up(size, 16);
+    return at;
+  };
+  const std::int64_t columns = (shape.slots + 7) / 8;
+  l.slots = take(48 * shape.slots);
+  const Kernel& of = plan.kernels[static_cast<std::size_t>(kernel.kernel)];
+  std::vector<std::int64_t> mailboxes;
+  for (std::size_t t = 0; t < kernel.told.size(); ++t) mailboxes.push_back(take(32));
+  l.scalars = take(static_cast<std::int64_t>(scalars) * shape.slots * shape.real_bytes);
+  std::set<int> placed;
+  for (const StationaryProduct& p : kernel.products) {
+    // The temps of a product lie side by side, in the order of its factors.
+    const Nest& nest = of.nests[static_cast<std::size_t>(p.nest)];
+    PersistentLayout::Product product;
+    for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
+      const auto store = std::find_if(nest.stores.begin(), nest.stores.end(),
+                                      [&](const Store& s) { return s.value == nest.nodes[i]; });
+      if (store == nest.stores.end()) throw std::logic_error("persistent: a product is not stored");
+      const std::int64_t at = take(l.part * shape.slots * shape.real_bytes);
+      if (i == 0) product.results = at;
+      l.temps[store->home.id] = at;
+      placed.insert(store->home.id);
+    }
+    l.products.push_back(product);
+  }
+  for (const int t : kernel.temps)
+    if (!placed.contains(t))
+      l.temps[t] = take(entries(plan.temps[static_cast<std::size_t>(t)].dims) * shape.slots * shape.real_bytes);
+  const auto state_dims = [&](int s) -> const std::vector<AxisId>& {
+    return plan.cell.symbols[plan.cell.updates[static_cast<std::size_t>(s)].symbol].index;
+  };
+  for (const int s : kernel.states)
+    for (auto* half : {&l.states_old, &l.states_new})
+      (*half)[s] = take(entries(state_dims(s)) * shape.slots * shape.real_bytes);
+  for (std::size_t t = 0; t < kernel.told.size(); ++t) {
+    const ToldValue& value = kernel.told[t];
+    PersistentLayout::Told told;
+    told.mailboxes = mailboxes[t];
+    const std::vector<AxisId>& dims =
+        value.place == Place::Temp ? plan.temps[static_cast<std::size_t>(value.id)].dims : state_dims(value.id);
+    told.inner = entries(dims) / l.part;
+    told.entry_bytes = value.by_products && shape.numbers == StationaryNumbers::Half ? 2 : shape.real_bytes;
+    // What eight lanes read at once, 64 bytes of two sequences each, falls into different banks.
+    const std::int64_t line = 128 / told.entry_bytes;
+    told.pitch = round_up(l.terms * told.inner, line) + 64 / told.entry_bytes;
+    told.bytes = take(2 * told.pitch * shape.slots * told.entry_bytes);
+    l.told.push_back(told);
+  }
+  const std::int64_t warps = shape.threads / 32;
+  std::int64_t registers = -1;
+  for (std::size_t p = 0; p < kernel.products.size(); ++p) {
+    const auto factors = static_cast<std::int64_t>(kernel.products[p].factors.size());
+    PersistentLayout::Product& product = l.products[p];
+    if (shape.numbers == StationaryNumbers::Real) {
+      product.steps = static_cast<int>(l.terms);
+      product.bytes = take(factors * l.part * (l.terms + 1) * shape.real_bytes);
+      continue;
+    }
+    const std::int64_t tiles = factors * ((l.part + 15) / 16), of_warp = (tiles + warps - 1) / warps;
+    const std::int64_t pair = shape.numbers == StationaryNumbers::Half ? 32 : 16;
+    product.steps = static_cast<int>(2 * ((l.terms + pair - 1) / pair));
+    if (registers < 0) registers = registers_for_weights(shape.threads, of_warp * columns * 8);
+    product.held = static_cast<int>(std::min<std::int64_t>(product.steps, registers / (4 * of_warp)) / 2 * 2);
+    registers -= product.held * 4 * of_warp;
+    product.bytes = take(tiles * (product.steps - product.held) * 512);
+  }
+  l.shared_bytes = bytes;
+  return l;
+}
+
+}  // namespace cellc

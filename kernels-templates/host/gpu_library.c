@@ -1,0 +1,206 @@
+/* The functions of a library that holds a cell's code for GPUs and launches it: runtime/build/build_library.cc links
+ * this, which the build compiles to LLVM bitcode, with the cell's tables and its image, and puts the cell's prefix in
+ * the place of `cellc_cell` in names. */
+#include <string.h>
+
+#include "kernels-templates/host/driver_table.h"
+/* Behind it: the driver's names are its table's. */
+#include "kernels-templates/host/host_driver.h"
+
+/* Of the cell: its tables, and words for results that are about one array. */
+typedef struct cellc_room {
+  int symbols, inputs, states, outs, stages, sums, part, addresses, before, once, views, starts, argument_words;
+} cellc_room;
+extern const cellc_cell cellc_the_cell;
+extern const cellc_room cellc_the_room;
+extern const char *const cellc_kernel_names[], *const cellc_missing[], *const cellc_foreign[], *const cellc_unaligned[];
+extern const char cellc_about[];
+extern const int64_t cellc_layout;
+extern const unsigned char cellc_image[];
+
+/* The kernels in the primary context of one device. Memory of the caller. */
+typedef struct cellc_module {
+  CUmodule module;
+  CUcontext context;
+  int64_t device;
+  CUfunction kernels[];
+} cellc_module;
+
+int64_t cellc_cell_module_bytes(void) {
+  return (int64_t)sizeof(cellc_module) + (int64_t)sizeof(CUfunction) * cellc_the_cell.kernel_count;
+}
+
+static const char* error_words(CUresult error) {
+  const char* words = 0;
+  if (cellc_find_driver()) (void)cuGetErrorString(error, &words);
+  return words ? words : "no such result";
+}
+
+int cellc_cell_supported(const char** reason) {
+  const char* why = 0;
+  CUresult error;
+  int devices = 0;
+  if (!cellc_find_driver()) {
+    why = cellc_message(CELLC_NO_DRIVER);
+  } else {
+    error = cuInit(0);
+    if (!error) error = cuDeviceGetCount(&devices);
+    if (error) devices = 0, why = error_words(error);
+    if (!error && !devices) why = "the driver has no device";
+  }
+  if (reason) *reason = why;
+  return devices;
+}
+
+int cellc_cell_load(cellc_module* m, int device) {
+  CUresult error;
+  CUdevice ordinal = 0;
+  CUcontext context = 0, popped;
+  int result;
+  if (!m) return CELLC_NOT_LOADED;
+  memset(m, 0, (size_t)cellc_cell_module_bytes());
+  if (!cellc_find_driver()) return CELLC_NO_DRIVER;
+  error = cuInit(0);
+  if (!error) error = cuDeviceGet(&ordinal, device);
+  if (!error) error = cuDevicePrimaryCtxRetain(&context, ordinal);
+  if (error) return cellc_driver_error(error);
+  error = cuCtxPushCurrent(context);
+  result = cellc_driver_error(error);
+  if (!error) {
+    result = cellc_driver_load(&m->module, m->kernels, cellc_kernel_names, cellc_the_cell.kernel_count, &m->context,
+                               cellc_image);
+    (void)cuCtxPopCurrent(&popped);
+  }
+  m->device = ordinal;
+  if (result) {
+    m->module = 0;
+    (void)cuDevicePrimaryCtxRelease(ordinal);
+  }
+  return result;
+}
+
+void cellc_cell_unload(cellc_module* m) {
+  CUcontext popped;
+  if (!m || !m->module) return;
+  if (!cuCtxPushCurrent(m->context)) {
+    (void)cuModuleUnload(m->module);
+    (void)cuCtxPopCurrent(&popped);
+  }
+  (void)cuDevicePrimaryCtxRelease((CUdevice)m->device);
+  memset(m, 0, (size_t)cellc_cell_module_bytes());
+}
+
+/* Both: where a size is asked for, nothing is queued. */
+static int call_in_context(const cellc_module* m, const void* lengths, const void* arrays, void* stream,
+                           uint64_t workspace, int64_t workspace_bytes, uint64_t status, int64_t* size_wanted) {
+  const cellc_room* r = &cellc_the_room;
+  cellc_nest_array symbols[r->symbols], part[r->part];
+  cellc_rows_view inputs[r->inputs], states[r->states], outs[r->outs];
+  uint64_t finals[r->states], addresses[r->addresses], before[r->before], once[r->once], starts[r->starts],
+      lasts[r->starts], argument[r->argument_words], sums[r->sums];
+  cellc_view views[r->views];
+  cellc_plan plans[r->stages];
+  int sum_parts[r->stages];
+  cellc_driver driver;
+  cellc_device device;
+  cellc_call call;
+  cellc_work work;
+  const int refused = cellc_driver_open(&cellc_the_cell, m->kernels, m->context, (CUstream)stream, &driver, &device);
+  if (refused) return refused;
+#define CELLC_ROOM(array) memset(array, 0, sizeof array), work.array = array
+  CELLC_ROOM(symbols);
+  CELLC_ROOM(part);
+  CELLC_ROOM(inputs);
+  CELLC_ROOM(states);
+  CELLC_ROOM(outs);
+  CELLC_ROOM(finals);
+  CELLC_ROOM(addresses);
+  CELLC_ROOM(before);
+  CELLC_ROOM(once);
+  CELLC_ROOM(starts);
+  CELLC_ROOM(lasts);
+  CELLC_ROOM(argument);
+  CELLC_ROOM(sums);
+  CELLC_ROOM(views);
+  CELLC_ROOM(plans);
+  CELLC_ROOM(sum_parts);
+#undef CELLC_ROOM
+  memset(&call, 0, sizeof call);
+  call.cell = &cellc_the_cell;
+  call.device = &device;
+  return size_wanted ? cellc_count_bytes(&call, &work, lengths, arrays, size_wanted)
+                     : cellc_run_call(&call, &work, lengths, arrays, workspace, workspace_bytes, status);
+}
+
+static int call_module(const cellc_module* m, const void* lengths, const void* arrays, void* stream, uint64_t workspace,
+                       int64_t workspace_bytes, uint64_t status, int64_t* size_wanted) {
+  CUcontext current = 0;
+  CUresult error;
+  int result;
+  if (!m || !m->module) return CELLC_NOT_LOADED;
+  /* Mostly it is current: pushing it costs more than asking. */
+  error = cuCtxGetCurrent(&current);
+  if (!error && current == m->context)
+    return call_in_context(m, lengths, arrays, stream, workspace, workspace_bytes, status, size_wanted);
+  error = cuCtxPushCurrent(m->context);
+  if (error) return cellc_driver_error(error);
+  result = call_in_context(m, lengths, arrays, stream, workspace, workspace_bytes, status, size_wanted);
+  (void)cuCtxPopCurrent(&current);
+  return result;
+}
+
+int cellc_cell_workspace(const cellc_module* m, const void* lengths, const void* arrays, int64_t* bytes) {
+  return bytes ? call_module(m, lengths, arrays, 0, 0, 0, 0, bytes) : CELLC_NO_BYTES;
+}
+
+int cellc_cell_forward(const cellc_module* m, const void* lengths, const void* arrays, void* stream, void* workspace,
+                       int64_t workspace_bytes, int32_t* status) {
+  return call_module(m, lengths, arrays, stream, (uint64_t)(uintptr_t)workspace, workspace_bytes,
+                     (uint64_t)(uintptr_t)status, 0);
+}
+
+/* What headers call: `layout` is that of the structs that the program was compiled with. */
+int cellc_cell_workspace_as(int64_t layout, const cellc_module* m, const void* lengths, const void* arrays,
+                            int64_t* bytes) {
+  return layout == cellc_layout ? cellc_cell_workspace(m, lengths, arrays, bytes) : CELLC_OTHER_LAYOUT;
+}
+
+int cellc_cell_forward_as(int64_t layout, const cellc_module* m, const void* lengths, const void* arrays, void* stream,
+                          void* workspace, int64_t workspace_bytes, int32_t* status) {
+  return layout == cellc_layout ? cellc_cell_forward(m, lengths, arrays, stream, workspace, workspace_bytes, status)
+                                : CELLC_OTHER_LAYOUT;
+}
+
+const char* cellc_cell_message(int result) {
+  const int fields = cellc_the_cell.outline.field_count;
+  if (result >= CELLC_UNALIGNED_FIELD && result < CELLC_UNALIGNED_FIELD + fields)
+    return cellc_unaligned[result - CELLC_UNALIGNED_FIELD];
+  if (result >= CELLC_DEVICE_ERROR) return error_words(result - CELLC_DEVICE_ERROR);
+  if (result >= CELLC_FOREIGN_FIELD && result < CELLC_FOREIGN_FIELD + fields)
+    return cellc_foreign[result - CELLC_FOREIGN_FIELD];
+  if (result >= CELLC_MISSING_FIELD && result < CELLC_MISSING_FIELD + fields)
+    return cellc_missing[result - CELLC_MISSING_FIELD];
+  return cellc_message(result);
+}
+
+const char* cellc_cell_about(void) { return cellc_about; }
+
+/* The types of tables, for who fills them: build_library.cc finds them by these names. */
+#define CELLC_TYPE(type) const type type_##type
+CELLC_TYPE(cellc_symbol) = {0};
+CELLC_TYPE(cellc_source) = {0};
+CELLC_TYPE(cellc_dims) = {0};
+CELLC_TYPE(cellc_field) = {0};
+CELLC_TYPE(cellc_slot) = {0};
+CELLC_TYPE(cellc_nest) = {0};
+CELLC_TYPE(cellc_nest_kernel) = {0};
+CELLC_TYPE(cellc_product) = {0};
+CELLC_TYPE(cellc_phase) = {0};
+CELLC_TYPE(cellc_nests) = {0};
+CELLC_TYPE(cellc_stage) = {0};
+CELLC_TYPE(cellc_entry) = {0};
+CELLC_TYPE(cellc_variant) = {0};
+CELLC_TYPE(cellc_stage_part) = {0};
+CELLC_TYPE(cellc_reduced) = {0};
+CELLC_TYPE(cellc_cell) = {0};
+#undef CELLC_TYPE

@@ -1,0 +1,57 @@
+// A call is made special for its cell: no table is left in it, so that a call costs what it does and no more.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <sstream>
+
+#include "compiler/front_end.h"
+#include "runtime/build/compile_driver.h"
+#include "tests/oracle/examples.h"
+
+namespace cellc {
+namespace {
+
+/// Calls of kernels whose address is read at run time: from the table of kernels, which is a constant.
+int calls_of_what_a_table_says(const std::string& assembly) {
+  static const std::regex indirect(R"(\s(callq?|jmpq?)\s+\*%.*|\s(blr|br)\s+x.*)");
+  bool within = false;
+  int found = 0;
+  std::istringstream lines(assembly);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("call_cell") == 0 && line.find(':') != std::string::npos) within = true;
+    if (within && std::regex_match(line, indirect)) ++found;
+    if (line.find(".cfi_endproc") != std::string::npos) within = false;
+  }
+  return found;
+}
+
+TEST(SpecialCall, IsReadFromTheAssembly) {
+  const std::string call = "call_cell:\n\tcallq\tkernel@PLT\n\tcallq\t*%rax\n\t.cfi_endproc\n";
+  EXPECT_EQ(calls_of_what_a_table_says(call), 1);
+  EXPECT_EQ(calls_of_what_a_table_says("call_cell:\n\tblr\tx8\n\t.cfi_endproc\nother:\n\tblr\tx9\n"), 1);
+  EXPECT_EQ(calls_of_what_a_table_says("call_cell:\n\tcallq\tkernel@PLT\n\t.cfi_endproc\n"), 0);
+}
+
+class SpecialCalls : public testing::TestWithParam<const char*> {};
+
+// Where one function that is not inlined may see the memory of a call, no number of it becomes a constant.
+TEST_P(SpecialCalls, WalkNoTable) {
+  const AnalysedCell analysed = analyse_text(oracle::example_named(GetParam()).source);
+  const CompileOptions options;
+  const auto check = [](const CompiledDriver& driver, const char* direction) {
+    const std::string assembly = driver.code->assembly();
+    ASSERT_NE(assembly.find("\ncall_cell"), std::string::npos);
+    EXPECT_EQ(calls_of_what_a_table_says(assembly), 0) << direction;
+  };
+  check(compile_driver(analysed.cell, analysed.structure, options), "forward");
+  if (std::string(GetParam()).find("narx") == std::string::npos)
+    check(compile_backward_driver(analysed.cell, options), "backward");
+}
+
+INSTANTIATE_TEST_SUITE_P(Examples, SpecialCalls,
+                         testing::Values("01_para_gru", "04_lstm", "18_delta_net", "34_narx3", "39_kalman1"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace cellc
