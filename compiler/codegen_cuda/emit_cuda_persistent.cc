@@ -141,12 +141,12 @@ void NestEmitter::open_places(const Nest& nest, bool first_row) {
   if (first_row) {
     if (held) line("here_{}[turn] = here;", number);
     line("if (here.steps <= 0) continue;");
-    line("[[maybe_unused]] const long long row_ahead = here.row, chunk_row_ahead = here.chunk_row;");
+    line("[[maybe_unused]] const long long row_ahead = here.row, chunk_ahead = here.chunk_row;");
   } else {
     line("if (step >= here.steps) continue;");
-    for (const char* row : {"row", "chunk_row"}) {
+    for (const auto& [row, ahead] : {std::pair{"row", "row_ahead"}, std::pair{"chunk_row", "chunk_ahead"}}) {
       line("[[maybe_unused]] const long long {0} = here.{0} + a.frame.direction * step;", row);
-      line("[[maybe_unused]] const long long {0}_ahead = {0} + a.frame.direction;", row);
+      line("[[maybe_unused]] const long long {} = {} + a.frame.direction;", ahead, row);
     }
   }
   line("[[maybe_unused]] const long long sequence = here.sequence;");

@@ -1,5 +1,8 @@
 /* How whole steps are run: a plan's phases over windows of time, the place of every buffer, the blocks of
- * every kernel. For runs of our own (runtime/cuda/launch/nest_program.cc) and for code that is shipped. */
+ * every kernel. For runs of our own (runtime/cuda/launch/nest_program.cc) and for code that is shipped.
+ *
+ * Larger than most (the file): the same functions count the memory of a run and launch it, and what is shipped has them
+ * as one text. */
 #ifndef CELLC_HOST_NESTS
 #define CELLC_HOST_NESTS
 

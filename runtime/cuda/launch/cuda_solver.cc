@@ -1,5 +1,5 @@
-// Larger than most (CudaSolver::Impl): what a run decides, compiles and launches read each other's state; programs of
-// stages in each of their forms are the part that could stand apart.
+// Larger than most (the file, CudaSolver::Impl): what a run decides, compiles and launches read each other's state;
+// programs of stages in each of their forms are the part that could stand apart.
 #include "runtime/cuda/launch/cuda_solver.h"
 
 #include <fmt/format.h>
