@@ -96,7 +96,8 @@ std::set<std::string> named_at_head(const Lines& lines) {
   static const std::regex larger(R"(Larger than most \(([^)]*)\): *\w+[^.]*\w+ .*)");
   std::string head;
   for (const std::string& line : lines) {
-    if (!line.starts_with("//")) break;
+    // What is shipped is C, and its heads are comments of C.
+    if (!line.starts_with("//") && !line.starts_with("/*") && !line.starts_with(" *")) break;
     head += line.substr(2);
   }
   std::smatch match;
@@ -116,6 +117,7 @@ TEST(Size, ReasonsAreReadFromTheHead) {
   EXPECT_EQ(
       named("// A scan.\n//\n// Larger than most (the file, A::B,\n// run): one loop, which is\n// whole.\n#pragma"),
       (Names{"the file", "A::B", "run"}));
+  EXPECT_EQ(named("/* A scan.\n *\n * Larger than most (run): one loop. */\n#ifndef"), Names{"run"});
   EXPECT_EQ(named("// A scan.\n// Larger than most (run):\n#pragma once\n"), Names()) << "no reason";
   EXPECT_EQ(named("// A scan.\n#pragma once\n// Larger than most (run): one loop of steps\n"), Names()) << "no head";
   EXPECT_EQ(named(""), Names());
