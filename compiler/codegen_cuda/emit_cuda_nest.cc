@@ -158,7 +158,11 @@ std::string NestEmitter::load(const Access& access) {
 /// written, is no constant.
 bool NestEmitter::is_constant(const Home& home) const {
   if (runs_steps() || home.place == Place::Temp || home.place == Place::StateOld || is_local(home)) return false;
-  return std::none_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
+  return !is_made_here(home);
+}
+
+bool NestEmitter::is_made_here(const Home& home) const {
+  return std::any_of(kernel_.nests.begin(), kernel_.nests.end(), [&](const Nest& nest) {
     return std::any_of(nest.stores.begin(), nest.stores.end(),
                        [&](const Store& s) { return s.home.place == home.place && s.home.id == home.id; });
   });
@@ -368,6 +372,7 @@ void NestEmitter::emit_stores(const Nest& nest) {
   for (const Store& s : nest.stores) {
     const std::string v = value(s.value).text;
     store(s.home, v);
+    if (persistent_) keep_told_row(s.home, v);
     if (s.home.place == Place::StateNew && !narrow_) {
       // The plan takes the written row for the new state; here the block has a copy of it.
       store({Place::StateRow, s.home.id, s.home.dims}, v);

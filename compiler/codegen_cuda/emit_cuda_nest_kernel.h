@@ -110,6 +110,7 @@ class NestEmitter {
   bool holds_slots(const Nest& nest) const;
   void ask_for_row(const Access& access);
   void note_rows_ahead(const Nest& nest, bool registers);
+  void keep_told_row(const Home& home, const std::string& value);
   void tell(int told, const std::string& number);
   void barrier();
   int told_by(const Access& access) const;
@@ -134,6 +135,7 @@ class NestEmitter {
   std::string stride(const Home& home, std::size_t place, bool local);
   bool is_local(const Home& home) const;
   bool is_constant(const Home& home) const;
+  bool is_made_here(const Home& home) const;
   std::string pointer(const Home& home);
   std::string load(const Access& access);
   std::string name_of(NodeId id) const;

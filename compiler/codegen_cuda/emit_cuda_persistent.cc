@@ -85,9 +85,20 @@ std::string NestEmitter::told_place(const Access& access) {
 
 void NestEmitter::tell(int told, const std::string& number) {
   const ToldValue& value = persistent_->kernel.told[static_cast<std::size_t>(told)];
-  const std::int64_t at =
-      value.place == Place::Temp ? persistent_->layout.temps.at(value.id) : persistent_->layout.states_new.at(value.id);
+  const PersistentLayout& layout = persistent_->layout;
+  const std::int64_t at = value.place == Place::Temp       ? layout.temps.at(value.id)
+                          : value.place == Place::StateOld ? layout.states_new.at(value.id)
+                                                           : layout.rows.at({value.place, value.id});
   line("told_{}.tell(reinterpret_cast<const Real*>(memory + {}), {});", told, at, number);
+}
+
+/// Beside its row, for the others.
+void NestEmitter::keep_told_row(const Home& home, const std::string& value) {
+  const auto at = persistent_->layout.rows.find({home.place, home.id});
+  if (at == persistent_->layout.rows.end()) return;
+  const Home own{Place::Temp, home.id, home.dims};  // lies as temps do
+  line("reinterpret_cast<Real*>(memory + {})[slot * ({}) + {}] = {};", at->second, length_of(home.dims, true),
+       place_in(own, plain_index(home.dims)), value);
 }
 
 // Places -------------------------------------------------------------------------------------------
@@ -136,7 +147,7 @@ void NestEmitter::open_places(const Nest& nest, bool first_row) {
     if (is_spread(l.axes[0])) line("if ({} >= {}) continue;", l.position, known_length(l.axes[0]));
   // A sequence's rows are found without a look at memory, where registers hold them.
   const auto number = &nest - kernel_.nests.data();
-  const bool held = holds_slots(nest);
+  const bool held = !nest.is_reduction() && holds_slots(nest);
   line("const cellc::Slot& here = {};", held && !first_row ? fmt::format("here_{}[turn]", number) : "slots[slot]");
   if (first_row) {
     if (held) line("here_{}[turn] = here;", number);
@@ -163,7 +174,7 @@ bool NestEmitter::is_ahead(const Nest& nest, const Access& access) const {
     return home.place == Place::Input || home.place == Place::Chunk ||
            (home.place == Place::StateNew && !is_local(home));
   };
-  if (nest.is_reduction() || !of_rows(access.home)) return false;
+  if (nest.is_reduction() || !of_rows(access.home) || is_made_here(access.home)) return false;
   return std::none_of(nest.loads.begin(), nest.loads.end(), [&](const Access& a) {
     return a.home.place == access.home.place && a.home.id == access.home.id && (a.lag != 0 || a.lag_axis != kNoAxis);
   });
@@ -229,7 +240,7 @@ void NestEmitter::persistent_nest(std::size_t n) {
   close();
   note_stores(nest, nest);
   for (const Store& s : nest.stores) {
-    const int told = s.home.place == Place::Temp ? persistent_->kernel.told_number(Place::Temp, s.home.id) : -1;
+    const int told = persistent_->kernel.told_number(s.home.place, s.home.id);  // of no new state
     if (told < 0) continue;
     barrier();
     tell(told, "step + 1");
@@ -251,6 +262,19 @@ void NestEmitter::persistent_product(std::size_t n) {
   line("const {}* const values[{}] = {{{}}};", entry_bytes == 2 ? "cellc::Half" : "Real", at->factors.size(), values);
   line("product_{0}.multiply(values, reinterpret_cast<Real*>(memory + {1}), weights_{0});", number,
        persistent_->layout.products[static_cast<std::size_t>(number)].results);
+  const PersistentLayout::Product& of = persistent_->layout.products[static_cast<std::size_t>(number)];
+  if (of.in_temps) return;
+  // States and outs: each place's thread stores what the product has left.
+  const Nest& nest = kernel_.nests[n];
+  barrier();
+  open_places(nest, false);
+  for (std::size_t i = 0; i < nest.nodes.size(); ++i)
+    line("const Real {} = reinterpret_cast<const Real*>(memory + {})[{} + at];",
+         declare(nest.nodes[i], name_of(nest.nodes[i])), of.results,
+         static_cast<std::int64_t>(i) * persistent_->shape.slots * persistent_->layout.part);
+  emit_stores(nest);
+  end_row_scope();
+  close();
 }
 
 void NestEmitter::persistent_map(std::size_t n) {

@@ -51,7 +51,7 @@ class Finder {
     const Access* b = load_of(nest, term.args[1]);
     if (!a || !b || a == b) return {};
     const auto constant = [](const Access& x) { return x.home.place == Place::Param || x.home.place == Place::Once; };
-    const auto of_step = [](const Access& x) { return x.home.place == Place::Temp || x.home.place == Place::StateOld; };
+    const auto of_step = [&](const Access& x) { return may_be_told(x); };
     if (constant(*b)) std::swap(a, b);
     if (!constant(*a) || !of_step(*b)) return {};
     return {a, b};
@@ -59,6 +59,20 @@ class Finder {
   bool is_product(const Nest& nest) const {
     return nest.is_reduction() && !nest.nodes.empty() &&
            std::all_of(nest.nodes.begin(), nest.nodes.end(), [&](NodeId n) { return factors(nest, n).first; });
+  }
+
+  /// What the step itself makes, or the state before it. An out in 16 bits is read as it was rounded: it stays in
+  /// memory.
+  bool may_be_told(const Access& a) const {
+    if (a.home.place == Place::Temp || a.home.place == Place::StateOld) return true;
+    if (a.home.place == Place::Out && plan_.options.narrow_storage) return false;
+    return (a.home.place == Place::Out || a.home.place == Place::Chunk) && makes(a.home);
+  }
+  bool makes(const Home& home) const {
+    return std::any_of(nests_.begin(), nests_.end(), [&](const Nest& nest) {
+      return std::any_of(nest.stores.begin(), nest.stores.end(),
+                         [&](const Store& s) { return s.home.place == home.place && s.home.id == home.id; });
+    });
   }
 
   bool find_spread() {
@@ -96,6 +110,8 @@ class Finder {
         if (a.home.place == Place::StateRow ||
             (a.home.place == Place::StateNew && plan_.state_kernel[a.home.id] == found_.kernel && !is_own(nest, a)))
           return no("it reads a new state at other places in the same step"), false;
+        if (a.home.place == Place::Out && plan_.options.narrow_storage && makes(a.home) && !is_own(nest, a))
+          return no("it reads an out at other places, as it was rounded"), false;
         if (a.lag != 0 || a.lag_axis != kNoAxis)
           if (a.home.place != Place::Input) return no("it reads earlier steps"), false;
       }
@@ -120,8 +136,7 @@ class Finder {
     for (const Nest& nest : nests_) {
       const bool product = is_product(nest);
       for (const Access& a : nest.loads) {
-        if (a.home.place != Place::Temp && a.home.place != Place::StateOld) continue;
-        if (is_own(nest, a)) continue;
+        if (!may_be_told(a) || is_own(nest, a)) continue;
         const int number = found_.told_number(a.home.place, a.home.id);
         if (number < 0)
           found_.told.push_back({a.home.place, a.home.id, product});
@@ -162,9 +177,6 @@ class Finder {
         product.one_value = product.one_value && (product.factors.empty() || product.factors[0].told == f.told);
         product.factors.push_back(f);
       }
-      const bool plain = std::all_of(nest.stores.begin(), nest.stores.end(),
-                                     [](const Store& s) { return s.home.place == Place::Temp; });
-      if (!plain || nest.stores.size() != nest.nodes.size()) return no("a product is stored elsewhere, too"), false;
       found_.products.push_back(std::move(product));
     }
     return true;
@@ -256,7 +268,12 @@ PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& ker
     // The temps of a product lie side by side, in the order of its factors.
     const Nest& nest = of.nests[static_cast<std::size_t>(p.nest)];
     PersistentLayout::Product product;
-    for (std::size_t i = 0; i < nest.nodes.size(); ++i) {
+    product.in_temps =
+        nest.stores.size() == nest.nodes.size() &&
+        std::all_of(nest.stores.begin(), nest.stores.end(), [](const Store& s) { return s.home.place == Place::Temp; });
+    if (!product.in_temps)
+      product.results = take(static_cast<std::int64_t>(nest.nodes.size()) * l.part * shape.slots * shape.real_bytes);
+    for (std::size_t i = 0; i < nest.nodes.size() && product.in_temps; ++i) {
       const auto store = std::find_if(nest.stores.begin(), nest.stores.end(),
                                       [&](const Store& s) { return s.value == nest.nodes[i]; });
       if (store == nest.stores.end()) throw std::logic_error("persistent: a product is not stored");
@@ -280,8 +297,13 @@ PersistentLayout persistent_layout(const Plan& plan, const PersistentKernel& ker
     const ToldValue& value = kernel.told[t];
     PersistentLayout::Told told;
     told.mailboxes = mailboxes[t];
-    const std::vector<AxisId>& dims =
-        value.place == Place::Temp ? plan.temps[static_cast<std::size_t>(value.id)].dims : state_dims(value.id);
+    const auto id = static_cast<std::size_t>(value.id);
+    const std::vector<AxisId>& dims = value.place == Place::Temp    ? plan.temps[id].dims
+                                      : value.place == Place::Out   ? plan.cell.outs[id].index
+                                      : value.place == Place::Chunk ? plan.chunks[id].dims
+                                                                    : state_dims(value.id);
+    if (value.place == Place::Out || value.place == Place::Chunk)
+      l.rows[{value.place, value.id}] = take(entries(dims) * shape.slots * shape.real_bytes);
     told.inner = entries(dims) / l.part;
     told.entry_bytes = value.by_products && shape.numbers == StationaryNumbers::Half ? 2 : shape.real_bytes;
     // What eight lanes read at once, 64 bytes of two sequences each, falls into different banks.

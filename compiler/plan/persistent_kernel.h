@@ -25,7 +25,7 @@ namespace cellc {
 
 /// A value of a block's own channels that all blocks of its cluster read.
 struct ToldValue {
-  Place place = Place::Temp;  ///< Temp, or StateOld: the state that the step before made
+  Place place = Place::Temp;  ///< Temp, Out, Chunk, or StateOld: the state that the step before made
   int id = -1;
   bool by_products = true;  ///< nobody but products reads it so
 };
@@ -85,10 +85,12 @@ struct PersistentLayout {
   struct Product {
     std::int64_t bytes = 0;    ///< of what does not fit registers
     int steps = 0, held = 0;   ///< instructions along the terms; of which in registers
-    std::int64_t results = 0;  ///< [factor][slot][part], the temps of its nest
+    std::int64_t results = 0;  ///< [factor][slot][part]; the temps of its nest, if it stores nothing else
+    bool in_temps = true;
   };
   std::int64_t slots = 0, scalars = 0;
   std::map<int, std::int64_t> temps, states_old, states_new;
+  std::map<std::pair<Place, int>, std::int64_t> rows;  ///< outs and chunks that are told: beside their rows
   std::vector<Told> told;
   std::vector<Product> products;
   std::int64_t shared_bytes = 0;

@@ -70,6 +70,13 @@ const TestCell kCells[] = {
   h' = tanh(W@x + 0.3*(U@h) + 0.2*(h@U) + scale*b)
   out y[m] = h'@W
 })"},
+    {"mixing", R"(cell mixing[d] {
+  state c[d], h[d]
+  input x[d], o[d]
+  param Ui[d,d], Uf[d,d], Uo[d,d], b[d]
+  c' = sigmoid(Uf@h + x)*c + tanh(Ui@h + b)
+  h' = sigmoid(Uo@h + o)*tanh(c')
+})"},
     {"heads", R"(cell heads[k, d, n] {
   state h[k,d,n]
   input u[k,d], B[k,n], C[n]
@@ -135,6 +142,7 @@ struct Way {
   Dtype dtype;
   Strategy solver;
   bool checks = true;  ///< otherwise short sequences are scanned by clusters
+  PersistentWish persistent{};
 };
 std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied) {
   std::vector<Way> ways;
@@ -145,6 +153,9 @@ std::vector<Way> ways_of(const AdjointRun& adjoint, const AdjointRun& multiplied
           ways.push_back({a, dtype, solver});
           if (solver == Strategy::Scan && dtype == Dtype::F32) ways.push_back({a, dtype, solver, false});
         }
+  // Where weights rest in clusters of several blocks.
+  ways.push_back({&adjoint, Dtype::F32, Strategy::Persistent, true, {4, 2, 256}});
+  ways.push_back({&adjoint, Dtype::F64, Strategy::Persistent, true, {2, 1, 256}});
   return ways;
 }
 
@@ -207,6 +218,7 @@ TEST_P(Backward, AgreesWithTheAdjointStepByStep) {
       SolveOptions options;
       options.solver = way.solver;
       options.check_scans = way.checks;
+      options.persistent = way.persistent;
       SolveReport report;
       backward.prepare(run, {});
       if (!admitted(backward, *way.adjoint, run, way.solver)) continue;

@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <set>
 
+#include "compiler/derive/pipeline.h"
 #include "compiler/front_end.h"
 #include "compiler/syntax/parse.h"
 #include "runtime/cuda/device/nvrtc.h"
@@ -192,6 +194,18 @@ TEST_P(Persistently, AgreesWithOracle) {
           }
         }
       }
+}
+
+/// Gradients of such a cell are those of a cell of the same kind: matrices the other way round, more values told.
+TEST_P(Persistently, TheAdjointIsOneOfTheSameKind) {
+  AdjointCell adjoint = adjoint_of(cell_.graph);
+  CellGraph& graph = adjoint.adjoint.cell;
+  const Structure structure = analyse(graph, differentiate(graph));
+  const Plan plan = make_plan(graph, structure);
+  for (const int k : std::set<int>(plan.state_kernel.begin(), plan.state_kernel.end())) {
+    std::string why;
+    EXPECT_TRUE(find_persistent(plan, k, why)) << "kernel " << k << ": " << why;
+  }
 }
 
 /// For a card, with tensor cores of every kind.
