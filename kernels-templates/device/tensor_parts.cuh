@@ -31,7 +31,13 @@ struct TensorScratch {};
 CELLC_DEVICE unsigned bits_of(float value) { return __float_as_uint(value); }
 
 /// To 11 bits, to nearest, for tensor cores, which do not look at the other bits.
-CELLC_DEVICE unsigned to_tf32(float value) { return bits_of(value) + 0x1000u; }
+CELLC_DEVICE unsigned to_tf32(float value) {
+#ifndef CELLC_PRODUCTS_3XTF32
+  // With all bits set, as a card's are, it would become a small number. Of 3xTF32 the low part is none all the same.
+  if (value != value) return bits_of(value);
+#endif
+  return bits_of(value) + 0x1000u;
+}
 CELLC_DEVICE float without_rest(unsigned bits) { return __uint_as_float(bits & 0xffffe000u); }
 
 #ifdef CELLC_PRODUCTS_16BIT

@@ -58,7 +58,8 @@ class HoistedProducts : public testing::Test {
   }
 
   /// Compares with sums in order. Rows of the operand are `apart` entries apart.
-  void check(const Shape& s, Tile tile, bool sum_last, bool windowed, unsigned blocks, long long infinite_term = -1) {
+  void check(const Shape& s, Tile tile, bool sum_last, bool windowed, unsigned blocks, long long special_term = -1,
+             Real special = std::numeric_limits<Real>::infinity()) {
     SCOPED_TRACE(fmt::format("{} rows, {} columns of {} terms, batch {}, tiles of {} by {}, {} stages, {}{}, {} blocks",
                              s.rows, s.width, s.depth, s.batch, tile.rows, tile.columns, tile.stages,
                              sum_last ? "terms last" : "columns last", windowed ? ", windowed" : "", blocks));
@@ -70,7 +71,7 @@ class HoistedProducts : public testing::Test {
                     matrix_batch = s.batch_inside ? along : s.width * s.depth;
     for (std::size_t i = 0; i < operand.size(); ++i) operand[i] = static_cast<Real>(static_cast<int>(i * 7 % 11) - 5);
     for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = static_cast<Real>(static_cast<int>(i * 5 % 13) - 6);
-    if (infinite_term >= 0) operand[static_cast<std::size_t>(infinite_term)] = std::numeric_limits<Real>::infinity();
+    if (special_term >= 0) operand[static_cast<std::size_t>(special_term)] = special;
     // Of a window every sequence has two jobs, and the second sequence one step.
     const std::vector<long long> offsets = {0, s.rows - 1, s.rows};
     const long long jobs = windowed ? 4 : s.rows;
@@ -170,6 +171,17 @@ TYPED_TEST(HoistedProducts, OfNoTerms) { this->check({5, 70, 0, 1}, kSmall, true
 /// What is past the last term is no factor: 0 times infinity is not 0.
 TYPED_TEST(HoistedProducts, OfInfiniteNumbers) {
   for (const long long depth : {1, 8, 9, 15}) this->check({3, 4, depth, 1}, kSmall, true, false, 1, depth - 1);
+}
+
+/// What is no number stays none, also where all of its bits are set, as those of a card are: to 11 bits it is rounded
+/// to another number.
+TYPED_TEST(HoistedProducts, OfWhatIsNoNumber) {
+  using Real = typename TypeParam::Real;
+  std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t> bits = ~0u >> 1;
+  if (sizeof(Real) == 8) bits = static_cast<decltype(bits)>(~std::uint64_t{0} >> 1);
+  Real none;
+  std::memcpy(&none, &bits, sizeof none);
+  this->check({3, 4, 9, 1}, kSmall, true, false, 1, 8, none);
 }
 
 // Errors against sums in f64, over Σ|l·r|, which bounds what rounding can do: of numbers that do not fit 11 bits, some
