@@ -101,7 +101,7 @@ class NestEmitter {
   void fetch_ahead(std::size_t n, bool first);
   void persistent_sums(const Nest& nest);
   void open_places(const Nest& nest, bool first_row);
-  void enter_persistent_places(const std::vector<AxisId>& axes, const std::string& flat);
+  void enter_persistent_places(const std::vector<AxisId>& axes, const std::string& flat, bool whole);
   std::int64_t places_of(const std::vector<AxisId>& axes) const;
   std::int64_t known_length(AxisId axis) const;
   bool is_ahead(const Nest& nest, const Access& access) const;

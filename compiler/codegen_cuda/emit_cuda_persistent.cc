@@ -103,8 +103,9 @@ void NestEmitter::keep_told_row(const Home& home, const std::string& value) {
 
 // Places -------------------------------------------------------------------------------------------
 
-/// Positions along axes from one number, each axis in a loop of its own.
-void NestEmitter::enter_persistent_places(const std::vector<AxisId>& axes, const std::string& flat) {
+/// Positions along axes from one number, each axis in a loop of its own: of a block's part, or, of the terms of a sum,
+/// all of them (`whole`).
+void NestEmitter::enter_persistent_places(const std::vector<AxisId>& axes, const std::string& flat, bool whole) {
   std::string rest = flat;
   std::vector<Loop> entered;
   for (std::size_t d = axes.size(); d-- > 0;) {
@@ -114,18 +115,19 @@ void NestEmitter::enter_persistent_places(const std::vector<AxisId>& axes, const
     const std::string stem = "i_" + plan_.cell.graph.axis(axis).name;
     loop.position = nest_names_.unique(stem);
     loop.local_position = loop.position;
+    const bool spread = is_spread(axis) && !whole;
     if (is_split(axis)) {
       loop.local_position = "0";
       line("[[maybe_unused]] const int {} = lane;", loop.position);
     } else {
-      const std::int64_t length = is_spread(axis) ? persistent_->layout.part : known_length(axis);
+      const std::int64_t length = spread ? persistent_->layout.part : known_length(axis);
       const bool last = std::all_of(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(d),
                                     [&](AxisId a) { return is_split(a); });
-      if (is_spread(axis)) loop.local_position = nest_names_.unique(stem + "_here");
+      if (spread) loop.local_position = nest_names_.unique(stem + "_here");
       line("[[maybe_unused]] const int {} = {};", loop.local_position,
            last ? rest : fmt::format("{} % {}", rest, length));
       if (!last) rest = fmt::format("({} / {})", rest, length);
-      if (is_spread(axis)) line("const int {} = rank * {} + {};", loop.position, length, loop.local_position);
+      if (spread) line("const int {} = rank * {} + {};", loop.position, length, loop.local_position);
     }
     entered.push_back(std::move(loop));
   }
@@ -142,7 +144,7 @@ void NestEmitter::open_places(const Nest& nest, bool first_row) {
   line("const int slot = at / {0};", places);
   line("[[maybe_unused]] const int p = at % {0};", places);
   if (places * slots % threads != 0) line("if (slot >= {}) continue;", slots);
-  enter_persistent_places(nest.axes, "p");
+  enter_persistent_places(nest.axes, "p", false);
   for (const Loop& l : loops_)
     if (is_spread(l.axes[0])) line("if ({} >= {}) continue;", l.position, known_length(l.axes[0]));
   // A sequence's rows are found without a look at memory, where registers hold them.
@@ -348,7 +350,7 @@ void NestEmitter::persistent_sums(const Nest& nest) {
   line("const int at = first + static_cast<int>(threadIdx.x) / threads;");
   line("const int slot = at / {0} < {1} ? at / {0} : {1};", places, slots - 1);
   line("[[maybe_unused]] const int p = at % {};", places);
-  enter_persistent_places(nest.axes, "p");
+  enter_persistent_places(nest.axes, "p", false);
   std::string there;
   for (const Loop& l : loops_)
     if (is_spread(l.axes[0])) there = fmt::format(" && {} < {}", l.position, known_length(l.axes[0]));
@@ -370,7 +372,7 @@ void NestEmitter::persistent_sums(const Nest& nest) {
   own_line();
   line("CELLC_UNROLL(4)");
   open("for (int q = share; q < {}; q += threads) {{", terms);
-  enter_persistent_places(bound, "q");
+  enter_persistent_places(bound, "q", true);
   emit_loads(nest, true);
   emit_values(nest.inlined, nest);
   std::vector<std::string> values;
@@ -405,7 +407,7 @@ void NestEmitter::copy_persistent_state(int position, bool in) {
        persistent_->shape.threads);
   line("const int slot = at / {0};", places);
   line("[[maybe_unused]] const int p = at % {0};", places);
-  enter_persistent_places(copy.axes, "p");
+  enter_persistent_places(copy.axes, "p", false);
   bool spread = false;
   for (const Loop& l : loops_) {
     if (!is_spread(l.axes[0])) continue;

@@ -123,7 +123,9 @@ class ProductFinder {
 
   /// The index of each dimension in memory, or of a value of our own, in some order.
   std::vector<Index> memory_of(NodeId id) const {
-    return node(id).op == Op::Read ? node(id).index : under_reindex(graph_, id).second;
+    // Along an axis of lags it lies in no row: a value of our own, whose rows have that axis.
+    const bool in_rows = node(id).op == Op::Read && node(id).lag_axis == kNoAxis;
+    return in_rows ? node(id).index : under_reindex(graph_, id).second;
   }
 
   /// Does a param lie as [batch…, rows…, sums…] or with its groups in another order, so that the axes of each are as
