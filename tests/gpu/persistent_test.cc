@@ -177,6 +177,8 @@ TEST_P(Persistently, AgreesWithOracle) {
             const Binding binding = trial.bound({9, 9, 9, 9}, false, 1);
             program = compile(*device.gpu, kind, cut, binding.run.sizes, why);
             windows = compile(*device.gpu, kind, cut, binding.run.sizes, why, 1);
+            if (!program && why.find("KB of a block") != std::string::npos)
+              break;  // too many sequences for so few blocks
             ASSERT_TRUE(program && windows) << why;
           }
           for (const std::vector<std::int64_t>& steps :
