@@ -129,6 +129,7 @@ class RunOfCell {
     compile.cache_directory = options.cache_dir.value_or(default_cache_directory());
     // A solver that has no GPU code: `auto` finds another device for it rather than another solver.
     const bool own_kernels = edited_ || !options.write_kernels.empty();
+    if (own_kernels) solve.persistent.blocks = -1;  // what is edited is written without lengths
     if (own_kernels || options.device != "auto" || (is_on_gpu(solve.solver) && !options.recompute))
       gpu = gpu_for(own_kernels ? "cuda" : options.device, compile.cache_directory).gpu;
   }

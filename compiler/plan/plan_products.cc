@@ -90,6 +90,10 @@ class ProductFinder {
     if (is_immediate(m)) return std::nullopt;
     for (const AxisId a : sums)
       if (!contains(m.axes, a) || !contains(v.axes, a)) return std::nullopt;
+    // Of one matrix for all places of a further axis of the operand (Product::shared) stages in lanes know nothing:
+    // their lane is such an axis. Those sums stay in the step.
+    for (const AxisId a : v.axes)
+      if (!contains(m.axes, a)) return std::nullopt;
     ProductShape shape;
     shape.operand = operand;
     Product& p = shape.product;

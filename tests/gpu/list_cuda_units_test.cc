@@ -92,7 +92,9 @@ TEST(CudaUnits, AreWhatARunCompiles) {
       request.dims = dims;
       const Binding binding = bind(cell.cell, request);
       CudaSolver solver(card, cell.cell, cell.structure, dtype, &cell.source);
-      solver.upload(binding.run, {});
+      SolveOptions options;
+      options.persistent.blocks = -1;  // units are listed without the lengths that those kernels are made for
+      solver.upload(binding.run, options);
       solver.launch(0);
       const std::vector<CudaUnit> units =
           list_cuda_units(cell.cell, cell.structure, dtype, &cell.source, "sm_90", dims, steps);
