@@ -86,7 +86,9 @@ static inline int cellc_reads_state_rows(const cellc_nests* rows, int state) {
   for (k = 0; k < rows->kernel_count; ++k)
     for (i = 0; i < rows->kernels[k].slots; ++i) {
       const cellc_slot slot = rows->slots[rows->kernels[k].first_slot + i];
-      if (slot.id == state) others += (slot.kind == CELLC_STATE_ROW) - (slot.kind == CELLC_LOCAL_STATE);
+      /* Who has the state holds it in memory of its own; a persistent kernel's is planned elsewhere. */
+      const int own = rows->kernels[k].form == CELLC_PERSISTENT ? CELLC_FINAL : CELLC_LOCAL_STATE;
+      if (slot.id == state) others += (slot.kind == CELLC_STATE_ROW) - (slot.kind == own);
     }
   for (p = 0; p < rows->phase_count; ++p)
     if (rows->phases[p].is_product) {
