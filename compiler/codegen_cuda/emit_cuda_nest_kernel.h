@@ -149,6 +149,9 @@ class NestEmitter {
   void reduction_nest(const Nest& nest, const Nest* next);
   void sums_of_step(const Nest& nest, const std::vector<std::vector<AxisId>>& bound);
   void sums_of_rows(const Nest& nest, const std::vector<std::vector<AxisId>>& bound, const Nest* next);
+  std::vector<std::string> declare_sums(const Nest& nest);
+  void add_terms(const Nest& nest, const std::vector<std::string>& sums);
+  void join_sums(const Nest& nest, const std::vector<std::string>& sums);
   void emit_terms(const Nest& nest, const std::vector<std::vector<AxisId>>& bound);
   void emit_sums(const Nest& nest, const std::vector<std::string>& sums, const std::vector<std::string>& terms);
   void emit_joins(const Nest& nest, const std::vector<std::string>& sums);

@@ -58,6 +58,32 @@ void NestEmitter::emit_joins(const Nest& nest, const std::vector<std::string>& s
   }
 }
 
+/// The names of sums that are begun here.
+std::vector<std::string> NestEmitter::declare_sums(const Nest& nest) {
+  std::vector<std::string> sums;
+  for (const NodeId id : nest.nodes) {
+    sums.push_back(nest_names_.unique(name_of(id)));
+    line("Real {} = {};", sums.back(), neutral(id));
+  }
+  return sums;
+}
+
+/// Inside of the loops over terms, whose values are there.
+void NestEmitter::add_terms(const Nest& nest, const std::vector<std::string>& sums) {
+  std::vector<std::string> terms;
+  for (const NodeId id : nest.nodes) terms.push_back(value(node(id).args[0]).text);
+  source_line(nest.nodes[0]);
+  emit_sums(nest, sums, terms);
+  own_line();
+}
+
+/// Behind them: the sums are values of the nest.
+void NestEmitter::join_sums(const Nest& nest, const std::vector<std::string>& sums) {
+  values_.clear();  // what was declared inside
+  emit_joins(nest, sums);
+  for (std::size_t i = 0; i < nest.nodes.size(); ++i) values_[nest.nodes[i]] = {sums[i], false};
+}
+
 void NestEmitter::sums_of_step(const Nest& nest, const std::vector<std::vector<AxisId>>& bound) {
   line(
       "const int share = static_cast<int>(threadIdx.x) % threads, sums = static_cast<int>(blockDim.x) / "
@@ -67,11 +93,7 @@ void NestEmitter::sums_of_step(const Nest& nest, const std::vector<std::vector<A
   line("const bool used = p < places;");
   if (nest.loops.empty()) line("static_cast<void>(p);");
   enter_places(nest.loops, "p");
-  std::vector<std::string> sums;
-  for (const NodeId id : nest.nodes) {
-    sums.push_back(nest_names_.unique(name_of(id)));
-    line("Real {} = {};", sums.back(), neutral(id));
-  }
+  const std::vector<std::string> sums = declare_sums(nest);
   own_line();
   open("if (used) {{");
   emit_scalar_loads(nest);
@@ -80,16 +102,10 @@ void NestEmitter::sums_of_step(const Nest& nest, const std::vector<std::vector<A
   line("CELLC_UNROLL(4)");
   open("for (long long q = share; q < terms; q += threads) {{");
   emit_terms(nest, bound);
-  std::vector<std::string> terms;
-  for (const NodeId id : nest.nodes) terms.push_back(value(node(id).args[0]).text);
-  source_line(nest.nodes[0]);
-  emit_sums(nest, sums, terms);
-  own_line();
+  add_terms(nest, sums);
   close();
   close();
-  values_.clear();  // what was declared inside
-  emit_joins(nest, sums);
-  for (std::size_t i = 0; i < nest.nodes.size(); ++i) values_[nest.nodes[i]] = {sums[i], false};
+  join_sums(nest, sums);
   open("if (used && share == 0) {{");
   emit_stores(nest);
   close();

@@ -359,11 +359,7 @@ void NestEmitter::persistent_sums(const Nest& nest) {
   for (const char* row : {"row", "chunk_row"})
     line("[[maybe_unused]] const long long {0} = here.{0} + a.frame.direction * step;", row);
   line("[[maybe_unused]] const long long sequence = here.sequence;");
-  std::vector<std::string> sums;
-  for (const NodeId id : nest.nodes) {
-    sums.push_back(nest_names_.unique(name_of(id)));
-    line("Real {} = {};", sums.back(), neutral(id));
-  }
+  const std::vector<std::string> sums = declare_sums(nest);
   own_line();
   open("if (used) {{");
   begin_row_scope();
@@ -375,17 +371,11 @@ void NestEmitter::persistent_sums(const Nest& nest) {
   enter_persistent_places(bound, "q", true);
   emit_loads(nest, true);
   emit_values(nest.inlined, nest);
-  std::vector<std::string> values;
-  for (const NodeId id : nest.nodes) values.push_back(value(node(id).args[0]).text);
-  source_line(nest.nodes[0]);
-  emit_sums(nest, sums, values);
-  own_line();
+  add_terms(nest, sums);
   close();
   end_row_scope();
   close();
-  values_.clear();  // what was declared inside
-  emit_joins(nest, sums);
-  for (std::size_t i = 0; i < nest.nodes.size(); ++i) values_[nest.nodes[i]] = {sums[i], false};
+  join_sums(nest, sums);
   open("if (used && share == 0) {{");
   begin_row_scope();
   emit_stores(nest);

@@ -179,6 +179,18 @@ class Finder {
       }
       found_.products.push_back(std::move(product));
     }
+    // A product reads all of its values alike: where sums read one of them too, none is told in 16 bits.
+    const auto told = [&](const StationaryFactor& f) -> bool& {
+      return found_.told[static_cast<std::size_t>(f.told)].by_products;
+    };
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (const StationaryProduct& p : found_.products) {
+        const bool alike = std::all_of(p.factors.begin(), p.factors.end(), told);
+        for (const StationaryFactor& f : p.factors)
+          if (!alike && told(f)) told(f) = false, changed = true;
+      }
+    }
     return true;
   }
 

@@ -37,6 +37,10 @@ class ProductFinder {
       if (!has_distinct_axes(index)) continue;
       // The operand's rows must be [batch…, shared…, sums…]; a value of our own is laid out so, once.
       const std::vector<AxisId> dims = own_axes(root, index, operand_axes(shape->product));
+      // What a product leaves lies as that product has it.
+      if (const int of = found_.of_node[root];
+          of >= 0 && result_dims(found_.products[static_cast<std::size_t>(of)]) != dims)
+        continue;
       const auto before = found_.operand_dims.find(root);
       if (before != found_.operand_dims.end() && before->second != dims) continue;
       found_.operand_dims[root] = dims;
@@ -90,10 +94,6 @@ class ProductFinder {
     if (is_immediate(m)) return std::nullopt;
     for (const AxisId a : sums)
       if (!contains(m.axes, a) || !contains(v.axes, a)) return std::nullopt;
-    // Of one matrix for all places of a further axis of the operand (Product::shared) stages in lanes know nothing:
-    // their lane is such an axis. Those sums stay in the step.
-    for (const AxisId a : v.axes)
-      if (!contains(m.axes, a)) return std::nullopt;
     ProductShape shape;
     shape.operand = operand;
     Product& p = shape.product;

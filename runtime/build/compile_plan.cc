@@ -25,7 +25,7 @@ CompiledPlan compile_plan(const CellGraph& cell, const Structure& structure, con
   result.plan = make_plan(cell, structure,
                           {.narrow_storage = size_of(options.dtype) == 2,
                            .split_axis = split_axis,
-                           .hoist_products = !options.own_products && split_axis == kNoAxis});
+                           .hoist_products = !options.own_products});
   EmittedModule emitted = emit_llvm(result.plan, emit);
   result.ir = std::move(emitted.ir);
   result.module = compile_orc(result.ir, options.cpu, {}, options.cache_directory);

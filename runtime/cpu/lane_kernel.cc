@@ -211,7 +211,11 @@ class TileRunner {
 
 LaneKernel LaneKernel::compile(const CellGraph& cell, AxisId lane, const CompileOptions& options) {
   LaneKernel result;
-  result.compiled_ = compile_plan(cell, Structure{}, options, lane, true);
+  // Lanes would be an axis that a matrix does not have, and its product could leave the step; but no BLAS runs in a
+  // lane.
+  CompileOptions own = options;
+  own.own_products = true;
+  result.compiled_ = compile_plan(cell, Structure{}, own, lane, true);
   const Plan& plan = result.compiled_.plan;
   if (!plan.products.empty() || !plan.chunks.empty()) throw std::logic_error("lanes: a product in a lane cell");
   result.lane_ = lane;

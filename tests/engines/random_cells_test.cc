@@ -160,7 +160,7 @@ TEST(RandomCells, SumsOverSeveralAxesAgreeWithOracle) {
   }
   if (seeds.count < 60) return;
   EXPECT_GE(of_several, 20);
-  EXPECT_EQ(shared, 0) << "they stay in the step";
+  EXPECT_GE(shared, 5);
   EXPECT_GE(inside, 3);
   EXPECT_GE(in_the_step, 3) << "matrices whose axes do not lie in groups";
 }

@@ -17,7 +17,7 @@ class Generator {
   std::string cell() {
     std::string declared, lines;
     for (int i = 0, count = 1 + random_.below(3); i < count; ++i) add_sum(std::to_string(i), declared, lines);
-    return "cell contraction[a, b, c, e] {\n" + declared + lines + "}\n";
+    return "cell contraction[a, b, c, e, f] {\n" + declared + lines + "}\n";
   }
 
  private:
@@ -58,7 +58,7 @@ class Generator {
         "  state " + h + operand_axes + "\n  input " + x + operand_axes + "\n  param " + w + listed(of_matrix) + "\n";
     lines += "  " + h + "' = 0.5*" + h + " + 0.3*tanh(" + x + ")\n";
     std::string operand = x, matrix = w;
-    switch (random_.below(4)) {
+    switch (random_.below(5)) {
       case 0:
         operand = h + "'";
         break;
@@ -66,6 +66,14 @@ class Generator {
         operand = "v" + number;
         lines += "  " + operand + " = tanh(" + x + ")\n";
         break;
+      case 2: {  // what a product leaves, whose axes lie as its own matrix has them
+        operand = "v" + number;
+        const Names apart = shuffled(of_operand);
+        const Names of_first = random_.chance(0.5) ? joined({apart, {"f"}}) : joined({{"f"}, apart});
+        declared += "  input g" + number + "[f]\n  param F" + number + listed(of_first) + "\n";
+        lines += "  " + operand + operand_axes + " = sum[f](F" + number + "*g" + number + ")\n";
+        break;
+      }
       default:
         break;
     }

@@ -9,6 +9,7 @@
 #include "runtime/cuda/device/wrapped_gpu.h"
 #include "runtime/cuda/ship/aot_cell.h"
 #include "runtime/data/bind.h"
+#include "runtime/strategy/solve_options.h"
 
 namespace cellc {
 
@@ -19,6 +20,13 @@ class WithoutClusters final : public WrappedGpu {
   using WrappedGpu::WrappedGpu;
   int resident_clusters(const GpuFunction&, int, std::int64_t, int) override { return 0; }
 };
+
+/// How a run has those bits: a file knows neither sequences nor mostly lengths, and so keeps no weights on chip.
+inline SolveOptions as_shipped() {
+  SolveOptions options;
+  options.persistent.blocks = -1;
+  return options;
+}
 
 class AotOnDevice {
  public:

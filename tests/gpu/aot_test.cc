@@ -93,7 +93,7 @@ TEST_P(Shipped, HasTheBitsOfARun) {
             // What earlier calls saw would change the next plan; a shipped call learns only if it is asked
             // to.
             CudaSolver fresh(alike, cell.graph, cell.structure, dtype);
-            const RunOutput output = fresh.run(binding.run, {}, report);
+            const RunOutput output = fresh.run(binding.run, as_shipped(), report);
             return difference(program.run(binding, dtype, how), written_arrays(cell.graph, binding, output));
           };
           SCOPED_TRACE(fmt::format("{}, {}, {} channels, starts {}", tree.name, to_string(dtype), channels,
@@ -148,7 +148,7 @@ TEST(AotDefaults, OfSixteenBitsAreRoundedLikeArrays) {
     const Binding binding = bind(cell.cell, asked);
     CudaSolver fresh(*gpu, cell.cell, cell.structure, dtype);
     SolveReport report;
-    const RunOutput output = fresh.run(binding.run, {}, report);
+    const RunOutput output = fresh.run(binding.run, as_shipped(), report);
     EXPECT_EQ(difference(program.run(binding, dtype, {.defaults = true}), written_arrays(cell.cell, binding, output)),
               "")
         << to_string(dtype);

@@ -60,13 +60,6 @@ std::vector<GpuAddress> addresses(const CallLayout& layout, bool outs) {
   return all;
 }
 
-/// A file knows neither sequences nor mostly lengths, and so keeps no weights on chip.
-SolveOptions as_shipped() {
-  SolveOptions options;
-  options.persistent.blocks = -1;
-  return options;
-}
-
 std::vector<LaunchedPass> passes_of_call(PassRecorder& gpu, const LoweredCell& cell, Dtype dtype,
                                          const CallShape& shape, bool outs) {
   gpu.passes.clear();
