@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "capi/report.h"
 #include "capi/views.h"
 
 namespace cellc::capi {
@@ -91,6 +92,11 @@ const cellc_request& RequestsBySequence::of(std::int64_t s) {
   if (all_.report) {
     cellc_report_init_sized(&report_, sizeof report_);
     report_.status = all_.report->status ? all_.report->status + s : nullptr;
+    const auto part = [&](std::int64_t* cellc_report::*steps) {
+      return has(*all_.report, steps) && all_.report->*steps ? all_.report->*steps + s : nullptr;
+    };
+    report_.first_bad = part(&cellc_report::first_bad);
+    report_.first_non_finite = part(&cellc_report::first_non_finite);
     request_.report = &report_;
   }
   return request_;
@@ -112,14 +118,33 @@ bool RequestsBySequence::take(cellc_status status) {
   sum_.compile_ms = std::max(sum_.compile_ms, report_.compile_ms);
   sum_.run_ms += report_.run_ms;
   sum_.plan = report_.plan;
+  sum_.cache = sum_.cache == CELLC_CACHE_MISS ? sum_.cache : report_.cache;
+  add_stages();
   sum_.verified = std::max(sum_.verified, report_.verified);
   return true;
 }
 
+void RequestsBySequence::add_stages() {
+  const std::vector<StageReport>& own = last_stages();
+  if (stages_.size() != own.size()) stages_.assign(own.size(), {});
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    StageReport& sum = stages_[i];
+    sum.plan = own[i].plan;
+    sum.iterations = std::max(sum.iterations, own[i].iterations);
+    sum.max_residual = std::max(sum.max_residual, own[i].max_residual);
+    sum.error_estimate = std::max(sum.error_estimate, own[i].error_estimate);
+    sum.repaired += own[i].repaired;
+  }
+}
+
 cellc_status RequestsBySequence::finish() const {
   if (!all_.report || (status_ != CELLC_OK && status_ != CELLC_NOT_CONVERGED)) return status_;
+  last_stages() = stages_;
   cellc_report whole = sum_;
   whole.status = all_.report->status;
+  whole.stages = static_cast<int>(stages_.size());
+  if (has(*all_.report, &cellc_report::first_bad)) whole.first_bad = all_.report->first_bad;
+  if (has(*all_.report, &cellc_report::first_non_finite)) whole.first_non_finite = all_.report->first_non_finite;
   whole.size = all_.report->size;
   std::memcpy(all_.report, &whole, std::min(whole.size, sizeof whole));
   return status_;

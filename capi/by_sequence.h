@@ -22,6 +22,8 @@ class RequestsBySequence {
   cellc_status finish() const;
 
  private:
+  void add_stages();
+
   struct Viewed {
     std::vector<std::int64_t> lengths, strides;
     bool by_sequence, shared, rows;  ///< shared: if not by sequence, the same for all of them
@@ -37,6 +39,7 @@ class RequestsBySequence {
   cellc_request request_;
   cellc_report report_{};
   cellc_report sum_{};  ///< of the reports so far
+  std::vector<StageReport> stages_;
   cellc_status status_ = CELLC_OK;
 };
 

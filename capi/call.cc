@@ -12,6 +12,7 @@
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
+#include "capi/report.h"
 #include "capi/views.h"
 #include "runtime/evaluate/reference.h"
 
@@ -21,6 +22,12 @@ namespace {
 /// Memory of one call of the driver at a time: its workspace, and the struct of arrays before it.
 using Scratch = std::uint64_t*;
 constexpr std::size_t kScratchAlignment = 64;
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 constexpr const char* kNoWorkspace = "the call is of a kernel of a GPU, which keeps its workspaces there";
 constexpr const char* kNotAllConverged = "some sequences have not converged, and repair is switched off";
@@ -40,10 +47,10 @@ bool run_on_gpu(GpuKernel& kernel, const CompiledCell& cell, CallPool& pool, con
     return true;
   }
   SolveReport solved;
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   pool.run(places, on, on_device, &solved);
-  fill(*report, solved, shape,
-       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  fill(*report, solved, CallDirection::Forward, shape, since(start));
+  find_non_finite(*report, cell.forward, cell.compile.dtype, shape, arrays, reader_of(kernel.gpu(), on));
   return solved.converged || cell.solve.repair;
 }
 
@@ -64,7 +71,7 @@ class ForwardCall {
     std::unique_ptr<Solver> solver = kernel_.take_solver();
     const RunOutput output = solver->run(binding.run, solve, solved, std::move(reuse));
     kernel_.give_solver(std::move(solver));
-    if (report) fill(*report, solved, shape_, output.run_ms);
+    if (report) fill(*report, solved, CallDirection::Forward, shape_, output.run_ms);
     if (settings && settings->verify) {
       if (!report || report->size <= offsetof(cellc_report, verified))
         throw Misuse("verify: there is no report that says what was found");
@@ -229,6 +236,39 @@ std::vector<Expected> expected_by_driver(const CompiledCell& k, const PreparedCa
   return all;
 }
 
+/// Runs a call on views, by `run` on arrays.
+template <typename Run>
+cellc_status on_views(const PreparedCall& call, const cellc_view* arrays, int count, Run run) {
+  thread_local ViewedArrays views;  // keeps its room from call to call
+  const CompiledCell& k = *call.kernel;
+  const UseHostMemory memory(k.own_memory());
+  views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+  const cellc_status status = run(views.arrays());
+  if (status == CELLC_OK || status == CELLC_NOT_CONVERGED) views.write_back();
+  views.clear();
+  return status;
+}
+
+cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
+  PreparedCall& call = *handle->body;
+  check_report(r.report);
+  if (r.options) throw Misuse("a prepared call takes no options");
+  if (call.on_gpu)
+    return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
+      return cellc_run_on(handle, arrays, r.count, r.on_stream ? r.stream : nullptr, r.status, r.report);
+    });
+  if (r.on_stream) throw Misuse(kNoStreams);
+  if (call.directed->direction != CallDirection::Forward) check_converged(r.forward_status, call.shape);
+  return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
+    const Clock::time_point start = Clock::now();
+    const cellc_status status = cellc_run(handle, arrays, r.count);
+    if (!r.report || status != CELLC_OK) return status;
+    fill_of_driver(*r.report, *call.kernel, *call.driver, call.directed->direction, call.shape, since(start));
+    find_non_finite(*r.report, *call.directed, call.kernel->compile.dtype, call.shape, arrays);
+    return status;
+  });
+}
+
 }  // namespace
 }  // namespace cellc::capi
 
@@ -249,6 +289,7 @@ cellc_status cellc_forward(cellc_kernel* kernel, const cellc_shape* shape, const
     if (status != CELLC_OK) return;
     ForwardCall call(k, found, expected, arrays);
     call(report);
+    if (report) find_non_finite(*report, k.forward, k.compile.dtype, found, arrays);
     if (!call.converged) status = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
   });
   return outcome == CELLC_OK ? status : outcome;
@@ -350,16 +391,21 @@ cellc_status cellc_run(cellc_call* handle, const cellc_array* arrays, int count)
 cellc_status cellc_run_views(cellc_call* handle, const cellc_view* arrays, int count) {
   const cellc_status unusable = check_call(handle);
   if (unusable != CELLC_OK) return unusable;
-  const PreparedCall& call = *handle->body;
-  thread_local ViewedArrays views;  // keeps its room from call to call
   cellc_status status = CELLC_OK;
   const cellc_status outcome = guarded([&] {
-    const CompiledCell& k = *call.kernel;
-    const UseHostMemory memory(k.own_memory());
-    views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
-    status = cellc_run(handle, views.arrays(), views.count());
-    if (status == CELLC_OK) views.write_back();
-    views.clear();
+    status = on_views(*handle->body, arrays, count,
+                      [&](const cellc_array* as_arrays) { return cellc_run(handle, as_arrays, count); });
+  });
+  return outcome == CELLC_OK ? status : outcome;
+}
+
+cellc_status cellc_apply_prepared(cellc_call* handle, const cellc_request* request) {
+  const cellc_status unusable = check_call(handle);
+  if (unusable != CELLC_OK) return unusable;
+  cellc_status status = CELLC_OK;
+  const cellc_status outcome = guarded([&] {
+    const cellc_request r = sized(request, cellc_request{}, offsetof(cellc_request, options), "the request");
+    status = apply_prepared(handle, r);
   });
   return outcome == CELLC_OK ? status : outcome;
 }

@@ -229,6 +229,13 @@ typedef struct {
   int64_t sequence_stride, step_stride;
 } cellc_array;
 
+typedef int cellc_cache;
+enum {
+  CELLC_CACHE_OFF = 0,  /* nothing was found and nothing is kept: no cache_dir, or one that cannot be written */
+  CELLC_CACHE_MISS = 1, /* some of the code was compiled, and is kept there */
+  CELLC_CACHE_HIT = 2   /* all of it was there */
+};
+
 typedef struct {
   size_t size;
   int32_t* status; /* in: null, or [sequences], written: 0 converged, 1 not */
@@ -243,11 +250,32 @@ typedef struct {
   /* Since API 1.1. With `verify` of a call's options: the largest difference of what was written from a sequential run
    * in f64, over |value| + the largest of its lane; infinite where only one of the two is a number. Else -1. */
   double verified;
+  int stages; /* since API 1.1, as what follows: of cellc_report_stage */
+  cellc_cache cache;
+  int64_t*
+      first_bad; /* in: null, or [sequences], written: a sequence's first step that has not converged; -1: all have */
+  /* in: null, or [sequences], written: a sequence's first step at which a row that was written, of a state, an out, a
+   * gradient or a tangent, has an entry that is not finite; -1: none has. Looking takes about as long as a copy of what
+   * was written, on a GPU to the host. First is the step that was made first: of a backward call the last. */
+  int64_t* first_non_finite;
 } cellc_report;
 
 CELLC_API void cellc_report_init_sized(cellc_report* report, size_t size);
 CELLC_API void cellc_report_init(cellc_report* report);
 #define cellc_report_init(report) cellc_report_init_sized(report, sizeof(cellc_report))
+
+/* One of the stages of a step, which are solved one after another (cellc_inspect_json). Since API 1.1. */
+typedef struct {
+  size_t size;              /* set by the caller */
+  const char* solver;       /* as options name it */
+  const char* reason;       /* why it was chosen */
+  int64_t segment, burn_in; /* steps of a segment, 0: the whole sequence; and how many earlier it starts */
+  int iterations;
+  double max_residual, error_estimate; /* as in cellc_report */
+  int64_t repaired;
+} cellc_stage;
+/* Of the run that the thread's last report is of: stage `number`, from 0 on. Valid until the thread's next report. */
+CELLC_API cellc_status cellc_report_stage(int number, cellc_stage* stage);
 
 /* Whole sequences by the solver and the threads of the options. arrays[i] is array number i, `count` is
  * cellc_array_count. The report may be null. Any number of threads may do so at once.
@@ -479,6 +507,9 @@ CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* re
 CELLC_API cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* shape, int prepared);
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
+/* cellc_run of a request, with a report where it has one: `direction` and `shape` are not read, as the call has them.
+ * On a GPU the stream is that of the request, the legacy default stream where on_stream is 0. */
+CELLC_API cellc_status cellc_apply_prepared(cellc_call* call, const cellc_request* request);
 
 #ifdef __cplusplus
 }

@@ -274,6 +274,17 @@ class PreparedCall {
   void run(const Call& arrays) const {
     check(cellc_run_views(get(), arrays.views().data(), static_cast<int>(arrays.views().size())));
   }
+  /* The same, and how it went. */
+  Report run_reported(const Call& arrays) const {
+    Report report;
+    cellc_request request;
+    cellc_request_init(&request);
+    request.arrays = arrays.views().data();
+    request.count = static_cast<int>(arrays.views().size());
+    request.report = &report;
+    check(cellc_apply_prepared(get(), &request));
+    return report;
+  }
 
  private:
   struct Free {

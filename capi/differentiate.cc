@@ -10,6 +10,7 @@
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
+#include "capi/report.h"
 #include "compiler/graph/delay_lines.h"
 #include "runtime/cpu/sum_over_steps.h"
 #include "runtime/data/lagged_arrays.h"
@@ -229,13 +230,6 @@ std::vector<Expected> expected_arrays(const CompiledCell& kernel, const Directed
   return all;
 }
 
-void check_converged(const std::int32_t* status, const Shape& shape) {
-  for (std::int64_t s = 0; status && s < shape.sequences; ++s)
-    if (status[s] != 0)
-      throw NotConverged(fmt::format(
-          "sequence {} of the forward run has not converged: derivatives about its states would mean nothing", s));
-}
-
 /// A backward or tangent call whose arrays are right.
 struct CheckedCall {
   CompiledCell& kernel;
@@ -285,7 +279,9 @@ cellc_status differentiate_on_cpu(cellc_kernel* kernel, CallDirection direction,
     DerivativeCall run(c.kernel, c.call, c.shape, c.expected, c.arrays);
     SolveReport solved;
     const double run_ms = c.adjoint ? run.backward(*c.adjoint, solved) : run.tangent(*c.tangent, solved);
-    if (report) fill(*report, solved, c.shape, run_ms);
+    if (!report) return;
+    fill(*report, solved, c.call.direction, c.shape, run_ms);
+    find_non_finite(*report, c.call, c.kernel.compile.dtype, c.shape, c.arrays);
   });
 }
 
@@ -329,7 +325,8 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
     const Clock::time_point start = Clock::now();
     SolveReport solved;
     pool->run(places, on, 0, &solved);
-    fill(*report, solved, c.shape, since(start));
+    fill(*report, solved, c.call.direction, c.shape, since(start));
+    find_non_finite(*report, c.call, c.kernel.compile.dtype, c.shape, arrays, reader_of(gpu.gpu(), on));
   });
 }
 

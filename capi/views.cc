@@ -14,6 +14,7 @@
 #include "capi/by_sequence.h"
 #include "capi/call_settings.h"
 #include "capi/guard.h"
+#include "capi/report.h"
 
 namespace cellc::capi {
 namespace {

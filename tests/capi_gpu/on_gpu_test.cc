@@ -188,6 +188,49 @@ TEST_F(OnGpu, OptionsOfACallAreRefusedAndCompilingAheadIsNot) {
   EXPECT_EQ(cellc_apply(gpu, &request), CELLC_OK) << cellc_last_error();
 }
 
+// Reports of calls and of prepared calls: stages, and the first step that is not finite, with rows that have gaps.
+TEST_F(OnGpu, ReportsSayHowItWent) {
+  cellc_kernel* gpu = compile("cuda");
+  const cellc_shape s = shape();
+  for (const bool prepared : {false, true}) {
+    Arrays here(gpu, s, emulator_.get());
+    const float nan = std::nanf("");
+    emulator_->copy_in(reinterpret_cast<std::uint64_t>(here.at("x").data) + ((kSteps + 13) * kD + 2) * 4, &nan, 4, 0);
+    std::vector<cellc_view> views;
+    for (const cellc_array& a : here.table) views.push_back({a.data, a.dtype, 0, nullptr, nullptr});
+    const std::int64_t turned[] = {kD, kSequences * kD, 1};
+    cellc_view& h = views[static_cast<std::size_t>(cellc_array_find(gpu, "h"))];
+    h.rank = 3;
+    h.strides = turned;
+    std::vector<std::int64_t> bad(kSequences, 9), first(kSequences, 9);
+    cellc_report report;
+    cellc_report_init(&report);
+    report.first_bad = bad.data();
+    report.first_non_finite = first.data();
+    cellc_request request;
+    cellc_request_init(&request);
+    request.shape = &s;
+    request.arrays = views.data();
+    request.count = here.count();
+    request.report = &report;
+    request.on_stream = 1;
+    ASSERT_EQ(prepared ? cellc_apply_prepared(prepare(gpu, s), &request) : cellc_apply(gpu, &request), CELLC_OK)
+        << cellc_last_error();
+    EXPECT_EQ(report.stages, 1);
+    cellc_stage stage;
+    stage.size = sizeof stage;
+    ASSERT_EQ(cellc_report_stage(0, &stage), CELLC_OK);
+    EXPECT_NE(std::string(report.plan).find(stage.solver), std::string::npos);
+    EXPECT_EQ(first, (std::vector<std::int64_t>{-1, 13, -1}));
+    EXPECT_EQ(bad[0], -1);
+    // A graph cannot wait for a report.
+    emulator_->set_capture(5);
+    request.stream = reinterpret_cast<void*>(8);
+    EXPECT_EQ(cellc_apply_prepared(prepare(gpu, s), &request), CELLC_WRONG_USAGE);
+    emulator_->set_capture(0);
+  }
+}
+
 TEST_F(OnGpu, StepsWithCarriedStateAreTheWhole) {
   cellc_kernel* kernel = compile("cuda:0");
   Arrays whole(kernel, shape(2, 6), emulator_.get());

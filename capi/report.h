@@ -1,0 +1,40 @@
+#pragma once
+// What calls say of how they went. Private to capi/.
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "capi/kernel.h"
+
+namespace cellc::capi {
+
+/// May be null; throws where it is not one.
+void check_report(const cellc_report* report);
+
+/// Whether the caller's report, which may be of an earlier version, has the field.
+template <typename T>
+bool has(const cellc_report& report, T cellc_report::*field) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(&(report.*field));
+  return report.size >= static_cast<std::size_t>(begin - reinterpret_cast<const std::byte*>(&report)) + sizeof(T);
+}
+
+/// What stages there were is the thread's from now on.
+void fill(cellc_report& report, const SolveReport& solved, CallDirection direction, const Shape& shape, double run_ms);
+/// The same of a call of the driver, which walks every step.
+void fill_of_driver(cellc_report& report, const CompiledCell& kernel, const CompiledDriver& driver,
+                    CallDirection direction, const Shape& shape, double run_ms);
+
+/// Reads memory of the kernel's device, `bytes` from there on, if that is not the host's own.
+using ReadDevice = std::function<void(void* to, const void* from, std::size_t bytes)>;
+ReadDevice reader_of(Gpu& gpu, GpuStream stream);
+/// Looks through the rows that the call wrote, where the report asks for it.
+void find_non_finite(const cellc_report& report, const DirectedCall& call, Dtype storage, const Shape& shape,
+                     const cellc_array* arrays, const ReadDevice& read = {});
+
+/// Throws NotConverged where the status of a forward run, which may be null, says that a sequence has not converged.
+void check_converged(const std::int32_t* status, const Shape& shape);
+
+/// The stages of the thread's last report, for reports of several runs.
+std::vector<StageReport>& last_stages();
+
+}  // namespace cellc::capi
