@@ -507,8 +507,13 @@ CELLC_API cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* re
 CELLC_API cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_shape* shape, int prepared);
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
-/* cellc_run of a request, with a report where it has one: `direction` and `shape` are not read, as the call has them.
- * On a GPU the stream is that of the request, the legacy default stream where on_stream is 0. */
+/* cellc_run of a request, with a report and options where it has them: `direction` and `shape` are not read, as the
+ * call has them. On a GPU the stream is that of the request, the legacy default stream where on_stream is 0.
+ *
+ * Options are of this run alone. On a CPU it goes step by step on the calling thread where they say nothing else: a
+ * tolerance changes nothing then, and `verify` compares what was written. With a solver or a plan, more threads,
+ * `cancel`, `go_on` or `run_tasks` it goes as in cellc_apply, for the call's shape; so do params by sequence. Such runs
+ * allocate, and the first of a kind compiles (cellc_compile_ahead). */
 CELLC_API cellc_status cellc_apply_prepared(cellc_call* call, const cellc_request* request);
 
 #ifdef __cplusplus

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
 
 #include "capi/call_settings.h"
@@ -19,12 +18,6 @@
 
 namespace cellc::capi {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 /// A call on the CPU: its values, and derivatives by number.
 class DerivativeCall {

@@ -65,6 +65,15 @@ void check_report(const cellc_report* report) {
   if (report) sized(report, kDefaultReport, kFirstReport, "the report");
 }
 
+void check_verifiable(const cellc_report* report) {
+  if (!report || !has(*report, &cellc_report::verified))
+    throw Misuse("verify: there is no report that says what was found");
+}
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
 std::vector<StageReport>& last_stages() {
   thread_local std::vector<StageReport> stages;
   return stages;

@@ -1,5 +1,6 @@
 #pragma once
 // What calls say of how they went. Private to capi/.
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <vector>
@@ -8,8 +9,14 @@
 
 namespace cellc::capi {
 
+using Clock = std::chrono::steady_clock;
+/// Milliseconds.
+double since(Clock::time_point start);
+
 /// May be null; throws where it is not one.
 void check_report(const cellc_report* report);
+/// Throws where it cannot say what a comparison with the reference found.
+void check_verifiable(const cellc_report* report);
 
 /// Whether the caller's report, which may be of an earlier version, has the field.
 template <typename T>

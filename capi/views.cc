@@ -203,6 +203,30 @@ bool has_results(cellc_status status, cellc_direction direction) {
 }
 
 }  // namespace
+
+cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSettings* settings) {
+  const CompiledCell& k = opened(kernel);
+  const UseCallSettings use(settings);
+  const UseHostMemory memory(k.own_memory());
+  const DirectedCall& call = k.call(direction_named(r.direction));
+  const Shape shape = read_shape(k, r.shape);
+  const auto apply_one = [&](const cellc_request& one, const Shape& of) {
+    ViewedArrays views;
+    views.read(call, of, k.compile.dtype, one.arrays, one.count, k.on_gpu.has_value());
+    const cellc_status found = call_on(kernel, one, views);
+    if (has_results(found, one.direction)) views.write_back();
+    return found;
+  };
+  if (!has_params_by_sequence(call, r)) return apply_one(r, shape);
+  check_report(r.report);
+  RequestsBySequence requests(k, shape, r);
+  for (std::int64_t s = 0; s < shape.sequences; ++s) {
+    const cellc_request& one = requests.of(s);
+    if (!requests.take(apply_one(one, read_shape(k, one.shape)))) break;
+  }
+  return requests.finish();
+}
+
 }  // namespace cellc::capi
 
 using namespace cellc;
@@ -223,28 +247,7 @@ cellc_status cellc_apply(cellc_kernel* kernel, const cellc_request* request) {
     if (r.options)
       settings.emplace(sized(r.options, cellc_call_options{}, sizeof(cellc_call_options), "the options of the call"), k,
                        r.direction == CELLC_FORWARD);
-    const UseCallSettings use(settings ? &*settings : nullptr);
-    const UseHostMemory memory(k.own_memory());
-    const DirectedCall& call = k.call(direction_named(r.direction));
-    const Shape shape = read_shape(k, r.shape);
-    const auto apply = [&](const cellc_request& one, const Shape& of) {
-      ViewedArrays views;
-      views.read(call, of, k.compile.dtype, one.arrays, one.count, k.on_gpu.has_value());
-      const cellc_status found = call_on(kernel, one, views);
-      if (has_results(found, one.direction)) views.write_back();
-      return found;
-    };
-    if (!has_params_by_sequence(call, r)) {
-      status = apply(r, shape);
-      return;
-    }
-    check_report(r.report);
-    RequestsBySequence requests(k, shape, r);
-    for (std::int64_t s = 0; s < shape.sequences; ++s) {
-      const cellc_request& one = requests.of(s);
-      if (!requests.take(apply(one, read_shape(k, one.shape)))) break;
-    }
-    status = requests.finish();
+    status = apply(kernel, r, settings ? &*settings : nullptr);
   });
   return outcome == CELLC_OK ? status : outcome;
 }

@@ -3,6 +3,7 @@
 // capi/.
 #include <vector>
 
+#include "capi/call_settings.h"
 #include "capi/kernel.h"
 
 namespace cellc::capi {
@@ -37,5 +38,8 @@ class ViewedArrays {
   std::vector<cellc_array> arrays_;
   std::vector<Copy> copies_;
 };
+
+/// cellc_apply of a request that was read, and with settings in the place of its options; null: as the kernel.
+cellc_status apply(cellc_kernel* kernel, const cellc_request& request, const CallSettings* settings);
 
 }  // namespace cellc::capi

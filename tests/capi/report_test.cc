@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "tests/capi/kept_handles.h"
+#include "tests/capi/requested_call.h"
 
 namespace {
 
@@ -28,57 +28,6 @@ const std::string kNonlinear = "cell bent {\n  state h\n  input x\n  h' = 0.8*ta
 const double kNaN = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t kD = 2;
 const std::int64_t kLengths[] = {kD};
-
-/// f64 arrays of a call by name, and its report.
-struct Call {
-  Call(cellc_kernel* kernel, cellc_direction direction, const cellc_shape& shape) : kernel(kernel) {
-    cellc_request_init(&request);
-    request.direction = direction;
-    request.shape = &shape;
-    const int count = cellc_call_array_count(kernel, direction);
-    for (int i = 0; i < count; ++i) {
-      cellc_call_array_info info;
-      cellc_call_array_info_init(&info);
-      EXPECT_EQ(cellc_call_array_describe(kernel, direction, i, &info), CELLC_OK);
-      std::int64_t lengths[8], entries = 1;
-      int rank = 0;
-      EXPECT_EQ(cellc_call_array_shape(kernel, direction, &shape, i, lengths, 8, &rank), CELLC_OK);
-      for (int r = 0; r < rank; ++r) entries *= lengths[r];
-      std::vector<double>& memory = of[info.name];
-      for (std::int64_t k = 0; k < entries; ++k) memory.push_back(0.5 * std::sin(0.7 * static_cast<double>(k) + i));
-      views.push_back({memory.data(), CELLC_F64, 0, nullptr, nullptr});
-    }
-    request.arrays = views.data();
-    request.count = count;
-    status.assign(static_cast<std::size_t>(shape.sequences), 9);
-    first_bad.assign(status.size(), 9);
-    first_non_finite = first_bad;
-    cellc_report_init(&report);
-    report.status = status.data();
-    report.first_bad = first_bad.data();
-    report.first_non_finite = first_non_finite.data();
-    request.report = &report;
-  }
-  Call(const Call&) = delete;
-  cellc_status run() { return cellc_apply(kernel, &request); }
-  std::vector<cellc_stage> stages() const {
-    std::vector<cellc_stage> all;
-    for (int i = 0; i < report.stages; ++i) {
-      all.push_back({});
-      all.back().size = sizeof(cellc_stage);
-      EXPECT_EQ(cellc_report_stage(i, &all.back()), CELLC_OK) << cellc_last_error();
-    }
-    return all;
-  }
-
-  cellc_kernel* kernel;
-  std::map<std::string, std::vector<double>> of;
-  std::vector<cellc_view> views;
-  std::vector<std::int32_t> status;
-  std::vector<std::int64_t> first_bad, first_non_finite;
-  cellc_report report;
-  cellc_request request;
-};
 
 using Steps = std::vector<std::int64_t>;
 
@@ -110,7 +59,7 @@ TEST_F(Reports, EveryKindOfCallNamesItsStages) {
       "  g' = 0.5*g + h'\n}\n";
   cellc_kernel* kernel = kernel_of(text, "scan");
   const cellc_shape shape = shape_of(kLengths, 3, 500);
-  const auto expect_whole = [](const Call& call, const char* solver) {
+  const auto expect_whole = [](const RequestedCall& call, const char* solver) {
     const std::vector<cellc_stage> stages = call.stages();
     EXPECT_EQ(call.report.converged, 1);
     EXPECT_EQ(call.report.cache, CELLC_CACHE_OFF);
@@ -128,7 +77,7 @@ TEST_F(Reports, EveryKindOfCallNamesItsStages) {
     EXPECT_GE(call.report.run_ms, 0);
     EXPECT_GT(call.report.compile_ms, 0);
   };
-  Call forward(kernel, CELLC_FORWARD, shape), prepared(kernel, CELLC_FORWARD, shape);
+  RequestedCall forward(kernel, CELLC_FORWARD, shape), prepared(kernel, CELLC_FORWARD, shape);
   ASSERT_EQ(forward.run(), CELLC_OK) << cellc_last_error();
   EXPECT_EQ(forward.report.stages, 2);
   expect_whole(forward, "scan");
@@ -143,7 +92,7 @@ TEST_F(Reports, EveryKindOfCallNamesItsStages) {
     ASSERT_NEAR(prepared.of["g"][i], forward.of["g"][i], 1e-10) << i;
 
   for (const cellc_direction direction : {CELLC_BACKWARD, CELLC_TANGENT}) {
-    Call call(kernel, direction, shape);
+    RequestedCall call(kernel, direction, shape);
     for (const char* state : {"h", "g"}) call.of[state] = forward.of[state];
     for (std::size_t i = 0; i < call.views.size(); ++i) {
       cellc_call_array_info info;
@@ -182,7 +131,7 @@ TEST_F(Reports, TheFirstStepThatIsNotFinite) {
           cellc_shape shape = shape_of(kLengths, 4, 9);
           shape.reverse = reverse;
           if (packed) shape.offsets = offsets;
-          Call call(kernel, CELLC_FORWARD, shape);
+          RequestedCall call(kernel, CELLC_FORWARD, shape);
           const auto begin = [&](std::int64_t s) { return packed ? offsets[s] : 9 * s; };
           const Steps at = {4, -1, -1, 3};
           for (const std::int64_t s : {0, 3})
@@ -206,7 +155,7 @@ TEST_F(Reports, TheFirstStepThatIsNotFinite) {
 TEST_F(Reports, TheFirstGradientThatIsNotFinite) {
   cellc_kernel* kernel = kernel_of(kTwo, "sequential");
   const cellc_shape shape = shape_of(kLengths, 2, 30);
-  Call call(kernel, CELLC_BACKWARD, shape);
+  RequestedCall call(kernel, CELLC_BACKWARD, shape);
   call.of["cotangent.h"][(30 + 11) * kD] = kNaN;
   ASSERT_EQ(call.run(), CELLC_OK) << cellc_last_error();
   EXPECT_EQ(call.first_non_finite, (Steps{-1, 11}));
@@ -219,7 +168,7 @@ TEST_F(Reports, TheFirstStepThatHasNotConverged) {
   for (const int reverse : {0, 1}) {
     cellc_shape shape = shape_of(nullptr, 2, kSteps);
     shape.reverse = reverse;
-    Call call(kernel, CELLC_FORWARD, shape);
+    RequestedCall call(kernel, CELLC_FORWARD, shape);
     cellc_call_options options;
     cellc_call_options_init(&options);
     options.fixed_iterations = 2;
@@ -256,7 +205,7 @@ TEST_F(Reports, WhetherCodeWasThere) {
   const cellc_shape shape = shape_of(kLengths, 1, 3);
   for (const cellc_cache want : {CELLC_CACHE_MISS, CELLC_CACHE_HIT}) {
     cellc_kernel* kernel = kernel_of(kTwo, "sequential", [](cellc_options& o) { o.cache_dir = cache.c_str(); });
-    Call call(kernel, CELLC_FORWARD, shape), backward(kernel, CELLC_BACKWARD, shape);
+    RequestedCall call(kernel, CELLC_FORWARD, shape), backward(kernel, CELLC_BACKWARD, shape);
     ASSERT_EQ(call.run(), CELLC_OK);
     EXPECT_EQ(call.report.cache, want);
     ASSERT_EQ(backward.run(), CELLC_OK) << cellc_last_error();
@@ -270,7 +219,7 @@ TEST_F(Reports, WhetherCodeWasThere) {
 TEST_F(Reports, OfCallsBySequence) {
   cellc_kernel* kernel = kernel_of(kTwo, "sequential");
   const cellc_shape shape = shape_of(kLengths, 3, 20);
-  Call call(kernel, CELLC_FORWARD, shape);
+  RequestedCall call(kernel, CELLC_FORWARD, shape);
   const std::vector<double> a = {0.5, 0.25, 0.125, 0.5, 0.25, 0.75};
   const std::int64_t lengths[] = {3, kD};
   call.views[static_cast<std::size_t>(cellc_array_find(kernel, "a"))] = {const_cast<double*>(a.data()), CELLC_F64, 2,
@@ -286,7 +235,7 @@ TEST_F(Reports, OfCallsBySequence) {
 TEST_F(Reports, WhatCannotBeMeant) {
   cellc_kernel* kernel = kernel_of(kTwo, "sequential");
   const cellc_shape shape = shape_of(kLengths, 1, 3);
-  Call call(kernel, CELLC_FORWARD, shape);
+  RequestedCall call(kernel, CELLC_FORWARD, shape);
   cellc_call* prepared = prepare(kernel, shape);
   ASSERT_EQ(call.run(), CELLC_OK);
   cellc_stage stage{};
@@ -302,19 +251,19 @@ TEST_F(Reports, WhatCannotBeMeant) {
   EXPECT_EQ(cellc_apply_prepared(nullptr, &call.request), CELLC_WRONG_USAGE);
   EXPECT_EQ(cellc_apply_prepared(prepared, nullptr), CELLC_WRONG_USAGE);
   const auto refused = [&](auto change, cellc_status want = CELLC_WRONG_USAGE) {
-    Call other(kernel, CELLC_FORWARD, shape);
+    RequestedCall other(kernel, CELLC_FORWARD, shape);
     other.of["h"].assign(other.of["h"].size(), 77);
     change(other);
     EXPECT_EQ(cellc_apply_prepared(prepared, &other.request), want) << cellc_last_error();
     for (const double v : other.of["h"]) EXPECT_EQ(v, 77);
   };
-  refused([](Call& c) { c.request.size = 0; });
-  refused([](Call& c) { c.request.size = sizeof c.request + 8; });
-  refused([](Call& c) { c.request.arrays = nullptr; });
-  refused([](Call& c) { --c.request.count; });
-  refused([](Call& c) { c.report.size = 8; });
-  refused([](Call& c) { c.request.on_stream = 1; });
-  refused([](Call& c) { c.views[0].dtype = CELLC_F32; }, CELLC_WRONG_INPUT);
+  refused([](RequestedCall& c) { c.request.size = 0; });
+  refused([](RequestedCall& c) { c.request.size = sizeof c.request + 8; });
+  refused([](RequestedCall& c) { c.request.arrays = nullptr; });
+  refused([](RequestedCall& c) { --c.request.count; });
+  refused([](RequestedCall& c) { c.report.size = 8; });
+  refused([](RequestedCall& c) { c.request.on_stream = 1; });
+  refused([](RequestedCall& c) { c.views[0].dtype = CELLC_F32; }, CELLC_WRONG_INPUT);
 
   // A report of an earlier version is not written beyond its end.
   call.report.size = offsetof(cellc_report, stages);
