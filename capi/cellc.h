@@ -437,12 +437,14 @@ CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape*
  * DLPack but in entries. Rows are [sequences, steps, axes], or [all steps, axes] with offsets, as
  * cellc_call_array_shape has them. What is only read may overlap itself; what is written may not.
  *
- * For kernels of the CPU, in cellc_apply: a param may be of 16 bits, whatever the kernel's dtype, and is widened. A
+ * A param may be of 16 bits, whatever the kernel's dtype, and is widened. For kernels of the CPU, in cellc_apply: a
  * param, its tangent and its gradient may have sequences as one more axis, the first: then each sequence runs with its
  * own, one after another, and all gradients of params are such.
  *
- * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy,
- * which is made on the calling thread. On a GPU nothing is copied, and what a cellc_array cannot say is refused. */
+ * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy. On
+ * the host it is made on the calling thread. On a GPU it is queued on the stream, in graphs too, and lies in memory
+ * that the call keeps for its shape; entries there are aligned to their size, and axes that are longer than 1 are 16 at
+ * most. */
 typedef struct {
   void* data; /* of the entry whose indices are all 0; null: as in cellc_array */
   cellc_dtype dtype;

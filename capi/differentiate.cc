@@ -10,6 +10,7 @@
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
 #include "capi/report.h"
+#include "capi/views.h"
 #include "compiler/graph/delay_lines.h"
 #include "runtime/cpu/sum_over_steps.h"
 #include "runtime/data/lagged_arrays.h"
@@ -301,9 +302,7 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
   if (kernel && kernel->open && !kernel->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoStreams);
   return differentiate(kernel, direction, shape, arrays, count, report, [&](const CheckedCall& c) {
     GpuKernel& gpu = *c.kernel.on_gpu;
-    std::vector<CallArray> places;
-    for (int i = 0; i < count; ++i)
-      places.push_back({std::bit_cast<GpuAddress>(arrays[i].data), arrays[i].sequence_stride, arrays[i].step_stride});
+    const std::vector<CallArray>& places = placed_arrays(arrays, c.call.fields.size());
     const auto status = std::bit_cast<GpuAddress>(forward_status);
     check_on_device(gpu.gpu(), c.call, c.shape, c.kernel.compile.dtype, places, status);
     const auto on = std::bit_cast<GpuStream>(stream);
@@ -319,7 +318,7 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
     SolveReport solved;
     pool->run(places, on, 0, &solved);
     fill(*report, solved, c.call.direction, c.shape, since(start));
-    find_non_finite(*report, c.call, c.kernel.compile.dtype, c.shape, arrays, reader_of(gpu.gpu(), on));
+    find_non_finite(*report, c.call, c.kernel.compile.dtype, c.shape, arrays, &gpu.gpu(), on);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/cuda/call/backward_call.h"
 #include "runtime/cuda/call/device_call.h"
 #include "runtime/cuda/call/tangent_call.h"
+#include "runtime/cuda/call/viewed_call.h"
 #include "runtime/data/errors.h"
 
 namespace cellc::capi {
@@ -54,11 +55,15 @@ std::shared_ptr<Gpu> gpu_named(const std::string& device, const std::string& cac
 GpuKernel::GpuKernel(std::shared_ptr<Gpu> gpu, const AnalysedCell& cell, Dtype dtype, const SolveOptions& solve)
     : gpu_(std::move(gpu)), cell_(cell), dtype_(dtype), solve_(solve) {}
 
+std::unique_ptr<QueuedCall> GpuKernel::viewed(std::unique_ptr<QueuedCall> call) const {
+  return std::make_unique<ViewedCall>(*gpu_, modules_, std::move(call));
+}
+
 std::shared_ptr<CallPool> GpuKernel::prepare(const CallShape& shape) {
   // Calls may outlive the kernel's handle, but not what it points at: cellc_call holds both.
   return std::make_shared<CallPool>(*gpu_, [this, shape] {
-    return std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source, shape,
-                                        solve_);
+    return viewed(std::make_unique<DeviceCall>(*gpu_, modules_, cell_.cell, cell_.structure, dtype_, &cell_.source,
+                                               shape, solve_));
   });
 }
 
@@ -88,7 +93,8 @@ std::shared_ptr<CallPool> GpuKernel::kept_for(const CallShape& shape, const Dire
     return std::make_shared<CallPool>(*gpu_, [this, shape, &call, &plan] {
       SolveOptions solve;  // what pins the forward run says nothing of another cell; tolerances hold for both
       solve.tolerance = solve_.tolerance;
-      return std::make_unique<Call>(*gpu_, modules_, cell_.cell, call, plan.run, plan.reads, dtype_, shape, solve);
+      return viewed(
+          std::make_unique<Call>(*gpu_, modules_, cell_.cell, call, plan.run, plan.reads, dtype_, shape, solve));
     });
   });
 }

@@ -40,6 +40,8 @@ class GpuKernel {
   void trim();
 
  private:
+  /// The same on arrays with any strides.
+  std::unique_ptr<QueuedCall> viewed(std::unique_ptr<QueuedCall> call) const;
   template <typename Call, typename Plan>
   std::shared_ptr<CallPool> kept_for(const CallShape& shape, const DirectedCall& call, const Plan& plan);
   using MakePool = std::function<std::shared_ptr<CallPool>()>;

@@ -153,6 +153,7 @@ cellc_status on_views(const PreparedCall& call, const cellc_view* arrays, int co
   const CompiledCell& k = *call.kernel;
   const UseHostMemory memory(k.own_memory());
   views.read(*call.directed, call.shape, k.compile.dtype, arrays, count, call.on_gpu != nullptr);
+  const UseDeviceViews use_views(views);
   const cellc_status status = run(views.arrays());
   if (status == CELLC_OK || status == CELLC_NOT_CONVERGED) views.write_back();
   views.clear();

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "capi/views.h"
 #include "runtime/strategy/written_plan.h"
 
 namespace cellc::capi {
@@ -54,12 +55,6 @@ void look_through(const Array& all, const cellc_strides& strides, std::int64_t p
 }
 
 }  // namespace
-
-ReadDevice reader_of(Gpu& gpu, GpuStream stream) {
-  return [&gpu, stream](void* to, const void* from, std::size_t bytes) {
-    gpu.copy_out(to, std::bit_cast<GpuAddress>(from), bytes, stream);
-  };
-}
 
 void check_report(const cellc_report* report) {
   if (report) sized(report, kDefaultReport, kFirstReport, "the report");
@@ -132,7 +127,7 @@ void check_converged(const std::int32_t* status, const Shape& shape) {
 }
 
 void find_non_finite(const cellc_report& report, const DirectedCall& call, Dtype storage, const Shape& shape,
-                     const cellc_array* arrays, const ReadDevice& read) {
+                     const cellc_array* arrays, Gpu* gpu, GpuStream stream) {
   if (!has(report, &cellc_report::first_non_finite) || !report.first_non_finite) return;
   constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   std::vector<std::int64_t> found(static_cast<std::size_t>(shape.sequences), kNone);
@@ -141,18 +136,17 @@ void find_non_finite(const cellc_report& report, const DirectedCall& call, Dtype
     const DirectedField& field = call.fields[i];
     const std::int64_t part = part_entries(field.of, shape);
     if (!arrays[i].data || !field.written || !field.of.is_rows() || shape.rows == 0 || part == 0) continue;
+    const Dtype dtype = dtype_of(field, storage);
+    if (gpu) {
+      const Array rows = on_host(*gpu, stream, field, storage, shape, placed_arrays(arrays, call.fields.size())[i]);
+      look_through(rows, strides_of(field.of, shape, {0, 0}), part, back, shape, found);
+      continue;
+    }
     const cellc_strides full = strides_of(field.of, shape, {arrays[i].sequence_stride, arrays[i].step_stride});
     const std::int64_t sequences = shape.packed() ? 1 : shape.sequences,
                        steps = shape.packed() ? shape.rows : shape.steps,
                        reach = (sequences - 1) * full.sequence + (steps - 1) * full.step + part;
-    const Dtype dtype = dtype_of(field, storage);
-    if (!read) {
-      look_through(Array::view(dtype, {reach}, arrays[i].data), full, part, back, shape, found);
-      continue;
-    }
-    Array copy = Array::uninitialised(dtype, {reach});
-    read(copy.data(), arrays[i].data, static_cast<std::size_t>(reach) * size_of(dtype));
-    look_through(copy, full, part, back, shape, found);
+    look_through(Array::view(dtype, {reach}, arrays[i].data), full, part, back, shape, found);
   }
   for (std::int64_t s = 0; s < shape.sequences; ++s) {
     const std::int64_t first = found[static_cast<std::size_t>(s)];

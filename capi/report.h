@@ -2,7 +2,6 @@
 // What calls say of how they went. Private to capi/.
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 #include "capi/kernel.h"
@@ -31,12 +30,10 @@ void fill(cellc_report& report, const SolveReport& solved, CallDirection directi
 void fill_of_driver(cellc_report& report, const CompiledCell& kernel, const CompiledDriver& driver,
                     CallDirection direction, const Shape& shape, double run_ms);
 
-/// Reads memory of the kernel's device, `bytes` from there on, if that is not the host's own.
-using ReadDevice = std::function<void(void* to, const void* from, std::size_t bytes)>;
-ReadDevice reader_of(Gpu& gpu, GpuStream stream);
-/// Looks through the rows that the call wrote, where the report asks for it.
+/// Looks through the rows that the call wrote, where the report asks for it. `gpu`: where they are, after what is
+/// queued on the stream; null: on the host.
 void find_non_finite(const cellc_report& report, const DirectedCall& call, Dtype storage, const Shape& shape,
-                     const cellc_array* arrays, const ReadDevice& read = {});
+                     const cellc_array* arrays, Gpu* gpu = nullptr, GpuStream stream = 0);
 
 /// Throws NotConverged where the status of a forward run, which may be null, says that a sequence has not converged.
 void check_converged(const std::int32_t* status, const Shape& shape);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cellc.h"
+#include "capi/cellc.h"
 
 /// f64 arrays of a call by name, and its report.
 struct RequestedCall {

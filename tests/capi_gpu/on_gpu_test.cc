@@ -128,10 +128,10 @@ TEST_F(OnGpu, GivesTheNumbersOfTheCpu) {
   }
 }
 
-TEST_F(OnGpu, ViewsOfRowsAreTakenAndOthersRefused) {
+TEST_F(OnGpu, ViewsOfRowsAreTakenAsTheyLie) {
   constexpr std::int64_t kHalf = kSteps / 2;
   const cellc_shape half = shape(kSequences, kHalf);
-  const std::int64_t second[] = {kSteps * kD, 2 * kD, 1}, turned[] = {kSteps * kD, 1, kSteps};  // every second step
+  const std::int64_t second[] = {kSteps * kD, 2 * kD, 1};  // every second step
   const auto run = [&](cellc_kernel* kernel, Arrays& arrays, const std::int64_t* of_x, cellc_call* prepared) {
     std::vector<cellc_view> views;
     for (const cellc_array& a : arrays.table) views.push_back({a.data, a.dtype, 3, nullptr, nullptr});
@@ -151,11 +151,6 @@ TEST_F(OnGpu, ViewsOfRowsAreTakenAndOthersRefused) {
   };
   cellc_kernel *cpu = compile("cpu"), *gpu = compile("cuda");
   Arrays there(cpu, shape(), nullptr), here(gpu, shape(), emulator_.get());
-  EXPECT_EQ(run(gpu, here, turned, nullptr), CELLC_WRONG_INPUT);
-  EXPECT_NE(std::string(cellc_last_error()).find("x: has strides that a call on a GPU does not take"),
-            std::string::npos)
-      << cellc_last_error();
-  EXPECT_TRUE(here.untouched());
   ASSERT_EQ(run(cpu, there, second, nullptr), CELLC_OK) << cellc_last_error();
   ASSERT_EQ(run(gpu, here, second, nullptr), CELLC_OK) << cellc_last_error();
   for (const char* name : {"h", "y", "h_final"}) expect_close(here.of(name), there.of(name));
