@@ -109,9 +109,10 @@ cellc_status cellc_forward_on(cellc_kernel* kernel, const cellc_shape* shape, co
     check_report(report);
     if (!k.on_gpu) throw Misuse(kNoStreams);
     const Shape found = read_shape(k, shape);
-    result = check_arrays(found, expected_arrays(k, found), arrays, count);
+    const std::vector<Expected> expected = expected_arrays(k, found);
+    result = check_arrays(found, expected, arrays, count);
     if (result != CELLC_OK) return;
-    if (!run_on_gpu(k, *k.on_gpu->kept(found), found, arrays, stream, status, report))
+    if (!run_on_gpu(k, nullptr, found, expected, arrays, stream, status, report))
       result = failed(CELLC_NOT_CONVERGED, kNotAllConverged);
   });
   return outcome == CELLC_OK ? result : outcome;

@@ -17,8 +17,8 @@ thread_local const CallSettings* current = nullptr;
 
 CallSettings::CallSettings(const cellc_call_options& o, const CompiledCell& kernel, bool forward)
     : solve(kernel.solve) {
-  if (kernel.on_gpu)
-    throw Misuse("the options of a call are for kernels of the CPU; on a GPU a kernel's hold for all calls");
+  if (kernel.on_gpu && (o.threads != 0 || o.plan || o.cancel || o.go_on || o.run_tasks))
+    throw Misuse("threads, plan, cancel, go_on and run_tasks are for kernels of the CPU");
   if (o.threads < 0) throw Misuse(fmt::format("{} threads: expected 0 (as the kernel) or more", o.threads));
   if (o.threads > 0) threads = o.threads;
   if (o.has_tolerance) {

@@ -437,9 +437,9 @@ CELLC_API cellc_status cellc_tangent_on(cellc_kernel* kernel, const cellc_shape*
  * DLPack but in entries. Rows are [sequences, steps, axes], or [all steps, axes] with offsets, as
  * cellc_call_array_shape has them. What is only read may overlap itself; what is written may not.
  *
- * A param may be of 16 bits, whatever the kernel's dtype, and is widened. For kernels of the CPU, in cellc_apply: a
+ * A param may be of 16 bits, whatever the kernel's dtype, and is widened. In cellc_apply and cellc_apply_prepared a
  * param, its tangent and its gradient may have sequences as one more axis, the first: then each sequence runs with its
- * own, one after another, and all gradients of params are such.
+ * own, one after another, on a GPU as a call of its own on the stream, and all gradients of params are such.
  *
  * Where the strides are those of a cellc_array, or of no gaps, the call works on this memory; otherwise on a copy. On
  * the host it is made on the calling thread. On a GPU it is queued on the stream, in graphs too, and lies in memory
@@ -453,8 +453,9 @@ typedef struct {
   const int64_t* strides; /* [rank], 0 and negative ones too; null: no gaps */
 } cellc_view;
 
-/* How one call goes, in the place of what the kernel was compiled with. All zeros but `size`: as the kernel. Kernels of
- * the CPU alone: on a GPU all calls of a kernel go alike, and options other than null are refused. */
+/* How one call goes, in the place of what the kernel was compiled with. All zeros but `size`: as the kernel. On a GPU
+ * solver, tolerance, iterations and verify, which copies all arrays to the host; the others are refused. There the
+ * first call of a kind compiles and allocates, and a kernel keeps workspaces of the last few shapes and options. */
 typedef struct {
   size_t size;
   int threads; /* 0: as the kernel */

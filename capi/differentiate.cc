@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "capi/call_settings.h"
+#include "capi/gpu_call.h"
 #include "capi/guard.h"
 #include "capi/host_arrays.h"
 #include "capi/kernel.h"
@@ -306,8 +307,9 @@ cellc_status differentiate_on_gpu(cellc_kernel* kernel, CallDirection direction,
     const auto status = std::bit_cast<GpuAddress>(forward_status);
     check_on_device(gpu.gpu(), c.call, c.shape, c.kernel.compile.dtype, places, status);
     const auto on = std::bit_cast<GpuStream>(stream);
+    const SolveOptions& solve = solve_on_gpu(c.kernel);
     const std::shared_ptr<CallPool> pool =
-        c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint) : gpu.kept(c.shape, c.call, *c.tangent);
+        c.adjoint ? gpu.kept(c.shape, c.call, *c.adjoint, solve) : gpu.kept(c.shape, c.call, *c.tangent, solve);
     if (!report) return pool->run(places, on, 0, nullptr);
     if (status && !gpu.gpu().capturing(on)) {
       std::vector<std::int32_t> found(static_cast<std::size_t>(c.shape.sequences));

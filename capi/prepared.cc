@@ -10,12 +10,10 @@
 #include "capi/call_settings.h"
 #include "capi/gpu_call.h"
 #include "capi/guard.h"
-#include "capi/host_arrays.h"
 #include "capi/kernel.h"
 #include "capi/report.h"
+#include "capi/verification.h"
 #include "capi/views.h"
-#include "runtime/data/lagged_arrays.h"
-#include "runtime/evaluate/reference.h"
 
 namespace cellc::capi {
 namespace {
@@ -171,53 +169,6 @@ cellc_shape c_shape(const Shape& shape) {
   return made;
 }
 
-/// What the driver writes beside the reference.
-class Verification {
- public:
-  /// Before the run, which may write finals over starts.
-  Verification(const PreparedCall& call, const cellc_array* arrays)
-      : kernel_(*call.kernel), arrays_(kernel_, call.shape, call.expected, arrays), run_(arrays_.bound().binding.run) {
-    run_.wanted = arrays_.wanted();
-    reference_ = reference_run(kernel_.cell(), run_);
-  }
-  double error() const {
-    const CellGraph& cell = kernel_.cell();
-    RunOutput written;
-    for (const StateUpdate& u : cell.updates) {
-      const Symbol& copy = cell.symbol_of(u);
-      written.states.push_back(rows(FieldKind::State, u.symbol));
-      written.finals.push_back(copy.lag_of < 0 ? given(FieldKind::Final, u.symbol) : lagged(copy));
-    }
-    for (int o = 0; o < static_cast<int>(cell.outs.size()); ++o) written.outs.push_back(rows(FieldKind::Out, o));
-    return compare(cell, run_, written, reference_).error;
-  }
-
- private:
-  std::optional<std::size_t> number(FieldKind kind, int id) const {
-    const CallField* field = kernel_.layout.find(kind, id);
-    if (!field) return std::nullopt;  // a lagged copy
-    const auto i = static_cast<std::size_t>(field - kernel_.layout.fields.data());
-    return arrays_.is_given(i) ? std::optional(i) : std::nullopt;
-  }
-  Array rows(FieldKind kind, int id) const {
-    const auto i = number(kind, id);
-    return i ? arrays_.rows(*i) : Array();
-  }
-  Array given(FieldKind kind, int id) const {
-    const auto i = number(kind, id);
-    return i ? arrays_.given(*i) : Array();
-  }
-  Array lagged(const Symbol& copy) const {
-    const auto i = number(FieldKind::FinalStateHistory, copy.lag_of);
-    return i ? lag_of_history(arrays_.given(*i), copy.lag) : Array();
-  }
-
-  const CompiledCell& kernel_;
-  const HostArrays arrays_;
-  BoundRun run_;
-  RunOutput reference_;
-};
-
 /// A run of the driver, and what there is to say of it.
 cellc_status run_reported(cellc_call* handle, const cellc_array* arrays, int count, cellc_report* report, bool verify) {
   const PreparedCall& call = *handle->body;
@@ -225,7 +176,7 @@ cellc_status run_reported(cellc_call* handle, const cellc_array* arrays, int cou
   if (verify) {
     if (const cellc_status wrong = check_arrays(call.shape, call.expected, arrays, count)) return wrong;
     check_verifiable(report);
-    verification.emplace(call, arrays);
+    verification.emplace(*call.kernel, call.shape, call.expected, arrays);
   }
   const Clock::time_point start = Clock::now();
   const cellc_status status = cellc_run(handle, arrays, count);
@@ -245,12 +196,13 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
   const CallDirection direction = call.directed->direction;
   const bool by_sequence = has_params_by_sequence(*call.directed, r);
   std::optional<CallSettings> settings;
-  if (r.options || by_sequence) {
+  // On a GPU a call goes as its kernel does; with options in the kernel's workspaces in the place of its own.
+  if (r.options || (by_sequence && !call.on_gpu)) {
     cellc_call_options none{};
     none.size = sizeof none;
     settings.emplace(sized(r.options ? r.options : &none, cellc_call_options{}, sizeof none, "the options of the call"),
                      k, direction == CallDirection::Forward);
-    settings->go_step_by_step();
+    if (!call.on_gpu) settings->go_step_by_step();
   }
   if (by_sequence || (settings && !settings->by_driver)) {
     cellc_kernel kernel{true, call.kernel};  // whose own handle may have been freed
@@ -258,7 +210,8 @@ cellc_status apply_prepared(cellc_call* handle, const cellc_request& r) {
     cellc_request whole = r;
     whole.shape = &shape;
     whole.direction = direction == CallDirection::Forward ? CELLC_FORWARD : CELLC_BACKWARD;
-    return apply(&kernel, whole, &*settings);
+    if (call.on_gpu && !r.on_stream) whole.on_stream = 1, whole.stream = nullptr;
+    return apply(&kernel, whole, settings ? &*settings : nullptr);
   }
   if (call.on_gpu)
     return on_views(call, r.arrays, r.count, [&](const cellc_array* arrays) {
@@ -333,7 +286,7 @@ cellc_status cellc_run_on(cellc_call* handle, const cellc_array* arrays, int cou
   bool converged = true;
   const cellc_status outcome = guarded([&] {
     check_report(report);
-    converged = run_on_gpu(*call.kernel, *call.on_gpu, call.shape, arrays, stream, status, report);
+    converged = run_on_gpu(*call.kernel, call.on_gpu, call.shape, call.expected, arrays, stream, status, report);
   });
   return outcome != CELLC_OK || converged ? outcome : failed(CELLC_NOT_CONVERGED, kNotAllConverged);
 }

@@ -255,7 +255,7 @@ bool has_results(cellc_status status, cellc_direction direction) {
 }  // namespace
 
 cellc_status apply(cellc_kernel* kernel, const cellc_request& r, const CallSettings* settings) {
-  const CompiledCell& k = opened(kernel);
+  CompiledCell& k = opened(kernel);
   const UseCallSettings use(settings);
   const UseHostMemory memory(k.own_memory());
   const DirectedCall& call = k.call(direction_named(r.direction));

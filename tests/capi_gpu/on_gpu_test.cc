@@ -159,28 +159,14 @@ TEST_F(OnGpu, ViewsOfRowsAreTakenAsTheyLie) {
   for (const char* name : {"h", "y", "h_final"}) expect_close(again.of(name), there.of(name));
 }
 
-// What a call of a CPU may have of its own, a kernel of a GPU refuses before anything is queued.
-TEST_F(OnGpu, OptionsOfACallAreRefusedAndCompilingAheadIsNot) {
+TEST_F(OnGpu, CompilingAhead) {
   cellc_kernel* gpu = compile("cuda");
   Arrays here(gpu, shape(), emulator_.get());
-  std::vector<cellc_view> views;
-  for (const cellc_array& a : here.table) views.push_back({a.data, a.dtype, 0, nullptr, nullptr});
   const cellc_shape of = shape();
-  cellc_call_options options;
-  cellc_call_options_init(&options);
-  cellc_request request;
-  cellc_request_init(&request);
-  request.shape = &of;
-  request.arrays = views.data();
-  request.count = here.count();
-  request.on_stream = 1;
-  request.options = &options;
-  EXPECT_EQ(cellc_apply(gpu, &request), CELLC_WRONG_USAGE);
-  EXPECT_NE(std::string(cellc_last_error()).find("for kernels of the CPU"), std::string::npos) << cellc_last_error();
-  EXPECT_TRUE(here.untouched());
   EXPECT_EQ(cellc_compile_ahead(gpu, &of, 0), CELLC_OK) << cellc_last_error();
-  request.options = nullptr;
-  EXPECT_EQ(cellc_apply(gpu, &request), CELLC_OK) << cellc_last_error();
+  EXPECT_EQ(cellc_forward_on(gpu, &of, here.table.data(), here.count(), nullptr, nullptr, nullptr), CELLC_OK)
+      << cellc_last_error();
+  EXPECT_FALSE(here.untouched());
 }
 
 // Reports of calls and of prepared calls: stages, and the first step that is not finite, with rows that have gaps.
