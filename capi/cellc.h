@@ -252,8 +252,8 @@ typedef struct {
   double verified;
   int stages; /* since API 1.1, as what follows: of cellc_report_stage */
   cellc_cache cache;
-  int64_t*
-      first_bad; /* in: null, or [sequences], written: a sequence's first step that has not converged; -1: all have */
+  /* in: null, or [sequences], written: a sequence's first step that has not converged; -1: all have */
+  int64_t* first_bad;
   /* in: null, or [sequences], written: a sequence's first step at which a row that was written, of a state, an out, a
    * gradient or a tangent, has an entry that is not finite; -1: none has. Looking takes about as long as a copy of what
    * was written, on a GPU to the host. First is the step that was made first: of a backward call the last. */
@@ -294,8 +294,9 @@ typedef struct cellc_call cellc_call;
 CELLC_API cellc_status cellc_prepare(cellc_kernel* kernel, const cellc_shape* shape, cellc_call** call);
 CELLC_API cellc_status cellc_run(cellc_call* call, const cellc_array* arrays, int count);
 CELLC_API void cellc_call_free(cellc_call* call);
-/* On a CPU: what a run needs besides its arrays. A call keeps that much for every run that was under way at a time, and
- * cellc_call_trim frees it. cellc_run_in is cellc_run in memory of the caller, aligned to 64 bytes. */
+/* What a run needs besides its arrays. On a CPU a call keeps that much for every run that was under way at a time, and
+ * cellc_call_trim frees it; cellc_run_in is cellc_run in memory of the caller, aligned to 64 bytes. On a GPU it is what
+ * the call holds there now for all its runs, with copies of views that were taken. */
 CELLC_API cellc_status cellc_call_workspace(cellc_call* call, int64_t* bytes);
 CELLC_API cellc_status cellc_run_in(cellc_call* call, const cellc_array* arrays, int count, void* workspace,
                                     int64_t bytes);
@@ -511,7 +512,9 @@ CELLC_API cellc_status cellc_compile_ahead(cellc_kernel* kernel, const cellc_sha
 /* cellc_run on such arrays. */
 CELLC_API cellc_status cellc_run_views(cellc_call* call, const cellc_view* arrays, int count);
 /* cellc_run of a request, with a report and options where it has them: `direction` and `shape` are not read, as the
- * call has them. On a GPU the stream is that of the request, the legacy default stream where on_stream is 0.
+ * call has them. On a GPU the stream is that of the request, the legacy default stream where on_stream is 0, and a run
+ * with options or params by sequence is one of cellc_apply, in workspaces of the kernel. What is wrong gives the
+ * statuses of cellc_apply; `verify` without a report is CELLC_WRONG_USAGE.
  *
  * Options are of this run alone. On a CPU it goes step by step on the calling thread where they say nothing else: a
  * tolerance changes nothing then, and `verify` compares what was written. With a solver or a plan, more threads,

@@ -330,8 +330,8 @@ cellc_status cellc_call_workspace(cellc_call* handle, int64_t* bytes) {
   const cellc_status unusable = check_call(handle);
   if (unusable != CELLC_OK) return unusable;
   if (!bytes) return failed(CELLC_WRONG_USAGE, "the place for the number is a null pointer");
-  if (handle->body->on_gpu) return failed(CELLC_WRONG_USAGE, kNoWorkspace);
-  *bytes = static_cast<std::int64_t>(handle->body->bytes());
+  PreparedCall& call = *handle->body;
+  *bytes = call.on_gpu ? call.on_gpu->held_bytes() : static_cast<std::int64_t>(call.bytes());
   return CELLC_OK;
 }
 

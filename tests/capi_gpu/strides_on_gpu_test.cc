@@ -48,8 +48,22 @@ TEST_F(StridedOnGpu, IsTheSameCall) {
         call.expect_same();
         if (direction != CELLC_FORWARD) continue;
         for (OneArray& a : call.all) a.spread_out(random, false);
-        ASSERT_EQ(call.run(true, prepare(kernel, shape)), CELLC_OK) << cellc_last_error();
+        // The call says what it holds: all that was allocated but the arrays.
+        const auto of_others = [&] {
+          std::int64_t held = 0, bytes = emulator_->counts().live_bytes;
+          EXPECT_EQ(cellc_call_workspace(calls_.back(), &held), CELLC_OK);
+          for (const GpuBuffer& array : call.device) bytes -= static_cast<std::int64_t>(array.bytes());
+          return bytes - held;
+        };
+        std::int64_t before = 0, after = 0;
+        ASSERT_EQ(cellc_call_workspace(prepare(kernel, shape), &before), CELLC_OK);
+        const std::int64_t others = of_others();
+        ASSERT_EQ(call.run(true, calls_.back()), CELLC_OK) << cellc_last_error();
         call.expect_same();
+        ASSERT_EQ(cellc_call_workspace(calls_.back(), &after), CELLC_OK);
+        EXPECT_GT(before, 0);
+        EXPECT_GE(after - before, 256);
+        EXPECT_EQ(of_others(), others);
       }
     }
   }

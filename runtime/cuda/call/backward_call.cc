@@ -263,5 +263,6 @@ void BackwardCall::queue(std::span<const CallArray> arrays, GpuStream stream, Gp
 }
 bool BackwardCall::knows(std::span<const CallArray> arrays, GpuAddress) const { return impl_->knows(arrays); }
 void BackwardCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
+std::int64_t BackwardCall::held_bytes() const { return impl_->gpu.held_bytes(); }
 
 }  // namespace cellc

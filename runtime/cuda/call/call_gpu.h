@@ -4,6 +4,7 @@
 // own. So a rehearsal allocates, compiles and clears all that the call will ever need, and does not touch the
 // caller's stream or the graph that may be captured on it.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -75,8 +76,19 @@ class CallGpu final : public WrappedGpu {
   GpuAddress allocate(std::size_t bytes) override {
     const GpuAddress address = below_.allocate(bytes);
     if (rehearsing_) fresh_.push_back({address, bytes});
+    sizes_[address] = bytes;
+    held_ += static_cast<std::int64_t>(bytes);
     return address;
   }
+  void release(GpuAddress address) noexcept override {
+    if (const auto known = sizes_.find(address); known != sizes_.end()) {
+      held_ -= static_cast<std::int64_t>(known->second);
+      sizes_.erase(known);
+    }
+    below_.release(address);
+  }
+  /// Of memory that was allocated here and not released. Any thread may ask.
+  std::int64_t held_bytes() const { return held_; }
   /// In a rehearsal: of memory that was allocated in it. Other memory an earlier run may still use, or the caller.
   void zero(GpuAddress to, std::size_t bytes, GpuStream stream) override {
     if (!rehearsing_ || is_fresh(to)) below_.zero(to, bytes, own_or(stream));
@@ -105,6 +117,8 @@ class CallGpu final : public WrappedGpu {
   bool rehearsing_ = false;
   GpuStream own_ = 0;
   std::vector<Fresh> fresh_;  ///< of the rehearsal
+  std::map<GpuAddress, std::size_t> sizes_;
+  std::atomic<std::int64_t> held_{0};
 };
 
 }  // namespace cellc

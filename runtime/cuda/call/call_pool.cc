@@ -24,12 +24,14 @@ struct CallPool::Place {
   std::uint64_t stream = 0;  ///< number of the last run's
   std::uint64_t graph = 0;   ///< that keeps the workspace
   bool busy = true;          ///< some thread is queueing a run
+  bool ready = false;        ///< the call is there, for whoever holds the pool's mutex
 };
 
 CallPool::CallPool(Gpu& gpu, std::function<std::unique_ptr<QueuedCall>()> make) : gpu_(gpu), make_(std::move(make)) {
   places_.push_back(std::make_unique<Place>(gpu_));
   places_.back()->call = make_();
   places_.back()->busy = false;
+  places_.back()->ready = true;
 }
 CallPool::~CallPool() = default;
 
@@ -38,6 +40,14 @@ bool CallPool::captured() {
   for (const auto& p : places_)
     if (p->graph) return true;
   return false;
+}
+
+std::int64_t CallPool::held_bytes() {
+  const std::lock_guard lock(mutex_);
+  std::int64_t bytes = 0;
+  for (const auto& p : places_)
+    if (p->ready) bytes += p->call->held_bytes();
+  return bytes;
 }
 
 CallPool::Place& CallPool::take(std::span<const CallArray> arrays, std::uint64_t stream, GpuAddress status,
@@ -79,6 +89,7 @@ void CallPool::run(std::span<const CallArray> arrays, GpuStream stream, GpuAddre
     ~Free() {
       const std::lock_guard lock(pool.mutex_);
       place.busy = false;
+      place.ready = place.call != nullptr;
     }
   } free{*this, place};
   if (!place.call) place.call = make_();

@@ -25,6 +25,8 @@ class CallPool {
 
   /// Graphs hold memory of this pool.
   bool captured();
+  /// Memory of the device that all workspaces hold.
+  std::int64_t held_bytes();
 
  private:
   struct Place;

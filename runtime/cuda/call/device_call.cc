@@ -401,5 +401,6 @@ bool DeviceCall::knows(std::span<const CallArray> arrays, GpuAddress status) con
   return impl_->knows(arrays, status);
 }
 void DeviceCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
+std::int64_t DeviceCall::held_bytes() const { return impl_->gpu.held_bytes(); }
 
 }  // namespace cellc

@@ -33,6 +33,7 @@ class DeviceCall final : public QueuedCall {
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
   bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
   void report(SolveReport& report, GpuStream stream) override;
+  std::int64_t held_bytes() const override;
 
  private:
   struct Impl;

@@ -22,6 +22,8 @@ class QueuedCall {
   virtual bool knows(std::span<const CallArray> arrays, GpuAddress status) const = 0;
   /// Of the last run; waits for it. What it saw counts for later runs.
   virtual void report(SolveReport& report, GpuStream stream) = 0;
+  /// Memory of the device that it holds. Any thread may ask.
+  virtual std::int64_t held_bytes() const = 0;
 };
 
 /// What of a call's arrays decides on kernels and memory: which are given, how they are aligned and strided.

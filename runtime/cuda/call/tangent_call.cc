@@ -306,5 +306,6 @@ void TangentCall::queue(std::span<const CallArray> arrays, GpuStream stream, Gpu
 }
 bool TangentCall::knows(std::span<const CallArray> arrays, GpuAddress) const { return impl_->knows(arrays); }
 void TangentCall::report(SolveReport& report, GpuStream stream) { impl_->report(report, stream); }
+std::int64_t TangentCall::held_bytes() const { return impl_->gpu.held_bytes(); }
 
 }  // namespace cellc

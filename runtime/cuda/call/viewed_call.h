@@ -19,6 +19,7 @@ class ViewedCall final : public QueuedCall {
   void queue(std::span<const CallArray> arrays, GpuStream stream, GpuAddress status) override;
   bool knows(std::span<const CallArray> arrays, GpuAddress status) const override;
   void report(SolveReport& report, GpuStream stream) override { inner_->report(report, stream); }
+  std::int64_t held_bytes() const override { return gpu_.held_bytes() + inner_->held_bytes(); }
 
  private:
   /// Views that are read into memory of the call, or what was written there into the others.
