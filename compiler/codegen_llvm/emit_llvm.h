@@ -40,6 +40,8 @@ struct EmitOptions {
   /// Every call's lanes are whole vectors: plain loads and stores instead of masked ones, from which a
   /// processor cannot forward what the next step reads.
   bool whole_vectors = false;
+  /// Rows of one number lie at the same distance in every array that has as wide numbers: one offset finds all of them.
+  bool even_rows = false;
   std::string functions = "cellc.kernel";  ///< kernel N is the function of this name and ".N"
 };
 
